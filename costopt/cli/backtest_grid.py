@@ -11,13 +11,13 @@ from pathlib import Path
 import click
 
 from costopt.cli.failure import print_error
-from costopt.cli.figures import duration_text
 from costopt.domain.errors import InfeasibleError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.market import Offer, Pool
 from costopt.domain.policy import Policy
 from costopt.domain.ports import InstanceCatalog
+from costopt.formatting import seconds_text
 from costopt.market.history_file import read_history
 from costopt.market.screen import screen_for_job
 from costopt.replay.backtest import (
@@ -120,7 +120,7 @@ def build_grid(
 def _fewer(market: str, windows: int, asked: int, tick_s: float) -> str:
     return (
         f"{windows:,} windows of {market} in place of {asked:,}: "
-        f"they begin on different ticks, which are {duration_text(tick_s)} apart"
+        f"they begin on different ticks, which are {seconds_text(tick_s)} apart"
     )
 
 
@@ -160,8 +160,8 @@ def _usable_pools(
     if fastest_s + startup_s > span_s:
         raise InfeasibleError(
             f"no pool of market {history.name!r} finishes job {job.name!r} in time: the fastest "
-            f"takes {duration_text(fastest_s + startup_s)}, "
-            f"its deadline leaves {duration_text(span_s)}",
+            f"takes {seconds_text(fastest_s + startup_s)}, "
+            f"its deadline leaves {seconds_text(span_s)}",
             hint="give it a later deadline or more nodes",
         )
     return [offer.pool for offer in usable]
@@ -182,11 +182,11 @@ def _market_of(window: Window) -> str:
 
 
 def _deadline_of(window: Window) -> str:
-    return duration_text(_span(window.job).total_seconds())
+    return seconds_text(_span(window.job).total_seconds())
 
 
 def _startup_of(window: Window) -> str:
-    return duration_text(window.job.startup_s)
+    return seconds_text(window.job.startup_s)
 
 
 def _everything(_: Window) -> str:

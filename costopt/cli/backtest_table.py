@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from costopt.cli.figures import UNKNOWN, duration_text, number_text, percent_text, usd_text
 from costopt.cli.output import Column, Row, Table
+from costopt.formatting import number_text, percent_text, seconds_text, usd_text
 from costopt.replay.backtest import OPTIMUM, ORACLE
 from costopt.replay.coverage import RecordCoverage
 from costopt.replay.ranking import PolicySummary
@@ -26,24 +26,24 @@ INTERVALS = (
 )
 
 
-def _kilograms(grams: float | None) -> str:
-    return UNKNOWN if grams is None else f"{grams / 1000:.2f}"
+def _kilograms(grams: float) -> str:
+    return f"{grams / 1000:.2f}"
 
 
-def _hours(seconds: float | None) -> str:
-    return UNKNOWN if seconds is None else f"{seconds / 3600:.1f} h"
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h"
 
 
-def _ratio(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.3f}"
+def _ratio(value: float) -> str:
+    return f"{value:.3f}"
 
 
-def _dollars_between(pair: tuple[float, float] | None) -> str:
-    return UNKNOWN if pair is None else f"[{usd_text(pair[0])}, {usd_text(pair[1])}]"
+def _dollars_between(pair: tuple[float, float]) -> str:
+    return f"[{usd_text(pair[0])}, {usd_text(pair[1])}]"
 
 
-def _ratios_between(pair: tuple[float, float] | None) -> str:
-    return UNKNOWN if pair is None else f"[{_ratio(pair[0])}, {_ratio(pair[1])}]"
+def _ratios_between(pair: tuple[float, float]) -> str:
+    return f"[{_ratio(pair[0])}, {_ratio(pair[1])}]"
 
 
 COLUMNS = (
@@ -60,7 +60,7 @@ COLUMNS = (
     Column("misses", "Late", right=True),
     Column("interruptions", "Interruptions", number_text, right=True, rank=1),
     Column("switches", "Moves", number_text, right=True, rank=1),
-    Column("lost_s", "Lost work", duration_text, right=True, rank=1),
+    Column("lost_s", "Lost work", seconds_text, right=True, rank=1),
     Column("hindsight_ratio", "× hindsight", _ratio, right=True),
     Column("hindsight_interval", "95 %", _ratios_between, rank=3),
     Column("runs", "Runs", right=True),
@@ -143,7 +143,7 @@ def history_note(past_s: float) -> tuple[str, ...]:
     """What was known before each start, in a sentence; none where nothing was."""
     if past_s <= 0:
         return ()
-    span = "everything recorded" if math.isinf(past_s) else f"the {duration_text(past_s)} recorded"
+    span = "everything recorded" if math.isinf(past_s) else f"the {seconds_text(past_s)} recorded"
     return (f"Policies that learn have watched {span} before each start.",)
 
 

@@ -8,11 +8,11 @@ from statistics import fmean, quantiles
 
 import click
 
-from costopt.cli.figures import duration_text, number_text, percent_text
 from costopt.cli.output import Column, Row, Table, output_option, print_table
 from costopt.cli.record_file import check_record
 from costopt.domain.errors import SignalError
 from costopt.domain.policy import CarbonSignal
+from costopt.formatting import number_text, percent_text, seconds_text
 
 
 @click.group()
@@ -44,7 +44,7 @@ def import_(record: Path, out: Path, signal: str) -> None:
     check_record(record, SignalError)
     history = import_carbon_csv(record, CarbonSignal(signal))
     write_carbon(history, out)
-    told = duration_text(history.hours * 3600)
+    told = seconds_text(history.hours * 3600)
     click.echo(f"wrote {out}: {len(history.zones)} grid zones over {told}", err=True)
 
 

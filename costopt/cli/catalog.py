@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.figures import age_text, number_text, usd_text
 from costopt.cli.options import complete_gpu
 from costopt.cli.output import Column, Row, Table, output_option, print_table
 from costopt.domain.errors import CatalogError
 from costopt.domain.estimate import Estimate
 from costopt.domain.market import CapacityType, InstanceType, Pool
+from costopt.formatting import number_text, seconds_text, usd_text
 
 if TYPE_CHECKING:
     from costopt.catalog import Catalog
@@ -140,7 +140,7 @@ def _nowhere(machine: InstanceType) -> Pool:
 
 
 def _age(observed_at: datetime | None) -> str:
-    return age_text((datetime.now(UTC) - observed_at).total_seconds() if observed_at else None)
+    return seconds_text((datetime.now(UTC) - observed_at).total_seconds() if observed_at else None)
 
 
 _MACHINE_COLUMNS = (

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.figures import minute_text, number_text
 from costopt.cli.options import complete_file
 from costopt.cli.output import Column, Table, output_option, print_table
 from costopt.cli.state import state_dir_option
+from costopt.formatting import minute_text, number_text
 
 if TYPE_CHECKING:
     from costopt.checkpoint.history import CheckpointHistory, HistoryEntry

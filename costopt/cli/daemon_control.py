@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.figures import iso_minute_text, usd_text
 from costopt.cli.output import Column, Table, output_option, print_table
 from costopt.cli.server import connect, server_options
+from costopt.formatting import iso_minute_text, usd_text
 
 if TYPE_CHECKING:
     from costopt.client.client import DaemonClient

@@ -89,15 +89,15 @@ def _bound_by_guards(events: Iterable[Event]) -> Iterable[DecisionMade]:
 
 
 def _all(job: str, made: list[DecisionMade]) -> Table:
-    from costopt.cli.figures import duration_text
     from costopt.cli.output import Column, Table
+    from costopt.formatting import seconds_text
 
     columns = (
         Column("decision", "Decision"),
         Column("at", "Time (UTC)"),
         Column("choice", "Choice"),
         Column("rule", "Rule"),
-        Column("slack_s", "Slack", duration_text, right=True),
+        Column("slack_s", "Slack", seconds_text, right=True),
         Column("weighed", "Weighed", right=True),
         Column("reason", "Reason", fold_at=60),
     )
@@ -117,8 +117,8 @@ def _all(job: str, made: list[DecisionMade]) -> Table:
 
 
 def _one(job: str, made: list[DecisionMade], decision: str) -> Table:
-    from costopt.cli.figures import duration_text, usd_text
     from costopt.cli.output import Column, Table
+    from costopt.formatting import seconds_text, usd_text
 
     event = _named(job, made, decision)
     columns = (
@@ -139,7 +139,7 @@ def _one(job: str, made: list[DecisionMade], decision: str) -> Table:
         }
         for choice, value, note in event.alternatives
     ]
-    slack = "unknown" if event.slack_s is None else duration_text(event.slack_s)
+    slack = "unknown" if event.slack_s is None else seconds_text(event.slack_s)
     bound = "no rule bound it" if event.rule is None else f"bound by the rule {event.rule}"
     notes = (f"{event.reason}; slack {slack}; {bound}.",)
     facts = {

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from costopt.cli.figures import duration_text, iso_minute_text, number_text, percent_text, usd_text
 from costopt.cli.output import Column, OutputFormat, Row, Table, output_option, print_table
 from costopt.cli.server import connect, server_options
+from costopt.formatting import iso_minute_text, number_text, percent_text, seconds_text, usd_text
 
 COLUMNS = (
     Column("job", "Job"),
@@ -20,7 +20,7 @@ COLUMNS = (
     Column("nodes", "Nodes", right=True, rank=1),
     Column("done_share", "Done", percent_text, right=True),
     Column("usd", "Spent", usd_text, right=True),
-    Column("slack_s", "Slack", duration_text, right=True, rank=2),
+    Column("slack_s", "Slack", seconds_text, right=True, rank=2),
     Column("held_because", "Held because", fold_at=40, rank=1),
 )
 NODES = (
@@ -94,7 +94,7 @@ def _figures(answer: dict[str, Any]) -> list[Row]:
             f"{iso_minute_text(submission['submitted_at'])} by {submission['submitted_by']}"
         ),
         "Deadline": iso_minute_text(summary["deadline_at"]),
-        "Slack": duration_text(answer["slack_s"]),
+        "Slack": seconds_text(answer["slack_s"]),
         "Done": percent_text(summary["done_share"]),
         "Spent": usd_text(summary["usd"]),
         "kWh": number_text(summary["kwh"]),

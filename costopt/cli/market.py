@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.figures import duration_text, number_text, percent_text, pool_text, usd_text
 from costopt.cli.market_fill import fill
 from costopt.cli.market_record import record
 from costopt.cli.options import DAY_S, Number, complete_gpu, instant
@@ -18,6 +17,7 @@ from costopt.domain.errors import MarketError
 from costopt.domain.estimate import Estimate
 from costopt.domain.history import MarketHistory
 from costopt.domain.market import Pool
+from costopt.formatting import number_text, percent_text, pool_text, seconds_text, usd_text
 
 if TYPE_CHECKING:
     from costopt.market.statistics import PoolStatistics
@@ -157,7 +157,7 @@ def show_(file: Path, output: str) -> None:
     history = read_history(file)
     rows = [_pool_row(each) for each in history_statistics(history).values()]
     grid = (
-        "event data" if history.tick_s is None else f"a sample per {duration_text(history.tick_s)}"
+        "event data" if history.tick_s is None else f"a sample per {seconds_text(history.tick_s)}"
     )
     table = Table(
         schema="costopt.market/1",
@@ -182,7 +182,7 @@ market.add_command(fill)
 
 
 def _say_written(history: MarketHistory, out: Path) -> None:
-    hours = duration_text((history.ends_at - history.starts_at).total_seconds())
+    hours = seconds_text((history.ends_at - history.starts_at).total_seconds())
     click.echo(f"wrote {out}: {len(history.pools)} pools over {hours}", err=True)
 
 
@@ -252,7 +252,7 @@ def _interval(name: str, estimate: Estimate | None) -> Row:
 
 _POOL_COLUMNS = (
     Column("pool", "Pool", pool_text),
-    Column("recorded_s", "Recorded", duration_text, right=True, rank=6),
+    Column("recorded_s", "Recorded", seconds_text, right=True, rank=6),
     Column("coverage", "Observed", percent_text, right=True, rank=7),
     Column("availability", "Available", percent_text, right=True),
     Column("availability_low", "from", percent_text, right=True, rank=5),
@@ -261,7 +261,7 @@ _POOL_COLUMNS = (
     Column("hazard_per_hour", "per hour", number_text, right=True),
     Column("hazard_per_hour_low", "from", number_text, right=True, rank=4),
     Column("hazard_per_hour_high", "to", number_text, right=True, rank=4),
-    Column("mean_up_s", "Mean up", duration_text, right=True, rank=2),
+    Column("mean_up_s", "Mean up", seconds_text, right=True, rank=2),
     Column("min_usd_per_hour", "$/h min", usd_text, right=True, rank=3),
     Column("mean_usd_per_hour", "mean", usd_text, right=True),
     Column("max_usd_per_hour", "max", usd_text, right=True, rank=3),

@@ -120,12 +120,12 @@ def _progress(parts: int) -> Iterator[OnPart]:
 
 
 def _say_written(done: RecordingResult, out: Path) -> None:
-    from costopt.cli.figures import duration_text
+    from costopt.formatting import seconds_text
 
     pools = done.history.pools.values()
     begins_at, ends_at = min(p.starts_at for p in pools), max(p.ends_at for p in pools)
     changes = sum(len(p.states) for p in pools)
-    span = duration_text((ends_at - begins_at).total_seconds())
+    span = seconds_text((ends_at - begins_at).total_seconds())
     failed = sum(bool(part.error) for part in done.parts)
     left_out = f", {failed} of {len(done.parts)} parts failed" if failed else ""
     click.echo(

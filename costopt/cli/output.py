@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from costopt.cli.figures import plain_text
 from costopt.domain.estimate import Estimate
+from costopt.formatting import UNKNOWN_CELL, plain_text
 
 if TYPE_CHECKING:
     from costopt.report.table import Table as PageTable
@@ -53,6 +53,8 @@ output_option = click.option(
 class Column:
     """``key`` names the value for programs, ``title`` for people; ``shown`` writes it for people.
 
+    ``unknown`` stands in the cell of a value that is None, which ``shown`` never gets.
+
     ``detail`` columns appear in json and csv only. On a terminal, text longer than ``fold_at``
     goes on in the next line of its cell, and where the columns do not fit side by side those of
     the highest ``rank`` are left out first; rank 0 always stays. The values of an ``interval``
@@ -67,6 +69,12 @@ class Column:
     fold_at: int | None = None
     rank: int = 0
     interval: bool = False
+    unknown: str = UNKNOWN_CELL
+
+    def text(self, row: Row) -> str:
+        """Return what people see of a row."""
+        value = row.get(self.key)
+        return self.unknown if value is None else self.shown(value)
 
     def fields(self, row: Row) -> Row:
         """What programs get of a row, by name."""
@@ -130,7 +138,7 @@ def as_markdown(table: Table) -> str:
     lines.append("| " + " | ".join(column.title for column in columns) + " |")
     lines.append("|" + "|".join("---:" if column.right else "---" for column in columns) + "|")
     for row in table.rows:
-        cells = (column.shown(row.get(column.key)) for column in columns)
+        cells = (column.text(row) for column in columns)
         lines.append("| " + " | ".join(_escaped(cell) for cell in cells) + " |")
     for note in table.notes:
         lines += ["", note]
@@ -152,7 +160,7 @@ def as_page_table(table: Table) -> PageTable:
     return PageTable(
         table.title,
         tuple(column.title for column in columns),
-        tuple(tuple(column.shown(row.get(column.key)) for column in columns) for row in table.rows),
+        tuple(tuple(column.text(row) for column in columns) for row in table.rows),
         frozenset(index for index, column in enumerate(columns) if column.right),
         frozenset(
             index for index, row in enumerate(table.rows) if table.marks and row[table.marks]
@@ -194,7 +202,7 @@ def _print_rich(table: Table) -> None:
             max_width=column.fold_at,
         )
     for row in table.rows:
-        grid.add_row(*(Text(column.shown(row.get(column.key))) for column in columns))
+        grid.add_row(*(Text(column.text(row)) for column in columns))
     console.print(grid)
     left_out = [column.title for column in table.shown_columns if column not in columns]
     if left_out:
@@ -209,9 +217,7 @@ def _print_rich(table: Table) -> None:
 def columns_that_fit(table: Table, width: int) -> tuple[Column, ...]:
     """The columns for people that fit into ``width`` characters side by side."""
     widths = {
-        column: max(
-            [len(column.title), *(len(column.shown(row.get(column.key))) for row in table.rows)]
-        )
+        column: max([len(column.title), *(len(column.text(row)) for row in table.rows)])
         for column in table.shown_columns
     }
     columns = list(table.shown_columns)

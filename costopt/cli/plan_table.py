@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from costopt.cli.figures import (
-    age_text,
-    co2e_text,
-    minute_text,
-    number_text,
-    percent_text,
-    pool_text,
-    probability,
-    usd_text,
-)
 from costopt.cli.output import Column, Row, Table, with_ends
 from costopt.cli.plan_budgets import budget_rows, budget_warnings
 from costopt.domain.job import Job
 from costopt.domain.plan import Candidate, Constraint, Forecast, Plan, Rejection
 from costopt.domain.policy import Policy
+from costopt.formatting import (
+    gco2e_text,
+    minute_text,
+    number_text,
+    percent_text,
+    pool_text,
+    probability_text,
+    seconds_text,
+    usd_text,
+)
 
 MAX_ALLOCATIONS = 12
 
@@ -172,7 +172,7 @@ def _summary(made: Plan, job: Job, forecast: Forecast) -> str:
         f"{usd_text(forecast.usd_p50)} (P95 {usd_text(forecast.usd_p95)}), "
         f"{_energy(forecast)}, done {minute_text(forecast.finish_p50_at)} "
         f"(P95 {minute_text(forecast.finish_p95_at)}), deadline {minute_text(job.deadline_at)}, "
-        f"P(on time) {probability(forecast.on_time)}."
+        f"P(on time) {probability_text(forecast.on_time)}."
     )
 
 
@@ -182,7 +182,7 @@ def _energy(forecast: Forecast) -> str:
     return (
         f"{number_text(forecast.kwh)} kWh ({forecast.energy_basis.value}, "
         f"{number_text(forecast.kwh_low)} to {number_text(forecast.kwh_high)}), "
-        f"{co2e_text(forecast.gco2e)} CO2e"
+        f"{gco2e_text(forecast.gco2e)} CO2e"
     )
 
 
@@ -244,21 +244,21 @@ _COLUMNS = (
     Column("pool", "Pool", pool_text),
     Column("nodes", "Nodes", right=True),
     Column("price_usd_per_hour", "$/node-h", usd_text, right=True, rank=3),
-    Column("price_age_s", "Price age", age_text, right=True, rank=5),
+    Column("price_age_s", "Price age", seconds_text, right=True, rank=5),
     Column("usd_p50", "$ P50", usd_text, right=True),
     Column("usd_p95", "$ P95", usd_text, right=True, rank=4),
     Column("kwh", "kWh", number_text, right=True),
-    Column("gco2e", "CO2e", co2e_text, right=True, rank=2),
+    Column("gco2e", "CO2e", gco2e_text, right=True, rank=2),
     Column("finish_p50_at", "Finish P50", minute_text, rank=1),
     Column("finish_p95_at", "Finish P95", minute_text, rank=6),
-    Column("on_time", "P(on time)", probability, right=True, interval=True),
+    Column("on_time", "P(on time)", probability_text, right=True, interval=True),
     Column("reason", "Why not", fold_at=60),
     Column("units_per_s", "Units/s", number_text, detail=True),
     Column("kwh_low", "kWh low", number_text, detail=True),
     Column("kwh_high", "kWh high", number_text, detail=True),
     Column("energy_basis", "Energy basis", detail=True),
     Column("expected_interruptions", "Interruptions", number_text, detail=True),
-    Column("falls_back", "P(fallback)", probability, detail=True, interval=True),
+    Column("falls_back", "P(fallback)", probability_text, detail=True, interval=True),
     Column("code", "Code", detail=True),
     Column("enters_below_usd_per_hour", "Enters below", usd_text, detail=True),
 )

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import click
 
-from costopt.cli.figures import duration_text
+from costopt.formatting import seconds_text
 
 FIRST_LINE_S = 10.0
 INTERVAL_S = 30.0
@@ -48,5 +48,5 @@ def with_progress(
         is_sure = timed >= FEW_ITEMS or (timed > 0 and now - began_s >= INTERVAL_S)
         if now - began_s >= due_s and is_sure and count < total:
             left_s = (now - steady_s) / timed * (total - count)
-            say(f"{count:,} of {total:,} {what}, about {duration_text(left_s)} left")
+            say(f"{count:,} of {total:,} {what}, about {seconds_text(left_s)} left")
             due_s = now - began_s + INTERVAL_S

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.figures import age_text, minute_text
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import MarketError
 from costopt.domain.estimate import Basis, Estimate
@@ -19,6 +18,7 @@ from costopt.domain.flex_start import flex_start_offer
 from costopt.domain.history import MarketHistory, PoolHistory
 from costopt.domain.market import CapacityType, Offer
 from costopt.domain.quota import Quota
+from costopt.formatting import minute_text, seconds_text
 
 if TYPE_CHECKING:
     from costopt.energy.carbon_history import CarbonHistory
@@ -80,8 +80,8 @@ def _listed(now: datetime) -> QuoteSet:
     newest_s, oldest_s = ((now - dates[index]).total_seconds() for index in (-1, 0))
     note = (
         f"built-in list prices of {dates[0]:%Y-%m-%d} to {dates[-1]:%Y-%m-%d}, "
-        f"{age_text(newest_s)} to {age_text(oldest_s)} old: for planning, not for launching; "
-        "--market takes a recorded market"
+        f"{seconds_text(newest_s)} to {seconds_text(oldest_s)} old: for planning, not for "
+        "launching; --market takes a recorded market"
     )
     return QuoteSet(now, offers, note, listed=True)
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.figures import minute_text
 from costopt.cli.options import (
     account_option,
     carbon_option,
@@ -25,6 +24,7 @@ from costopt.cli.options import (
 )
 from costopt.cli.output import output_option
 from costopt.cli.state import state_dir_option
+from costopt.formatting import minute_text
 
 if TYPE_CHECKING:
     from costopt.domain.job import Job

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from datetime import datetime
 
-from costopt.cli.figures import number_text, usd_text
 from costopt.cli.output import Column, OutputFormat, Row, Table, print_table
+from costopt.formatting import number_text, usd_text, whole_percent_text
 from costopt.ledger.account import JobAccount
 from costopt.ledger.summary import JobSummary
 from costopt.report.summary import deadline_sentence, run_table
@@ -38,7 +38,7 @@ def jobs_table(summaries: list[JobSummary]) -> Table:
     columns = (
         Column("job", "Job"),
         Column("state", "State"),
-        Column("done_share", "Done", lambda v: "–" if v is None else f"{v:.0%}", right=True),
+        Column("done_share", "Done", whole_percent_text, right=True),
         Column("usd", "Spent", usd_text, right=True),
         Column("kwh", "kWh", number_text, right=True),
         Column("interruptions", "Interruptions", right=True),

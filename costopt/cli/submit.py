@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from costopt.cli.figures import iso_minute_text
 from costopt.cli.options import job_argument, policy_option
 from costopt.cli.server import connect, server_options
+from costopt.formatting import iso_minute_text
 
 if TYPE_CHECKING:
     from costopt.client.client import DaemonClient

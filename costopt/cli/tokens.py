@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from costopt.cli.figures import iso_minute_text
 from costopt.cli.output import Column, Table, output_option, print_table
 from costopt.cli.server import connect, server_options
+from costopt.formatting import iso_minute_text
 
 TOKEN_COLUMNS = (
     Column("name", "Name"),

@@ -12,15 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.failure import print_error
-from costopt.cli.figures import (
-    co2e_text,
-    duration_text,
-    minute_text,
-    number_text,
-    pool_text,
-    probability,
-    usd_text,
-)
 from costopt.cli.options import (
     account_option,
     at_option,
@@ -40,6 +31,15 @@ from costopt.domain.job import Job
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import Forecast, Plan, PlanStatus
 from costopt.domain.policy import Policy
+from costopt.formatting import (
+    gco2e_text,
+    minute_text,
+    number_text,
+    pool_text,
+    probability_text,
+    seconds_text,
+    usd_text,
+)
 
 if TYPE_CHECKING:
     from costopt.optimize.frontier import FrontierPoint
@@ -167,7 +167,7 @@ def _due(job: Job, deadline_s: float | None, now: datetime) -> Job:
         return job
     deadline_at = job.start_at + timedelta(seconds=deadline_s)
     if deadline_at <= max(now, job.start_at):
-        raise click.BadParameter(f"a deadline of {duration_text(deadline_s)} is in the past")
+        raise click.BadParameter(f"a deadline of {seconds_text(deadline_s)} is in the past")
     return replace(job, deadline_at=deadline_at)
 
 
@@ -249,24 +249,20 @@ def _lines(pools: Sequence[str]) -> str:
     return ",\n".join(map(pool_text, pools))
 
 
-def _reason(why_not: str | None) -> str:
-    return why_not or ""
-
-
 _COLUMNS = (
     Column("unbeaten", "", _star),
     Column("policy", "Policy"),
-    Column("deadline_s", "Deadline", duration_text, right=True),
+    Column("deadline_s", "Deadline", seconds_text, right=True),
     Column("capacity", "Terms"),
     Column("usd_p50", "$ P50", usd_text, right=True),
     Column("usd_p95", "$ P95", usd_text, right=True, rank=3),
     Column("kwh", "kWh", number_text, right=True),
-    Column("gco2e", "CO2e", co2e_text, right=True, rank=2),
+    Column("gco2e", "CO2e", gco2e_text, right=True, rank=2),
     Column("finish_p50_at", "Finish P50", minute_text, rank=4),
-    Column("on_time", "P(on time)", probability, right=True, interval=True),
+    Column("on_time", "P(on time)", probability_text, right=True, interval=True),
     Column("node_hours", "Node-hours", number_text, right=True, rank=6),
     Column("pools", "Pools", _lines, fold_at=60, rank=5),
-    Column("why_not", "Why not", _reason, fold_at=60),
+    Column("why_not", "Why not", fold_at=60, unknown=""),
     Column("status", "Status", detail=True),
     Column("deadline_at", "Deadline at", minute_text, detail=True),
     Column("kwh_low", "kWh low", number_text, detail=True),
@@ -274,5 +270,5 @@ _COLUMNS = (
     Column("energy_basis", "Energy basis", detail=True),
     Column("finish_p95_at", "Finish P95", minute_text, detail=True),
     Column("expected_interruptions", "Interruptions", number_text, detail=True),
-    Column("falls_back", "P(fallback)", probability, detail=True, interval=True),
+    Column("falls_back", "P(fallback)", probability_text, detail=True, interval=True),
 )

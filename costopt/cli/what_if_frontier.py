@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.figures import (
-    co2e_text,
-    minute_text,
-    number_text,
-    pool_text,
-    probability,
-    usd_text,
-)
 from costopt.cli.output import Row, Table, as_page_table, with_ends
 from costopt.domain.job import Job
 from costopt.domain.plan import Allocation, Plan
 from costopt.domain.policy import Policy
+from costopt.formatting import (
+    gco2e_text,
+    minute_text,
+    number_text,
+    pool_text,
+    probability_text,
+    usd_text,
+)
 
 if TYPE_CHECKING:
     from costopt.optimize.frontier import FrontierPoint
@@ -139,8 +139,8 @@ def _cells(point: FrontierPoint) -> tuple[str, ...]:
     return (
         usd_text(point.usd),
         number_text(point.kwh),
-        co2e_text(forecast.gco2e),
+        gco2e_text(forecast.gco2e),
         minute_text(forecast.finish_p50_at),
-        probability(forecast.on_time),
+        probability_text(forecast.on_time),
         ", ".join(map(pool_text, _pools(point.allocations))),
     )

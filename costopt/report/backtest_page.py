@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from costopt.formatting import usd_text, whole_percent_text
 from costopt.report.backtest_curve import BacktestCurve
 from costopt.report.backtest_plots import cost_bars, mode_bars, progress_curves, spend_curves
 from costopt.report.backtest_table import BacktestRow, backtest_table
 from costopt.report.extra import require_report_extra
-from costopt.report.figure import usd_micros_text, whole_percent_text
 from costopt.report.page import render_page, write_page
 from costopt.report.table import Table
 
@@ -79,9 +79,7 @@ def _lead(rows: Sequence[BacktestRow]) -> str:
         return "No strategy kept every deadline." if blind else "There are no runs to compare."
     best = min(kept, key=lambda row: row.mean_usd)
     dearest = max(blind, key=lambda row: row.mean_usd)
-    told = (
-        f"{best.strategy} kept every deadline for {usd_micros_text(best.mean_usd * 1e6)} on average"
-    )
+    told = f"{best.strategy} kept every deadline for {usd_text(best.mean_usd)} on average"
     if dearest is best or dearest.mean_usd <= 0:
         return f"{told}."
     less = whole_percent_text(1 - best.mean_usd / dearest.mean_usd)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from costopt.domain.market import Pool
+from costopt.formatting import usd_text
 from costopt.report.backtest_curve import BacktestCurve, Point
 from costopt.report.backtest_table import BacktestRow
 from costopt.report.drawing import (
@@ -16,7 +17,6 @@ from costopt.report.drawing import (
     css_color,
     make_canvases,
 )
-from costopt.report.figure import usd_micros_text
 from costopt.report.timeline import pool_label
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def cost_bars(rows: Sequence[BacktestRow]) -> ResponsiveChart:
     """One bar per strategy: the mean, with a whisker from the median to the 95th percentile."""
     wide, narrow = (_bars_svg(rows, canvas) for canvas in make_canvases("bars"))
     alt = "Mean cost per run: " + ", ".join(
-        f"{row.strategy} {usd_micros_text(row.mean_usd * 1e6)}" for row in rows
+        f"{row.strategy} {usd_text(row.mean_usd)}" for row in rows
     )
     legend = (
         LegendEntry("bar", "pool1", "kept every deadline"),
@@ -47,7 +47,7 @@ def spend_curves(curves: Mapping[str, BacktestCurve]) -> ResponsiveChart:
         for canvas in make_canvases("curves")
     )
     legend = tuple(
-        LegendEntry("line", colours[name], f"{name}: {usd_micros_text(curve.usd * 1e6)}")
+        LegendEntry("line", colours[name], f"{name}: {usd_text(curve.usd)}")
         for name, curve in curves.items()
         if curve.spend_usd
     )
@@ -122,7 +122,7 @@ def _bars_svg(rows: Sequence[BacktestRow], canvas: Canvas) -> str:
             parse_math=False,
         )
         axes.annotate(
-            usd_micros_text(row.mean_usd * 1e6),
+            usd_text(row.mean_usd),
             (max(row.mean_usd, row.p95_usd), middle),
             xytext=(8, 0),
             textcoords="offset points",

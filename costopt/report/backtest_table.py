@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from costopt.report.figure import (
-    UNKNOWN_TEXT,
-    energy_text,
-    gco2e_text,
-    long_duration_text,
-    usd_micros_text,
-)
+from costopt.formatting import UNKNOWN_TEXT, gco2e_text, seconds_text, usd_text, wh_text
 from costopt.report.table import Table
 
 REPORT_COLUMNS = (
@@ -73,16 +67,16 @@ def backtest_table(rows: Sequence[BacktestRow], title: str = "Backtest") -> Tabl
 def _cells(row: BacktestRow) -> tuple[str, ...]:
     return (
         row.strategy,
-        usd_micros_text(row.mean_usd * 1e6),
-        usd_micros_text(row.p50_usd * 1e6),
-        usd_micros_text(row.p95_usd * 1e6),
-        energy_text(None if row.kwh is None else row.kwh * 1000),
+        usd_text(row.mean_usd),
+        usd_text(row.p50_usd),
+        usd_text(row.p95_usd),
+        wh_text(None if row.kwh is None else row.kwh * 1000),
         gco2e_text(row.gco2e),
-        long_duration_text(row.finish_s),
+        seconds_text(row.finish_s),
         f"{row.misses} of {row.runs}",
         UNKNOWN_TEXT if row.interruptions is None else f"{row.interruptions:.1f}",
         UNKNOWN_TEXT if row.switches is None else f"{row.switches:.1f}",
-        long_duration_text(row.lost_s),
+        seconds_text(row.lost_s),
         _ratio(row),
         str(row.runs),
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from costopt.domain.events import DecisionMade
-from costopt.report.figure import UNKNOWN_TEXT, long_duration_text, usd_micros_text
+from costopt.formatting import seconds_text, usd_text
 from costopt.report.table import Table
 
 COLUMNS = ("hour", "choice", "expected $", "instead", "slack", "rule")
@@ -29,8 +29,8 @@ def _cells(event: DecisionMade, begun_at: datetime) -> tuple[str, ...]:
     return (
         f"{(event.at - begun_at).total_seconds() / 3600:.2f}",
         choice,
-        UNKNOWN_TEXT if chosen is None else usd_micros_text(chosen * 1e6),
-        "; ".join(f"{what} {usd_micros_text(value * 1e6)}" for what, value in instead),
-        long_duration_text(event.slack_s),
+        usd_text(chosen),
+        "; ".join(f"{what} {usd_text(value)}" for what, value in instead),
+        seconds_text(event.slack_s),
         event.rule or "",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from costopt.domain.bill import ProviderCharge
-from costopt.report.figure import time_text, usd_micros_text
+from costopt.formatting import usd_micros_text
 from costopt.report.run import RunView
 
 
@@ -15,7 +15,7 @@ def ledger_drift(charge: ProviderCharge, run: RunView) -> str:
     billed_micros = round(charge.usd * 1_000_000)
     off = counted_micros - billed_micros
     share = f" ({off / billed_micros:+.1%})" if billed_micros else ""
-    days = f"{time_text(charge.from_at)[:10]} up to {time_text(charge.until_at)[:10]}"
+    days = f"{charge.from_at:%Y-%m-%d} up to {charge.until_at:%Y-%m-%d}"
     return (
         f"{charge.provider} billed {usd_micros_text(billed_micros)} for job {charge.job} "
         f"from {days} "

@@ -48,12 +48,12 @@ from costopt.domain.events import (
     WorkLost,
 )
 from costopt.domain.fleet import EndCause
-from costopt.report.figure import (
+from costopt.formatting import (
     UNKNOWN_TEXT,
-    energy_text,
-    long_duration_text,
-    time_text,
+    second_text,
+    seconds_text,
     usd_micros_text,
+    wh_text,
 )
 
 ROUTINE = (
@@ -91,7 +91,7 @@ def describe_event(event: Event) -> EventText:
 
 def _submitted(event: JobSubmitted) -> str:
     return (
-        f"{event.work_units:,.0f} {event.unit} by {time_text(event.deadline_at)}, "
+        f"{event.work_units:,.0f} {event.unit} by {second_text(event.deadline_at)}, "
         f"policy {event.policy}, strategy {event.strategy}"
     )
 
@@ -99,12 +99,8 @@ def _submitted(event: JobSubmitted) -> str:
 def _decided(event: DecisionMade) -> str:
     targets = " + ".join(f"{nodes} × {pool}" for pool, nodes in event.targets) or "wait"
     rule = "" if event.rule is None else f" [{event.rule}]"
-    slack = "" if event.slack_s is None else f"; slack {_signed(event.slack_s)}"
+    slack = "" if event.slack_s is None else f"; slack {seconds_text(event.slack_s)}"
     return f"{targets}: {event.reason}{rule}{slack}"
-
-
-def _signed(seconds: float) -> str:
-    return f"{'-' if seconds < 0 else ''}{long_duration_text(seconds)}"
 
 
 def _launched(event: NodeLaunched) -> str:
@@ -113,7 +109,7 @@ def _launched(event: NodeLaunched) -> str:
 
 def _ended(event: NodeEnded) -> str:
     words = f": {event.message}" if event.message and event.cause is EndCause.FAILED else ""
-    return f"{event.node_id} in {event.pool} at {time_text(event.ended_at)}{words}"
+    return f"{event.node_id} in {event.pool} at {second_text(event.ended_at)}{words}"
 
 
 def _billed(event: NodeBilled) -> str:
@@ -136,7 +132,7 @@ def _moved(event: DataMoved) -> str:
 def _gang(event: GangFormed) -> str:
     return (
         f"generation {event.generation}: {', '.join(event.node_ids) or 'no node'}; "
-        f"saves every {long_duration_text(event.checkpoint_interval_s)}"
+        f"saves every {seconds_text(event.checkpoint_interval_s)}"
     )
 
 
@@ -158,7 +154,7 @@ def _measured(event: NodeMeasured) -> str:
         ("goodput", event.goodput),
     )
     said = [
-        "" if event.wh is None else f"{energy_text(event.wh)} measured by {parts}",
+        "" if event.wh is None else f"{wh_text(event.wh)} measured by {parts}",
         "" if event.step_s is None else f"{event.step_s:.3g} s per step",
         *(f"{share:.0%} {name}" for name, share in shares if share is not None),
     ]
@@ -189,7 +185,7 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
     CarbonIntensityRecorded: (
         "Carbon intensity",
         "plain",
-        lambda e: f"{e.region} from {time_text(e.hour_at)}: {e.gco2e_per_kwh:.0f} g/kWh",
+        lambda e: f"{e.region} from {second_text(e.hour_at)}: {e.gco2e_per_kwh:.0f} g/kWh",
     ),
     GangFormed: ("Gang formed", "plain", _gang),
     TrainingStarted: ("Training started", "good", lambda e: f"from {_reached(e)}"),
@@ -207,7 +203,7 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
     CheckpointIntervalChanged: (
         "Save interval",
         "note",
-        lambda e: f"every {long_duration_text(e.interval_s)}: {e.reason}",
+        lambda e: f"every {seconds_text(e.interval_s)}: {e.reason}",
     ),
     GuaranteeChanged: ("Guarantee", "note", lambda e: f"the result is {e.guarantee}"),
     InterruptionExpected: (
@@ -220,7 +216,7 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
         "Interruption announced",
         "bad",
         lambda e: (
-            f"{e.node_id} goes at {time_text(e.strikes_at)}"
+            f"{e.node_id} goes at {second_text(e.strikes_at)}"
             f"{'' if e.confirmed else ', as only the node reports'}"
         ),
     ),

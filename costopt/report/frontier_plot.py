@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from costopt.formatting import gco2e_text, kwh_text, seconds_text, usd_text
 from costopt.report.drawing import (
     FINISH_COLOURS,
     Canvas,
@@ -16,7 +17,6 @@ from costopt.report.drawing import (
     css_color,
     make_canvases,
 )
-from costopt.report.figure import gco2e_text, kilowatt_hours, long_duration_text, usd_micros_text
 from costopt.report.frontier_table import FrontierRow
 from costopt.report.label_places import NEAREST_PX, STEP_PX, Box, label_places
 
@@ -61,10 +61,10 @@ def _alt(dots: Sequence[_Dot]) -> str:
     cheapest, frugal = min(dots, key=lambda d: d.row.usd), min(dots, key=lambda d: d.kwh)
     takes_s = [dot.row.takes_s for dot in dots]
     return (
-        f"{len(dots)} plans: from {usd_micros_text(cheapest.row.usd * 1e6)} and "
-        f"{kilowatt_hours(cheapest.kwh)} to {usd_micros_text(frugal.row.usd * 1e6)} and "
-        f"{kilowatt_hours(frugal.kwh)}; they finish in "
-        f"{long_duration_text(min(takes_s))} to {long_duration_text(max(takes_s))}."
+        f"{len(dots)} plans: from {usd_text(cheapest.row.usd)} and "
+        f"{kwh_text(cheapest.kwh)} to {usd_text(frugal.row.usd)} and "
+        f"{kwh_text(frugal.kwh)}; they finish in "
+        f"{seconds_text(min(takes_s))} to {seconds_text(max(takes_s))}."
     )
 
 
@@ -92,13 +92,11 @@ class _Classes:
         """One entry per class, the earliest first."""
         if len(self.edges_s) == 2:
             return (
-                LegendEntry(
-                    "dot", FINISH_COLOURS[0], f"takes {long_duration_text(self.edges_s[1])}"
-                ),
+                LegendEntry("dot", FINISH_COLOURS[0], f"takes {seconds_text(self.edges_s[1])}"),
             )
         starts = ("takes up to", *("up to" for _ in self.edges_s[2:]))
         return tuple(
-            LegendEntry("dot", colour, f"{start} {long_duration_text(edge_s)}")
+            LegendEntry("dot", colour, f"{start} {seconds_text(edge_s)}")
             for colour, start, edge_s in zip(FINISH_COLOURS, starts, self.edges_s[1:], strict=True)
         )
 
@@ -194,9 +192,5 @@ def _with_tips(svg: str, canvas: Canvas, dots: Sequence[_Dot]) -> str:
 
 
 def _tip(number: int, row: FrontierRow) -> str:
-    figures = (
-        f"{usd_micros_text(row.usd * 1e6)}, {kilowatt_hours(row.kwh)}, {gco2e_text(row.gco2e)} CO2e"
-    )
-    return (
-        f"Plan {number}: {figures}, takes {long_duration_text(row.takes_s)}: {', '.join(row.pools)}"
-    )
+    figures = f"{usd_text(row.usd)}, {kwh_text(row.kwh)}, {gco2e_text(row.gco2e)} CO2e"
+    return f"Plan {number}: {figures}, takes {seconds_text(row.takes_s)}: {', '.join(row.pools)}"

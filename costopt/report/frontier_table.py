@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from costopt.domain.estimate import Estimate
-from costopt.report.figure import (
+from costopt.formatting import (
     gco2e_text,
-    kilowatt_hours,
-    long_duration_text,
-    probability,
-    time_text,
-    usd_micros_text,
+    kwh_text,
+    minute_text,
+    probability_text,
+    seconds_text,
+    usd_text,
 )
 from costopt.report.table import Table
 
@@ -49,11 +49,11 @@ def frontier_table(rows: Sequence[FrontierRow]) -> Table:
 def _cells(number: int, row: FrontierRow) -> tuple[str, ...]:
     return (
         str(number),
-        usd_micros_text(row.usd * 1e6),
-        kilowatt_hours(row.kwh),
+        usd_text(row.usd),
+        kwh_text(row.kwh),
         gco2e_text(row.gco2e),
-        long_duration_text(row.takes_s),
-        time_text(row.finish_p50_at)[:-3],
-        probability(row.on_time),
+        seconds_text(row.takes_s),
+        minute_text(row.finish_p50_at),
+        probability_text(row.on_time),
         ",\n".join(row.pools),
     )

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import costopt
 from costopt.domain.errors import StoreError
+from costopt.formatting import second_text
 from costopt.report.cell import cell_html
-from costopt.report.figure import time_text
 
 if TYPE_CHECKING:
     from jinja2 import BaseLoader, Environment
@@ -28,7 +28,7 @@ def render_page(template: str, *, title: str, made_at: datetime, **context: Any)
             title=title,
             css=page_css(),
             version=costopt.__version__,
-            made_at=time_text(made_at),
+            made_at=second_text(made_at),
             **context,
         )
     )

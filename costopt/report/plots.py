@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from costopt.formatting import usd_micros_text, wh_text, whole_percent_text
 from costopt.ledger.curve import SpendPoint
 from costopt.report.drawing import Canvas, LegendEntry, ResponsiveChart, css_color, make_canvases
-from costopt.report.figure import energy_text, usd_micros_text, whole_percent_text
 from costopt.report.run import RunView
 from costopt.report.time_axis import TimeAxis
 
@@ -47,7 +47,7 @@ def energy_plot(run: RunView) -> ResponsiveChart:
         run,
         (points, "energy", baseline),
         lambda value: f"{value:g}",
-        (energy_text(summary.wh), energy_text(summary.due_wh)),
+        (wh_text(summary.wh), wh_text(summary.due_wh)),
         "Cumulative kilowatt-hours",
     )
 

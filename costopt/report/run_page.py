@@ -9,18 +9,18 @@ from pathlib import Path
 
 from costopt.domain.bill import ProviderCharge
 from costopt.domain.events import Event, JobFailed
+from costopt.formatting import (
+    UNKNOWN_TEXT,
+    second_text,
+    seconds_text,
+    usd_micros_text,
+    wh_text,
+)
 from costopt.ledger.node import NodeInterval
 from costopt.ledger.summary import JobState, JobSummary
 from costopt.report.drift import ledger_drift
 from costopt.report.event_row import EventText, describe_event
 from costopt.report.extra import require_report_extra
-from costopt.report.figure import (
-    UNKNOWN_TEXT,
-    energy_text,
-    long_duration_text,
-    time_text,
-    usd_micros_text,
-)
 from costopt.report.page import render_page, write_page
 from costopt.report.plots import energy_plot, progress_plot, spend_plot
 from costopt.report.run import RunView
@@ -145,16 +145,16 @@ def _node_line(row: NodeInterval, run: RunView) -> _NodeLine:
         ended="" if row.ended_at is None else _clock(row.ended_at, run),
         why="running" if row.cause is None else row.cause.value,
         tone="bad" if lost else "plain",
-        lasted=long_duration_text((end - row.launched_at).total_seconds()),
+        lasted=seconds_text((end - row.launched_at).total_seconds()),
         cost=usd_micros_text(row.usd_micros),
-        energy=energy_text(row.wh),
+        energy=wh_text(row.wh),
     )
 
 
 def _clock(at: datetime, run: RunView) -> str:
     """The time of day, with the date where the run spans more than one."""
     one_day = run.begun_at.astimezone(UTC).date() == run.ended_at.astimezone(UTC).date()
-    return time_text(at)[11:] if one_day else time_text(at)[5:]
+    return second_text(at)[11:] if one_day else second_text(at)[5:]
 
 
 def _speed(summary: JobSummary) -> str:
@@ -181,7 +181,7 @@ def _how(summary: JobSummary, cost_basis: str) -> tuple[tuple[str, str], ...]:
             "The whole job without interruption on the cheapest allowed on-demand pool"
             + (f", {summary.baseline_pool}" if summary.baseline_pool else ", which is unknown")
             + f": {usd_micros_text(summary.baseline_usd_micros)} "
-            f"and {energy_text(summary.baseline_wh)} " + f"{_speed(summary)}. "
+            f"and {wh_text(summary.baseline_wh)} " + f"{_speed(summary)}. "
             "Savings count it for the work done so far.",
         ),
         (

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from costopt.ledger.account import JobAccount
-from costopt.ledger.summary import JobState, JobSummary
-from costopt.report.figure import (
+from costopt.formatting import (
     UNKNOWN_TEXT,
-    energy_text,
     gco2e_text,
-    long_duration_text,
     relative_to_baseline,
-    time_text,
+    second_text,
+    seconds_text,
     usd_micros_text,
+    wh_text,
     whole_percent_text,
     work_text,
 )
+from costopt.ledger.account import JobAccount
+from costopt.ledger.summary import JobState, JobSummary
 from costopt.report.table import Table
 
 
@@ -28,16 +28,16 @@ def run_table(account: JobAccount, now: datetime) -> Table:
         ("work done", _work(summary), "measured"),
         ("work lost", _lost(summary), "measured"),
         *_result(summary),
-        ("deadline", time_text(summary.deadline_at), "job file"),
+        ("deadline", second_text(summary.deadline_at), "job file"),
         ("spent", usd_micros_text(summary.usd_micros), "measured"),
         ("  on spot", usd_micros_text(summary.spot_usd_micros), "measured"),
         ("  on demand", usd_micros_text(summary.on_demand_usd_micros), "measured"),
         *_transfers(summary),
         ("against on-demand", _against(summary), _baseline_basis(summary)),
-        ("energy", energy_text(summary.wh), summary.energy_basis or UNKNOWN_TEXT),
+        ("energy", wh_text(summary.wh), summary.energy_basis or UNKNOWN_TEXT),
         (
             "  while not training",
-            energy_text(summary.idle_wh),
+            wh_text(summary.idle_wh),
             summary.energy_basis or UNKNOWN_TEXT,
         ),
         ("emissions", f"{gco2e_text(summary.gco2e)} CO2e", summary.carbon_basis or UNKNOWN_TEXT),
@@ -57,14 +57,14 @@ def deadline_sentence(summary: JobSummary) -> str:
     margin_s = summary.margin_s
     if margin_s is not None:
         if margin_s >= 0:
-            return f"finished {long_duration_text(margin_s)} before its deadline"
-        return f"finished {long_duration_text(margin_s)} after its deadline"
+            return f"finished {seconds_text(margin_s)} before its deadline"
+        return f"finished {seconds_text(-margin_s)} after its deadline"
     if summary.deadline_at is None:
         return "not submitted yet"
     left_s = (summary.deadline_at - summary.now).total_seconds()
     if left_s < 0:
-        return f"unfinished, {long_duration_text(left_s)} past its deadline"
-    return f"unfinished, {long_duration_text(left_s)} left until its deadline"
+        return f"unfinished, {seconds_text(-left_s)} past its deadline"
+    return f"unfinished, {seconds_text(left_s)} left until its deadline"
 
 
 def _state(summary: JobSummary) -> str:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from costopt.ledger.summary import JobSummary
-from costopt.report.figure import (
+from costopt.formatting import (
     UNKNOWN_TEXT,
-    energy_text,
     gco2e_text,
-    long_duration_text,
+    minute_text,
     relative_to_baseline,
-    time_text,
+    seconds_text,
     usd_micros_text,
+    wh_text,
     whole_percent_text,
     work_text,
 )
+from costopt.ledger.summary import JobSummary
 from costopt.report.run import RunView
 
 
@@ -43,7 +43,7 @@ def run_tiles(run: RunView, cost_basis: str) -> tuple[Metric, ...]:
     energy_basis = summary.energy_basis or UNKNOWN_TEXT
     return (
         Metric("Spent", usd_micros_text(summary.usd_micros), cost_basis, _spent_note(summary)),
-        Metric("Energy", energy_text(summary.wh), energy_basis, _energy_note(summary)),
+        Metric("Energy", wh_text(summary.wh), energy_basis, _energy_note(summary)),
         Metric("Emissions (CO₂e)", gco2e_text(summary.gco2e), "modelled", _carbon_note(summary)),
         _deadline_tile(run),
         Metric(
@@ -75,7 +75,7 @@ def _spent_note(summary: JobSummary) -> str:
 def _energy_note(summary: JobSummary) -> str:
     if summary.wh is None:
         return "the power of a node is unknown"
-    idle = f"{energy_text(summary.idle_wh)} of it not training"
+    idle = f"{wh_text(summary.idle_wh)} of it not training"
     if summary.saved_wh_share is None:
         return idle
     return f"{relative_to_baseline(summary.saved_wh_share)} on-demand; {idle}"
@@ -95,9 +95,7 @@ def _deadline_tile(run: RunView) -> Metric:
     summary = run.summary
     if summary.finished_at is not None:
         took = (summary.finished_at - run.begun_at).total_seconds()
-        return Metric(
-            "Took", long_duration_text(took), "measured", f"deadline {_short(summary, run)}"
-        )
+        return Metric("Took", seconds_text(took), "measured", f"deadline {_short(summary, run)}")
     return Metric(
         "Done",
         whole_percent_text(summary.done_share),
@@ -110,7 +108,7 @@ def _short(summary: JobSummary, run: RunView) -> str:
     if summary.deadline_at is None:
         return UNKNOWN_TEXT
     allowed = (summary.deadline_at - run.begun_at).total_seconds()
-    return f"after {long_duration_text(allowed)}, at {time_text(summary.deadline_at)[:-3]}"
+    return f"after {seconds_text(allowed)}, at {minute_text(summary.deadline_at)}"
 
 
 def _lost_note(summary: JobSummary) -> str:

@@ -6,13 +6,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from costopt.formatting import kwh_text, seconds_text, usd_text, whole_percent_text
 from costopt.report.extra import require_report_extra
-from costopt.report.figure import (
-    kilowatt_hours,
-    long_duration_text,
-    usd_micros_text,
-    whole_percent_text,
-)
 from costopt.report.frontier_plot import frontier_plot
 from costopt.report.frontier_table import FrontierRow, frontier_table
 from costopt.report.page import render_page, write_page
@@ -70,7 +65,7 @@ def _lead(points: Sequence[FrontierRow], policy: str) -> str:
     if not points:
         return f"Policy {policy} has no plan to draw a frontier of."
     cheapest = min(points, key=lambda p: p.usd)
-    told = f"The cheapest plan comes to {usd_micros_text(cheapest.usd * 1e6)} and {_kwh(cheapest)}"
+    told = f"The cheapest plan comes to {usd_text(cheapest.usd)} and {_kwh(cheapest)}"
     return f"{told}{_frugal(cheapest, points)}{_sooner(cheapest, _earliest(points))}."
 
 
@@ -96,9 +91,9 @@ def _sooner(cheapest: FrontierRow, earliest: FrontierRow) -> str:
     if earliest.takes_s > cheapest.takes_s - 60 or cheapest.usd <= 0:
         return ""
     more = whole_percent_text(earliest.usd / cheapest.usd - 1)
-    before, now = long_duration_text(cheapest.takes_s), long_duration_text(earliest.takes_s)
+    before, now = seconds_text(cheapest.takes_s), seconds_text(earliest.takes_s)
     return f"; the earliest takes {now} where the cheapest takes {before}, for {more} more dollars"
 
 
 def _kwh(point: FrontierRow) -> str:
-    return kilowatt_hours(point.kwh)
+    return kwh_text(point.kwh)

@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (out / "c.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     done = invoke("carbon", "import", out / "c.csv", "--out", out / "c.parquet")
     assert done.exit_code == 0, done.stderr
-    assert "2 grid zones over 17d 0h" in done.stderr
+    assert "2 grid zones over 17 d" in done.stderr
     made = invoke(
         "market", "generate", "--instance-type", "g4dn.xlarge", "--region", "us-east-1",
         "--region", "eu-north-1", "--profile", "calm", "--hours", "480", "--tick", "3600",

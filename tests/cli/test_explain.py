@@ -64,7 +64,7 @@ def test_one_with_what_was_weighed(state: Path) -> None:
     assert [row["more_usd"] for row in rows] == [0.0, 1.5, None]
     assert [row["chosen"] for row in rows] == [True, False, False]
     shown = explain(state, "train", "train-d1").stdout
-    assert "cheapest to the end; slack 2h 00m; no rule bound it." in shown
+    assert "cheapest to the end; slack 2 h; no rule bound it." in shown
     assert "ends 1.1 times an hour" in shown
 
 

@@ -67,7 +67,7 @@ def test_ninety_days_are_recorded_though_pages_are_throttled(priced: Cloud, tmp_
     done = record(out, types="g6e.xlarge,g6e.2xlarge")
     assert done.exit_code == 0, done.stderr
     assert done.stdout == ""
-    assert done.stderr.startswith(f"wrote {out}: 8 pools over 90d 0h, 44 changes")
+    assert done.stderr.startswith(f"wrote {out}: 8 pools over 90 d, 44 changes")
     history = read_history(out)
     recorded = history.pools[spot("g6e.xlarge")]
     assert [state.price_usd_per_hour for state in recorded.states] == [

@@ -9,20 +9,7 @@ from datetime import UTC, datetime
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from costopt.cli.figures import (
-    age_text,
-    co2e_text,
-    duration_text,
-    number_text,
-    percent_text,
-    plain_text,
-    pool_text,
-    probability,
-    usd_text,
-)
 from costopt.cli.output import (
     Column,
     Table,
@@ -34,6 +21,7 @@ from costopt.cli.output import (
     print_table,
 )
 from costopt.domain.estimate import Basis, Estimate
+from costopt.formatting import probability_text, usd_text
 
 TABLE = Table(
     schema="costopt.test/1",
@@ -133,77 +121,14 @@ def test_where_there_is_no_room_the_highest_rank_goes_first() -> None:
     assert columns_that_fit(table, 1) == (columns[0], columns[3])
 
 
-@pytest.mark.parametrize(
-    ("told", "expected"),
-    [
-        (usd_text(None), "–"),
-        (usd_text(0), "$0.00"),
-        (usd_text(0.0972), "$0.0972"),
-        (usd_text(12.345), "$12.35"),
-        (usd_text(12345.6), "$12,346"),
-        (number_text(None), "–"),
-        (number_text(0.12345), "0.123"),
-        (number_text(1234.5), "1,234"),
-        (percent_text(None), "–"),
-        (percent_text(0.5), "50.0 %"),
-        (percent_text(0.9999), ">99.9 %"),
-        (percent_text(1.0), "100.0 %"),
-        (duration_text(None), "–"),
-        (duration_text(59), "59s"),
-        (duration_text(3600), "1h 00m"),
-        (duration_text(90061), "1d 1h"),
-        (duration_text(-60), "−1m 00s"),
-        (age_text(3600), "1h 00m"),
-        (age_text(300 * 86400), "300 days"),
-        (co2e_text(None), "–"),
-        (co2e_text(12), "12 g"),
-        (co2e_text(1530), "1.53 kg"),
-        (co2e_text(2.5e6), "2.5 t"),
-        (pool_text("aws/us-east-1/us-east-1a/t/spot"), "aws/us-east-1a/t/spot"),
-        (pool_text("x/r/z/t/spot"), "x/r/z/t/spot"),
-        (plain_text(None), "–"),
-        (plain_text(True), "yes"),
-        (plain_text(1.5), "1.5"),
-        (plain_text(("a", 1)), "a, 1"),
-    ],
-)
-def test_figures_read_well(told: str, expected: str) -> None:
-    assert told == expected
-
-
-@pytest.mark.parametrize(
-    ("hits", "draws", "expected"),
-    [
-        (200, 200, ">98.6 %"), (2000, 2000, ">99.8 %"), (1999, 2000, ">99.7 %"),
-        (0, 200, "<1.4 %"), (195, 200, "97.3 %"), (100, 200, "50.0 %"),
-        (99_999, 100_000, ">99.9 %"), (1, 100_000, "<0.1 %"),
-    ],
-)  # fmt: skip
-def test_a_probability_from_draws_is_never_shown_as_certain(
-    hits: int, draws: int, expected: str
-) -> None:
-    assert probability(Estimate.of_share(hits, draws, "drawn")) == expected
-
-
-@given(st.integers(1, 10**7), st.data())
-def test_no_count_of_draws_reads_as_0_or_100_percent(draws: int, data: st.DataObject) -> None:
-    hits = data.draw(st.integers(0, draws))
-    estimate = Estimate.of_share(hits, draws, "drawn")
-    assert 0 < estimate.value < 1
-    assert estimate.low < hits / draws + 1e-12
-    assert estimate.high > hits / draws - 1e-12
-    assert (estimate.low, estimate.high) != (0.0, 1.0)
-    assert probability(estimate) not in ("0.0 %", "100.0 %")
-
-
-def test_a_probability_that_is_certain_or_unknown() -> None:
-    certain = Estimate.exact(1.0, Basis.MEASURED, "over")
-    assert probability(certain) == "100.0 %"
-    assert probability(None) == "–"
+def test_an_unknown_value_is_a_dash_unless_its_column_says_otherwise() -> None:
+    assert Column("usd", "Dollars", usd_text).text({"usd": None}) == "–"
+    assert Column("why", "Why not", unknown="").text({}) == ""
+    assert Column("usd", "Dollars", usd_text).text({"usd": 0.0}) == "$0.00"
 
 
 def test_programs_get_the_ends_of_an_interval() -> None:
-    columns = (Column("p", "P", probability, interval=True), Column("x", "X"))
+    columns = (Column("p", "P", probability_text, interval=True), Column("x", "X"))
     rows = ({"p": Estimate.of_share(200, 200, "drawn"), "x": 1}, {"x": 2})
     table = Table("costopt.test/1", "T", columns, rows)
     first, second = json.loads(as_json(table))["rows"]

@@ -39,18 +39,18 @@ def test_what_is_short_says_nothing() -> None:
 
 def test_what_is_long_says_how_much_is_left() -> None:
     lines = Work(2.0).lines(100)
-    assert lines[0] == "11 of 100 runs, about 2m 58s left"
+    assert lines[0] == "11 of 100 runs, about 2 min 58 s left"
     assert len(lines) == 1 + (198 - 22) // INTERVAL_S
-    assert Work(0.5).lines(100, first_line_s=2.0)[0] == "11 of 100 runs, about 44s left"
+    assert Work(0.5).lines(100, first_line_s=2.0)[0] == "11 of 100 runs, about 44 s left"
 
 
 def test_few_long_items_are_not_waited_for_in_silence() -> None:
-    assert Work(20.0).lines(5)[0] == "2 of 5 runs, about 1m 00s left"
+    assert Work(20.0).lines(5)[0] == "2 of 5 runs, about 1 min left"
 
 
 def test_the_estimate_does_not_rest_on_what_was_known() -> None:
-    assert Work(10.0, known=90).lines(100)[0] == "93 of 100 runs, about 1m 10s left"
+    assert Work(10.0, known=90).lines(100)[0] == "93 of 100 runs, about 1 min 10 s left"
 
 
 def test_the_estimate_does_not_rest_on_the_start() -> None:
-    assert Work(1.0, start_s=60.0).lines(100)[0] == "2 of 100 runs, about 1m 38s left"
+    assert Work(1.0, start_s=60.0).lines(100)[0] == "2 of 100 runs, about 1 min 38 s left"

@@ -292,7 +292,7 @@ def test_the_fleet_tells_what_runs_and_what_it_costs(daemon: Shown, cookie: str)
     text = text_of(daemon, "/", cookie)
     assert "Nodes measured 3 1 draining" in text
     assert "$59.70/h" in text
-    assert "is taken in 2 min" in text
+    assert "is taken in 1 min 40 s" in text
     assert "i-0orphan" in text
     assert "bert-nightly has spent 90 % of its dollars" in text
 
@@ -332,8 +332,8 @@ def test_a_job_tells_its_figures_forecast_and_decisions(daemon: Shown, cookie: s
         "Energy modelled 50.7 kWh",
         "Dollars to come $71.20 Dollars in all $224.76",
         # 12,840 of 33,000 steps are left at 2 steps per second
-        "done at 2026-03-02 13:18:00, if nothing stops it",
-        "done by 2026-03-02 12:30:00, if it went there at once",
+        "done at 2026-03-02 13:18:00Z, if nothing stops it",
+        "done by 2026-03-02 12:30:00Z, if it went there at once",
         "us-east-2a has just taken a node: cooling down",
         "dollars in all $500.00 no limit",
         "dollars per hour no limit $64.00",

@@ -16,8 +16,8 @@ from costopt.daemon.pages.words import clock, decision_text, slack_cell
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.views import DecisionRow
 from costopt.domain.events import DecisionMade
+from costopt.formatting import UNKNOWN_TEXT, usd_text
 from costopt.report.event_row import describe_event
-from costopt.report.figure import UNKNOWN_TEXT, usd_micros_text
 
 DECISIONS_SHOWN = 300
 FOLLOWED_SHOWN = 50
@@ -101,10 +101,8 @@ def _alternatives(made: DecisionMade) -> Table:
         tuple(
             (
                 Cell(what),
-                Cell(UNKNOWN_TEXT if value is None else usd_micros_text(value * 1e6)),
-                Cell(
-                    UNKNOWN_TEXT if value is None else usd_micros_text((value - min(known)) * 1e6)
-                ),
+                Cell(usd_text(value)),
+                Cell(UNKNOWN_TEXT if value is None else usd_text(value - min(known))),
                 Cell("chosen", tone="good") if what == decision_text(made) else Cell("—"),
                 Cell(note),
             )

@@ -6,12 +6,12 @@ from collections import defaultdict
 
 from costopt.daemon.pages.asked import PageRequest, take_first
 from costopt.daemon.pages.block import Cell, Page, Table, Tiles, job_cell, make_columns
-from costopt.daemon.pages.words import age_text, clock, is_over, pool_text, usd_per_hour
+from costopt.daemon.pages.words import age_text, clock, is_over, pool_text
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.views import Alert, FleetNode, FleetView
 from costopt.domain.submission import DesiredState
+from costopt.formatting import seconds_text, usd_micros_text, usd_per_hour_text
 from costopt.ledger.summary import JobState
-from costopt.report.figure import long_duration_text, usd_micros_text
 from costopt.report.tile import Metric, pluralize
 
 NODES_SHOWN = 500
@@ -49,7 +49,12 @@ def _tiles(reader: TenantReader, fleet: FleetView) -> Tiles:
     return Tiles(
         (
             Metric("Nodes", str(len(fleet.nodes)), "measured", f"{draining} draining"),
-            Metric("Price", usd_per_hour(fleet.usd_per_hour), "at launch", "all nodes together"),
+            Metric(
+                "Price",
+                usd_per_hour_text(fleet.usd_per_hour),
+                "at launch",
+                "all nodes together",
+            ),
             Metric(
                 "Spent", usd_micros_text(spent), "measured", "by all jobs since they were handed in"
             ),
@@ -83,14 +88,14 @@ def _node(node: FleetNode, fleet: FleetView) -> tuple[Cell, ...]:
         Cell(pool_text(node.pool)),
         _state(node, fleet),
         Cell(age_text(node.launched_at, fleet.now)),
-        Cell(usd_per_hour(node.usd_per_hour)),
+        Cell(usd_per_hour_text(node.usd_per_hour)),
     )
 
 
 def _state(node: FleetNode, fleet: FleetView) -> Cell:
     if node.strikes_at is not None:
         left_s = (node.strikes_at - fleet.now).total_seconds()
-        return Cell(f"is taken in {long_duration_text(max(0.0, left_s))}", tone="bad")
+        return Cell(f"is taken in {seconds_text(max(0.0, left_s))}", tone="bad")
     return Cell("draining", tone="note") if node.draining else Cell(node.state.value)
 
 
@@ -103,7 +108,7 @@ def _tenants(fleet: FleetView) -> Table:
             Cell(tenant),
             Cell(str(len({node.job for node in nodes}))),
             Cell(str(len(nodes))),
-            Cell(usd_per_hour(sum(node.usd_per_hour for node in nodes))),
+            Cell(usd_per_hour_text(sum(node.usd_per_hour for node in nodes))),
         )
         for tenant, nodes in sorted(held.items())
     )

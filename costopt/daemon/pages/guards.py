@@ -10,7 +10,7 @@ from costopt.daemon.reader import TenantReader
 from costopt.daemon.service import DaemonService
 from costopt.daemon.views import FleetView, Health
 from costopt.domain.control import Mode
-from costopt.report.figure import long_duration_text, usd_micros_text
+from costopt.formatting import seconds_text, usd_text
 from costopt.report.tile import Metric
 
 CHANGES_SHOWN = 100
@@ -54,7 +54,7 @@ def _tiles(fleet: FleetView, health: Health) -> Tiles:
                 "Last tick",
                 "never"
                 if health.tick_age_s is None
-                else f"{long_duration_text(health.tick_age_s)} ago",
+                else f"{seconds_text(health.tick_age_s)} ago",
                 "by the wall", "it goes on" if health.alive else "it does not go on",
             ),
             Metric(
@@ -72,7 +72,7 @@ def _guards(service: DaemonService, fleet: FleetView) -> Table:
         ("dollars per calendar month", dollars(guards.max_usd_per_month), "stops the jobs"),
         (
             "dollars per hour", dollars(guards.max_usd_per_hour),
-            f"stops launches; now {usd_micros_text(fleet.usd_per_hour * 1e6)}",
+            f"stops launches; now {usd_text(fleet.usd_per_hour)}",
         ),
         (
             "nodes", count(guards.max_nodes),

@@ -17,14 +17,14 @@ from costopt.daemon.pages.block import (
 from costopt.daemon.pages.decisions import decision_row, last_decisions
 from costopt.daemon.pages.limits import limits_grid
 from costopt.daemon.pages.story import JobCharts
-from costopt.daemon.pages.words import clock, decision_text, is_over, pool_text
+from costopt.daemon.pages.words import clock, decision_text, is_over, pool_text, slack_cell
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.views import JobStatus
 from costopt.domain.submission import DesiredState
+from costopt.formatting import UNKNOWN_TEXT, seconds_text, usd_micros_text, usd_text, wh_text
 from costopt.ledger.node import NodeInterval
 from costopt.ledger.summary import JobState, JobSummary
 from costopt.report.event_row import describe_event
-from costopt.report.figure import UNKNOWN_TEXT, energy_text, long_duration_text, usd_micros_text
 from costopt.report.run import RunView
 from costopt.report.summary import deadline_sentence
 from costopt.report.tile import Metric, run_tiles
@@ -79,10 +79,8 @@ def _standing(status: JobStatus) -> tuple[Metric, ...]:
     nodes = Metric("Nodes", str(len(status.nodes)), "measured", _speed(status.summary))
     if is_over(status):
         return (nodes,)
-    short = slack_s is not None and slack_s < 0
-    said = f"short of {long_duration_text(slack_s)}" if short else long_duration_text(slack_s)
     note = "until only capacity that nobody takes away keeps the deadline"
-    return (nodes, Metric("Slack", said, "modelled", note))
+    return (nodes, Metric("Slack", slack_cell(slack_s).text, "modelled", note))
 
 
 def _speed(summary: JobSummary) -> str:
@@ -106,7 +104,7 @@ def _forecast(status: JobStatus) -> FactList:
     facts = (
         ("At the present pace", _finish_at_pace(summary)),
         ("On the safest capacity", _safest_finish(status)),
-        ("Dollars to come", UNKNOWN_TEXT if to_come is None else usd_micros_text(to_come * 1e6)),
+        ("Dollars to come", usd_text(to_come)),
         ("Dollars in all", usd_micros_text(total)),
     )
     made_at = None if decision is None else clock(decision.at)
@@ -152,9 +150,9 @@ def _node(row: NodeInterval, now: datetime) -> tuple[Cell, ...]:
         Cell(clock(row.launched_at)),
         Cell(clock(row.ended_at) or "—"),
         Cell("running" if row.cause is None else row.cause.value, tone="bad" if lost else "plain"),
-        Cell(long_duration_text(lasted_s)),
+        Cell(seconds_text(lasted_s)),
         Cell(usd_micros_text(row.usd_micros)),
-        Cell(energy_text(row.wh)),
+        Cell(wh_text(row.wh)),
     )
 
 

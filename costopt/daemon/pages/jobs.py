@@ -7,7 +7,7 @@ from costopt.daemon.pages.block import Cell, Page, Table, job_cell, make_columns
 from costopt.daemon.pages.words import clock, is_over, slack_cell, state_cell
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.views import JobStatus
-from costopt.report.figure import energy_text, usd_micros_text, whole_percent_text
+from costopt.formatting import usd_micros_text, wh_text, whole_percent_text
 from costopt.report.tile import pluralize
 
 JOBS_SHOWN = 300
@@ -56,7 +56,7 @@ def _row(status: JobStatus) -> tuple[Cell, ...]:
         Cell(clock(summary.deadline_at) or "not begun"),
         Cell(str(summary.nodes_alive)),
         Cell(usd_micros_text(summary.usd_micros)),
-        Cell(energy_text(summary.wh)),
+        Cell(wh_text(summary.wh)),
     )
 
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from costopt.daemon.pages.asked import PageRequest, take_first
 from costopt.daemon.pages.block import Cell, Page, Table, Tiles, job_cell, make_columns
 from costopt.daemon.reader import TenantReader
-from costopt.ledger.summary import JobSummary
-from costopt.report.figure import (
+from costopt.formatting import (
     UNKNOWN_TEXT,
-    energy_text,
     gco2e_text,
     usd_micros_text,
+    wh_text,
     whole_percent_text,
 )
+from costopt.ledger.summary import JobSummary
 from costopt.report.tile import Metric, pluralize
 
 JOBS_SHOWN = 300
@@ -132,7 +132,7 @@ def _tiles(sums: CostTotalsRow, jobs: int) -> Tiles:
                 f"{whole_percent_text(sums.saved_share)} of on-demand; {with_baseline}; {at_speed}",
             ),
             Metric(
-                "Energy", energy_text(sums.wh), "measured or modelled", "at the data centre's meter"
+                "Energy", wh_text(sums.wh), "measured or modelled", "at the data centre's meter"
             ),
             Metric(
                 "Emissions (CO₂e)", gco2e_text(sums.gco2e), "modelled",
@@ -151,7 +151,7 @@ def _sums(sums: CostTotalsRow) -> tuple[Cell, ...]:
         Cell(usd_micros_text(sums.due_usd_micros if sums.known else None)),
         Cell(usd_micros_text(saved), tone=tone),
         Cell(whole_percent_text(sums.saved_share), tone=tone),
-        Cell(energy_text(sums.wh)),
-        Cell(energy_text(sums.saved_wh) if sums.known else UNKNOWN_TEXT),
+        Cell(wh_text(sums.wh)),
+        Cell(wh_text(sums.saved_wh) if sums.known else UNKNOWN_TEXT),
         Cell(gco2e_text(sums.gco2e)),
     )

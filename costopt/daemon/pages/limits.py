@@ -8,7 +8,7 @@ from costopt.domain.errors import SpecError
 from costopt.domain.job import Budget
 from costopt.domain.policy import Limits
 from costopt.domain.submission import Submission
-from costopt.report.figure import long_duration_text, usd_micros_text
+from costopt.formatting import seconds_text, usd_text
 
 NO_LIMIT = "no limit"
 
@@ -25,7 +25,7 @@ def limits_grid(submission: Submission) -> Table:
 
 def dollars(limit: float | None) -> str:
     """A limit in dollars."""
-    return NO_LIMIT if limit is None else usd_micros_text(limit * 1e6)
+    return NO_LIMIT if limit is None else usd_text(limit)
 
 
 def count(limit: float | None) -> str:
@@ -52,6 +52,6 @@ def _rows(limits: Limits, own: Budget) -> tuple[tuple[str, str, str], ...]:
         ("kilowatt-hours in all", "", count(own.max_kwh)),
         ("nodes", count(limits.max_nodes), ""),
         ("launches per hour", count(limits.max_launches_per_hour), ""),
-        ("age of a price", NO_LIMIT if age_s is None else long_duration_text(age_s), ""),
+        ("age of a price", NO_LIMIT if age_s is None else seconds_text(age_s), ""),
         ("times the planned price", count(limits.max_price_ratio), ""),
     )

@@ -9,7 +9,7 @@ from costopt.daemon.reader import TenantReader
 from costopt.daemon.views import MarketRow, MarketView
 from costopt.domain.estimate import Estimate
 from costopt.domain.policy import Limits
-from costopt.report.figure import UNKNOWN_TEXT, long_duration_text, usd_micros_text
+from costopt.formatting import UNKNOWN_TEXT, seconds_text, usd_text
 from costopt.report.tile import pluralize
 
 OFFERS_SHOWN = 400
@@ -53,9 +53,7 @@ def _offer(row: MarketRow) -> tuple[Cell, ...]:
     free = offer.nodes_available
     return (
         Cell(pool_text(str(offer.pool))),
-        Cell(
-            UNKNOWN_TEXT if price is None else usd_micros_text(price.value * 1e6), tone=_tone(price)
-        ),
+        Cell(UNKNOWN_TEXT if price is None else usd_text(price.value), tone=_tone(price)),
         Cell(_source(price)),
         _age(row),
         Cell(_interval(hazard), tone=_tone(hazard)),
@@ -85,7 +83,7 @@ def _age(row: MarketRow) -> Cell:
     if row.price_age_s is None:
         return Cell("—")
     old = OLD_S is not None and row.price_age_s > OLD_S
-    return Cell(long_duration_text(max(0.0, row.price_age_s)), tone="bad" if old else "plain")
+    return Cell(seconds_text(max(0.0, row.price_age_s)), tone="bad" if old else "plain")
 
 
 def _silent(market: MarketView) -> Table:

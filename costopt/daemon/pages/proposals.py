@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from costopt.daemon.pages.asked import PageRequest, take_first
 from costopt.daemon.pages.block import Cell, Column, Page, Table, job_cell, make_columns
-from costopt.daemon.pages.words import clock, pool_text, usd_per_hour
+from costopt.daemon.pages.words import clock, pool_text
 from costopt.daemon.reader import TenantReader
 from costopt.domain.control import ActionKind, Mode, Proposal, ProposalState
+from costopt.formatting import usd_per_hour_text
 
 SHOWN = 200
 ASKED = ("proposal", "job", "action", "what", "#price", "reason", "asked at")
@@ -79,7 +80,7 @@ def _row(proposal: Proposal) -> tuple[Cell, ...]:
         job_cell(proposal.job),
         Cell(proposal.kind.value),
         Cell(f"{proposal.nodes} × {pool}" if launch else f"{proposal.node_id} in {pool}"),
-        Cell(usd_per_hour(proposal.usd_per_hour) if launch else "—"),
+        Cell(usd_per_hour_text(proposal.usd_per_hour) if launch else "—"),
         Cell(proposal.reason),
         Cell(clock(proposal.proposed_at)),
     )

@@ -10,7 +10,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader
 import costopt
 from costopt.daemon.pages.block import Page
 from costopt.daemon.pages.frame import PageLayout
-from costopt.report.figure import time_text
+from costopt.formatting import second_text
 from costopt.report.page import template_environment
 
 STYLE_PATH = "/pages.css"
@@ -57,5 +57,5 @@ def _environment() -> Environment:
     environment.globals.update(
         version=costopt.__version__, style_path=STYLE_PATH, icon_path=ICON_PATH
     )
-    environment.filters["instant"] = time_text
+    environment.filters["instant"] = second_text
     return environment

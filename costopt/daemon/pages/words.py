@@ -9,8 +9,8 @@ from costopt.daemon.views import JobStatus
 from costopt.domain.events import DecisionMade
 from costopt.domain.market import Pool
 from costopt.domain.submission import DesiredState
+from costopt.formatting import UNKNOWN_TEXT, second_text, seconds_text
 from costopt.ledger.summary import JobState
-from costopt.report.figure import UNKNOWN_TEXT, long_duration_text, time_text, usd_micros_text
 from costopt.report.timeline import pool_label
 
 ENDED = (JobState.FINISHED, JobState.FAILED)
@@ -24,19 +24,14 @@ def pool_text(pool: str) -> str:
         return pool
 
 
-def usd_per_hour(dollars: float | None) -> str:
-    """A price of one hour."""
-    return UNKNOWN_TEXT if dollars is None else f"{usd_micros_text(dollars * 1e6)}/h"
-
-
 def clock(at: datetime | None) -> str:
     """An instant to the second, "" where there is none."""
-    return "" if at is None else time_text(at)
+    return "" if at is None else second_text(at)
 
 
 def age_text(at: datetime, now: datetime) -> str:
     """How long ago something was."""
-    return f"{long_duration_text(max(0.0, (now - at).total_seconds()))} ago"
+    return f"{seconds_text(max(0.0, (now - at).total_seconds()))} ago"
 
 
 def decision_text(decision: DecisionMade) -> str:
@@ -49,8 +44,8 @@ def slack_cell(slack_s: float | None) -> Cell:
     if slack_s is None:
         return Cell(UNKNOWN_TEXT)
     if slack_s < 0:
-        return Cell(f"short of {long_duration_text(slack_s)}", tone="bad")
-    return Cell(long_duration_text(slack_s))
+        return Cell(f"short of {seconds_text(-slack_s)}", tone="bad")
+    return Cell(seconds_text(slack_s))
 
 
 def state_cell(status: JobStatus) -> Cell:
