@@ -20,9 +20,9 @@ from costopt.cli.doctor_packages import REINSTALL, core_checks, extra_checks, ve
 from costopt.cli.options import account_option
 from costopt.cli.output import Column, Table, output_option, print_table
 from costopt.cli.state import state_dir_option
-from costopt.domain.check import Check, CheckStatus
 from costopt.domain.distribution import DISTRIBUTION
 from costopt.domain.errors import CostoptError
+from costopt.provider.base import Check, CheckStatus
 
 MIN_PYTHON = (3, 11)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

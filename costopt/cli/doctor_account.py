@@ -12,7 +12,7 @@ import click
 from costopt.cli.accounts import load_account
 from costopt.cli.options import words
 from costopt.domain.account import Account
-from costopt.domain.check import AccountChecks, Check
+from costopt.provider.base import AccountChecks, Check
 
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION", "CLOUDSDK_COMPUTE_REGION")
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 
-from costopt.domain.check import Check, CheckStatus
 from costopt.domain.distribution import DISTRIBUTION, FOREIGN, install_hint
+from costopt.provider.base import Check, CheckStatus
 
 REINSTALL = f"pip install --force-reinstall {DISTRIBUTION}"
 FOR_DEVELOPERS = "dev"

@@ -14,10 +14,9 @@ import click
 from costopt.cli.options import words
 
 if TYPE_CHECKING:
-    from costopt.domain.ports import Provider
-    from costopt.domain.price_source import PriceSeriesKey, PriceSource
     from costopt.engine.clock import WallClock
     from costopt.market.recorder import PartResult, RecordingResult
+    from costopt.provider.base import PriceSeriesKey, PriceSource, Provider
 
     OnPart = Callable[[PartResult], None]
 
@@ -42,9 +41,9 @@ def record(provider: str, regions: str | None, types: str, days: int, out: Path)
     record as it is, and market fill models the capacity that backtest needs.
     """
     from costopt.cli.failure import print_error
-    from costopt.domain.price_source import PriceSource
     from costopt.engine.clock import WallClock
     from costopt.market.recorder import record_prices
+    from costopt.provider.base import PriceSource
 
     clock = WallClock()
     now = clock.now().replace(microsecond=0)

@@ -192,7 +192,7 @@ def _row(orphan: Orphan, done: str) -> dict[str, object]:
 
 def _tell_silence(cloud: ReconcileTarget) -> None:
     from costopt.cli.failure import print_error
-    from costopt.domain.partial import PartialFailures
+    from costopt.provider.base import PartialFailures
 
     if isinstance(cloud.provider, PartialFailures):
         for source, message in sorted(cloud.provider.errors_by_region().items()):

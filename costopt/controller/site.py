@@ -7,8 +7,9 @@ from datetime import datetime
 from importlib.metadata import EntryPoint, entry_points
 
 from costopt.domain.errors import CostoptError, ProviderError
-from costopt.domain.ports import Clock, Provider, ProviderOptions, QuotaSource, SimulatedProvider
+from costopt.domain.ports import Clock
 from costopt.domain.quota import Quota
+from costopt.provider.base import Provider, ProviderOptions, QuotaSource, SimulatedProvider
 from costopt.provider.fault_isolation import isolate
 from costopt.spec.provider_options import GROUP
 

@@ -17,7 +17,6 @@ from costopt.daemon.views import FleetNode
 from costopt.domain.account import Account
 from costopt.domain.fleet import Node
 from costopt.domain.policy import Policy
-from costopt.domain.ports import Provider
 from costopt.domain.registry import Registry
 from costopt.domain.view import Desired, View
 from costopt.energy import NodePowerModel
@@ -28,6 +27,7 @@ from costopt.engine.tick import Engine, TickResult
 from costopt.engine.world import World
 from costopt.ledger.snapshot import current_summaries
 from costopt.ledger.stored import DurableLedger
+from costopt.provider.base import Provider
 
 SAVE_INTERVAL_S = 30.0
 """What is learned within so short a time may be lost with a daemon that is killed."""

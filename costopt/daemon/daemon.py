@@ -16,8 +16,6 @@ from costopt.daemon.backups import Backups
 from costopt.daemon.board import SharedState
 from costopt.daemon.control import LeaderLoop
 from costopt.daemon.due_times import DueTimes
-from costopt.daemon.patient import TimeoutProvider, with_timeout
-from costopt.daemon.price_cache import OfferCache
 from costopt.daemon.readiness import PayloadPreparer
 from costopt.daemon.reports import ReportProcess
 from costopt.daemon.schedule import PeriodicTask, TaskScheduler
@@ -39,6 +37,7 @@ from costopt.domain.job import Job
 from costopt.domain.registry import Registry
 from costopt.ledger.snapshot import save_folds
 from costopt.ledger.stored import DurableLedger
+from costopt.provider.timeouts import OfferCache, TimeoutProvider, with_timeout
 from costopt.session.live import LEDGER
 
 DEFAULT_GUARDS = AccountGuards(

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from costopt.controller.node_logs import LogReader
 from costopt.domain.job import Job
-from costopt.domain.ports import CarbonRecord, Forecasts, Provider
+from costopt.domain.ports import CarbonRecord, Forecasts
 from costopt.domain.runtime import Runtime
 from costopt.market.hazard import LearnedHazard
+from costopt.provider.base import Provider
 from costopt.session.cloud import ScaledClockPort
 
 

@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from costopt.daemon.board import SharedState
 from costopt.domain.errors import ProviderError
 from costopt.domain.fleet import Node
-from costopt.domain.ports import Ledger, Provider
+from costopt.domain.ports import Ledger
 from costopt.ledger.record import JobRecord
+from costopt.provider.base import Provider
 from costopt.session.orphans import orphan_reason
 
 

@@ -6,17 +6,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar
 
-from costopt.domain.bill import NodeBill, ProviderCharge
 from costopt.domain.estimate import Estimate
 from costopt.domain.events import Event
-from costopt.domain.fleet import LaunchRequest, Node
-from costopt.domain.market import InstanceType, Interruption, Offer, Pool
+from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.policy import CarbonSignal
 from costopt.domain.power import NodePower
-from costopt.domain.quota import Quota
-from costopt.domain.runtime import Runtime
 from costopt.domain.series import Series
 from costopt.domain.view import Desired, View
 
@@ -32,99 +28,6 @@ class Clock(Protocol):
 
     def sleep(self, seconds: float) -> None:
         """Wait for ``seconds`` of this clock's time."""
-        ...
-
-
-class Provider(Protocol):
-    """The whole cloud behind one interface. Times are aware UTC; prices are dollars per node-hour.
-
-    Every method may raise ``ProviderError``; after ``ProviderUnavailableError`` the outcome is
-    unknown and the caller asks again.
-    """
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The values of ``Pool.provider`` that this adapter serves."""
-        ...
-
-    def uninterruptible_s(self, now: datetime) -> float:
-        """For how long from ``now`` nothing that runs can be interrupted; 0 if not known."""
-        ...
-
-    def offers(self, now: datetime) -> Sequence[Offer]:
-        """Every pool that exists, with what is known of it; an unknown price is None."""
-        ...
-
-    def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
-        """All nodes or none; the same key again returns the same nodes and starts nothing.
-
-        Raises NoCapacityError, QuotaExceededError, ForbiddenError, BadRequestError.
-        """
-        ...
-
-    def nodes(self, owner: str) -> tuple[Node, ...]:
-        """Every node with this owner tag, ended ones included for at least an hour."""
-        ...
-
-    def notices(self, owner: str) -> tuple[Interruption, ...]:
-        """Announced interruptions of living nodes; the same one may be told again."""
-        ...
-
-    def terminate(self, node_id: str) -> None:
-        """Release a node. A missing or ended one is no error.
-
-        One that is about to be taken may be left to the provider where that costs less. Only the
-        listing says that a node is gone, so the caller asks again until it does.
-        """
-        ...
-
-    def close(self) -> None:
-        """Let go of connections and threads; what runs keeps running."""
-        ...
-
-
-@runtime_checkable
-class QuotaSource(Protocol):
-    """A provider that tells what the account may have at a time."""
-
-    def quotas(self, now: datetime) -> tuple[Quota, ...]:
-        """The quotas that are known, of every region that can be asked. Raises ProviderError."""
-        ...
-
-
-@runtime_checkable
-class BillSource(Protocol):
-    """A provider that knows by which rules and past prices it charges for a node."""
-
-    def bill(self, node: Node) -> NodeBill | None:
-        """The charge for an ended node; None where a price that it needs is not known.
-
-        Raises ProviderError.
-        """
-        ...
-
-
-@runtime_checkable
-class ChargeSource(Protocol):
-    """A provider whose own accounts can be asked what a job cost, days later."""
-
-    def charge(
-        self, owner: str, job: str, since: datetime, until: datetime
-    ) -> ProviderCharge | None:
-        """What nodes with these tags cost; None where the accounts hold nothing of them.
-
-        Raises ProviderError.
-        """
-        ...
-
-
-@runtime_checkable
-class SimulatedProvider(Provider, Protocol):
-    """A provider whose nodes are records, so that it must train on them itself."""
-
-    @property
-    def runtime(self) -> Runtime:
-        """The training runtime that it simulates."""
         ...
 
 
@@ -313,6 +216,3 @@ class ObjectStore(Protocol):
     def delete(self, key: str) -> None:
         """Remove; a missing key is no error."""
         ...
-
-
-ProviderOptions = Mapping[str, object]

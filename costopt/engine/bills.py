@@ -9,9 +9,9 @@ from costopt.domain.errors import ProviderError
 from costopt.domain.events import NodeBilled, NodeEnded, NodeLaunched
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.market import Pool
-from costopt.domain.ports import BillSource
 from costopt.engine.journal import Journal
 from costopt.engine.world import World
+from costopt.provider.base import BillSource
 
 PAUSE = timedelta(minutes=10)
 

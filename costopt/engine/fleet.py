@@ -16,12 +16,9 @@ from costopt.domain.events import (
 )
 from costopt.domain.events.node import UNKNOWN_BASIS
 from costopt.domain.fleet import EndCause, Node, NodeState
-from costopt.domain.forgetful import TracksEndedNodes
 from costopt.domain.market import Interruption, Pool
 from costopt.domain.move import region_key
-from costopt.domain.partial import PartialFailures
 from costopt.domain.policy import CarbonSignal
-from costopt.domain.ports import Provider
 from costopt.domain.text import untrusted_text
 from costopt.engine.emissions import Emissions
 from costopt.engine.gate import Gate
@@ -30,6 +27,7 @@ from costopt.engine.settings import EngineSettings
 from costopt.engine.silence import ProviderFailures
 from costopt.engine.world import World
 from costopt.ledger.record import JobRecord
+from costopt.provider.base import PartialFailures, Provider, TracksEndedNodes
 
 
 class FleetObserver:

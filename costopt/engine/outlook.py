@@ -11,7 +11,6 @@ from costopt.domain.fleet import NodeState
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.policy import CarbonSignal, Limits, Policy, RuleSignal
-from costopt.domain.ports import Provider
 from costopt.domain.power import NodePower
 from costopt.domain.series import Series
 from costopt.domain.transfer import Transfer, transfer_table
@@ -28,6 +27,7 @@ from costopt.engine.stops import StopManager
 from costopt.engine.training import TrainingObserver
 from costopt.engine.world import World
 from costopt.market.screen import screen_offers
+from costopt.provider.base import Provider
 from costopt.strategies.shield import slack_s
 
 ANY_POLICY = Policy("anything", limits=Limits(capacity_types=()))

@@ -6,9 +6,8 @@ from datetime import datetime
 
 from costopt.domain.errors import CostoptError
 from costopt.domain.events import SignalStale
-from costopt.domain.partial import PartialFailures
-from costopt.domain.ports import Provider
 from costopt.engine.journal import Journal
+from costopt.provider.base import PartialFailures, Provider
 
 
 class ProviderFailures:

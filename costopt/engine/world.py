@@ -15,10 +15,10 @@ from costopt.domain.ports import (
     InstanceCatalog,
     Ledger,
     PowerModel,
-    Provider,
 )
 from costopt.domain.runtime import Runtime
 from costopt.domain.transfer import TransferPrices
+from costopt.provider.base import Provider
 
 
 @dataclass(frozen=True, slots=True)

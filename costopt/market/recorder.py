@@ -20,9 +20,9 @@ from costopt.domain.errors import MarketError, ProviderError
 from costopt.domain.estimate import Estimate
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Pool
-from costopt.domain.price_source import PriceChange, PriceSeriesKey, PriceSource
 from costopt.market.history_file import read_history, write_history
 from costopt.market.runs import UNLIMITED_NODES, compress_samples
+from costopt.provider.base import PriceChange, PriceSeriesKey, PriceSource
 
 MAX_CONCURRENCY = 6
 """Parts that are asked for at once."""

@@ -7,16 +7,25 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
 
-from costopt.domain.check import AccountChecks, Check
 from costopt.domain.errors import CostoptError, ProviderError, ProviderUnavailableError
 from costopt.domain.fleet import Node
-from costopt.domain.forgetful import TracksEndedNodes
-from costopt.domain.leftover import OrphanedResource, ResourceCleanup
 from costopt.domain.market import Interruption, Offer
-from costopt.domain.partial import PartialFailures
-from costopt.domain.ports import BillSource, ChargeSource, Provider, QuotaSource
-from costopt.domain.price_source import PriceChange, PriceSeriesKey, PriceSource
 from costopt.domain.quota import Quota
+from costopt.provider.base import (
+    AccountChecks,
+    BillSource,
+    ChargeSource,
+    Check,
+    OrphanedResource,
+    PartialFailures,
+    PriceChange,
+    PriceSeriesKey,
+    PriceSource,
+    Provider,
+    QuotaSource,
+    ResourceCleanup,
+    TracksEndedNodes,
+)
 
 PORTS = (
     Provider, QuotaSource, BillSource, ChargeSource, PriceSource, PartialFailures, TracksEndedNodes,

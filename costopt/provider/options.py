@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from costopt.domain.errors import BadRequestError
-from costopt.domain.ports import ProviderOptions
+from costopt.provider.base import ProviderOptions
 
 Item = TypeVar("Item")
 OptionPath = tuple[str | int, ...]

@@ -17,10 +17,11 @@ from costopt.domain.errors import SpecError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.payload import Payload
-from costopt.domain.ports import Clock, Forecasts, ObjectStore, Provider
+from costopt.domain.ports import Clock, Forecasts, ObjectStore
 from costopt.energy.carbon_history import CarbonHistory
 from costopt.energy.carbon_record import RecordedCarbon
 from costopt.engine.clock import WallClock
+from costopt.provider.base import Provider
 from costopt.session.payload import upload_payload
 from costopt.store import open_store
 from costopt.store.address import join_uri

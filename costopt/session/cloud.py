@@ -9,7 +9,8 @@ from typing import Protocol
 from costopt.controller.runtime import MailboxRuntime
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
-from costopt.domain.ports import CarbonRecord, Clock, Forecasts, ObjectStore, Provider
+from costopt.domain.ports import CarbonRecord, Clock, Forecasts, ObjectStore
+from costopt.provider.base import Provider
 
 
 class ScaledClockPort(Clock, Protocol):

@@ -19,7 +19,7 @@ from costopt.domain.events import JobFailed, JobFinished, JobSubmitted
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
-from costopt.domain.ports import Clock, Provider
+from costopt.domain.ports import Clock
 from costopt.energy import NodePowerModel
 from costopt.engine.other_jobs import OtherJobs
 from costopt.engine.settings import DEFAULT_COOLDOWN_S, EngineSettings
@@ -27,6 +27,7 @@ from costopt.engine.tick import Engine, TickResult
 from costopt.engine.world import World
 from costopt.ledger.sqlite import SqlLedger, open_sqlite_ledger
 from costopt.market.hazard import LearnedHazard
+from costopt.provider.base import Provider
 from costopt.session.cloud import Cloud
 from costopt.session.learned import LearnedState
 from costopt.session.provenance import with_provenance

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from costopt.domain.fleet import Node
-from costopt.domain.leftover import OrphanedResource, ResourceCleanup
-from costopt.domain.ports import Ledger, Provider
+from costopt.domain.ports import Ledger
 from costopt.ledger.record import JobRecord
+from costopt.provider.base import OrphanedResource, Provider, ResourceCleanup
 
 
 @dataclass(frozen=True, slots=True)

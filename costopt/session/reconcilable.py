@@ -13,9 +13,9 @@ from costopt.controller.runtime import MailboxRuntime
 from costopt.controller.site import connect_provider
 from costopt.domain.account import Account
 from costopt.domain.history import MarketHistory
-from costopt.domain.ports import Provider
 from costopt.engine.clock import WallClock
 from costopt.ledger.sqlite import SqlLedger
+from costopt.provider.base import Provider
 from costopt.session.account_cloud import connect_account
 from costopt.session.market_clock import load_market_clock
 from costopt.session.simulated_cloud import CLOCK, STORE

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from costopt.domain.errors import CostoptError
 from costopt.domain.market import Pool
-from costopt.domain.ports import Provider
 from costopt.ledger.record import JobRecord
+from costopt.provider.base import Provider
 
 
 def release_all_nodes(

@@ -12,10 +12,11 @@ from costopt.controller.runtime import MailboxRuntime
 from costopt.controller.site import connect_provider
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
-from costopt.domain.ports import Clock, Forecasts, ObjectStore, Provider
+from costopt.domain.ports import Clock, Forecasts, ObjectStore
 from costopt.energy.carbon_history import CarbonHistory
 from costopt.energy.carbon_record import RecordedCarbon
 from costopt.engine.clock import ScaledClock
+from costopt.provider.base import Provider
 from costopt.session.checkpoint_place import check_checkpoint_storage
 from costopt.session.market_clock import load_market_clock, reset_market_clock
 from costopt.session.trainer import check_trainer

@@ -9,7 +9,8 @@ from importlib.util import find_spec
 
 from costopt.domain.distribution import install_hint
 from costopt.domain.errors import MissingExtraError
-from costopt.domain.ports import Clock, ProviderOptions
+from costopt.domain.ports import Clock
+from costopt.provider.base import ProviderOptions
 from costopt_aws.options import AwsOptions
 from costopt_aws.provider import AwsProvider
 

@@ -10,7 +10,7 @@ from typing import Any
 from costopt.domain.bucket import InterruptionBucket, hazard_from_interruption_bucket
 from costopt.domain.errors import ProviderError, ProviderUnavailableError
 from costopt.domain.estimate import Estimate
-from costopt.domain.kept import TtlCache
+from costopt.provider.cache import TtlCache
 from costopt_aws.web import open_url
 
 ADVISOR_URL = "https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from costopt.domain.errors import BadRequestError
-from costopt.domain.kept import TtlCache
+from costopt.provider.cache import TtlCache
 from costopt_aws.clients import Clients
 from costopt_aws.errors import code_of, map_errors
 

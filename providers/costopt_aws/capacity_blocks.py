@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from costopt.domain.kept import TtlCache
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.reservation import Reservation, reservation_offers, select_reservation
+from costopt.provider.cache import TtlCache
 from costopt_aws.clients import Clients
 from costopt_aws.errors import map_errors
 from costopt_aws.zones import Zones

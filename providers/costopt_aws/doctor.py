@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from urllib.parse import urlsplit
 
-from costopt.domain.check import Check, CheckStatus
 from costopt.domain.errors import BadRequestError, ForbiddenError, ProviderError
 from costopt.domain.market import CapacityType
+from costopt.provider.base import Check, CheckStatus
 from costopt_aws.ami import ImageResolver
 from costopt_aws.bucket import bucket_region, expires_old_versions
 from costopt_aws.clients import Clients

@@ -9,8 +9,8 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
-from costopt.domain.kept import TtlCache
 from costopt.domain.market import CapacityType
+from costopt.provider.cache import TtlCache
 from costopt_aws.clients import Clients
 from costopt_aws.errors import map_errors
 

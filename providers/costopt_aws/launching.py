@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
-from costopt.domain.backoff import CapacityBackoff
 from costopt.domain.errors import (
     BadRequestError,
     ForbiddenError,
@@ -16,8 +15,8 @@ from costopt.domain.errors import (
     ProviderUnavailableError,
 )
 from costopt.domain.fleet import LaunchRequest, Node
-from costopt.domain.launch_once import IdempotentLauncher
 from costopt.domain.market import CapacityType, Pool
+from costopt.provider.launch import CapacityBackoff, IdempotentLauncher
 from costopt_aws import tags
 from costopt_aws.authorization import with_missing_action
 from costopt_aws.capacity_blocks import CapacityBlocks

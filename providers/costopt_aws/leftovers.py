@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from costopt.domain.errors import BadRequestError, ProviderError
-from costopt.domain.fan_out import fan_out
-from costopt.domain.leftover import OrphanedResource
+from costopt.provider.base import OrphanedResource
+from costopt.provider.cache import fan_out
 from costopt_aws import tags
 from costopt_aws.clients import Clients
 from costopt_aws.errors import code_of, map_errors

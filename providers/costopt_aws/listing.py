@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from costopt.domain.errors import ProviderError
-from costopt.domain.fan_out import fan_out
 from costopt.domain.fleet import Node
+from costopt.provider.cache import fan_out
 from costopt_aws import tags
 from costopt_aws.clients import Clients
 from costopt_aws.errors import map_errors

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Estimate
-from costopt.domain.fan_out import fan_out_or_raise
 from costopt.domain.market import CapacityType, Offer, Pool
-from costopt.domain.price_source import PriceChange, PriceSeriesKey
 from costopt.domain.quota import Quota
+from costopt.provider.base import PriceChange, PriceSeriesKey
+from costopt.provider.cache import fan_out_or_raise
 from costopt_aws.advisor import SpotAdvisor
 from costopt_aws.capacity_blocks import CapacityBlocks
 from costopt_aws.clients import Clients

@@ -1,6 +1,6 @@
 """EC2's part of what runs as user data on a node's first boot; switched off, it is terminated.
 
-This file is sent to nodes as text, behind ``costopt.domain.node_start`` and under the same rules:
+This file is sent to nodes as text, behind ``costopt.provider.boot`` and under the same rules:
 the standard library alone, and Python 3.8.
 """
 
@@ -16,10 +16,10 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from costopt.domain.node_start import get_with_retry
+from costopt.provider.boot import get_with_retry
 
 if TYPE_CHECKING:
-    from costopt.domain.node_start import Config
+    from costopt.provider.boot import Config
 
 METADATA = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254")
 

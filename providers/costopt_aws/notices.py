@@ -10,9 +10,9 @@ from threading import RLock
 from typing import Any
 
 from costopt.domain.errors import ProviderError
-from costopt.domain.fan_out import fan_out
 from costopt.domain.fleet import Node
 from costopt.domain.market import Interruption
+from costopt.provider.cache import fan_out
 from costopt_aws.clients import Clients
 from costopt_aws.errors import map_errors
 from costopt_aws.node_book import KnownNodes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from datetime import datetime
 
-from costopt.domain.kept import TtlCache
+from costopt.provider.cache import TtlCache
 from costopt_aws.clients import Clients
 from costopt_aws.errors import map_errors
 

@@ -8,9 +8,8 @@ from datetime import datetime
 
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.fan_out import fan_out_or_raise
-from costopt.domain.kept import TtlCache
 from costopt.domain.market import CapacityType, Offer, Pool
+from costopt.provider.cache import TtlCache, fan_out_or_raise
 from costopt_aws.advisor import SpotAdvisor
 from costopt_aws.capacity_blocks import CapacityBlocks
 from costopt_aws.instance_types import InstanceTypeInfo, InstanceTypes

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from costopt.domain.errors import ProviderUnavailableError
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.kept import TtlCache
+from costopt.provider.cache import TtlCache
 from costopt_aws.web import open_url
 
 PRICE_FILE_URL = "https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonEC2/current"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from costopt.domain.market import CapacityType, Pool
-from costopt.domain.price_source import PriceSeriesKey
+from costopt.provider.base import PriceSeriesKey
 from costopt_aws.clients import Clients
 from costopt_aws.market import AwsMarket
 from costopt_aws.spot_prices import SpotPrices

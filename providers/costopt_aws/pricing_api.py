@@ -9,8 +9,7 @@ from typing import Any
 
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.fan_out import fan_out
-from costopt.domain.kept import TtlCache
+from costopt.provider.cache import TtlCache, fan_out
 from costopt_aws.clients import Clients
 from costopt_aws.errors import map_errors
 

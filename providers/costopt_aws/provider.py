@@ -6,15 +6,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from costopt.domain.bill import NodeBill, ProviderCharge
-from costopt.domain.check import Check
 from costopt.domain.errors import BadRequestError
 from costopt.domain.estimate import Estimate
 from costopt.domain.fleet import LaunchRequest, Node
-from costopt.domain.leftover import OrphanedResource
 from costopt.domain.market import Interruption, Offer
 from costopt.domain.ports import Clock
-from costopt.domain.price_source import PriceChange, PriceSeriesKey
 from costopt.domain.quota import Quota
+from costopt.provider.base import Check, OrphanedResource, PriceChange, PriceSeriesKey
 from costopt_aws.billing import Billing
 from costopt_aws.bootstrap import AwsBootstrap
 from costopt_aws.clients import Clients

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from costopt.domain.kept import TtlCache
 from costopt.domain.market import CapacityType
 from costopt.domain.quota import Quota
+from costopt.provider.cache import TtlCache
 from costopt_aws.clients import Clients
 from costopt_aws.errors import map_errors
 

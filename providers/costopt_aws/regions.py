@@ -7,7 +7,7 @@ from datetime import datetime
 from difflib import get_close_matches
 
 from costopt.domain.errors import BadRequestError, ForbiddenError, ProviderError
-from costopt.domain.kept import TtlCache
+from costopt.provider.cache import TtlCache
 from costopt_aws.clients import Clients
 from costopt_aws.errors import map_errors
 

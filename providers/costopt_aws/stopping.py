@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from costopt.domain.errors import BadRequestError, ProviderError, ProviderUnavailableError
-from costopt.domain.fan_out import fan_out
 from costopt.domain.fleet import Node
+from costopt.provider.cache import fan_out
 from costopt_aws.clients import Clients
 from costopt_aws.errors import code_of, map_errors
 from costopt_aws.node_book import GRACE, KnownNodes

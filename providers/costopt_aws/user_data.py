@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from costopt.domain.errors import BadRequestError
-from costopt.domain.node_script import render_boot_script
 from costopt.domain.payload import Payload
+from costopt.provider.boot_script import render_boot_script
 from costopt_aws.node_start import Ec2Platform
 
 ROOT = "/opt/costopt"

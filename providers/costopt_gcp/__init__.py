@@ -10,7 +10,8 @@ from importlib.util import find_spec
 
 from costopt.domain.distribution import install_hint
 from costopt.domain.errors import MissingExtraError
-from costopt.domain.ports import Clock, ProviderOptions
+from costopt.domain.ports import Clock
+from costopt.provider.base import ProviderOptions
 from costopt_gcp.options import GcpOptions
 from costopt_gcp.provider import GcpProvider
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.kept import TtlCache
+from costopt.provider.cache import TtlCache
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import asking
 from costopt_gcp.shape import MachineShape

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 
-from costopt.domain.check import Check, CheckStatus
 from costopt.domain.errors import ForbiddenError, ProviderError
 from costopt.domain.market import CapacityType
+from costopt.provider.base import Check, CheckStatus
 from costopt_gcp.bucket import describe_bucket
 from costopt_gcp.clients import Clients
 from costopt_gcp.enabled_apis import NEEDED, USEFUL, disabled_apis

@@ -15,9 +15,9 @@ from threading import RLock
 from typing import Any
 
 from costopt.domain.errors import ProviderError
-from costopt.domain.fan_out import fan_out
 from costopt.domain.fleet import EndCause, Node
 from costopt.domain.market import Interruption
+from costopt.provider.cache import fan_out
 from costopt_gcp.instance import time_of
 from costopt_gcp.operations import Operations
 from costopt_gcp.shape import last

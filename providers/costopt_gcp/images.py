@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from costopt.domain.errors import BadRequestError
-from costopt.domain.kept import TtlCache
+from costopt.provider.cache import TtlCache
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import MISSING, asking, code_of
 

@@ -8,7 +8,6 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
-from costopt.domain.backoff import CapacityBackoff
 from costopt.domain.errors import (
     BadRequestError,
     NoCapacityError,
@@ -16,9 +15,9 @@ from costopt.domain.errors import (
     ProviderUnavailableError,
 )
 from costopt.domain.fleet import LaunchRequest, Node, NodeState
-from costopt.domain.launch_once import IdempotentLauncher
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.reservation import Reservation
+from costopt.provider.launch import CapacityBackoff, IdempotentLauncher
 from costopt_gcp import labels
 from costopt_gcp.clients import Clients
 from costopt_gcp.compact_placement import CompactPlacement

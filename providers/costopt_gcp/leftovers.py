@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from costopt.domain.errors import BadRequestError
-from costopt.domain.leftover import OrphanedResource
+from costopt.provider.base import OrphanedResource
 from costopt_gcp import labels
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import asking

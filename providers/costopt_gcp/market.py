@@ -7,10 +7,10 @@ from datetime import datetime
 
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Estimate
-from costopt.domain.fan_out import fan_out_or_raise
 from costopt.domain.market import CapacityType, Offer, Pool
-from costopt.domain.price_source import PriceChange, PriceSeriesKey
 from costopt.domain.quota import Quota
+from costopt.provider.base import PriceChange, PriceSeriesKey
+from costopt.provider.cache import fan_out_or_raise
 from costopt_gcp.clients import Clients
 from costopt_gcp.machine_types import MachineTypes
 from costopt_gcp.market_options import MarketOptions

@@ -1,7 +1,7 @@
 """Compute Engine's part of what runs as start-up script at every boot of a node.
 
 A node that was switched off costs no more than its disk, which ``costopt reconcile`` removes. This
-file is sent to nodes as text, behind ``costopt.domain.node_start`` and under the same rules: the
+file is sent to nodes as text, behind ``costopt.provider.boot`` and under the same rules: the
 standard library alone, and Python 3.8.
 """
 
@@ -15,10 +15,10 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from costopt.domain.node_start import RETRY_DELAY_S, BootError, get_with_retry
+from costopt.provider.boot import RETRY_DELAY_S, BootError, get_with_retry
 
 if TYPE_CHECKING:
-    from costopt.domain.node_start import Config
+    from costopt.provider.boot import Config
 
 METADATA = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
 DRIVER_S = float(os.environ.get("COSTOPT_DRIVER_S", "600"))

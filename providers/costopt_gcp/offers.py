@@ -8,9 +8,8 @@ from datetime import datetime
 
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.fan_out import fan_out, fan_out_or_raise
-from costopt.domain.kept import TtlCache
 from costopt.domain.market import CapacityType, Offer, Pool
+from costopt.provider.cache import TtlCache, fan_out, fan_out_or_raise
 from costopt_gcp.capacity_advice import CapacityAdvice, CapacityEstimate
 from costopt_gcp.capacity_history import CapacityHistory, DailyPreemptions
 from costopt_gcp.clients import Clients

@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 
 from costopt.domain.errors import BadRequestError, ProviderError
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.kept import TtlCache
 from costopt.domain.market import CapacityType
+from costopt.provider.cache import TtlCache
 from costopt_gcp.capacity_history import CapacityHistory, SpotPriceInterval
 from costopt_gcp.clients import Clients
 from costopt_gcp.shape import MachineShape

@@ -6,16 +6,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from costopt.domain.bill import NodeBill
-from costopt.domain.check import Check
 from costopt.domain.errors import BadRequestError
 from costopt.domain.estimate import Estimate
 from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.flex_start import flex_start_offer
-from costopt.domain.leftover import OrphanedResource
 from costopt.domain.market import CapacityType, Interruption, Offer
 from costopt.domain.ports import Clock
-from costopt.domain.price_source import PriceChange, PriceSeriesKey
 from costopt.domain.quota import Quota
+from costopt.provider.base import Check, OrphanedResource, PriceChange, PriceSeriesKey
 from costopt_gcp.billing import Billing
 from costopt_gcp.bootstrap import GcpBootstrap
 from costopt_gcp.clients import Clients

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from costopt.domain.kept import TtlCache
 from costopt.domain.market import CapacityType
 from costopt.domain.quota import Quota
+from costopt.provider.cache import TtlCache
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import asking
 from costopt_gcp.regions import HOUR_S, USABLE_S, Regions

@@ -12,9 +12,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from costopt.domain.kept import TtlCache
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.reservation import Reservation, reservation_offers, select_reservation
+from costopt.provider.cache import TtlCache
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import asking
 from costopt_gcp.instance import time_of

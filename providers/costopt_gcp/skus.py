@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from costopt.domain.errors import ProviderUnavailableError
-from costopt.domain.kept import TtlCache
 from costopt.domain.market import CapacityType
+from costopt.provider.cache import TtlCache
 from costopt_gcp.clients import Clients
 from costopt_gcp.web_api import WebApi
 

@@ -6,8 +6,8 @@ import os
 from urllib.parse import parse_qsl, urlsplit
 
 from costopt.domain.errors import BadRequestError
-from costopt.domain.node_script import render_boot_script
 from costopt.domain.payload import Payload
+from costopt.provider.boot_script import render_boot_script
 from costopt_gcp.node_start import GcePlatform
 
 ROOT = "/opt/costopt"

@@ -7,7 +7,8 @@ that runs the agent. Both serve the same market through the same fleet.
 
 from __future__ import annotations
 
-from costopt.domain.ports import Clock, ProviderOptions
+from costopt.domain.ports import Clock
+from costopt.provider.base import ProviderOptions
 from costopt_sim.fleet import SimFleet
 from costopt_sim.options import ProcessOptions, SimMode, SimOptions
 from costopt_sim.provider import SimProvider

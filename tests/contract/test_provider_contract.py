@@ -11,7 +11,8 @@ import pytest
 from costopt.domain.errors import BadRequestError, NoCapacityError
 from costopt.domain.fleet import EndCause, LaunchRequest, NodeState
 from costopt.domain.market import CapacityType, Pool
-from costopt.domain.ports import Clock, Provider
+from costopt.domain.ports import Clock
+from costopt.provider.base import Provider
 from tests.support.market_fixtures import (
     ELSEWHERE,
     ON_DEMAND,

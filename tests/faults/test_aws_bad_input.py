@@ -6,7 +6,7 @@ import pytest
 
 import costopt_aws
 from costopt.domain.errors import BadRequestError, CostoptError, ForbiddenError
-from costopt.domain.ports import ProviderOptions
+from costopt.provider.base import ProviderOptions
 from costopt_aws import AwsProvider
 from tests.support.aws.account import NewAccount
 from tests.support.aws.cloud import Cloud

@@ -29,7 +29,6 @@ from costopt.daemon.views import Alert
 from costopt.daemon.webhook_file import Webhook, WebhookFormat
 from costopt.daemon.webhooks import Webhooks
 from costopt.domain import errors
-from costopt.domain.check import CheckStatus
 from costopt.domain.control import ActionKind, Mode, ProposalState
 from costopt.domain.errors import CostoptError, ProviderError
 from costopt.domain.estimate import Basis
@@ -47,6 +46,7 @@ from costopt.engine.refusal import GuardViolation
 from costopt.ledger.summary import JobState
 from costopt.protocol.messages import NodeActivity
 from costopt.protocol.trainer_files import TrainerState
+from costopt.provider.base import CheckStatus
 from costopt.registry.changes import append_audit_entry
 from costopt.spec import account_schema, job_schema, policy_schema
 from costopt.spec.shipped import bundled_policies

@@ -16,11 +16,11 @@ from costopt.domain.errors import ProviderError, ProviderUnavailableError, Store
 from costopt.domain.events import JobFinished, NodeLaunched, SignalStale
 from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.market import CapacityType, Interruption, Offer, Pool
-from costopt.domain.ports import BillSource, Provider
 from costopt.domain.view import Target
 from costopt.engine.clock import VirtualClock
 from costopt.engine.tick import Engine
 from costopt.engine.world import World
+from costopt.provider.base import BillSource, Provider
 from costopt.provider.fault_isolation import ITEMS, isolate, port_methods
 from costopt.strategies import build
 from tests.support.engine_fixtures import SPOT_A, Follow, Machines, Powers, Scene, always, task

@@ -13,9 +13,9 @@ import pytest
 from costopt.domain.bucket import InterruptionBucket
 from costopt.domain.history import PoolHistory
 from costopt.domain.market import CapacityType, Pool
-from costopt.domain.price_source import PriceChange
 from costopt.market.recorder import extend_history
 from costopt.market.wide_csv import import_wide_csv
+from costopt.provider.base import PriceChange
 from costopt_aws.advisor import read_buckets
 from costopt_aws.spot_prices import SpotPrices
 from costopt_aws.zones import Zones

@@ -18,9 +18,10 @@ from costopt.domain.events import Event
 from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import Interruption, Offer
-from costopt.domain.ports import Clock, Provider, RecordedEvent
+from costopt.domain.ports import Clock, RecordedEvent
 from costopt.domain.runtime import Runtime
 from costopt.ledger.sqlite import SqlLedger
+from costopt.provider.base import Provider
 
 T = TypeVar("T")
 

@@ -9,9 +9,9 @@ from typing import Any
 from costopt.controller.node_logs import FolderLogs
 from costopt.daemon.site import Site
 from costopt.domain.job import Job
-from costopt.domain.ports import Provider
 from costopt.engine.clock import VirtualClock
 from costopt.market.hazard import LearnedHazard
+from costopt.provider.base import Provider
 from costopt.session.cloud import ScaledClockPort
 
 OWNER = "costopt"

@@ -12,7 +12,7 @@ from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
-from costopt.domain.ports import InstanceCatalog, SimulatedProvider, Strategy
+from costopt.domain.ports import InstanceCatalog, Strategy
 from costopt.domain.runtime import Runtime
 from costopt.engine.clock import VirtualClock
 from costopt.engine.loop import run_until_done
@@ -21,6 +21,7 @@ from costopt.engine.tick import Engine, TickResult
 from costopt.engine.world import World
 from costopt.ledger.memory import MemoryLedger
 from costopt.ledger.summary import JobSummary
+from costopt.provider.base import SimulatedProvider
 from tests.support.cant_be_late import NoHazard, OnePower
 
 

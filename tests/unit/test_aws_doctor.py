@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from costopt.cli.main import cli
-from costopt.domain.check import AccountChecks, Check, CheckStatus
 from costopt.engine.clock import WallClock
+from costopt.provider.base import AccountChecks, Check, CheckStatus
 from costopt_aws import AwsOptions, AwsProvider
 from costopt_aws.ami import DEEP_LEARNING
 from costopt_aws.clients import Clients

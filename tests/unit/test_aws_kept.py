@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from costopt.domain.errors import ProviderError, ThrottledError
-from costopt.domain.fan_out import fan_out
-from costopt.domain.kept import TtlCache
+from costopt.provider.cache import TtlCache, fan_out
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from costopt.domain.errors import BadRequestError
-from costopt.domain.node_start import disk_options
 from costopt.domain.payload import Payload, StoredFile
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import Gang
+from costopt.provider.boot import disk_options
 from costopt.session.payload import upload_payload
 from costopt.store import open_store
 from costopt_aws import node_start
@@ -209,7 +209,7 @@ def test_requests_are_signed_as_botocore_signs_them(monkeypatch: pytest.MonkeyPa
         "region": "eu-west-1",
         "endpoint": "https://s3.eu-west-1.amazonaws.com",
     }
-    ours = node_start.Ec2Platform({"store": store}).object_url("PUT", "files/x=1,2.whl", b"body")
+    ours = boot.Ec2Platform({"store": store}).object_url("PUT", "files/x=1,2.whl", b"body")
     stamp = ours.get_header("X-amz-date") or ""
     at = datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     monkeypatch.setattr("botocore.auth.get_current_datetime", lambda: at)

@@ -10,11 +10,10 @@ from costopt.domain.errors import BadRequestError, ForbiddenError, ProviderUnava
 from costopt.domain.estimate import Basis
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.policy import Policy
-from costopt.domain.ports import QuotaSource
-from costopt.domain.price_source import PriceSeriesKey, PriceSource
 from costopt.engine.clock import ScaledClock
 from costopt.market.hazard import LearnedHazard
 from costopt.market.screen import screen_offers
+from costopt.provider.base import PriceSeriesKey, PriceSource, QuotaSource
 from costopt_aws import connect
 from costopt_aws.options import AwsOptions
 from costopt_aws.provider import AwsProvider

@@ -10,16 +10,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from costopt.daemon import patient as patient_module
-from costopt.daemon.patient import TimeoutProvider, with_timeout
-from costopt.daemon.price_cache import OfferCache
 from costopt.domain.bill import NodeBill
 from costopt.domain.errors import LeadershipLostError, NoCapacityError, ProviderUnavailableError
 from costopt.domain.fleet import LaunchRequest, Node
-from costopt.domain.forgetful import TracksEndedNodes
-from costopt.domain.partial import PartialFailures
-from costopt.domain.ports import BillSource
 from costopt.engine.clock import VirtualClock
+from costopt.provider import timeouts as patient_module
+from costopt.provider.base import BillSource, PartialFailures, TracksEndedNodes
+from costopt.provider.timeouts import OfferCache, TimeoutProvider, with_timeout
 from tests.support.engine_fixtures import SPOT_A, FaultyCloud, always
 from tests.support.live_run import PATIENCE_S, wait_until
 from tests.support.market_fixtures import T0

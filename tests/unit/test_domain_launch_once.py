@@ -9,7 +9,6 @@ from operator import attrgetter
 
 import pytest
 
-from costopt.domain.backoff import CapacityBackoff
 from costopt.domain.errors import (
     ForbiddenError,
     NoCapacityError,
@@ -17,8 +16,8 @@ from costopt.domain.errors import (
     ProviderUnavailableError,
 )
 from costopt.domain.fleet import LaunchRequest, Node, NodeState
-from costopt.domain.launch_once import IdempotentLauncher
 from costopt.domain.market import CapacityType, Pool
+from costopt.provider.launch import CapacityBackoff, IdempotentLauncher
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POOL = Pool("aws", "r", "r-a", "g6.xlarge", CapacityType.SPOT)

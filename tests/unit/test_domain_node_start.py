@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from costopt.domain.node_start import BootError, base_python
+from costopt.provider.boot import BootError, base_python
 
 OLD, BARE, FULL = "exit 1", 'case "$2" in *torch*) exit 1;; esac', "exit 0"
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from costopt.cli.main import cli
-from costopt.domain.check import AccountChecks, Check, CheckStatus
+from costopt.provider.base import AccountChecks, Check, CheckStatus
 from tests.support.gcp.account import REGION, NewAccount
 from tests.support.gcp.faults import refuse, unauthorized
 

@@ -10,7 +10,7 @@ import pytest
 from costopt.domain.errors import BadRequestError, ForbiddenError, ProviderError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import CapacityType, Offer, Pool
-from costopt.domain.price_source import PriceSeriesKey
+from costopt.provider.base import PriceSeriesKey
 from costopt_gcp.capacity_history import DailyPreemptions
 from costopt_gcp.hazard import hazard_from_shares
 from costopt_gcp.quotas import read_quotas

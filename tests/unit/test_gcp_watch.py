@@ -8,8 +8,8 @@ import pytest
 
 from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import EndCause, NodeState
-from costopt.domain.leftover import OrphanedResource
 from costopt.domain.market import CapacityType
+from costopt.provider.base import OrphanedResource
 from costopt_gcp.labels import label
 from tests.support.gcp.account import ELSEWHERE, REGION, SPOT, TYPE, NewAccount
 from tests.support.gcp.faults import fail

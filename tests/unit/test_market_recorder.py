@@ -15,10 +15,10 @@ from costopt.domain.errors import ForbiddenError, MarketError, ProviderUnavailab
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.history import MarketState
 from costopt.domain.market import CapacityType, Pool
-from costopt.domain.price_source import PriceChange, PriceSeriesKey
 from costopt.market.history_file import read_history
 from costopt.market.recorder import RecordingResult, extend_history, parts_folder, record_prices
 from costopt.market.runs import UNLIMITED_NODES
+from costopt.provider.base import PriceChange, PriceSeriesKey
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 POOL = Pool("aws", "r", "z1", "g.x", CapacityType.SPOT)

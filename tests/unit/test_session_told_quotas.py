@@ -8,8 +8,8 @@ from typing import cast
 
 from costopt.controller.site import provider_quotas
 from costopt.domain.errors import ForbiddenError
-from costopt.domain.ports import Provider
 from costopt.domain.quota import Quota
+from costopt.provider.base import Provider
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -9,13 +9,13 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from costopt.domain import node_start
 from costopt.domain.payload import Payload
+from costopt.provider import boot
 
 
 def render_boot_script(
     payload: Payload,
-    cloud: type[node_start.BootPlatform],
+    cloud: type[boot.BootPlatform],
     store: Mapping[str, str],
     *,
     root: str,
@@ -24,8 +24,8 @@ def render_boot_script(
 ) -> str:
     """The script for nodes of the payload's job: the same text for the same arguments, no secrets.
 
-    The module of ``cloud`` goes with it; like ``node_start`` it imports nothing but the standard
-    library and ``node_start`` itself. ``cloud`` gets a mapping with the keys job, store, wheel,
+    The module of ``cloud`` goes with it; like ``boot`` it imports nothing but the standard
+    library and ``boot`` itself. ``cloud`` gets a mapping with the keys job, store, wheel,
     bundle, requirements, root, pythons and those of ``more``.
     """
     config = {
@@ -39,7 +39,7 @@ def render_boot_script(
         **(more or {}),
     }
     call = f"boot({cloud.__name__}, json.loads({json.dumps(config, sort_keys=True)!r}))\n"
-    parts = (node_start, sys.modules[cloud.__module__])
+    parts = (boot, sys.modules[cloud.__module__])
     texts = "\n".join(_standing_alone(inspect.getsource(part)) for part in parts)
     return f"#!/usr/bin/env python3\nfrom __future__ import annotations\n{texts}\n{call}"
 

@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NoAnswerYet
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
-from costopt.daemon.price_cache import OfferCache
 from costopt.domain.bill import NodeBill
-from costopt.domain.errors import ProviderUnavailableError
+from costopt.domain.errors import ProviderError, ProviderUnavailableError
 from costopt.domain.fleet import LaunchRequest, Node
-from costopt.domain.forgetful import TracksEndedNodes
 from costopt.domain.market import Interruption, Offer
-from costopt.domain.partial import PartialFailures
-from costopt.domain.ports import BillSource, Provider
+from costopt.domain.ports import Clock
+from costopt.provider.base import BillSource, PartialFailures, Provider, TracksEndedNodes
 
 T = TypeVar("T")
 
@@ -140,3 +139,41 @@ def with_timeout(
     kinds = tuple(kind for port, kind in KINDS if isinstance(raw, port))
     able: type[TimeoutProvider] = type("AblePatientProvider", (*kinds, TimeoutProvider), {})
     return able(raw, answer_s, may_act, prices)
+
+
+class OfferCache:
+    """One thread refreshes, any other reads. A price without a time is of when it was asked for,
+
+    so that a policy's limit on the age of prices binds, however long the provider is silent.
+    """
+
+    def __init__(self, provider: Provider, clock: Clock) -> None:
+        self.name = "+".join(sorted(provider.names))
+        self._provider = provider
+        self._clock = clock
+        self._offers: tuple[Offer, ...] | None = None
+        self._failure: ProviderError | None = None
+
+    def refresh(self) -> None:
+        """Ask the provider. Raises ProviderError, and keeps what was known."""
+        now = self._clock.now()
+        try:
+            told = self._provider.offers(now)
+        except ProviderError as error:
+            self._failure = error
+            raise
+        self._offers = tuple(_dated(offer, now) for offer in told)
+        self._failure = None
+
+    def offers(self) -> Sequence[Offer]:
+        """What was told last. Raises ProviderError where nothing ever was."""
+        if self._offers is None:
+            raise self._failure or ProviderUnavailableError(f"{self.name} was not asked yet")
+        return self._offers
+
+
+def _dated(offer: Offer, now: datetime) -> Offer:
+    price = offer.price_usd_per_hour
+    if price is None or price.observed_at is not None:
+        return offer
+    return replace(offer, price_usd_per_hour=replace(price, observed_at=now))

@@ -4,9 +4,9 @@ It fetches costopt and the job's code from the job's store with the node's own r
 digests, installs them beside the image's PyTorch and hands over to systemd. A node that cannot
 start says so in the store and switches itself off.
 
-This file is sent to nodes as text, before that of their cloud (``costopt.domain.node_script``): it
-imports nothing but the standard library and runs on Python 3.8, for the image's own interpreter
-may be that old.
+This file is sent to nodes as text, before that of their cloud (see ``boot_script``): it imports
+nothing but the standard library and runs on Python 3.8, for the image's own interpreter may be that
+old.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class BootPlatform(Protocol):
 
 
 def boot(make: Callable[[Config], BootPlatform], config: Config) -> None:
-    """Bring the agent up; ``config`` is what ``node_script`` wrote."""
+    """Bring the agent up; ``config`` is what ``boot_script`` wrote."""
     cloud = make(config)
     node_id = cloud.node_id()
     try:
