@@ -163,8 +163,8 @@ def test_user_data_is_small_the_same_each_time_and_holds_no_secrets() -> None:
     for word in ("AKIA", "aws_secret", "password"):
         assert word not in text
     ast.parse(text, feature_version=(3, 8))
-    (line,) = (line for line in text.splitlines() if line.startswith("start("))
-    config = json.loads(eval(line.removeprefix("start(Ec2, json.loads(").removesuffix("))")))
+    (line,) = (line for line in text.splitlines() if line.startswith("boot("))
+    config = json.loads(eval(line.removeprefix("boot(Ec2Platform, json.loads(").removesuffix("))")))
     assert config["store"] == {
         "uri": "s3://runs/a?region=eu-west-1",
         "bucket": "runs",
