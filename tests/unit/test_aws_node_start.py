@@ -209,7 +209,7 @@ def test_requests_are_signed_as_botocore_signs_them(monkeypatch: pytest.MonkeyPa
         "region": "eu-west-1",
         "endpoint": "https://s3.eu-west-1.amazonaws.com",
     }
-    ours = boot.Ec2Platform({"store": store}).object_url("PUT", "files/x=1,2.whl", b"body")
+    ours = node_start.Ec2Platform({"store": store}).object_url("PUT", "files/x=1,2.whl", b"body")
     stamp = ours.get_header("X-amz-date") or ""
     at = datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     monkeypatch.setattr("botocore.auth.get_current_datetime", lambda: at)
