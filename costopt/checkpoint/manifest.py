@@ -8,14 +8,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from costopt.checkpoint.delta import Delta
-from costopt.checkpoint.part import SHA256, Part
+from costopt.checkpoint.part import Part
 from costopt.checkpoint.sealed import decode_with_digest, encode_with_digest
 
 SCHEMA = 2
 DELTA_SCHEMA = 3
-"""With a delta, which versions that do not know of it must refuse."""
-FIRST_SCHEMA = 1
-"""One file per checkpoint, known by its SHA-256; read, and no longer written."""
+"""Of a manifest with a delta."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class Origin:
 class Manifest:
     """``at`` is wall time in POSIX seconds, ``save_s`` how long the save took up to here.
 
-    ``name`` is the checkpoint's own, empty in those of the first schema. ``parent`` is the
+    ``name`` is the checkpoint's own, empty before the store has one. ``parent`` is the
     checkpoint that training went on from, or None for a fresh start. ``labels`` are the trainer's
     own words for it, such as a loss. ``parts`` are the whole state, of which ``delta`` says what
     lies elsewhere.
@@ -88,8 +86,6 @@ class Manifest:
         fields = decode_with_digest(data, "manifest")
         schema = fields.pop("schema", None)
         try:
-            if schema == FIRST_SCHEMA:
-                return cls(**_from_first(fields))
             if schema == DELTA_SCHEMA:
                 fields["delta"] = _delta(fields["delta"])
             elif schema != SCHEMA:
@@ -108,19 +104,3 @@ def _delta(fields: Mapping[str, Any]) -> Delta:
     return Delta(
         fields["base"], tuple((name, tuple(numbers)) for name, numbers in fields["shared"])
     )
-
-
-def _from_first(fields: Mapping[str, Any]) -> dict[str, Any]:
-    kept = dict(fields)
-    kept["origin"] = Origin(torch_version=kept.pop("torch_version"))
-    kept["parts"] = tuple(
-        Part(
-            name=file["name"],
-            size_bytes=file["size_bytes"],
-            chunk_bytes=max(1, file["size_bytes"]),
-            digests=(file["sha256"],) if file["size_bytes"] else (),
-            algorithm=SHA256,
-        )
-        for file in kept.pop("files")
-    )
-    return kept

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -11,7 +10,6 @@ from costopt.domain.errors import MissingExtraError
 
 CHUNK_BYTES = 1 << 20
 XXH3 = "xxh3_128"
-SHA256 = "sha256"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +67,6 @@ class Part:
 
 
 def _digest(algorithm: str, data: memoryview) -> str:
-    if algorithm == SHA256:
-        return hashlib.sha256(data).hexdigest()
     if algorithm != XXH3:
         raise ValueError(f"digests by {algorithm} are unknown to this version")
     try:

@@ -76,8 +76,7 @@ class CheckpointRepository:
     def candidates(self) -> tuple[list[CheckpointName], str | None]:
         """What to restore, the best first, and what is wrong with HEAD, if anything.
 
-        It is what HEAD names; all that lies there where HEAD is damaged or, as in places that an
-        older version wrote, missing.
+        It is what HEAD names; all that lies there where HEAD is damaged or missing.
         """
         try:
             head = self.head()
@@ -97,8 +96,10 @@ class CheckpointRepository:
         if data is None:
             raise ValueError("no manifest: the save was cut short")
         manifest = Manifest.decode(data)
-        if (manifest.step, manifest.generation) != (name.step, name.generation) or (
-            manifest.name not in ("", str(name))
+        if (manifest.name, manifest.step, manifest.generation) != (
+            str(name),
+            name.step,
+            name.generation,
         ):
             raise ValueError("the manifest is that of another checkpoint")
         return manifest

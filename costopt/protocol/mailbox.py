@@ -92,7 +92,7 @@ class Mailbox:
         try:
             fields["members"] = tuple(fields["members"])
             fields["command"] = tuple(fields["command"])
-            fields["zones"] = tuple(fields.get("zones", ()))
+            fields["zones"] = tuple(fields["zones"])
             fields["env"] = tuple((name, value) for name, value in fields["env"])
         except (KeyError, TypeError, ValueError):
             return None
@@ -229,7 +229,7 @@ def _encode(letter: Message) -> bytes:
 
 
 def _reading(fields: object) -> NodeMeasurement | None:
-    """A reading of another version is no reason to take the node for dead."""
+    """Return the reading, None where it is malformed: its node is alive all the same."""
     reading = decode_message(NodeMeasurement, fields)
     return None if reading is None else replace(reading, parts=tuple(reading.parts))
 

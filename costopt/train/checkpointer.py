@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from costopt.checkpoint.commit import SUPERSEDED_HINT, SupersededError
 from costopt.checkpoint.keep import RetentionPolicy
@@ -30,8 +27,6 @@ from costopt.train.save_queue import SaveQueue, SaveState
 from costopt.train.state_layout import rebuild_state
 
 OBJECTS = "objects.pt"
-FIRST_STATE = "state.pt"
-"""The whole state in one file, as the first version wrote it."""
 MAX_ATTEMPTS = sys.maxsize
 SAFE_HINT = "allow them with torch.serialization.add_safe_globals before attaching"
 
@@ -319,10 +314,6 @@ def _read_state(manifest: Manifest, read: Callable[[Part], bytes]) -> dict[str, 
     """Raises ValueError where it is not valid, CheckpointError where it may not be loaded."""
     parts = {part.name: part for part in manifest.parts}
     try:
-        if FIRST_STATE in parts:
-            data = io.BytesIO(read(parts[FIRST_STATE]))
-            state: dict[str, Any] = torch.load(data, map_location="cpu", weights_only=True)
-            return state
         if OBJECTS not in parts:
             raise ValueError(f"the manifest names no {OBJECTS}")
         objects = read(parts.pop(OBJECTS))

@@ -47,8 +47,7 @@ class RunState:
     def load(self, state: Mapping[str, Any], whence: str) -> None:
         """Go on from a checkpoint. Raises CheckpointError where it lacks a part."""
         self._take_shared(state, whence)
-        if "conditions" in state:
-            self.guarantee.void(*changed_conditions(state["conditions"], self._conditions))
+        self.guarantee.void(*changed_conditions(state["conditions"], self._conditions))
 
     def align(self, source: int) -> None:
         """Take over the state of a rank. Collective; raises PeerLostError."""
@@ -80,7 +79,7 @@ class RunState:
     def _take_shared(self, state: Mapping[str, Any], whence: str) -> None:
         self._parts.load_state_dict(state["parts"], whence)
         self.step = state["step"]
-        self.loss = state.get("loss")
-        self.skipped = state.get("skipped", 0)
-        self.rollbacks = max(self.rollbacks, state.get("rollbacks", 0))
-        self.guarantee.void(*state.get("voided", ()))
+        self.loss = state["loss"]
+        self.skipped = state["skipped"]
+        self.rollbacks = max(self.rollbacks, state["rollbacks"])
+        self.guarantee.void(*state["voided"])

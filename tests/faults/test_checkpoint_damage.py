@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import random
 import resource
@@ -18,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from costopt.checkpoint.sealed import decode_with_digest, encode_with_digest
 from costopt.domain.errors import CheckpointError
 from costopt.train.checkpointer import Checkpointer
 from costopt.train.outcome import FailedSave
@@ -106,52 +105,17 @@ def test_a_directory_is_never_used_twice(tmp_path: Path) -> None:
     assert len(names) == 3
 
 
-def write_of_the_first_version(folder: Path, step: int) -> None:
-    """A checkpoint as it was before there were parts, digests of chunks and HEAD."""
-    place = folder / f"step-{step:09d}.0.0"
-    place.mkdir(parents=True)
-    torch.save({"step": step, "weights": torch.arange(9.0)}, place / "state.pt")
-    data = (place / "state.pt").read_bytes()
-    fields = {
-        "schema": 1,
-        "step": step,
-        "generation": 0,
-        "world_size": 1,
-        "torch_version": "2.6.0",
-        "files": [
-            {
-                "name": "state.pt",
-                "size_bytes": len(data),
-                "sha256": hashlib.sha256(data).hexdigest(),
-            }
-        ],
-        "at": 1.0,
-        "save_s": 0.5,
-        "parent": None,
-    }
-    body = json.dumps(fields, sort_keys=True).encode()
-    seal = hashlib.sha256(body).hexdigest().encode()
-    (place / "manifest.json").write_bytes(seal + b"\n" + body + b"\n")
-
-
-def test_checkpoints_of_the_first_version_are_read_verified_and_gone_on_from(
-    tmp_path: Path,
-) -> None:
-    write_of_the_first_version(tmp_path, 4)
-    write_of_the_first_version(tmp_path, 7)
-    checkpointer = Checkpointer(tmp_path)
-    restored = checkpointer.restore()
+@pytest.mark.parametrize("schema", [None, 1, 99])
+def test_a_manifest_of_another_schema_is_refused(tmp_path: Path, schema: int | None) -> None:
+    save_two(tmp_path)
+    path = tmp_path / NEWEST / "manifest.json"
+    fields = decode_with_digest(path.read_bytes(), "manifest")
+    path.write_bytes(encode_with_digest({**fields, "schema": schema}))
+    reader = Checkpointer(tmp_path)
+    restored = reader.restore()
     assert restored is not None
-    assert (restored.state["step"], restored.manifest.origin.torch_version) == (7, "2.6.0")
-    assert torch.equal(restored.state["weights"], torch.arange(9.0))
-    checkpointer.save(8, {"step": 8})
-    newest = Checkpointer(tmp_path).restore()
-    assert newest is not None
-    assert newest.manifest.parent == "step-000000007.0.0"
-    path = tmp_path / "step-000000007.0.0" / "state.pt"
-    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
-    (tmp_path / newest.name / "manifest.json").unlink()
-    assert newest_step(tmp_path) == 4
+    assert restored.manifest.step == 1
+    assert [refused.name for refused in reader.refused] == [NEWEST]
 
 
 @contextmanager
