@@ -59,7 +59,7 @@ class Agent:
         self._attempt: Attempt | None = None
         self._data: Prefetch | None = None
         self._noticed = False
-        self._strikes_at: float | None = None
+        self._interrupts_at: float | None = None
         self._gone = False
         self._trouble = ""
 
@@ -108,8 +108,8 @@ class Agent:
         if noticed and not self._noticed:
             self._send_log()
         self._noticed = noticed
-        if notice is not None and self._strikes_at is None:
-            self._strikes_at = notice.deadline_at or time.time()
+        if notice is not None and self._interrupts_at is None:
+            self._interrupts_at = notice.deadline_at or time.time()
         if self._attempt is not None and self._noticed:
             self._attempt.ask_stop(self._stop_notice(notice))
         trouble = self._notices.error()
@@ -220,8 +220,8 @@ class Agent:
         elif self._noticed:
             activity, message = NodeActivity.STOPPED, "asked to leave before training began"
         warning = self._notices.rebalance_warning()
-        strikes_at, snapshots = self._strikes_at, self._snapshots.address
-        return AgentState(activity, message, self._noticed, warning, strikes_at, snapshots)
+        interrupts_at, snapshots = self._interrupts_at, self._snapshots.address
+        return AgentState(activity, message, self._noticed, warning, interrupts_at, snapshots)
 
     def _depart(self) -> None:
         """Give the trainer its grace to save, then say goodbye with the last figures."""

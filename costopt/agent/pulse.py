@@ -20,7 +20,7 @@ class AgentState:
     message: str
     noticed: bool
     warning: str
-    strikes_at: float | None = None
+    interrupts_at: float | None = None
     snapshots: str = ""
 
 
@@ -83,7 +83,7 @@ class HeartbeatSender:
             notice=standing.noticed,
             meters=meters,
             warning=standing.warning,
-            strikes_at=standing.strikes_at,
+            interrupts_at=standing.interrupts_at,
             interval_s=None if status is None else status.interval_s,
             interval_reason="" if status is None else status.interval_reason,
             upload_bytes_per_s=None if attempt is None else attempt.upload_bytes_per_s,

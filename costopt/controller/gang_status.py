@@ -160,7 +160,9 @@ def build_node_report(beat: Heartbeat, scale: TimeScale) -> NodeReport:
         interval_reason=beat.interval_reason,
         guarantee=beat.guarantee,
         warning=beat.warning,
-        strikes_at=None if beat.strikes_at is None else scale.job_time_ahead(beat.strikes_at),
+        interrupts_at=None
+        if beat.interrupts_at is None
+        else scale.job_time_ahead(beat.interrupts_at),
     )
 
 

@@ -160,7 +160,7 @@ class LeaderLoop:
             launched_at=node.launched_at,
             usd_per_hour=node.usd_per_hour,
             draining=node.node_id in record.draining,
-            strikes_at=record.noticed.get(node.node_id),
+            interrupts_at=record.noticed.get(node.node_id),
         )
 
 

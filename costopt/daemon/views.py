@@ -25,7 +25,7 @@ class FleetNode:
     launched_at: datetime
     usd_per_hour: float
     draining: bool
-    strikes_at: datetime | None
+    interrupts_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

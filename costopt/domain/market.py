@@ -147,9 +147,9 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """The provider takes a node: ``strikes_at`` is when the node dies."""
+    """The provider takes a node: ``interrupts_at`` is when the node dies."""
 
     node_id: str
     pool: Pool
     noticed_at: datetime
-    strikes_at: datetime
+    interrupts_at: datetime

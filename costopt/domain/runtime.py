@@ -52,7 +52,7 @@ class NodeReport:
     ``metered_wh`` is what the meters of ``parts`` ("gpu", "cpu") read, over ``gpus`` GPUs;
     ``training_wh`` of it in the ``training_s`` for which the trainer trained. ``final`` says that
     nothing trains there any more. ``guarantee`` is how exact its trainer's result is, "" where it
-    says nothing. ``warning`` is what the provider says short of a notice, or ""; ``strikes_at``
+    says nothing. ``warning`` is what the provider says short of a notice, or ""; ``interrupts_at``
     when the provider takes the node, None while the node has heard of no notice.
     Seconds are the job's time; shares are 0–1.
     """
@@ -75,7 +75,7 @@ class NodeReport:
     interval_reason: str = ""
     guarantee: str = ""
     warning: str = ""
-    strikes_at: datetime | None = None
+    interrupts_at: datetime | None = None
 
 
 class Runtime(Protocol):

@@ -160,7 +160,7 @@ class FleetObserver:
                         job=record.name,
                         node_id=notice.node_id,
                         pool=str(notice.pool),
-                        strikes_at=notice.strikes_at,
+                        interrupts_at=notice.interrupts_at,
                     )
                 )
 

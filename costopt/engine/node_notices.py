@@ -26,7 +26,7 @@ def notice_news(
 ) -> Iterable[Event]:
     """A notice that the node alone reports, or takes back; once in its life."""
     node_id = node.node_id
-    if report.strikes_at is None:
+    if report.interrupts_at is None:
         if node_id in record.unconfirmed and node_id not in record.draining:
             yield NoticeWithdrawn(at=now, job=record.name, node_id=node_id, pool=node.pool)
     elif node_id not in record.noticed and node_id not in record.disbelieved:
@@ -35,14 +35,14 @@ def notice_news(
             job=record.name,
             node_id=node_id,
             pool=node.pool,
-            strikes_at=min(report.strikes_at, now + MAX_LEAD),
+            interrupts_at=min(report.interrupts_at, now + MAX_LEAD),
             confirmed=False,
         )
 
 
 def outlived(record: JobRecord, now: datetime) -> Iterable[str]:
     """Nodes that still live though their interruption was due, whoever announced it."""
-    return (n for n, strikes_at in record.noticed.items() if strikes_at + MAX_DELAY <= now)
+    return (n for n, interrupts_at in record.noticed.items() if interrupts_at + MAX_DELAY <= now)
 
 
 def resting_pools(record: JobRecord, cooldown: timedelta, now: datetime) -> Iterable[Pool]:

@@ -64,7 +64,7 @@ class NodeInterval:
 
 
 class NodeAccount:
-    """Meters of one node. ``noticed_at``, ``strikes_at``, ``draining`` and ``terminating`` are
+    """Meters of one node. ``noticed_at``, ``interrupts_at``, ``draining`` and ``terminating`` are
     None until the ledger says so; the latter two hold the reason."""
 
     __slots__ = (
@@ -73,6 +73,7 @@ class NodeAccount:
         "draining",
         "emission",
         "ended",
+        "interrupts_at",
         "launched",
         "launched_ms",
         "least_ms",
@@ -81,7 +82,6 @@ class NodeAccount:
         "pool",
         "power",
         "region",
-        "strikes_at",
         "terminating",
     )
 
@@ -102,7 +102,7 @@ class NodeAccount:
         self.emission = EmissionMeter(self.launched_ms, launched.gco2e_per_kwh, hourly)
         self.ended: NodeEnded | None = None
         self.noticed_at: datetime | None = None
-        self.strikes_at: datetime | None = None
+        self.interrupts_at: datetime | None = None
         self.draining: str | None = None
         self.terminating: str | None = None
 
@@ -123,11 +123,11 @@ class NodeAccount:
 
     def note(self, event: InterruptionNoticed) -> None:
         """It was announced that the provider takes the node."""
-        self.noticed_at, self.strikes_at = self.noticed_at or event.at, event.strikes_at
+        self.noticed_at, self.interrupts_at = self.noticed_at or event.at, event.interrupts_at
 
     def withdraw_notice(self, _: NoticeWithdrawn) -> None:
         """No interruption of it is announced any more."""
-        self.noticed_at = self.strikes_at = None
+        self.noticed_at = self.interrupts_at = None
 
     def drain(self, event: DrainIntended) -> None:
         """It is asked to checkpoint."""

@@ -150,10 +150,10 @@ def _release(record: JobRecord, event: ev.TerminateIntended) -> None:
 
 
 def _noticed(record: JobRecord, event: ev.InterruptionNoticed) -> None:
-    record.noticed[event.node_id] = event.strikes_at
+    record.noticed[event.node_id] = event.interrupts_at
     if event.confirmed:
         record.unconfirmed.pop(event.node_id, None)
-        record.cooldown_from[Pool.parse(event.pool)] = event.strikes_at
+        record.cooldown_from[Pool.parse(event.pool)] = event.interrupts_at
     else:
         record.unconfirmed[event.node_id] = event.at
         record.resting_from[Pool.parse(event.pool)] = event.at

@@ -49,7 +49,7 @@ class Heartbeat:
     ``beat`` grows with each one, so that a reader whose clock differs can tell a living node
     from a dead one. ``reported`` is False while the trainer has told nothing of itself: units are
     then unknown. ``meters`` is what the node has measured since the agent began, ``warning`` what
-    the provider says short of a notice, ``strikes_at`` when it takes the node (wall time), None
+    the provider says short of a notice, ``interrupts_at`` when it takes the node (wall time), None
     while it has given no notice. ``interval_s`` (in the job's time) is how often the trainer
     saves and ``interval_reason`` why. ``restarts`` counts trainers that were started again within
     this generation. ``power_message`` says what became of the power limit that the gang asks for,
@@ -76,7 +76,7 @@ class Heartbeat:
     notice: bool = False
     meters: NodeMeasurement | None = None
     warning: str = ""
-    strikes_at: float | None = None
+    interrupts_at: float | None = None
     interval_s: float | None = None
     interval_reason: str = ""
     upload_bytes_per_s: float | None = None

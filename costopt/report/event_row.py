@@ -216,7 +216,7 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
         "Interruption announced",
         "bad",
         lambda e: (
-            f"{e.node_id} goes at {second_text(e.strikes_at)}"
+            f"{e.node_id} goes at {second_text(e.interrupts_at)}"
             f"{'' if e.confirmed else ', as only the node reports'}"
         ),
     ),

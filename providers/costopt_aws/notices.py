@@ -73,7 +73,7 @@ class InterruptionQueue:
         """Interruptions announced of the owner's living nodes, by when they strike."""
         found = (self.of(node, now) for node in self._book.known(owner) if node.state.is_alive)
         return tuple(
-            sorted(filter(None, found), key=lambda notice: (notice.strikes_at, notice.node_id))
+            sorted(filter(None, found), key=lambda notice: (notice.interrupts_at, notice.node_id))
         )
 
     def of(self, node: Node, now: datetime) -> Interruption | None:
@@ -92,8 +92,8 @@ class InterruptionQueue:
         notice = self.of(node, now)
         if notice is None or not node.pool.capacity_type.is_interruptible:
             return False
-        first_hour = notice.strikes_at <= node.launched_at + FREE_FIRST
-        return first_hour and now < notice.strikes_at + RECLAIM_BY
+        first_hour = notice.interrupts_at <= node.launched_at + FREE_FIRST
+        return first_hour and now < notice.interrupts_at + RECLAIM_BY
 
     def rebalance_recommended(self, node_id: str) -> datetime | None:
         """When EC2 called the node's interruption more likely than usual, or None."""

@@ -83,8 +83,8 @@ class InstanceEndings:
             preempted_at = self._preempted_at.get(node_id)
             deleted_at = self._deleted_at.get(node_id)
         if preempted_at is not None and (deleted_at is None or preempted_at <= deleted_at):
-            strikes_at = preempted_at + self._notice
-            at = strikes_at if deleted_at is None else min(strikes_at, deleted_at)
+            interrupts_at = preempted_at + self._notice
+            at = interrupts_at if deleted_at is None else min(interrupts_at, deleted_at)
             return InstanceEnd(at, EndCause.INTERRUPTED, "Instance was preempted.")
         if deleted_at is not None:
             return InstanceEnd(deleted_at, EndCause.RELEASED, "deleted")

@@ -128,7 +128,7 @@ class GcpProvider:
         spot = [node for node in living if node.pool.capacity_type.is_interruptible]
         self._endings.look({node.pool.zone for node in spot}, now)
         told = filter(None, (self._endings.notice(node, now) for node in spot))
-        return tuple(sorted(told, key=lambda notice: (notice.strikes_at, notice.node_id)))
+        return tuple(sorted(told, key=lambda notice: (notice.interrupts_at, notice.node_id)))
 
     def terminate(self, node_id: str) -> None:
         """Release a node; silent where it is missing."""

@@ -53,7 +53,7 @@ class SimFleet:
         self._endings: dict[str, ScheduledEnd] = {}
         self._listed: dict[str, tuple[int, datetime, tuple[Node, ...]]] = {}
         self._scan_from: dict[Pool, datetime] = {}
-        self._next_scan = self._next_strike = END_OF_TIME
+        self._next_scan = self._next_interruption_at = END_OF_TIME
         self._flex = FlexStartQueue(market, self.running)
 
     def advance(self, now: datetime) -> None:
@@ -65,7 +65,7 @@ class SimFleet:
             horizon = now + self._notice
             if horizon >= self._next_scan:
                 self._announce(horizon)
-            if now >= self._next_strike:
+            if now >= self._next_interruption_at:
                 self._interrupt(now)
 
     def launch(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
@@ -111,8 +111,8 @@ class SimFleet:
                     self._live((node,))
                     self._watch_from(node.pool, node.launched_at)
             self._doomed |= {doom.node_id: doom for doom in interruptions}
-            self._next_strike = min(
-                (d.strikes_at for d in self._doomed.values()), default=END_OF_TIME
+            self._next_interruption_at = min(
+                (d.interrupts_at for d in self._doomed.values()), default=END_OF_TIME
             )
             self.version += 1
 
@@ -144,13 +144,13 @@ class SimFleet:
         with self._lock:
             self.advance(now)
             told = (i for i in self._doomed.values() if self._nodes[i.node_id].owner == owner)
-            return tuple(sorted(told, key=lambda i: (i.strikes_at, i.node_id)))
+            return tuple(sorted(told, key=lambda i: (i.interrupts_at, i.node_id)))
 
     def ending(self, node_id: str) -> ScheduledEnd | None:
         """How the node ends or ended, as far as it is known by now."""
         with self._lock:
             if (doom := self._doomed.get(node_id)) is not None:
-                return ScheduledEnd(doom.strikes_at, _notice_of(doom))
+                return ScheduledEnd(doom.interrupts_at, _notice_of(doom))
             return self._endings.get(node_id)
 
     def running(self, pool: Pool) -> int:
@@ -283,12 +283,12 @@ class SimFleet:
         """The newest nodes beyond the capacity are taken; a gap in the record takes none."""
         if state.nodes_available is None:
             return
-        strikes_at = state.starts_at
-        staying = [node_id for node_id in self._alive[pool] if self._stays(node_id, strikes_at)]
+        interrupts_at = state.starts_at
+        staying = [node_id for node_id in self._alive[pool] if self._stays(node_id, interrupts_at)]
         for node_id in staying[state.nodes_available :]:
-            noticed_at = max(strikes_at - self._notice, self._nodes[node_id].launched_at)
-            self._doomed[node_id] = Interruption(node_id, pool, noticed_at, strikes_at)
-            self._next_strike = min(self._next_strike, strikes_at)
+            noticed_at = max(interrupts_at - self._notice, self._nodes[node_id].launched_at)
+            self._doomed[node_id] = Interruption(node_id, pool, noticed_at, interrupts_at)
+            self._next_interruption_at = min(self._next_interruption_at, interrupts_at)
             self.version += 1
             if self._host is not None:
                 self._host.notice(self._doomed[node_id])
@@ -296,15 +296,19 @@ class SimFleet:
     def _stays(self, node_id: str, until: datetime) -> bool:
         if self._nodes[node_id].launched_at > until:
             return False
-        return node_id not in self._doomed or self._doomed[node_id].strikes_at > until
+        return node_id not in self._doomed or self._doomed[node_id].interrupts_at > until
 
     def _interrupt(self, now: datetime) -> None:
-        due = [i for i in self._doomed.values() if i.strikes_at <= now]
-        for interruption in sorted(due, key=lambda i: (i.strikes_at, i.node_id)):
+        due = [i for i in self._doomed.values() if i.interrupts_at <= now]
+        for interruption in sorted(due, key=lambda i: (i.interrupts_at, i.node_id)):
             told_s = _notice_of(interruption).total_seconds()
             message = f"taken by the market, announced {told_s:g} s before"
-            self._end(interruption.node_id, interruption.strikes_at, EndCause.INTERRUPTED, message)
-        self._next_strike = min((i.strikes_at for i in self._doomed.values()), default=END_OF_TIME)
+            self._end(
+                interruption.node_id, interruption.interrupts_at, EndCause.INTERRUPTED, message
+            )
+        self._next_interruption_at = min(
+            (i.interrupts_at for i in self._doomed.values()), default=END_OF_TIME
+        )
 
     def _end(self, node_id: str, at: datetime, cause: EndCause, message: str = "") -> None:
         node = replace(
@@ -340,4 +344,4 @@ class SimFleet:
 
 
 def _notice_of(interruption: Interruption) -> timedelta:
-    return interruption.strikes_at - interruption.noticed_at
+    return interruption.interrupts_at - interruption.noticed_at

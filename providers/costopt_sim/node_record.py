@@ -77,7 +77,7 @@ class NodeRecord:
             "pid": self.pid,
             "started_ticks": self.started_ticks,
             "noticed_at": None if fate is None else fate.noticed_at.isoformat(),
-            "strikes_at": None if fate is None else fate.strikes_at.isoformat(),
+            "interrupts_at": None if fate is None else fate.interrupts_at.isoformat(),
         }
 
 
@@ -96,10 +96,10 @@ def _record(fields: dict[str, str]) -> NodeRecord:
         end_cause=EndCause(fields["end_cause"]) if fields["end_cause"] else None,
         message=fields["message"],
     )
-    noticed_at, strikes_at = _moment(fields["noticed_at"]), _moment(fields["strikes_at"])
+    noticed_at, interrupts_at = _moment(fields["noticed_at"]), _moment(fields["interrupts_at"])
     fate = None
-    if noticed_at is not None and strikes_at is not None:
-        fate = Interruption(node.node_id, pool, noticed_at, strikes_at)
+    if noticed_at is not None and interrupts_at is not None:
+        fate = Interruption(node.node_id, pool, noticed_at, interrupts_at)
     pid, ticks = fields["pid"], fields["started_ticks"]
     return NodeRecord(
         node,

@@ -68,7 +68,7 @@ class ProcessHost:
         """
         told = {
             "action": "terminate",
-            "time": interruption.strikes_at.isoformat(),
+            "time": interruption.interrupts_at.isoformat(),
             "noticed_at": interruption.noticed_at.isoformat(),
         }
         folder = self.folder(interruption.node_id)

@@ -181,9 +181,9 @@ def test_an_interruption_is_announced_and_strikes_when_it_said(world: World) -> 
     world.clock.sleep(world.notice_s)
     ended = {n.node_id: n for n in world.provider.nodes("me") if not n.state.is_alive}
     for notice in notices:
-        assert ended[notice.node_id].ended_at == notice.strikes_at
+        assert ended[notice.node_id].ended_at == notice.interrupts_at
         assert ended[notice.node_id].end_cause is EndCause.INTERRUPTED
-        assert notice.strikes_at == started + timedelta(hours=1)
+        assert notice.interrupts_at == started + timedelta(hours=1)
     assert not world.provider.notices("me")
 
 

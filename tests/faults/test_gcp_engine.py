@@ -68,16 +68,16 @@ def test_a_preempted_node_is_noticed_replaced_and_billed_to_its_strike(
     scene = CloudScene(project, Target(SPOT, 1), Target(ELSEWHERE, 1))
     scene.go(2)
     first = min(scene.live())
-    strikes_at = project.cloud.interrupt(first)
+    interrupts_at = project.cloud.interrupt(first)
     scene.go(1)
     (noticed,) = scene.events(InterruptionNoticed)
-    assert (noticed.node_id, noticed.strikes_at) == (first, strikes_at)
+    assert (noticed.node_id, noticed.interrupts_at) == (first, interrupts_at)
     scene.go(4)
     (ended,) = scene.events(NodeEnded)
     assert (ended.node_id, ended.cause, ended.ended_at) == (
         first,
         EndCause.INTERRUPTED,
-        strikes_at,
+        interrupts_at,
     )
     _check(scene, 2)
 
@@ -122,7 +122,7 @@ def test_what_ended_while_no_controller_ran_is_billed_to_its_true_end(
 def test_a_zone_whose_operations_are_silent_ends_nothing(project: NewAccount) -> None:
     scene = CloudScene(project, Target(SPOT, 1))
     scene.go(10)
-    strikes_at = project.cloud.interrupt(min(scene.live()))
+    interrupts_at = project.cloud.interrupt(min(scene.live()))
     project.clock.sleep(3600)
     project.cloud.faults.on("zoneOperations.list", fail, times=None)
     scene.restart()
@@ -131,7 +131,7 @@ def test_a_zone_whose_operations_are_silent_ends_nothing(project: NewAccount) ->
     project.cloud.faults.reset()
     scene.go(2)
     (ended,) = scene.events(NodeEnded)
-    assert ended.ended_at == strikes_at
+    assert ended.ended_at == interrupts_at
 
 
 @pytest.mark.parametrize("durable", [False, True])

@@ -87,7 +87,7 @@ BEATS = mostly(
     {
         "reported": st.booleans(), "done_units": FINITE, "saved_units": FINITE,
         "units_per_s": FINITE, "resumed_units": FINITE, "message": TEXTS, "guarantee": TEXTS,
-        "warning": TEXTS, "strikes_at": FINITE, "interval_s": FINITE, "interval_reason": TEXTS,
+        "warning": TEXTS, "interrupts_at": FINITE, "interval_s": FINITE, "interval_reason": TEXTS,
         "step_s": FINITE, "goodput": FINITE, "data_wait_share": FINITE,
         "power_asked_w": FINITE, "power_cap_w": FINITE, "power_message": TEXTS,
         "meters": METERS, "log_path": TEXTS, "snapshots": TEXTS,

@@ -221,7 +221,7 @@ class Trial:
             staying = [
                 n
                 for n in self.daemon.service.job(name).nodes
-                if not n.draining and n.strikes_at is None
+                if not n.draining and n.interrupts_at is None
             ]
             self.surplus[name] = self.surplus[name] + 1 if len(staying) > wanted else 0
             if self.surplus[name] > SURPLUS_TICKS:

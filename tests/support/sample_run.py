@@ -204,28 +204,32 @@ class SampleRun:
 
     def interrupt(self, minutes: float, node_id: str, pool: str, *, notice_s: float = 0) -> None:
         """The provider takes a node, and work that was not saved is lost."""
-        strikes_at = self.at(minutes)
+        interrupts_at = self.at(minutes)
         if notice_s:
-            noticed_at = strikes_at - timedelta(seconds=notice_s)
+            noticed_at = interrupts_at - timedelta(seconds=notice_s)
             self.events.append(
                 InterruptionNoticed(
-                    at=noticed_at, job=self.job, node_id=node_id, pool=pool, strikes_at=strikes_at
+                    at=noticed_at,
+                    job=self.job,
+                    node_id=node_id,
+                    pool=pool,
+                    interrupts_at=interrupts_at,
                 )
             )
         self.events.append(
             NodeEnded(
-                at=strikes_at,
+                at=interrupts_at,
                 job=self.job,
                 node_id=node_id,
                 pool=pool,
-                ended_at=strikes_at,
+                ended_at=interrupts_at,
                 cause=EndCause.INTERRUPTED,
             )
         )
         if self.done_units > self.saved_units:
             lost = self.done_units - self.saved_units
             self.events.append(
-                WorkLost(at=strikes_at, job=self.job, units=lost, cause=f"{node_id} interrupted")
+                WorkLost(at=interrupts_at, job=self.job, units=lost, cause=f"{node_id} interrupted")
             )
             self.done_units = self.saved_units
 

@@ -265,12 +265,12 @@ def test_a_notice_carries_its_deadline_and_the_measured_upload(node: Node) -> No
     told = {"noticed_at": "2026-03-01T12:00:00+00:00", "time": "2026-03-01T12:10:00+00:00"}
     node.notice.write_text(json.dumps(told))
     node.ends_as(NodeActivity.STOPPED)
-    strikes_at = node.beat().strikes_at
+    interrupts_at = node.beat().interrupts_at
     notice = StopNotice.read(node.workdir / "told")
     assert notice is not None
     assert notice.deadline_at is not None
     assert notice.deadline_at - node.notice.stat().st_mtime == pytest.approx(10, abs=0.1)
-    assert notice.deadline_at == strikes_at
+    assert notice.deadline_at == interrupts_at
     assert notice.upload_bytes_per_s == 2_000_000
     assert notice.allows(1_000_000_000, notice.deadline_at - 10) is False
 

@@ -238,7 +238,7 @@ def test_a_torn_letter_reads_as_none(desk: Desk, text: bytes) -> None:
 WRONG = [
     ("generation", "1"), ("generation", True), ("state", []), ("at", "now"), ("done_units", None),
     ("done_units", math.inf), ("saved_units", math.nan), ("units_per_s", "fast"), ("message", 3),
-    ("meters", {"since": "then", "at": 0.0}), ("strikes_at", [1.0]), ("at", 1e300),
+    ("meters", {"since": "then", "at": 0.0}), ("interrupts_at", [1.0]), ("at", 1e300),
 ]  # fmt: skip
 
 
@@ -282,7 +282,7 @@ def test_a_gang_awaits_nobody_who_is_silent(desk: Desk) -> None:
 @pytest.mark.parametrize("at", [-1e17, 1e17])
 def test_any_instant_that_a_node_says_is_one_of_the_job(desk: Desk, at: float) -> None:
     desk.mailbox.post_checkpoint(SavedCheckpoint("a", 1.0, "/c", at=at))
-    desk.say(node_id="n1", strikes_at=at, meters=NodeMeasurement(since=at, at=at))
+    desk.say(node_id="n1", interrupts_at=at, meters=NodeMeasurement(since=at, at=at))
     assert [saved.units for saved in desk.runtime.checkpoints(JOB, 0.0)] == [1.0]
     assert [report.node_id for report in desk.runtime.node_reports(JOB)] == ["n1"]
 

@@ -24,12 +24,12 @@ def _launched(account: NewAccount, key: str = "a") -> str:
 
 def test_a_notice_told_twice_is_one(account: NewAccount) -> None:
     node_id = _launched(account)
-    strikes_at = account.cloud.interrupt(node_id)
+    interrupts_at = account.cloud.interrupt(node_id)
     account.clock.sleep(5)
     detail = {"instance-id": node_id, "instance-action": "terminate"}
     account.cloud.tell(WARNING, detail)
     (notice,) = account.provider.notices("me")
-    assert (notice.node_id, notice.strikes_at) == (node_id, strikes_at)
+    assert (notice.node_id, notice.interrupts_at) == (node_id, interrupts_at)
     assert account.provider.notices("me") == (notice,)
 
 

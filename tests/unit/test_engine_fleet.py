@@ -129,7 +129,7 @@ def test_a_notice_brings_a_replacement_and_leaves_the_doomed_node_to_save() -> N
     scene.finish()
     ends = {e.node_id: e for e in scene.events(NodeEnded)}
     assert ends[noticed.node_id].cause is EndCause.INTERRUPTED
-    assert ends[noticed.node_id].ended_at == noticed.strikes_at
+    assert ends[noticed.node_id].ended_at == noticed.interrupts_at
     summary = scene.summary()
     assert summary.interruptions == 1
     assert summary.lost_units == 0

@@ -183,11 +183,11 @@ def test_a_warning_is_told_and_taken_back_and_stops_nothing() -> None:
 def test_a_notice_that_only_the_node_heard_of_counts() -> None:
     scene, runtime = metered()
     scene.go(HOUR_S / 4)
-    strikes_at = scene.clock.now() + timedelta(seconds=120)
-    runtime.report = replace(runtime.report, strikes_at=strikes_at)
+    interrupts_at = scene.clock.now() + timedelta(seconds=120)
+    runtime.report = replace(runtime.report, interrupts_at=interrupts_at)
     scene.go(180)
     (told,) = scene.events(InterruptionNoticed)
-    assert (told.node_id, told.pool, told.strikes_at) == ("sim-0001", str(SPOT_A), strikes_at)
+    assert (told.node_id, told.pool, told.interrupts_at) == ("sim-0001", str(SPOT_A), interrupts_at)
 
 
 def test_figures_without_energy_are_told_now_and_then_and_once_at_the_end() -> None:

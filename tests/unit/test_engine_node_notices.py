@@ -46,7 +46,7 @@ class Forging:
             return ()
         at = None if self.lead is None else now + self.lead
         return tuple(
-            NodeReport(node.node_id, node.launched_at, now, strikes_at=at)
+            NodeReport(node.node_id, node.launched_at, now, interrupts_at=at)
             for node in self._scene.living(job.name)
         )
 
@@ -85,7 +85,7 @@ def test_a_forged_notice_rests_no_pool_of_another_job() -> None:
         scene.go(60)
     (noticed, *_) = scene.events(InterruptionNoticed)
     assert not noticed.confirmed
-    assert noticed.strikes_at - noticed.at <= COUNTS_AT_MOST
+    assert noticed.interrupts_at - noticed.at <= COUNTS_AT_MOST
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
@@ -142,7 +142,7 @@ def test_what_the_provider_confirms_counts_for_all_and_is_replaced(
     scene.tick()
     own, confirmed = scene.events(InterruptionNoticed)
     assert (own.confirmed, confirmed.confirmed) == (False, True)
-    assert confirmed.strikes_at == told.strikes_at
+    assert confirmed.interrupts_at == told.interrupts_at
     assert scene.pools() == [SPOT_A, SPOT_B]
     view = scene.strategy.views[-1]  # type: ignore[union-attr]
     assert {o.pool: o.nodes_available for o in view.offers}[SPOT_A] == 0

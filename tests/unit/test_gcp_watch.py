@@ -23,7 +23,7 @@ def _launched(project: NewAccount, key: str = "a") -> str:
 def test_a_controller_that_starts_anew_finds_its_nodes_and_notices(project: NewAccount) -> None:
     name = _launched(project)
     (before,) = project.provider.nodes("me")
-    strikes_at = project.cloud.interrupt(name)
+    interrupts_at = project.cloud.interrupt(name)
     restarted = project.connect()
     (after,) = restarted.nodes("me")
     assert after.state is NodeState.STOPPING
@@ -34,7 +34,7 @@ def test_a_controller_that_starts_anew_finds_its_nodes_and_notices(project: NewA
         before.usd_per_hour,
     )
     (notice,) = restarted.notices("me")
-    assert notice.strikes_at == strikes_at
+    assert notice.interrupts_at == interrupts_at
 
 
 def test_an_owner_that_no_label_can_hold_is_told_apart_from_others(project: NewAccount) -> None:

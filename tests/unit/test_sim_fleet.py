@@ -83,7 +83,7 @@ def test_a_node_launched_into_an_announced_drop_is_told_at_once() -> None:
     sim.go(950)
     sim.launch(1)
     (notice,) = sim.provider.notices("me")
-    assert (notice.noticed_at, notice.strikes_at) == (after(950), after(1000))
+    assert (notice.noticed_at, notice.interrupts_at) == (after(950), after(1000))
 
 
 def test_a_released_node_makes_room_for_the_announced_one_no_more() -> None:

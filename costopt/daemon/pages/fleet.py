@@ -93,8 +93,8 @@ def _node(node: FleetNode, fleet: FleetView) -> tuple[Cell, ...]:
 
 
 def _state(node: FleetNode, fleet: FleetView) -> Cell:
-    if node.strikes_at is not None:
-        left_s = (node.strikes_at - fleet.now).total_seconds()
+    if node.interrupts_at is not None:
+        left_s = (node.interrupts_at - fleet.now).total_seconds()
         return Cell(f"is taken in {seconds_text(max(0.0, left_s))}", tone="bad")
     return Cell("draining", tone="note") if node.draining else Cell(node.state.value)
 

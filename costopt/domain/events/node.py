@@ -165,7 +165,7 @@ class InterruptionNoticed(Event):
 
     node_id: str
     pool: str
-    strikes_at: datetime
+    interrupts_at: datetime
     confirmed: bool = True
 
 

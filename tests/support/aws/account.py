@@ -65,7 +65,7 @@ class NewAccount:
 
     def falls_to(self, pool: Pool, nodes: int, after_s: float) -> None:
         """All but the first ``nodes`` of the pool are taken then, announced two minutes before."""
-        strikes_at = self.clock.now() + timedelta(seconds=after_s)
+        interrupts_at = self.clock.now() + timedelta(seconds=after_s)
 
         def taken() -> list[str]:
             return sorted(
@@ -82,8 +82,8 @@ class NewAccount:
             for node_id in taken():
                 self.cloud.strike(node_id)
 
-        self.clock.at(strikes_at - NOTICE, announce)
-        self.clock.at(strikes_at, strike)
+        self.clock.at(interrupts_at - NOTICE, announce)
+        self.clock.at(interrupts_at, strike)
 
     def request(self, nodes: int = 1, key: str = "job-0001", pool: Pool = SPOT) -> LaunchRequest:
         """A launch of the job "job" for the owner "me"."""

@@ -129,14 +129,14 @@ class Cloud:
 
         The node reads it in its metadata, the account in its events. ``strike`` carries it out.
         """
-        strikes_at = self.clock.now() + NOTICE
-        self.metadata.notice(instance_id, strikes_at)
+        interrupts_at = self.clock.now() + NOTICE
+        self.metadata.notice(instance_id, interrupts_at)
         self.tell(
             "EC2 Spot Instance Interruption Warning",
             {"instance-id": instance_id, "instance-action": "terminate"},
             region,
         )
-        return strikes_at
+        return interrupts_at
 
     def strike(self, instance_id: str, region: str = "us-east-1") -> None:
         """Take the instance, announced or not."""

@@ -39,9 +39,9 @@ class Metadata:
         """What the instance reads at ``path``, such as "spot/instance-action"."""
         self._paths.setdefault(instance_id, {})[path] = text
 
-    def notice(self, instance_id: str, strikes_at: datetime, action: str = "terminate") -> None:
+    def notice(self, instance_id: str, interrupts_at: datetime, action: str = "terminate") -> None:
         """The spot interruption notice, as the instance reads it."""
-        content = {"action": action, "time": f"{strikes_at:%Y-%m-%dT%H:%M:%SZ}"}
+        content = {"action": action, "time": f"{interrupts_at:%Y-%m-%dT%H:%M:%SZ}"}
         self.set(instance_id, "spot/instance-action", json.dumps(content))
 
     def rebalance(self, instance_id: str, noticed_at: datetime) -> None:
