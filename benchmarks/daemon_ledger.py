@@ -108,7 +108,7 @@ def _job(name: str, *, over: bool) -> Iterator[Event]:
     yield JobSubmitted(
         at=T0, job=name, work_units=1e6, unit="steps", start_at=T0,
         deadline_at=T0 + timedelta(days=30), policy="cheapest", strategy="adaptive",
-        baseline_pool=POOL, baseline_usd_micros=10**8, baseline_wh=1e5,
+        tenant="default", baseline_pool=POOL, baseline_usd_micros=10**8, baseline_wh=1e5,
     )  # fmt: skip
     yield DecisionMade(
         at=T0, job=name, decision_id=f"{name}-d1", targets=((POOL, 1),), reason="cheapest in time"

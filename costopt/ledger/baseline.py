@@ -30,8 +30,7 @@ def baseline_at(terms: JobSubmitted | None, speed_ratio: float | None) -> Baseli
             terms.baseline_wh,
             terms.baseline_gco2e,
         )
-    startup_usd_micros = terms.baseline_startup_usd_micros
-    usd_micros = _scaled(terms.baseline_usd_micros, startup_usd_micros, speed_ratio)
+    usd_micros = _scaled(terms.baseline_usd_micros, terms.baseline_startup_usd_micros, speed_ratio)
     wh = _scaled(terms.baseline_wh, terms.baseline_startup_wh, speed_ratio)
     gco2e = terms.baseline_gco2e
     if gco2e is not None and wh is not None and terms.baseline_wh:
@@ -42,8 +41,7 @@ def baseline_at(terms: JobSubmitted | None, speed_ratio: float | None) -> Baseli
 
 
 def _scaled(whole: float | None, startup: float | None, speed_ratio: float) -> float | None:
-    """All but the start-up, which is left out of the count where it is unknown."""
-    if whole is None:
+    """Return the whole with all but the start-up scaled, None where either is unknown."""
+    if whole is None or startup is None:
         return None
-    fixed = startup or 0.0
-    return fixed + (whole - fixed) / speed_ratio
+    return startup + (whole - startup) / speed_ratio

@@ -64,6 +64,7 @@ def _write(folder: Path, node: Node | None) -> None:
                     deadline_at=at,
                     policy="cheapest",
                     strategy="milp",
+                    tenant="default",
                 )
             )
             return

@@ -77,10 +77,13 @@ class SampleRun:
                 deadline_at=DEADLINE_AT,
                 policy="cheapest",
                 strategy="milp",
+                tenant="default",
                 baseline_pool=FIRM,
                 baseline_usd_micros=519_600_000,
                 baseline_wh=73_700.0,
                 baseline_gco2e=30_512.0,
+                baseline_startup_usd_micros=0,
+                baseline_startup_wh=0.0,
             ),
             SignalStale(
                 at=START_AT,

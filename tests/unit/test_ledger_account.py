@@ -62,9 +62,12 @@ def submitted(**changes: object) -> JobSubmitted:
         "deadline_at": at(10),
         "policy": "cheapest",
         "strategy": "milp",
+        "tenant": "default",
         "baseline_pool": FIRM,
         "baseline_usd_micros": 40_000_000,
         "baseline_wh": 8000.0,
+        "baseline_startup_usd_micros": 0,
+        "baseline_startup_wh": 0.0,
     }
     return JobSubmitted(**(fields | changes))  # type: ignore[arg-type]
 

@@ -12,9 +12,7 @@ from costopt.domain.events.event import Event
 class JobSubmitted(Event):
     """A run of a job began. The baseline is the same job on the cheapest allowed on-demand, at the
     speed that the job file declares; ``baseline_startup_*`` of it is the start-up, which takes as
-    long at any speed; None in ledgers that were written before it was recorded.
-
-    ``tenant`` is None in ledgers that were written before it was recorded.
+    long at any speed; None where it is unknown.
     """
 
     kind = "JobSubmitted"
@@ -25,11 +23,11 @@ class JobSubmitted(Event):
     deadline_at: datetime
     policy: str
     strategy: str
+    tenant: str
     baseline_pool: str | None = None
     baseline_usd_micros: int | None = None
     baseline_wh: float | None = None
     baseline_gco2e: float | None = None
-    tenant: str | None = None
     baseline_startup_usd_micros: int | None = None
     baseline_startup_wh: float | None = None
 
