@@ -24,7 +24,7 @@ BETWEEN = (
     "after launch",
     "after writing NodeLaunched",
     "after writing GangFormed",
-    "after runtime form",
+    "after runtime form_gang",
     "after writing DrainIntended",
     "after runtime drain",
     "after writing TerminateIntended",

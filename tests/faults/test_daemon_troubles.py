@@ -78,7 +78,7 @@ def test_clouds_that_are_silent_for_half_an_hour(tick: int) -> None:
 def test_a_store_that_is_silent_for_half_an_hour(tick: int) -> None:
     """What trains goes on; who was to be told something is told it afterwards."""
     happenings = {
-        tick: lambda made: made.runtime.silent.update({"form", "drain"}),
+        tick: lambda made: made.runtime.silent.update({"form_gang", "drain"}),
         tick + HALF_AN_HOUR: lambda made: made.runtime.silent.clear(),
     }
     with trial(happenings=happenings) as made:

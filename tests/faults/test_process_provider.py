@@ -45,7 +45,7 @@ class Nothing:
     def instance_type(self, pool: Pool) -> None:
         return None
 
-    def form(self) -> None:
+    def form_gang(self) -> None:
         return None
 
 

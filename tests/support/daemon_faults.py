@@ -100,8 +100,8 @@ class KillableRuntime:
     def progress(self, job: Job, now: datetime) -> Progress:
         return self._inner.progress(job, self._clock.now())
 
-    def form(self, job: Job, *rest: Any) -> None:
-        self._reach("form", lambda: self._inner.form_gang(job, *rest))
+    def form_gang(self, job: Job, *rest: Any) -> None:
+        self._reach("form_gang", lambda: self._inner.form_gang(job, *rest))
 
     def drain(self, job: Job, node_ids: Collection[str]) -> None:
         self._reach("drain", lambda: self._inner.drain(job, node_ids))
