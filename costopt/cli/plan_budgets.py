@@ -9,7 +9,7 @@ from datetime import datetime
 from costopt.cli.output import Row
 from costopt.domain.job import Job
 from costopt.domain.plan import Forecast
-from costopt.domain.policy import Policy
+from costopt.domain.policy import BUDGET_LIMITS, Policy
 from costopt.formatting import number_text, usd_text
 
 
@@ -56,12 +56,14 @@ def budget_warnings(job: Job, policy: Policy, now: datetime, forecast: Forecast)
 
 
 def _outlooks(job: Job, policy: Policy, now: datetime, forecast: Forecast) -> Iterator[_Outlook]:
-    budget, limits = job.budget, policy.limits
+    budget = job.budget
     begin_at, end_at = max(now, job.start_at), job.deadline_at
+    of_policy = (
+        (f"the policy's {spec.field}", policy.limits.maximum(spec)) for spec in BUDGET_LIMITS
+    )
     for name, most in (
         ("the job's budget", budget.max_usd_between(begin_at, end_at)),
-        ("the policy's max_usd", limits.max_usd),
-        ("the policy's max_usd_per_month", limits.max_usd_per_month),
+        *of_policy,
     ):
         if most is not None:
             yield _Outlook(name, "USD", most, forecast.usd_p50, forecast.usd_p95)

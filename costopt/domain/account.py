@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from costopt.domain.limits import Resource
 from costopt.domain.quota import Quota
 from costopt.domain.tenant import Tenant
 
@@ -44,24 +46,19 @@ class Account:
     def limits(self) -> tuple[Quota, ...]:
         """The quotas, and as quotas what each tenant and all of them may have at a time."""
         of_tenants = (
-            Quota(
-                f"of tenant {tenant.name}",
-                tenant=tenant.name,
-                max_nodes=tenant.max_nodes,
-                max_usd_per_hour=tenant.max_usd_per_hour,
-            )
+            Quota(f"of tenant {tenant.name}", tenant=tenant.name, **_concurrent(tenant))
             for tenant in self.tenants.values()
-            if tenant.max_nodes is not None or tenant.max_usd_per_hour is not None
+            if _concurrent(tenant)
         )
-        guards = self.guards
-        if guards.max_nodes is None and guards.max_usd_per_hour is None:
-            return (*self.quotas, *of_tenants)
-        of_all = Quota(
-            "of the account's guards",
-            max_nodes=guards.max_nodes,
-            max_usd_per_hour=guards.max_usd_per_hour,
-        )
-        return (*self.quotas, *of_tenants, of_all)
+        of_all = _concurrent(self.guards)
+        quotas = (*self.quotas, *of_tenants)
+        return (*quotas, Quota("of the account's guards", **of_all)) if of_all else quotas
+
+
+def _concurrent(holder: Tenant | AccountGuards) -> dict[str, Any]:
+    """The limits on concurrent use that ``holder`` sets, as fields of a Quota."""
+    found = ((resource.field, resource.limit_of(holder)) for resource in Resource)
+    return {field: most for field, most in found if most is not None}
 
 
 UNLIMITED = Account()

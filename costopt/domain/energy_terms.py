@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from costopt.domain.job import Job
+from costopt.domain.limits import Resource
 from costopt.domain.market import InstanceType, Pool
-from costopt.domain.policy import ObjectiveTerm, Policy
+from costopt.domain.policy import Limits, ObjectiveTerm, Policy
 from costopt.domain.quota import Quota
 
 
@@ -22,7 +23,7 @@ def energy_term(
         return "the job has a budget in kWh"
     for quota in quotas:
         counted = quota.tenant in (None, job.tenant) and quota.matches(pool, machine)
-        if quota.max_kw is not None and counted:
+        if counted and any(resource is Resource.KW for resource, _ in quota.limits()):
             return f"the quota {quota.name} limits kilowatts"
     return _policy_term(policy)
 
@@ -33,8 +34,12 @@ def _policy_term(policy: Policy) -> str | None:
         return "the policy weighs energy"
     if objective.usd_per_tonne_co2e or ObjectiveTerm.CO2E in objective.then:
         return "the policy weighs carbon"
-    if policy.limits.max_kw is not None:
+    if _limits_kw(policy.limits):
         return "the policy limits kilowatts"
-    limiting = (rule.name for rule in policy.rules if rule.then.max_kw is not None)
+    limiting = (rule.name for rule in policy.rules if _limits_kw(rule.then))
     rule = next(limiting, None)
     return None if rule is None else f"the policy's rule {rule} limits kilowatts"
+
+
+def _limits_kw(limits: Limits) -> bool:
+    return any(resource is Resource.KW for _, resource, _ in limits.concurrent())

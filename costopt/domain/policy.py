@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from costopt.domain.limits import LimitScope, LimitSpec, LimitUnit, Resource, limit_row, limit_specs
 from costopt.domain.market import CapacityType, Pool
 
 
@@ -63,36 +64,159 @@ class Risk:
 class Limits:
     """Guards and filters; None or empty is no limit.
 
-    ``max_kw`` is what all nodes together may draw at the meter. ``power_caps`` allows plans that
-    limit the power of GPUs, which needs the right to set it on the nodes.
+    Each field is a row of the limits table: optimizer, engine, infeasibility messages, pages and
+    the policy file's schema are driven by it. ``max_kw`` is what all nodes together may draw at the
+    meter. ``power_caps`` allows plans that limit the power of GPUs, which needs the right to set it
+    on the nodes.
     """
 
-    max_usd: float | None = None
-    max_usd_per_hour: float | None = None
-    max_usd_per_month: float | None = None
-    max_price_age_s: float | None = 3600.0
-    max_price_ratio: float | None = 1.5
-    max_nodes: int | None = None
-    max_launches_per_hour: int | None = 60
-    max_zone_share: float | None = None
-    max_kw: float | None = None
-    power_caps: bool = False
-    providers: tuple[str, ...] = ()
-    regions: tuple[str, ...] = ()
-    capacity_types: tuple[CapacityType, ...] = (
-        CapacityType.SPOT,
-        CapacityType.ON_DEMAND,
-        CapacityType.RESERVED,
+    max_usd: float | None = field(
+        default=None,
+        metadata=limit_row(
+            "dollars in all", LimitUnit.USD, LimitScope.JOB, "dollars of one job in total"
+        ),
+    )
+    max_usd_per_hour: float | None = field(
+        default=None,
+        metadata=limit_row(
+            "dollars per hour",
+            LimitUnit.USD,
+            LimitScope.CONCURRENT,
+            "dollars per hour of everything that runs",
+            resource=Resource.USD_PER_HOUR,
+        ),
+    )
+    max_usd_per_month: float | None = field(
+        default=None,
+        metadata=limit_row(
+            "dollars per calendar month",
+            LimitUnit.USD,
+            LimitScope.MONTH,
+            "dollars in a calendar month of all of a tenant's jobs under policies of this "
+            "name, those that are over included",
+        ),
+    )
+    max_price_age_s: float | None = field(
+        default=3600.0,
+        metadata=limit_row(
+            "age of a price",
+            LimitUnit.SECONDS,
+            LimitScope.PRICE,
+            "prices older than this are not launched on",
+        ),
+    )
+    max_price_ratio: float | None = field(
+        default=1.5,
+        metadata=limit_row(
+            "times the planned price",
+            LimitUnit.RATIO,
+            LimitScope.PRICE,
+            "realized over planned price beyond which a node stops",
+        ),
+    )
+    max_nodes: int | None = field(
+        default=None,
+        metadata=limit_row(
+            "nodes",
+            LimitUnit.NUMBER,
+            LimitScope.CONCURRENT,
+            "nodes of all jobs at once",
+            resource=Resource.NODES,
+        ),
+    )
+    max_launches_per_hour: int | None = field(
+        default=60,
+        metadata=limit_row(
+            "launches per hour",
+            LimitUnit.NUMBER,
+            LimitScope.LAUNCHES,
+            "nodes launched within any hour",
+        ),
+    )
+    max_zone_share: float | None = field(
+        default=None,
+        metadata=limit_row(
+            "share of the nodes in one zone",
+            LimitUnit.SHARE,
+            LimitScope.GANG,
+            "largest share of the nodes in one zone",
+        ),
+    )
+    max_kw: float | None = field(
+        default=None,
+        metadata=limit_row(
+            "kilowatts",
+            LimitUnit.KW,
+            LimitScope.CONCURRENT,
+            "kilowatts of all nodes at once while they train, at the data centre's meter",
+            resource=Resource.KW,
+        ),
+    )
+    power_caps: bool = field(
+        default=False,
+        metadata=limit_row(
+            "power caps on GPUs",
+            LimitUnit.FLAG,
+            LimitScope.GANG,
+            "plans may cap the power of GPUs where that saves energy; "
+            "agents need the right to set it",
+        ),
+    )
+    providers: tuple[str, ...] = field(
+        default=(),
+        metadata=limit_row(
+            "providers",
+            LimitUnit.NAMES,
+            LimitScope.POOL,
+            "allowed; default: all",
+            pool_field="provider",
+        ),
+    )
+    regions: tuple[str, ...] = field(
+        default=(),
+        metadata=limit_row(
+            "regions",
+            LimitUnit.NAMES,
+            LimitScope.POOL,
+            "allowed; default: all",
+            pool_field="region",
+        ),
+    )
+    capacity_types: tuple[CapacityType, ...] = field(
+        default=(CapacityType.SPOT, CapacityType.ON_DEMAND, CapacityType.RESERVED),
+        metadata=limit_row(
+            "capacity types",
+            LimitUnit.CAPACITY_TYPES,
+            LimitScope.POOL,
+            "on which terms nodes may be rented",
+            pool_field="capacity_type",
+        ),
     )
 
+    def maximum(self, spec: LimitSpec) -> float | None:
+        """Return the maximum that a limit on an amount sets; None is no limit."""
+        most: float | None = getattr(self, spec.field)
+        return most
+
+    def concurrent(self) -> Iterator[tuple[LimitSpec, Resource, float]]:
+        """Yield the limits on concurrent use that are set: row, resource and maximum."""
+        for spec in CONCURRENT_LIMITS:
+            most = self.maximum(spec)
+            if most is not None and spec.resource is not None:
+                yield spec, spec.resource, float(most)
+
+    def with_maxima(self, specs: Iterable[LimitSpec], most: float | None) -> Limits:
+        """Return these limits with ``most`` as the maximum of each of ``specs``."""
+        changed: dict[str, Any] = {spec.field: most for spec in specs}
+        return replace(self, **changed)
+
     def rejection_reason(self, pool: Pool) -> str | None:
-        """Why the policy does not allow ``pool``, or None where it does."""
-        if self.providers and pool.provider not in self.providers:
-            return f"provider {pool.provider} not allowed by the policy"
-        if self.regions and pool.region not in self.regions:
-            return f"region {pool.region} not allowed by the policy"
-        if self.capacity_types and pool.capacity_type not in self.capacity_types:
-            return f"capacity type {pool.capacity_type.value} not allowed by the policy"
+        """Return why the policy does not allow ``pool``, or None where it does."""
+        for spec in POOL_LIMITS:
+            assert spec.pool_field is not None
+            allowed, actual = getattr(self, spec.field), getattr(pool, spec.pool_field)
+            if allowed and actual not in allowed:
+                return f"{spec.pool_field.replace('_', ' ')} {actual} not allowed by the policy"
         return None
 
     def tightened(self, by: Limits) -> Limits:
@@ -109,7 +233,14 @@ class Limits:
         )
 
 
-_BOUNDS = tuple(field.name for field in fields(Limits) if field.name != "power_caps")
+LIMIT_SPECS: Mapping[str, LimitSpec] = {spec.field: spec for spec in limit_specs(Limits)}
+"""The table of limits, by field."""
+
+CONCURRENT_LIMITS = tuple(s for s in LIMIT_SPECS.values() if s.scope is LimitScope.CONCURRENT)
+POOL_LIMITS = tuple(s for s in LIMIT_SPECS.values() if s.scope is LimitScope.POOL)
+BUDGET_LIMITS = tuple(s for s in LIMIT_SPECS.values() if s.is_budget)
+
+_BOUNDS = tuple(s.field for s in LIMIT_SPECS.values() if s.unit is not LimitUnit.FLAG)
 
 
 def _tighter(own: Any, by: Any) -> Any:

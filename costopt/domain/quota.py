@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from costopt.domain.limits import Resource
 from costopt.domain.market import CapacityType, InstanceType, Pool
 
 
@@ -33,6 +34,13 @@ class Quota:
     max_vcpus: int | None = None
     max_kw: float | None = None
     max_usd_per_hour: float | None = None
+
+    def limits(self) -> Iterator[tuple[Resource, float]]:
+        """Yield what it limits, and to how much."""
+        for resource in Resource:
+            most = resource.limit_of(self)
+            if most is not None:
+                yield resource, most
 
     def matches(self, pool: Pool, machine: InstanceType) -> bool:
         """Whether nodes of ``pool`` count against this quota."""

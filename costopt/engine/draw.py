@@ -10,8 +10,6 @@ from costopt.domain.market import Pool
 from costopt.domain.ports import PowerModel
 from costopt.engine.journal import Journal
 
-ROUNDING_KW = 1e-9
-
 
 class PowerDraw:
     """Kilowatts of the nodes that run and of those to be launched."""

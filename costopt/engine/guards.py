@@ -13,9 +13,10 @@ from costopt.domain.account import Account
 from costopt.domain.events import GuardTripped
 from costopt.domain.fleet import Launch, Node
 from costopt.domain.job import Job
+from costopt.domain.limits import ROUNDING, Resource
 from costopt.domain.policy import Limits
 from costopt.engine.bounds import LaunchLimits
-from costopt.engine.draw import ROUNDING_KW, PowerDraw
+from costopt.engine.draw import PowerDraw
 from costopt.engine.journal import Journal
 from costopt.engine.quotas import QuotaLedger
 from costopt.engine.refusal import GuardViolation
@@ -123,46 +124,43 @@ class Guards:
         bounds: LaunchLimits,
     ) -> GuardViolation | None:
         """Why this launch may not happen, or None where it may; ``tally`` is of all nodes now."""
-        limits = bounds.limits
-        count = tally.of(bounds.jobs).nodes
-        if limits.max_nodes is not None and count + launch.nodes > limits.max_nodes:
-            return GuardViolation(
-                "max_nodes",
-                f"{count} nodes run and {launch.nodes} more would exceed {limits.max_nodes}",
-            )
-        too_dear = self._hourly_refusal(launch, usd_per_hour, tally, bounds)
-        if too_dear is not None:
-            return too_dear
-        if limits.max_kw is not None:
-            kw = self._draw.kw(launch, tally.nodes_of(bounds.jobs))
-            if kw > limits.max_kw + ROUNDING_KW:
-                return GuardViolation(
-                    "max_kw", f"the fleet would draw {kw:.2f} kW, more than {limits.max_kw:g} kW"
-                )
-        over_quota = self.quotas.refusal(launch, usd_per_hour, tally)
-        if over_quota is not None:
-            return over_quota
-        return self._rate_refusal(launch, tally, bounds)
+        return (
+            self._fleet_refusal(launch, usd_per_hour, tally, bounds)
+            or self._job_hourly_refusal(launch, usd_per_hour, tally)
+            or self.quotas.refusal(launch, usd_per_hour, tally)
+            or self._rate_refusal(launch, tally, bounds)
+        )
 
-    def _hourly_refusal(
+    def _fleet_refusal(
         self, launch: Launch, usd_per_hour: float, tally: UsageTally, bounds: LaunchLimits
     ) -> GuardViolation | None:
-        """Whether the jobs of the policy, or the job alone, would cost too much per hour."""
-        more = usd_per_hour * launch.nodes
-        most, together = bounds.limits.max_usd_per_hour, tally.of(bounds.jobs).usd_per_hour + more
-        if most is not None and together > most:
-            return GuardViolation(
-                "max_usd_per_hour",
-                f"the fleet would cost ${together:.2f}/h, more than ${most:.2f}",
-            )
-        most = self._jobs[launch.job].budget.max_usd_per_hour
-        alone = tally.of_job(launch.job).usd_per_hour + more
-        if most is not None and alone > most:
-            return GuardViolation(
-                "job_max_usd_per_hour",
-                f"job {launch.job} would cost ${alone:.2f}/h, more than its ${most:.2f}",
-            )
+        """Whether the jobs of the policy would hold more at a time than it allows."""
+        for spec, resource, most in bounds.limits.concurrent():
+            if resource is Resource.KW:
+                together = self._draw.kw(launch, tally.nodes_of(bounds.jobs))
+            else:
+                each = self.quotas.node_load(resource, launch.pool, usd_per_hour)
+                together = tally.of(bounds.jobs).amount(resource) + launch.nodes * each
+            if together > most + ROUNDING:
+                return GuardViolation(
+                    spec.field,
+                    f"with this launch the fleet {resource.verb} {resource.text(together)}; "
+                    f"{spec.field} is {most:g}",
+                )
         return None
+
+    def _job_hourly_refusal(
+        self, launch: Launch, usd_per_hour: float, tally: UsageTally
+    ) -> GuardViolation | None:
+        """Whether the job would cost more per hour than its budget allows."""
+        most = self._jobs[launch.job].budget.max_usd_per_hour
+        alone = tally.of_job(launch.job).amount(Resource.USD_PER_HOUR) + usd_per_hour * launch.nodes
+        if most is None or alone <= most + ROUNDING:
+            return None
+        return GuardViolation(
+            "job_max_usd_per_hour",
+            f"job {launch.job} would cost ${alone:.2f}/h, more than its ${most:.2f}",
+        )
 
     def _rate_refusal(
         self, launch: Launch, tally: UsageTally, bounds: LaunchLimits

@@ -16,6 +16,7 @@ from costopt.domain.errors import ProviderError, ProviderUnavailableError
 from costopt.domain.events import LaunchFailed, LaunchIntended
 from costopt.domain.events.node import NOT_SENT_ERROR
 from costopt.domain.fleet import Launch, LaunchRequest, Node, NodeState
+from costopt.domain.limits import Resource
 from costopt.domain.market import Pool
 from costopt.domain.policy import Limits
 from costopt.domain.view import Desired
@@ -164,7 +165,8 @@ class Launcher:
         """What runs for the job is kept where the launch is in vain."""
         self._guards.check_spend(launch.job, refusal, now)
         done.refused[launch] = f"guard {refusal.guard}: {refusal.message}"
-        if tally.of_job(launch.job).nodes and self._is_pointless(launch, refusal, tally, mine, now):
+        runs = tally.of_job(launch.job).amount(Resource.NODES) > 0
+        if runs and self._is_pointless(launch, refusal, tally, mine, now):
             done.held.add(launch.job)
 
     def _is_pointless(

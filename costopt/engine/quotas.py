@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from costopt.domain.account import Account
 from costopt.domain.fleet import Launch, Node
 from costopt.domain.job import Job
-from costopt.domain.market import InstanceType, Pool
+from costopt.domain.limits import ROUNDING, Resource
+from costopt.domain.market import Pool
+from costopt.domain.policy import CONCURRENT_LIMITS
 from costopt.domain.ports import InstanceCatalog
 from costopt.domain.quota import Quota
 from costopt.domain.view import Target
-from costopt.engine.draw import ROUNDING_KW, PowerDraw
+from costopt.engine.draw import PowerDraw
 from costopt.engine.refusal import GuardViolation
 from costopt.engine.tally import Limit, ResourceUsage, UsageTally
 
-ROUNDING = {"$/h": 1e-9, "kW": ROUNDING_KW}
+_TALLIED = tuple(
+    spec.resource
+    for spec in CONCURRENT_LIMITS
+    if spec.resource and spec.resource is not Resource.KW
+)
+"""What policies limit; kilowatts are summed over the nodes, as power caps change them."""
 
 
 class QuotaLedger:
@@ -44,30 +50,28 @@ class QuotaLedger:
     @property
     def most(self) -> Mapping[Limit, float]:
         """By quota and unit, how much may be held at a time."""
-        return {(q.name, unit): most for q in self._quotas for unit, most in _limits(q)}
+        return {
+            (quota.name, resource.unit): most
+            for quota in self._quotas
+            for resource, most in quota.limits()
+        }
 
     def load(self, job: str, target: Target, usd_per_hour: float) -> Iterator[tuple[Limit, float]]:
         """By quota and unit, how much of it the target holds."""
-        machine = self._machines.instance_type(target.pool)
         for quota in self._counting(target.pool, job):
-            for unit, _ in _limits(quota):
-                each = self._load_of_one(unit, target, machine, usd_per_hour)
-                yield (quota.name, unit), target.nodes * each
+            for resource, _ in quota.limits():
+                each = self.node_load(resource, target.pool, usd_per_hour, target.power_cap_w)
+                yield (quota.name, resource.unit), target.nodes * each
 
-    def _load_of_one(
-        self, unit: str, target: Target, machine: InstanceType | None, usd_per_hour: float
+    def node_load(
+        self, resource: Resource, pool: Pool, usd_per_hour: float, power_cap_w: float | None = None
     ) -> float:
-        match unit:
-            case "nodes":
-                return 1.0
-            case "GPUs":
-                return _gpus(machine)
-            case "vCPUs":
-                return _vcpus(machine)
-            case "$/h":
-                return usd_per_hour
-            case _:
-                return self._draw.node_kw(target.pool, target.power_cap_w)
+        """Return what a node of the pool holds of the resource; ∞ where that is unknown."""
+        if resource is Resource.USD_PER_HOUR:
+            return usd_per_hour
+        if resource is Resource.KW:
+            return self._draw.node_kw(pool, power_cap_w)
+        return resource.node_load(self._machines.instance_type(pool))
 
     def tally(self, nodes: Iterable[Node]) -> UsageTally:
         """What these nodes hold of every quota."""
@@ -81,7 +85,8 @@ class QuotaLedger:
         tally.nodes += more
         alike = Counter((node.job, node.pool, node.usd_per_hour) for node in more)
         for (job, pool, usd), count in alike.items():
-            tally.add(job, ResourceUsage(count, count * usd))
+            held = {each.key: count * self.node_load(each, pool, usd) for each in _TALLIED}
+            tally.add(job, ResourceUsage(held))
             for limit, amount in self.load(job, Target(pool, count), usd):
                 tally.loads[limit] = tally.loads.get(limit, 0.0) + amount
 
@@ -92,18 +97,20 @@ class QuotaLedger:
         target = Target(launch.pool, launch.nodes, launch.power_cap_w)
         wanted = dict(self.load(launch.job, target, usd_per_hour))
         for quota in self._quotas:
-            for unit, most in _limits(quota):
-                limit = quota.name, unit
+            for resource, most in quota.limits():
+                limit = quota.name, resource.unit
                 if limit not in wanted:
                     continue
                 load = tally.loads.get(limit, 0.0) + wanted[limit]
-                if unit == "kW":
+                if resource is Resource.KW:
                     load = self._draw.kw(launch, self._counted(quota, tally))
-                if load - ROUNDING.get(unit, 0.0) > most:
+                if load > most + ROUNDING:
                     # What others hold of it is not the job's tenant's to know.
-                    more = f"{launch.nodes} × {launch.pool} would add {wanted[limit]:g} {unit}"
+                    more = f"{launch.nodes} × {launch.pool} would add {wanted[limit]:g}"
                     return GuardViolation(
-                        "quota", f"quota {quota.name} allows {most:g} {unit}: {more}"
+                        "quota",
+                        f"quota {quota.name} allows {most:g} {resource.unit}: "
+                        f"{more} {resource.unit}",
                     )
         return None
 
@@ -122,22 +129,3 @@ class QuotaLedger:
             )
         tenant = self._jobs[job].tenant
         return [q for q in self._of_pool[pool] if q.tenant in (None, tenant)]
-
-
-def _limits(quota: Quota) -> Iterator[tuple[str, float]]:
-    limits = {
-        "nodes": quota.max_nodes,
-        "GPUs": quota.max_gpus,
-        "vCPUs": quota.max_vcpus,
-        "$/h": quota.max_usd_per_hour,
-        "kW": quota.max_kw,
-    }
-    return ((unit, float(most)) for unit, most in limits.items() if most is not None)
-
-
-def _gpus(machine: InstanceType | None) -> float:
-    return math.inf if machine is None else machine.gpu_count
-
-
-def _vcpus(machine: InstanceType | None) -> float:
-    return math.inf if machine is None else machine.vcpus

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from costopt.domain.fleet import Node
+from costopt.domain.limits import Resource
 from costopt.engine.spending import Payer
 
 Limit = tuple[str, str]
@@ -14,20 +15,23 @@ Limit = tuple[str, str]
 
 @dataclass(slots=True)
 class ResourceUsage:
-    """Nodes, what they cost per hour, and how many were asked for in the last hour."""
+    """What nodes hold, by name of the resource, and how many were asked for in the last hour."""
 
-    nodes: int = 0
-    usd_per_hour: float = 0.0
+    held: dict[str, float] = field(default_factory=dict)
     launched: int = 0
 
+    def amount(self, resource: Resource) -> float:
+        """Return how much of the resource they hold."""
+        return self.held.get(resource.key, 0.0)
+
     def copy(self) -> ResourceUsage:
-        """Another one."""
-        return ResourceUsage(self.nodes, self.usd_per_hour, self.launched)
+        """Return one that changes independently."""
+        return ResourceUsage({**self.held}, self.launched)
 
     def add(self, more: ResourceUsage) -> None:
         """Count these in."""
-        self.nodes += more.nodes
-        self.usd_per_hour += more.usd_per_hour
+        for name, amount in more.held.items():
+            self.held[name] = self.held.get(name, 0.0) + amount
         self.launched += more.launched
 
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from costopt.domain.limits import LimitScope, LimitUnit
 from costopt.domain.plan import Rejection
-from costopt.domain.policy import Limits
+from costopt.domain.policy import LIMIT_SPECS, Limits
 from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.prune import can_run_stage, single_held_h
 from costopt.optimize.rates import Array
@@ -188,17 +189,14 @@ def _tenant_relaxations(request: PlanRequest) -> Iterator[tuple[str, PlanRequest
 
 def _limit_relaxations(request: PlanRequest) -> Iterator[tuple[str, PlanRequest]]:
     limits = request.policy.limits
-    for name, value, unlimited in (
-        ("max_usd_per_hour", limits.max_usd_per_hour, replace(limits, max_usd_per_hour=None)),
-        ("max_nodes", limits.max_nodes, replace(limits, max_nodes=None)),
-        ("max_kw", limits.max_kw, replace(limits, max_kw=None)),
-        ("max_zone_share", limits.max_zone_share, replace(limits, max_zone_share=None)),
-        ("max_usd", limits.max_usd, replace(limits, max_usd=None)),
-        ("max_usd_per_month", limits.max_usd_per_month, replace(limits, max_usd_per_month=None)),
-    ):
-        if value is not None:
-            kind = "budget" if name in ("max_usd", "max_usd_per_month") else "limit"
-            yield f"{kind}: the policy's {name} of {value:g}", _with_limits(request, unlimited)
+    scopes = (LimitScope.CONCURRENT, LimitScope.GANG, LimitScope.JOB, LimitScope.MONTH)
+    for scope in scopes:
+        for spec in LIMIT_SPECS.values():
+            value = getattr(limits, spec.field)
+            if spec.scope is scope and spec.unit is not LimitUnit.FLAG and value is not None:
+                kind = "budget" if spec.is_budget else "limit"
+                name = f"{kind}: the policy's {spec.field} of {value:g}"
+                yield name, _with_limits(request, limits.with_maxima((spec,), None))
 
 
 def _budget_relaxations(request: PlanRequest) -> Iterator[tuple[str, PlanRequest]]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from costopt.domain.plan import Constraint
+from costopt.domain.policy import BUDGET_LIMITS
 from costopt.optimize.fleet.budget import SharedBudget, shared_budgets
 from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.layout import peak_loads
@@ -28,9 +29,6 @@ NOISE = 2e-6
 
 ROUNDING = 1e-9
 """Of the limit: the noise of sums of floats."""
-
-UNITS = {"nodes": "nodes", "pool": "nodes", "gpus": "GPUs", "vcpus": "vCPUs", "kw": "kW"}
-"""Of limits by their kind; dollars per hour besides."""
 
 Resolve = Callable[[PlanRequest, PlannedJob], SolveResult]
 
@@ -105,7 +103,7 @@ def _with_more(
     if total.tenant is not None:
         tenant = replace(request.tenants[total.tenant], max_usd=most)
         return replace(request, tenants={**request.tenants, total.tenant: tenant}), part
-    limits = replace(request.policy.limits, max_usd=most, max_usd_per_month=most)
+    limits = request.policy.limits.with_maxima(BUDGET_LIMITS, most)
     return replace(request, policy=replace(request.policy, limits=limits)), part
 
 
@@ -129,7 +127,7 @@ def _shared(
         price = None if answer.fleet is None else float(answer.fleet.duals.shared[number].sum())
         if limit.pool is not None and number not in peaks and not price:
             continue
-        unit = UNITS.get(limit.kind, "$/h")
+        unit = limit.resource.unit
         slack = _left(limit.most, peaks.get(number, 0.0))
         yield Constraint(_name(limit, unit), slack, price, unit)
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from costopt.domain.errors import SolverError
+from costopt.domain.limits import Resource
 from costopt.domain.plan import Allocation
 from costopt.optimize.fleet.schedule import JobSchedule
 from costopt.optimize.job_part import PlannedJob
@@ -313,6 +314,6 @@ def _peak(stretches: Sequence[tuple[float, float, float]], *, near: bool) -> flo
 def _load(limit: SharedLimit, segment: Segment, load: float) -> float:
     """What a segment adds; dollars per hour at the prices of when it runs."""
     hours = segment.hours + segment.start_h
-    if limit.kind != "usd_per_hour" or hours <= 0:
+    if limit.resource is not Resource.USD_PER_HOUR or hours <= 0:
         return load
     return segment.usd / hours

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costopt.domain.job import Job
+from costopt.domain.limits import ROUNDING, Resource
 from costopt.domain.market import CapacityType, InstanceType, Pool
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Limits
@@ -25,8 +26,6 @@ from costopt.optimize.rows import (
 from costopt.optimize.shared import all_quotas
 from costopt.optimize.spreads import Mask
 
-ROUNDING_KW = 1e-9
-
 Refusal = tuple[str, str, NDArray[np.int64]]
 """(code, reason, the rows that break a limit)."""
 
@@ -42,17 +41,9 @@ def gang_limits(
     if limits.max_zone_share is not None:
         reason = f"more than {limits.max_zone_share:.0%} of the nodes would stand in one zone"
         yield "zone_share", reason, np.flatnonzero(~_within_zone_share(rows, limits))
-    if limits.max_nodes is not None:
-        reason = f"the policy allows {limits.max_nodes} nodes"
-        yield "limit", reason, np.flatnonzero(rows.nodes > limits.max_nodes)
-    per_hour = [limits.max_usd_per_hour, job.budget.max_usd_per_hour]
-    for most in (each for each in per_hour if each is not None):
-        reason = f"the smallest gang costs more than {most:g} $/h"
-        within = gang_sum(rows, columns.usd_per_hour) <= most
-        yield "limit", reason, np.flatnonzero(~within)
-    if limits.max_kw is not None:
-        reason = f"the smallest gang draws more than {limits.max_kw:g} kW"
-        within = gang_busy_kw(rows, columns) <= limits.max_kw + ROUNDING_KW
+    for resource, most in _concurrent_limits(limits, job):
+        reason = f"the smallest gang {resource.verb} more than {resource.text(most)}"
+        within = _gang_load(resource, columns, rows) <= most + ROUNDING
         yield "limit", reason, np.flatnonzero(~within)
     quotas = [quota for quota in all_quotas(request) if quota.tenant in (None, job.tenant)]
     if quotas:
@@ -61,16 +52,34 @@ def gang_limits(
             yield "quota", f"over the quota {quota.name}", against.broken(quota)
 
 
+def _concurrent_limits(limits: Limits, job: Job) -> Iterator[tuple[Resource, float]]:
+    """The policy's limits on what all nodes hold at a time, and the job's own."""
+    for _, resource, most in limits.concurrent():
+        yield resource, most
+    if job.budget.max_usd_per_hour is not None:
+        yield Resource.USD_PER_HOUR, job.budget.max_usd_per_hour
+
+
+def _gang_load(resource: Resource, columns: OfferColumns, rows: ConfigurationRows) -> Array:
+    """What each row's gang holds of the resource. Shape (rows,)."""
+    if resource is Resource.KW:
+        return gang_busy_kw(rows, columns)
+    if resource.per_machine is None:
+        return gang_sum(rows, columns.usd_per_hour)
+    per_machine = np.array([resource.node_load(one) for one in columns.machines])
+    return gang_sum(rows, per_machine[columns.machine] if len(columns) else np.empty(0))
+
+
 def largest_counted(columns: OfferColumns, request: PlanRequest, job: Job) -> list[set[int]]:
-    """Return for each machine the largest gangs that limits on nodes, GPUs and vCPUs allow.
+    """Return for each machine the largest gangs that limits on what machines hold allow.
 
     These are sizes at which the gangs end that a job can have, by the policy, by each quota that
     counts some offer of the machine, and by each reservation.
     """
     sizes: list[set[int]] = [set() for _ in columns.machines]
-    if request.policy.limits.max_nodes is not None:
-        for each in sizes:
-            each.add(request.policy.limits.max_nodes)
+    limits = [(resource, most) for _, resource, most in request.policy.limits.concurrent()]
+    for machine, kind in enumerate(columns.machines):
+        sizes[machine].update(_counted_nodes(limits, kind))
     for number in np.flatnonzero(columns.reserved & np.isfinite(columns.room_nodes)).tolist():
         sizes[int(columns.machine[number])].add(int(columns.room_nodes[number]))
     quotas = [quota for quota in all_quotas(request) if quota.tenant in (None, job.tenant)]
@@ -78,7 +87,7 @@ def largest_counted(columns: OfferColumns, request: PlanRequest, job: Job) -> li
         kind = columns.machines[machine]
         for quota in quotas:
             if quota.matches(pool, kind):
-                sizes[machine].update(_counted_nodes(quota, kind))
+                sizes[machine].update(_counted_nodes(quota.limits(), kind))
     return sizes
 
 
@@ -94,13 +103,14 @@ def _kinds(columns: OfferColumns) -> dict[Pool, int]:
     return dict(kinds.values())
 
 
-def _counted_nodes(quota: Quota, machine: InstanceType) -> Iterator[int]:
-    if quota.max_nodes is not None:
-        yield quota.max_nodes
-    if quota.max_gpus is not None:
-        yield quota.max_gpus // machine.gpu_count
-    if quota.max_vcpus is not None and machine.vcpus > 0:
-        yield int(quota.max_vcpus // machine.vcpus)
+def _counted_nodes(
+    limits: Iterable[tuple[Resource, float]], machine: InstanceType
+) -> Iterator[int]:
+    """How many nodes of the machine each limit on what machines hold allows."""
+    for resource, most in limits:
+        each = 0.0 if resource.per_machine is None else resource.node_load(machine)
+        if each > 0:
+            yield int(most // each)
 
 
 def _within_reservation(columns: OfferColumns, rows: ConfigurationRows) -> Mask:
@@ -121,9 +131,10 @@ class _Quotas:
 
     def __init__(self, columns: OfferColumns, rows: ConfigurationRows) -> None:
         self._columns, self._rows = columns, rows
-        self._first = rows.first()
-        self._order = np.argsort(self._first, kind="stable")
-        self._begin = np.searchsorted(self._first[self._order], np.arange(len(columns) + 1))
+        first = rows.first()
+        self._order = np.argsort(first, kind="stable")
+        self._begin = np.searchsorted(first[self._order], np.arange(len(columns) + 1))
+        self._loads: dict[Resource, Array] = {}
         self._zones: dict[tuple[str, str], dict[tuple[str, CapacityType], list[int]]] = {}
         for number, offer in enumerate(columns.offers):
             pool = offer.pool
@@ -135,23 +146,9 @@ class _Quotas:
         counted = self._counted(quota)
         if not len(counted):
             return counted
-        rows = self._rows
-        nodes, first = rows.nodes[counted], self._first[counted]
-        machines = self._columns.machines
-        machine = self._columns.machine[first]
         breaks = np.zeros(len(counted), dtype=bool)
-        if quota.max_nodes is not None:
-            breaks |= nodes > quota.max_nodes
-        if quota.max_gpus is not None:
-            gpus = np.array([one.gpu_count for one in machines])
-            breaks |= nodes * gpus[machine] > quota.max_gpus
-        if quota.max_vcpus is not None:
-            vcpus = np.array([one.vcpus for one in machines])
-            breaks |= nodes * vcpus[machine] > quota.max_vcpus
-        if quota.max_usd_per_hour is not None:
-            breaks |= ~(self._usd_per_hour()[counted] <= quota.max_usd_per_hour)
-        if quota.max_kw is not None:
-            breaks |= ~(self._busy_kw()[counted] <= quota.max_kw + ROUNDING_KW)
+        for resource, most in quota.limits():
+            breaks |= ~(self._load(resource)[counted] <= most + ROUNDING)
         return counted[breaks]
 
     def _counted(self, quota: Quota) -> NDArray[np.int64]:
@@ -176,11 +173,10 @@ class _Quotas:
         machine = columns.machines[int(columns.machine[number])]
         return quota.matches(columns.offers[number].pool, machine)
 
-    def _usd_per_hour(self) -> Array:
-        return gang_sum(self._rows, self._columns.usd_per_hour)
-
-    def _busy_kw(self) -> Array:
-        return gang_busy_kw(self._rows, self._columns)
+    def _load(self, resource: Resource) -> Array:
+        if resource not in self._loads:
+            self._loads[resource] = _gang_load(resource, self._columns, self._rows)
+        return self._loads[resource]
 
 
 def filter_rows(

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from costopt.domain.account import Account
 from costopt.domain.fleet import NodeState
 from costopt.domain.job import Job
+from costopt.domain.limits import Resource
 from costopt.domain.market import CapacityType, InstanceType, Offer, Pool
+from costopt.domain.policy import BUDGET_LIMITS
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.request import PlanRequest, Quota
@@ -17,16 +19,16 @@ from costopt.optimize.request import PlanRequest, Quota
 
 @dataclass(frozen=True, slots=True)
 class SharedLimit:
-    """The loads of all jobs together stay within ``most``; ``near`` limits hold only at present.
+    """The loads of all jobs together stay within ``most``, of the ``resource`` that is counted.
 
-    ``kind`` says what is counted: "usd_per_hour", "kw" (at the meter), "nodes", "gpus" or "vcpus",
-    of the pools that match ``quota`` or of ``pool`` if there is one; or "pool": new nodes of
-    ``pool``. Where there is a ``tenant`` only its jobs count.
+    What counts is in the pools that match ``quota``, or in ``pool`` if there is one. ``near``
+    limits, on the capacity of a pool, hold only at present and count only nodes to be launched.
+    Where there is a ``tenant`` only its jobs count.
     """
 
     name: str
     most: float
-    kind: str
+    resource: Resource
     near: bool = False
     quota: Quota | None = None
     pool: Pool | None = None
@@ -38,7 +40,7 @@ class SharedLimit:
         """What the job adds while it runs this configuration."""
         if self.tenant not in (None, demand.job.tenant):
             return 0.0
-        if self.kind in ("usd_per_hour", "kw"):
+        if self.resource.per_machine is None:
             return self._gang_load(request, table, row)
         return sum(
             self.node_load(pool, request.machines[pool]) * self._counted(pool, nodes, demand)
@@ -50,19 +52,19 @@ class SharedLimit:
         pool, _ = table.parts(row)[0]
         if self.quota is not None and not self.quota.matches(pool, request.machines[pool]):
             return 0.0
-        return float(table.busy_kw[row] if self.kind == "kw" else table.usd_per_hour[row])
+        return float((table.busy_kw if self.resource is Resource.KW else table.usd_per_hour)[row])
 
     def _counted(self, pool: Pool, nodes: int, demand: Demand) -> int:
         """A pool's room is for launches: nodes that the job has there already need none."""
-        return max(0, nodes - demand.running.get(pool, 0)) if self.kind == "pool" else nodes
+        return max(0, nodes - demand.running.get(pool, 0)) if self.near else nodes
 
     def node_load(self, pool: Pool, machine: InstanceType) -> float:
-        """What a node of the pool adds to a limit that counts nodes, GPUs or vCPUs."""
+        """Return what a node of the pool adds to a limit on what instance types hold."""
         if self.pool is not None:
             return float(pool == self.pool)
         if self.quota is not None and not self.quota.matches(pool, machine):
             return 0.0
-        return float({"gpus": machine.gpu_count, "vcpus": machine.vcpus}.get(self.kind, 1))
+        return self.resource.node_load(machine)
 
 
 class LimitIndex:
@@ -100,14 +102,8 @@ class LimitIndex:
 
 def shared_limits(request: PlanRequest) -> tuple[SharedLimit, ...]:
     """Every limit of the request that two jobs could break together."""
-    limits = request.policy.limits
-    shared: list[SharedLimit] = []
-    if limits.max_usd_per_hour is not None:
-        shared.append(SharedLimit("max_usd_per_hour", limits.max_usd_per_hour, "usd_per_hour"))
-    if limits.max_nodes is not None:
-        shared.append(SharedLimit("max_nodes", limits.max_nodes, "nodes"))
-    if limits.max_kw is not None:
-        shared.append(SharedLimit("max_kw", limits.max_kw, "kw"))
+    concurrent = request.policy.limits.concurrent()
+    shared = [SharedLimit(spec.field, most, resource) for spec, resource, most in concurrent]
     for quota in all_quotas(request):
         shared.extend(_quota_limits(quota))
     shared.extend(
@@ -122,16 +118,9 @@ def all_quotas(request: PlanRequest) -> tuple[Quota, ...]:
 
 
 def _quota_limits(quota: Quota) -> Iterator[SharedLimit]:
-    for kind, most in (
-        ("nodes", quota.max_nodes),
-        ("gpus", quota.max_gpus),
-        ("vcpus", quota.max_vcpus),
-        ("kw", quota.max_kw),
-        ("usd_per_hour", quota.max_usd_per_hour),
-    ):
-        if most is not None:
-            name = f"quota {quota.name}"
-            yield SharedLimit(name, most, kind, quota=quota, tenant=quota.tenant)
+    for resource, most in quota.limits():
+        name = f"quota {quota.name}"
+        yield SharedLimit(name, most, resource, quota=quota, tenant=quota.tenant)
 
 
 def room_nodes(offer: Offer, request: PlanRequest, demand: Demand) -> float:
@@ -165,9 +154,9 @@ def _capacity(offer: Offer, request: PlanRequest) -> SharedLimit:
     assert offer.nodes_available is not None
     name = f"capacity of {offer.pool}"
     if not is_reserved(offer.pool):
-        return SharedLimit(name, offer.nodes_available, "pool", near=True, pool=offer.pool)
+        return SharedLimit(name, offer.nodes_available, Resource.NODES, near=True, pool=offer.pool)
     most = offer.nodes_available + _living_nodes(request, offer.pool)
-    return SharedLimit(name, most, "nodes", pool=offer.pool)
+    return SharedLimit(name, most, Resource.NODES, pool=offer.pool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,12 +197,6 @@ def max_usd_of(request: PlanRequest, job: Job) -> float | None:
 def _policy_total(request: PlanRequest) -> tuple[str, float] | None:
     """The tightest limit on all jobs' dollars together; a month's counts for a plan within one."""
     limits = request.policy.limits
-    found = [
-        (name, most)
-        for name, most in (
-            ("max_usd", limits.max_usd),
-            ("max_usd_per_month", limits.max_usd_per_month),
-        )
-        if most is not None
-    ]
+    set_limits = [(spec.field, limits.maximum(spec)) for spec in BUDGET_LIMITS]
+    found = [(name, most) for name, most in set_limits if most is not None]
     return min(found, key=lambda pair: pair[1]) if found else None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema, create_model
 
+from costopt.domain.limits import LimitSpec, LimitUnit
 from costopt.domain.market import CapacityType
 from costopt.domain.policy import (
+    LIMIT_SPECS,
     CarbonSignal,
     Limits,
     Objective,
@@ -94,56 +96,43 @@ class StrategySection(FileModel):
     )
 
 
-class LimitsSection(FileModel):
-    """Guards and filters; null is no limit."""
-
-    max_usd: Positive | None = Field(
-        default=LIMITS.max_usd, description="dollars of one job in total"
-    )
-    max_usd_per_hour: Positive | None = Field(
-        default=LIMITS.max_usd_per_hour, description="dollars per hour of everything that runs"
-    )
-    max_usd_per_month: Positive | None = Field(
-        default=LIMITS.max_usd_per_month,
-        description="dollars in a calendar month of all of a tenant's jobs under policies of this "
-        "name, those that are over included",
-    )
-    max_price_age: DurationS | None = Field(
-        default=LIMITS.max_price_age_s, description="prices older than this are not launched on"
-    )
-    max_price_ratio: Annotated[float, Field(ge=1, le=1000)] | None = Field(
-        default=LIMITS.max_price_ratio,
-        description="realized over planned price beyond which a node stops",
-    )
-    max_nodes: Count | None = Field(
-        default=LIMITS.max_nodes, description="nodes of all jobs at once"
-    )
-    max_launches_per_hour: Count | None = Field(
-        default=LIMITS.max_launches_per_hour, description="nodes launched within any hour"
-    )
-    max_zone_share: Share | None = Field(
-        default=LIMITS.max_zone_share, description="largest share of the nodes in one zone"
-    )
-    max_kw: Positive | None = Field(
-        default=LIMITS.max_kw,
-        description="kilowatts of all nodes at once while they train, at the data centre's meter",
-    )
-    power_caps: bool = Field(
-        default=LIMITS.power_caps,
-        description="plans may cap the power of GPUs where that saves energy; "
-        "agents need the right to set it",
-    )
-    providers: Annotated[list[Text], Field(min_length=1)] = Field(
-        default_factory=lambda: list(LIMITS.providers), description="allowed; default: all"
-    )
-    regions: Annotated[list[Text], Field(min_length=1)] = Field(
-        default_factory=lambda: list(LIMITS.regions), description="allowed; default: all"
-    )
-    capacity_types: Annotated[
+_NUMBER_TYPES: dict[LimitUnit, Any] = {
+    LimitUnit.USD: Positive | None,
+    LimitUnit.NUMBER: Count | None,
+    LimitUnit.KW: Positive | None,
+    LimitUnit.SECONDS: DurationS | None,
+    LimitUnit.RATIO: Annotated[float, Field(ge=1, le=1000)] | None,
+    LimitUnit.SHARE: Share | None,
+    LimitUnit.FLAG: bool,
+}
+_LIST_TYPES: dict[LimitUnit, Any] = {
+    LimitUnit.NAMES: Annotated[list[Text], Field(min_length=1)],
+    LimitUnit.CAPACITY_TYPES: Annotated[
         list[Annotated[CapacityType, Field(strict=False)]], Field(min_length=1)
-    ] = Field(
-        default_factory=lambda: list(LIMITS.capacity_types),
-        description="on which terms nodes may be rented",
+    ],
+}
+
+
+def _limit_field(spec: LimitSpec) -> tuple[Any, Any]:
+    """The type of a limit in the file, and its default and description."""
+    default = getattr(LIMITS, spec.field)
+    if spec.unit in _LIST_TYPES:
+        field = Field(default_factory=lambda: list(default), description=spec.help)
+        return _LIST_TYPES[spec.unit], field
+    return _NUMBER_TYPES[spec.unit], Field(default=default, description=spec.help)
+
+
+if TYPE_CHECKING:
+
+    class LimitsSection(FileModel): ...
+
+else:
+    LimitsSection = create_model(
+        "LimitsSection",
+        __base__=FileModel,
+        __module__=__name__,
+        __doc__="Guards and filters; null is no limit.",
+        **{spec.key: _limit_field(spec) for spec in LIMIT_SPECS.values()},
     )
 
 
@@ -225,7 +214,8 @@ def _contradictions(file: PolicyFile) -> list[tuple[FieldPath, str]]:
 def _loosened(limits: LimitsSection, then: LimitsSection) -> Iterator[tuple[str, str]]:
     """The fields of ``then`` that allow more than the policy does, with what is wrong."""
     for name in _limits(limits).loosened_by(_limits(_over(limits, then))):
-        field, unit = ("max_price_age", " s") if name == "max_price_age_s" else (name, "")
+        spec = LIMIT_SPECS[name]
+        field, unit = spec.key, " s" if spec.unit is LimitUnit.SECONDS else ""
         value = getattr(limits, field)
         own = ", ".join(value) if isinstance(value, list) else f"{value:g}{unit}"
         yield field, f"is looser than the policy's own {own}; a rule may only tighten limits"
@@ -247,18 +237,8 @@ def _over(limits: LimitsSection, then: LimitsSection) -> LimitsSection:
 
 
 def _limits(section: LimitsSection) -> Limits:
-    return Limits(
-        max_usd=section.max_usd,
-        max_usd_per_hour=section.max_usd_per_hour,
-        max_usd_per_month=section.max_usd_per_month,
-        max_price_age_s=section.max_price_age,
-        max_price_ratio=section.max_price_ratio,
-        max_nodes=section.max_nodes,
-        max_launches_per_hour=section.max_launches_per_hour,
-        max_zone_share=section.max_zone_share,
-        max_kw=section.max_kw,
-        power_caps=section.power_caps,
-        providers=tuple(section.providers),
-        regions=tuple(section.regions),
-        capacity_types=tuple(section.capacity_types),
-    )
+    values: dict[str, Any] = {}
+    for spec in LIMIT_SPECS.values():
+        value = getattr(section, spec.key)
+        values[spec.field] = tuple(value) if isinstance(value, list) else value
+    return Limits(**values)

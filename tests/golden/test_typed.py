@@ -37,7 +37,7 @@ from costopt.domain.fleet import EndCause, NodeState
 from costopt.domain.job import GangState, WorkUnit
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import COOLDOWN, PlanStatus, Rejection
-from costopt.domain.policy import CarbonSignal, ObjectiveTerm, RuleSignal
+from costopt.domain.policy import CONCURRENT_LIMITS, CarbonSignal, ObjectiveTerm, RuleSignal
 from costopt.domain.submission import DesiredState
 from costopt.domain.token import Scope
 from costopt.domain.view import Decision
@@ -198,7 +198,10 @@ def test_words() -> None:
                 name: list(signature(make).parameters) for name, make in STRATEGIES.items()
             },
             "shipped policy": list(bundled_policies()),
-            "guard": source_literals.arguments(GuardViolation.__name__, 0),
+            "guard": sorted(
+                {*source_literals.arguments(GuardViolation.__name__, 0)}
+                | {spec.field for spec in CONCURRENT_LIMITS}
+            ),
             "rejection": sorted(
                 codes.union(source_literals.codes("costopt/optimize", "costopt/market"))
             ),

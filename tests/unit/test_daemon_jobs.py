@@ -243,9 +243,9 @@ def test_orphans_are_given_back_where_the_daemon_enforces(scene: DaemonScene) ->
 @pytest.mark.parametrize(
     ("limit", "why"),
     [
-        ("max_nodes: 1", "guard max_nodes: 1 nodes run and 1 more would exceed 1"),
-        ("max_usd_per_hour: 1.5", "guard max_usd_per_hour: the fleet would cost $2.00/h"),
-        ("max_launches_per_hour: 1", "guard max_launches_per_hour: 1 nodes were launched"),
+        ("max_nodes: 1", "guard max_nodes: "),
+        ("max_usd_per_hour: 1.5", "guard max_usd_per_hour: "),
+        ("max_launches_per_hour: 1", "guard max_launches_per_hour: "),
     ],
 )
 def test_a_job_whose_launch_a_guard_refuses_says_so_for_as_long_as_it_does(

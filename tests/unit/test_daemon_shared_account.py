@@ -89,7 +89,7 @@ def test_a_policys_limits_bind_each_tenant_by_itself(scene: DaemonScene) -> None
     living = [len(scene.living(f"{tenant}-{job}")) for tenant in (OURS, THEIRS) for job in "ab"]
     assert living == [1, 0, 1, 0]
     (tripped,) = scene.events(GuardTripped, f"{OURS}-b")
-    assert tripped.message == "1 nodes run and 1 more would exceed 1"
+    assert tripped.guard == "max_nodes"
 
 
 MONTHLY = {

@@ -163,7 +163,7 @@ def test_jobs_share_the_kilowatts_of_the_policy_and_of_a_site() -> None:
     found = table(offers, limits, quotas=(site,))
     demand = remaining_demand(asked.jobs[0], NOW, 0.0)
     assert demand is not None
-    everywhere, at_site = (limit for limit in shared_limits(asked) if limit.kind == "kw")
+    everywhere, at_site = (limit for limit in shared_limits(asked) if limit.resource.key == "kw")
     assert (everywhere.name, everywhere.most) == ("max_kw", 20.0)
     assert (at_site.name, at_site.most) == ("quota site", 7.0)
     loads = {

@@ -91,7 +91,7 @@ def test_a_quota_bounds_a_gang_and_all_gangs_together(quota: Quota, kind: str, l
     request = request_of(quota)
     assert sizes(request) == {"p5.48xlarge": 2, "g6.48xlarge": 2}
     (limit,) = shared_limits(request)
-    assert (limit.name, limit.kind) == ("quota q", kind)
+    assert (limit.name, limit.resource.key) == ("quota q", kind)
     assert load_of(limit, request, 2) == pytest.approx(load)
     assert load_of(replace(limit, quota=replace(quota, families=("g",))), request, 2) == 0
 
@@ -110,7 +110,7 @@ def test_a_tenant_s_nodes_and_dollars_per_hour_are_limits_of_its_jobs() -> None:
     assert sizes(request, "blue") == {"p5.48xlarge": 2, "g6.48xlarge": 1}
     assert sizes(request, "red") == {"p5.48xlarge": 4, "g6.48xlarge": 4}
     limits = shared_limits(request)
-    assert {(limit.kind, limit.most, limit.tenant) for limit in limits} == {
+    assert {(limit.resource.key, limit.most, limit.tenant) for limit in limits} == {
         ("nodes", 3, "blue"),
         ("usd_per_hour", 20.0, "blue"),
     }

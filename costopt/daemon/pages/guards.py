@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from costopt.daemon.pages.asked import PageRequest, take_first
 from costopt.daemon.pages.block import Cell, FactList, Page, Table, Tiles, job_cell, make_columns
-from costopt.daemon.pages.limits import count, dollars
+from costopt.daemon.pages.limits import limit_text
 from costopt.daemon.pages.words import clock, is_over
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.service import DaemonService
 from costopt.daemon.views import FleetView, Health
 from costopt.domain.control import Mode
+from costopt.domain.limits import LimitSpec, Resource
+from costopt.domain.policy import LIMIT_SPECS
+from costopt.domain.tenant import Tenant
 from costopt.formatting import seconds_text, usd_text
 from costopt.report.tile import Metric
 
@@ -67,19 +72,15 @@ def _tiles(fleet: FleetView, health: Health) -> Tiles:
 
 def _guards(service: DaemonService, fleet: FleetView) -> Table:
     guards = service.account_limits().guards
+    now = {
+        Resource.USD_PER_HOUR: usd_text(fleet.usd_per_hour),
+        Resource.NODES: str(len(fleet.nodes)),
+    }
     rows = (
-        ("dollars in all", dollars(guards.max_usd), "stops the jobs"),
-        ("dollars per calendar month", dollars(guards.max_usd_per_month), "stops the jobs"),
-        (
-            "dollars per hour", dollars(guards.max_usd_per_hour),
-            f"stops launches; now {usd_text(fleet.usd_per_hour)}",
-        ),
-        (
-            "nodes", count(guards.max_nodes),
-            f"stops launches; now {len(fleet.nodes)}",
-        ),
-        ("launches per hour", count(guards.max_launches_per_hour), "stops launches"),
-    )  # fmt: skip
+        (spec.label, limit_text(spec, getattr(guards, spec.field)), _effect(spec, now))
+        for spec in LIMIT_SPECS.values()
+        if hasattr(guards, spec.field)
+    )
     return Table(
         "guards",
         "Of the account",
@@ -89,19 +90,24 @@ def _guards(service: DaemonService, fleet: FleetView) -> Table:
     )
 
 
+def _effect(spec: LimitSpec, now: Mapping[Resource, str]) -> str:
+    """What the guard does, and what counts against it ``now``."""
+    effect = "stops the jobs" if spec.is_budget else "stops launches"
+    used = None if spec.resource is None else now.get(spec.resource)
+    return effect if used is None else f"{effect}; now {used}"
+
+
 def _tenants(reader: TenantReader) -> Table:
+    limits = [s for s in LIMIT_SPECS.values() if s.field in Tenant.__dataclass_fields__]
     return Table(
         "tenants",
         "Of tenants",
-        make_columns("tenant", "#weight", "#dollars", "#per month", "#per hour", "#nodes"),
+        make_columns("tenant", "#weight", *(f"#{spec.label}" for spec in limits)),
         tuple(
             (
                 Cell(tenant.name),
                 Cell(f"{tenant.weight:g}"),
-                Cell(dollars(tenant.max_usd)),
-                Cell(dollars(tenant.max_usd_per_month)),
-                Cell(dollars(tenant.max_usd_per_hour)),
-                Cell(count(tenant.max_nodes)),
+                *(Cell(limit_text(spec, getattr(tenant, spec.field))) for spec in limits),
             )
             for tenant in reader.tenants()
         ),

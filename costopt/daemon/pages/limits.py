@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from costopt.daemon.intake import load_submission
 from costopt.daemon.pages.block import Cell, Table, make_columns
 from costopt.domain.errors import SpecError
 from costopt.domain.job import Budget
-from costopt.domain.policy import Limits
+from costopt.domain.limits import LimitSpec, LimitUnit
+from costopt.domain.policy import LIMIT_SPECS, Limits
 from costopt.domain.submission import Submission
 from costopt.formatting import seconds_text, usd_text
 
@@ -23,35 +26,35 @@ def limits_grid(submission: Submission) -> Table:
     return _grid(_rows(known.policy.limits, known.job.budget), lead, "")
 
 
-def dollars(limit: float | None) -> str:
-    """A limit in dollars."""
-    return NO_LIMIT if limit is None else usd_text(limit)
+def limit_text(spec: LimitSpec, value: object) -> str:
+    """Return a limit's value in its unit; None and an empty list are no limit."""
+    if value is None or value == ():
+        return NO_LIMIT
+    if isinstance(value, tuple):
+        return ", ".join(str(each) for each in value)
+    if isinstance(value, bool):
+        return "allowed" if value else "not allowed"
+    assert isinstance(value, (int, float))
+    match spec.unit:
+        case LimitUnit.USD:
+            return usd_text(value)
+        case LimitUnit.SECONDS:
+            return seconds_text(value)
+        case LimitUnit.SHARE:
+            return f"{value:.0%}"
+    return f"{value:,g}"
 
 
-def count(limit: float | None) -> str:
-    """A limit of things."""
-    return NO_LIMIT if limit is None else f"{limit:,g}"
-
-
-def _grid(rows: tuple[tuple[str, str, str], ...], lead: str, empty: str) -> Table:
+def _grid(rows: Iterable[tuple[str, str, str]], lead: str, empty: str) -> Table:
     cells = tuple(tuple(Cell(text) for text in row) for row in rows)
     heads = make_columns("guard", "#by its policy", "#by its own budget")
     return Table("limits", "Its guards", heads, cells, lead, empty)
 
 
-def _rows(limits: Limits, own: Budget) -> tuple[tuple[str, str, str], ...]:
-    age_s = limits.max_price_age_s
-    return (
-        ("dollars in all", dollars(limits.max_usd), dollars(own.max_usd)),
-        (
-            "dollars per calendar month",
-            dollars(limits.max_usd_per_month),
-            dollars(own.max_usd_per_month),
-        ),
-        ("dollars per hour", dollars(limits.max_usd_per_hour), dollars(own.max_usd_per_hour)),
-        ("kilowatt-hours in all", "", count(own.max_kwh)),
-        ("nodes", count(limits.max_nodes), ""),
-        ("launches per hour", count(limits.max_launches_per_hour), ""),
-        ("age of a price", NO_LIMIT if age_s is None else seconds_text(age_s), ""),
-        ("times the planned price", count(limits.max_price_ratio), ""),
-    )
+def _rows(limits: Limits, own: Budget) -> Iterator[tuple[str, str, str]]:
+    for spec in LIMIT_SPECS.values():
+        text = limit_text(spec, getattr(limits, spec.field))
+        budget = limit_text(spec, getattr(own, spec.field)) if hasattr(own, spec.field) else ""
+        yield spec.label, text, budget
+    kwh = NO_LIMIT if own.max_kwh is None else f"{own.max_kwh:,g}"
+    yield "kilowatt-hours in all", "", kwh

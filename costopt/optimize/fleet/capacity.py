@@ -1,7 +1,8 @@
 """What jobs share in each slot, as arrays: prices of the limits by row, room that is left by row.
 
-L limits, T slots, O offers of the request, N rows of a menu. Limits that count (nodes, GPUs, vCPUs,
-the nodes of a pool) have a load per node; those of dollars and of kW a load per row.
+L limits, T slots, O offers of the request, N rows of a menu. Limits on what instance types hold
+(nodes, GPUs, vCPUs, the nodes of a pool) have a load per node; those of dollars and of kW a load
+per row.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from costopt.domain.limits import Resource
 from costopt.optimize.fleet.menu import JobMenu
 from costopt.optimize.fleet.schedule import JobSchedule
 from costopt.optimize.job_part import PlannedJob
@@ -23,8 +25,6 @@ from costopt.optimize.slots import Slot
 
 TOLERANCE = 1e-6
 """Relative slip allowed where a load is held against its limit."""
-
-BY_ROW = ("usd_per_hour", "kw")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ class SharedCapacity:
             -1, len(slots)
         )
         self.most = np.array([limit.most for limit in limits])
-        self.counting = [i for i, one in enumerate(limits) if one.kind not in (*BY_ROW, "pool")]
-        self.by_row = [i for i, one in enumerate(limits) if one.kind in BY_ROW]
-        self._by_dollars = [i for i in self.by_row if limits[i].kind == "usd_per_hour"]
+        self.by_row = [i for i, one in enumerate(limits) if one.resource.per_machine is None]
+        self.counting = [i for i, one in enumerate(limits) if i not in self.by_row and not one.near]
+        self._by_dollars = [i for i in self.by_row if limits[i].resource is Resource.USD_PER_HOUR]
         self._index = LimitIndex(request, limits)
         self._known: dict[tuple[str, int], Array] = {}
 
@@ -60,7 +60,7 @@ class SharedCapacity:
         pairs = [
             (number, column[limit.pool])
             for number, limit in enumerate(self.limits)
-            if limit.kind == "pool" and limit.pool is not None
+            if limit.near and limit.pool is not None
         ]
         found = np.array(pairs, dtype=np.int64).reshape(-1, 2)
         return found[:, 0], found[:, 1]
@@ -111,7 +111,9 @@ class SharedCapacity:
         key = (part.demand.job.name, row)
         if key not in self._known:
             loads = self._index.loads(part.demand, part.table, row)
-            still = [each for each in loads if self.limits[each[0]].kind != "usd_per_hour"]
+            still = [
+                each for each in loads if self.limits[each[0]].resource is not Resource.USD_PER_HOUR
+            ]
             self._known[key] = np.array(still, dtype=float).reshape(-1, 2)
         return self._known[key]
 
@@ -160,7 +162,7 @@ class SharedCapacity:
         present = np.array(
             [limit.load(self.request, part.demand, part.table, row) for row in menu.rows.tolist()]
         )
-        if limit.kind == "kw":
+        if limit.resource is Resource.KW:
             return np.broadcast_to(present, menu.pay.shape)
         return np.where(present > 0, menu.tariff.usd_per_hour(menu.rows), 0.0)
 
@@ -196,7 +198,7 @@ class SharedCapacity:
                 room[members] = np.minimum(room[members], most)
         fits: NDArray[np.bool_] = menu.nodes <= room[menu.column]
         for number in self.by_row:
-            if self._counts(number, tenant) and self.limits[number].kind == "kw":
+            if self._counts(number, tenant) and self.limits[number].resource is Resource.KW:
                 most_kw = float(self.most[number]) * (1 + TOLERANCE)
                 fits &= self._row_loads(menu, number)[0] <= most_kw
         return fits
