@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 
-.PHONY: demo test check bench soak checkov audit format clean
+.PHONY: demo quick test check bench soak checkov audit format clean
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -18,6 +18,11 @@ $(VENV)/.dev: $(VENV)/.run
 
 demo: $(VENV)/.run  ## train the example on a market that interrupts it, and write its report
 	$(BIN)/python examples/finetune/demo.py
+
+quick: $(VENV)/.dev  ## unit and contract tests without processes, browser or database
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q \
+		-m "not process and not slow and not browser and not postgres" \
+		tests/unit tests/contract tests/golden
 
 test: $(VENV)/.dev  ## every test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup

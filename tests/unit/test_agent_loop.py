@@ -31,6 +31,8 @@ from tests.support.live_run import wait_until
 from tests.support.manual_clock import ManualClock
 from tests.support.process_state import is_running
 
+pytestmark = pytest.mark.process
+
 PATIENCE_S = 120.0
 
 

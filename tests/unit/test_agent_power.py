@@ -18,6 +18,8 @@ from costopt.protocol.messages import Gang, Heartbeat, NodeActivity
 from costopt.store.folder import FileStore
 from tests.support.fake_nvidia_smi import FakeNvidiaSmi
 
+pytestmark = pytest.mark.process
+
 PATIENCE_S = 120.0
 
 

@@ -16,6 +16,8 @@ from costopt.agent import power_limit
 from costopt.agent.power_limit import SAVED_LIMITS_FILE, PowerLimiter
 from tests.support.fake_nvidia_smi import FakeNvidiaSmi
 
+pytestmark = pytest.mark.process
+
 PATIENCE_S = 120.0
 
 

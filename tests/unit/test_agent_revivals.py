@@ -15,6 +15,8 @@ from costopt.agent.revivals import MAX_LOST_STANDBYS, TrainerRestarts
 from costopt.agent.settings import AgentSettings
 from costopt.protocol.messages import Gang
 
+pytestmark = pytest.mark.process
+
 GANG = Gang("j", 1, ("n",), ("python", "t.py"), "", 0.0, elastic=True)
 
 

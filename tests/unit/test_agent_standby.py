@@ -11,6 +11,8 @@ import pytest
 from costopt.agent.launcher import ProcessSpec
 from costopt.agent.standby import WarmStandby
 
+pytestmark = pytest.mark.process
+
 
 def warm(variables: dict[str, str], modules: str = "fractions,no_such_module") -> WarmStandby:
     standby = WarmStandby(variables, os.getpid(), modules)

@@ -85,6 +85,7 @@ def test_the_drift_is_told_both_ways() -> None:
     assert "billed $" in ledger_drift(charge, run)
 
 
+@pytest.mark.process
 def test_the_report_holds_the_bill(cloud: Cloud, tmp_path: Path) -> None:
     pytest.importorskip("jinja2")
     events = sample_events()

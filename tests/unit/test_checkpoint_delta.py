@@ -171,6 +171,7 @@ def test_a_branch_of_a_delta_is_whole_by_itself(tmp_path: Path) -> None:
     assert read(tmp_path / "b", delta) == content(2)
 
 
+@pytest.mark.process
 def test_a_restore_walks_back_past_a_delta_whose_base_is_damaged(tmp_path: Path) -> None:
     frozen = torch.arange(300_000.0)
 

@@ -158,6 +158,7 @@ def test_a_tenants_code_lies_in_a_folder_of_its_own(tmp_path: Path) -> None:
         assert red.send("POST", "jobs", body=body)["workdir"] == f"{tmp_path}/red"
 
 
+@pytest.mark.process
 def test_what_was_taken_before_the_account_named_tenants_gets_no_new_nodes(tmp_path: Path) -> None:
     scene = DaemonScene(tmp_path)
     try:

@@ -15,6 +15,8 @@ from costopt.ledger.summary import JobState
 from tests.support.daemon_fixtures import DaemonScene
 from tests.support.market_fixtures import T0
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[DaemonScene]:

@@ -21,6 +21,8 @@ from costopt.ledger.summary import JobState
 from tests.support.daemon_fixtures import POLICY, DaemonScene, document
 from tests.support.engine_fixtures import SPOT_A
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[DaemonScene]:

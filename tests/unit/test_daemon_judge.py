@@ -75,6 +75,7 @@ def test_a_solver_that_fails_refuses_nothing(
     assert verdict(scene) == AdmissionResult(None, "out of memory")
 
 
+@pytest.mark.process
 def test_ticks_go_on_while_a_job_is_planned(
     scene: DaemonScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

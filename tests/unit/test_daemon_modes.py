@@ -23,6 +23,8 @@ from costopt.domain.events import (
 from tests.support.daemon_fixtures import DaemonScene
 from tests.support.engine_fixtures import SPOT_A
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[DaemonScene]:

@@ -152,6 +152,7 @@ def test_a_keyboard_reaches_everything_and_shows_where_it_is(
     assert browser.execute_script(FOCUSED)[0] in ("BODY", "HTML", "A")
 
 
+@pytest.mark.process
 def test_a_tenant_looks_at_its_part_on_any_screen(
     tmp_path_factory: pytest.TempPathFactory, daemon: Shown
 ) -> None:

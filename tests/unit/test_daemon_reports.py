@@ -16,6 +16,8 @@ from costopt.daemon.reports import REPORTS, ReportProcess
 from costopt.domain.errors import StoreError
 from tests.support.daemon_fixtures import DaemonScene
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[DaemonScene]:

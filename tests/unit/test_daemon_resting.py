@@ -16,6 +16,8 @@ from costopt.ledger.summary import JobState
 from costopt.registry import submissions
 from tests.support.daemon_fixtures import DaemonScene
 
+pytestmark = pytest.mark.process
+
 WEEKS = 40 * 86_400.0
 
 

@@ -21,6 +21,8 @@ from costopt.ledger.summary import JobState
 from costopt.registry.registry import REGISTRY
 from tests.support.daemon_fixtures import POLICY, DaemonScene
 
+pytestmark = pytest.mark.process
+
 OURS, THEIRS = "cobalt", "crimson"
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from costopt.provider.boot import BootError, base_python
 
+pytestmark = pytest.mark.process
+
 OLD, BARE, FULL = "exit 1", 'case "$2" in *torch*) exit 1;; esac', "exit 0"
 
 

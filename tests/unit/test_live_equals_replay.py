@@ -43,6 +43,7 @@ class Moody:
         return Desired(tuple(Decision(jv.job.name, wanted, "spot") for jv in view.jobs))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("strategy", "checkpoint"),
     [
