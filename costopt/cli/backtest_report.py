@@ -19,7 +19,7 @@ from costopt.replay.ranking import PolicySummary
 from costopt.replay.trial import HINDSIGHT, BacktestConfig, Trial
 from costopt.report.backtest_curve import BacktestCurve, curve_of_moments, curve_of_run
 from costopt.report.decision_table import decision_table
-from costopt.report.html import write_backtest_report
+from costopt.report.backtest_page import write_backtest_report
 from costopt.report.run import RunView
 from costopt.report.table import Table
 

@@ -39,7 +39,7 @@ def report(job: str, state_dir: Path, to: Path | None, account: str | None) -> N
     from costopt.cli.ledger_view import job_events
     from costopt.report.drift import ledger_drift
     from costopt.report.extra import require_report_extra
-    from costopt.report.html import write_run_report
+    from costopt.report.run_page import write_run_report
     from costopt.report.run import RunView
 
     require_report_extra()

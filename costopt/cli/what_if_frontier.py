@@ -85,7 +85,7 @@ def write_report(
     Raises StoreError where it cannot be written.
     """
     from costopt.report.frontier_table import FrontierRow
-    from costopt.report.html import write_what_if_report
+    from costopt.report.what_if_page import write_what_if_report
 
     chosen = None if plan is None else _chosen(frontier, plan, job)
     points = [

@@ -13,7 +13,7 @@ from costopt.domain.errors import StoreError
 from costopt.ledger.snapshot import summaries
 from costopt.ledger.stored import DurableLedger
 from costopt.report.extra import has_report_extra
-from costopt.report.html import write_run_report
+from costopt.report.run_page import write_run_report
 
 FIGURES = "report.json"
 SCHEMA = "costopt.daemon-report/1"

@@ -13,11 +13,9 @@ import pytest
 
 from costopt.domain.events import JobSubmitted, NodeLaunched
 from costopt.report.backtest_curve import curve_of_run
-from costopt.report.html import (
-    write_backtest_report,
-    write_run_report,
-    write_what_if_report,
-)
+from costopt.report.backtest_page import write_backtest_report
+from costopt.report.run_page import write_run_report
+from costopt.report.what_if_page import write_what_if_report
 from costopt.report.run import RunView
 from tests.support.chromium import (
     CONTRAST,

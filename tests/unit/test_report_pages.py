@@ -18,7 +18,8 @@ from costopt.report import extra
 from costopt.report.backtest_curve import curve_of_run
 from costopt.report.backtest_table import BacktestRow
 from costopt.report.drawing import COLOURS, css_color
-from costopt.report.html import write_backtest_report, write_run_report
+from costopt.report.backtest_page import write_backtest_report
+from costopt.report.run_page import write_run_report
 from costopt.report.run import RunView
 from tests.support.sample_run import DEADLINE_AT, SPOT_A, START_AT, finished_at, sample_events
 from tests.unit.test_report_tables import ROW

@@ -13,7 +13,7 @@ from costopt.domain.estimate import Estimate
 from costopt.report.drawing import FINISH_COLOURS
 from costopt.report.frontier_plot import frontier_plot
 from costopt.report.frontier_table import FrontierRow, frontier_table
-from costopt.report.html import write_what_if_report
+from costopt.report.what_if_page import write_what_if_report
 from costopt.report.table import Table
 from tests.unit.test_report_pages import HOSTILE, Page
 
