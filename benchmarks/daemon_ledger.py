@@ -32,7 +32,7 @@ from costopt.domain.fleet import EndCause
 from costopt.engine.journal import Journal
 from costopt.ledger.snapshot import save_folds
 from costopt.ledger.sqlite import open_sqlite_ledger
-from costopt.report.run import RunView
+from costopt.render.run_tables import RunView
 from costopt.session.live import LEDGER
 
 T0 = datetime(2026, 3, 2, tzinfo=UTC)

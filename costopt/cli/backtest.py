@@ -178,7 +178,7 @@ def _check_folders(**paths: Path | None) -> None:
         if path is not None and not path.parent.is_dir():
             raise click.UsageError(f"--{name} {path}: there is no folder {path.parent}")
     if paths["report"] is not None:
-        from costopt.report.extra import require_report_extra
+        from costopt.render.html import require_report_extra
 
         require_report_extra()
 

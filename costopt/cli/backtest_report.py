@@ -14,14 +14,13 @@ from costopt.cli.backtest_table import (
     undefined_note,
 )
 from costopt.domain.events import DecisionMade
+from costopt.render.backtest_charts import BacktestCurve, curve_of_moments, curve_of_run
+from costopt.render.backtest_report import write_backtest_report
+from costopt.render.run_tables import RunView, decision_table
+from costopt.render.table import Table
 from costopt.replay.hindsight import hindsight_optimum
 from costopt.replay.ranking import PolicySummary
 from costopt.replay.trial import HINDSIGHT, BacktestConfig, Trial
-from costopt.report.backtest_curve import BacktestCurve, curve_of_moments, curve_of_run
-from costopt.report.decision_table import decision_table
-from costopt.report.backtest_page import write_backtest_report
-from costopt.report.run import RunView
-from costopt.report.table import Table
 
 
 def write_report(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from costopt.cli.output import Column, Row, Table
 from costopt.formatting import number_text, percent_text, seconds_text, usd_text
+from costopt.render.backtest_table import BacktestRow
 from costopt.replay.backtest import OPTIMUM, ORACLE
 from costopt.replay.coverage import RecordCoverage
 from costopt.replay.ranking import PolicySummary
-from costopt.report.backtest_table import BacktestRow
 
 if TYPE_CHECKING:
     from costopt.cli.backtest_grid import BacktestGrid

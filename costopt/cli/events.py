@@ -24,7 +24,7 @@ def events(job: str | None, state_dir: Path, after: int, output: str) -> None:
     from costopt.cli.ledger_view import check_known, open_existing_ledger
     from costopt.cli.output import Column, Row, Table, print_table
     from costopt.ledger.codec import encode
-    from costopt.report.event_row import describe_event
+    from costopt.render.events import describe_event
 
     rows: list[Row] = []
     with open_existing_ledger(state_dir) as ledger:

@@ -35,7 +35,7 @@ def _news_lines(run: LiveRun, write: Callable[[str], None]) -> OnTick:
 
     def on_tick(_: TickResult) -> None:
         nonlocal seen
-        from costopt.report.event_row import describe_event
+        from costopt.render.events import describe_event
 
         for recorded in run.ledger.events(run.job.name, after=seen):
             seen = recorded.seq

@@ -18,7 +18,7 @@ from costopt.domain.estimate import Estimate
 from costopt.formatting import UNKNOWN_CELL, plain_text
 
 if TYPE_CHECKING:
-    from costopt.report.table import Table as PageTable
+    from costopt.render.table import Table as PageTable
 
 Row = Mapping[str, object]
 
@@ -147,14 +147,14 @@ def as_markdown(table: Table) -> str:
 
 def as_html(table: Table) -> str:
     """One self-contained page."""
-    from costopt.cli.html_page import html_page
+    from costopt.render.writers import html_page
 
     return html_page(as_page_table(table), table.notes)
 
 
 def as_page_table(table: Table) -> PageTable:
     """What people see of the table, for a page."""
-    from costopt.report.table import Table as PageTable
+    from costopt.render.table import Table as PageTable
 
     columns = table.shown_columns
     return PageTable(

@@ -12,7 +12,7 @@ from costopt.cli.state import state_dir_option
 
 if TYPE_CHECKING:
     from costopt.domain.bill import ProviderCharge
-    from costopt.report.run import RunView
+    from costopt.render.run_tables import RunView
 
 
 @click.command()
@@ -37,10 +37,9 @@ def report(job: str, state_dir: Path, to: Path | None, account: str | None) -> N
     deadline and every event, and needs nothing but a browser. Prints the file's path.
     """
     from costopt.cli.ledger_view import job_events
-    from costopt.report.drift import ledger_drift
-    from costopt.report.extra import require_report_extra
-    from costopt.report.run_page import write_run_report
-    from costopt.report.run import RunView
+    from costopt.render.html import require_report_extra
+    from costopt.render.run_report import write_run_report
+    from costopt.render.run_tables import RunView, ledger_drift
 
     require_report_extra()
     recorded, now = job_events(state_dir, job)

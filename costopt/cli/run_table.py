@@ -9,7 +9,7 @@ from costopt.cli.output import Column, OutputFormat, Row, Table, print_table
 from costopt.formatting import number_text, usd_text, whole_percent_text
 from costopt.ledger.account import JobAccount
 from costopt.ledger.summary import JobSummary
-from costopt.report.summary import deadline_sentence, run_table
+from costopt.render.run_tables import deadline_sentence, run_table
 
 
 def show_account(account: JobAccount, now: datetime, output: str) -> None:

@@ -63,7 +63,7 @@ def check_report(path: Path) -> None:
 
     Raises MissingExtraError and UsageError.
     """
-    from costopt.report.extra import require_report_extra
+    from costopt.render.html import require_report_extra
 
     require_report_extra()
     if not path.parent.is_dir():
@@ -84,8 +84,7 @@ def write_report(
 
     Raises StoreError where it cannot be written.
     """
-    from costopt.report.frontier_table import FrontierRow
-    from costopt.report.what_if_page import write_what_if_report
+    from costopt.render.frontier import FrontierRow, write_what_if_report
 
     chosen = None if plan is None else _chosen(frontier, plan, job)
     points = [

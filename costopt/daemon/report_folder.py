@@ -12,8 +12,8 @@ from costopt.daemon.json_form import to_json
 from costopt.domain.errors import StoreError
 from costopt.ledger.snapshot import summaries
 from costopt.ledger.stored import DurableLedger
-from costopt.report.extra import has_report_extra
-from costopt.report.run_page import write_run_report
+from costopt.render.html import has_report_extra
+from costopt.render.run_report import write_run_report
 
 FIGURES = "report.json"
 SCHEMA = "costopt.daemon-report/1"

@@ -33,7 +33,7 @@ from costopt.ledger.codec import decode, encode
 from costopt.ledger.sqlite import SqlLedger, open_sqlite_ledger
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import NodeActivity
-from costopt.report.event_row import describe_event
+from costopt.render.events import describe_event
 from costopt.store.folder import FileStore
 from costopt.strategies import build
 from tests.support import engine_fixtures

@@ -15,8 +15,7 @@ from costopt.cli.main import cli
 from costopt.domain.bill import ProviderCharge
 from costopt.domain.errors import ForbiddenError
 from costopt.ledger.sqlite import open_sqlite_ledger
-from costopt.report.drift import ledger_drift
-from costopt.report.run import RunView
+from costopt.render.run_tables import RunView, ledger_drift
 from costopt_aws.clients import Clients
 from costopt_aws.cost_explorer import CostExplorer
 from tests.support.aws.cloud import Cloud

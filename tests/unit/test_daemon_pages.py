@@ -23,9 +23,9 @@ from costopt.daemon.pages.frame import PLACES
 from costopt.daemon.settings import DaemonSettings
 from costopt.domain.errors import LedgerError
 from costopt.domain.token import Scope
-from costopt.report.drawing import ResponsiveChart
-from costopt.report.run import RunView
-from costopt.report.timeline import timeline
+from costopt.render.run_charts import timeline
+from costopt.render.run_tables import RunView
+from costopt.render.svg import ResponsiveChart
 from tests.support.daemon_pages import (
     FINISHED,
     HOSTILE,

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from costopt.domain.events import JobSubmitted, NodeLaunched
-from costopt.report.backtest_curve import curve_of_run
-from costopt.report.backtest_page import write_backtest_report
-from costopt.report.run_page import write_run_report
-from costopt.report.what_if_page import write_what_if_report
-from costopt.report.run import RunView
+from costopt.render.backtest_charts import curve_of_run
+from costopt.render.backtest_report import write_backtest_report
+from costopt.render.frontier import write_what_if_report
+from costopt.render.run_report import write_run_report
+from costopt.render.run_tables import RunView
 from tests.support.chromium import (
     CONTRAST,
     CUT_OFF,

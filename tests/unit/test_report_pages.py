@@ -14,13 +14,13 @@ import pytest
 
 from costopt.domain.errors import LedgerError, MissingExtraError, StoreError
 from costopt.domain.events import Event, JobFailed, JobSubmitted, NodeLaunched
-from costopt.report import extra
-from costopt.report.backtest_curve import curve_of_run
-from costopt.report.backtest_table import BacktestRow
-from costopt.report.drawing import COLOURS, css_color
-from costopt.report.backtest_page import write_backtest_report
-from costopt.report.run_page import write_run_report
-from costopt.report.run import RunView
+from costopt.render import html
+from costopt.render.backtest_charts import curve_of_run
+from costopt.render.backtest_report import write_backtest_report
+from costopt.render.backtest_table import BacktestRow
+from costopt.render.run_report import write_run_report
+from costopt.render.run_tables import RunView
+from costopt.render.svg import COLOURS, css_color
 from tests.support.sample_run import DEADLINE_AT, SPOT_A, START_AT, finished_at, sample_events
 from tests.unit.test_report_tables import ROW
 
@@ -238,7 +238,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 def test_without_the_extra_the_hint_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extra, "find_spec", lambda name: None)
+    monkeypatch.setattr(html, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="jinja2 and matplotlib") as caught:
         run_page(tmp_path)
     assert "costopt-spot[report]" in (caught.value.hint or "")

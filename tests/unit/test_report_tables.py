@@ -7,9 +7,9 @@ from datetime import timedelta
 
 from costopt.domain.events import EVENT_TYPES, Event, JobFailed, JobSubmitted
 from costopt.ledger.account import JobAccount
-from costopt.report import event_row
-from costopt.report.backtest_table import REPORT_COLUMNS, BacktestRow, backtest_table
-from costopt.report.summary import deadline_sentence, run_table
+from costopt.render import events as event_row
+from costopt.render.backtest_table import REPORT_COLUMNS, BacktestRow, backtest_table
+from costopt.render.run_tables import deadline_sentence, run_table
 from tests.support.sample_run import DEADLINE_AT, finished_at, sample_events
 
 ROW = BacktestRow(

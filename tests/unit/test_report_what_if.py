@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from costopt.domain.estimate import Estimate
-from costopt.report.drawing import FINISH_COLOURS
-from costopt.report.frontier_plot import frontier_plot
-from costopt.report.frontier_table import FrontierRow, frontier_table
-from costopt.report.what_if_page import write_what_if_report
-from costopt.report.table import Table
+from costopt.render.frontier import FrontierRow, frontier_plot, frontier_table, write_what_if_report
+from costopt.render.svg import FINISH_COLOURS
+from costopt.render.table import Table
 from tests.unit.test_report_pages import HOSTILE, Page
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)

@@ -28,9 +28,8 @@ from costopt.ledger.account import JobAccount
 from costopt.ledger.codec import decode, encode
 from costopt.ledger.frozen import deserialize_fold, serialize_fold
 from costopt.ledger.record import JobRecord
-from costopt.report.plots import energy_plot
-from costopt.report.run import RunView
-from costopt.report.tile import run_tiles
+from costopt.render.run_charts import energy_plot
+from costopt.render.run_tables import RunView, run_tiles
 from tests.support.daemon_api import served
 from tests.support.engine_fixtures import (
     HOUR_S,

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from costopt.daemon.pages.asked import PageRequest, take_first
-from costopt.daemon.pages.block import (
-    Cell,
-    FactList,
-    Page,
-    Table,
-    decision_cell,
-    job_cell,
-    make_columns,
-)
 from costopt.daemon.pages.words import clock, decision_text, slack_cell
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.views import DecisionRow
 from costopt.domain.events import DecisionMade
 from costopt.formatting import UNKNOWN_TEXT, usd_text
-from costopt.report.event_row import describe_event
+from costopt.render.events import describe_event
+from costopt.render.page import Cell, FactList, Page, Table, decision_cell, job_cell, make_columns
 
 DECISIONS_SHOWN = 300
 FOLLOWED_SHOWN = 50

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 
 from costopt.daemon.pages.asked import PageRequest, take_first
-from costopt.daemon.pages.block import Cell, Page, Table, Tiles, job_cell, make_columns
 from costopt.daemon.pages.words import age_text, clock, is_over, pool_text
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.views import Alert, FleetNode, FleetView
 from costopt.domain.submission import DesiredState
 from costopt.formatting import seconds_text, usd_micros_text, usd_per_hour_text
 from costopt.ledger.summary import JobState
-from costopt.report.tile import Metric, pluralize
+from costopt.render.page import Cell, Page, Table, Tiles, job_cell, make_columns
+from costopt.render.run_tables import Metric, pluralize
 
 NODES_SHOWN = 500
 ALERTS_SHOWN = 20

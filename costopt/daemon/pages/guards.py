@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from costopt.daemon.pages.asked import PageRequest, take_first
-from costopt.daemon.pages.block import Cell, FactList, Page, Table, Tiles, job_cell, make_columns
 from costopt.daemon.pages.limits import limit_text
 from costopt.daemon.pages.words import clock, is_over
 from costopt.daemon.reader import TenantReader
@@ -16,7 +15,8 @@ from costopt.domain.limits import LimitSpec, Resource
 from costopt.domain.policy import LIMIT_SPECS
 from costopt.domain.tenant import Tenant
 from costopt.formatting import seconds_text, usd_text
-from costopt.report.tile import Metric
+from costopt.render.page import Cell, FactList, Page, Table, Tiles, job_cell, make_columns
+from costopt.render.run_tables import Metric
 
 CHANGES_SHOWN = 100
 MODES = {

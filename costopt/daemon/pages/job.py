@@ -5,15 +5,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from costopt.daemon.pages.asked import take_first
-from costopt.daemon.pages.block import (
-    Block,
-    Cell,
-    FactList,
-    Page,
-    Table,
-    Tiles,
-    make_columns,
-)
 from costopt.daemon.pages.decisions import decision_row, last_decisions
 from costopt.daemon.pages.limits import limits_grid
 from costopt.daemon.pages.story import JobCharts
@@ -24,10 +15,9 @@ from costopt.domain.submission import DesiredState
 from costopt.formatting import UNKNOWN_TEXT, seconds_text, usd_micros_text, usd_text, wh_text
 from costopt.ledger.node import NodeInterval
 from costopt.ledger.summary import JobState, JobSummary
-from costopt.report.event_row import describe_event
-from costopt.report.run import RunView
-from costopt.report.summary import deadline_sentence
-from costopt.report.tile import Metric, run_tiles
+from costopt.render.events import describe_event
+from costopt.render.page import Block, Cell, FactList, Page, Table, Tiles, make_columns
+from costopt.render.run_tables import Metric, RunView, deadline_sentence, run_tiles
 
 NODES_SHOWN = 100
 EVENTS_SHOWN = 50

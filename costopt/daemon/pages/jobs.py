@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from costopt.daemon.pages.asked import PageRequest, take_first
-from costopt.daemon.pages.block import Cell, Page, Table, job_cell, make_columns
 from costopt.daemon.pages.words import clock, is_over, slack_cell, state_cell
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.views import JobStatus
 from costopt.formatting import usd_micros_text, wh_text, whole_percent_text
-from costopt.report.tile import pluralize
+from costopt.render.page import Cell, Page, Table, job_cell, make_columns
+from costopt.render.run_tables import pluralize
 
 JOBS_SHOWN = 300
 COLUMNS = make_columns(

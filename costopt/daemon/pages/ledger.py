@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from costopt.daemon.pages.asked import PageRequest, take_first
-from costopt.daemon.pages.block import Cell, Page, Table, Tiles, job_cell, make_columns
 from costopt.daemon.reader import TenantReader
 from costopt.formatting import (
     UNKNOWN_TEXT,
@@ -17,7 +16,8 @@ from costopt.formatting import (
     whole_percent_text,
 )
 from costopt.ledger.summary import JobSummary
-from costopt.report.tile import Metric, pluralize
+from costopt.render.page import Cell, Page, Table, Tiles, job_cell, make_columns
+from costopt.render.run_tables import Metric, pluralize
 
 JOBS_SHOWN = 300
 MONEY = (

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from costopt.daemon.intake import load_submission
-from costopt.daemon.pages.block import Cell, Table, make_columns
 from costopt.domain.errors import SpecError
 from costopt.domain.job import Budget
 from costopt.domain.limits import LimitSpec, LimitUnit
 from costopt.domain.policy import LIMIT_SPECS, Limits
 from costopt.domain.submission import Submission
 from costopt.formatting import seconds_text, usd_text
+from costopt.render.page import Cell, Table, make_columns
 
 NO_LIMIT = "no limit"
 

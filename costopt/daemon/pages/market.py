@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from costopt.daemon.pages.asked import PageRequest, take_first
-from costopt.daemon.pages.block import Cell, Page, Table, make_columns
 from costopt.daemon.pages.words import clock, pool_text
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.views import MarketRow, MarketView
 from costopt.domain.estimate import Estimate
 from costopt.domain.policy import Limits
 from costopt.formatting import UNKNOWN_TEXT, seconds_text, usd_text
-from costopt.report.tile import pluralize
+from costopt.render.page import Cell, Page, Table, make_columns
+from costopt.render.run_tables import pluralize
 
 OFFERS_SHOWN = 400
 OLD_S = Limits().max_price_age_s

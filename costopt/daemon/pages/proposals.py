@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from costopt.daemon.pages.asked import PageRequest, take_first
-from costopt.daemon.pages.block import Cell, Column, Page, Table, job_cell, make_columns
 from costopt.daemon.pages.words import clock, pool_text
 from costopt.daemon.reader import TenantReader
 from costopt.domain.control import ActionKind, Mode, Proposal, ProposalState
 from costopt.formatting import usd_per_hour_text
+from costopt.render.page import Cell, Column, Page, Table, job_cell, make_columns
 
 SHOWN = 200
 ASKED = ("proposal", "job", "action", "what", "#price", "reason", "asked at")

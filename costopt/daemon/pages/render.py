@@ -8,10 +8,10 @@ from importlib.resources import files
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 
 import costopt
-from costopt.daemon.pages.block import Page
 from costopt.daemon.pages.frame import PageLayout
 from costopt.formatting import second_text
-from costopt.report.page import template_environment
+from costopt.render.html import template_environment
+from costopt.render.page import Page
 
 STYLE_PATH = "/pages.css"
 ICON_PATH = "/pages.svg"
@@ -36,7 +36,7 @@ def render_login(then: str, refused: str = "") -> str:
 @cache
 def style() -> str:
     """The style of the reports, whose drawings the pages show, and what the pages add to it."""
-    return _text("costopt.report", "page.css") + _text("costopt.daemon.pages", "pages.css")
+    return _text("costopt.render", "page.css") + _text("costopt.daemon.pages", "pages.css")
 
 
 @cache
@@ -52,7 +52,7 @@ def _text(package: str, name: str) -> str:
 @cache
 def _environment() -> Environment:
     environment = template_environment(
-        ChoiceLoader([PackageLoader("costopt.daemon.pages"), PackageLoader("costopt.report")])
+        ChoiceLoader([PackageLoader("costopt.daemon.pages"), PackageLoader("costopt.render")])
     )
     environment.globals.update(
         version=costopt.__version__, style_path=STYLE_PATH, icon_path=ICON_PATH

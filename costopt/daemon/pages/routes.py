@@ -14,7 +14,6 @@ from starlette.routing import BaseRoute, Route
 from costopt.daemon.api import authenticate
 from costopt.daemon.auth import SESSION_COOKIE, Principal
 from costopt.daemon.pages.asked import MAX_FILTER_LENGTH, PageRequest
-from costopt.daemon.pages.block import Page
 from costopt.daemon.pages.decisions import decision_page, decisions_page
 from costopt.daemon.pages.entry import LOGIN, log_in, log_out, login_redirect, show_login
 from costopt.daemon.pages.fleet import fleet_page
@@ -39,6 +38,7 @@ from costopt.daemon.refusals import HttpProblemError
 from costopt.daemon.service import DaemonService
 from costopt.domain.errors import CostoptError, SpecError
 from costopt.domain.token import Scope
+from costopt.render.page import Page
 
 MAX_CONCURRENT = 4
 REFRESH_COOKIE = "costopt_refresh"

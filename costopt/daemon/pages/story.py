@@ -8,12 +8,11 @@ from datetime import datetime
 from importlib.util import find_spec
 from threading import Lock
 
-from costopt.daemon.pages.block import Plot
 from costopt.daemon.service import DaemonService
 from costopt.domain.distribution import install_hint
-from costopt.report.plots import energy_plot, progress_plot, spend_plot
-from costopt.report.run import RunView
-from costopt.report.timeline import timeline
+from costopt.render.page import Plot
+from costopt.render.run_charts import energy_plot, progress_plot, spend_plot, timeline
+from costopt.render.run_tables import RunView
 
 KEPT = 16
 MAX_EVENTS = 200_000

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from costopt.daemon.pages.block import Cell
 from costopt.daemon.views import JobStatus
 from costopt.domain.events import DecisionMade
 from costopt.domain.market import Pool
 from costopt.domain.submission import DesiredState
 from costopt.formatting import UNKNOWN_TEXT, second_text, seconds_text
 from costopt.ledger.summary import JobState
-from costopt.report.timeline import pool_label
+from costopt.render.page import Cell
+from costopt.render.run_charts import pool_label
 
 ENDED = (JobState.FINISHED, JobState.FAILED)
 

@@ -1,4 +1,4 @@
-"""What a page is made of: figures, tables, drawings and text, in the order in which they stand."""
+"""The blocks of a web page: figures, tables, charts and text, in the order shown."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 from urllib.parse import quote
 
-from costopt.report.drawing import ResponsiveChart
-from costopt.report.tile import Metric
+from costopt.render.run_tables import Metric
+from costopt.render.svg import ResponsiveChart
 
 
 @dataclass(frozen=True, slots=True)

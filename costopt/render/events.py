@@ -1,4 +1,4 @@
-"""Events in words: when, what happened, and the particulars."""
+"""Events in words."""
 
 from __future__ import annotations
 

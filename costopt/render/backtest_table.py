@@ -1,4 +1,4 @@
-"""Strategies side by side over the same recorded runs."""
+"""A backtest's columns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from costopt.formatting import UNKNOWN_TEXT, gco2e_text, seconds_text, usd_text, wh_text
-from costopt.report.table import Table
+from costopt.render.table import Table
 
 REPORT_COLUMNS = (
     "strategy",

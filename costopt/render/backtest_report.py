@@ -1,4 +1,4 @@
-"""Strategies side by side, as a page."""
+"""A backtest's report."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from costopt.formatting import usd_text, whole_percent_text
-from costopt.report.backtest_curve import BacktestCurve
-from costopt.report.backtest_plots import cost_bars, mode_bars, progress_curves, spend_curves
-from costopt.report.backtest_table import BacktestRow, backtest_table
-from costopt.report.extra import require_report_extra
-from costopt.report.page import render_page, write_page
-from costopt.report.table import Table
+from costopt.render.backtest_charts import (
+    BacktestCurve,
+    cost_bars,
+    mode_bars,
+    progress_curves,
+    spend_curves,
+)
+from costopt.render.backtest_table import BacktestRow, backtest_table
+from costopt.render.html import render_page, require_report_extra, write_page
+from costopt.render.table import Table
 
 _HOW = (
     (

@@ -1,4 +1,4 @@
-"""The report of one run, as a page."""
+"""A run's report."""
 
 from __future__ import annotations
 
@@ -18,15 +18,10 @@ from costopt.formatting import (
 )
 from costopt.ledger.node import NodeInterval
 from costopt.ledger.summary import JobState, JobSummary
-from costopt.report.drift import ledger_drift
-from costopt.report.event_row import EventText, describe_event
-from costopt.report.extra import require_report_extra
-from costopt.report.page import render_page, write_page
-from costopt.report.plots import energy_plot, progress_plot, spend_plot
-from costopt.report.run import RunView
-from costopt.report.summary import deadline_sentence
-from costopt.report.tile import pluralize, run_tiles
-from costopt.report.timeline import pool_label, timeline
+from costopt.render.events import EventText, describe_event
+from costopt.render.html import render_page, require_report_extra, write_page
+from costopt.render.run_charts import energy_plot, pool_label, progress_plot, spend_plot, timeline
+from costopt.render.run_tables import RunView, deadline_sentence, ledger_drift, pluralize, run_tiles
 
 NOTABLE_SHOWN = 30
 EVENTS_SHOWN = 1000

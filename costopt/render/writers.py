@@ -6,9 +6,8 @@ import html
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from costopt.report.cell import cell_html
-from costopt.report.page import page_css
-from costopt.report.table import Table
+from costopt.render.html import cell_html, page_css
+from costopt.render.table import Table
 
 
 def html_page(table: Table, notes: Sequence[str]) -> str:

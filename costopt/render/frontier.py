@@ -1,0 +1,414 @@
+"""The frontier of a what-if: table, chart and report."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from costopt.domain.estimate import Estimate
+from costopt.formatting import (
+    gco2e_text,
+    kwh_text,
+    minute_text,
+    probability_text,
+    seconds_text,
+    usd_text,
+    whole_percent_text,
+)
+from costopt.render.html import render_page, require_report_extra, write_page
+from costopt.render.svg import (
+    FINISH_COLOURS,
+    Canvas,
+    LegendEntry,
+    ResponsiveChart,
+    css_color,
+    make_canvases,
+)
+from costopt.render.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+HEIGHT_PX = 340
+POINT_ID = "plan"
+CHOSEN = "chosen"
+LINE = {"arrowstyle": "-", "linewidth": 0.7, "shrinkA": 0, "shrinkB": 0}
+NUMBER_PX = 11
+DIGIT_PX = 7.0
+"""As wide as a digit of any font gets at this size."""
+
+
+def frontier_plot(rows: Sequence[FrontierRow]) -> ResponsiveChart:
+    """A dot per plan with its number; its figures show under the pointer. The chosen has a ring.
+
+    Plans of unknown energy have no place in it. The finish is told in equal classes from the
+    earliest to the latest. Raises ValueError for no plan to draw.
+    """
+    dots = [_Dot(number, row, row.kwh) for number, row in enumerate(rows, 1) if row.kwh is not None]
+    shown = [dot.row for dot in dots]
+    classes = _Classes.of(shown)
+    wide, narrow = (_svg(dots, classes, canvas) for canvas in make_canvases("frontier"))
+    legend = classes.legend()
+    if any(row.chosen for row in shown):
+        legend = (*legend, LegendEntry("ring", "note", "the policy's own choice"))
+    return ResponsiveChart(wide, narrow, _alt(dots), legend)
+
+
+@dataclass(frozen=True, slots=True)
+class _Dot:
+    """A plan with its number and its energy, which is known."""
+
+    number: int
+    row: FrontierRow
+    kwh: float
+
+
+def _alt(dots: Sequence[_Dot]) -> str:
+    cheapest, frugal = min(dots, key=lambda d: d.row.usd), min(dots, key=lambda d: d.kwh)
+    takes_s = [dot.row.takes_s for dot in dots]
+    return (
+        f"{len(dots)} plans: from {usd_text(cheapest.row.usd)} and "
+        f"{kwh_text(cheapest.kwh)} to {usd_text(frugal.row.usd)} and "
+        f"{kwh_text(frugal.kwh)}; they finish in "
+        f"{seconds_text(min(takes_s))} to {seconds_text(max(takes_s))}."
+    )
+
+
+class _Classes:
+    """Equal stretches of the time that plans take, each with a colour."""
+
+    def __init__(self, edges_s: Sequence[float]) -> None:
+        self.edges_s = edges_s
+
+    @classmethod
+    def of(cls, rows: Sequence[FrontierRow]) -> _Classes:
+        """As many as there are colours; one where all plans take as long to the minute."""
+        if not rows:
+            raise ValueError("a frontier needs a plan")
+        first, last = min(r.takes_s for r in rows), max(r.takes_s for r in rows)
+        count = len(FINISH_COLOURS) if last - first >= 60 * len(FINISH_COLOURS) else 1
+        return cls([first + (last - first) * i / count for i in range(count + 1)])
+
+    def colour(self, row: FrontierRow) -> str:
+        """The colour of the class that holds the plan."""
+        inner = self.edges_s[1:-1]
+        return FINISH_COLOURS[sum(row.takes_s > edge for edge in inner)]
+
+    def legend(self) -> tuple[LegendEntry, ...]:
+        """One entry per class, the earliest first."""
+        if len(self.edges_s) == 2:
+            return (
+                LegendEntry("dot", FINISH_COLOURS[0], f"takes {seconds_text(self.edges_s[1])}"),
+            )
+        starts = ("takes up to", *("up to" for _ in self.edges_s[2:]))
+        return tuple(
+            LegendEntry("dot", colour, f"{start} {seconds_text(edge_s)}")
+            for colour, start, edge_s in zip(FINISH_COLOURS, starts, self.edges_s[1:], strict=True)
+        )
+
+
+def _svg(dots: Sequence[_Dot], classes: _Classes, canvas: Canvas) -> str:
+    figure, axes = canvas.axes(HEIGHT_PX)
+    for each in dots:
+        (dot,) = axes.plot(
+            [each.row.usd],
+            [each.kwh],
+            "o",
+            color=css_color(classes.colour(each.row)),
+            markersize=9 if canvas.narrow else 12,
+            markeredgecolor=css_color("surface"),
+            markeredgewidth=1.2,
+        )
+        dot.set_gid(f"{POINT_ID}{each.number}")
+        if each.row.chosen:
+            _draw_ring(axes, each, canvas)
+    axes.margins(x=0.06, y=0.14)
+    axes.locator_params(axis="x", nbins=4 if canvas.narrow else 9)
+    axes.locator_params(axis="y", nbins=6)
+    axes.xaxis.set_major_formatter(lambda value, _: f"${value:,.6g}")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+    axes.set_xlabel("expected dollars", fontsize=12, color=css_color("muted"))
+    axes.annotate(
+        "expected kWh",
+        (0, 1),
+        xycoords=("figure pixels", "axes fraction"),
+        xytext=(4, 10),
+        textcoords="offset points",
+        fontsize=12,
+        color=css_color("muted"),
+    )
+    _draw_numbers(axes, dots, canvas)
+    return _with_tips(canvas.svg(figure), canvas, dots)
+
+
+def _draw_ring(axes: Axes, dot: _Dot, canvas: Canvas) -> None:
+    (ring,) = axes.plot(
+        [dot.row.usd],
+        [dot.kwh],
+        "o",
+        markerfacecolor="none",
+        markeredgecolor=css_color("note"),
+        markeredgewidth=2,
+        markersize=_ring_px(canvas),
+        zorder=4,
+    )
+    ring.set_gid(CHOSEN)
+
+
+def _draw_numbers(axes: Axes, dots: Sequence[_Dot], canvas: Canvas) -> None:
+    """Each dot's number beside it, with a line to it where there was no room close by."""
+    axes.autoscale_view()  # or pixels would be those of limits that are set when it is drawn
+    placed = axes.transData.transform([(dot.row.usd, dot.kwh) for dot in dots])
+    points = [(float(x), float(y)) for x, y in placed]
+    inside = axes.get_window_extent()
+    sizes = [(DIGIT_PX * len(str(dot.number)) + 4, NUMBER_PX + 3) for dot in dots]
+    within = Box(inside.x0, inside.y0, inside.x1, inside.y1)
+    places = label_places(points, sizes, within, _ring_px(canvas))
+    for dot, point, place in zip(dots, points, places, strict=True):
+        is_far = math.dist(point, place) > NEAREST_PX + STEP_PX
+        label = axes.annotate(
+            str(dot.number),
+            (dot.row.usd, dot.kwh),
+            xytext=place,
+            textcoords="figure pixels",
+            ha="center",
+            va="center",
+            fontsize=NUMBER_PX,
+            fontweight="bold" if dot.row.chosen else "normal",
+            color=css_color("ink"),
+            arrowprops=LINE | {"color": css_color("muted")} if is_far else None,
+        )
+        label.set_gid(f"number{dot.number}")
+
+
+def _ring_px(canvas: Canvas) -> float:
+    return 15.0 if canvas.narrow else 19.0
+
+
+def _with_tips(svg: str, canvas: Canvas, dots: Sequence[_Dot]) -> str:
+    for dot in dots:
+        number, row = dot.number, dot.row
+        tag = f'<g id="{canvas.name}-{POINT_ID}{number}">'
+        tip = html.escape(_tip(number, row), quote=False)
+        svg = svg.replace(tag, f"{tag}<title>{tip}</title>", 1)
+        if row.chosen:
+            ring = f'<g id="{canvas.name}-{CHOSEN}">'
+            svg = svg.replace(ring, f"{ring}<title>Chosen: plan {number}</title>", 1)
+    return svg
+
+
+def _tip(number: int, row: FrontierRow) -> str:
+    figures = f"{usd_text(row.usd)}, {kwh_text(row.kwh)}, {gco2e_text(row.gco2e)} CO2e"
+    return f"Plan {number}: {figures}, takes {seconds_text(row.takes_s)}: {', '.join(row.pools)}"
+
+
+COLUMNS = ("plan", "$", "energy", "CO2e", "takes", "finish P50", "P(on time)", "pools")
+NUMERIC = frozenset(range(7))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierRow:
+    """One plan: means of dollars and kWh, CO2e in grams; energy and CO2e None where unknown.
+
+    ``takes_s`` counts from now to the median finish; ``on_time`` is a probability. ``chosen``: the
+    policy's own plan.
+    """
+
+    usd: float
+    kwh: float | None
+    gco2e: float | None
+    takes_s: float
+    finish_p50_at: datetime
+    on_time: Estimate
+    pools: tuple[str, ...]
+    chosen: bool = False
+
+
+def frontier_table(rows: Sequence[FrontierRow]) -> Table:
+    """One row per plan, in the order given, numbered from 1; the chosen one stands out."""
+    cells = tuple(_cells(number, row) for number, row in enumerate(rows, start=1))
+    chosen = frozenset(index for index, row in enumerate(rows) if row.chosen)
+    return Table("Frontier", COLUMNS, cells, NUMERIC, chosen)
+
+
+def _cells(number: int, row: FrontierRow) -> tuple[str, ...]:
+    return (
+        str(number),
+        usd_text(row.usd),
+        kwh_text(row.kwh),
+        gco2e_text(row.gco2e),
+        seconds_text(row.takes_s),
+        minute_text(row.finish_p50_at),
+        probability_text(row.on_time),
+        ",\n".join(row.pools),
+    )
+
+
+_HOW = (
+    ("Frontier", "Plans of one policy; none of them is beaten in dollars, energy and finish."),
+    (
+        "Dollars",
+        "Expected, interruptions and the work that they cost included. No node was rented.",
+    ),
+    (
+        "Energy, CO2e",
+        "Modelled from the catalogue's power figures and each region's intensity; unknown where "
+        "a node's power is. Such plans are compared in energy with no other.",
+    ),
+    ("Takes, finish", "The median under the hazard, from the instant of the plan."),
+    ("Scenarios", "Each policy, deadline and choice of terms, planned by itself."),
+)
+
+NONE_FRUGAL = "; none takes less energy"
+
+
+def write_what_if_report(
+    points: Sequence[FrontierRow],
+    scenarios: Table,
+    path: Path | str,
+    *,
+    policy: str,
+    now: datetime | None = None,
+    title: str = "What if",
+) -> Path:
+    """Write frontier and scenarios as one self-contained HTML file.
+
+    ``points`` may be empty; ``policy`` is the one that they are of. Raises MissingExtraError, and
+    StoreError where the file cannot be written.
+    """
+    require_report_extra()
+    page = render_page(
+        "what_if.html.j2",
+        title=title,
+        made_at=now or datetime.now(UTC),
+        lead=_lead(points, policy),
+        policy=policy,
+        plot=frontier_plot(points) if any(p.kwh is not None for p in points) else None,
+        points=frontier_table(points),
+        undrawn=sum(point.kwh is None for point in points),
+        scenarios=scenarios,
+        how=_HOW,
+    )
+    return write_page(Path(path), page)
+
+
+def _lead(points: Sequence[FrontierRow], policy: str) -> str:
+    if not points:
+        return f"Policy {policy} has no plan to draw a frontier of."
+    cheapest = min(points, key=lambda p: p.usd)
+    told = f"The cheapest plan comes to {usd_text(cheapest.usd)} and {_kwh(cheapest)}"
+    return f"{told}{_frugal(cheapest, points)}{_sooner(cheapest, _earliest(points))}."
+
+
+def _frugal(cheapest: FrontierRow, points: Sequence[FrontierRow]) -> str:
+    if cheapest.kwh is None:
+        return " energy"
+    known = [(kwh, point.usd) for point in points if (kwh := point.kwh) is not None]
+    least_kwh, usd_of_least = min(known)
+    if cheapest.kwh <= least_kwh * 1.001 or cheapest.usd <= 0:
+        return "; none is known to take less energy" if len(known) < len(points) else NONE_FRUGAL
+    less, more = (
+        whole_percent_text(1 - least_kwh / cheapest.kwh),
+        whole_percent_text(usd_of_least / cheapest.usd - 1),
+    )
+    return f"; the most frugal takes {less} less energy for {more} more dollars"
+
+
+def _earliest(points: Sequence[FrontierRow]) -> FrontierRow:
+    return min(points, key=lambda p: p.takes_s)
+
+
+def _sooner(cheapest: FrontierRow, earliest: FrontierRow) -> str:
+    if earliest.takes_s > cheapest.takes_s - 60 or cheapest.usd <= 0:
+        return ""
+    more = whole_percent_text(earliest.usd / cheapest.usd - 1)
+    before, now = seconds_text(cheapest.takes_s), seconds_text(earliest.takes_s)
+    return f"; the earliest takes {now} where the cheapest takes {before}, for {more} more dollars"
+
+
+def _kwh(point: FrontierRow) -> str:
+    return kwh_text(point.kwh)
+
+
+Point = tuple[float, float]
+
+NEAREST_PX = 14.0
+STEP_PX = 7.0
+DIRECTIONS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle by its edges, in pixels; ``top`` is above ``bottom``."""
+
+    left: float
+    bottom: float
+    right: float
+    top: float
+
+    def overlaps(self, other: Box) -> bool:
+        """Whether they share more than an edge."""
+        return (
+            self.left < other.right
+            and other.left < self.right
+            and self.bottom < other.top
+            and other.bottom < self.top
+        )
+
+    def holds(self, other: Box) -> bool:
+        """Whether ``other`` lies in it."""
+        return (
+            self.left <= other.left
+            and other.right <= self.right
+            and self.bottom <= other.bottom
+            and other.top <= self.top
+        )
+
+
+def around(centre: Point, width: float, height: float) -> Box:
+    """The box of that size."""
+    x, y = centre
+    return Box(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+
+
+def label_places(
+    dots: Sequence[Point], sizes: Sequence[Point], within: Box, dot_px: float
+) -> list[Point]:
+    """The centre of each dot's label, of width and height ``sizes``: as near as there is room.
+
+    Labels are placed one after the other. One for which there is no room anywhere lies above its
+    dot.
+    """
+    taken = [around(dot, dot_px, dot_px) for dot in dots]
+    places: list[Point] = []
+    for dot, (width, height) in zip(dots, sizes, strict=True):
+        place = next(
+            (
+                near
+                for near in _places_near(dot, within)
+                if within.holds(box := around(near, width, height))
+                and not any(box.overlaps(other) for other in taken)
+            ),
+            (dot[0], dot[1] + NEAREST_PX),
+        )
+        taken.append(around(place, width, height))
+        places.append(place)
+    return places
+
+
+def _places_near(dot: Point, within: Box) -> Iterator[Point]:
+    """Rings around the dot, each from above it to below it."""
+    farthest = math.hypot(within.right - within.left, within.top - within.bottom)
+    turns = sorted((abs(i), i) for i in range(-DIRECTIONS // 2 + 1, DIRECTIONS // 2 + 1))
+    radius = NEAREST_PX
+    while radius <= farthest:
+        for _, turn in turns:
+            angle = math.pi / 2 + 2 * math.pi * turn / DIRECTIONS
+            yield dot[0] + radius * math.cos(angle), dot[1] + radius * math.sin(angle)
+        radius += STEP_PX

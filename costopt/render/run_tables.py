@@ -1,0 +1,305 @@
+"""A run's figures and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from costopt.domain.bill import ProviderCharge
+from costopt.domain.errors import LedgerError
+from costopt.domain.events import CheckpointCommitted, DecisionMade, Event
+from costopt.formatting import (
+    UNKNOWN_TEXT,
+    gco2e_text,
+    minute_text,
+    relative_to_baseline,
+    second_text,
+    seconds_text,
+    usd_micros_text,
+    usd_text,
+    wh_text,
+    whole_percent_text,
+    work_text,
+)
+from costopt.ledger.account import JobAccount
+from costopt.ledger.curve import RunCurves
+from costopt.ledger.node import NodeInterval
+from costopt.ledger.summary import JobState, JobSummary
+from costopt.render.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """One job's events and everything they fold to at ``now``."""
+
+    now: datetime
+    events: tuple[Event, ...]
+    summary: JobSummary
+    intervals: tuple[NodeInterval, ...]
+    curves: RunCurves
+    checkpoints: tuple[datetime, ...]
+
+    @classmethod
+    def of(cls, events: Iterable[Event], now: datetime) -> RunView:
+        """Fold the events of one job. Raises LedgerError for none, or for several jobs'."""
+        facts = tuple(events)
+        if not facts:
+            raise LedgerError("there are no events to report", hint="check the job's name")
+        account = JobAccount(facts[0].job)
+        for event in facts:
+            account.apply(event)
+        return cls(
+            now=now,
+            events=facts,
+            summary=account.summary(now),
+            intervals=account.intervals(now),
+            curves=account.curves(now),
+            checkpoints=tuple(e.at for e in facts if isinstance(e, CheckpointCommitted)),
+        )
+
+    @property
+    def begun_at(self) -> datetime:
+        """The job's start, or the first event where that came sooner."""
+        first = self.events[0].at
+        return first if self.summary.start_at is None else min(first, self.summary.start_at)
+
+    @property
+    def ended_at(self) -> datetime:
+        """The last thing that happened: now for a run with living nodes."""
+        if self.summary.nodes_alive:
+            return self.now
+        ends = [row.ended_at or self.now for row in self.intervals]
+        return max([self.events[-1].at, *ends])
+
+
+def run_table(account: JobAccount, now: datetime) -> Table:
+    """Figure, value and basis of everything that a run came to, at ``now``."""
+    summary = account.summary(now)
+    rows = (
+        ("state", _state(summary), "measured"),
+        ("work done", _work(summary), "measured"),
+        ("work lost", _lost(summary), "measured"),
+        *_result(summary),
+        ("deadline", second_text(summary.deadline_at), "job file"),
+        ("spent", usd_micros_text(summary.usd_micros), "measured"),
+        ("  on spot", usd_micros_text(summary.spot_usd_micros), "measured"),
+        ("  on demand", usd_micros_text(summary.on_demand_usd_micros), "measured"),
+        *_transfers(summary),
+        ("against on-demand", _against(summary), _baseline_basis(summary)),
+        ("energy", wh_text(summary.wh), summary.energy_basis or UNKNOWN_TEXT),
+        (
+            "  while not training",
+            wh_text(summary.idle_wh),
+            summary.energy_basis or UNKNOWN_TEXT,
+        ),
+        ("emissions", f"{gco2e_text(summary.gco2e)} CO2e", summary.carbon_basis or UNKNOWN_TEXT),
+        ("node-hours", f"{summary.node_seconds / 3600:,.2f}", "measured"),
+        ("interruptions", str(summary.interruptions), "measured"),
+        ("launches", f"{summary.launches} ({summary.failed_launches} refused)", "measured"),
+        ("moves to other pools", str(summary.pool_switches), "measured"),
+        ("checkpoints", f"{summary.checkpoints} ({summary.checkpoints_refused} torn)", "measured"),
+    )
+    return Table(f"Run of {account.job}", ("figure", "value", "basis"), rows)
+
+
+def deadline_sentence(summary: JobSummary) -> str:
+    """The run in a sentence: whether it kept its deadline, and by how much."""
+    if summary.state is JobState.FAILED:
+        return "failed; the job's own command ended with an error"
+    margin_s = summary.margin_s
+    if margin_s is not None:
+        if margin_s >= 0:
+            return f"finished {seconds_text(margin_s)} before its deadline"
+        return f"finished {seconds_text(-margin_s)} after its deadline"
+    if summary.deadline_at is None:
+        return "not submitted yet"
+    left_s = (summary.deadline_at - summary.now).total_seconds()
+    if left_s < 0:
+        return f"unfinished, {seconds_text(-left_s)} past its deadline"
+    return f"unfinished, {seconds_text(left_s)} left until its deadline"
+
+
+def _state(summary: JobSummary) -> str:
+    said, state = deadline_sentence(summary), summary.state.value
+    return said if said.startswith(state) else f"{state}: {said}"
+
+
+def _work(summary: JobSummary) -> str:
+    if summary.done_share is None:
+        return work_text(summary.done_units, summary.unit)
+    done = work_text(summary.done_units, summary.unit)
+    return f"{done} of {summary.work_units or 0:,.0f} ({whole_percent_text(summary.done_share)})"
+
+
+def _lost(summary: JobSummary) -> str:
+    lost = work_text(summary.lost_units, summary.unit)
+    if not summary.work_units:
+        return lost
+    return f"{lost} ({summary.lost_units / summary.work_units:.1%} of the job)"
+
+
+def _result(summary: JobSummary) -> tuple[tuple[str, str, str], ...]:
+    """A row only where the trainers said how exact it is."""
+    return (("result", summary.guarantee, "trainers"),) if summary.guarantee else ()
+
+
+def _transfers(summary: JobSummary) -> tuple[tuple[str, str, str], ...]:
+    """A row only where something was moved."""
+    if summary.transfer_usd_micros == 0:
+        return ()
+    return (("  on moving data", usd_micros_text(summary.transfer_usd_micros), "list price"),)
+
+
+def _baseline_basis(summary: JobSummary) -> str:
+    return f"modelled, {summary.baseline_basis}"
+
+
+def _against(summary: JobSummary) -> str:
+    if summary.saved_usd_share is None:
+        return UNKNOWN_TEXT
+    stands = relative_to_baseline(summary.saved_usd_share)
+    return f"{stands} {usd_micros_text(summary.due_usd_micros)} for the same work"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A figure in large type. ``basis`` says where it comes from, "" where that is plain."""
+
+    name: str
+    value: str
+    basis: str
+    note: str
+
+
+def pluralize(number: int, noun: str) -> str:
+    """A number with its noun: "1 node", "3 nodes"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def run_tiles(run: RunView, cost_basis: str) -> tuple[Metric, ...]:
+    """Dollars, energy, emissions, deadline, interruptions and lost work of a run.
+
+    ``cost_basis`` is as ``write_run_report`` takes it.
+    """
+    summary = run.summary
+    energy_basis = summary.energy_basis or UNKNOWN_TEXT
+    return (
+        Metric("Spent", usd_micros_text(summary.usd_micros), cost_basis, _spent_note(summary)),
+        Metric("Energy", wh_text(summary.wh), energy_basis, _energy_note(summary)),
+        Metric("Emissions (CO₂e)", gco2e_text(summary.gco2e), "modelled", _carbon_note(summary)),
+        _deadline_tile(run),
+        Metric(
+            "Interruptions",
+            str(summary.interruptions),
+            "measured",
+            f"{pluralize(summary.nodes_launched, 'node')} launched, "
+            f"{pluralize(summary.pool_switches, 'move')} to other pools",
+        ),
+        Metric(
+            "Work lost",
+            work_text(summary.lost_units, summary.unit),
+            "measured",
+            _lost_note(summary),
+        ),
+    )
+
+
+def _spent_note(summary: JobSummary) -> str:
+    spot = summary.spot_usd_micros / summary.usd_micros if summary.usd_micros else None
+    where = "" if spot is None else f"; {whole_percent_text(spot)} of it on spot"
+    if summary.saved_usd_share is None:
+        return f"no on-demand baseline known{where}"
+    return (
+        f"{relative_to_baseline(summary.saved_usd_share)} on-demand {summary.baseline_basis}{where}"
+    )
+
+
+def _energy_note(summary: JobSummary) -> str:
+    if summary.wh is None:
+        return "the power of a node is unknown"
+    idle = f"{wh_text(summary.idle_wh)} of it not training"
+    if summary.saved_wh_share is None:
+        return idle
+    return f"{relative_to_baseline(summary.saved_wh_share)} on-demand; {idle}"
+
+
+def _carbon_note(summary: JobSummary) -> str:
+    if summary.kwh is None:
+        return "the energy used is unknown"
+    if summary.gco2e is None:
+        return "a region's carbon intensity is unknown"
+    if summary.kwh <= 0:
+        return "no energy used yet"
+    return f"{summary.gco2e / summary.kwh:,.0f} g per kWh on average; {summary.carbon_basis}"
+
+
+def _deadline_tile(run: RunView) -> Metric:
+    summary = run.summary
+    if summary.finished_at is not None:
+        took = (summary.finished_at - run.begun_at).total_seconds()
+        return Metric("Took", seconds_text(took), "measured", f"deadline {_short(summary, run)}")
+    return Metric(
+        "Done",
+        whole_percent_text(summary.done_share),
+        "measured",
+        f"deadline {_short(summary, run)}",
+    )
+
+
+def _short(summary: JobSummary, run: RunView) -> str:
+    if summary.deadline_at is None:
+        return UNKNOWN_TEXT
+    allowed = (summary.deadline_at - run.begun_at).total_seconds()
+    return f"after {seconds_text(allowed)}, at {minute_text(summary.deadline_at)}"
+
+
+def _lost_note(summary: JobSummary) -> str:
+    saves = f"{pluralize(summary.checkpoints, 'checkpoint')} saved"
+    if not summary.work_units:
+        return saves
+    return f"{summary.lost_units / summary.work_units:.1%} of the job; {saves}".replace("%", " %")
+
+
+COLUMNS = ("hour", "choice", "expected $", "instead", "slack", "rule")
+MAX_ROWS = 200
+MAX_ALTERNATIVES = 3
+
+
+def decision_table(made: Sequence[DecisionMade], begun_at: datetime, title: str) -> Table:
+    """The first MOST_ROWS decisions; of what else was weighed, the MOST_INSTEAD cheapest."""
+    more = "" if len(made) <= MAX_ROWS else f" (the first {MAX_ROWS} of {len(made)})"
+    rows = tuple(_cells(event, begun_at) for event in made[:MAX_ROWS])
+    return Table(f"{title}{more}", COLUMNS, rows, frozenset({0, 2, 4}))
+
+
+def _cells(event: DecisionMade, begun_at: datetime) -> tuple[str, ...]:
+    choice = " + ".join(f"{nodes} × {pool}" for pool, nodes in event.targets) or "wait"
+    values = {what: value for what, value, _ in event.alternatives if value is not None}
+    chosen = values.pop(choice, None)
+    instead = sorted(values.items(), key=lambda pair: pair[1])[:MAX_ALTERNATIVES]
+    return (
+        f"{(event.at - begun_at).total_seconds() / 3600:.2f}",
+        choice,
+        usd_text(chosen),
+        "; ".join(f"{what} {usd_text(value)}" for what, value in instead),
+        seconds_text(event.slack_s),
+        event.rule or "",
+    )
+
+
+def ledger_drift(charge: ProviderCharge, run: RunView) -> str:
+    """Both figures for the provider's nodes and the difference, in a sentence."""
+    counted_micros = sum(
+        row.usd_micros for row in run.intervals if row.pool.provider == charge.provider
+    )
+    billed_micros = round(charge.usd * 1_000_000)
+    off = counted_micros - billed_micros
+    share = f" ({off / billed_micros:+.1%})" if billed_micros else ""
+    days = f"{charge.from_at:%Y-%m-%d} up to {charge.until_at:%Y-%m-%d}"
+    return (
+        f"{charge.provider} billed {usd_micros_text(billed_micros)} for job {charge.job} "
+        f"from {days} "
+        f"({charge.source}); the ledger counts {usd_micros_text(counted_micros)}, "
+        f"{usd_micros_text(abs(off))}{share} {'more' if off >= 0 else 'less'}."
+    )
