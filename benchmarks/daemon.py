@@ -21,11 +21,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from costopt.catalog import load_catalog
-from costopt.controller.site import connect_virtual_provider
+from costopt.controller.site import Site, connect_virtual_provider
 from costopt.daemon.daemon import Daemon
 from costopt.daemon.serve import GC_THRESHOLD
 from costopt.daemon.settings import DaemonSettings
-from costopt.daemon.site import Site
 from costopt.domain.account import Account, AccountGuards
 from costopt.domain.control import Mode
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory

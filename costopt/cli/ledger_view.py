@@ -86,7 +86,7 @@ def _now(clock: Path | None, last_at: datetime) -> datetime:
 
     Never before the last event.
     """
-    from costopt.session.market_clock import load_market_clock
+    from costopt.controller.simulated_site import load_market_clock
 
     now = datetime.now(UTC)
     if clock is not None:

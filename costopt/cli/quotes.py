@@ -131,10 +131,10 @@ def account_quotes(account: Account, names: tuple[str, ...]) -> QuoteSet:
     read. Raises ProviderError where none does, SpecError for a name that the account does not know.
     """
     from costopt.cli.failure import print_error
+    from costopt.controller.account_site import connect_account
     from costopt.controller.site import provider_quotas
     from costopt.domain.errors import ProviderError
     from costopt.engine.clock import WallClock
-    from costopt.session.account_cloud import connect_account
 
     clock = WallClock()
     now = clock.now()

@@ -16,7 +16,7 @@ from costopt.domain.history import MarketHistory
 from costopt.formatting import minute_text
 
 if TYPE_CHECKING:
-    from costopt.session.cloud import Cloud
+    from costopt.controller.site import Cloud
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ def resolve_run_target(
 
 
 def _simulated(market: Path, simulation: Simulation, carbon: Path | None) -> RunTarget:
+    from costopt.controller.simulated_site import SimulatedSite
     from costopt.energy.carbon_file import read_carbon
     from costopt.market.history_file import read_history
-    from costopt.session.simulated_cloud import SimulatedSite
 
     history = read_history(market)
     start_at = simulation.at or history.first_priced_at
@@ -80,8 +80,8 @@ def _simulated(market: Path, simulation: Simulation, carbon: Path | None) -> Run
 
 
 def _rented(account: Account, providers: tuple[str, ...], carbon: Path | None) -> RunTarget:
+    from costopt.controller.account_site import AccountSite
     from costopt.energy.carbon_file import read_carbon
-    from costopt.session.account_cloud import AccountSite
 
     intensities = None if carbon is None else read_carbon(carbon)
     cloud = AccountSite(account, providers, intensities)

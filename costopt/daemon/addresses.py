@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from costopt.controller.account_site import CHECKPOINTS
 from costopt.domain.account import Account
 from costopt.domain.errors import StoreError
 from costopt.domain.job import Job
-from costopt.session.account_cloud import CHECKPOINTS
 from costopt.spec.document import Document
 from costopt.spec.problem import SpecFileError, SpecProblem
 from costopt.store.address import REMOTE_SCHEMES, StoreAddress, join_uri

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from costopt.catalog import load_catalog
+from costopt.controller.site import Site
 from costopt.daemon.mode import ModeGate
 from costopt.daemon.paced import TickScheduler
 from costopt.daemon.readiness import PayloadPreparer
 from costopt.daemon.roll import JobSync
 from costopt.daemon.settings import DaemonSettings
-from costopt.daemon.site import Site
 from costopt.daemon.snapshot import TickSnapshot
 from costopt.daemon.strategies import StrategyPool
 from costopt.daemon.views import FleetNode

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from threading import Lock
 
-from costopt.controller.site import provider_quotas
+from costopt.controller.site import Site, provider_quotas
 from costopt.daemon.backups import Backups
 from costopt.daemon.board import SharedState
 from costopt.daemon.control import LeaderLoop
@@ -21,7 +21,6 @@ from costopt.daemon.reports import ReportProcess
 from costopt.daemon.schedule import PeriodicTask, TaskScheduler
 from costopt.daemon.service import DaemonService
 from costopt.daemon.settings import DaemonSettings, TaskInterval
-from costopt.daemon.site import Site
 from costopt.daemon.sweep import OrphanSweeper
 from costopt.daemon.watch import AlertMonitor
 from costopt.domain.account import Account, AccountGuards

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from functools import cache
 
 from costopt.checkpoint.revision import git_revision
+from costopt.controller.site import Site
 from costopt.daemon.intake import load_submission
 from costopt.daemon.readiness import PayloadPreparer
-from costopt.daemon.site import Site
 from costopt.daemon.strategies import StrategyPool
 from costopt.domain.control import Halt, Mode
 from costopt.domain.errors import CostoptError, LedgerError, SpecError

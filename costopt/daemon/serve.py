@@ -10,23 +10,20 @@ from pathlib import Path
 from threading import Event
 from types import FrameType
 
-from costopt.daemon.account_site import account_site
+from costopt.controller.account_site import AccountSite, account_site
+from costopt.controller.simulated_site import SimulatedSite, process_site
+from costopt.controller.site import Cloud, ScaledClockPort, Site
 from costopt.daemon.backups import Backups
 from costopt.daemon.daemon import Daemon
 from costopt.daemon.due_times import DUE_TIMES, open_due_times
 from costopt.daemon.listening import bind_listeners, serve_api
 from costopt.daemon.settings import DaemonSettings
-from costopt.daemon.simulated_site import process_site
-from costopt.daemon.site import Site
 from costopt.daemon.telling import NO_NOTIFICATIONS, NotificationConfig, run_notifiers
 from costopt.domain.account import Account
 from costopt.domain.errors import SpecError, StoreError
 from costopt.ledger.stored import open_ledger
 from costopt.registry.registry import REGISTRY, open_registry
-from costopt.session.account_cloud import AccountSite
-from costopt.session.cloud import Cloud, ScaledClockPort
 from costopt.session.live import LEDGER
-from costopt.session.simulated_cloud import SimulatedSite
 from costopt.session.state_lock import daemon_lock
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

@@ -12,7 +12,7 @@ from pathlib import Path
 from costopt.catalog import load_catalog
 from costopt.controller.forecasts import catalog_hazard_priors, gang_hazard_per_hour
 from costopt.controller.runtime import MailboxRuntime
-from costopt.controller.site import provider_quotas
+from costopt.controller.site import Cloud, provider_quotas
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import LedgerError, MarketError, StoreError
 from costopt.domain.events import JobFailed, JobFinished, JobSubmitted
@@ -27,8 +27,6 @@ from costopt.engine.tick import Engine, TickResult
 from costopt.engine.world import World
 from costopt.ledger.sqlite import SqlLedger, open_sqlite_ledger
 from costopt.market.hazard import LearnedHazard
-from costopt.provider.base import Provider
-from costopt.session.cloud import Cloud
 from costopt.session.learned import LearnedState
 from costopt.session.provenance import with_provenance
 from costopt.session.release import release_all_nodes

@@ -9,16 +9,15 @@ from datetime import datetime
 from pathlib import Path
 
 from costopt.catalog import load_catalog
+from costopt.controller.account_site import connect_account
 from costopt.controller.runtime import MailboxRuntime
+from costopt.controller.simulated_site import CLOCK, STORE, load_market_clock
 from costopt.controller.site import connect_provider
 from costopt.domain.account import Account
 from costopt.domain.history import MarketHistory
 from costopt.engine.clock import WallClock
 from costopt.ledger.sqlite import SqlLedger
 from costopt.provider.base import Provider
-from costopt.session.account_cloud import connect_account
-from costopt.session.market_clock import load_market_clock
-from costopt.session.simulated_cloud import CLOCK, STORE
 from costopt.store.folder import FileStore
 
 

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from costopt.cli.main import cli
+from costopt.controller.simulated_site import CLOCK
 from costopt.domain.events import (
     JobFinished,
     JobSubmitted,
@@ -25,7 +26,6 @@ from costopt.domain.fleet import EndCause, LaunchRequest, Node
 from costopt.domain.market import Pool
 from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.session.reconcilable import simulated_targets
-from costopt.session.simulated_cloud import CLOCK
 from costopt.session.state_lock import daemon_lock
 from costopt_sim.process_group import is_running, kill_node
 from tests.support.aws.account import SPOT, NewAccount

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from costopt.controller.site import Site
 from costopt.daemon.daemon import Daemon
 from costopt.daemon.settings import DaemonSettings
-from costopt.daemon.site import Site
 from costopt.daemon.views import JobStatus
 from costopt.domain.account import Account
 from costopt.domain.control import Mode

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from costopt.controller.node_logs import FolderLogs
-from costopt.daemon.site import Site
+from costopt.controller.site import ScaledClockPort, Site
 from costopt.domain.job import Job
 from costopt.engine.clock import VirtualClock
 from costopt.market.hazard import LearnedHazard
-from costopt.provider.base import Provider
-from costopt.session.cloud import ScaledClockPort
 
 OWNER = "costopt"
 

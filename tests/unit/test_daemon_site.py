@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from costopt.controller.account_site import AccountSite, PayloadsByJob, account_site
 from costopt.controller.node_logs import PIECE_BYTES, FolderLogs
-from costopt.daemon.account_site import PayloadsByJob, account_site
 from costopt.daemon.readiness import PayloadPreparer
 from costopt.domain.account import Account
 from costopt.domain.errors import SpecError, StoreError
 from costopt.domain.job import Job
 from costopt.domain.payload import Payload, StoredFile
 from costopt.protocol.node_logs import LogPosition, NodeLog
-from costopt.session.account_cloud import AccountSite
 from costopt.store.folder import FileStore
 from costopt_aws.bootstrap import NodeOptions
 from tests.support.engine_fixtures import task

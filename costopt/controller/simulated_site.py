@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import os
+import time
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from costopt.catalog import load_catalog
-from costopt.controller.forecasts import RecordedForecasts, recorded_carbon
+from costopt.controller.forecasts import (
+    RecordedForecasts,
+    catalog_hazard_priors,
+    gang_hazard_per_hour,
+    recorded_carbon,
+)
+from costopt.controller.node_logs import FolderLogs
 from costopt.controller.runtime import MailboxRuntime
-from costopt.controller.site import connect_provider
+from costopt.controller.site import Site, connect_provider
+from costopt.domain.errors import StoreError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.ports import Clock, Forecasts, ObjectStore
 from costopt.energy.carbon_history import CarbonHistory
 from costopt.energy.carbon_record import RecordedCarbon
 from costopt.engine.clock import ScaledClock
-from costopt.provider.base import Provider
+from costopt.market.hazard import LearnedHazard
 from costopt.session.checkpoint_place import check_checkpoint_storage
-from costopt.session.market_clock import load_market_clock, reset_market_clock
 from costopt.session.trainer import check_trainer
 from costopt.store.folder import FileStore
 
@@ -96,3 +105,84 @@ class SimulatedSite:
     def carbon_record(self) -> RecordedCarbon | None:
         """The intensities that were given."""
         return recorded_carbon(self.carbon)
+
+
+FOLDER = "cloud"
+
+
+def process_site(cloud: SimulatedSite, state_dir: Path) -> Site:
+    """All jobs on one simulated account, whose time goes on while no daemon runs.
+
+    Raises StoreError where ``state_dir`` cannot be written.
+    """
+    folder = state_dir / FOLDER
+    clock = load_market_clock(folder / CLOCK, cloud.start_at, cloud.speed)
+    hazards = LearnedHazard(catalog_hazard_priors(load_catalog()))
+    runtime = MailboxRuntime(
+        FileStore(folder / STORE),
+        clock,
+        speed=clock.speed,
+        gang_hazard=lambda _, nodes: gang_hazard_per_hour(hazards, nodes),
+        notice_s=cloud.notice_s,
+    )
+    return Site(
+        owner=cloud.owner,
+        clock=clock,
+        providers=(cloud.provider(clock, folder, runtime),),
+        runtime=runtime,
+        hazards=hazards,
+        notice_s=cloud.notice_s,
+        prepare_job=cloud.prepare_job,
+        upload_payload=cloud.check,
+        retry=runtime.forget_failures,
+        forecasts=cloud.forecasts(),
+        carbon=cloud.carbon_record(),
+        logs=FolderLogs(folder / "nodes"),
+        simulated=True,
+    )
+
+
+def load_market_clock(path: Path, start_at: datetime, speed: float) -> ScaledClock:
+    """The clock that ``path`` remembers, or a new one that begins at ``start_at``.
+
+    A clock that is remembered keeps its own start and speed. Raises StoreError.
+    """
+    try:
+        known = json.loads(path.read_text())
+        elapsed_s = max(0.0, time.time() - float(known["wall_s"]))
+        return ScaledClock(
+            datetime.fromisoformat(known["start_at"]), float(known["speed"]), elapsed_s
+        )
+    except FileNotFoundError:
+        return _begin(path, start_at, speed)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(
+            f"{path}: the run's clock cannot be read: {error}",
+            hint="choose another --state-dir, or remove this one if nothing in it is needed",
+        ) from error
+
+
+def reset_market_clock(path: Path) -> None:
+    """Let the clock begin anew: nothing has run by it. Raises StoreError."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"cannot remove {path}: {error.strerror}",
+            hint="choose a --state-dir that this user may write to",
+        ) from error
+
+
+def _begin(path: Path, start_at: datetime, speed: float) -> ScaledClock:
+    known = {"start_at": start_at.isoformat(), "speed": speed, "wall_s": time.time()}
+    fresh = path.with_suffix(".new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_text(json.dumps(known))
+        os.replace(fresh, path)  # noqa: PTH105 - atomic, and the same on every Path version
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {path}: {error.strerror}",
+            hint="free space, or choose a --state-dir that this user may write to",
+        ) from error
+    return ScaledClock(start_at, speed)
