@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from costopt.catalog import load_catalog
-from costopt.controller.site import Site, connect_virtual_provider
+from costopt.controller.site import LiveSite, connect_virtual_provider
 from costopt.daemon.daemon import Daemon
 from costopt.daemon.serve import GC_THRESHOLD
 from costopt.daemon.settings import DaemonSettings
@@ -35,7 +35,7 @@ from costopt.engine.clock import VirtualClock
 from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt.session.live import LEDGER
-from tests.support.simulated_site import PacedVirtualClock, simulated_site
+from tests.support.simulated_site import simulated_site
 
 T0 = datetime(2026, 3, 2, tzinfo=UTC)
 JOBS = 1000
@@ -64,7 +64,7 @@ def _load(
     kind: str, jobs: int, strategies: Sequence[str], *, unlike: bool = False
 ) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
-        clock = PacedVirtualClock(T0)
+        clock = VirtualClock(T0)
         state_dir = Path(folder)
         with (
             open_registry(state_dir / REGISTRY) as registry,
@@ -155,12 +155,12 @@ def _guards(jobs: int) -> AccountGuards:
     )
 
 
-def _site(clock: PacedVirtualClock, jobs: int) -> Site:
+def _site(clock: VirtualClock, jobs: int) -> LiveSite:
     market = _market(jobs * NODES_PER_JOB)
     provider = connect_virtual_provider(
         clock, {"market": market, "machines": load_catalog(), "notice_s": 120.0}
     )
-    return simulated_site(clock, provider, provider.runtime)
+    return simulated_site(clock, provider, provider.runtime, market)
 
 
 def _market(nodes: int) -> MarketHistory:

@@ -183,7 +183,7 @@ def daemon(
     )
     told = Webhooks(read_webhooks(webhooks)) if webhooks else None
     say = _say if log == "text" else log_as_json().info
-    serve(source.cloud, shared, settings, say, NotificationConfig(told, events=log == "json"))
+    serve(source.site, shared, settings, say, NotificationConfig(told, events=log == "json"))
 
 
 def _check_extra() -> None:

@@ -82,8 +82,9 @@ def run(
     from costopt.cli.planning import plan_job, print_plan
     from costopt.cli.policies import load_checked_policy
     from costopt.cli.run_cloud import Simulation, resolve_run_target
+    from costopt.controller.controller import ControllerSettings
     from costopt.session.feasibility import raise_if_infeasible
-    from costopt.session.live import LiveOptions, open_run
+    from costopt.session.live import open_run
     from costopt.session.stop_signals import StopSignals
     from costopt.spec import load_job
 
@@ -91,11 +92,11 @@ def run(
     simulation = Simulation(at, speed, notice_s, forecasts)
     source = resolve_run_target(market, shared, providers, simulation, carbon)
     if not apply:
-        seen = source.quotes(source.cloud.start_time())
+        seen = source.quotes(source.site.start_time())
         print_plan(load_job(job, seen.now, shared), chosen, seen, output, account=shared)
         click.echo("nothing was launched: add --apply to run it", err=True)
         return
-    options = LiveOptions(state_dir, tick_s, cooldown_s, account=shared, explain=explain)
+    settings = ControllerSettings(tick_s, cooldown_s, shared, explain)
     signals = StopSignals()
 
     def read_job(now: datetime) -> Job:
@@ -104,16 +105,16 @@ def run(
     with (
         _living_nodes_named(state_dir),
         signals.caught(),
-        open_run(read_job, chosen, source.cloud, options, signals) as live,
+        open_run(read_job, chosen, source.site, state_dir, settings, signals) as live,
     ):
         record = live.engine.journal.records[live.job.name]
         if not record.submitted:
-            seen = source.quotes(live.clock.now())
+            seen = source.quotes(live.site.clock.now())
             raise_if_infeasible(
                 plan_job(live.job, chosen, seen, explain=False, account=shared), live.job
             )
         if not record.live:
-            source.cloud.check(live.job)
+            live.site.check(live.job)
         _warn_of_short_market(live)
         _note(live.learned_anew)
         try:
@@ -157,7 +158,7 @@ def _name_living_nodes(state_dir: Path) -> None:
 
 
 def _warn_of_short_market(live: LiveRun) -> None:
-    market = live.market
+    market = live.site.market
     if market is not None and market.ends_at < live.job.deadline_at:
         click.echo(
             f"note: market {market.name!r} ends {minute_text(market.ends_at)}, before the "
@@ -224,7 +225,7 @@ def _tell_end(live: LiveRun, output: str) -> None:
     name = live.job.name
     record = live.engine.journal.records[name]
     account = live.engine.journal.accounts[name]
-    show_account(account, live.clock.now(), output)
+    show_account(account, live.site.clock.now(), output)
     if record.failed is not None:
         raise JobFailedError(
             f"job {name!r} failed: {record.failed}",
@@ -235,5 +236,5 @@ def _tell_end(live: LiveRun, output: str) -> None:
             f"job {name!r} was stopped by guard {record.guard}; its checkpoint is kept",
             hint="raise the limit in the policy or the job's budget, then run it again",
         )
-    if account.summary(live.clock.now()).on_time is False:
+    if account.summary(live.site.clock.now()).on_time is False:
         raise CostoptError(f"job {name!r} finished after its deadline")

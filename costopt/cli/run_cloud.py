@@ -16,14 +16,14 @@ from costopt.domain.history import MarketHistory
 from costopt.formatting import minute_text
 
 if TYPE_CHECKING:
-    from costopt.controller.site import Cloud
+    from costopt.controller.site import SiteConfig
 
 
 @dataclass(frozen=True, slots=True)
 class RunTarget:
-    """A cloud, and what it offers at an instant; the account's clouds know only the present."""
+    """A site, and what it offers at an instant; the account's clouds know only the present."""
 
-    cloud: Cloud
+    site: SiteConfig
     quotes: Callable[[datetime], QuoteSet]
 
 
@@ -60,7 +60,7 @@ def resolve_run_target(
 
 
 def _simulated(market: Path, simulation: Simulation, carbon: Path | None) -> RunTarget:
-    from costopt.controller.simulated_site import SimulatedSite
+    from costopt.controller.simulated_site import SimulatedSiteConfig
     from costopt.energy.carbon_file import read_carbon
     from costopt.market.history_file import read_history
 
@@ -68,7 +68,7 @@ def _simulated(market: Path, simulation: Simulation, carbon: Path | None) -> Run
     start_at = simulation.at or history.first_priced_at
     _check_start(history, start_at)
     intensities = None if carbon is None else read_carbon(carbon)
-    cloud = SimulatedSite(
+    site = SimulatedSiteConfig(
         history,
         start_at,
         simulation.speed,
@@ -76,16 +76,16 @@ def _simulated(market: Path, simulation: Simulation, carbon: Path | None) -> Run
         simulation.price_forecasts,
         intensities,
     )
-    return RunTarget(cloud, lambda now: recorded_quotes(history, now, intensities))
+    return RunTarget(site, lambda now: recorded_quotes(history, now, intensities))
 
 
 def _rented(account: Account, providers: tuple[str, ...], carbon: Path | None) -> RunTarget:
-    from costopt.controller.account_site import AccountSite
+    from costopt.controller.account_site import AccountSiteConfig
     from costopt.energy.carbon_file import read_carbon
 
     intensities = None if carbon is None else read_carbon(carbon)
-    cloud = AccountSite(account, providers, intensities)
-    return RunTarget(cloud, lambda _: account_quotes(account, providers))
+    site = AccountSiteConfig(account, providers, intensities)
+    return RunTarget(site, lambda _: account_quotes(account, providers))
 
 
 def _check_start(history: MarketHistory, start_at: datetime) -> None:

@@ -18,26 +18,29 @@ from costopt.controller.forecasts import (
 )
 from costopt.controller.node_logs import FolderLogs
 from costopt.controller.runtime import MailboxRuntime
-from costopt.controller.site import Site, connect_provider
+from costopt.controller.site import LiveSite, connect_provider
 from costopt.domain.errors import StoreError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
-from costopt.domain.ports import Clock, Forecasts, ObjectStore
+from costopt.domain.ports import Clock
+from costopt.energy import NodePowerModel
 from costopt.energy.carbon_history import CarbonHistory
-from costopt.energy.carbon_record import RecordedCarbon
 from costopt.engine.clock import ScaledClock
 from costopt.market.hazard import LearnedHazard
+from costopt.provider.base import Provider
 from costopt.session.checkpoint_place import check_checkpoint_storage
 from costopt.session.trainer import check_trainer
 from costopt.store.folder import FileStore
 
 CLOCK = "clock.json"
+DEFAULT_NOTICE_S = 120.0
 STORE = "store"
+NODES = "nodes"
 
 
 @dataclass(frozen=True, slots=True)
-class SimulatedSite:
-    """A Cloud that plays ``market`` from ``start_at``, ``speed`` times as fast as the wall.
+class SimulatedSiteConfig:
+    """``market`` is played from ``start_at``, ``speed`` times as fast as the wall.
 
     ``notice_s`` is market time. Prices are forecast from the record so far if ``price_forecasts``,
     intensities from the recorded ones in ``carbon`` if there are any.
@@ -46,7 +49,7 @@ class SimulatedSite:
     market: MarketHistory
     start_at: datetime
     speed: float = 1.0
-    notice_s: float = 120.0
+    notice_s: float = DEFAULT_NOTICE_S
     price_forecasts: bool = False
     carbon: CarbonHistory | None = None
     owner: str = "costopt"
@@ -55,91 +58,71 @@ class SimulatedSite:
         """Where in the record the run begins."""
         return self.start_at
 
-    def clock(self, folder: Path, *, anew: bool) -> ScaledClock:
-        """Market time, which goes on while no controller runs."""
-        if anew:
+    def connect(self, folder: Path, *, fresh: bool = False) -> LiveSite:
+        """One simulated account in ``folder``, with the nodes of earlier controllers.
+
+        Its time goes on while no controller runs; ``fresh`` begins it again. Raises StoreError
+        where the folder cannot be written.
+        """
+        if fresh:
             reset_market_clock(folder / CLOCK)
-        return load_market_clock(folder / CLOCK, self.start_at, self.speed)
-
-    def prepare_job(self, job: Job) -> Job:
-        """As it is: nodes are processes of this machine."""
-        return job
-
-    def check(self, job: Job) -> None:
-        """Raises SpecError, MissingExtraError or StoreError where a node could not run the job."""
-        check_trainer(job)
-        check_checkpoint_storage(job)
-
-    def store(self, folder: Path, job: Job) -> ObjectStore:  # noqa: ARG002 - one store per folder
-        """A folder that all the processes see."""
-        return FileStore(folder / STORE)
-
-    def providers(
-        self,
-        clock: Clock,
-        folder: Path,
-        job: Job,  # noqa: ARG002 - agents learn of their job through the store
-        runtime: MailboxRuntime,
-    ) -> tuple[Provider, ...]:
-        """The simulator in process mode; it finds the nodes of an earlier controller."""
-        return (self.provider(clock, folder, runtime),)
-
-    def provider(self, clock: Clock, folder: Path, runtime: MailboxRuntime) -> Provider:
-        """The same without a job: one account may hold many."""
-        options = {
-            "market": self.market,
-            "machines": load_catalog(),
-            "mode": "process",
-            "notice_s": self.notice_s,
-            "state_dir": folder,
-            "store": folder / STORE,
-            "runtime": runtime,
-        }
-        return connect_provider("sim", clock, options)
-
-    def forecasts(self) -> Forecasts:
-        """From the record before now."""
-        market = self.market if self.price_forecasts else None
-        return RecordedForecasts(market, self.carbon_record())
-
-    def carbon_record(self) -> RecordedCarbon | None:
-        """The intensities that were given."""
-        return recorded_carbon(self.carbon)
+        clock = load_market_clock(folder / CLOCK, self.start_at, self.speed)
+        catalog = load_catalog()
+        hazards = LearnedHazard(catalog_hazard_priors(catalog))
+        runtime = MailboxRuntime(
+            FileStore(folder / STORE),
+            clock,
+            speed=clock.speed,
+            gang_hazard=lambda _, nodes: gang_hazard_per_hour(hazards, nodes),
+            notice_s=self.notice_s,
+        )
+        provider = connect_simulator(self.market, clock, folder, runtime, self.notice_s)
+        carbon = recorded_carbon(self.carbon)
+        return LiveSite(
+            owner=self.owner,
+            clock=clock,
+            providers=(provider,),
+            runtime=runtime,
+            machines=catalog,
+            powers=NodePowerModel(catalog),
+            hazards=hazards,
+            notice_s=self.notice_s,
+            transfers=catalog.transfer,
+            forecasts=RecordedForecasts(self.market if self.price_forecasts else None, carbon),
+            carbon=carbon,
+            prepare_job=lambda job: job,
+            check=check_local_job,
+            upload_payload=lambda job: None,  # noqa: ARG005 - nodes share this machine's files
+            retry=runtime.forget_failures,
+            logs=FolderLogs(folder / NODES),
+            market=self.market,
+        )
 
 
-FOLDER = "cloud"
+def connect_simulator(
+    market: MarketHistory,
+    clock: Clock,
+    folder: Path,
+    runtime: MailboxRuntime,
+    notice_s: float = DEFAULT_NOTICE_S,
+) -> Provider:
+    """The simulator in process mode; it finds the nodes that ``folder`` holds."""
+    options = {
+        "market": market,
+        "machines": load_catalog(),
+        "mode": "process",
+        "notice_s": notice_s,
+        "state_dir": folder,
+        "store": folder / STORE,
+        "runtime": runtime,
+    }
+    return connect_provider("sim", clock, options)
 
 
-def process_site(cloud: SimulatedSite, state_dir: Path) -> Site:
-    """All jobs on one simulated account, whose time goes on while no daemon runs.
-
-    Raises StoreError where ``state_dir`` cannot be written.
-    """
-    folder = state_dir / FOLDER
-    clock = load_market_clock(folder / CLOCK, cloud.start_at, cloud.speed)
-    hazards = LearnedHazard(catalog_hazard_priors(load_catalog()))
-    runtime = MailboxRuntime(
-        FileStore(folder / STORE),
-        clock,
-        speed=clock.speed,
-        gang_hazard=lambda _, nodes: gang_hazard_per_hour(hazards, nodes),
-        notice_s=cloud.notice_s,
-    )
-    return Site(
-        owner=cloud.owner,
-        clock=clock,
-        providers=(cloud.provider(clock, folder, runtime),),
-        runtime=runtime,
-        hazards=hazards,
-        notice_s=cloud.notice_s,
-        prepare_job=cloud.prepare_job,
-        upload_payload=cloud.check,
-        retry=runtime.forget_failures,
-        forecasts=cloud.forecasts(),
-        carbon=cloud.carbon_record(),
-        logs=FolderLogs(folder / "nodes"),
-        simulated=True,
-    )
+def check_local_job(job: Job) -> None:
+    """Raises SpecError, MissingExtraError or StoreError where this machine could not run it."""
+    check_trainer(job)
+    check_checkpoint_storage(job)
 
 
 def load_market_clock(path: Path, start_at: datetime, speed: float) -> ScaledClock:

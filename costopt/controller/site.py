@@ -13,13 +13,20 @@ from pathlib import Path
 from typing import Protocol
 
 from costopt.controller.node_logs import LogReader
-from costopt.controller.runtime import MailboxRuntime
 from costopt.domain.errors import CostoptError, ProviderError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
-from costopt.domain.ports import CarbonRecord, Clock, Forecasts, ObjectStore
+from costopt.domain.ports import (
+    CarbonRecord,
+    Clock,
+    Forecasts,
+    HazardModel,
+    InstanceCatalog,
+    PowerModel,
+)
 from costopt.domain.quota import Quota
 from costopt.domain.runtime import Runtime
+from costopt.domain.transfer import TransferPrices
 from costopt.market.hazard import LearnedHazard
 from costopt.provider.base import Provider, ProviderOptions, QuotaSource, SimulatedProvider
 from costopt.provider.fault_isolation import isolate
@@ -101,78 +108,64 @@ class ScaledClockPort(Clock, Protocol):
         ...
 
 
-class Cloud(Protocol):
-    """``folder`` is always the job's own folder in the state directory."""
-
-    @property
-    def owner(self) -> str:
-        """The tag of the nodes that are ours."""
-        ...
-
-    @property
-    def notice_s(self) -> float:
-        """From an interruption's notice to its strike."""
-        ...
-
-    @property
-    def market(self) -> MarketHistory | None:
-        """The record that it plays, None where it is real."""
-        ...
-
-    def start_time(self) -> datetime:
-        """When a job that is submitted now begins."""
-        ...
-
-    def clock(self, folder: Path, *, anew: bool) -> ScaledClockPort:
-        """The run's clock; ``anew`` unless the job was submitted before. Raises StoreError."""
-        ...
-
-    def prepare_job(self, job: Job) -> Job:
-        """The job with its checkpoints where its nodes can reach them. Raises SpecError."""
-        ...
-
-    def check(self, job: Job) -> None:
-        """Before the first launch: raise a CostoptError where the job could not train or save."""
-        ...
-
-    def store(self, folder: Path, job: Job) -> ObjectStore:
-        """Where the job's nodes and the controller leave messages. Raises StoreError."""
-        ...
-
-    def providers(
-        self, clock: Clock, folder: Path, job: Job, runtime: MailboxRuntime
-    ) -> tuple[Provider, ...]:
-        """The adapters that give the job nodes. Raises ProviderError, MissingExtraError."""
-        ...
-
-    def forecasts(self) -> Forecasts | None:
-        """What is expected of prices and intensities, None where what is is expected to stay."""
-        ...
-
-    def carbon_record(self) -> CarbonRecord | None:
-        """The recorded carbon intensities by the hour, None where there are none."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Site:
-    """``fitted`` gives a job its place for checkpoints; raises SpecError.
+    """Where jobs run: all that a controller works with beside the ledger and the jobs.
 
-    ``receive`` puts a job's files where its nodes fetch them, and may take long; it is called in
-    any thread, again after a restart, and raises CostoptError. ``retry`` lets a job that failed
-    fail as often again. ``simulated``: prices are known without asking anybody.
+    ``notice_s`` is from an interruption's notice to its strike; 0 where no notice comes.
+    ``transfers`` None: no price of a transfer is known. ``forecasts`` None: what is, is expected to
+    stay. ``carbon`` None: no hour's carbon intensity is recorded, annual means count.
     """
 
     owner: str
     clock: ScaledClockPort
     providers: tuple[Provider, ...]
     runtime: Runtime
-    hazards: LearnedHazard
+    machines: InstanceCatalog
+    powers: PowerModel
+    hazards: HazardModel
     notice_s: float
-    prepare_job: Callable[[Job], Job]
-    upload_payload: Callable[[Job], None]
-    retry: Callable[[Job], None]
+    transfers: TransferPrices | None
     forecasts: Forecasts | None
     carbon: CarbonRecord | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSite(Site):
+    """A site whose nodes run a job's command.
+
+    ``prepare_job`` gives a job a place for checkpoints that its nodes can reach; raises SpecError.
+    ``check`` raises a CostoptError where the job could not train or save: for use before its first
+    launch. ``upload_payload`` puts a job's files where its nodes fetch them, and may take long; it
+    may be called in any thread, and again after a restart; raises CostoptError. ``retry`` lets a
+    job that failed fail as often again. ``market`` is the record that is played, None where prices
+    are those of a cloud and have to be asked for.
+    """
+
+    hazards: LearnedHazard
+    prepare_job: Callable[[Job], Job]
+    check: Callable[[Job], None]
+    upload_payload: Callable[[Job], None]
+    retry: Callable[[Job], None]
     logs: LogReader
-    simulated: bool
+    market: MarketHistory | None
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether it plays a record."""
+        return self.market is not None
+
+
+class SiteConfig(Protocol):
+    """What a run or a daemon is to be connected to; nothing is connected yet."""
+
+    def start_time(self) -> datetime:
+        """When a job that is submitted now begins."""
+        ...
+
+    def connect(self, folder: Path, *, fresh: bool = False) -> LiveSite:
+        """The site, which may keep files of its own in ``folder``; ``fresh`` if nothing ran there.
+
+        Raises SpecError, StoreError, ProviderError and MissingExtraError.
+        """
+        ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from costopt.catalog import load_catalog
-from costopt.controller.site import Site
+from costopt.controller.site import LiveSite
 from costopt.daemon.mode import ModeGate
 from costopt.daemon.paced import TickScheduler
 from costopt.daemon.readiness import PayloadPreparer
@@ -44,7 +44,7 @@ class LeaderLoop:
 
     def __init__(
         self,
-        site: Site,
+        site: LiveSite,
         providers: Sequence[Provider],
         registry: Registry,
         ledger: DurableLedger,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from threading import Lock
 
-from costopt.controller.site import Site, provider_quotas
+from costopt.controller.site import LiveSite, provider_quotas
 from costopt.daemon.backups import Backups
 from costopt.daemon.board import SharedState
 from costopt.daemon.control import LeaderLoop
@@ -58,7 +58,7 @@ class Daemon:
 
     def __init__(
         self,
-        site: Site,
+        site: LiveSite,
         registry: Registry,
         ledger: DurableLedger,
         account: Account,
@@ -78,7 +78,7 @@ class Daemon:
         self.board = SharedState(site.clock.now())
         holder = f"{socket.gethostname()}:{os.getpid()}"
         self._leadership = ledger.leadership(holder, settings.lease_s)
-        caches = [] if site.simulated else [OfferCache(p, site.clock) for p in site.providers]
+        caches = [] if site.is_simulated else [OfferCache(p, site.clock) for p in site.providers]
         self._caches = caches
         self._providers = self._patient(caches)
         self.readiness = PayloadPreparer(self._receive)
@@ -248,6 +248,7 @@ class Daemon:
         submission = self._registry.submission(job.name) if self._account.tenants else None
         if submission is not None:
             self.service.admitted(submission)
+        self._site.check(job)
         self._site.upload_payload(job)
 
     def _whole_account(self) -> Account:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import cache
 
 from costopt.checkpoint.revision import git_revision
-from costopt.controller.site import Site
+from costopt.controller.site import LiveSite
 from costopt.daemon.intake import load_submission
 from costopt.daemon.readiness import PayloadPreparer
 from costopt.daemon.strategies import StrategyPool
@@ -32,7 +32,7 @@ class JobSync:
         self,
         engine: Engine,
         registry: Registry,
-        site: Site,
+        site: LiveSite,
         readiness: PayloadPreparer,
         strategies: StrategyPool,
         recorded: Iterable[str],

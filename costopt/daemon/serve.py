@@ -10,9 +10,7 @@ from pathlib import Path
 from threading import Event
 from types import FrameType
 
-from costopt.controller.account_site import AccountSite, account_site
-from costopt.controller.simulated_site import SimulatedSite, process_site
-from costopt.controller.site import Cloud, ScaledClockPort, Site
+from costopt.controller.site import ScaledClockPort, SiteConfig
 from costopt.daemon.backups import Backups
 from costopt.daemon.daemon import Daemon
 from costopt.daemon.due_times import DUE_TIMES, open_due_times
@@ -20,7 +18,7 @@ from costopt.daemon.listening import bind_listeners, serve_api
 from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.telling import NO_NOTIFICATIONS, NotificationConfig, run_notifiers
 from costopt.domain.account import Account
-from costopt.domain.errors import SpecError, StoreError
+from costopt.domain.errors import StoreError
 from costopt.ledger.stored import open_ledger
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt.session.live import LEDGER
@@ -28,13 +26,15 @@ from costopt.session.state_lock import daemon_lock
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 POLL_S = 0.5
+SITE = "cloud"
+"""The folder of the site's own files."""
 GC_THRESHOLD = 50_000
 """New objects after which cycles of garbage are looked for. A tick over a thousand jobs makes a
 million that are no garbage, and with Python's 700 a sixth of its time goes into looking."""
 
 
 def serve(
-    cloud: Cloud,
+    site_config: SiteConfig,
     account: Account,
     settings: DaemonSettings,
     say: Callable[[str], None],
@@ -57,7 +57,7 @@ def serve(
             Backups(settings.state_dir, settings.backups).check()
         registry = held.enter_context(open_registry(database or settings.state_dir / REGISTRY))
         ledger = held.enter_context(open_ledger(database or settings.state_dir / LEDGER))
-        site = site_of(cloud, settings.state_dir)
+        site = site_config.connect(settings.state_dir / SITE)
         daemon = Daemon(site, registry, ledger, account, settings, say)
         held.callback(daemon.close)
         known = max(ledger.last_seqs().values(), default=0)
@@ -71,26 +71,13 @@ def serve(
             serve_api(listeners, daemon.service, registry.tokens, settings, voice.webhooks)
         )
         say(f"costopt daemon: mode {daemon.service.mode().value}, state in {settings.state_dir}")
-        if site.simulated:
+        if site.is_simulated:
             say(f"costopt daemon: {_market_time(site.clock)}")
         for place in places:
             say(f"costopt daemon: answers at {place}")
         while not ended.wait(POLL_S):
             pass
         say("costopt daemon: ending; nodes keep running")
-
-
-def site_of(cloud: Cloud, state_dir: Path) -> Site:
-    """The site that a cloud is to all jobs together.
-
-    Raises SpecError, StoreError, ProviderError.
-    """
-    match cloud:
-        case SimulatedSite():
-            return process_site(cloud, state_dir)
-        case AccountSite():
-            return account_site(cloud)
-    raise SpecError(f"the daemon cannot run on {type(cloud).__name__}")
 
 
 def _market_time(clock: ScaledClockPort) -> str:

@@ -46,6 +46,8 @@ class ScaledClock:
 class VirtualClock:
     """A replay's time: it stands still until somebody sleeps."""
 
+    speed = 1.0
+
     def __init__(self, start_at: datetime) -> None:
         self._now = start_at
 

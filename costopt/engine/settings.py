@@ -10,6 +10,7 @@ from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.interval import noticed_share
 from costopt.domain.job import Job
 
+DEFAULT_TICK_S = 60.0
 DEFAULT_COOLDOWN_S = 300.0
 """Live and in replays alike."""
 
@@ -43,7 +44,7 @@ class EngineSettings:
     """
 
     owner: str = "costopt"
-    tick_s: float = 60.0
+    tick_s: float = DEFAULT_TICK_S
     grace_s: float = 300.0
     cooldown_s: float = DEFAULT_COOLDOWN_S
     drain_timeout_s: float = 300.0

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from costopt.catalog import load_catalog
 from costopt.controller.account_site import connect_account
 from costopt.controller.runtime import MailboxRuntime
-from costopt.controller.simulated_site import CLOCK, STORE, load_market_clock
-from costopt.controller.site import connect_provider
+from costopt.controller.simulated_site import CLOCK, STORE, connect_simulator, load_market_clock
 from costopt.domain.account import Account
 from costopt.domain.history import MarketHistory
 from costopt.engine.clock import WallClock
@@ -70,12 +68,6 @@ def simulated_targets(
 
 def _simulated(job: Path, market: MarketHistory, owner: str) -> ReconcileTarget:
     clock = load_market_clock(job / CLOCK, market.starts_at, 1.0)
-    options = {
-        "market": market,
-        "machines": load_catalog(),
-        "mode": "process",
-        "state_dir": job,
-        "store": job / STORE,
-        "runtime": MailboxRuntime(FileStore(job / STORE), clock, speed=clock.speed),
-    }
-    return ReconcileTarget(connect_provider("sim", clock, options), owner, clock.now())
+    runtime = MailboxRuntime(FileStore(job / STORE), clock, speed=clock.speed)
+    provider = connect_simulator(market, clock, job, runtime)
+    return ReconcileTarget(provider, owner, clock.now())

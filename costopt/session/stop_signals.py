@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from types import FrameType
 
-from costopt.domain.ports import Clock
+from costopt.controller.site import ScaledClockPort
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FORCE_EXIT_COUNT = 3
@@ -87,9 +87,14 @@ class StopSignals:
 class InterruptibleClock:
     """A clock whose sleep hears stop signals."""
 
-    def __init__(self, clock: Clock, signals: StopSignals) -> None:
+    def __init__(self, clock: ScaledClockPort, signals: StopSignals) -> None:
         self._clock = clock
         self._signals = signals
+
+    @property
+    def speed(self) -> float:
+        """As the clock's."""
+        return self._clock.speed
 
     def now(self) -> datetime:
         """The present, aware UTC."""

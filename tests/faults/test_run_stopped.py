@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from costopt.controller.controller import DRAIN_TIMEOUT_WALL_S
 from costopt.domain import events as ev
-from costopt.session.live import DRAIN_WALL_S
 from tests.support.counting_trainer import hold, let_go
 from tests.support.live_run import PATIENCE_S, Place, no_traceback, wait_until
 
@@ -74,7 +74,7 @@ def test_a_second_ctrl_c_gives_nodes_back_at_once(tmp_path: Path) -> None:
         wait_until(lambda: bool(place.of(ev.DrainIntended)), "drain")
         os.killpg(process.pid, signal.SIGINT)
         # Sooner than the drain, which this trainer does not heed, would be given up.
-        _, said = process.communicate(timeout=DRAIN_WALL_S)
+        _, said = process.communicate(timeout=DRAIN_TIMEOUT_WALL_S)
         assert process.returncode == 130, said
         assert place.processes() == []
     assert no_traceback(said)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from costopt.controller.site import Site
+from costopt.controller.site import LiveSite
 from costopt.daemon.daemon import Daemon
 from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.views import JobStatus
@@ -19,13 +19,14 @@ from costopt.domain.fleet import Node
 from costopt.domain.history import PoolHistory
 from costopt.domain.job import Job
 from costopt.domain.registry import Registry
+from costopt.engine.clock import VirtualClock
 from costopt.ledger.sqlite import SqlLedger, open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, SqlRegistry, open_registry
 from tests.support.engine_fixtures import SAFE, SPOT_A, FaultyCloud, always
 from tests.support.failing_runtime import FailingRuntime
 from tests.support.live_run import PATIENCE_S
-from tests.support.market_fixtures import T0
-from tests.support.simulated_site import PacedVirtualClock, simulated_site
+from tests.support.market_fixtures import T0, market
+from tests.support.simulated_site import simulated_site
 
 POLICY = """
 kind: policy
@@ -80,7 +81,7 @@ class DaemonScene:
     mode: Mode = Mode.ENFORCE
 
     def __post_init__(self) -> None:
-        self.clock = PacedVirtualClock(T0)
+        self.clock = VirtualClock(T0)
         self.cloud = FaultyCloud(self.clock, self.histories, 120.0)
         self.runtime = FailingRuntime(self.cloud.runtime)
         self.unready: dict[str, str] = {}
@@ -143,8 +144,15 @@ class DaemonScene:
         nodes = self.cloud.inner.nodes("costopt")
         return [node for node in nodes if node.state.is_alive and node.job == job]
 
-    def _site(self) -> Site:
-        return simulated_site(self.clock, self.cloud, self.runtime, self._receive, self._retry)
+    def _site(self) -> LiveSite:
+        return simulated_site(
+            self.clock,
+            self.cloud,
+            self.runtime,
+            market(*self.histories),
+            self._receive,
+            self._retry,
+        )
 
     def _receive(self, job: Job) -> None:
         if job.name in self.unready:

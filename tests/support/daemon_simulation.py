@@ -43,7 +43,7 @@ from tests.support.daemon_faults import (
 )
 from tests.support.daemon_fixtures import unhurried
 from tests.support.engine_fixtures import SAFE, SPOT_A, SPOT_B, FaultyCloud, always, changing
-from tests.support.market_fixtures import T0
+from tests.support.market_fixtures import T0, market
 from tests.support.simulated_site import OWNER, simulated_site
 
 TICK_S = 120.0
@@ -108,8 +108,6 @@ class Outcome:
 class WallClock(VirtualClock):
     """What the daemon takes for the time: ``off_s`` away from the true time."""
 
-    speed = 1.0
-
     def __init__(self, true: VirtualClock) -> None:
         self._true = true
         self.off_s = 0.0
@@ -154,7 +152,7 @@ class Trial:
         self.ledger = open_sqlite_ledger(self.folder / LEDGER)
         settings = unhurried(self.folder, self.mode, TICK_S)
         return Daemon(
-            simulated_site(self.wall, self.line, self.runtime),
+            simulated_site(self.wall, self.line, self.runtime, market(*TAKES)),
             cast("Any", KillableRegistry(self.registry, self.fate)),
             cast("Any", KillableLedger(self.ledger, self.fate)),
             Account(),

@@ -1,4 +1,4 @@
-"""A daemon's site whose nodes are records: their jobs need no files and no place to save in."""
+"""Live sites whose nodes are records: their jobs need no files and no place to save in."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from costopt.catalog import load_catalog
 from costopt.controller.node_logs import FolderLogs
-from costopt.controller.site import ScaledClockPort, Site
+from costopt.controller.site import LiveSite, ScaledClockPort
+from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
-from costopt.engine.clock import VirtualClock
+from costopt.energy import NodePowerModel
 from costopt.market.hazard import LearnedHazard
+from costopt.provider.base import Provider
 
 OWNER = "costopt"
-
-
-class PacedVirtualClock(VirtualClock):
-    """Time that stands still until somebody sleeps."""
-
-    speed = 1.0
 
 
 def _nothing(_: Job) -> None:
@@ -29,22 +26,28 @@ def simulated_site(
     clock: ScaledClockPort,
     provider: Provider,
     runtime: Any,
+    market: MarketHistory,
     receive: Callable[[Job], None] = _nothing,
     retry: Callable[[Job], None] = _nothing,
-) -> Site:
-    """All jobs on ``provider``."""
-    return Site(
+) -> LiveSite:
+    """All jobs on ``provider``, which plays ``market``."""
+    catalog = load_catalog()
+    return LiveSite(
         owner=OWNER,
         clock=clock,
         providers=(provider,),
         runtime=runtime,
+        machines=catalog,
+        powers=NodePowerModel(catalog),
         hazards=LearnedHazard({}),
         notice_s=120.0,
-        prepare_job=lambda job: job,
-        upload_payload=receive,
-        retry=retry,
+        transfers=catalog.transfer,
         forecasts=None,
         carbon=None,
+        prepare_job=lambda job: job,
+        check=_nothing,
+        upload_payload=receive,
+        retry=retry,
         logs=FolderLogs(Path("nodes")),
-        simulated=True,
+        market=market,
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from costopt.controller.account_site import AccountSite, PayloadsByJob, account_site
+from costopt.controller.account_site import AccountSiteConfig, PayloadsByJob
 from costopt.controller.node_logs import PIECE_BYTES, FolderLogs
 from costopt.daemon.readiness import PayloadPreparer
 from costopt.domain.account import Account
@@ -28,14 +28,14 @@ def test_an_adapter_sees_what_was_uploaded_after_it_was_connected() -> None:
     assert options.payloads["job"].store == "s3://bucket"
 
 
-def test_an_account_without_a_store_is_refused() -> None:
+def test_an_account_without_a_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="names no store"):
-        account_site(AccountSite(Account()))
+        AccountSiteConfig(Account()).connect(tmp_path)
 
 
 def test_logs_of_an_accounts_nodes_are_read_in_its_store(tmp_path: Path) -> None:
     account = Account(store=str(tmp_path), providers={"aws": {"regions": ["us-east-1"]}})
-    site = account_site(AccountSite(account))
+    site = AccountSiteConfig(account).connect(tmp_path)
     NodeLog(FileStore(tmp_path), "job", "i-1").append(LogPosition(), b"step 1\n", 1, 7)
     assert site.logs.read("job", "i-1", 0).text == "step 1\n"
     for provider in site.providers:

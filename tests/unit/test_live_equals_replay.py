@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from costopt.catalog import load_catalog
+from costopt.controller.controller import ControllerSettings
 from costopt.daemon.intake import load_submission
 from costopt.daemon.settings import DaemonSettings
 from costopt.domain.events import InterruptionNoticed, JobFinished, ModeChanged, SignalStale
@@ -20,7 +21,6 @@ from costopt.engine.settings import DEFAULT_COOLDOWN_S, EngineSettings
 from costopt.market.hazard import LearnedHazard
 from costopt.replay.rehearsal import replay
 from costopt.replay.trial import BacktestConfig
-from costopt.session.live import LiveOptions
 from costopt.strategies import STRATEGIES
 from tests.support.daemon_fixtures import POLICY, DaemonScene, document
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, always, changing
@@ -104,7 +104,7 @@ def _comparable(recorded: Iterable[RecordedEvent]) -> list[tuple[str, dict[str, 
 def test_the_defaults_of_all_assemblies_are_the_engine_s() -> None:
     cooldowns = {
         EngineSettings().cooldown_s,
-        LiveOptions(Path()).cooldown_s,
+        ControllerSettings().cooldown_s,
         DaemonSettings(Path()).cooldown_s,
         signature(replay).parameters["cooldown_s"].default,
         BacktestConfig.__dataclass_fields__["cooldown_s"].default,

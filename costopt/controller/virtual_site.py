@@ -1,0 +1,46 @@
+"""A site of virtual nodes on a recorded market and a virtual clock: what a backtest runs on."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from costopt.controller.site import Site, connect_virtual_provider
+from costopt.domain.history import MarketHistory
+from costopt.domain.ports import CarbonRecord, Forecasts, HazardModel, InstanceCatalog, PowerModel
+from costopt.domain.transfer import TransferPrices
+from costopt.engine.clock import VirtualClock
+
+OWNER = "costopt"
+
+
+def virtual_site(
+    market: MarketHistory,
+    start_at: datetime,
+    *,
+    machines: InstanceCatalog,
+    powers: PowerModel,
+    hazards: HazardModel,
+    notice_s: float,
+    transfers: TransferPrices | None = None,
+    forecasts: Forecasts | None = None,
+    carbon: CarbonRecord | None = None,
+) -> Site:
+    """The record from ``start_at`` on. Time passes only while its clock sleeps."""
+    clock = VirtualClock(start_at)
+    provider = connect_virtual_provider(
+        clock,
+        {"market": market, "machines": machines, "notice_s": notice_s, "transfers": transfers},
+    )
+    return Site(
+        owner=OWNER,
+        clock=clock,
+        providers=(provider,),
+        runtime=provider.runtime,
+        machines=machines,
+        powers=powers,
+        hazards=hazards,
+        notice_s=notice_s,
+        transfers=transfers,
+        forecasts=forecasts,
+        carbon=carbon,
+    )
