@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from costopt.catalog import load_catalog
+from costopt.controller.controller import Controller, ControllerSettings
 from costopt.controller.site import LiveSite
 from costopt.daemon.mode import ModeGate
 from costopt.daemon.paced import TickScheduler
@@ -16,27 +17,15 @@ from costopt.daemon.strategies import StrategyPool
 from costopt.daemon.views import FleetNode
 from costopt.domain.account import Account
 from costopt.domain.fleet import Node
-from costopt.domain.policy import Policy
 from costopt.domain.registry import Registry
-from costopt.domain.view import Desired, View
-from costopt.energy import NodePowerModel
 from costopt.engine.admission import SHARE
-from costopt.engine.other_jobs import OtherJobs
-from costopt.engine.settings import EngineSettings
-from costopt.engine.tick import Engine, TickResult
-from costopt.engine.world import World
+from costopt.engine.tick import TickResult
 from costopt.ledger.snapshot import current_summaries
 from costopt.ledger.stored import DurableLedger
 from costopt.provider.base import Provider
 
 SAVE_INTERVAL_S = 30.0
 """What is learned within so short a time may be lost with a daemon that is killed."""
-DRAIN_S = 300.0
-DRAIN_WALL_S = 30.0
-"""Trainers save by the wall, however fast the market's clock runs."""
-REPORT_S = 600.0
-REPORT_WALL_S = 60.0
-"""So do agents start."""
 
 
 class LeaderLoop:
@@ -53,41 +42,23 @@ class LeaderLoop:
         readiness: PayloadPreparer,
     ) -> None:
         """Raises LedgerError."""
-        catalog = load_catalog()
-        world = World(
-            providers=tuple(providers),
-            runtime=site.runtime,
-            ledger=ledger,
-            clock=site.clock,
-            machines=catalog,
-            powers=NodePowerModel(catalog),
-            hazards=site.hazards,
-            transfers=catalog.transfer,
-            forecasts=site.forecasts,
-            carbon=site.carbon,
-        )
         self._clock = site.clock
         self._gate = ModeGate(registry, settings.mode, readiness.is_ready)
-        self.engine = Engine(
-            (),
-            Policy("none"),
-            _Idle(),
-            world,
-            EngineSettings(
-                owner=site.owner,
+        self.engine = Controller(
+            replace(site, providers=tuple(providers)),
+            ledger,
+            ControllerSettings(
                 tick_s=settings.tick_s,
                 cooldown_s=settings.cooldown_s,
-                drain_timeout_s=max(DRAIN_S, DRAIN_WALL_S * site.clock.speed),
-                report_timeout_s=max(REPORT_S, REPORT_WALL_S * site.clock.speed),
-                notice_s=site.notice_s,
                 account=account,
                 explain=True,
                 patience_s=settings.patience_s,
                 launch_s=settings.launch_s,
             ),
-            self._gate,
-            TickScheduler(settings.decide_s),
-        )
+            gate=self._gate,
+            decider=TickScheduler(settings.decide_s),
+            uncontrolled=self._uncontrolled,
+        ).engine
         self._gate.serve(self.engine)
         strategies = StrategyPool(settings.state_dir, site.hazards, site.clock.now())
         self._strategies = strategies
@@ -100,7 +71,6 @@ class LeaderLoop:
             ledger.jobs(),
             current_summaries(ledger),
         )
-        self.engine.spending.include(OtherJobs(ledger, self._roll.uncontrolled).bills)
 
     def tick(self) -> TickSnapshot:
         """One pass over all jobs. Raises LedgerError."""
@@ -116,6 +86,9 @@ class LeaderLoop:
     def close(self) -> None:
         """Keep what was learned for the daemon after this one."""
         self._strategies.save(self._clock.now())
+
+    def _uncontrolled(self) -> Iterable[str]:
+        return self._roll.uncontrolled()
 
     def _snapshot(self, result: TickResult) -> TickSnapshot:
         engine = self.engine
@@ -162,11 +135,3 @@ class LeaderLoop:
             draining=node.node_id in record.draining,
             interrupts_at=record.noticed.get(node.node_id),
         )
-
-
-class _Idle:
-    """The strategy of an engine that begins without jobs."""
-
-    def decide(self, view: View) -> Desired:  # noqa: ARG002 - nobody follows it
-        """Nothing."""
-        return Desired(())

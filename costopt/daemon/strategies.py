@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from weakref import WeakValueDictionary
 
+from costopt.controller.controller import build_strategy
 from costopt.daemon.family import StrategyGroup
 from costopt.domain.policy import Policy
 from costopt.domain.ports import Strategy
@@ -20,7 +21,6 @@ from costopt.engine.cohort import JobTerms
 from costopt.market.hazard import LearnedHazard
 from costopt.market.lifetime import LifetimeModel
 from costopt.session.learned import LearnedState
-from costopt.strategies import build_steady
 from costopt.strategies.programs import ProgramCache
 
 FOLDER = "learned"
@@ -68,9 +68,9 @@ class StrategyPool:
 
     def _strategy(self, policy: Policy, document: str, now: datetime) -> Strategy:
         if policy.strategy.name in JOINT:
-            return build_steady(policy.strategy)
+            return build_strategy(policy)
         kin = self._kin(document)
-        family = StrategyGroup(lambda: build_steady(policy.strategy), kin, self._programs)
+        family = StrategyGroup(lambda: build_strategy(policy), kin, self._programs)
         if kin is None and family.lifetimes is not None:
             self._recall(document, family.lifetimes, now)
         return family
