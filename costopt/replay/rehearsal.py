@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from costopt.controller.site import connect_virtual_provider
+from costopt.controller.controller import Controller, ControllerSettings
+from costopt.controller.virtual_site import virtual_site
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import MarketError
 from costopt.domain.events import SignalStale
@@ -22,15 +23,12 @@ from costopt.domain.ports import (
     Strategy,
 )
 from costopt.domain.transfer import TransferPrices
-from costopt.engine.clock import VirtualClock
 from costopt.engine.loop import run_until_done
-from costopt.engine.settings import DEFAULT_COOLDOWN_S, EngineSettings, deterministic_key
-from costopt.engine.tick import Engine, TickResult
+from costopt.engine.settings import DEFAULT_COOLDOWN_S, deterministic_key
+from costopt.engine.tick import TickResult
 from costopt.engine.troubles import STRATEGY
-from costopt.engine.world import World
 from costopt.ledger.memory import MemoryLedger
 from costopt.ledger.summary import JobSummary
-from costopt.strategies import build_steady
 
 MAX_OVERRUN_RATIO = 3.0
 
@@ -89,34 +87,28 @@ def replay(
     the deadline.
     """
     check_coverage(job, market)
-    clock = VirtualClock(job.start_at)
-    end_at = _end_at(job, market)
-    provider = connect_virtual_provider(
-        clock,
-        {"market": market, "machines": machines, "notice_s": notice_s, "transfers": transfers},
+    site = virtual_site(
+        market,
+        job.start_at,
+        machines=machines,
+        powers=powers,
+        hazards=hazards,
+        notice_s=notice_s,
+        transfers=transfers,
+        forecasts=forecasts,
+        carbon=carbon,
     )
     ledger = MemoryLedger()
-    world = World(
-        (provider,),
-        provider.runtime,
-        ledger,
-        clock,
-        machines,
-        powers,
-        hazards,
-        transfers,
-        forecasts,
-        carbon,
-    )
-    settings = EngineSettings(
+    settings = ControllerSettings(
         tick_s=tick_s or replay_tick_s(market),
         cooldown_s=cooldown_s,
-        notice_s=notice_s,
         account=account,
         explain=explain,
         new_key=deterministic_key,
     )
-    engine = Engine([job], policy, strategy or build_steady(policy.strategy), world, settings)
+    controller = Controller(site, ledger, settings)
+    controller.add(job, policy, strategy)
+    engine, end_at = controller.engine, _end_at(job, market)
     ticks = 0
 
     def check(result: TickResult) -> None:
@@ -126,7 +118,7 @@ def replay(
             engine.stop(f"not done at {_minute(end_at)}, where the replay ends")
 
     run_until_done(engine, check)
-    summary = engine.journal.accounts[job.name].summary(clock.now())
+    summary = engine.journal.accounts[job.name].summary(site.clock.now())
     return ReplayResult(policy.strategy.name, summary, tuple(ledger.events(job.name)), ticks)
 
 

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from costopt.controller.controller import build_strategy
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
@@ -25,7 +26,6 @@ from costopt.replay.lifetime_oracle import LifetimeOracle
 from costopt.replay.past import PriorObservation
 from costopt.replay.rehearsal import ReplayResult, replay
 from costopt.replay.score import UNDEFINED, Score, score_hindsight, score_replay
-from costopt.strategies import build_steady
 from costopt.strategies.shield import ShieldedStrategy
 
 HINDSIGHT = "hindsight"
@@ -137,7 +137,7 @@ class BacktestConfig:
         if trial.policy.strategy.name == LIFETIME_ORACLE:
             return ShieldedStrategy(LifetimeOracle(self.markets[trial.window.market]))
         own = None if self.strategies is None else self.strategies(trial)
-        return own or build_steady(trial.policy.strategy)
+        return own or build_strategy(trial.policy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ from costopt.domain.errors import SpecError
 from costopt.domain.policy import Policy, StrategySpec
 from costopt.domain.ports import Strategy
 from costopt.strategies.shield import ShieldedStrategy
-from costopt.strategies.steady import FaultIsolatedStrategy
 
-__all__ = ["STRATEGIES", "build", "build_steady", "check"]
+__all__ = ["STRATEGIES", "build", "check"]
 
 
 def _adaptive(step_s: float = 600.0, pools: float = 6, memory_h: float = 72.0) -> Strategy:
@@ -70,12 +69,6 @@ def build(choice: StrategySpec) -> Strategy:
                 hint=f"it takes {takes or 'no parameters'}",
             )
     return ShieldedStrategy(make(**choice.parameters))
-
-
-def build_steady(choice: StrategySpec) -> Strategy:
-    """As ``build``, for what runs live and for its replays alike: where the strategy raises for a
-    job, the shield decides. Raises SpecError."""
-    return FaultIsolatedStrategy(lambda: build(choice))
 
 
 def _problem(known: Parameter | None, value: float | str | bool) -> str | None:
