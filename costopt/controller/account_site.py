@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 
 from costopt.catalog import load_catalog
 from costopt.controller.forecasts import (
-    RecordedForecasts,
-    catalog_hazard_priors,
+    CatalogModels,
     gang_hazard_per_hour,
     recorded_carbon,
 )
@@ -23,10 +22,8 @@ from costopt.domain.errors import SpecError
 from costopt.domain.job import Job
 from costopt.domain.payload import Payload
 from costopt.domain.ports import Clock
-from costopt.energy import NodePowerModel
 from costopt.energy.carbon_history import CarbonHistory
 from costopt.engine.clock import WallClock
-from costopt.market.hazard import LearnedHazard
 from costopt.provider.base import Provider
 from costopt.session.payload import upload_payload
 from costopt.store import open_store
@@ -97,16 +94,15 @@ class AccountSiteConfig:
         account names no store or no such provider, StoreError, ProviderError and
         MissingExtraError.
         """
-        uri, catalog, clock = self._store_uri(), load_catalog(), WallClock()
-        store, payloads = open_store(uri), PayloadsByJob()
-        hazards = LearnedHazard(catalog_hazard_priors(catalog))
+        uri, clock, payloads = self._store_uri(), WallClock(), PayloadsByJob()
+        models = CatalogModels(load_catalog(), recorded_carbon(self.carbon))
+        store, hazards = open_store(uri), models.hazards()
         runtime = MailboxRuntime(
             store,
             clock,
             gang_hazard=lambda _, nodes: gang_hazard_per_hour(hazards, nodes),
             notice_s=self.notice_s,
         )
-        carbon = recorded_carbon(self.carbon)
 
         def upload(job: Job) -> None:
             payloads[job.name] = upload_payload(job, open_store(uri), uri)
@@ -116,13 +112,13 @@ class AccountSiteConfig:
             clock=clock,
             providers=connect_account(self.account, self.names, clock, payloads),
             runtime=runtime,
-            machines=catalog,
-            powers=NodePowerModel(catalog),
+            machines=models.catalog,
+            powers=models.powers(),
             hazards=hazards,
             notice_s=self.notice_s,
-            transfers=catalog.transfer,
-            forecasts=RecordedForecasts(None, carbon),
-            carbon=carbon,
+            transfers=models.catalog.transfer,
+            forecasts=models.forecasts(None),
+            carbon=models.carbon,
             prepare_job=self._prepare_job,
             check=self._check,
             upload_payload=upload,

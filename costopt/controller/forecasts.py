@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from costopt.catalog import Catalog, load_catalog
@@ -12,10 +12,12 @@ from costopt.domain.fleet import Node
 from costopt.domain.history import MarketHistory
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.policy import CarbonSignal
-from costopt.domain.ports import HazardModel
+from costopt.domain.ports import Forecasts, HazardModel, PowerModel
 from costopt.domain.series import Series
+from costopt.energy import NodePowerModel
 from costopt.energy.carbon_history import HOUR, CarbonHistory
 from costopt.energy.carbon_record import RecordedCarbon
+from costopt.market.hazard import LearnedHazard
 
 
 class RecordedForecasts:
@@ -119,3 +121,28 @@ def catalog_hazard_priors(catalog: Catalog) -> Callable[[Pool], Estimate | None]
 def recorded_carbon(history: CarbonHistory | None) -> RecordedCarbon | None:
     """The history by region, None where none was given."""
     return None if history is None else RecordedCarbon(history, load_catalog().region)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogModels:
+    """What is known and believed beside the market: the same for a run, a daemon and a backtest.
+
+    Every call makes a fresh model. Can be sent to another process, unlike closures. Prices are
+    forecast from the record so far if ``price_forecasts``, intensities from ``carbon``.
+    """
+
+    catalog: Catalog
+    carbon: RecordedCarbon | None = None
+    price_forecasts: bool = False
+
+    def powers(self) -> PowerModel:
+        """Power by the catalogue's figures."""
+        return NodePowerModel(self.catalog)
+
+    def hazards(self) -> LearnedHazard:
+        """Priors of the catalogue, to be learned over."""
+        return LearnedHazard(catalog_hazard_priors(self.catalog))
+
+    def forecasts(self, market: MarketHistory | None) -> Forecasts:
+        """Of what was asked for, from the record so far; ``market`` None: no price was recorded."""
+        return RecordedForecasts(market if self.price_forecasts else None, self.carbon)

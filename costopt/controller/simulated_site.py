@@ -11,8 +11,7 @@ from pathlib import Path
 
 from costopt.catalog import load_catalog
 from costopt.controller.forecasts import (
-    RecordedForecasts,
-    catalog_hazard_priors,
+    CatalogModels,
     gang_hazard_per_hour,
     recorded_carbon,
 )
@@ -23,10 +22,8 @@ from costopt.domain.errors import StoreError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.ports import Clock
-from costopt.energy import NodePowerModel
 from costopt.energy.carbon_history import CarbonHistory
 from costopt.engine.clock import ScaledClock
-from costopt.market.hazard import LearnedHazard
 from costopt.provider.base import Provider
 from costopt.session.checkpoint_place import check_checkpoint_storage
 from costopt.session.trainer import check_trainer
@@ -67,8 +64,9 @@ class SimulatedSiteConfig:
         if fresh:
             reset_market_clock(folder / CLOCK)
         clock = load_market_clock(folder / CLOCK, self.start_at, self.speed)
-        catalog = load_catalog()
-        hazards = LearnedHazard(catalog_hazard_priors(catalog))
+        carbon = recorded_carbon(self.carbon)
+        models = CatalogModels(load_catalog(), carbon, self.price_forecasts)
+        hazards = models.hazards()
         runtime = MailboxRuntime(
             FileStore(folder / STORE),
             clock,
@@ -77,18 +75,17 @@ class SimulatedSiteConfig:
             notice_s=self.notice_s,
         )
         provider = connect_simulator(self.market, clock, folder, runtime, self.notice_s)
-        carbon = recorded_carbon(self.carbon)
         return LiveSite(
             owner=self.owner,
             clock=clock,
             providers=(provider,),
             runtime=runtime,
-            machines=catalog,
-            powers=NodePowerModel(catalog),
+            machines=models.catalog,
+            powers=models.powers(),
             hazards=hazards,
             notice_s=self.notice_s,
-            transfers=catalog.transfer,
-            forecasts=RecordedForecasts(self.market if self.price_forecasts else None, carbon),
+            transfers=models.catalog.transfer,
+            forecasts=models.forecasts(self.market),
             carbon=carbon,
             prepare_job=lambda job: job,
             check=check_local_job,
