@@ -134,10 +134,11 @@ class BacktestConfig:
 
     def _strategy(self, trial: Trial) -> Strategy:
         """The policy's own, or one that only a replay can have."""
-        if trial.policy.strategy.name == LIFETIME_ORACLE:
-            return ShieldedStrategy(LifetimeOracle(self.markets[trial.window.market]))
+        policy, market = trial.policy, self.markets[trial.window.market]
+        if policy.strategy.name == LIFETIME_ORACLE:
+            return build_strategy(policy, lambda: ShieldedStrategy(LifetimeOracle(market)))
         own = None if self.strategies is None else self.strategies(trial)
-        return own or build_strategy(trial.policy)
+        return build_strategy(policy, None if own is None else lambda: own)
 
 
 @dataclass(frozen=True, slots=True)
