@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from costopt.catalog import load_catalog
+from costopt.controller.forecasts import CatalogModels
 from costopt.controller.node_logs import FolderLogs
-from costopt.controller.site import LiveSite, ScaledClockPort
+from costopt.controller.site import LiveSite, ScaledClockPort, connect_virtual_provider
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.energy import NodePowerModel
+from costopt.engine.clock import VirtualClock
 from costopt.market.hazard import LearnedHazard
 from costopt.provider.base import Provider
+from costopt.provider.fault_isolation import isolate
 
 OWNER = "costopt"
 
@@ -51,3 +56,37 @@ def simulated_site(
         logs=FolderLogs(Path("nodes")),
         market=market,
     )
+
+
+@dataclass(frozen=True)
+class VirtualSiteConfig:
+    """As ``SimulatedSiteConfig``, with virtual nodes and a clock that stands until it sleeps."""
+
+    market: MarketHistory
+    start_at: datetime
+    notice_s: float = 120.0
+    models: CatalogModels = field(default_factory=lambda: CatalogModels(load_catalog()))
+
+    def start_time(self) -> datetime:
+        return self.start_at
+
+    def connect(self, folder: Path, *, fresh: bool = False) -> LiveSite:
+        models, clock = self.models, VirtualClock(self.start_at)
+        provider = connect_virtual_provider(
+            clock,
+            {
+                "market": self.market,
+                "machines": models.catalog,
+                "notice_s": self.notice_s,
+                "transfers": models.catalog.transfer,
+            },
+        )
+        site = simulated_site(clock, isolate(provider), provider.runtime, self.market)
+        return replace(
+            site,
+            powers=models.powers(),
+            hazards=models.hazards(),
+            notice_s=self.notice_s,
+            forecasts=models.forecasts(self.market),
+            carbon=models.carbon,
+        )
