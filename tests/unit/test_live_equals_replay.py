@@ -269,6 +269,7 @@ COMPOSITIONS: Mapping[str, Callable[[Setting], Iterable[RecordedEvent]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_composition_writes_the_same_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case
