@@ -13,7 +13,7 @@ from costopt.domain.estimate import Estimate
 from costopt.render.frontier import FrontierRow, frontier_plot, frontier_table, write_what_if_report
 from costopt.render.svg import FINISH_COLOURS
 from costopt.render.table import Table
-from tests.unit.test_report_pages import HOSTILE, Page
+from tests.unit.render.test_pages import HOSTILE, Page
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.reserved_port import reserved_port
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ADAPTERS = ROOT / "examples" / "adapters"
 TIMEOUT_S = 600.0
 

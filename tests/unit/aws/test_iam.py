@@ -19,7 +19,7 @@ from costopt_aws.launch_scope import LaunchScope, zone_id_prefix
 from costopt_aws.options import AwsOptions
 from tests.support.terraform.iam_policy import allows
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "aws" / "account.yaml"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "aws" / "account.yaml"
 STORE = "s3://runs/team/a"
 OPTIONAL = frozenset(
     {

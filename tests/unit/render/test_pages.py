@@ -22,7 +22,7 @@ from costopt.render.run_report import write_run_report
 from costopt.render.run_tables import RunView
 from costopt.render.svg import COLOURS, css_color
 from tests.support.sample_run import DEADLINE_AT, SPOT_A, START_AT, finished_at, sample_events
-from tests.unit.test_report_tables import ROW
+from tests.unit.render.test_tables import ROW
 
 NOW = finished_at() + timedelta(minutes=3)
 HOSTILE = "<script>alert(1)</script>\"'&{{ 7*7 }}$x_1$"

@@ -20,7 +20,7 @@ from tests.support.chromium import (
 )
 from tests.support.daemon_pages import PAUSED, RUNNING, Shown, shown
 from tests.support.live_run import PATIENCE_S
-from tests.unit.test_daemon_pages import PAGES
+from tests.unit.daemon.test_pages import PAGES
 
 pytestmark = needs_chromium
 

@@ -22,7 +22,7 @@ from tests.support.aws.overlay.faults import unauthorized
 from tests.support.aws.overlay.permissions import DRY, Simulated
 from tests.support.aws.overlay.refusal import refusal
 from tests.support.terraform.iam_enforcement import Enforcement
-from tests.unit.test_aws_iam import OPTIONAL
+from tests.unit.aws.test_iam import OPTIONAL
 
 REGION = "us-east-1"
 PARAMETER = "/costopt/image"

@@ -16,7 +16,7 @@ from costopt.engine.clock import WallClock
 from costopt.spec import SpecFileError, SpecProblem, account_schema, detect_kind, load_account
 from costopt.spec.document import read_document
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "planning" / "account.yaml"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "planning" / "account.yaml"
 
 
 def load(tmp_path: Path, text: str) -> Account:

@@ -28,8 +28,8 @@ from tests.support.chromium import (
     show,
 )
 from tests.support.sample_run import START_AT, finished_at, sample_events
-from tests.unit.test_report_tables import ROW
-from tests.unit.test_report_what_if import POINTS, SCENARIOS
+from tests.unit.render.test_tables import ROW
+from tests.unit.render.test_what_if import POINTS, SCENARIOS
 
 NOW = finished_at() + timedelta(minutes=3)
 

@@ -19,7 +19,7 @@ from costopt.daemon.metrics import MetricsEndpoint
 from tests.support.daemon_api import Served, served
 from tests.support.live_run import PATIENCE_S
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+DEPLOY = Path(__file__).parents[3] / "deploy"
 ALERTS = DEPLOY / "prometheus" / "alerts.yaml"
 DASHBOARD = DEPLOY / "grafana" / "costopt.json"
 NAME = re.compile(r"\bcostopt_[a-z_]+")

@@ -12,7 +12,7 @@ from costopt.replay.ray_pool import LOCAL, require_ray, run_on_ray
 from costopt.replay.trial import Trial, Window
 from tests.support.engine_fixtures import HOUR_S, rules
 from tests.support.market_fixtures import after
-from tests.unit.test_replay_backtest import (
+from tests.unit.backtesting.test_backtest import (
     JOB,
     bench_on,
     every_trial,
