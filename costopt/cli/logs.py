@@ -46,9 +46,9 @@ def logs(
     from costopt.cli.log_source import DaemonLogSource, RunLogSource
 
     if account is None:
-        reading = _Reading(DaemonLogSource(connect(server, token_file), job), job)
+        reading = _LogReading(DaemonLogSource(connect(server, token_file), job), job)
     else:
-        reading = _Reading(RunLogSource(load_account(account), state_dir, job), job)
+        reading = _LogReading(RunLogSource(load_account(account), state_dir, job), job)
     if not follow:
         reading.print_all(node)
     elif node is not None:
@@ -57,7 +57,7 @@ def logs(
         reading.follow_gangs()
 
 
-class _Reading:
+class _LogReading:
     """Prints logs of one job."""
 
     def __init__(self, source: LogSource, job: str) -> None:

@@ -28,7 +28,7 @@ def monotonic_s() -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _LeaseRow:
     holder: str
     fence: int
     beat: int
@@ -134,18 +134,18 @@ class PostgresLeadership:
         )
         return row.fence + 1
 
-    def _is_free(self, row: _Row) -> bool:
+    def _is_free(self, row: _LeaseRow) -> bool:
         if not row.holder or (row.holder == self._holder and not self._asked_before):
             return True
         self._look_at(row)
         return self._now_s() - self._seen_s >= row.lease_s
 
-    def _look_at(self, row: _Row) -> None:
+    def _look_at(self, row: _LeaseRow) -> None:
         if self._seen != (row.fence, row.beat):
             self._seen, self._seen_s = (row.fence, row.beat), self._now_s()
 
 
-def _row(connection: Connection) -> _Row:
-    return _Row(
+def _row(connection: Connection) -> _LeaseRow:
+    return _LeaseRow(
         *connection.execute(text("SELECT holder, fence, beat, lease_s FROM leadership")).one()
     )

@@ -36,7 +36,7 @@ Priors = Mapping[Pool, Estimate] | Callable[[Pool], Estimate | None]
 
 
 @dataclass(slots=True)
-class _Record:
+class _HazardRecord:
     """What is known of one pool: the prior, what was counted, and the last look at it."""
 
     shape: float
@@ -71,7 +71,7 @@ class LearnedHazard:
     def __init__(self, priors: Priors) -> None:
         self._prior = priors if callable(priors) else priors.get
         self._told: dict[Pool, Estimate] = {}
-        self._records: dict[Pool, _Record | None] = {}
+        self._records: dict[Pool, _HazardRecord | None] = {}
 
     def observe(
         self, offers: Sequence[Offer], now: datetime, running: Collection[Pool] = ()
@@ -140,7 +140,7 @@ class LearnedHazard:
             if begun is not None:
                 self._records[pool] = replace(begun, **seen)
 
-    def _record_of(self, pool: Pool, told: Estimate | None) -> _Record | None:
+    def _record_of(self, pool: Pool, told: Estimate | None) -> _HazardRecord | None:
         if told is None or told.basis is not Basis.PRIOR or told == self._told.get(pool):
             return self._records[pool] if pool in self._records else self._begin(pool)
         self._told[pool] = told
@@ -153,17 +153,17 @@ class LearnedHazard:
         self._records[pool] = before
         return before
 
-    def _begin(self, pool: Pool) -> _Record | None:
+    def _begin(self, pool: Pool) -> _HazardRecord | None:
         """A new record, or None where the prior is a known figure."""
         prior = self._prior_of(pool)
-        record: _Record | None
+        record: _HazardRecord | None
         if prior is None:
-            record = _Record(JEFFREYS_SHAPE, 0.0, "no prior")
+            record = _HazardRecord(JEFFREYS_SHAPE, 0.0, "no prior")
         elif prior.low == prior.high:
             record = None
         else:
             shape, rate_h = gamma_prior(prior)
-            record = _Record(shape, rate_h, prior.source)
+            record = _HazardRecord(shape, rate_h, prior.source)
         self._records[pool] = record
         return record
 
@@ -243,7 +243,7 @@ def _is_up(offer: Offer, running: Collection[Pool]) -> bool | None:
     return None if offer.nodes_available is None else offer.nodes_available > 0
 
 
-def _look(record: _Record, up: bool | None, now: datetime) -> None:
+def _look(record: _HazardRecord, up: bool | None, now: datetime) -> None:
     before = record.seen_at
     if before is not None and now <= before:
         return

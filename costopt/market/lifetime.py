@@ -86,7 +86,7 @@ def prior_rates() -> AgeRates:
 
 
 @dataclass(slots=True)
-class _Record:
+class _LifetimeRecord:
     """What was seen of one pool."""
 
     region: str
@@ -108,8 +108,8 @@ class LifetimeModel:
 
     prior: AgeRates = field(default_factory=prior_rates)
     memory_h: float = 72.0
-    _records: dict[Hashable, _Record] = field(default_factory=dict)
-    _watched: dict[str, dict[Hashable, dict[int, _Record]]] = field(default_factory=dict)
+    _records: dict[Hashable, _LifetimeRecord] = field(default_factory=dict)
+    _watched: dict[str, dict[Hashable, dict[int, _LifetimeRecord]]] = field(default_factory=dict)
     """By region, pool and nodes, the record that is watched and has been for longest."""
 
     def observe(self, key: Hashable, region: str, up: bool, now: datetime) -> None:
@@ -186,19 +186,19 @@ class LifetimeModel:
         for key, record in recalled.items():
             self._compare(key, record)
 
-    def _recalled(self, seen: dict[str, Any]) -> _Record:
+    def _recalled(self, seen: dict[str, Any]) -> _LifetimeRecord:
         endings, hours = ((down, up) for down, up in (seen["endings"], seen["hours"]))
         of_age = (*endings, *hours)
         if any(len(counts) != len(self.prior.from_h) for counts in of_age):
             raise ValueError("other classes of age")
         seen_at = datetime.fromisoformat(seen["seen_at"])
-        record = _Record(**{**seen, "endings": endings, "hours": hours, "seen_at": seen_at})
+        record = _LifetimeRecord(**{**seen, "endings": endings, "hours": hours, "seen_at": seen_at})
         figures = [record.age_h, record.up_h, record.watched_h, *chain.from_iterable(of_age)]
         if seen_at.tzinfo is None or not all(math.isfinite(f) and f >= 0 for f in figures):
             raise ValueError("no such counts")
         return record
 
-    def _elsewhere(self, key: Hashable, record: _Record) -> Iterable[_Record]:
+    def _elsewhere(self, key: Hashable, record: _LifetimeRecord) -> Iterable[_LifetimeRecord]:
         """One record of each pool of the region, but not this one."""
         nodes = _pool_and_nodes(key)[1]
         for sizes in self._watched[record.region].values():
@@ -206,7 +206,7 @@ class LifetimeModel:
             if nearest is not record:
                 yield nearest
 
-    def _compare(self, key: Hashable, record: _Record) -> None:
+    def _compare(self, key: Hashable, record: _LifetimeRecord) -> None:
         """Whether this is now the one that is watched and has been for longest."""
         pool, nodes = _pool_and_nodes(key)
         sizes = self._watched.setdefault(record.region, {}).setdefault(pool, {})
@@ -215,14 +215,14 @@ class LifetimeModel:
         if unseen_h > MAX_OBSERVATION_GAP_H or record.watched_h >= known.watched_h:
             sizes[nodes] = record
 
-    def _begin(self, region: str, up: bool, now: datetime) -> _Record:
-        return _Record(region, self._nothing(), self._nothing(), up, now)
+    def _begin(self, region: str, up: bool, now: datetime) -> _LifetimeRecord:
+        return _LifetimeRecord(region, self._nothing(), self._nothing(), up, now)
 
     def _nothing(self) -> Counts:
         classes = len(self.prior.from_h)
         return [0.0] * classes, [0.0] * classes
 
-    def _learn(self, record: _Record, up: bool, apart_h: float) -> None:
+    def _learn(self, record: _LifetimeRecord, up: bool, apart_h: float) -> None:
         kept = math.exp(-apart_h / self.memory_h) if self.memory_h > 0 else 0.0
         record.up_h = record.up_h * kept + apart_h * record.up
         record.watched_h = record.watched_h * kept + apart_h
@@ -244,7 +244,7 @@ def _pool_and_nodes(key: Hashable) -> tuple[Hashable, int]:
     return key, 0
 
 
-def _posterior(prior: AgeRates, records: Iterable[_Record]) -> AgeRates:
+def _posterior(prior: AgeRates, records: Iterable[_LifetimeRecord]) -> AgeRates:
     """The prior's rates after what was seen in ``records``."""
     seen = tuple(records)
 

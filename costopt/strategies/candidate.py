@@ -51,7 +51,7 @@ class InterruptibleCandidate:
 
 
 @dataclass(frozen=True, slots=True)
-class _Gang:
+class _CandidateGang:
     """An option and its share of the time."""
 
     option: GangOption
@@ -80,15 +80,15 @@ def collect_candidates(
     each share of the time. In a fixed order, for pools that come and go not to make a program of
     their own each time.
     """
-    by_pool: dict[Pool, list[_Gang]] = {}
+    by_pool: dict[Pool, list[_CandidateGang]] = {}
     for option in gangs:
         share = _share(job_view, option, lifetimes)
-        by_pool.setdefault(option.pool, []).append(_Gang(option, share))
+        by_pool.setdefault(option.pool, []).append(_CandidateGang(option, share))
     sizes = sorted((_sizes(each, fallback) for each in by_pool.values()), key=_price)[:most]
     chosen = {each[0].identity: each[0].option for each in sizes}
     for each in sorted(sizes, key=lambda each: each[0].option.score_usd_per_unit)[:ELASTIC_POOLS]:
         chosen |= {gang.identity: gang.option for gang in each}
-    chosen |= {_Gang(o, 0.0).identity: o for o in gangs if is_running(job_view, o.targets)}
+    chosen |= {_CandidateGang(o, 0.0).identity: o for o in gangs if is_running(job_view, o.targets)}
     return [_candidate(job_view, chosen[each], lifetimes) for each in sorted(chosen)]
 
 
@@ -123,7 +123,7 @@ def _lasting(rates: AgeRates) -> AgeRates:
     return replace(rates, up_per_hour=(NEVER_PER_HOUR,) * len(rates.from_h))
 
 
-def _sizes(gangs: Sequence[_Gang], fallback: GangOption) -> list[_Gang]:
+def _sizes(gangs: Sequence[_CandidateGang], fallback: GangOption) -> list[_CandidateGang]:
     """The gangs of a pool that are weighed, the first of them always.
 
     First the cheapest work of those that keep pace with the fallback, else the fastest: what a
@@ -136,7 +136,9 @@ def _sizes(gangs: Sequence[_Gang], fallback: GangOption) -> list[_Gang]:
     return list(dict.fromkeys((first, *_others(often, first, fallback))))
 
 
-def _others(gangs: Iterable[_Gang], first: _Gang, fallback: GangOption) -> Iterator[_Gang]:
+def _others(
+    gangs: Iterable[_CandidateGang], first: _CandidateGang, fallback: GangOption
+) -> Iterator[_CandidateGang]:
     known = tuple(gangs)
     paying = [g for g in known if g.option.score_usd_per_unit < fallback.score_usd_per_unit]
     if paying:
@@ -149,7 +151,7 @@ def _others(gangs: Iterable[_Gang], first: _Gang, fallback: GangOption) -> Itera
         yield max(there, key=lambda g: (g.option.units_per_s, -g.option.nodes))
 
 
-def _preference(gang: _Gang, fallback: GangOption) -> tuple[bool, float]:
+def _preference(gang: _CandidateGang, fallback: GangOption) -> tuple[bool, float]:
     """Among the gangs of a pool: those that keep pace by price, then the others by speed."""
     option = gang.option
     if option.units_per_s < fallback.units_per_s * (1.0 - 1e-9):
@@ -157,7 +159,7 @@ def _preference(gang: _Gang, fallback: GangOption) -> tuple[bool, float]:
     return False, option.score_usd_per_unit
 
 
-def _price(sizes: Sequence[_Gang]) -> tuple[float, tuple[str, int]]:
+def _price(sizes: Sequence[_CandidateGang]) -> tuple[float, tuple[str, int]]:
     """Among pools, by the first size."""
     first = sizes[0]
     return first.option.score_usd_per_unit / max(first.share, 0.01), first.identity

@@ -47,10 +47,10 @@ def cheapest_staged_schedule(
 
     From ``stop_at`` on, of the clock ``time.perf_counter``, the first one found is not improved.
     """
-    return _Search(menu, _Shared(shared, usd, kwh), stop_at).run()
+    return _HandoverSearch(menu, _Shared(shared, usd, kwh), stop_at).run()
 
 
-class _Search:
+class _HandoverSearch:
     def __init__(self, menu: JobMenu, shared: _Shared, stop_at: float) -> None:
         self._menu, self._shared, self._stop_at = menu, shared, stop_at
         self._seen: dict[tuple[int, ...], BestResponse | None] = {}
