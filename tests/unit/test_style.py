@@ -1,0 +1,262 @@
+"""The house style: names of constants and classes, the length of files, and idiomatic prose.
+
+A phrase that is banned is one that cannot stand in a good sentence: single words in their common
+sense pass. Code in backticks and fenced blocks, and strings without a space, are identifiers.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = ("costopt", "providers")
+PROSE = (*PRODUCT, "benchmarks", "deploy", "docs", "examples", "policies", "terraform")
+MAX_LINES = 450
+BANNED_NAME = re.compile(r"_*(?:MOST|LEAST|LONGEST|SHORTEST|FEWEST|LARGEST|OLDEST)_")
+
+MIRRORED = frozenset(
+    {
+        "AccountQuotas",
+        "Billing",
+        "Bootstrap",
+        "Clients",
+        "Doctor",
+        "ImageResolver",
+        "InstanceInventory",
+        "InstanceTerminator",
+        "KnownNodes",
+        "MachineImage",
+        "MarketOptions",
+        "NodeOptions",
+        "NodeSetup",
+        "OfferScope",
+        "OrphanedResources",
+        "Permissions",
+        "Regions",
+        "Timeouts",
+    }
+)
+"""Classes of the same role, one in each provider."""
+DUPLICATES: frozenset[str] = frozenset({"Column", "Scenario", "Table"})
+"""Classes that exist twice and are yet to become one."""
+
+BE = r"(?:is|are|was|were|be|been|being)"
+PHRASES = {
+    "told": rf"\b(?:{BE}|last|and|or|as) (?:\w+ )?told\b(?! apart)",
+    "has told": r"\b(?:they|it|people|person|nobody|providers?|trainers?|has|have) told\b",
+    "tell of": r"\b(?:told|tells?) (?:of|nothing|otherwise|its|it|no|as)\b(?! (?:\w+ )?apart)",
+    "tells": r"\b(?:what|it|that|provider|daemon|ledger|cloud|row|AWS|Google) tells\b",
+    "anew": r"\banew\b",
+    "reckon": r"\breckon(?:s|ed|ing)?\b",
+    "heed": r"\bheed(?:s|ed|ing)?\b",
+    "mend": r"\bmend(?:s|ed|ing)?\b",
+    "whoever": r"\bwhoever\b",
+    "nobody": r"\bnobody (?!user|group|account)\w",
+    "is no": r"(?<!\bthere )\b(?:is|are|was|were) no "
+    r"(?!longer|more|less|fewer|different|doubt|exception|good|\w+er than)\w",
+    "to be had": r"\b(?:to|can|could|may|might|cannot|not) be had\b",
+    "give back": r"\b(?:giv(?:e|es|en|ing)|gave) (?:it |them )?back\b",
+    "hand in": r"\bhand(?:s|ed|ing)? (?:it |them )?in\b(?! hand)",
+    "take up": r"\b(?:tak(?:e|es|en|ing)|took) (?:up|in) (?:what|from|news)\b",
+    "let go": r"\blet(?:s|ting)? (?:go of|those go|(?:it|them) go)\b",
+    "come to": r"\bwhat (?:\w+ ){1,3}(?:comes?|came) to\b|\bc[ao]me to pass\b|\bcame to be\b",
+    "keep to": r"\b(?:keeps?|kept) to (?:it|them|its|their|a|an|the|these|what|that)\b",
+    "whence": r"\bwhence\b",
+    "strike": r"\b(?:its|the|a|that|has|have|not|they) (?:strikes?|struck)\b(?! price)",
+    "wanted": rf"\b(?:{BE}|still) (?:not )?(?:wanted|wished)\b|\bwants? (?:of|nothing|anything)\b",
+    "in trouble": r"\bin trouble\b|\b(?:a|each|every) trouble\b",
+    "silent": r"\b(?:falls?|fallen|fell) silent\b|\bsilent (?:for|since|when)\b|\bsilent ones?\b",
+    "look": r"\b(?:each look|(?:two|between|before) looks)\b",
+    "stand": r"\b(?:how|where) (?:\w+ ){1,3}stands?\b|\bthat stands\b",
+    "doomed": r"\bdoomed\b",
+    "dear": r"\bdear(?:er|est)\b",
+    "firm": r"\bfirm (?:pools?|capacity|offers?|nodes?)\b",
+    "what is left": r"\bwhat is left\b",
+    "by itself": r"\bby (?:itself|themselves)\b",
+}
+"""Rule 11 of the vocabulary, as phrases."""
+BANNED = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in PHRASES.items()}
+CODE = r"```.*?```|\{#.*?#\}|<(?:style|script).*?</(?:style|script)>"
+
+KNOWN: dict[str, int] = {
+    "CONTRIBUTING.md": 2,
+    "README.md": 13,
+    "benchmarks": 9,
+    "costopt/agent": 60,
+    "costopt/catalog": 6,
+    "costopt/checkpoint": 43,
+    "costopt/cli": 59,
+    "costopt/client": 6,
+    "costopt/controller": 16,
+    "costopt/daemon": 147,
+    "costopt/database": 6,
+    "costopt/domain": 45,
+    "costopt/energy": 4,
+    "costopt/engine": 57,
+    "costopt/ledger": 33,
+    "costopt/market": 22,
+    "costopt/optimize": 62,
+    "costopt/protocol": 33,
+    "costopt/provider": 17,
+    "costopt/registry": 10,
+    "costopt/render": 6,
+    "costopt/replay": 10,
+    "costopt/session": 24,
+    "costopt/spec": 10,
+    "costopt/store": 12,
+    "costopt/strategies": 34,
+    "costopt/train": 43,
+    "docs": 145,
+    "examples": 3,
+    "providers/costopt_aws": 38,
+    "providers/costopt_gcp": 54,
+    "providers/costopt_sim": 14,
+    "terraform": 27,
+}
+"""Banned phrases that are yet to be rewritten, by package: to be driven to zero, then removed."""
+
+
+def _tracked(folders: tuple[str, ...], *suffixes: str) -> Iterator[Path]:
+    for folder in folders:
+        yield from (p for p in sorted((ROOT / folder).rglob("*")) if p.suffix in suffixes)
+
+
+def _package(path: Path) -> str:
+    parts = path.relative_to(ROOT).parts
+    return "/".join(parts[:2] if parts[0] in PRODUCT and len(parts) > 2 else parts[:1])
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
+def _texts(path: Path) -> Iterator[str]:
+    """Strings, docstrings and comments of Python; the prose of other files."""
+    text = path.read_text("utf-8")
+    if path.suffix != ".py":
+        yield re.sub(
+            r"```.*?```|\{#.*?#\}|<(?:style|script).*?</(?:style|script)>", "", text, flags=re.S
+        )
+        return
+    yield from _strings(_tree(path))
+    comments, previous = [], -1
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            if token.start[0] != previous + 1:
+                comments.append("")
+            comments[-1] += " " + token.string.lstrip("# ")
+            previous = token.start[0]
+    yield from comments
+
+
+def _strings(tree: ast.AST) -> Iterator[str]:
+    """The strings of a tree, those with braces with each expression as {}."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(
+                str(v.value) if isinstance(v, ast.Constant) else "{}" for v in node.values
+            )
+            for value in node.values:
+                yield from _strings(value) if isinstance(value, ast.FormattedValue) else ()
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        else:
+            yield from _strings(node)
+
+
+def _prose(text: str) -> str:
+    """Without code in backticks, on one line."""
+    return re.sub(r"\s+", " ", re.sub(r"``[^`]*``|`[^`]*`", "`", text))
+
+
+def _banned(text: str) -> list[str]:
+    if " " not in text.strip():
+        return []
+    prose = _prose(text)
+    return [f"{name}: {m[0]}" for name, each in BANNED.items() for m in each.finditer(prose)]
+
+
+def _found() -> dict[str, list[str]]:
+    """Banned phrases with their files, by package."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in (
+        *_tracked(PROSE, ".py", ".md", ".j2"),
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+    ):
+        for text in _texts(path):
+            hits = [f"{path.relative_to(ROOT)}: {hit}" for hit in _banned(text)]
+            if hits:
+                found[_package(path)] += hits
+    return found
+
+
+def test_no_constant_is_named_most_or_least() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
+        for path in _tracked(PRODUCT, ".py")
+        for node in ast.walk(_tree(path))
+        if isinstance(node, (ast.Name, ast.FunctionDef, ast.ClassDef, ast.Attribute))
+        for name in [getattr(node, "id", getattr(node, "name", getattr(node, "attr", "")))]
+        if BANNED_NAME.match(name)
+    ]
+    assert found == []
+
+
+def test_no_class_name_exists_twice() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in _tracked(PRODUCT, ".py"):
+        for node in _tree(path).body:
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(_package(path))
+    twice = {name for name, found in places.items() if len(found) > 1}
+    one_per_cloud = {
+        name
+        for name in twice & MIRRORED
+        if Counter(places[name]) <= Counter(["providers/costopt_aws", "providers/costopt_gcp"])
+    }
+    assert twice - one_per_cloud == DUPLICATES
+
+
+def test_no_file_is_too_long() -> None:
+    lines = {p: len(p.read_text("utf-8").splitlines()) for p in _tracked(PRODUCT, ".py")}
+    assert {str(p.relative_to(ROOT)): n for p, n in lines.items() if n > MAX_LINES} == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Two peers are told apart by their keys; there is no third one.",
+        "The file is no longer there, and the retry is no more expensive.",
+        "A silent failure takes up space until the strike price is reached.",
+        "Call `nobody told it` by ``anew``.",
+        "is_no_file",
+    ],
+)
+def test_good_sentences_pass(text: str) -> None:
+    assert _banned(text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["the body is no JSON object", "what the\n    node is told", "how many are to be had"],
+)
+def test_banned_phrases_are_found(text: str) -> None:
+    assert len(_banned(text)) == 1
+
+
+def test_prose_is_idiomatic() -> None:
+    found = _found()
+    counts = {package: len(hits) for package, hits in sorted(found.items())}
+    news = {p: hits for p, hits in found.items() if len(hits) != KNOWN.get(p, 0)}
+    assert counts == KNOWN, "\n".join(hit for hits in news.values() for hit in hits)
