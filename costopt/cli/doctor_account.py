@@ -12,7 +12,7 @@ import click
 from costopt.cli.accounts import load_account
 from costopt.cli.options import words
 from costopt.domain.account import Account
-from costopt.provider.base import AccountChecks, Check
+from costopt.provider.base import Capability, Check, Provider
 
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION", "CLOUDSDK_COMPUTE_REGION")
 
@@ -32,7 +32,7 @@ def access_policies(provider: str, regions: str | None, account_file: str | None
 
 
 @contextmanager
-def _doctor(name: str, regions: str | None, account: Account) -> Iterator[AccountChecks]:
+def _doctor(name: str, regions: str | None, account: Account) -> Iterator[Provider]:
     from costopt.catalog import load_catalog
     from costopt.controller.site import connect_provider, find_adapter
     from costopt.engine.clock import WallClock
@@ -42,7 +42,7 @@ def _doctor(name: str, regions: str | None, account: Account) -> Iterator[Accoun
     asked = words(regions) if regions is not None else options.get("regions") or _usual_region(name)
     provider = connect_provider(name, WallClock(), {**options, "regions": asked})
     try:
-        if not isinstance(provider, AccountChecks):
+        if Capability.ACCOUNT_CHECKS not in provider.capabilities():
             raise click.UsageError(f"there is no account to look at with provider {name!r}")
         yield provider
     finally:

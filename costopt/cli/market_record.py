@@ -16,7 +16,7 @@ from costopt.cli.options import words
 if TYPE_CHECKING:
     from costopt.engine.clock import WallClock
     from costopt.market.recorder import PartResult, RecordingResult
-    from costopt.provider.base import PriceSeriesKey, PriceSource, Provider
+    from costopt.provider.base import PriceSeriesKey, Provider
 
     OnPart = Callable[[PartResult], None]
 
@@ -43,14 +43,14 @@ def record(provider: str, regions: str | None, types: str, days: int, out: Path)
     from costopt.cli.failure import print_error
     from costopt.engine.clock import WallClock
     from costopt.market.recorder import record_prices
-    from costopt.provider.base import PriceSource
+    from costopt.provider.base import Capability
 
     clock = WallClock()
     now = clock.now().replace(microsecond=0)
     asked = _regions(provider, regions)
     source = _connect(provider, asked, clock)
     try:
-        if not isinstance(source, PriceSource):
+        if Capability.PRICE_HISTORY not in source.capabilities():
             raise click.BadParameter(f"{provider} tells no past prices", param_hint="'--provider'")
         series = _series(source, asked, words(types), now)
         with _progress(len(series)) as on_part:
@@ -78,7 +78,7 @@ def _connect(provider: str, regions: Sequence[str], clock: WallClock) -> Provide
 
 
 def _series(
-    source: PriceSource, regions: Sequence[str], types: Sequence[str], now: datetime
+    source: Provider, regions: Sequence[str], types: Sequence[str], now: datetime
 ) -> tuple[PriceSeriesKey, ...]:
     """What all regions that answer can be asked for. Raises what the last one raised if none."""
     from concurrent.futures import ThreadPoolExecutor

@@ -192,8 +192,8 @@ def _row(orphan: Orphan, done: str) -> dict[str, object]:
 
 def _tell_silence(cloud: ReconcileTarget) -> None:
     from costopt.cli.failure import print_error
-    from costopt.provider.base import PartialFailures
+    from costopt.provider.base import Capability
 
-    if isinstance(cloud.provider, PartialFailures):
+    if Capability.PARTIAL_FAILURES in cloud.provider.capabilities():
         for source, message in sorted(cloud.provider.errors_by_region().items()):
             print_error("note", f"{source} was not looked at: {message}")

@@ -59,12 +59,12 @@ def _charges(account_file: str, run: RunView) -> list[ProviderCharge]:
     from costopt.controller.account_site import connect_account
     from costopt.domain.errors import ProviderError
     from costopt.engine.clock import WallClock
-    from costopt.provider.base import ChargeSource
+    from costopt.provider.base import Capability
 
     account, charges = load_account(account_file), []
     for provider in connect_account(account, (), WallClock()):
         try:
-            if not isinstance(provider, ChargeSource):
+            if Capability.CHARGES not in provider.capabilities():
                 continue
             job = run.summary.job
             charge = provider.charge(account.owner, job, run.begun_at, run.ended_at)

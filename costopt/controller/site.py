@@ -28,8 +28,8 @@ from costopt.domain.quota import Quota
 from costopt.domain.runtime import Runtime
 from costopt.domain.transfer import TransferPrices
 from costopt.market.hazard import LearnedHazard
-from costopt.provider.base import Provider, ProviderOptions, QuotaSource, SimulatedProvider
-from costopt.provider.fault_isolation import isolate
+from costopt.provider.base import Capability, Provider, ProviderOptions
+from costopt.provider.fault_isolation import IsolatedProvider
 from costopt.spec.provider_options import GROUP
 
 
@@ -38,7 +38,7 @@ def connect_provider(name: str, clock: Clock, options: ProviderOptions) -> Provi
 
     Raises ProviderError where there is none, or it refuses its options or fails.
     """
-    return isolate(_connect(name, clock, options))
+    return _connect(name, clock, options, IsolatedProvider)
 
 
 def find_adapter(name: str) -> EntryPoint:
@@ -57,20 +57,26 @@ def find_adapter(name: str) -> EntryPoint:
     )
 
 
-def connect_virtual_provider(clock: Clock, options: ProviderOptions) -> SimulatedProvider:
+def connect_virtual_provider(clock: Clock, options: ProviderOptions) -> Provider:
     """The simulator with virtual nodes, which brings the training runtime it simulates.
 
     It is not isolated: in a replay, a defect of the simulator ends the replay.
     """
-    provider = _connect("sim", clock, {**options, "mode": "virtual"})
-    assert isinstance(provider, SimulatedProvider)
-    return provider
+    return _connect("sim", clock, {**options, "mode": "virtual"}, lambda provider: provider)
 
 
-def _connect(name: str, clock: Clock, options: ProviderOptions) -> Provider:
+def _connect(
+    name: str,
+    clock: Clock,
+    options: ProviderOptions,
+    wrap: Callable[[Provider], Provider],
+) -> Provider:
     adapter = find_adapter(name)
     try:
-        provider: Provider = adapter.load()(clock, options)
+        provider = adapter.load()(clock, options)
+        if not isinstance(provider, Provider):
+            raise TypeError(f"expected a Provider, got {type(provider).__name__}")
+        return wrap(provider)
     except CostoptError:
         raise
     except Exception as error:
@@ -78,7 +84,6 @@ def _connect(name: str, clock: Clock, options: ProviderOptions) -> Provider:
             f"provider adapter {name!r} cannot be connected: {type(error).__name__}: {error}",
             hint=f"this is a defect of {adapter.value}, or its installation is incomplete",
         ) from error
-    return provider
 
 
 def provider_quotas(
@@ -91,7 +96,7 @@ def provider_quotas(
     quotas: list[Quota] = []
     failures: list[ProviderError] = []
     for provider in providers:
-        if isinstance(provider, QuotaSource):
+        if Capability.QUOTAS in provider.capabilities():
             try:
                 quotas += provider.quotas(now)
             except ProviderError as error:

@@ -36,7 +36,7 @@ from costopt.domain.job import Job
 from costopt.domain.registry import Registry
 from costopt.ledger.snapshot import save_folds
 from costopt.ledger.stored import DurableLedger
-from costopt.provider.timeouts import OfferCache, TimeoutProvider, with_timeout
+from costopt.provider.timeouts import OfferCache, TimeoutProvider
 from costopt.session.live import LEDGER
 
 DEFAULT_GUARDS = AccountGuards(
@@ -259,7 +259,7 @@ class Daemon:
         answer_s, check = self._settings.answer_s, self._leadership.check
         prices: list[OfferCache | None] = [*caches] or [None] * len(self._site.providers)
         return tuple(
-            with_timeout(provider, answer_s, check, cache)
+            TimeoutProvider(provider, answer_s, check, cache)
             for provider, cache in zip(self._site.providers, prices, strict=True)
         )
 

@@ -21,6 +21,7 @@ CostoptError                1   the base: a message, and a hint that says what t
     ├── ForbiddenError          credentials are missing, expired or lack a permission
     ├── ThrottledError          too many calls; retry with back-off
     ├── BadRequestError         the request can never succeed as it stands
+    ├── NotSupportedError       the provider does not have this capability
     └── ProviderUnavailableError  the API did not answer; the outcome is unknown
 """
 
@@ -159,6 +160,12 @@ class BadRequestError(ProviderError):
     """The request can never succeed as it stands."""
 
     code = "BadRequest"
+
+
+class NotSupportedError(ProviderError):
+    """The provider does not declare the capability that the called method belongs to."""
+
+    code = "NotSupported"
 
 
 class ProviderUnavailableError(ProviderError):

@@ -11,7 +11,7 @@ from costopt.domain.fleet import Node, NodeState
 from costopt.domain.market import Pool
 from costopt.engine.journal import Journal
 from costopt.engine.world import World
-from costopt.provider.base import BillSource
+from costopt.provider.base import Capability, Provider
 
 PAUSE = timedelta(minutes=10)
 
@@ -25,10 +25,10 @@ class BillCollector:
     def __init__(self, world: World, journal: Journal, owner: str) -> None:
         self._journal = journal
         self._owner = owner
-        self._sources: Mapping[str, BillSource] = {
+        self._sources: Mapping[str, Provider] = {
             name: provider
             for provider in world.providers
-            if isinstance(provider, BillSource)
+            if Capability.BILLS in provider.capabilities()
             for name in provider.names
         }
         self._ask_from: dict[str, datetime] = {}

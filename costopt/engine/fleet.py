@@ -27,7 +27,7 @@ from costopt.engine.settings import EngineSettings
 from costopt.engine.silence import ProviderFailures
 from costopt.engine.world import World
 from costopt.ledger.record import JobRecord
-from costopt.provider.base import PartialFailures, Provider, TracksEndedNodes
+from costopt.provider.base import Capability, Provider
 
 
 class FleetObserver:
@@ -91,7 +91,7 @@ class FleetObserver:
 
         Raises ProviderError, and CatalogError for a node of an unknown instance type.
         """
-        if isinstance(provider, TracksEndedNodes):
+        if Capability.KNOWN_NODES in provider.capabilities():
             provider.restore_known_nodes(self._known(provider))
         nodes = provider.nodes(self._settings.owner)
         notices = provider.notices(self._settings.owner)
@@ -240,7 +240,7 @@ def _is_news(notice: Interruption, record: JobRecord) -> bool:
 
 def _silent_regions(provider: Provider) -> frozenset[str]:
     """As "provider/region"."""
-    if not isinstance(provider, PartialFailures):
+    if Capability.PARTIAL_FAILURES not in provider.capabilities():
         return frozenset()
     regions = provider.unreachable_regions()
     return frozenset(f"{name}/{region}" for name in provider.names for region in regions)

@@ -7,7 +7,7 @@ from datetime import datetime
 from costopt.domain.errors import CostoptError
 from costopt.domain.events import SignalStale
 from costopt.engine.journal import Journal
-from costopt.provider.base import PartialFailures, Provider
+from costopt.provider.base import Capability, Provider
 
 
 class ProviderFailures:
@@ -42,7 +42,8 @@ class ProviderFailures:
     def record_partial(self, provider: Provider, now: datetime) -> None:
         """Tell which parts of a provider that answers do not, each once."""
         told = self._complaints.setdefault(_label(provider), set())
-        complaints = provider.errors_by_region() if isinstance(provider, PartialFailures) else {}
+        partial = Capability.PARTIAL_FAILURES in provider.capabilities()
+        complaints = provider.errors_by_region() if partial else {}
         for source in sorted(complaints.keys() - told):
             self._tell(source, complaints[source], now)
         self._complaints[_label(provider)] = set(complaints)

@@ -22,7 +22,7 @@ from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Pool
 from costopt.market.history_file import read_history, write_history
 from costopt.market.runs import UNLIMITED_NODES, compress_samples
-from costopt.provider.base import PriceChange, PriceSeriesKey, PriceSource
+from costopt.provider.base import PriceChange, PriceSeriesKey, Provider
 
 MAX_CONCURRENCY = 6
 """Parts that are asked for at once."""
@@ -48,7 +48,7 @@ class RecordingResult:
 
 
 def record_prices(
-    source: PriceSource,
+    source: Provider,
     series: Sequence[PriceSeriesKey],
     out: Path,
     now: datetime,
@@ -128,7 +128,7 @@ def _ascending(states: Iterable[MarketState]) -> list[MarketState]:
 
 
 def _record_parts(
-    source: PriceSource,
+    source: Provider,
     series: Sequence[PriceSeriesKey],
     recorded: Mapping[Pool, PoolHistory],
     folder: Path,
@@ -163,7 +163,7 @@ def _record_parts(
 
 
 def _record_part(
-    source: PriceSource,
+    source: Provider,
     series: PriceSeriesKey,
     known: Mapping[Pool, PoolHistory],
     now: datetime,

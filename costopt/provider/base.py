@@ -1,115 +1,51 @@
-"""The port of a provider: what costopt needs of a cloud, and what a cloud may do besides."""
+"""``Provider``, the class to subclass for a cloud, and the values that it returns."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import NoReturn
 
 from costopt.domain.bill import NodeBill, ProviderCharge
+from costopt.domain.errors import NotSupportedError
 from costopt.domain.estimate import Estimate
 from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.market import Interruption, Offer, Pool
 from costopt.domain.quota import Quota
 from costopt.domain.runtime import Runtime
 
-
-class Provider(Protocol):
-    """The whole cloud behind one interface. Times are aware UTC; prices are dollars per node-hour.
-
-    Every method may raise ``ProviderError``; after ``ProviderUnavailableError`` the outcome is
-    unknown and the caller asks again.
-    """
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The values of ``Pool.provider`` that this adapter serves."""
-        ...
-
-    def uninterruptible_s(self, now: datetime) -> float:
-        """For how long from ``now`` nothing that runs can be interrupted; 0 if not known."""
-        ...
-
-    def offers(self, now: datetime) -> Sequence[Offer]:
-        """Every pool that exists, with what is known of it; an unknown price is None."""
-        ...
-
-    def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
-        """All nodes or none; the same key again returns the same nodes and starts nothing.
-
-        Raises NoCapacityError, QuotaExceededError, ForbiddenError, BadRequestError.
-        """
-        ...
-
-    def nodes(self, owner: str) -> tuple[Node, ...]:
-        """Every node with this owner tag, ended ones included for at least an hour."""
-        ...
-
-    def notices(self, owner: str) -> tuple[Interruption, ...]:
-        """Announced interruptions of living nodes; the same one may be told again."""
-        ...
-
-    def terminate(self, node_id: str) -> None:
-        """Release a node. A missing or ended one is no error.
-
-        One that is about to be taken may be left to the provider where that costs less. Only the
-        listing says that a node is gone, so the caller asks again until it does.
-        """
-        ...
-
-    def close(self) -> None:
-        """Let go of connections and threads; what runs keeps running."""
-        ...
-
-
-@runtime_checkable
-class QuotaSource(Protocol):
-    """A provider that tells what the account may have at a time."""
-
-    def quotas(self, now: datetime) -> tuple[Quota, ...]:
-        """The quotas that are known, of every region that can be asked. Raises ProviderError."""
-        ...
-
-
-@runtime_checkable
-class BillSource(Protocol):
-    """A provider that knows by which rules and past prices it charges for a node."""
-
-    def bill(self, node: Node) -> NodeBill | None:
-        """The charge for an ended node; None where a price that it needs is not known.
-
-        Raises ProviderError.
-        """
-        ...
-
-
-@runtime_checkable
-class ChargeSource(Protocol):
-    """A provider whose own accounts can be asked what a job cost, days later."""
-
-    def charge(
-        self, owner: str, job: str, since: datetime, until: datetime
-    ) -> ProviderCharge | None:
-        """What nodes with these tags cost; None where the accounts hold nothing of them.
-
-        Raises ProviderError.
-        """
-        ...
-
-
-@runtime_checkable
-class SimulatedProvider(Provider, Protocol):
-    """A provider whose nodes are records, so that it must train on them itself."""
-
-    @property
-    def runtime(self) -> Runtime:
-        """The training runtime that it simulates."""
-        ...
-
-
 ProviderOptions = Mapping[str, object]
+
+
+class Capability(StrEnum):
+    """What a provider can do besides launching and watching nodes; see ``CAPABILITY_METHODS``."""
+
+    QUOTAS = "quotas"
+    BILLS = "bills"
+    CHARGES = "charges"
+    PRICE_HISTORY = "price_history"
+    ACCOUNT_CHECKS = "account_checks"
+    ORPHANED_RESOURCES = "orphaned_resources"
+    KNOWN_NODES = "known_nodes"
+    PARTIAL_FAILURES = "partial_failures"
+    SIMULATED_TRAINING = "simulated_training"
+
+
+CAPABILITY_METHODS: Mapping[Capability, tuple[str, ...]] = {
+    Capability.QUOTAS: ("quotas",),
+    Capability.BILLS: ("bill",),
+    Capability.CHARGES: ("charge",),
+    Capability.PRICE_HISTORY: ("price_series", "price_changes", "list_price"),
+    Capability.ACCOUNT_CHECKS: ("checks", "access_policies"),
+    Capability.ORPHANED_RESOURCES: ("orphaned_resources", "delete_resource"),
+    Capability.KNOWN_NODES: ("restore_known_nodes",),
+    Capability.PARTIAL_FAILURES: ("unreachable_regions", "errors_by_region"),
+    Capability.SIMULATED_TRAINING: ("runtime",),
+}
+"""The methods that a provider with a capability overrides, all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,42 +59,11 @@ class PriceChange:
 
 @dataclass(frozen=True, slots=True)
 class PriceSeriesKey:
-    """The past prices of an instance type in all zones of a region: what is asked for at once."""
+    """The past prices of an instance type in all zones of a region: what one request returns."""
 
     provider: str
     region: str
     instance_type: str
-
-
-@runtime_checkable
-class PriceSource(Protocol):
-    """A provider that tells what its spot prices were, which ``costopt market record`` writes down.
-
-    Every method may raise ``ProviderError``; calls may come from several threads at a time.
-    """
-
-    def price_series(
-        self, region: str, instance_types: Collection[str], now: datetime
-    ) -> tuple[PriceSeriesKey, ...]:
-        """What can be asked for in a region, in a fixed order.
-
-        ``instance_types`` may hold wildcards ("p5*"); a type that the region does not sell is left
-        out. Raises BadRequestError for a region that does not exist.
-        """
-        ...
-
-    def price_changes(
-        self, series: PriceSeriesKey, since: datetime, until: datetime
-    ) -> tuple[PriceChange, ...]:
-        """Changes of the spot price of every zone in [since, until), ascending for each pool.
-
-        The price in force at ``since``, where one is known, comes as a change at or before it.
-        """
-        ...
-
-    def list_price(self, series: PriceSeriesKey, now: datetime) -> Estimate | None:
-        """What a node costs on demand, or None where it is not known."""
-        ...
 
 
 class CheckStatus(StrEnum):
@@ -179,40 +84,12 @@ class Check:
     hint: str | None = None
 
 
-@runtime_checkable
-class AccountChecks(Protocol):
-    """A provider that can tell whether its account is fit, before anything is launched."""
-
-    def checks(self, owner: str, store: str | None) -> Iterator[Check]:
-        """Credentials, regions, permissions, quotas, images, and the store at that URI.
-
-        What goes wrong is a finding, never raised. Nothing is launched or changed.
-        """
-        ...
-
-    def access_policies(self, owner: str, store: str | None) -> Mapping[str, object]:
-        """By role, the least that it needs, as the provider's own kind of policy document."""
-        ...
-
-
-@runtime_checkable
-class TracksEndedNodes(Protocol):
-    """A provider that lists only living nodes and keeps in mind those that it has seen itself.
-
-    Of what ended while no controller ran it has to be reminded, else the true end is never told.
-    """
-
-    def restore_known_nodes(self, nodes: Iterable[Node]) -> None:
-        """These live by the ledger: ``nodes`` is to list them, with their end where they ended."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class OrphanedResource:
     """A thing with our owner tag that no living node uses, such as a volume.
 
     ``kind`` is the provider's word for it, ``place`` is "provider/region". ``created_at`` is None
-    where the provider does not tell. ``usd_per_hour`` is what it costs while it is there, None
+    where the provider does not report it. ``usd_per_hour`` is what it costs while it exists, None
     where that is not known. ``serves_job``: the job may need it again as long as it is not over.
     """
 
@@ -225,34 +102,145 @@ class OrphanedResource:
     serves_job: bool
 
 
-@runtime_checkable
-class ResourceCleanup(Protocol):
-    """A provider that makes other things than nodes, and can remove them."""
+class Provider(ABC):
+    """The whole cloud behind one interface. Times are aware UTC; prices are dollars per node-hour.
 
-    def orphaned_resources(self, owner: str) -> tuple[OrphanedResource, ...]:
-        """Everything with this owner tag that is no node and that no living node uses.
-
-        Raises ProviderError.
-        """
-        ...
-
-    def delete_resource(self, leftover: OrphanedResource) -> None:
-        """Remove it; a missing one is no error. Raises ProviderError."""
-        ...
-
-
-@runtime_checkable
-class PartialFailures(Protocol):
-    """A provider of several regions, of which one may be silent while the others answer.
-
-    It goes on with those that answer; what it could not hear is told here, after each call of
-    ``nodes`` and ``notices``.
+    A subclass implements the abstract methods, overrides the optional ones of each capability that
+    it declares, and no others: the rest raise NotSupportedError. Every method may raise
+    ProviderError; after ProviderUnavailableError the outcome is unknown and the caller asks again.
     """
 
+    @property
+    @abstractmethod
+    def names(self) -> frozenset[str]:
+        """The values of ``Pool.provider`` that this adapter serves."""
+
+    @abstractmethod
+    def capabilities(self) -> frozenset[Capability]:
+        """The capabilities whose methods this provider overrides; constant for its life."""
+
+    @abstractmethod
+    def uninterruptible_s(self, now: datetime) -> float:
+        """Return for how many seconds from ``now`` no node can be interrupted; 0 if not known."""
+
+    @abstractmethod
+    def offers(self, now: datetime) -> Sequence[Offer]:
+        """Return every pool that exists, with what is known of it; an unknown price is None."""
+
+    @abstractmethod
+    def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
+        """Launch all nodes or none; the same key again returns the same nodes and starts nothing.
+
+        Raises NoCapacityError, QuotaExceededError, ForbiddenError, BadRequestError.
+        """
+
+    @abstractmethod
+    def nodes(self, owner: str) -> tuple[Node, ...]:
+        """Return every node with this owner tag, ended ones included for at least an hour."""
+
+    @abstractmethod
+    def notices(self, owner: str) -> tuple[Interruption, ...]:
+        """Return announced interruptions of living nodes; one may be returned more than once."""
+
+    @abstractmethod
+    def terminate(self, node_id: str) -> None:
+        """Terminate a node. A missing or ended one is not an error.
+
+        One that is about to be interrupted may be left to the provider where that costs less. Only
+        the listing says that a node has ended, so the caller asks again until it does.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close connections and stop threads; nodes keep running."""
+
+    def quotas(self, now: datetime) -> tuple[Quota, ...]:
+        """QUOTAS: the known quotas of the account, of every region that can be asked."""
+        self._refuse("quotas")
+
+    def bill(self, node: Node) -> NodeBill | None:
+        """BILLS: the charge for an ended node; None where a price that it needs is not known."""
+        self._refuse("bill")
+
+    def charge(
+        self, owner: str, job: str, since: datetime, until: datetime
+    ) -> ProviderCharge | None:
+        """CHARGES: what the provider's own accounts say, days later, that a job's nodes cost.
+
+        None where they hold nothing of nodes with these tags.
+        """
+        self._refuse("charge")
+
+    def price_series(
+        self, region: str, instance_types: Collection[str], now: datetime
+    ) -> tuple[PriceSeriesKey, ...]:
+        """PRICE_HISTORY: the price series of a region, in a fixed order; see ``price_changes``.
+
+        ``instance_types`` may hold wildcards ("p5*"); a type that the region does not sell is left
+        out. Raises BadRequestError for a region that does not exist. This method and the two below
+        may be called from several threads at a time.
+        """
+        self._refuse("price_series")
+
+    def price_changes(
+        self, series: PriceSeriesKey, since: datetime, until: datetime
+    ) -> tuple[PriceChange, ...]:
+        """PRICE_HISTORY: spot price changes of every zone in [since, until), ascending per pool.
+
+        The price in force at ``since``, where one is known, comes as a change at or before it.
+        """
+        self._refuse("price_changes")
+
+    def list_price(self, series: PriceSeriesKey, now: datetime) -> Estimate | None:
+        """PRICE_HISTORY: what a node costs on demand, None where it is not known."""
+        self._refuse("list_price")
+
+    def checks(self, owner: str, store: str | None) -> Iterable[Check]:
+        """ACCOUNT_CHECKS: credentials, regions, permissions, quotas, images, the store at a URI.
+
+        Whatever fails is a finding, never raised. Nothing is launched or changed.
+        """
+        self._refuse("checks")
+
+    def access_policies(self, owner: str, store: str | None) -> Mapping[str, object]:
+        """ACCOUNT_CHECKS: least-privilege policies by role, in the provider's own format."""
+        self._refuse("access_policies")
+
+    def orphaned_resources(self, owner: str) -> tuple[OrphanedResource, ...]:
+        """ORPHANED_RESOURCES: what has this owner tag, is not a node, and no living node uses."""
+        self._refuse("orphaned_resources")
+
+    def delete_resource(self, resource: OrphanedResource) -> None:
+        """ORPHANED_RESOURCES: delete it; a missing one is not an error."""
+        self._refuse("delete_resource")
+
+    def restore_known_nodes(self, nodes: Iterable[Node]) -> None:
+        """KNOWN_NODES: accept the nodes that live by the ledger; ``nodes`` lists them from now on.
+
+        For clouds that list only living nodes: how a node ended while no controller ran is reported
+        for known nodes alone. Makes no request.
+        """
+        self._refuse("restore_known_nodes")
+
     def unreachable_regions(self) -> frozenset[str]:
-        """Regions whose nodes were not listed: of those that are missing nothing is known."""
-        ...
+        """PARTIAL_FAILURES: regions that the last call of ``nodes`` could not list.
+
+        Nothing is known of nodes of these regions that were not returned. Makes no request.
+        """
+        self._refuse("unreachable_regions")
 
     def errors_by_region(self) -> Mapping[str, str]:
-        """What did not answer ("aws us-east-1"), and the reason to tell a user."""
-        ...
+        """PARTIAL_FAILURES: what did not answer ("aws us-east-1"), and the reason for a user.
+
+        Of the last calls of ``nodes`` and ``notices``. Makes no request.
+        """
+        self._refuse("errors_by_region")
+
+    @property
+    def runtime(self) -> Runtime:
+        """SIMULATED_TRAINING: the runtime that trains on nodes which are mere records."""
+        self._refuse("runtime")
+
+    def _refuse(self, method: str) -> NoReturn:
+        names = "+".join(sorted(self.names))
+        raise NotSupportedError(f"provider {names} does not support {method}", subject=names)

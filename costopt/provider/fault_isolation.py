@@ -5,32 +5,15 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from costopt.domain.errors import CostoptError, ProviderError, ProviderUnavailableError
 from costopt.domain.fleet import Node
 from costopt.domain.market import Interruption, Offer
 from costopt.domain.quota import Quota
-from costopt.provider.base import (
-    AccountChecks,
-    BillSource,
-    ChargeSource,
-    Check,
-    OrphanedResource,
-    PartialFailures,
-    PriceChange,
-    PriceSeriesKey,
-    PriceSource,
-    Provider,
-    QuotaSource,
-    ResourceCleanup,
-    TracksEndedNodes,
-)
+from costopt.provider.base import Check, OrphanedResource, PriceChange, PriceSeriesKey
+from costopt.provider.wrapper import ProviderWrapper
 
-PORTS = (
-    Provider, QuotaSource, BillSource, ChargeSource, PriceSource, PartialFailures, TracksEndedNodes,
-    ResourceCleanup, AccountChecks,
-)  # fmt: skip
 ITEMS: dict[str, type] = {
     "offers": Offer,
     "launch": Node,
@@ -47,49 +30,26 @@ ITEMS: dict[str, type] = {
 
 MAX_TEXT = 300
 
-
-def port_methods() -> tuple[str, ...]:
-    """The methods of all provider ports, ``names`` excepted, which is a constant."""
-    found = (name for port in PORTS for name, it in vars(port).items() if callable(it))
-    return tuple(dict.fromkeys(name for name in found if not name.startswith("_")))
+T = TypeVar("T")
 
 
-def isolate(raw: Provider) -> Provider:
-    """``raw`` with the same ports and attributes, whose methods raise ProviderError only.
+class IsolatedProvider(ProviderWrapper):
+    """A provider whose methods raise ProviderError only.
 
-    Any other exception of its code, or an answer of another type than the port promises, is raised
-    as ProviderUnavailableError that names the provider, the method and the line: after a defect
-    the outcome is as unknown as after no answer.
+    Any other exception of its code, or an answer of another type than ``Provider`` promises, is
+    raised as ProviderUnavailableError that names the provider, the method and the line: after a
+    defect the outcome is as unknown as after no answer.
     """
-    methods = {name: _method(name) for name in port_methods() if hasattr(raw, name)}
-    kind: type[_Isolated] = type("IsolatedProvider", (_Isolated,), methods)
-    return cast("Provider", kind(raw))
 
-
-class _Isolated:
-    def __init__(self, raw: Provider) -> None:
-        self._raw = raw
-        self.names = frozenset(raw.names)
-
-    def __getattr__(self, name: str) -> Any:
-        """What a provider has beyond its ports."""
-        return getattr(self._raw, name)
-
-
-def _method(name: str) -> Callable[..., Any]:
-    items = ITEMS.get(name)
-
-    def call(self: _Isolated, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, method: str, answer: Callable[[], T]) -> T:
+        items = ITEMS.get(method)
         try:
-            answer = getattr(self._raw, name)(*args, **kwargs)
-            return answer if items is None else _sequence(answer, items)
+            found = answer()
+            return found if items is None else cast("T", _sequence(cast("Any", found), items))
         except ProviderError:
             raise
         except Exception as error:
-            raise _failure("+".join(sorted(self.names)), name, error) from error
-
-    call.__name__ = name
-    return call
+            raise _failure("+".join(sorted(self.names)), method, error) from error
 
 
 def _sequence(answer: Iterable[Any], items: type) -> tuple[Any, ...]:

@@ -7,27 +7,31 @@ again under the same key. Until the late answer has come, further calls fail at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NoAnswerYet
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from costopt.domain.bill import NodeBill
 from costopt.domain.errors import ProviderError, ProviderUnavailableError
 from costopt.domain.fleet import LaunchRequest, Node
-from costopt.domain.market import Interruption, Offer
+from costopt.domain.market import Offer
 from costopt.domain.ports import Clock
-from costopt.provider.base import BillSource, PartialFailures, Provider, TracksEndedNodes
+from costopt.provider.base import OrphanedResource, Provider
+from costopt.provider.wrapper import ProviderWrapper
 
 T = TypeVar("T")
 
 
-class TimeoutProvider:
-    """A Provider that answers within ``answer_s`` of the wall; ``prices`` None: asks for offers.
+UNTIMED = frozenset({"restore_known_nodes", "unreachable_regions", "errors_by_region", "runtime"})
+"""Methods that make no request: called at once, also while an answer is late."""
 
-    ``may_act`` is asked before every launch and release; what it raises is passed on.
+
+class TimeoutProvider(ProviderWrapper):
+    """A provider that answers within ``answer_s`` of the wall; ``prices`` None: asks for offers.
+
+    ``may_act`` is called before every launch and every deletion; what it raises is passed on.
     """
 
     def __init__(
@@ -37,53 +41,38 @@ class TimeoutProvider:
         may_act: Callable[[], None],
         prices: OfferCache | None = None,
     ) -> None:
-        self._raw = raw
+        super().__init__(raw)
         self._answer_s = answer_s
         self._may_act = may_act
         self._prices = prices
-        self._label = "+".join(sorted(raw.names))
+        self._label = "+".join(sorted(self.names))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"provider-{self._label}")
         self._late: tuple[str, Future[Any]] | None = None
 
-    @property
-    def names(self) -> frozenset[str]:
-        """As the provider's."""
-        return self._raw.names
-
-    def uninterruptible_s(self, now: datetime) -> float:
-        """As the provider's."""
-        return self._ask("uninterruptible_s", lambda: self._raw.uninterruptible_s(now))
-
     def offers(self, now: datetime) -> Sequence[Offer]:
-        """Those that were fetched last, or as the provider tells them."""
-        if self._prices is not None:
-            return self._prices.offers()
-        return self._ask("offers", lambda: self._raw.offers(now))
+        """Return those that were fetched last, or the provider's. Raises ProviderError."""
+        return super().offers(now) if self._prices is None else self._prices.offers()
 
     def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
-        """As the provider's."""
         self._may_act()
-        return self._ask("launch", lambda: self._raw.launch(request))
-
-    def nodes(self, owner: str) -> tuple[Node, ...]:
-        """As the provider's."""
-        return self._ask("nodes", lambda: self._raw.nodes(owner))
-
-    def notices(self, owner: str) -> tuple[Interruption, ...]:
-        """As the provider's."""
-        return self._ask("notices", lambda: self._raw.notices(owner))
+        return super().launch(request)
 
     def terminate(self, node_id: str) -> None:
-        """As the provider's."""
         self._may_act()
-        self._ask("terminate", lambda: self._raw.terminate(node_id))
+        super().terminate(node_id)
+
+    def delete_resource(self, resource: OrphanedResource) -> None:
+        self._may_act()
+        super().delete_resource(resource)
 
     def close(self) -> None:
-        """Let go of the provider, without waiting for what it may never answer."""
+        """Close the provider without waiting for an answer that is late."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._raw.close()
 
-    def _ask(self, call: str, answer: Callable[[], T]) -> T:
+    def _call(self, method: str, answer: Callable[[], T]) -> T:
+        if method in UNTIMED:
+            return answer()
         if self._late is not None:
             late, waiting = self._late
             if not waiting.done():
@@ -95,50 +84,10 @@ class TimeoutProvider:
         except NoAnswerYet:
             if future.done():
                 return future.result()
-            self._late = call, future
+            self._late = method, future
             raise ProviderUnavailableError(
-                f"{self._label} did not answer to {call} within {self._answer_s:g} s"
+                f"{self._label} did not answer to {method} within {self._answer_s:g} s"
             ) from None
-
-
-class _Billing(TimeoutProvider):
-    """Of a provider that knows what it charges."""
-
-    def bill(self, node: Node) -> NodeBill | None:
-        """As the provider's."""
-        return self._ask("bill", lambda: cast("BillSource", self._raw).bill(node))
-
-
-class _Parted(TimeoutProvider):
-    """Of a provider of which only a part may answer."""
-
-    def unreachable_regions(self) -> frozenset[str]:
-        """As the provider's."""
-        return cast("PartialFailures", self._raw).unreachable_regions()
-
-    def errors_by_region(self) -> Mapping[str, str]:
-        """As the provider's."""
-        return cast("PartialFailures", self._raw).errors_by_region()
-
-
-class _Reminded(TimeoutProvider):
-    """Of a provider that has to be reminded of nodes."""
-
-    def restore_known_nodes(self, nodes: Iterable[Node]) -> None:
-        """As the provider's, which asks nobody for it."""
-        cast("TracksEndedNodes", self._raw).restore_known_nodes(nodes)
-
-
-KINDS = ((BillSource, _Billing), (PartialFailures, _Parted), (TracksEndedNodes, _Reminded))
-
-
-def with_timeout(
-    raw: Provider, answer_s: float, may_act: Callable[[], None], prices: OfferCache | None = None
-) -> TimeoutProvider:
-    """The provider with patience, able to do what it is able to do."""
-    kinds = tuple(kind for port, kind in KINDS if isinstance(raw, port))
-    able: type[TimeoutProvider] = type("AblePatientProvider", (*kinds, TimeoutProvider), {})
-    return able(raw, answer_s, may_act, prices)
 
 
 class OfferCache:

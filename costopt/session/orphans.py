@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from costopt.domain.fleet import Node
 from costopt.domain.ports import Ledger
 from costopt.ledger.record import JobRecord
-from costopt.provider.base import OrphanedResource, Provider, ResourceCleanup
+from costopt.provider.base import Capability, OrphanedResource, Provider
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def find_orphans(
             why = f"no process controls job {node.job!r}"
         if node.state.is_alive and node.launched_at <= oldest and why:
             found.append(Orphan(node, why))
-    if isinstance(provider, ResourceCleanup):
+    if Capability.ORPHANED_RESOURCES in provider.capabilities():
         for leftover in provider.orphaned_resources(owner):
             why = _why_left(leftover, records)
             old = leftover.created_at is None or leftover.created_at <= oldest
@@ -87,7 +87,7 @@ def release_orphan(provider: Provider, orphan: Orphan) -> None:
     """Give it back. Raises ProviderError."""
     if isinstance(orphan.thing, Node):
         provider.terminate(orphan.thing.node_id)
-    elif isinstance(provider, ResourceCleanup):
+    else:
         provider.delete_resource(orphan.thing)
 
 

@@ -29,7 +29,7 @@ from costopt_aws.zones import Zones
 
 
 class AwsMarket:
-    """Implements the ports PriceSource and QuotaSource, and the offers of the provider."""
+    """Offers, quotas and price history of the provider."""
 
     def __init__(self, clients: Clients, regions: tuple[str, ...], options: MarketOptions) -> None:
         self.zones = Zones(clients)

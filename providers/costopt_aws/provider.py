@@ -12,7 +12,14 @@ from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.market import Interruption, Offer
 from costopt.domain.ports import Clock
 from costopt.domain.quota import Quota
-from costopt.provider.base import Check, OrphanedResource, PriceChange, PriceSeriesKey
+from costopt.provider.base import (
+    Capability,
+    Check,
+    OrphanedResource,
+    PriceChange,
+    PriceSeriesKey,
+    Provider,
+)
 from costopt_aws.billing import Billing
 from costopt_aws.bootstrap import AwsBootstrap
 from costopt_aws.clients import Clients
@@ -30,10 +37,21 @@ from costopt_aws.price_now import LaunchPrice
 from costopt_aws.stopping import InstanceTerminator
 
 NAME = "aws"
+CAPABILITIES = frozenset(
+    {
+        Capability.QUOTAS,
+        Capability.BILLS,
+        Capability.CHARGES,
+        Capability.PRICE_HISTORY,
+        Capability.ACCOUNT_CHECKS,
+        Capability.ORPHANED_RESOURCES,
+        Capability.PARTIAL_FAILURES,
+    }
+)
 
 
-class AwsProvider:
-    """Implements the Provider port over EC2."""
+class AwsProvider(Provider):
+    """Amazon EC2."""
 
     def __init__(self, clock: Clock, options: AwsOptions, clients: Clients) -> None:
         self.options = options
@@ -60,6 +78,10 @@ class AwsProvider:
     def names(self) -> frozenset[str]:
         """Only "aws"."""
         return frozenset({NAME})
+
+    def capabilities(self) -> frozenset[Capability]:
+        """All but those of clouds whose listings forget ended nodes, and simulation."""
+        return CAPABILITIES
 
     def uninterruptible_s(self, now: datetime) -> float:  # noqa: ARG002
         """0: EC2 may take a spot node at any time."""
@@ -123,9 +145,9 @@ class AwsProvider:
         """Volumes, launch templates, placement groups and stopped instances of this owner."""
         return self._leftovers.list_all(owner)
 
-    def delete_resource(self, leftover: OrphanedResource) -> None:
+    def delete_resource(self, resource: OrphanedResource) -> None:
         """Remove one of them; silent where it is gone."""
-        self._leftovers.remove(leftover)
+        self._leftovers.remove(resource)
 
     def unreachable_regions(self) -> frozenset[str]:
         """The regions that did not answer the last listing of nodes."""

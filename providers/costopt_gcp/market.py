@@ -23,7 +23,7 @@ from costopt_gcp.sku_prices import SkuPrices
 
 
 class GcpMarket:
-    """Implements the ports PriceSource and QuotaSource, and the offers of the provider."""
+    """Offers, quotas and price history of the provider."""
 
     def __init__(self, clients: Clients, regions: tuple[str, ...], options: MarketOptions) -> None:
         self.regions = Regions(clients)

@@ -13,7 +13,14 @@ from costopt.domain.flex_start import flex_start_offer
 from costopt.domain.market import CapacityType, Interruption, Offer
 from costopt.domain.ports import Clock
 from costopt.domain.quota import Quota
-from costopt.provider.base import Check, OrphanedResource, PriceChange, PriceSeriesKey
+from costopt.provider.base import (
+    Capability,
+    Check,
+    OrphanedResource,
+    PriceChange,
+    PriceSeriesKey,
+    Provider,
+)
 from costopt_gcp.billing import Billing
 from costopt_gcp.bootstrap import GcpBootstrap
 from costopt_gcp.clients import Clients
@@ -30,10 +37,21 @@ from costopt_gcp.options import GcpOptions
 from costopt_gcp.stopping import InstanceTerminator
 
 NAME = "gcp"
+CAPABILITIES = frozenset(
+    {
+        Capability.QUOTAS,
+        Capability.BILLS,
+        Capability.PRICE_HISTORY,
+        Capability.ACCOUNT_CHECKS,
+        Capability.ORPHANED_RESOURCES,
+        Capability.KNOWN_NODES,
+        Capability.PARTIAL_FAILURES,
+    }
+)
 
 
-class GcpProvider:
-    """Implements the Provider port over Compute Engine."""
+class GcpProvider(Provider):
+    """Google Compute Engine."""
 
     def __init__(self, clock: Clock, options: GcpOptions, clients: Clients) -> None:
         self.options = options
@@ -65,6 +83,10 @@ class GcpProvider:
     def names(self) -> frozenset[str]:
         """Only "gcp"."""
         return frozenset({NAME})
+
+    def capabilities(self) -> frozenset[Capability]:
+        """All but those of clouds whose accounts can be asked per job, and simulation."""
+        return CAPABILITIES
 
     def uninterruptible_s(self, now: datetime) -> float:  # noqa: ARG002
         """0: Google may take a Spot node at any time."""
@@ -138,9 +160,9 @@ class GcpProvider:
         """Disks, templates, placement policies and stopped instances of this owner."""
         return self._leftovers.list_all(owner)
 
-    def delete_resource(self, leftover: OrphanedResource) -> None:
+    def delete_resource(self, resource: OrphanedResource) -> None:
         """Remove one of them; silent where it is gone."""
-        self._leftovers.remove(leftover)
+        self._leftovers.remove(resource)
 
     def unreachable_regions(self) -> frozenset[str]:
         """The regions of which a zone did not answer the last listing of nodes."""

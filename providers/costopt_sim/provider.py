@@ -10,14 +10,15 @@ from costopt.domain.flex_start import flex_start_offer
 from costopt.domain.market import CapacityType, Interruption, Offer, Pool
 from costopt.domain.ports import Clock
 from costopt.domain.runtime import Runtime
+from costopt.provider.base import Capability, Provider
 from costopt_sim.cursor import PoolCursor
 from costopt_sim.fleet import SimFleet
 
 NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "capacity of this type is never interrupted")
 
 
-class SimProvider:
-    """Implements the Provider port over a market's record.
+class SimProvider(Provider):
+    """A provider over a recorded or generated market.
 
     A node runs, and is billed, from the instant of its launch at the recorded price. Where the
     record has a gap, capacity or price are None and nothing can be launched, but what runs there
@@ -25,7 +26,7 @@ class SimProvider:
     """
 
     def __init__(self, clock: Clock, fleet: SimFleet, runtime: Runtime) -> None:
-        self.runtime = runtime
+        self._runtime = runtime
         self.fleet = fleet
         self._clock = clock
         self._names = frozenset(pool.provider for pool in fleet.market.pools)
@@ -37,6 +38,15 @@ class SimProvider:
     def names(self) -> frozenset[str]:
         """The providers whose pools the market holds."""
         return self._names
+
+    def capabilities(self) -> frozenset[Capability]:
+        """Only simulated training."""
+        return frozenset({Capability.SIMULATED_TRAINING})
+
+    @property
+    def runtime(self) -> Runtime:
+        """The runtime that trains on its nodes."""
+        return self._runtime
 
     def uninterruptible_s(self, now: datetime) -> float:
         """Seconds to the next grid point, a full tick at a grid point; 0 without a grid."""

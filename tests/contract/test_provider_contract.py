@@ -12,7 +12,7 @@ from costopt.domain.errors import BadRequestError, NoCapacityError
 from costopt.domain.fleet import EndCause, LaunchRequest, NodeState
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.ports import Clock
-from costopt.provider.base import Provider
+from costopt.provider.base import CAPABILITY_METHODS, Provider
 from tests.support.market_fixtures import (
     ELSEWHERE,
     ON_DEMAND,
@@ -104,6 +104,18 @@ WORLDS: dict[str, Callable[[pytest.FixtureRequest], World]] = {
 @pytest.fixture(params=sorted(WORLDS))
 def world(request: pytest.FixtureRequest) -> World:
     return WORLDS[request.param](request)
+
+
+def test_it_overrides_exactly_the_methods_that_it_declares(world: World) -> None:
+    kind = type(world.provider)
+    overridden = {
+        method
+        for methods in CAPABILITY_METHODS.values()
+        for method in methods
+        if getattr(kind, method) is not getattr(Provider, method)
+    }
+    declared = world.provider.capabilities()
+    assert overridden == {method for each in declared for method in CAPABILITY_METHODS[each]}
 
 
 def test_offers_name_every_pool_with_price_room_and_source(world: World) -> None:

@@ -7,10 +7,10 @@ the same ledger and the same cloud, as a restarted daemon would.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import datetime
 from itertools import pairwise
+from typing import TypeVar
 
 import pytest
 
@@ -19,7 +19,6 @@ from costopt.domain.errors import ProviderUnavailableError
 from costopt.domain.events import Event, NodeEnded, NodeLaunched
 from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.job import Job
-from costopt.domain.market import Interruption, Offer
 from costopt.domain.ports import Clock, RecordedEvent
 from costopt.engine.clock import VirtualClock
 from costopt.engine.settings import EngineSettings
@@ -27,11 +26,14 @@ from costopt.engine.tick import Engine
 from costopt.engine.world import World
 from costopt.ledger.account import JobAccount
 from costopt.ledger.memory import MemoryLedger
+from costopt.provider.wrapper import ProviderWrapper
 from costopt.strategies import build
 from tests.support.cant_be_late import NoHazard, OneMachine, OnePower, job, market, policy
 
 GAP_S = 600.0
 UP = [1, 1, 1, 0, 0, 1, 1, 1, 1, 0] * 30
+
+T = TypeVar("T")
 
 
 class Crash(BaseException):
@@ -74,29 +76,19 @@ class CrashingLedger:
         return self.inner.events(job, after)
 
 
-class FaultyProvider:
+class FaultyProvider(ProviderWrapper):
     """The simulated cloud behind a line that dies at a call, before or after it took effect."""
 
     def __init__(self, clock: Clock, job: Job, fuse: Fuse, effective: bool, error: bool) -> None:
         self.inner = connect_virtual_provider(
             clock, {"market": market(UP, GAP_S), "machines": OneMachine(), "notice_s": 0.0}
         )
-        self.runtime = self.inner.runtime
-        self.names = self.inner.names
+        super().__init__(self.inner)
         self.launched: list[str] = []
         self._fuse, self._effective, self._error = fuse, effective, error
 
-    def uninterruptible_s(self, now: datetime) -> float:
-        return self.inner.uninterruptible_s(now)
-
-    def offers(self, now: datetime) -> Sequence[Offer]:
-        return self.inner.offers(now)
-
-    def nodes(self, owner: str) -> tuple[Node, ...]:
-        return self.inner.nodes(owner)
-
-    def notices(self, owner: str) -> tuple[Interruption, ...]:
-        return self.inner.notices(owner)
+    def _call(self, method: str, answer: Callable[[], T]) -> T:
+        return answer()
 
     def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
         crash = self._fuse.step()
@@ -115,9 +107,6 @@ class FaultyProvider:
         self.inner.terminate(node_id)
         if crash:
             self._fail()
-
-    def close(self) -> None:
-        self.inner.close()
 
     def _fail(self) -> None:
         if self._error:

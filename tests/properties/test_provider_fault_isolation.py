@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -12,7 +13,12 @@ from hypothesis import strategies as st
 
 from costopt.controller.site import connect_provider
 from costopt.domain.bill import NodeBill
-from costopt.domain.errors import ProviderError, ProviderUnavailableError, StoreError
+from costopt.domain.errors import (
+    NotSupportedError,
+    ProviderError,
+    ProviderUnavailableError,
+    StoreError,
+)
 from costopt.domain.events import JobFinished, NodeLaunched, SignalStale
 from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.market import CapacityType, Interruption, Offer, Pool
@@ -20,11 +26,15 @@ from costopt.domain.view import Target
 from costopt.engine.clock import VirtualClock
 from costopt.engine.tick import Engine
 from costopt.engine.world import World
-from costopt.provider.base import BillSource, Provider
-from costopt.provider.fault_isolation import ITEMS, isolate, port_methods
+from costopt.provider.base import CAPABILITY_METHODS, Capability, Provider
+from costopt.provider.fault_isolation import ITEMS, IsolatedProvider
+from costopt.provider.timeouts import TimeoutProvider
+from costopt.provider.wrapper import CAPABILITY_OF
 from costopt.strategies import build
 from tests.support.engine_fixtures import SPOT_A, Follow, Machines, Powers, Scene, always, task
+from tests.support.live_run import PATIENCE_S
 from tests.support.market_fixtures import T0
+from tests.support.stub_provider import StubProvider
 
 BROKEN = Pool("gcp", "us-central1", "us-central1-a", "p3.2xlarge", CapacityType.SPOT)
 SOUND = SPOT_A
@@ -34,6 +44,10 @@ CALLED = (
 )  # fmt: skip
 """The methods that a tick calls."""
 TICKS = 6
+
+
+def with_timeout(raw: Provider) -> Provider:
+    return TimeoutProvider(raw, PATIENCE_S, lambda: None)
 
 
 class UnprintableError(Exception):
@@ -56,13 +70,20 @@ ERRORS: tuple[Callable[[], Exception], ...] = (
 )
 
 
-class Half:
+class Half(Provider):
     """The pools of one provider of a simulator; ``fault`` is what each named method does first."""
 
     def __init__(self, cloud: Any, name: str) -> None:
         self._cloud = cloud
-        self.names = frozenset({name})
+        self._names = frozenset({name})
         self.faults: dict[str, Callable[[], Any]] = {}
+
+    @property
+    def names(self) -> frozenset[str]:
+        return self._names
+
+    def capabilities(self) -> frozenset[Capability]:
+        return frozenset({Capability.BILLS, Capability.PARTIAL_FAILURES, Capability.KNOWN_NODES})
 
     def _answer(self, method: str, answer: Callable[[], Any]) -> Any:
         return self.faults.get(method, answer)()
@@ -129,7 +150,7 @@ class TwoProviders(Scene):
 
     def restart(self) -> Engine:
         self.half = Half(self.cloud, "gcp")
-        providers = (isolate(self.half), isolate(Half(self.cloud, "aws")))
+        providers = (IsolatedProvider(self.half), IsolatedProvider(Half(self.cloud, "aws")))
         world = World(
             providers, self.cloud.runtime, self.ledger, self.clock, Machines(), Powers(),
             self.hazards,
@@ -180,15 +201,68 @@ def test_the_reason_names_provider_method_and_line() -> None:
         assert part in reasons[0].message
 
 
-@pytest.mark.parametrize("method", port_methods())
+METHODS = sorted(
+    name
+    for name in vars(Provider)
+    if not name.startswith("_") and name not in ("names", "capabilities")
+)
+
+
+def raw_provider(method: str, answer: Callable[[], Any]) -> Provider:
+    """A provider that declares everything, of which one method is as given."""
+    overridden = (
+        property(lambda self: answer()) if method == "runtime" else lambda self, *_: answer()
+    )
+    members = {"capabilities": lambda self: frozenset(Capability), method: overridden}
+    return type("Raw", (StubProvider,), members)()  # type: ignore[no-any-return]
+
+
+def call(provider: Provider, method: str) -> Any:
+    """The method's answer to arguments that it does not get to look at."""
+    if method == "runtime":
+        return provider.runtime
+    bound = getattr(provider, method)
+    return bound(*(None for _ in signature(bound).parameters))
+
+
+def test_every_optional_method_belongs_to_one_capability() -> None:
+    optional = set(METHODS) - Provider.__abstractmethods__
+    assert sorted(optional) == sorted(m for each in CAPABILITY_METHODS.values() for m in each)
+    assert CAPABILITY_METHODS.keys() == set(Capability)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("wrapper", [IsolatedProvider, with_timeout])
+def test_a_wrapper_forwards_every_method(
+    method: str, wrapper: Callable[[Provider], Provider]
+) -> None:
+    answers = iter([()])
+    wrapped = wrapper(raw_provider(method, lambda: next(answers, ())))
+    call(wrapped, method)
+    assert next(answers, "used up") == "used up"
+    wrapped.close()
+
+
+@pytest.mark.parametrize("method", sorted(CAPABILITY_OF))
+@pytest.mark.parametrize("wrapper", [IsolatedProvider, with_timeout])
+def test_what_is_not_declared_is_refused(
+    method: str, wrapper: Callable[[Provider], Provider]
+) -> None:
+    for provider in (StubProvider(), wrapper(StubProvider())):
+        with pytest.raises(NotSupportedError) as caught:
+            call(provider, method)
+        assert caught.value.subject == "x"
+        provider.close()
+
+
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("error", ERRORS)
 def test_every_method_of_every_port_raises_provider_errors_only(
     method: str, error: Callable[[], Exception]
 ) -> None:
-    fail = raising(error)
-    raw: Any = type("Raw", (), {"names": frozenset({"x"}), method: lambda self, *args: fail()})()
+    isolated = IsolatedProvider(raw_provider(method, raising(error)))
     with pytest.raises(ProviderUnavailableError) as caught:
-        getattr(isolate(raw), method)()
+        call(isolated, method)
     assert "x" in caught.value.message
     assert len(caught.value.message) < 500
     caught.value.message.encode()
@@ -196,9 +270,9 @@ def test_every_method_of_every_port_raises_provider_errors_only(
 
 @pytest.mark.parametrize("method", ITEMS)
 def test_an_answer_that_raises_as_it_is_read_is_a_defect(method: str) -> None:
-    raw: Any = type("Raw", (), {"names": {"x"}, method: lambda self: lazily_raising()})()
+    isolated = IsolatedProvider(raw_provider(method, lazily_raising))
     with pytest.raises(ProviderUnavailableError, match=f"x failed in {method} "):
-        getattr(isolate(raw), method)()
+        call(isolated, method)
 
 
 def test_what_is_no_defect_passes() -> None:
@@ -208,15 +282,8 @@ def test_what_is_no_defect_passes() -> None:
 
     for error in (ProviderError("no"), KeyboardInterrupt(), SystemExit()):
         with pytest.raises(type(error)) as caught:
-            isolate(Refusing(None, "x")).terminate("i-1")
+            IsolatedProvider(Refusing(None, "x")).terminate("i-1")
         assert caught.value is error
-
-
-def test_ports_and_attributes_are_those_of_the_provider() -> None:
-    isolated = isolate(Half(None, "x"))
-    assert isinstance(isolated, BillSource)
-    assert not isinstance(isolate(type("Bare", (), {"names": {"x"}})()), BillSource)
-    assert isolated.faults == {}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("name", "region"), [("aws", "us-east-1"), ("gcp", "us-central1")])

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
 from costopt.domain.errors import ProviderError, ProviderUnavailableError, StoreError
 from costopt.domain.events import Event
-from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.job import Job, Progress
-from costopt.domain.market import Interruption, Offer
+from costopt.domain.market import Offer
 from costopt.domain.ports import Clock, RecordedEvent
 from costopt.domain.runtime import Runtime
 from costopt.ledger.sqlite import SqlLedger
 from costopt.provider.base import Provider
+from costopt.provider.wrapper import ProviderWrapper
 
 T = TypeVar("T")
 
@@ -132,43 +131,34 @@ OLDEST = timedelta(minutes=4)
 """An answer that is older is none: the engine takes no listing to be older than its grace time."""
 
 
-@dataclass
-class UnreliableProvider:
+class UnreliableProvider(ProviderWrapper):
     """The provider at the other end of a bad line: each call suffers with ``chance``."""
 
-    inner: Provider
-    clock: Clock
-    fate: KillPlan
-    faults: Sequence[Fault] = ()
-    chance: float = 0.15
-    chances: random.Random = field(default_factory=lambda: random.Random(0))
-    suffered: int = 0
-    _under_way: list[tuple[datetime, Callable[[], object]]] = field(default_factory=list)
-    _told: dict[str, tuple[datetime, Any]] = field(default_factory=dict)
-
-    @property
-    def names(self) -> frozenset[str]:
-        return self.inner.names
+    def __init__(
+        self,
+        inner: Provider,
+        clock: Clock,
+        fate: KillPlan,
+        faults: Sequence[Fault] = (),
+        chance: float = 0.15,
+        chances: random.Random | None = None,
+    ) -> None:
+        super().__init__(inner)
+        self.inner, self.clock, self.fate = inner, clock, fate
+        self.faults, self.chance = faults, chance
+        self.chances = chances or random.Random(0)
+        self.suffered = 0
+        self._under_way: list[tuple[datetime, Callable[[], object]]] = []
+        self._told: dict[str, tuple[datetime, Any]] = {}
 
     def uninterruptible_s(self, now: datetime) -> float:
-        return self._asked(
-            "uninterruptible_s", lambda: self.inner.uninterruptible_s(self.clock.now())
-        )
+        return super().uninterruptible_s(self.clock.now())
 
     def offers(self, now: datetime) -> Sequence[Offer]:
-        return self._asked("offers", lambda: self.inner.offers(self.clock.now()))
+        return super().offers(self.clock.now())
 
-    def nodes(self, owner: str) -> tuple[Node, ...]:
-        return self._asked("nodes", lambda: self.inner.nodes(owner))
-
-    def notices(self, owner: str) -> tuple[Interruption, ...]:
-        return self._asked("notices", lambda: self.inner.notices(owner))
-
-    def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
-        return self._told_to("launch", lambda: self.inner.launch(request))
-
-    def terminate(self, node_id: str) -> None:
-        self._told_to("terminate", lambda: self.inner.terminate(node_id))
+    def _call(self, method: str, answer: Callable[[], T]) -> T:
+        return (self._told_to if method in ("launch", "terminate") else self._asked)(method, answer)
 
     def close(self) -> None:
         """It outlives daemons."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
@@ -14,7 +14,7 @@ from costopt.domain.events import Event
 from costopt.domain.fleet import LaunchRequest, Node, NodeState
 from costopt.domain.history import PoolHistory
 from costopt.domain.job import Job, Phase, Resources
-from costopt.domain.market import CapacityType, InstanceType, Interruption, Offer, Pool
+from costopt.domain.market import CapacityType, InstanceType, Offer, Pool
 from costopt.domain.policy import CarbonSignal, Limits, Policy, Risk, Rule, StrategySpec
 from costopt.domain.ports import (
     CarbonRecord,
@@ -26,6 +26,7 @@ from costopt.domain.ports import (
     Strategy,
 )
 from costopt.domain.power import NodePower
+from costopt.domain.runtime import Runtime
 from costopt.domain.view import Decision, Desired, Target, View
 from costopt.engine.clock import VirtualClock
 from costopt.engine.settings import EngineSettings, deterministic_key
@@ -33,6 +34,7 @@ from costopt.engine.tick import Engine, TickResult
 from costopt.engine.world import World
 from costopt.ledger.memory import MemoryLedger
 from costopt.ledger.summary import JobSummary
+from costopt.provider.wrapper import ProviderWrapper
 from costopt.strategies import build
 from tests.support.cant_be_late import NoHazard
 from tests.support.market_fixtures import P3, T0, V100, market, pool_history, training_job
@@ -44,6 +46,8 @@ BIG_SAFE = Pool("aws", "us-east-1", "us-east-1a", "p3.8xlarge", CapacityType.ON_
 P3_BIG = InstanceType("aws", "p3.8xlarge", V100, 4, 32, 244, 10, 2.5, 4, "test")
 HOUR_S = 3600.0
 AnyEvent = TypeVar("AnyEvent", bound=Event)
+
+T = TypeVar("T")
 
 
 class Machines:
@@ -74,7 +78,7 @@ class SomeHazard(NoHazard):
         return None
 
 
-class FaultyCloud:
+class FaultyCloud(ProviderWrapper):
     """The simulator behind a line on which every call can fail."""
 
     def __init__(self, clock: Clock, histories: Sequence[PoolHistory], notice_s: float) -> None:
@@ -82,8 +86,8 @@ class FaultyCloud:
         self.inner = connect_virtual_provider(
             clock, {"market": history, "machines": Machines(), "notice_s": notice_s}
         )
-        self.runtime = self.inner.runtime
-        self.names = self.inner.names
+        super().__init__(self.inner)
+        self._runtime = self.inner.runtime
         self.silent: set[str] = set()
         self.refusing: set[Pool] = set()
         self.hidden: set[str] = set()
@@ -97,9 +101,17 @@ class FaultyCloud:
         if call in self.silent:
             raise ProviderUnavailableError(f"{call}: no answer")
 
-    def uninterruptible_s(self, now: datetime) -> float:
-        self._answer("uninterruptible_s")
-        return self.inner.uninterruptible_s(now)
+    @property
+    def runtime(self) -> Runtime:
+        return self._runtime
+
+    @runtime.setter
+    def runtime(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def _call(self, method: str, answer: Callable[[], T]) -> T:
+        self._answer(method)
+        return answer()
 
     def offers(self, now: datetime) -> Sequence[Offer]:
         self._answer("offers")
@@ -112,10 +124,6 @@ class FaultyCloud:
         self._answer("nodes")
         return tuple(self._told(n) for n in self.inner.nodes(owner) if n.node_id not in self.hidden)
 
-    def notices(self, owner: str) -> tuple[Interruption, ...]:
-        self._answer("notices")
-        return self.inner.notices(owner)
-
     def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
         self._answer("launch")
         self.requests.append(request)
@@ -127,9 +135,6 @@ class FaultyCloud:
         self._answer("terminate")
         self.released.append(node_id)
         self.inner.terminate(node_id)
-
-    def close(self) -> None:
-        return
 
     def _told(self, node: Node) -> Node:
         if node.node_id in self.pending:

@@ -18,7 +18,7 @@ from costopt.energy import NodePowerModel
 from costopt.engine.clock import VirtualClock
 from costopt.market.hazard import LearnedHazard
 from costopt.provider.base import Provider
-from costopt.provider.fault_isolation import isolate
+from costopt.provider.fault_isolation import IsolatedProvider
 
 OWNER = "costopt"
 
@@ -81,7 +81,7 @@ class VirtualSiteConfig:
                 "transfers": models.catalog.transfer,
             },
         )
-        site = simulated_site(clock, isolate(provider), provider.runtime, self.market)
+        site = simulated_site(clock, IsolatedProvider(provider), provider.runtime, self.market)
         return replace(
             site,
             powers=models.powers(),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from costopt.controller.site import connect_virtual_provider
 from costopt.domain.errors import NoCapacityError
@@ -21,8 +21,11 @@ from costopt.engine.tick import Engine, TickResult
 from costopt.engine.world import World
 from costopt.ledger.memory import MemoryLedger
 from costopt.ledger.summary import JobSummary
-from costopt.provider.base import SimulatedProvider
+from costopt.provider.base import Provider
+from costopt.provider.wrapper import ProviderWrapper
 from tests.support.cant_be_late import NoHazard, OnePower
+
+T = TypeVar("T")
 
 
 class LateRuntime:
@@ -39,26 +42,26 @@ class LateRuntime:
         return getattr(self._inner, name)
 
 
-class RefusingProvider:
+class RefusingProvider(ProviderWrapper):
     """Before each launch on demand that succeeds, the next of ``refusals`` are refused."""
 
-    def __init__(self, inner: SimulatedProvider, refusals: Iterable[int]) -> None:
-        self._inner = inner
+    def __init__(self, inner: Provider, refusals: Iterable[int]) -> None:
+        super().__init__(inner)
         self._refusals = iter(refusals)
         self._left = next(self._refusals, 0)
 
     def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
         if request.pool.capacity_type.is_interruptible:
-            return self._inner.launch(request)
+            return super().launch(request)
         if self._left > 0:
             self._left -= 1
             raise NoCapacityError(f"{request.pool}: none left, whatever was offered")
-        nodes = self._inner.launch(request)
+        nodes = super().launch(request)
         self._left = next(self._refusals, 0)
         return nodes
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+    def _call(self, method: str, answer: Callable[[], T]) -> T:
+        return answer()
 
 
 def live_through(
@@ -80,7 +83,7 @@ def live_through(
         clock, {"market": history, "machines": machines, "notice_s": notice_s}
     )
     world = World(
-        (cast("SimulatedProvider", RefusingProvider(inner, refusals)),),
+        (RefusingProvider(inner, refusals),),
         cast("Runtime", LateRuntime(inner.runtime, late_s)),
         MemoryLedger(),
         clock,

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from costopt.cli.main import cli
 from costopt.engine.clock import WallClock
-from costopt.provider.base import AccountChecks, Check, CheckStatus
+from costopt.provider.base import Check, CheckStatus, Provider
 from costopt_aws import AwsOptions, AwsProvider
 from costopt_aws.ami import DEEP_LEARNING
 from costopt_aws.clients import Clients
@@ -36,11 +36,9 @@ class Account:
         self.cloud = cloud
         self.clients = clients
 
-    def doctor(self, **options: object) -> AccountChecks:
+    def doctor(self, **options: object) -> Provider:
         given = AwsOptions.parse({"regions": [REGION], "image": PARAMETER, **options})
-        provider = AwsProvider(WallClock(), given, self.clients)
-        assert isinstance(provider, AccountChecks)
-        return provider
+        return AwsProvider(WallClock(), given, self.clients)
 
     def look(self, store: str | None = STORE, **options: object) -> dict[str, Check]:
         return {check.name: check for check in self.doctor(**options).checks("me", store)}

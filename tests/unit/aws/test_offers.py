@@ -13,7 +13,7 @@ from costopt.domain.policy import Policy
 from costopt.engine.clock import ScaledClock
 from costopt.market.hazard import LearnedHazard
 from costopt.market.screen import screen_offers
-from costopt.provider.base import PriceSeriesKey, PriceSource, QuotaSource
+from costopt.provider.base import PriceSeriesKey
 from costopt_aws import connect
 from costopt_aws.options import AwsOptions
 from costopt_aws.provider import AwsProvider
@@ -170,8 +170,6 @@ def test_the_bucket_is_the_prior_over_which_hazards_are_learned(cloud: Cloud) ->
 def test_quotas_and_past_prices_are_told_through_ports(cloud: Cloud) -> None:
     priced(cloud)
     source = connect(ScaledClock(NOW, 1.0), {"regions": ["us-east-1"], "instance_types": KINDS})
-    assert isinstance(source, PriceSource)
-    assert isinstance(source, QuotaSource)
     assert len(source.quotas(NOW)) == 7
     series = source.price_series("us-east-1", ["g6e.x*"], NOW)
     assert series == (PriceSeriesKey("aws", "us-east-1", "g6e.xlarge"),)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import cast
 
 from costopt.controller.site import provider_quotas
 from costopt.domain.errors import ForbiddenError
 from costopt.domain.quota import Quota
-from costopt.provider.base import Provider
+from costopt.provider.base import Capability
+from tests.support.stub_provider import StubProvider
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class Tells:
-    """Of a provider only what is asked here."""
-
+class Tells(StubProvider):
     def __init__(self, *quotas: Quota, error: ForbiddenError | None = None) -> None:
         self._quotas, self._error = quotas, error
+
+    def capabilities(self) -> frozenset[Capability]:
+        return frozenset({Capability.QUOTAS})
 
     def quotas(self, now: datetime) -> tuple[Quota, ...]:
         if self._error is not None:
@@ -26,14 +26,8 @@ class Tells:
         return self._quotas
 
 
-def providers(*those: object) -> Sequence[Provider]:
-    return cast("Sequence[Provider]", those)
-
-
 def test_quotas_of_all_that_tell_are_joined_and_failures_told() -> None:
     a, b, error = Quota("a"), Quota("b"), ForbiddenError("may not look")
-    told, failures = provider_quotas(
-        providers(Tells(a), object(), Tells(error=error), Tells(b)), NOW
-    )
+    told, failures = provider_quotas([Tells(a), StubProvider(), Tells(error=error), Tells(b)], NOW)
     assert told == (a, b)
     assert failures == (error,)

@@ -6,6 +6,7 @@ from costopt.domain.bill import NodeBill
 from costopt.domain.errors import ProviderUnavailableError
 from costopt.domain.events import NodeBilled
 from costopt.domain.fleet import Node
+from costopt.provider.base import Capability
 from tests.support.engine_fixtures import SPOT_A, FaultyCloud, Scene, always, task
 
 
@@ -14,6 +15,9 @@ class Billing(FaultyCloud):
 
     asked: list[str]
     answers: list[NodeBill | ProviderUnavailableError | None]
+
+    def capabilities(self) -> frozenset[Capability]:
+        return frozenset({Capability.BILLS})
 
     def bill(self, node: Node) -> NodeBill | None:
         self.asked.append(node.node_id)

@@ -19,6 +19,7 @@ from costopt.market.history_file import read_history
 from costopt.market.recorder import RecordingResult, extend_history, parts_folder, record_prices
 from costopt.market.runs import UNLIMITED_NODES
 from costopt.provider.base import PriceChange, PriceSeriesKey
+from tests.support.stub_provider import StubProvider
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 POOL = Pool("aws", "r", "z1", "g.x", CapacityType.SPOT)
@@ -29,7 +30,7 @@ def at(hours: float) -> datetime:
     return T0 + timedelta(hours=hours)
 
 
-class Told:
+class Told(StubProvider):
     """A provider whose prices are in a table, and which tells as AWS does."""
 
     def __init__(self) -> None:

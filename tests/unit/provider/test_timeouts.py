@@ -11,12 +11,17 @@ from typing import Any, TypeVar
 import pytest
 
 from costopt.domain.bill import NodeBill
-from costopt.domain.errors import LeadershipLostError, NoCapacityError, ProviderUnavailableError
+from costopt.domain.errors import (
+    LeadershipLostError,
+    NoCapacityError,
+    NotSupportedError,
+    ProviderUnavailableError,
+)
 from costopt.domain.fleet import LaunchRequest, Node
 from costopt.engine.clock import VirtualClock
 from costopt.provider import timeouts as patient_module
-from costopt.provider.base import BillSource, PartialFailures, TracksEndedNodes
-from costopt.provider.timeouts import OfferCache, TimeoutProvider, with_timeout
+from costopt.provider.base import Capability
+from costopt.provider.timeouts import OfferCache, TimeoutProvider
 from tests.support.engine_fixtures import SPOT_A, FaultyCloud, always
 from tests.support.live_run import PATIENCE_S, wait_until
 from tests.support.market_fixtures import T0
@@ -38,6 +43,9 @@ class SlowCloud(FaultyCloud):
 
 
 class BillingCloud(FaultyCloud):
+    def capabilities(self) -> frozenset[Capability]:
+        return frozenset({Capability.BILLS, Capability.KNOWN_NODES})
+
     def bill(self, node: Node) -> NodeBill | None:
         return None
 
@@ -53,7 +61,7 @@ def cloud() -> Iterator[SlowCloud]:
 
 
 def _patient(cloud: FaultyCloud, answer_s: float = 0.1) -> TimeoutProvider:
-    return with_timeout(cloud, answer_s, lambda: None)
+    return TimeoutProvider(cloud, answer_s, lambda: None)
 
 
 def test_a_late_answer_is_unknown_and_the_launch_is_there_when_asked_again(
@@ -114,7 +122,7 @@ def test_who_may_not_act_asks_for_nothing(cloud: SlowCloud) -> None:
     def lost() -> None:
         raise LeadershipLostError("another daemon leads")
 
-    provider = with_timeout(cloud, PATIENCE_S, lost)
+    provider = TimeoutProvider(cloud, PATIENCE_S, lost)
     for act in (lambda: provider.launch(REQUEST), lambda: provider.terminate("x")):
         with pytest.raises(LeadershipLostError):
             act()
@@ -125,20 +133,20 @@ def test_who_may_not_act_asks_for_nothing(cloud: SlowCloud) -> None:
 
 
 def test_it_can_do_what_the_provider_can(cloud: SlowCloud) -> None:
-    assert not isinstance(_patient(cloud), BillSource | PartialFailures | TracksEndedNodes)
+    with pytest.raises(NotSupportedError):
+        _patient(cloud).unreachable_regions()
     billing = BillingCloud(VirtualClock(T0), [always(SPOT_A, 3, 1.0)], 0.0)
-    assert isinstance(_patient(billing), BillSource)
-    assert not isinstance(_patient(billing), PartialFailures)
     forgetful = _patient(billing)
-    assert isinstance(forgetful, TracksEndedNodes)
+    assert forgetful.capabilities() == billing.capabilities()
     forgetful.restore_known_nodes(nodes := billing.launch(REQUEST))
     assert billing.reminded == nodes != ()
+    assert forgetful.bill(nodes[0]) is None
 
 
 def test_prices_that_are_not_told_anew_grow_old(cloud: SlowCloud) -> None:
     clock = VirtualClock(T0)
     cache = OfferCache(cloud, clock)
-    provider = with_timeout(cloud, PATIENCE_S, lambda: None, cache)
+    provider = TimeoutProvider(cloud, PATIENCE_S, lambda: None, cache)
     with pytest.raises(ProviderUnavailableError, match="was not asked yet"):
         provider.offers(T0)
     (told,) = cloud.inner.offers(T0)
