@@ -110,7 +110,9 @@ class DataCache:
                 (partial / RESERVED).write_text(str(wanted.size_bytes or 0))
             if not self._store.get_file(wanted.key, fresh):
                 raise StoreError(
-                    f"the data hold no {wanted.key}", hint="see that the job's data.uri is right"
+                    f"the data hold no {wanted.key}",
+                    hint="see that the job's data.uri is right",
+                    code="missing",
                 )
             with _told("fetch to", partial):
                 size_bytes = _verified(wanted, fresh)
@@ -134,6 +136,7 @@ class DataCache:
                 f"{but} takes {size_bytes / GIB:.3g} GiB, more than the cache in {self._folder} "
                 f"may hold ({self._most_bytes / GIB:.3g} GiB)",
                 hint="give the cache more room",
+                code="too_large",
             )
         room = self._most_bytes - size_bytes - self._reserved_bytes(_name(but))
         kept = self._by_use()
@@ -197,6 +200,7 @@ def _wrong(wanted: DataObject, what: str) -> StoreError:
     return StoreError(
         f"{wanted.key} is not what the data's index says: {what}",
         hint="write the object or the index anew",
+        code="unreadable",
     )
 
 

@@ -28,4 +28,5 @@ def list_data_objects(store: ObjectStore) -> tuple[DataObject, ...]:
         raise StoreError(
             f"the data's index {INDEX} cannot be read: {error}",
             hint='write {"objects": [{"key": …, "size_bytes": …, "sha256": …}]}',
+            code="unreadable",
         ) from error

@@ -59,6 +59,7 @@ class MembershipServer:
             raise StoreError(
                 f"a membership at {host} without a secret would take anybody",
                 hint="give --address-file, which will hold one, or serve at 127.0.0.1",
+                code="no_secret",
             )
         try:
             listener = socket.create_server((host, port))

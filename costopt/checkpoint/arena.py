@@ -43,4 +43,5 @@ class SharedMemory:
             raise CheckpointError(
                 f"no memory for a snapshot of {size_bytes / 2**20:.0f} MiB: {error.strerror}",
                 hint="checkpoints are copied in memory first: leave room for one copy of the state",
+                code="no_memory",
             ) from error

@@ -224,12 +224,14 @@ class Committer:
                 f"generation {self.generation} may not save in {self.place.uri}: generation "
                 f"{latest} has taken over",
                 hint=SUPERSEDED_HINT,
+                code="superseded",
             )
         if not ours:
             raise SupersededError(
                 f"another process of generation {self.generation} has taken over the "
                 f"checkpoints in {self.place.uri}",
                 hint=SUPERSEDED_HINT,
+                code="superseded",
             )
 
     def _latest_generation(self) -> int:

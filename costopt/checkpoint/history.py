@@ -102,7 +102,9 @@ class CheckpointHistory:
         """Give a checkpoint a tag, by which it is kept. A tag that another has is not moved."""
         if not TAG.fullmatch(tag):
             raise CheckpointError(
-                f"{tag!r} is no tag", hint="use letters, digits, '.', '-' and '_', 100 at most"
+                f"{tag!r} is no tag",
+                hint="use letters, digits, '.', '-' and '_', 100 at most",
+                code="not_a_tag",
             )
         if CheckpointName.parse(tag) is not None:
             raise CheckpointError(
@@ -117,6 +119,7 @@ class CheckpointHistory:
                 raise CheckpointError(
                     f"another checkpoint in {self.place.uri} is tagged {tag}",
                     hint="remove that tag first, or use another",
+                    code="duplicate",
                 )
 
     def untag(self, tag: str) -> None:
@@ -125,6 +128,7 @@ class CheckpointHistory:
             raise CheckpointError(
                 f"the delta {tag.removeprefix(BASE_TAG_PREFIX)} in {self.place.uri} needs its base",
                 hint="the tag goes when the delta is pruned",
+                code="needs_base",
             )
         with checkpoint_errors():
             self.place.store.delete(TAGS + tag)
@@ -142,6 +146,7 @@ class CheckpointHistory:
             raise CheckpointError(
                 f"cannot go back to checkpoint {name} in {self.place.uri}: {problem}",
                 hint="choose another that `list` shows without a problem",
+                code="damaged",
             )
         head = read_head(self.place)
         before = current_lineage(self.place, head)
@@ -167,7 +172,9 @@ class CheckpointHistory:
         target = CheckpointRepository.open(uri)
         if target.names() or read_head(target) is not None:
             raise CheckpointError(
-                f"{target.uri} holds checkpoints already", hint="branch to a place that is empty"
+                f"{target.uri} holds checkpoints already",
+                hint="branch to a place that is empty",
+                code="not_empty",
             )
         try:
             manifest = self.place.manifest(parsed)

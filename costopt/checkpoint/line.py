@@ -83,7 +83,9 @@ def compare_and_swap_head(
         except StoreError as error:
             if _is_moved(place, wanted):
                 return wanted
-            raise CheckpointError(error.message, hint=error.hint) from error
+            raise CheckpointError(
+                error.message, hint=error.hint, code=error.code, subject=error.subject
+            ) from error
     raise CheckpointError(
         f"HEAD in {place.uri} was changed by others {MAX_ATTEMPTS} times in a row",
         hint="see that one process at a time saves there",

@@ -212,7 +212,9 @@ def checkpoint_errors() -> Iterator[None]:
     try:
         yield
     except StoreError as error:
-        raise CheckpointError(error.message, hint=error.hint) from error
+        raise CheckpointError(
+            error.message, hint=error.hint, code=error.code, subject=error.subject
+        ) from error
 
 
 def _entries(folder: Path) -> set[str]:

@@ -23,7 +23,9 @@ def write_runs(scores: Sequence[tuple[Trial, Score]], path: Path) -> None:
             writer.writerows(row for _, row in rows)
     except OSError as error:
         raise StoreError(
-            f"cannot write {path}: {error.strerror}", hint="choose another file for --runs"
+            f"cannot write {path}: {error.strerror}",
+            hint="choose another file for --runs",
+            code="unwritable",
         ) from error
 
 

@@ -183,7 +183,9 @@ def _uri(job: str, state_dir: Path) -> str:
 
         return load_job(job, datetime.now(UTC)).checkpoint.uri
     if "/" in job or Path(job).suffix in SUFFIXES:
-        raise SpecError(f"{job}: there is no such file or folder", hint="check the path")
+        raise SpecError(
+            f"{job}: there is no such file or folder", hint="check the path", code="missing"
+        )
     return _uri_in_ledger(job, state_dir)
 
 

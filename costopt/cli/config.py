@@ -62,16 +62,16 @@ def _read(path: Path) -> Config:
     import tomllib
 
     if path.exists() and not path.is_file():
-        raise SpecError(f"{path}: is no regular file")
+        raise SpecError(f"{path}: is no regular file", code="not_a_file")
     try:
         return Config(path, tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise SpecError(f"{path}: cannot be read: {reason}") from None
+        raise SpecError(f"{path}: cannot be read: {reason}", code="unreadable") from None
     except UnicodeDecodeError as error:
         raise SpecError(f"{path}: is not UTF-8 text (byte {error.start})") from None
     except tomllib.TOMLDecodeError as error:
-        raise SpecError(f"{path}: is not TOML: {error}") from None
+        raise SpecError(f"{path}: is not TOML: {error}", code="not_toml") from None
 
 
 def _table_defaults(
@@ -107,10 +107,13 @@ def _check_key(config: Config, table: str, key: str, known: tuple[str, ...]) -> 
     where = f"{config.path}: [{table}] {key}" if table else f"{config.path}: {key}"
     plain = key.replace("-", "_")
     if plain in FLAG_ONLY:
-        raise SpecError(f"{where}: can be given on the command line only, since it spends money")
+        raise SpecError(
+            f"{where}: can be given on the command line only, since it spends money",
+            code="command_line_only",
+        )
     if plain not in known and key not in known:
         allowed = did_you_mean(plain, known) or f"; allowed: {', '.join(known)}"
-        raise SpecError(f"{where}: unknown key{allowed}")
+        raise SpecError(f"{where}: unknown key{allowed}", code="unknown_key")
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:

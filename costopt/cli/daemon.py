@@ -196,7 +196,9 @@ def _check_extra() -> None:
     missing = [name for name in REQUIRED_MODULES if find_spec(name) is None]
     if missing:
         raise MissingExtraError(
-            f"the daemon needs {', '.join(missing)}", hint=install_hint("daemon")
+            f"the daemon needs {', '.join(missing)}",
+            hint=install_hint("daemon"),
+            code="missing_module",
         )
 
 

@@ -20,14 +20,18 @@ BROKEN_PIPE = 141
 
 
 def run_command(run: Callable[[], object], settings: CliContext) -> int:
-    """Run the command line; tell its error, if any, on stderr. Returns the exit code."""
+    """Run the command line; print its error, if any, on stderr. Returns the exit code.
+
+    Raises SystemExit with the exit code from a CostoptError, whose code and subject its callers
+    then find as ``__cause__``.
+    """
     try:
         answer = run()
     except CostoptError as error:
         if settings.debug:
             traceback.print_exc()
         print_error("error", error.message, error.hint)
-        return error.exit_code
+        raise SystemExit(error.exit_code) from error
     except click.UsageError as error:
         where = f"{error.ctx.command_path} --help" if error.ctx else "costopt --help"
         print_error("error", error.format_message(), f"see {where}")

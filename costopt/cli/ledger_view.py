@@ -26,6 +26,7 @@ def open_existing_ledger(state_dir: Path) -> SqlLedger:
         raise LedgerError(
             f"nothing has run in {state_dir}: there is no ledger {path}",
             hint="name the directory of a run with --state-dir",
+            code="no_ledger",
         )
     return open_sqlite_ledger(path, create=False)
 
@@ -37,6 +38,7 @@ def check_known(ledger: SqlLedger, state_dir: Path, job: str) -> None:
         raise LedgerError(
             f"no job {job!r} has run in {state_dir}",
             hint=f"jobs there: {', '.join(known) or 'none'}",
+            code="unknown_job",
         )
 
 

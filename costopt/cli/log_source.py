@@ -68,6 +68,7 @@ class RunLogSource:
             raise SpecError(
                 "the account file names no store, so its nodes keep no logs",
                 hint="name the account file that the run was started with",
+                code="no_store",
             )
         self._logs = StoreLogs(open_store(account.store))
         self._state_dir = state_dir

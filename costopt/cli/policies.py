@@ -24,5 +24,7 @@ def check_policy(name: str, policy: Policy) -> Policy:
     try:
         check(policy)
     except SpecError as error:
-        raise SpecError(f"{name}: strategy: {error.message}", hint=error.hint) from None
+        raise SpecError(
+            f"{name}: strategy: {error.message}", hint=error.hint, code=error.code
+        ) from None
     return policy

@@ -235,6 +235,7 @@ def _tell_end(live: LiveRun, output: str) -> None:
         raise GuardTrippedError(
             f"job {name!r} was stopped by guard {record.guard}; its checkpoint is kept",
             hint="raise the limit in the policy or the job's budget, then run it again",
+            code="guard",
         )
     if account.summary(live.site.clock.now()).on_time is False:
         raise CostoptError(f"job {name!r} finished after its deadline")

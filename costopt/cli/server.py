@@ -79,9 +79,15 @@ def _read(path: Path | None) -> str | None:
         with path.open("rb") as file:
             text = file.read(MAX_TOKEN_BYTES).decode("ascii").strip()
     except OSError as error:
-        raise SpecError(f"{path}: cannot be read: {(error.strerror or '').lower()}") from None
+        raise SpecError(
+            f"{path}: cannot be read: {(error.strerror or '').lower()}", code="unreadable"
+        ) from None
     except UnicodeDecodeError:
         text = ""
     if not text or any(character.isspace() for character in text):
-        raise SpecError(f"{path}: holds no token", hint="it should be what costopt token add told")
+        raise SpecError(
+            f"{path}: holds no token",
+            hint="it should be what costopt token add told",
+            code="no_token",
+        )
     return text

@@ -34,17 +34,21 @@ def parse_address(text: str) -> ServerAddress:
     if text.startswith(UNIX):
         path = text.removeprefix(UNIX)
         if not path or "\0" in path:
-            raise SpecError(f"{text!r} is no server", hint=_EXPECTED)
+            raise SpecError(f"{text!r} is no server", hint=_EXPECTED, code="invalid_address")
         return ServerAddress(text, socket_path=path)
     if "@" in text:
-        raise SpecError("a server's address holds no password", hint="put the token into a file")
+        raise SpecError(
+            "a server's address holds no password",
+            hint="put the token into a file",
+            code="password_in_address",
+        )
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise SpecError(f"{text!r} is no server", hint=_EXPECTED) from None
+        raise SpecError(f"{text!r} is no server", hint=_EXPECTED, code="invalid_address") from None
     if parts.scheme not in _PORTS or not host or parts.path.strip("/") or parts.query:
-        raise SpecError(f"{text!r} is no server", hint=_EXPECTED)
+        raise SpecError(f"{text!r} is no server", hint=_EXPECTED, code="invalid_address")
     return ServerAddress(
         text, host=host, port=port or _PORTS[parts.scheme], tls=parts.scheme == "https"
     )  # fmt: skip

@@ -143,5 +143,6 @@ class AccountSiteConfig:
             raise SpecError(
                 "the account file names no store: nodes and controller could not talk",
                 hint="add store: with a URI that both can reach, such as s3://bucket/costopt",
+                code="no_store",
             )
         return self.account.store

@@ -38,7 +38,7 @@ def logged_node(ledger: EventIndex, job: str, node_id: str | None) -> str:
         found = node_id if node_id in launched else None
     if found is None:
         what = "no node yet" if node_id is None else f"no node {node_id!r}"
-        raise SpecError(f"job {job!r} has had {what}", hint="see its events")
+        raise SpecError(f"job {job!r} has had {what}", hint="see its events", code="unknown_node")
     return found
 
 
@@ -55,7 +55,9 @@ class FolderLogs:
         """
         folder = self._nodes / node_id
         if not is_key_part(node_id) or folder.is_symlink() or not folder.is_dir():
-            raise SpecError(f"there is no log of node {node_id!r}", hint="see the job's nodes")
+            raise SpecError(
+                f"there is no log of node {node_id!r}", hint="see the job's nodes", code="missing"
+            )
         logs = (path for path in folder.glob(TRAINER_LOGS) if is_plain(path))
         try:
             data = _slice(sorted(logs, key=lambda path: path.lstat().st_mtime_ns), after)

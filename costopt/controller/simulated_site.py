@@ -139,6 +139,7 @@ def load_market_clock(path: Path, start_at: datetime, speed: float) -> ScaledClo
         raise StoreError(
             f"{path}: the run's clock cannot be read: {error}",
             hint="choose another --state-dir, or remove this one if nothing in it is needed",
+            code="unreadable",
         ) from error
 
 
@@ -164,5 +165,6 @@ def _begin(path: Path, start_at: datetime, speed: float) -> ScaledClock:
         raise StoreError(
             f"cannot write {path}: {error.strerror}",
             hint="free space, or choose a --state-dir that this user may write to",
+            code="unwritable",
         ) from error
     return ScaledClock(start_at, speed)

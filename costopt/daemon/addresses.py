@@ -32,7 +32,7 @@ def _problems(job: Job, document: Document, account: Account) -> Iterator[SpecPr
         if urlsplit(address).scheme in REMOTE_SCHEMES:
             refusal = _refusal(address, own, job.tenant)
             if refusal is not None:
-                yield document.problem((section, "uri"), refusal)
+                yield document.problem((section, "uri"), refusal, code="outside_prefixes")
 
 
 def _own(job: Job, account: Account) -> tuple[StoreAddress, ...]:

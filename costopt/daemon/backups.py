@@ -52,7 +52,9 @@ class Backups:
         for file in self._files:
             fault = find_corruption(file)
             if fault:
-                raise LedgerError(f"{file} is corrupt ({fault})", hint=self._advice(file))
+                raise LedgerError(
+                    f"{file} is corrupt ({fault})", hint=self._advice(file), code="corrupt"
+                )
 
     def make(self, now: datetime) -> tuple[Path, ...]:
         """A new copy of each. Raises LedgerError, also for a corrupt file; no copy is lost then."""
@@ -71,6 +73,7 @@ class Backups:
             raise LedgerError(
                 f"there is no state directory {self._state_dir}",
                 hint="name the daemon's with --state-dir",
+                code="no_state_directory",
             )
         with assert_unused(self._state_dir / LEDGER):
             return tuple(self._restore(file, now) for file in self._files if self._missing(file))

@@ -89,7 +89,11 @@ def _proposals(reach: ApiContext) -> tuple[Operation, ...]:
     def exists(call: ApiCall) -> object:
         asked = call.values["proposal"]
         if not any(each.id == asked for each in service.proposals()):
-            raise SpecError(f"there is no proposal {asked!r}", hint="see `costopt approve`")
+            raise SpecError(
+                f"there is no proposal {asked!r}",
+                hint="see `costopt approve`",
+                code="unknown_proposal",
+            )
         return asked
 
     def proposals(call: ApiCall) -> ProposalList:

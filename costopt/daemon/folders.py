@@ -24,4 +24,5 @@ def check_local_paths(job: Job, allowed: tuple[Path, ...]) -> None:
             raise SpecError(
                 f"{field}: {place} is not in a folder that jobs from elsewhere may use",
                 hint=f"put it into {told} on the daemon's machine, or use an object store",
+                code="folder_not_allowed",
             )

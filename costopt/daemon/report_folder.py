@@ -47,6 +47,7 @@ def write_report(ledger: DurableLedger, folder: Path, now: datetime, keep: int) 
         raise StoreError(
             f"the report in {folder} cannot be written: {(error.strerror or '').lower()}",
             hint="check that the folder may be written to and has space",
+            code="unwritable",
         ) from error
     return whole
 

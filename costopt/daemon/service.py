@@ -266,7 +266,9 @@ class DaemonService:
     def _check_goes_on(self, name: str) -> None:
         if self.job(name).summary.state is JobState.FINISHED:
             raise SpecError(
-                f"job {name!r} has finished", hint=f"costopt show {name} says what it came to"
+                f"job {name!r} has finished",
+                hint=f"costopt show {name} says what it came to",
+                code="finished",
             )
 
     def _known(self, name: str) -> Submission:
@@ -290,7 +292,7 @@ class DaemonService:
 
 def unknown_job_error(name: str) -> SpecError:
     """What is said of a job that is not there."""
-    return SpecError(f"there is no job {name!r}", hint="see `costopt list`")
+    return SpecError(f"there is no job {name!r}", hint="see `costopt list`", code="unknown_job")
 
 
 def unknown_decision_error(decision_id: str) -> SpecError:

@@ -25,6 +25,7 @@ def bind_unix(path: Path) -> socket.socket:
         raise SpecError(
             f"{path}: is longer than the {MAX_PATH_BYTES} bytes that a socket's path may have",
             hint="name a shorter one: --listen unix:PATH",
+            code="too_long",
         )
     _clear(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -45,7 +46,9 @@ def bind_tcp(place: str) -> socket.socket:
     host = host.removeprefix("[").removesuffix("]")
     if not host or not (port.isascii() and port.isdigit() and int(port) < 65536):
         raise SpecError(
-            f"{place!r} is no place to listen at", hint="expected HOST:PORT or unix:PATH"
+            f"{place!r} is no place to listen at",
+            hint="expected HOST:PORT or unix:PATH",
+            code="invalid_address",
         )
     try:
         family = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][0]
@@ -64,7 +67,9 @@ def _clear(path: Path) -> None:
     if not path.exists():
         return
     if not path.is_socket():
-        raise SpecError(f"{path}: is no socket", hint="remove it, or name another path")
+        raise SpecError(
+            f"{path}: is no socket", hint="remove it, or name another path", code="not_a_socket"
+        )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(2.0)
         try:
@@ -75,7 +80,9 @@ def _clear(path: Path) -> None:
             raise SpecError(f"{path}: cannot be used: {_reason(error)}") from None
         else:
             raise LedgerError(
-                f"another daemon answers at {path}", hint="stop it, or name another state directory"
+                f"another daemon answers at {path}",
+                hint="stop it, or name another state directory",
+                code="in_use",
             )
 
 

@@ -19,7 +19,11 @@ def token_operations(reach: ApiContext) -> tuple[Operation, ...]:
     def exists(call: ApiCall) -> object:
         asked = call.values["token"]
         if not any(each.name == asked for each in tokens.tokens()):
-            raise SpecError(f"there is no token {asked!r}", hint="see `costopt token list`")
+            raise SpecError(
+                f"there is no token {asked!r}",
+                hint="see `costopt token list`",
+                code="unknown_token",
+            )
         return asked
 
     def add(call: ApiCall) -> TokenCreated:
@@ -58,4 +62,5 @@ def _check_tenant(tenant: str | None, account: Account) -> None:
         raise SpecError(
             f"{tenant!r} is not a tenant of the account",
             hint=f"use one of {', '.join(sorted(account.tenants))}, or add it to the account file",
+            code="unknown_tenant",
         )

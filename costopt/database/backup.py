@@ -56,7 +56,9 @@ def create_backup(path: Path, backups: Path, keep: int, now: datetime) -> Path:
         _copy(path, part)
         fault = find_corruption(part)
         if fault:
-            raise LedgerError(f"{path} is corrupt ({fault})", hint=f"restore it from {backups}")
+            raise LedgerError(
+                f"{path} is corrupt ({fault})", hint=f"restore it from {backups}", code="corrupt"
+            )
         part.rename(target)
         _sync(backups)
         for old in list_backups(path, backups)[:-keep]:
@@ -67,6 +69,7 @@ def create_backup(path: Path, backups: Path, keep: int, now: datetime) -> Path:
         raise LedgerError(
             f"the backup of {path} failed: {error.strerror or error}",
             hint=f"free some space, and let this user write to {backups}",
+            code="backup_failed",
         ) from error
     finally:
         with suppress(OSError):
@@ -98,6 +101,7 @@ def restore(path: Path, backups: Path, now: datetime) -> tuple[Path, Path | None
         raise LedgerError(
             f"there is no sound backup of {path} in {backups}",
             hint=f"save what is left: sqlite3 {path} .recover | sqlite3 NEW",
+            code="no_backup",
         )
     fresh = path.with_name(f"{path.name}.restored")
     aside = path.with_name(f"{path.name}.corrupt-{now.astimezone(UTC).strftime(TIME_FORMAT)}")
@@ -125,6 +129,7 @@ def _check_room(path: Path, backups: Path) -> None:
         raise LedgerError(
             f"the backup of {path} was not made: {free / 2**30:.1f} GiB are free in {backups}",
             hint="free some space, or keep fewer backups",
+            code="no_space",
         )
 
 

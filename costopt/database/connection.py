@@ -87,11 +87,15 @@ class Database:
             raise self._refusal(error.orig or error) from error
         except NoConnectionInTimeError as error:
             raise LedgerError(
-                f"{self.what}: all connections are in use ({error})", hint="try again later"
+                f"{self.what}: all connections are in use ({error})",
+                hint="try again later",
+                code="no_connections",
             ) from error
         except UnicodeEncodeError as error:
             raise LedgerError(
-                f"{self.what}: a name is no valid text: {error}", hint="choose another name"
+                f"{self.what}: a name is no valid text: {error}",
+                hint="choose another name",
+                code="invalid_text",
             ) from error
 
     def _refusal(self, error: BaseException) -> LedgerError:

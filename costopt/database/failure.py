@@ -68,17 +68,20 @@ _POSTGRES: dict[str, tuple[str, str]] = {
 
 
 def sqlite_error(what: str, error: sqlite3.Error) -> LedgerError:
-    """The LedgerError that says what happened to ``what``, such as "ledger PATH"."""
+    """The LedgerError that says what happened to ``what``, such as "ledger PATH".
+
+    Its ``code`` is SQLite's, such as SQLITE_FULL.
+    """
     name = getattr(error, "sqlite_errorname", None) or ""
     primary = "_".join(name.split("_")[:2])
     if primary not in _SQLITE:
-        return LedgerError(f"{what}: {error}", hint="check the file and its disk")
+        return LedgerError(f"{what}: {error}", hint="check the file and its disk", code=name)
     meaning, hint = _SQLITE[primary]
-    return LedgerError(f"{what}: {meaning} ({error})", hint=hint)
+    return LedgerError(f"{what}: {meaning} ({error})", hint=hint, code=primary)
 
 
 def postgres_error(what: str, error: BaseException) -> LedgerError:
-    """The same of an error of psycopg.
+    """The same of an error of psycopg; its ``code`` is the SQLSTATE.
 
     Codes: postgresql.org/docs/15/errcodes-appendix.html.
     """
@@ -87,8 +90,8 @@ def postgres_error(what: str, error: BaseException) -> LedgerError:
     for length in (5, 3, 2):
         if state[:length] in _POSTGRES:
             meaning, hint = _POSTGRES[state[:length]]
-            return LedgerError(f"{what}: {meaning} ({said})", hint=hint)
-    return LedgerError(f"{what}: {said}", hint="look at the server's log")
+            return LedgerError(f"{what}: {meaning} ({said})", hint=hint, code=state)
+    return LedgerError(f"{what}: {said}", hint="look at the server's log", code=state)
 
 
 def _state_without_code(error: BaseException) -> str:

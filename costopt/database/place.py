@@ -38,7 +38,9 @@ def postgres_url(text: str) -> URL:
     scheme = text.partition(URL_MARK)[0]
     hint = "write it as postgresql://USER@HOST:5432/DATABASE"
     if scheme not in POSTGRESQL_SCHEMES:
-        raise LedgerError(f"no database is reached by {scheme}://", hint=hint)
+        raise LedgerError(
+            f"no database is reached by {scheme}://", hint=hint, code="unknown_scheme"
+        )
     try:
         return make_url(text).set(drivername=DRIVER)
     except (ArgumentError, ValueError) as error:

@@ -49,6 +49,7 @@ class Migrations:
                 raise LedgerError(
                     f"the {self.part} has version {done}, this costopt knows {len(self.steps)}",
                     hint="upgrade costopt, or name another database",
+                    code="wrong_version",
                 )
             if done == len(self.steps):
                 return False

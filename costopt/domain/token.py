@@ -39,11 +39,14 @@ class Token:
 def validate_scopes(name: str, scopes: Collection[Scope], tenant: str | None) -> None:
     """Raises SpecError where a token would allow nothing, or a tenant's what is not of jobs."""
     if not scopes:
-        raise SpecError(f"token {name!r} allows nothing", hint="name read, submit or admin")
+        raise SpecError(
+            f"token {name!r} allows nothing", hint="name read, submit or admin", code="no_scopes"
+        )
     if tenant is not None and Scope.ADMIN in scopes:
         raise SpecError(
             f"token {name!r} cannot be an admin's and bound to tenant {tenant!r}",
             hint="give it the scope read or submit",
+            code="admin_with_tenant",
         )
 
 

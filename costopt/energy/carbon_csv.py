@@ -49,7 +49,9 @@ def _read(path: Path) -> tuple[list[str], list[list[str]]]:
         raw = path.read_bytes()
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise SignalError(f"{path} cannot be read: {error}", hint="download it again") from error
+        raise SignalError(
+            f"{path} cannot be read: {error}", hint="download it again", code="unreadable"
+        ) from error
     header, *rows = list(csv.reader(io.StringIO(text))) or [[]]
     if len(header) < 2 or not all(header[1:]) or len(set(header)) != len(header):
         raise SignalError(

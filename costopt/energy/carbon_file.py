@@ -44,7 +44,9 @@ def write_carbon(history: CarbonHistory, path: Path) -> None:
     except OSError as error:
         beside.unlink(missing_ok=True)
         raise SignalError(
-            f"carbon file {path} cannot be written: {error}", hint="check the folder and its space"
+            f"carbon file {path} cannot be written: {error}",
+            hint="check the folder and its space",
+            code="unwritable",
         ) from error
 
 
@@ -84,11 +86,15 @@ def _read_table(path: Path) -> Any:
     try:
         return pq.ParquetFile(path, page_checksum_verification=True).read()
     except FileNotFoundError as error:
-        raise SignalError(f"carbon file {path} does not exist", hint="check the path") from error
+        raise SignalError(
+            f"carbon file {path} does not exist", hint="check the path", code="missing"
+        ) from error
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:120]
         raise SignalError(
-            f"carbon file {path} is truncated or no parquet file: {reason}", hint=IMPORT_AGAIN
+            f"carbon file {path} is truncated or no parquet file: {reason}",
+            hint=IMPORT_AGAIN,
+            code="not_parquet",
         ) from error
 
 
@@ -98,7 +104,9 @@ def _micros(path: Path, table: Any) -> Sequence[int]:
     kind = table.schema.field(TIME).type if TIME in table.column_names else None
     if kind is None or not pa.types.is_timestamp(kind) or kind.tz is None:
         raise SignalError(
-            f"carbon file {path} has no column {TIME} of times with a zone", hint=IMPORT_AGAIN
+            f"carbon file {path} has no column {TIME} of times with a zone",
+            hint=IMPORT_AGAIN,
+            code="missing_column",
         )
     column = table.column(TIME).cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64())
     micros: list[int] = column.drop_null().to_pylist()

@@ -135,7 +135,9 @@ class Engine:
         that still has nodes, or a launch without an answer."""
         record = self.journal.records[job]
         if record.live or record.intents:
-            raise LedgerError(f"job {job!r} still has nodes", hint="stop it first")
+            raise LedgerError(
+                f"job {job!r} still has nodes", hint="stop it first", code="has_nodes"
+            )
         payer, now = self.spending.payer(job), self.world.clock.now()
         self.spending.close(job, payer, now)
         self._guards.close(job, payer, now)

@@ -102,6 +102,7 @@ class JobAccount:
             raise LedgerError(
                 f"an event of job {event.job!r} in the account of job {self.job!r}",
                 hint="fold each job's events into its own account",
+                code="wrong_job",
             )
         fold = _FOLDS.get(type(event))
         if fold is not None:

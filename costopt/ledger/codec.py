@@ -98,9 +98,11 @@ def _parse(line: str) -> dict[str, Any]:
     try:
         body = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise LedgerError(f"an event is no JSON: {error}", hint=_DAMAGED) from error
+        raise LedgerError(
+            f"an event is no JSON: {error}", hint=_DAMAGED, code="invalid_json"
+        ) from error
     if not isinstance(body, dict):
-        raise LedgerError("an event is no JSON object", hint=_DAMAGED)
+        raise LedgerError("an event is no JSON object", hint=_DAMAGED, code="invalid_json")
     return body
 
 
@@ -122,7 +124,9 @@ def _value(event_type: type[Event], field: _Field, raw: Any) -> Any:
         return field.read(raw)
     except (TypeError, ValueError, OverflowError) as error:
         raise LedgerError(
-            f"{event_type.kind}.{field.name} cannot be read: {error}", hint=_DAMAGED
+            f"{event_type.kind}.{field.name} cannot be read: {error}",
+            hint=_DAMAGED,
+            code="unreadable",
         ) from error
 
 

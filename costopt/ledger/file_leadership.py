@@ -84,6 +84,7 @@ class FileLeadership:
             raise LedgerError(
                 f"cannot lock ledger {self._ledger.path}: {error.strerror}",
                 hint="give this user write permission on the ledger's folder",
+                code="cannot_lock",
             ) from error
         return self._descriptor is not None
 

@@ -63,7 +63,9 @@ def serialize_fold(account: JobAccount, record: JobRecord) -> str:
         packed = _Writer().pack((account, record))
         return json.dumps(packed, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise LedgerError(f"the account of {account.job!r} cannot be kept: {error}") from error
+        raise LedgerError(
+            f"the account of {account.job!r} cannot be kept: {error}", code="too_large"
+        ) from error
 
 
 def deserialize_fold(text: str) -> tuple[JobAccount, JobRecord]:
@@ -71,9 +73,11 @@ def deserialize_fold(text: str) -> tuple[JobAccount, JobRecord]:
     try:
         account, record = _Reader().unpack(json.loads(text))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise LedgerError("a kept account cannot be read", hint="it is folded anew") from error
+        raise LedgerError(
+            "a kept account cannot be read", hint="it is folded anew", code="unreadable"
+        ) from error
     if not (isinstance(account, JobAccount) and isinstance(record, JobRecord)):
-        raise LedgerError("a kept account is none", hint="it is folded anew")
+        raise LedgerError("a kept account is none", hint="it is folded anew", code="unreadable")
     return account, record
 
 

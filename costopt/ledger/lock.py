@@ -48,7 +48,9 @@ def assert_unused(ledger: Path) -> Iterator[None]:
             descriptor = try_lock(path)
             if descriptor is None:
                 raise LedgerError(
-                    f"ledger {ledger} is in use", hint="end the daemon, and the runs, first"
+                    f"ledger {ledger} is in use",
+                    hint="end the daemon, and the runs, first",
+                    code="in_use",
                 )
             held.append(descriptor)
         yield
@@ -56,6 +58,7 @@ def assert_unused(ledger: Path) -> Iterator[None]:
         raise LedgerError(
             f"cannot lock ledger {ledger}: {error.strerror or error}",
             hint="give this user write permission on the ledger's folder",
+            code="cannot_lock",
         ) from error
     finally:
         for descriptor in held:
@@ -75,6 +78,7 @@ def controller_lock(ledger: Path, job: str) -> Iterator[None]:
         raise LedgerError(
             f"cannot lock job {job!r} in ledger {ledger}: {error.strerror}",
             hint="give this user write permission on the ledger's folder",
+            code="cannot_lock",
         ) from error
     try:
         _take(descriptor, ledger, job)
@@ -93,4 +97,5 @@ def _take(descriptor: int, ledger: Path, job: str) -> None:
         raise LedgerError(
             f"job {job!r} in ledger {ledger} already has a controller (process {holder})",
             hint="wait for it or stop it; `costopt status` shows what it does",
+            code="controlled",
         ) from error

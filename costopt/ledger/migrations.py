@@ -106,10 +106,12 @@ def _version(connection: sqlite3.Connection) -> int:
         raise LedgerError(
             "the file is a SQLite database of another program",
             hint="name another file for the ledger",
+            code="foreign_database",
         )
     if version > len(SQLITE_MIGRATIONS):
         raise LedgerError(
             f"the ledger has version {version}, this costopt knows {len(SQLITE_MIGRATIONS)}",
             hint="upgrade costopt, or name another file for the ledger",
+            code="wrong_version",
         )
     return int(version)

@@ -76,7 +76,9 @@ class PostgresLedger:
             self.database.close()
             if error.message.startswith(self.database.what):
                 raise
-            raise LedgerError(f"{self.database.what}: {error.message}", hint=error.hint) from error
+            raise LedgerError(
+                f"{self.database.what}: {error.message}", hint=error.hint, code=error.code
+            ) from error
 
     def __enter__(self) -> Self:
         return self
@@ -174,6 +176,7 @@ class PostgresLedger:
                 raise LedgerError(
                     "the database holds no ledger",
                     hint="check the URL; a ledger is made by the daemon that first uses it",
+                    code="missing",
                 )
 
     def _check_fence(self, connection: Connection) -> None:
@@ -193,6 +196,7 @@ class PostgresLedger:
         raise LedgerError(
             f"{lost.message}; whether the events were written is not known",
             hint="start again from the ledger's events, as after a crash",
+            code="outcome_unknown",
         ) from lost
 
     def _status(self, transaction: str) -> str | None:
@@ -226,7 +230,9 @@ class PostgresLedger:
             return decode(body)
         except LedgerError as error:
             raise LedgerError(
-                f"{self.database.what}, event {seq}: {error.message}", hint=error.hint
+                f"{self.database.what}, event {seq}: {error.message}",
+                hint=error.hint,
+                code=error.code,
             ) from error
 
 

@@ -35,5 +35,6 @@ def postgres_controller_lock(database: Database, job: str) -> Iterator[None]:
                 f"job {job!r} in {database.what} already has a controller"
                 f" (session {holder or 'unknown'} of the server)",
                 hint="wait for it or stop it; `costopt status` shows what it does",
+                code="controlled",
             )
         yield

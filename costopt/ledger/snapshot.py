@@ -70,7 +70,11 @@ def require_fold(ledger: DurableLedger, job: str, known: FoldState | None = None
     """The same. Raises LedgerError also where the ledger holds nothing of the job."""
     found = load_fold(ledger, job, known)
     if found is None:
-        raise LedgerError(f"the ledger holds nothing of job {job!r}", hint="check the job's name")
+        raise LedgerError(
+            f"the ledger holds nothing of job {job!r}",
+            hint="check the job's name",
+            code="unknown_job",
+        )
     return found
 
 

@@ -179,6 +179,7 @@ class SqlLedger:
             raise LedgerError(
                 f"ledger {self.path}: a job's name is no valid text: {error}",
                 hint="rename the job",
+                code="invalid_text",
             ) from error
 
     def _page(self, job: str | None, after: int) -> list[tuple[int, str]]:
@@ -212,17 +213,22 @@ class SqlLedger:
             return decode(body)
         except LedgerError as error:
             raise LedgerError(
-                f"ledger {self.path}, event {seq}: {error.message}", hint=error.hint
+                f"ledger {self.path}, event {seq}: {error.message}",
+                hint=error.hint,
+                code=error.code,
             ) from error
 
 
 def _check_place(path: Path, create: bool) -> None:
     if path.is_dir():
-        raise LedgerError(f"ledger {path} is a folder", hint="name a file inside it")
+        raise LedgerError(
+            f"ledger {path} is a folder", hint="name a file inside it", code="is_folder"
+        )
     if not path.parent.is_dir():
         raise LedgerError(
             f"ledger {path}: the folder {path.parent} does not exist",
             hint=f"create it: mkdir -p {path.parent}",
+            code="missing",
         )
     if create:
         return
@@ -230,9 +236,10 @@ def _check_place(path: Path, create: bool) -> None:
         raise LedgerError(
             f"ledger {path} does not exist",
             hint="check the path; a ledger is made by the first run that is applied",
+            code="missing",
         )
     if path.stat().st_size == 0:
-        raise LedgerError(f"ledger {path} is empty", hint="restore it from a backup")
+        raise LedgerError(f"ledger {path} is empty", hint="restore it from a backup", code="empty")
 
 
 def _connect(path: Path, create: bool) -> sqlite3.Connection:
@@ -288,7 +295,9 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     try:
         migrate(connection)
     except LedgerError as error:
-        raise LedgerError(f"ledger {path}: {error.message}", hint=error.hint) from error
+        raise LedgerError(
+            f"ledger {path}: {error.message}", hint=error.hint, code=error.code
+        ) from error
     (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
     if journal != "wal":
         connection.execute("PRAGMA journal_mode = WAL")

@@ -27,6 +27,7 @@ def fill_capacity(
         raise MarketError(
             f"market {history.name!r} leaves no capacity of spot pools open",
             hint="backtest takes it as it is",
+            code="no_capacity",
         )
     begins_at = min(history.pools[pool].starts_at for pool in open_pools)
     ends_at = max(history.pools[pool].ends_at for pool in open_pools)

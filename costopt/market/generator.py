@@ -203,10 +203,16 @@ def _check(
     pools_usd_per_hour: Mapping[Pool, float], hours: float, tick_s: float, start_at: datetime
 ) -> None:
     if not pools_usd_per_hour:
-        raise MarketError("a market of no pools cannot be generated", hint="give pools and prices")
+        raise MarketError(
+            "a market of no pools cannot be generated",
+            hint="give pools and prices",
+            code="no_pools",
+        )
     for pool, price in pools_usd_per_hour.items():
         if not (math.isfinite(price) and price > 0):
-            raise MarketError(f"{pool}: a price of {price} $/h is impossible")
+            raise MarketError(
+                f"{pool}: a price of {price} $/h is impossible", code="impossible_price"
+            )
     if not (math.isfinite(hours) and hours > 0 and math.isfinite(tick_s) and tick_s > 0):
         raise MarketError(f"a market of {hours} h in ticks of {tick_s} s cannot be generated")
     if start_at.tzinfo is None:

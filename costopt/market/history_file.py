@@ -67,7 +67,9 @@ def write_history(history: MarketHistory, path: Path) -> None:
         )
     except OSError as error:
         raise MarketError(
-            f"market file {path} cannot be written: {error}", hint="check the folder and its space"
+            f"market file {path} cannot be written: {error}",
+            hint="check the folder and its space",
+            code="unwritable",
         ) from error
 
 
@@ -80,7 +82,7 @@ def read_history(path: Path) -> MarketHistory:
     columns, metadata = _read_columns(path)
     rows = _rows(path, columns)
     if not rows:
-        raise MarketError(f"market file {path} holds no row", hint=REGENERATE)
+        raise MarketError(f"market file {path} holds no row", hint=REGENERATE, code="no_rows")
     by_pool: dict[Pool, list[_Row]] = {}
     for row in rows:
         by_pool.setdefault(row.pool, []).append(row)
@@ -128,11 +130,13 @@ def _read_columns(path: Path) -> tuple[Mapping[str, Sequence[Any]], Mapping[str,
     import pyarrow.parquet as pq
 
     if not path.exists():
-        raise MarketError(f"market file {path} does not exist", hint="check the path")
+        raise MarketError(
+            f"market file {path} does not exist", hint="check the path", code="missing"
+        )
     if not path.is_file():
         raise MarketError(f"market file {path} is no regular file", hint="check the path")
     if path.stat().st_size == 0:
-        raise MarketError(f"market file {path} is empty (0 bytes)", hint=REGENERATE)
+        raise MarketError(f"market file {path} is empty (0 bytes)", hint=REGENERATE, code="empty")
     try:
         table = pq.ParquetFile(path, page_checksum_verification=True).read()
         _check_types(path, table.schema)
@@ -140,7 +144,9 @@ def _read_columns(path: Path) -> tuple[Mapping[str, Sequence[Any]], Mapping[str,
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:120]
         raise MarketError(
-            f"market file {path} is truncated or no parquet file: {reason}", hint=REGENERATE
+            f"market file {path} is truncated or no parquet file: {reason}",
+            hint=REGENERATE,
+            code="not_parquet",
         ) from error
     metadata = table.schema.metadata or {}
     return columns, {_text(key): _text(value) for key, value in metadata.items()}
@@ -164,6 +170,7 @@ def _check_types(path: Path, schema: Any) -> None:
             raise MarketError(
                 f"market file {path} has no column {name}",
                 hint=f"the columns are {', '.join(COLUMNS)}",
+                code="missing_column",
             )
         kind = schema.field(name).type
         if types.is_dictionary(kind):

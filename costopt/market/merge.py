@@ -17,7 +17,7 @@ def merge_histories(name: str, histories: Sequence[MarketHistory]) -> MarketHist
     which nothing is promised between changes.
     """
     if not histories:
-        raise MarketError(f"market {name!r}: nothing to merge")
+        raise MarketError(f"market {name!r}: nothing to merge", code="empty")
     pools: dict[Pool, PoolHistory] = {}
     for history in histories:
         for pool, recorded in history.pools.items():
@@ -26,6 +26,7 @@ def merge_histories(name: str, histories: Sequence[MarketHistory]) -> MarketHist
                     f"market {name!r}: {pool} is recorded twice, and differently in "
                     f"{history.name!r}",
                     hint="merge records of different pools, or keep them as markets of their own",
+                    code="contradiction",
                 )
     return MarketHistory(
         name=name,

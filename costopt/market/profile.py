@@ -73,6 +73,7 @@ class GeneratorParameters:
         raise MarketError(
             f"market profile {name!r} is unknown",
             hint=f"the profiles are {', '.join(p.name for p in self.profiles)}",
+            code="unknown_profile",
         )
 
 

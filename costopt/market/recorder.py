@@ -72,6 +72,7 @@ def record_prices(
         raise MarketError(
             f"nothing was recorded: {reasons or 'the regions do not sell these types on spot'}",
             hint="costopt catalog lists instance types and where they are for rent",
+            code="nothing_recorded",
         )
     history = MarketHistory(out.stem, recorded, None, _sources(told, recorded))
     write_history(history, out)
@@ -240,6 +241,7 @@ def _make(folder: Path) -> None:
         raise MarketError(
             f"{folder} cannot be made: {error.strerror}",
             hint="choose an --out in a folder that exists and that this user may write to",
+            code="unwritable",
         ) from error
 
 

@@ -39,7 +39,10 @@ def import_spot_trace(
     """
     for price in (spot_usd_per_hour, on_demand_usd_per_hour):
         if not (math.isfinite(price) and price > 0):
-            raise MarketError(f"spot trace {path.name}: a price of {price} $/h is impossible")
+            raise MarketError(
+                f"spot trace {path.name}: a price of {price} $/h is impossible",
+                code="impossible_price",
+            )
     gap_s, data = _read(path)
     spot = pool or _pool_of(path, instance_type)
     begins_at = start_at or _start_of(path)
@@ -71,7 +74,9 @@ def _read(path: Path) -> tuple[float, list[int | None]]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise MarketError(f"spot trace {path} cannot be read: {error}") from error
+        raise MarketError(
+            f"spot trace {path} cannot be read: {error}", code="unreadable"
+        ) from error
     except ValueError as error:
         raise MarketError(
             f"spot trace {path} is truncated or no JSON: {error}", hint="download it again"
@@ -93,7 +98,7 @@ def _gap_s(path: Path, metadata: object) -> float:
 
 def _data(path: Path, data: object) -> list[int | None]:
     if not isinstance(data, list) or not data:
-        raise MarketError(f"spot trace {path}: data is empty or no list")
+        raise MarketError(f"spot trace {path}: data is empty or no list", code="invalid")
     for index, value in enumerate(data):
         if value is not None and not _is_count(value):
             raise MarketError(
@@ -117,6 +122,7 @@ def _pool_of(path: Path, instance_type: str | None) -> Pool:
         raise MarketError(
             f"spot trace {path.name}: the name does not say where it was taken",
             hint="give the pool",
+            code="no_place",
         )
     kind = instance_type or instance_type_of(named.provider, named.gpu, named.gpu_count)
     if kind is None:
@@ -135,5 +141,6 @@ def _start_of(path: Path) -> datetime:
         raise MarketError(
             f"spot trace {path.name}: the name does not say when it was taken",
             hint="give the start",
+            code="no_start",
         )
     return named.start_at

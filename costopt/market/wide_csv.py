@@ -72,7 +72,10 @@ def import_wide_csv(
         usd_per_hour = on_demand_usd_per_hour(on_demand) if on_demand_usd_per_hour else None
         if usd_per_hour is not None:
             if not (math.isfinite(usd_per_hour) and usd_per_hour > 0):
-                raise MarketError(f"{path}: on-demand at {usd_per_hour} $/h is impossible")
+                raise MarketError(
+                    f"{path}: on-demand at {usd_per_hour} $/h is impossible",
+                    code="impossible_price",
+                )
             always = MarketState(table.instants[0], UNLIMITED_NODES, usd_per_hour)
             pools[on_demand] = PoolHistory(on_demand, (always,), ends_at)
     on_grid = all((b - a) % step == timedelta(0) for a, b in pairwise(table.instants))
@@ -89,14 +92,18 @@ def _read(path: Path, time_column: str) -> _Table:
         raw = path.read_bytes()
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise MarketError(f"{path} cannot be read: {error}", hint="download it again") from error
+        raise MarketError(
+            f"{path} cannot be read: {error}", hint="download it again", code="unreadable"
+        ) from error
     header, *rows = list(csv.reader(io.StringIO(text))) or [[]]
     if time_column not in header:
         raise MarketError(
-            f"{path} has no column {time_column}", hint="its first line names the columns"
+            f"{path} has no column {time_column}",
+            hint="its first line names the columns",
+            code="missing_column",
         )
     if not rows:
-        raise MarketError(f"{path} holds no row")
+        raise MarketError(f"{path} holds no row", code="no_rows")
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
             raise MarketError(f"{path}, line {number}: {len(row)} cells, the header {len(header)}")
@@ -150,6 +157,7 @@ def _pools(table: _Table, provider: str, instance_type: str | None) -> dict[Pool
         raise MarketError(
             f"{table.path} has no column of a pool",
             hint="they are named like us-east-1a_v100_1_avail and us-east-1a_v100_1_price",
+            code="missing_column",
         )
     return pools
 

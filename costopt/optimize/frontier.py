@@ -97,6 +97,7 @@ def _one_job(request: PlanRequest) -> None:
         raise InfeasibleError(
             f"a what-if needs one job, this request has {len(request.jobs)}",
             hint="ask for one job at a time",
+            code="many_jobs",
         )
 
 

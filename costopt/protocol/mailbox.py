@@ -208,6 +208,7 @@ class Mailbox:
             raise StoreError(
                 f"{self.prefix}/{folder}/ holds more than {MAX_KEYS:,} letters",
                 hint="see what the job's command writes there, and remove it",
+                code="too_many_letters",
             )
         return keys
 

@@ -54,10 +54,16 @@ def answer_proposal(
     """Raises SpecError where there is none of that id, or this is no answer to it any more."""
     row = connection.execute(select(*_COLUMNS).where(PROPOSALS.c.id == proposal_id)).first()
     if row is None:
-        raise SpecError(f"there is no proposal {proposal_id!r}", hint="see `costopt approve`")
+        raise SpecError(
+            f"there is no proposal {proposal_id!r}",
+            hint="see `costopt approve`",
+            code="unknown_proposal",
+        )
     before = _proposal(row)
     if state not in _ANSWERS.get(before.state, frozenset()):
-        raise SpecError(f"proposal {proposal_id!r} is {before.state.value} already")
+        raise SpecError(
+            f"proposal {proposal_id!r} is {before.state.value} already", code="already_decided"
+        )
     after = replace(before, state=state, answered_by=who, answered_at=at, outcome=outcome)
     upsert_proposal(connection, after)
     return after

@@ -38,7 +38,9 @@ def open_registry(place: Path | str) -> SqlRegistry:
         database.close()
         if error.message.startswith(database.what):
             raise
-        raise LedgerError(f"{database.what}: {error.message}", hint=error.hint) from error
+        raise LedgerError(
+            f"{database.what}: {error.message}", hint=error.hint, code=error.code
+        ) from error
     return SqlRegistry(database)
 
 
@@ -173,7 +175,9 @@ _STANDING = select(HALTS)
 
 
 def _cancelled(name: str) -> SpecError:
-    return SpecError(f"job {name!r} was cancelled", hint="submit it anew under another name")
+    return SpecError(
+        f"job {name!r} was cancelled", hint="submit it anew under another name", code="cancelled"
+    )
 
 
 def _standing_halt(connection: Connection) -> Halt | None:

@@ -22,6 +22,8 @@ def add_submission(connection: Connection, submission: Submission) -> None:
         raise SpecError(
             f"a job named {submission.name!r} was submitted already",
             hint="give the new one another name",
+            code="duplicate",
+            subject=submission.name,
         )
     last = connection.scalar(select(func.max(SUBMISSIONS.c.place))) or 0
     connection.execute(SUBMISSIONS.insert().values(place=last + 1, **asdict(submission)))
@@ -37,7 +39,9 @@ def require_submission(connection: Connection, name: str) -> Submission:
     """One job. Raises SpecError for an unknown one."""
     submission = find_submission(connection, name)
     if submission is None:
-        raise SpecError(f"there is no job {name!r}", hint="see `costopt list`")
+        raise SpecError(
+            f"there is no job {name!r}", hint="see `costopt list`", code="unknown_job", subject=name
+        )
     return submission
 
 

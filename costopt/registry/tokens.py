@@ -52,7 +52,9 @@ class SqlTokenStore:
         with self._database.write_transaction() as connection:
             if connection.execute(select(TOKENS).where(TOKENS.c.name == name)).first() is not None:
                 raise SpecError(
-                    f"a token named {name!r} exists already", hint="revoke it, or choose another"
+                    f"a token named {name!r} exists already",
+                    hint="revoke it, or choose another",
+                    code="duplicate",
                 )
             connection.execute(
                 TOKENS.insert().values(
@@ -97,7 +99,11 @@ class SqlTokenStore:
         """Raises SpecError where there is none of that name."""
         with self._database.write_transaction() as connection:
             if not connection.execute(TOKENS.delete().where(TOKENS.c.name == name)).rowcount:
-                raise SpecError(f"there is no token {name!r}", hint="see `costopt token list`")
+                raise SpecError(
+                    f"there is no token {name!r}",
+                    hint="see `costopt token list`",
+                    code="unknown_token",
+                )
             append_audit_entry(connection, at, who, "revoke", name)
 
     def _row(self, lookup: str) -> Row[Any] | None:

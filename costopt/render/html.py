@@ -68,6 +68,7 @@ def write_page(path: Path, page: str) -> Path:
         raise StoreError(
             f"the report {path} cannot be written: {error.strerror}",
             hint="check that the folder exists, may be written to and has space",
+            code="unwritable",
         ) from error
     return path
 

@@ -45,7 +45,9 @@ class RunView:
         """Fold the events of one job. Raises LedgerError for none, or for several jobs'."""
         facts = tuple(events)
         if not facts:
-            raise LedgerError("there are no events to report", hint="check the job's name")
+            raise LedgerError(
+                "there are no events to report", hint="check the job's name", code="no_events"
+            )
         account = JobAccount(facts[0].job)
         for event in facts:
             account.apply(event)

@@ -160,11 +160,13 @@ def _no_room(job: Job, market: MarketHistory, coverage: RecordCoverage) -> Marke
             f"market {market.name!r} holds {_hours(held)} and job {job.name!r} takes up to "
             f"{_hours(span)}",
             hint="take a longer record or an earlier deadline",
+            code="market_too_short",
         )
     return MarketError(
         f"market {market.name!r} has no {_hours(span)} without a gap: "
         f"{coverage.gap_s / 3600:.1f} h of {_hours(held)} were not observed in every pool",
         hint="take another record, or count a gap as no capacity with --over-gaps",
+        code="gaps",
     )
 
 

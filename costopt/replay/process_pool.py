@@ -38,6 +38,7 @@ def run_in_processes(
                 "a process that replays died",
                 hint="it may have run out of memory: use fewer with --jobs; with --results, the "
                 "scores so far are kept",
+                code="process_died",
             ) from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)

@@ -66,6 +66,7 @@ def _join(ray: ModuleType, address: str, jobs: int | None) -> None:
         raise CostoptError(
             f"no Ray cluster answers at {address}: {error}",
             hint="give the address of a running one, as in ray://head:10001, or 'local'",
+            code="no_cluster",
         ) from error
 
 

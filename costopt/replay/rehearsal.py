@@ -130,6 +130,7 @@ def check_coverage(job: Job, market: MarketHistory) -> None:
             f"{_minute(market.ends_at)}; job {job.name!r} runs from {_minute(job.start_at)} to "
             f"{_minute(job.deadline_at)}",
             hint="choose another start with --at, or a longer record",
+            code="outside_market",
         )
 
 

@@ -66,6 +66,7 @@ class ResultsFile:
             raise StoreError(
                 f"{self._path} is no results file of a backtest",
                 hint="name another file; it is not overwritten",
+                code="not_results",
             )
         self._file.seek(0)
         self._file.truncate()
@@ -85,7 +86,9 @@ def open_results_file(path: Path) -> Iterator[ResultsFile]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise StoreError(
-                f"another backtest writes to {path}", hint="wait for it or name another file"
+                f"another backtest writes to {path}",
+                hint="wait for it or name another file",
+                code="in_use",
             ) from error
         yield ResultsFile(path, file)
 
@@ -118,4 +121,5 @@ def _failed(path: Path, error: OSError) -> StoreError:
     return StoreError(
         f"cannot write results to {path}: {error.strerror}",
         hint="choose a file in a folder with room that may be written to",
+        code="unwritable",
     )

@@ -24,7 +24,11 @@ def write_bundle(workdir: Path, target: Path, most_bytes: int = MAX_BYTES) -> No
     read, or holds a link that leaves it.
     """
     if not workdir.is_dir():
-        raise SpecError(f"workdir {workdir} is no folder", hint="correct workdir in the job file")
+        raise SpecError(
+            f"workdir {workdir} is no folder",
+            hint="correct workdir in the job file",
+            code="not_a_folder",
+        )
     ignored = IgnoreList.of(workdir)
     left_bytes = most_bytes
     with (
@@ -40,6 +44,7 @@ def write_bundle(workdir: Path, target: Path, most_bytes: int = MAX_BYTES) -> No
                     f"workdir {workdir} holds more than {most_bytes / 2**20:.0f} MiB",
                     hint=f"name data and results in {workdir / IGNORE_FILE}, one pattern a line, "
                     "and put data into the object store",
+                    code="too_large",
                 )
             _add(tar, member, path)
 
@@ -65,6 +70,7 @@ def _member(tar: tarfile.TarFile, root: Path, path: Path) -> tarfile.TarInfo:
         raise SpecError(
             f"{path} links to {path.readlink()}, outside the job's folder, which nodes lack",
             hint=f"copy what it links to, or name it in {root / IGNORE_FILE}",
+            code="outside_folder",
         )
     try:
         member = tar.gettarinfo(path, path.relative_to(root).as_posix())

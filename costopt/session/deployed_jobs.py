@@ -68,6 +68,7 @@ def _read(name: str, data: bytes | None) -> DeployedJob:
         raise StoreError(
             f"{name}/{JOB} in the store is no job of a deployment: {error}",
             hint="apply the deployment again",
+            code="not_a_deployment",
         ) from None
 
 

@@ -71,4 +71,5 @@ def raise_if_infeasible(made: Plan, job: Job) -> None:
         raise InfeasibleError(
             f"no plan finishes {job.name} by {due:%Y-%m-%d %H:%MZ}: {binding}",
             hint=why_not if binding.startswith("resources:") else others,
+            code="infeasible",
         )

@@ -48,7 +48,9 @@ class IgnoreList:
         except FileNotFoundError:
             return cls()
         except (OSError, UnicodeDecodeError) as error:
-            raise SpecError(f"{path} cannot be read: {error}", hint="write it in UTF-8") from error
+            raise SpecError(
+                f"{path} cannot be read: {error}", hint="write it in UTF-8", code="unreadable"
+            ) from error
         patterns = [line.strip() for line in lines]
         patterns = [pattern for pattern in patterns if pattern and not pattern.startswith("#")]
         for pattern in patterns:
@@ -56,6 +58,7 @@ class IgnoreList:
                 raise SpecError(
                     f"{path}: {pattern!r}: exceptions are not known",
                     hint="name what is to stay behind, nothing else",
+                    code="exceptions",
                 )
         return cls(patterns)
 

@@ -54,6 +54,7 @@ class LiveRun:
             f"job {self.job.name!r} is not done: nothing can be launched any more",
             hint="run it in another --state-dir on a market that lasts until its deadline; its "
             "checkpoints are kept",
+            code="market_ended",
         )
 
     def release_nodes(self, reason: str, *, save_within_s: float = 0.0) -> tuple[str, ...]:
@@ -181,6 +182,7 @@ def _submission(name: str, ledger: SqlLedger, state_dir: Path) -> tuple[JobSubmi
                     f"job {name!r} is finished already in {state_dir}",
                     hint=f"see it with `costopt report {name} --state-dir {state_dir}`, "
                     "or run it anew in another --state-dir",
+                    code="finished",
                 )
             case JobSubmitted() as event:
                 submitted, failed = event, False

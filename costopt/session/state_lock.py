@@ -29,6 +29,7 @@ def run_lock(state_dir: Path) -> Iterator[None]:
             raise LedgerError(
                 f"a daemon uses the state directory {state_dir}",
                 hint="hand the job to it with costopt submit, or run it in another --state-dir",
+                code="in_use",
             )
         yield
 
@@ -42,6 +43,7 @@ def daemon_lock(state_dir: Path) -> Iterator[None]:
                 f"a costopt run uses the state directory {state_dir}",
                 hint="end it (costopt status shows what runs), or give the daemon another "
                 "--state-dir",
+                code="in_use",
             )
         yield
 
@@ -78,4 +80,5 @@ def _opened(path: Path) -> int:
         raise LedgerError(
             f"cannot lock {path}: {error.strerror}",
             hint="give this user write permission on the state directory",
+            code="cannot_lock",
         ) from error

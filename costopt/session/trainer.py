@@ -19,6 +19,7 @@ def check_trainer(job: Job) -> None:
         raise SpecError(
             f"workdir of job {job.name!r}: {job.workdir} is no folder on this machine",
             hint="correct workdir in the job file, or hand the job in from the folder of its code",
+            code="not_a_folder",
         )
     program = Path(job.run[0]).name if job.run else ""
     if program.startswith(("python", "torchrun")) and find_spec("torch") is None:

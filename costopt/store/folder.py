@@ -170,5 +170,8 @@ def _digest(data: bytes) -> str:
 
 def _refused(verb: str, path: Path, error: OSError) -> StoreError:
     return StoreError(
-        f"cannot {verb} {path}: {error.strerror}", hint=durable.write_error_hint(error)
+        f"cannot {verb} {path}: {error.strerror}",
+        hint=durable.write_error_hint(error),
+        code="unwritable" if verb == "write" else "unreadable",
+        subject=str(path),
     )

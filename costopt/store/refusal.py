@@ -71,6 +71,7 @@ def object_too_large_error(key: str, where: str, size_bytes: int, most_bytes: in
     return StoreError(
         f"{key!r} in {where} has {size_bytes:,} bytes or more: at most {most_bytes:,} are read",
         hint="see what the job's command writes there, and remove it",
+        code="too_large",
     )
 
 

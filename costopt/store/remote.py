@@ -101,7 +101,9 @@ class RemoteStore:
             raise store_error("read", key, self._where, error) from error
         except OSError as error:
             raise StoreError(
-                f"cannot write {path}: {error.strerror}", hint=durable.write_error_hint(error)
+                f"cannot write {path}: {error.strerror}",
+                hint=durable.write_error_hint(error),
+                code="unwritable",
             ) from error
         return True
 

@@ -274,6 +274,7 @@ class Checkpointer:
                 f"generation {self.generation} goes on from nothing in {self.uri}: generation "
                 f"{latest} has taken over since this process began",
                 hint=SUPERSEDED_HINT,
+                code="superseded",
             )
         generation = max(self.generation, restored.manifest.generation, latest)
         parent = restored.name if restored.durable else restored.manifest.parent
@@ -325,6 +326,7 @@ def _read_state(manifest: Manifest, read: Callable[[Part], bytes]) -> dict[str, 
             "it is whole but holds objects that PyTorch does not load safely: "
             f"{str(error).splitlines()[0]}",
             hint=SAFE_HINT,
+            code="unsafe_objects",
         ) from error
 
 

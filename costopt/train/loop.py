@@ -132,6 +132,7 @@ class TrainingLoop:
                 raise CostoptError(
                     f"step {step} ended without job.apply()",
                     hint="call job.apply() once in each turn of the loop, after backward()",
+                    code="no_apply",
                 )
         self._finish()
 

@@ -93,7 +93,9 @@ def batch_source(
         )
     if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         if len(data) == 0:
-            raise CostoptError("the data set is empty", hint="check where its files are")
+            raise CostoptError(
+                "the data set is empty", hint="check where its files are", code="empty"
+            )
         size = global_batch // shards
         return DatasetSamples(data, seed=seed, shard_size=size, shards=shards, collate=collate)
     if callable(data):

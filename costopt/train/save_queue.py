@@ -215,6 +215,7 @@ class SaveQueue:
                 raise CheckpointError(
                     f"the state holds objects that PyTorch does not load safely: {complaint}",
                     hint="allow them with torch.serialization.add_safe_globals before attaching",
+                    code="unsafe_objects",
                 )
             self._is_checked = True
         return layout

@@ -47,6 +47,7 @@ class ShardWorker:
             raise CostoptError(
                 "job.microbatch was given what job.microbatches did not hand out in this step",
                 hint="for batch in job.microbatches():  with job.microbatch(batch): …",
+                code="foreign_shard",
             )
         self._current = shard
         self._layout.begin_shard()
@@ -63,6 +64,7 @@ class ShardWorker:
             raise CostoptError(
                 "job.observe was called outside of job.microbatch",
                 hint="call it inside the block that computes the loss",
+                code="outside_microbatch",
             )
         value = loss.detach() if isinstance(loss, Tensor) else loss
         self._reduction.observe(self._current, float(value))
@@ -75,6 +77,7 @@ class ShardWorker:
                 f"step {self._step} ended without the gradients of its shards "
                 f"{', '.join(map(str, missing))}",
                 hint="for batch in job.microbatches():  with job.microbatch(batch): …",
+                code="missing_shards",
             )
         decision = self._reduction.reduce(vote)
         self._handed.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from costopt.cli.quotes import resolve_quotes
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.policy import CarbonSignal, Objective, Policy
 from tests.cli.test_plan import job_file
+from tests.support.errors import failure
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 AT = "2024-01-17T00:00:00Z"
@@ -47,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (out / "c.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     done = invoke("carbon", "import", out / "c.csv", "--out", out / "c.parquet")
     assert done.exit_code == 0, done.stderr
-    assert "2 grid zones over 17 d" in done.stderr
+    assert re.search(r"\b2\b.*\b17 d", done.stderr)
     made = invoke(
         "market", "generate", "--instance-type", "g4dn.xlarge", "--region", "us-east-1",
         "--region", "eu-north-1", "--profile", "calm", "--hours", "480", "--tick", "3600",
@@ -74,7 +76,7 @@ def test_a_plan_says_for_which_regions_it_has_no_forecast(folder: Path, tmp_path
         "--carbon", folder / "c.parquet", "-o", "json",
     )  # fmt: skip
     assert told(done)["status"] == "optimal"
-    assert "no carbon forecast for 1 of 2 regions" in done.stderr
+    assert "1 of 2" in done.stderr
     assert "aws/eu-north-1: " in done.stderr
 
 
@@ -99,7 +101,8 @@ def test_a_policy_of_marginal_intensities_does_not_use_averages(
         "--carbon", folder / "c.parquet", "--policies", policy, "--points", "0",
     )  # fmt: skip
     assert done.exit_code == 0, done.stderr
-    assert "counts marginal intensities and the recorded ones are averages" in done.stderr
+    assert "marginal" in done.stderr
+    assert "average" in done.stderr
 
 
 def test_list_prices_are_not_forecast_and_a_record_can_be(folder: Path) -> None:
@@ -116,7 +119,7 @@ def test_list_prices_are_not_forecast_and_a_record_can_be(folder: Path) -> None:
 def test_a_file_that_is_no_carbon_history_is_named(folder: Path, tmp_path: Path) -> None:
     done = invoke("plan", job_file(tmp_path), "--carbon", folder / "c.csv")
     assert done.exit_code == 1
-    assert "c.csv is truncated or no parquet file" in done.stderr
+    assert failure(done).code == "not_parquet"
 
 
 def test_a_carbon_record_that_is_no_file_is_refused(tmp_path: Path) -> None:

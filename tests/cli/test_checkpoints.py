@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from click.testing import CliRunner, Result
 from costopt.checkpoint.commit import Committer, SaveRequest
 from costopt.checkpoint.place import CheckpointRepository
 from costopt.cli.main import cli
+from tests.support.errors import failure
 
 JOB = """\
 name: char-gpt
@@ -60,14 +62,14 @@ def test_verify_exits_with_1_and_says_what_is_wrong(folder: Path) -> None:
     (place / "step-000000002.1.0" / "state.bin").write_bytes(b"weighty")
     result = asked("verify", place)
     assert result.exit_code == 1
-    assert "damaged between bytes 0 and 7" in result.stdout
+    assert re.search(r"step-000000002\.1\.0.*\b0\b.*\b7\b", result.stdout)
     assert asked("verify", place, "step-000000003.1.0").exit_code == 0
 
 
 def test_tag_rollback_prune_and_branch(folder: Path) -> None:
     place = folder / "checkpoints"
     first, second, third = (f"step-00000000{step}.1.0" for step in (1, 2, 3))
-    assert "is tagged good" in asked("tag", place, first, "good").stderr
+    assert "good" in asked("tag", place, first, "good").stderr
     assert "generation 2" in asked("rollback", place, second).stderr
     assert asked("prune", place, "--last", "1").stdout == ""
     assert asked("tag", place, third, "before-rollback-2", "--remove").exit_code == 0
@@ -79,7 +81,7 @@ def test_tag_rollback_prune_and_branch(folder: Path) -> None:
     assert asked("branch", place, first, folder / "other").exit_code == 0
     assert names(folder / "other") == [first]
     refused = asked("branch", place, first, folder / "other")
-    assert (refused.exit_code, "holds checkpoints already" in refused.stderr) == (1, True)
+    assert (refused.exit_code, failure(refused).code) == (1, "not_empty")
 
 
 def test_a_checkpoint_is_named_by_its_tag_as_well(folder: Path) -> None:
@@ -123,7 +125,7 @@ def test_a_job_is_named_by_its_file(folder: Path) -> None:
     path.write_text(JOB)
     assert asked("verify", path).exit_code == 0
     unknown = asked("list", "nobody", "--state-dir", folder / "state")
-    assert (unknown.exit_code, "nothing has run" in unknown.stderr) == (1, True)
+    assert (unknown.exit_code, failure(unknown).code) == (1, "no_ledger")
 
 
 def test_a_place_without_checkpoints_and_a_file_that_is_not_there_are_told_apart(
@@ -134,4 +136,4 @@ def test_a_place_without_checkpoints_and_a_file_that_is_not_there_are_told_apart
         assert (empty.exit_code, "There are none." in empty.stdout) == (0, True)
         absent = asked(command, "nope.yaml")
         assert absent.exit_code == 2
-        assert "nope.yaml: there is no such file or folder" in absent.stderr
+        assert failure(absent).code == "missing"

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from costopt.cli.main import cli
+from tests.support.errors import failure
 
 JOB = """\
 name: char-gpt
@@ -37,7 +38,11 @@ def test_validate_passes_good_files(tmp_path: Path) -> None:
     job.write_text(JOB)
     done = invoke("validate", job, "cheapest")
     assert done.exit_code == 0
-    assert done.stdout == f"{job}: a valid job\ncheapest: a valid policy\n"
+    told = json.loads(invoke("validate", job, "cheapest", "-o", "json").stdout)
+    assert [(row["file"], row["kind"], row["valid"]) for row in told["rows"]] == [
+        (str(job), "job", True),
+        ("cheapest", "policy", True),
+    ]
 
 
 def test_validate_tells_every_problem_of_every_file(tmp_path: Path) -> None:
@@ -46,10 +51,11 @@ def test_validate_tells_every_problem_of_every_file(tmp_path: Path) -> None:
     policy.write_text("name: x\nstrategy: mlip\n")
     done = invoke("validate", job, policy, tmp_path / "missing.yaml")
     assert done.exit_code == 2
-    assert f"{job}:2:27: work.unit: 'miles' is not allowed" in done.stderr
-    assert f"{job}:3:11: deadline: expected a duration" in done.stderr
-    assert f"{policy}: strategy: unknown strategy 'mlip'" in done.stderr
-    assert "missing.yaml: cannot be read: no such file" in done.stderr
+    assert f"{job}:2:27: work.unit: " in done.stderr
+    assert f"{job}:3:11: deadline: " in done.stderr
+    assert f"{policy}: strategy: " in done.stderr
+    assert "'mlip'" in done.stderr
+    assert f"{tmp_path / 'missing.yaml'}: " in done.stderr
     assert done.stdout == ""
 
 
@@ -196,9 +202,10 @@ def test_doctor_of_an_unknown_provider_names_those_that_are_installed() -> None:
 
 def test_doctor_fails_where_no_state_can_be_kept(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    done = invoke("doctor", "--state-dir", tmp_path / "file" / "x")
+    done = invoke("doctor", "-o", "json", "--state-dir", tmp_path / "file" / "x")
     assert done.exit_code == 1
-    assert "is not writable" in done.stdout
+    verdicts = {row["check"]: row["verdict"] for row in json.loads(done.stdout)["rows"]}
+    assert verdicts["state folder"] == "broken"
 
 
 def test_market_import_reads_a_table_with_its_own_prices(tmp_path: Path) -> None:
@@ -223,40 +230,41 @@ def test_market_import_reads_a_table_with_its_own_prices(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("record", "more", "code", "said"),
+    ("record", "more", "code", "named"),
     [
-        ("t.csv", ("--spot-price", "1"), 2, "--spot-price is for traces; t.csv says it itself"),
-        ("t.csv", ("--nodes-per-unit", "2"), 2, "--nodes-per-unit is for traces"),
-        ("t.csv", (), 1, "has no column time_utc_approx"),
-        ("missing.csv.gz", (), 1, "does not exist"),
-        ("missing.json", (), 1, "does not exist"),
-        ("missing.json", ("--spot-price", "1", "--on-demand-price", "2"), 1, "does not exist"),
-        ("pipe", (), 1, "is not a regular file"),
-        ("/dev/zero", (), 1, "is not a regular file"),
+        ("t.csv", ("--spot-price", "1"), 2, "--spot-price"),
+        ("t.csv", ("--nodes-per-unit", "2"), 2, "--nodes-per-unit"),
+        ("t.csv", (), "missing_column", "time_utc_approx"),
+        ("missing.csv.gz", (), "missing", "missing.csv.gz"),
+        ("missing.json", (), "missing", "missing.json"),
+        ("missing.json", ("--spot-price", "1", "--on-demand-price", "2"), "missing", "missing"),
+        ("pipe", (), "not_a_file", "pipe"),
+        ("/dev/zero", (), "not_a_file", "/dev/zero"),
         (
-            "availability_1-node_aws-02-15-2023_us-east-1a_v100_1.json", ("--spot-price", "0"), 1,
-            "a price of 0.0 $/h is impossible",
+            "availability_1-node_aws-02-15-2023_us-east-1a_v100_1.json", ("--spot-price", "0"),
+            "impossible_price", "0.0 $/h",
         ),
     ],
 )  # fmt: skip
 def test_market_import_tells_what_is_wrong(
-    tmp_path: Path, record: str, more: tuple[str, ...], code: int, said: str
+    tmp_path: Path, record: str, more: tuple[str, ...], code: str | int, named: str
 ) -> None:
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
     os.mkfifo(tmp_path / "pipe")
     name = "availability_1-node_aws-02-15-2023_us-east-1a_v100_1.json"
     (tmp_path / name).write_text('{"metadata": {"gap_seconds": 195}, "data": [1, 0]}')
     done = invoke("market", "import", tmp_path / record, "--out", tmp_path / "x", *more)
-    assert done.exit_code == code
-    assert said in done.stderr
+    assert (done.exit_code if isinstance(code, int) else failure(done).code) == code
+    assert named in done.stderr
     assert done.stderr.count("error:") == 1
 
 
 def test_spec_files_may_be_pipes_and_none_is_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "silent")
-    done = invoke("validate", tmp_path / "silent")
+    done = invoke("validate", tmp_path / "silent", "-o", "json")
     assert done.exit_code == 2
-    assert "silent: the file is empty" in done.stderr
+    (row,) = json.loads(done.stdout)["rows"]
+    assert (row["file"], row["valid"]) == (str(tmp_path / "silent"), False)
     reading, writing = os.pipe()
     os.write(writing, JOB.encode())
     os.close(writing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from click.testing import CliRunner, Result
 from costopt.cli.main import COMMANDS, cli
 from costopt.cli.reference import commands, reference
 from costopt.domain.errors import CostoptError, GuardTrippedError, StaleDataError
+from tests.support.errors import failure
 
 ROOT = Path(__file__).parents[2]
 HEAVY = (
@@ -95,17 +97,19 @@ def test_the_reference_is_up_to_date() -> None:
 def test_a_misspelt_command_is_answered_with_the_nearest() -> None:
     done = invoke("statsu")
     assert done.exit_code == 2
-    assert done.stderr == (
-        "error: there is no command 'statsu'; did you mean 'status'?\n  → see costopt --help\n"
-    )
+    assert done.stderr.startswith("error: ")
+    assert "'statsu'" in done.stderr
+    assert "'status'" in done.stderr
+    assert "costopt --help" in done.stderr
     assert done.stdout == ""
 
 
 def test_a_wrong_option_is_a_usage_error() -> None:
     done = invoke("schema", "--foo")
     assert done.exit_code == 2
-    assert done.stderr.startswith("error: No such option")
-    assert done.stderr.endswith("→ see costopt schema --help\n")
+    assert done.stderr.startswith("error: ")
+    assert "--foo" in done.stderr
+    assert "costopt schema --help" in done.stderr
 
 
 Failing = Callable[[BaseException], None]
@@ -136,7 +140,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
         (CostoptError("it broke", hint="mend it"), 1, "error: it broke\n  → mend it\n"),
         (GuardTrippedError("no more"), 4, "error: no more\n"),
         (StaleDataError("too old"), 5, "error: too old\n"),
-        (KeyError("x"), 1, "error: unexpected KeyError: 'x'\n  → costopt --debug COMMAND shows"),
+        (KeyError("x"), 1, "KeyError: 'x'\n  → costopt --debug "),
         (KeyboardInterrupt(), 130, "interrupted\n"),
         (click.Abort(), 1, "stopped\n"),
     ],
@@ -230,27 +234,30 @@ def test_the_working_folders_config_wins_over_the_users(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "code", "names"),
     [
-        ("x = ", "is not TOML"),
-        ("outptu = 'json'", "outptu: unknown key; did you mean 'output'?"),
-        ("[doctor]\nstate-dri = 'x'", "[doctor] state-dri: unknown key; did you mean 'state_dir'?"),
-        ("[doctor]\napply = true", "apply: can be given on the command line only"),
-        ("doctor = 3", "doctor"),
+        ("x = ", "not_toml", ()),
+        ("outptu = 'json'", "unknown_key", ("outptu", "'output'")),
+        ("[doctor]\nstate-dri = 'x'", "unknown_key", ("[doctor] state-dri", "'state_dir'")),
+        ("[doctor]\napply = true", "command_line_only", ("apply",)),
+        ("doctor = 3", "unknown_key", ("doctor",)),
     ],
 )
-def test_a_wrong_config_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_a_wrong_config_file_is_refused(
+    tmp_path: Path, text: str, code: str, names: tuple[str, ...]
+) -> None:
     file = tmp_path / "c.toml"
     file.write_text(text)
     done = invoke("--config", str(file), "doctor")
     assert done.exit_code == 2
-    assert said in done.stderr
+    assert failure(done).code == code
+    assert all(name in done.stderr for name in (str(file), *names))
 
 
 def test_a_missing_config_file_is_told() -> None:
     done = invoke("--config", "/nowhere.toml", "doctor")
     assert done.exit_code == 2
-    assert "/nowhere.toml: cannot be read: no such file" in done.stderr
+    assert failure(done).code == "unreadable"
 
 
 def test_what_spends_money_is_never_taken_from_the_environment() -> None:
@@ -292,14 +299,16 @@ def test_config_keys_are_the_options_words_and_one_value_is_a_list(tmp_path: Pat
     file.write_text("[backtest]\nnotice_s = 3\n")
     done = invoke("--config", str(file), "backtest", "job.yaml", "--market", "m.parquet")
     assert done.exit_code == 2
-    assert "[backtest] notice_s: unknown key; did you mean 'notice'" in done.stderr
+    assert failure(done).code == "unknown_key"
+    assert "[backtest] notice_s" in done.stderr
+    assert "'notice'" in done.stderr
 
 
 def test_a_pipe_is_no_config_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     done = invoke("--config", str(tmp_path / "pipe"), "doctor")
     assert done.exit_code == 2
-    assert "is no regular file" in done.stderr
+    assert failure(done).code == "not_a_file"
 
 
 def test_a_full_disk_is_told_in_one_line() -> None:
@@ -315,7 +324,7 @@ def test_a_full_disk_is_told_in_one_line() -> None:
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
     assert done.returncode == 1
-    assert done.stderr == "error: no space left on device\n"
+    assert done.stderr == f"error: {os.strerror(errno.ENOSPC).lower()}\n"
 
 
 def test_every_extra_that_a_hint_names_exists() -> None:

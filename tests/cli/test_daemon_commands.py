@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,11 +16,13 @@ from click.testing import CliRunner, Result
 import costopt.cli.logs as logs_command
 from costopt.cli.main import cli
 from costopt.cli.server import connect
+from costopt.client.failure import ApiError, DaemonUnreachableError
 from costopt.daemon.snapshot import TickSnapshot
 from costopt.domain.control import Mode, ProposalState
 from costopt.domain.submission import DesiredState
 from costopt.domain.token import Scope
 from tests.support.daemon_api import JOB, POOL, Served, served
+from tests.support.errors import failure
 
 
 @pytest.fixture
@@ -38,6 +41,13 @@ def remote(daemon: Served, token: str | None, *arguments: str) -> Result:
     return CliRunner().invoke(cli, arguments, env=env)
 
 
+def api_status(result: Result) -> int:
+    """The HTTP status with which the daemon refused a command."""
+    error = failure(result)
+    assert isinstance(error, ApiError)
+    return error.status
+
+
 def job_file(folder: Path, name: str = "new") -> Path:
     file = folder / f"{name}.yaml"
     file.write_text(JOB.format(name=name), encoding="utf-8")
@@ -52,7 +62,7 @@ def test_a_job_is_submitted_with_its_folder_and_its_policys_text(
     file = job_file(tmp_path)
     done = local(daemon, "submit", str(file), "-p", str(policy), "--priority", "5")
     assert (done.exit_code, done.stdout) == (0, "new\n"), done.stderr
-    assert "mode is observe" in done.stderr
+    assert "observe" in done.stderr
     known = daemon.registry.submission("new")
     assert known is not None
     assert (known.workdir, known.priority) == (str(tmp_path), 5)
@@ -64,7 +74,8 @@ def test_who_submits_while_launches_are_halted_is_told(daemon: Served, tmp_path:
     daemon.service.halt("keys are stolen", "ann")
     done = local(daemon, "submit", str(job_file(tmp_path)), "--anyway")
     assert (done.exit_code, done.stdout) == (0, "new\n"), done.stderr
-    assert "ann stopped all launches: keys are stolen" in done.stderr
+    assert "ann" in done.stderr
+    assert "keys are stolen" in done.stderr
 
 
 def test_a_job_that_no_plan_ends_in_time_is_refused_as_by_plan_or_taken_anyway(
@@ -75,23 +86,26 @@ def test_a_job_that_no_plan_ends_in_time_is_refused_as_by_plan_or_taken_anyway(
     planned = CliRunner().invoke(cli, ["plan", str(file)])
     refused = local(daemon, "submit", str(file))
     assert refused.exit_code == planned.exit_code == 3
-    words, hint = refused.stderr.splitlines()
-    assert words.startswith("error: no plan finishes new by ")
-    assert ": deadline: job 'new' needs " in words
-    assert words.partition(": ")[2].partition(" by ")[0] in planned.stderr
-    assert hint in planned.stderr
+    assert failure(planned).code == "infeasible"
+    by_daemon = failure(refused)
+    assert isinstance(by_daemon, ApiError)
+    assert by_daemon.status == 409
+    assert by_daemon.hint == failure(planned).hint
+    assert by_daemon.message.partition(" by ")[0] == failure(planned).message.partition(" by ")[0]
+    assert ": deadline: " in by_daemon.message
     assert daemon.registry.submission("new") is None
     taken = local(daemon, "submit", str(file), "--anyway")
     assert (taken.exit_code, taken.stdout) == (0, "new\n")
-    assert "note: no plan finishes new by " in taken.stderr
+    assert "note: " + by_daemon.message.partition(" by ")[0] in taken.stderr
 
 
 def test_a_job_that_can_end_in_time_is_told_when(daemon: Served, tmp_path: Path) -> None:
     done = local(daemon, "submit", str(job_file(tmp_path)))
-    assert "note: a plan for it alone finishes by 20" in done.stderr
+    assert re.search(r"note: .* \d{4}-\d{2}-\d{2} \d{2}:\d{2}", done.stderr)
     daemon.board.publish(TickSnapshot(datetime.now(UTC)), 0.0)
     done = local(daemon, "submit", str(job_file(tmp_path, "other")))
-    assert "note: whether it ends in time was not planned: no prices are known yet" in done.stderr
+    assert "note: " in done.stderr
+    assert not re.search(r"note: .* \d{4}-\d{2}-\d{2} \d{2}:\d{2}", done.stderr)
 
 
 def test_a_wrong_job_is_refused_here_with_its_own_name(daemon: Served, tmp_path: Path) -> None:
@@ -99,11 +113,11 @@ def test_a_wrong_job_is_refused_here_with_its_own_name(daemon: Served, tmp_path:
     file.write_text(file.read_text().replace("deadline", "deadlin"))
     done = local(daemon, "submit", str(file))
     assert done.exit_code == 2
-    assert f"{file}:5:1: deadlin: unknown key" in done.stderr
+    assert f"{file}:5:1: deadlin: " in done.stderr
     assert local(daemon, "submit", str(job_file(tmp_path)), "-p", "nope").exit_code == 2
     taken = local(daemon, "submit", str(job_file(tmp_path, "one")))
     assert taken.exit_code == 2
-    assert "a job named 'one' was submitted already" in taken.stderr
+    assert (api_status(taken), "'one'" in taken.stderr) == (409, True)
 
 
 def test_jobs_are_listed_and_shown(daemon: Served) -> None:
@@ -121,7 +135,7 @@ def test_jobs_are_listed_and_shown(daemon: Served) -> None:
     assert [row["node_id"] for row in shown["rows"]] == ["i-1"]
     missing = local(daemon, "show", "nope")
     assert (missing.exit_code, missing.stdout) == (2, "")
-    assert "there is no job 'nope'" in missing.stderr
+    assert (api_status(missing), "'nope'" in missing.stderr) == (404, True)
 
 
 def test_a_job_is_steered(daemon: Served) -> None:
@@ -170,26 +184,25 @@ def test_a_token_is_made_used_listed_and_revoked(daemon: Served, tmp_path: Path)
     done = remote(daemon, None, "pause", "two", "--token-file", str(file))
     assert done.exit_code == 0, done.stderr
     refused = remote(daemon, token, "halt")
-    assert (refused.exit_code, "needs the scope admin" in refused.stderr) == (1, True)
+    assert (api_status(refused), "admin" in refused.stderr) == (403, True)
     (row,) = json.loads(local(daemon, "token", "list", "-o", "json").stdout)["rows"]
     assert (row["name"], row["scopes"]) == ("ci", ["submit"])
     assert local(daemon, "token", "revoke", "ci").exit_code == 0
     gone = remote(daemon, token, "list")
-    assert (gone.exit_code, "needs a token" in gone.stderr) == (1, True)
+    assert api_status(gone) == 401
     assert token not in gone.stderr + gone.stdout
 
 
 def test_a_token_of_a_tenant_lists_its_jobs_alone(daemon: Served) -> None:
     daemon.submit("mine", tenant="blue")
     made = local(daemon, "token", "add", "ci", "--scope", "submit", "--tenant", "blue")
-    assert "ci may submit of tenant blue" in made.stderr
+    assert all(word in made.stderr for word in ("ci", "submit", "blue"))
     token = made.stdout.strip()
     assert (
         json.loads(remote(daemon, token, "list", "-o", "json").stdout)["rows"][0]["job"] == "mine"
     )
     refused = remote(daemon, token, "show", "one")
-    assert refused.exit_code == 2
-    assert "there is no job 'one'" in refused.stderr
+    assert (api_status(refused), "'one'" in refused.stderr) == (404, True)
     assert remote(daemon, token, "pause", "mine").exit_code == 0
 
 
@@ -217,26 +230,31 @@ def test_a_log_is_followed_until_the_job_is_over(
     later.join()
     assert done.exit_code == 0, done.stderr
     assert done.stdout == "step 1\nstep 2\nstep 3\n"
-    assert done.stderr.splitlines()[-1] == "one is cancelled"
+    assert {"one", "cancelled"} <= set(done.stderr.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("server", ["unix:/nowhere/daemon.sock", "http://127.0.0.1:1"])
+def test_a_daemon_that_is_not_there_is_named(server: str) -> None:
+    done = CliRunner().invoke(cli, ["list", "--server", server])
+    assert isinstance(failure(done), DaemonUnreachableError)
+    assert server in failure(done).message
+    assert done.stderr.count("error: ") == 1
 
 
 @pytest.mark.parametrize(
-    ("server", "code", "said"),
+    ("server", "code"),
     [
-        ("unix:/nowhere/daemon.sock", 1, "no daemon answers at unix:/nowhere/daemon.sock"),
-        ("http://127.0.0.1:1", 1, "no daemon answers at http://127.0.0.1:1: connection refused"),
-        ("ftp://x", 2, "'ftp://x' is no server"),
-        ("http://x/deep/path", 2, "is no server"),
-        ("http://user:secret@x", 2, "a server's address holds no password"),
-        ("http://user:secret@x:99999", 2, "a server's address holds no password"),
-        ("http://x:99999", 2, "is no server"),
-        ("unix:", 2, "is no server"),
+        ("ftp://x", "invalid_address"),
+        ("http://x/deep/path", "invalid_address"),
+        ("http://user:secret@x", "password_in_address"),
+        ("http://user:secret@x:99999", "password_in_address"),
+        ("http://x:99999", "invalid_address"),
+        ("unix:", "invalid_address"),
     ],
 )
-def test_a_daemon_that_is_not_there_is_one_sentence(server: str, code: int, said: str) -> None:
+def test_a_servers_address_is_refused_without_its_secret(server: str, code: str) -> None:
     done = CliRunner().invoke(cli, ["list", "--server", server])
-    assert done.exit_code == code
-    assert said in done.stderr
+    assert (done.exit_code, failure(done).code) == (2, code)
     assert "secret" not in done.stderr
 
 
@@ -264,7 +282,7 @@ def test_a_file_without_a_token_is_refused(daemon: Served, tmp_path: Path, text:
     file = tmp_path / "token"
     file.write_text(text)
     done = remote(daemon, None, "list", "--token-file", str(file))
-    assert (done.exit_code, "holds no token" in done.stderr) == (2, True)
+    assert (done.exit_code, failure(done).code) == (2, "no_token")
 
 
 def test_the_server_may_stand_in_the_config_file(daemon: Served, tmp_path: Path) -> None:
@@ -299,5 +317,5 @@ def test_what_the_daemon_needs_is_named_where_it_is_missing(
     monkeypatch.setattr("costopt.cli.daemon.REQUIRED_MODULES", ("starlette", "not_there_at_all"))
     done = CliRunner().invoke(cli, ["daemon", "--market", "m.parquet"])
     assert done.exit_code == 1
-    assert "the daemon needs not_there_at_all" in done.stderr
+    assert failure(done).code == "missing_module"
     assert "costopt-spot[daemon]" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -64,16 +65,17 @@ def test_one_with_what_was_weighed(state: Path) -> None:
     assert [row["more_usd"] for row in rows] == [0.0, 1.5, None]
     assert [row["chosen"] for row in rows] == [True, False, False]
     shown = explain(state, "train", "train-d1").stdout
-    assert "cheapest to the end; slack 2 h; no rule bound it." in shown
-    assert "ends 1.1 times an hour" in shown
+    assert told["rule"] is None
+    assert "slack 2 h" in shown
+    assert re.search(r"\b1\.1\b", shown)
 
 
 def test_the_last_and_what_was_not_recorded(state: Path) -> None:
     done = explain(state, "train", "last")
     assert done.exit_code == 0
     assert "train-d2" in done.stdout
-    assert "bound by the rule shield" in done.stdout
-    assert "run with --explain" in done.stdout
+    assert "shield" in done.stdout
+    assert "--explain" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -112,5 +114,5 @@ def test_a_guard_that_said_no_is_the_rule_that_bound_it(state: Path) -> None:
     told = json.loads(explain(state, "train", "-o", "json").stdout)
     assert [row["rule"] for row in told["rows"]] == [None, "shield", "guard max_nodes"]
     shown = " ".join(explain(state, "train", "last").stdout.split())
-    assert "refused by guard max_nodes: 2 would exceed 1" in shown
-    assert "bound by the rule guard max_nodes" in shown
+    assert "2 would exceed 1" in shown
+    assert shown.count("guard max_nodes") == 2

@@ -48,4 +48,4 @@ def test_an_agent_pauses_for_a_while_and_not_for_ever(
             _parser().parse_args([*AGENT, f"--{option}={value}"])
         assert ended.value.code == 2
         said = capsys.readouterr().err
-        assert f"argument --{option}: expected a number from" in said, (value, said)
+        assert f"argument --{option}: " in said, (value, said)

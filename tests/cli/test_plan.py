@@ -14,11 +14,12 @@ from click.testing import CliRunner, Result
 from costopt.cli.main import cli
 from costopt.cli.planning import plan_job
 from costopt.cli.quotes import recorded_quotes
-from costopt.domain.errors import InfeasibleError
+from costopt.domain.errors import InfeasibleError, StaleDataError
 from costopt.domain.market import CapacityType
 from costopt.market.history_file import read_history, write_history
 from costopt.session.feasibility import raise_if_infeasible
 from costopt.spec import load_job, load_policy
+from tests.support.errors import failure
 from tests.support.market_fixtures import SPOT, pool_history
 from tests.support.market_fixtures import market as market_of
 
@@ -67,8 +68,8 @@ def test_plan_over_the_catalogue_says_that_its_prices_are_not_for_launching(
     answer = told(done)
     assert answer["schema"] == "costopt.plan/1"
     assert answer["status"] == "optimal"
-    assert "note: built-in list prices of " in done.stderr
-    assert "for planning, not for launching" in done.stderr
+    assert done.stderr.startswith("note: ")
+    assert re.search(r"\d{4}-\d{2}-\d{2}", done.stderr), "the date of the list prices"
     chosen = [row for row in answer["rows"] if row["chosen"]]
     assert chosen
     assert len(answer["rows"]) == len(chosen) + 10
@@ -98,7 +99,7 @@ def test_the_table_ticks_what_is_chosen_and_explains_the_rest(tmp_path: Path, ma
     assert "✔" in done.stdout
     assert "P(on time)" in done.stdout
     assert "Plan (optimal" in done.stdout
-    assert "capacity type spot not allowed by the policy" in done.stdout
+    assert "spot" in done.stdout
 
 
 def test_explain_tells_what_is_left_of_each_limit_and_what_more_of_it_saves(
@@ -107,7 +108,6 @@ def test_explain_tells_what_is_left_of_each_limit_and_what_more_of_it_saves(
     path = job_file(tmp_path)
     path.write_text(path.read_text() + "budget: {usd: 5000}\n")
     shown = invoke("plan", path, "--explain").stdout
-    assert "Limits, what is left of each, and what one more unit of it would save at most:" in shown
     assert re.search(r"deadline of char-gpt +[\d.]+ h +nothing", shown)
     assert re.search(r"max_usd of char-gpt +[\d,]+ \$ +nothing", shown)
     constraints = told(invoke("plan", path, "-o", "json"))["constraints"]
@@ -130,7 +130,7 @@ def test_a_plan_says_whose_figures_are_those_of_the_fallback(tmp_path: Path) -> 
 def test_an_impossible_deadline_exits_with_3_and_the_reason(tmp_path: Path) -> None:
     done = invoke("plan", job_file(tmp_path, "20m"), "-o", "json")
     assert done.exit_code == 3
-    assert "error: no plan finishes char-gpt by " in done.stderr
+    assert failure(done).code == "infeasible"
     assert "deadline" in done.stderr
     assert json.loads(done.stdout)["status"] == "infeasible"
 
@@ -143,7 +143,7 @@ def test_a_run_is_refused_before_it_begins_where_it_cannot_end_in_time(
     seen = recorded_quotes(history, history.starts_at)
     raise_if_infeasible(plan_job(in_time, policy, seen), in_time)
     late = load_job(job_file(tmp_path, "20m"), history.starts_at)
-    with pytest.raises(InfeasibleError, match="no plan finishes char-gpt"):
+    with pytest.raises(InfeasibleError, match="char-gpt"):
         raise_if_infeasible(plan_job(late, policy, seen), late)
 
 
@@ -188,7 +188,8 @@ def test_what_if_plans_each_scenario_and_marks_the_frontier(tmp_path: Path, mark
     assert len(rows) == 2 * 3 * 2
     for row in rows:
         if row["policy"] == "on-demand" and row["capacity"] == "spot":
-            assert row["why_not"] == "the policy does not allow spot"
+            assert "spot" in row["why_not"]
+            assert row["status"] is None
         elif row["deadline_s"] == 1200:
             assert row["status"] == "infeasible"
             assert row["why_not"]
@@ -247,13 +248,15 @@ def test_no_probability_from_draws_is_shown_as_certain(tmp_path: Path, command: 
 def test_what_if_looks_for_the_folder_of_its_report_first(tmp_path: Path) -> None:
     done = invoke("what-if", job_file(tmp_path), "--report", tmp_path / "none" / "w.html")
     assert done.exit_code == 2
-    assert "there is no folder" in done.stderr
+    assert str(tmp_path / "none") in done.stderr
+    assert "--report" in done.stderr
 
 
 def test_what_if_exits_with_3_where_nothing_is_feasible(tmp_path: Path, market: Path) -> None:
     done = invoke("what-if", job_file(tmp_path, "20m"), "--market", market)
     assert done.exit_code == 3
-    assert "no scenario finishes char-gpt in time" in done.stderr
+    assert isinstance(failure(done), InfeasibleError)
+    assert "char-gpt" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -276,7 +279,7 @@ def test_what_if_exits_with_5_where_every_price_is_too_old(tmp_path: Path, marke
     late = ("--at", "2030-01-01T00:00:00Z")
     done = invoke("what-if", job_file(tmp_path), "--market", market, *late)
     assert done.exit_code == 5
-    assert "no scenario can be planned: every price" in done.stderr
+    assert isinstance(failure(done), StaleDataError)
 
 
 @pytest.mark.parametrize("command", ["plan", "what-if", "backtest"])

@@ -11,6 +11,8 @@ from click.testing import CliRunner, Result
 
 from costopt.cli.main import cli
 from costopt.market.history_file import write_history
+from costopt.spec import SpecFileError
+from tests.support.errors import failure
 from tests.support.live_run import CALM, FIRM, history
 
 JOB = """\
@@ -93,8 +95,11 @@ def test_a_job_without_a_tenant_is_refused_where_the_account_names_some(tmp_path
     limits = written(tmp_path, "account.yaml", "tenants: [{name: red}, {name: blue}]\n")
     done = invoke("plan", job, "--account", limits)
     assert done.exit_code == 2
-    assert "job.yaml:1:1: tenant: 'default' is not a tenant of the account" in done.stderr
-    assert "name one of blue, red" in done.stderr
+    error = failure(done)
+    assert isinstance(error, SpecFileError)
+    assert [(p.field, p.code) for p in error.problems] == [("tenant", "unknown_name")]
+    assert "job.yaml:1:1: tenant: 'default'" in done.stderr
+    assert "blue, red" in str(error.hint)
     written(tmp_path, "account.yaml", "tenants: [{name: default}]\n")
     assert invoke("plan", job, "--account", limits).exit_code == 0
 

@@ -41,7 +41,8 @@ def refusal(*arguments: str | Path) -> tuple[int, str]:
 def test_a_run_needs_a_cloud(job: Path) -> None:
     code, said = refusal("run", job)
     assert code == 2
-    assert "give --market FILE to simulate a cloud, or --account FILE" in said
+    assert "--market FILE" in said
+    assert "--account FILE" in said
 
 
 def test_a_run_takes_one_cloud(job: Path, account: Path) -> None:
@@ -49,30 +50,32 @@ def test_a_run_takes_one_cloud(job: Path, account: Path) -> None:
         "run", job, "--account", account, "--provider", "aws", "--market", "m.parquet"
     )
     assert code == 2
-    assert "two clouds to run on: name one" in said
+    assert "--provider and --market" in said
 
 
 def test_real_time_does_not_run_faster(job: Path, account: Path) -> None:
     code, said = refusal("run", job, "--account", account, "--speed", "60")
     assert code == 2
-    assert "--at and --speed play a record" in said
+    assert "--speed" in said
 
 
 @pytest.mark.parametrize("command", ["run", "plan", "what-if"])
 def test_a_provider_is_one_that_the_account_names(job: Path, account: Path, command: str) -> None:
     code, said = refusal(command, job, "--account", account, "--provider", "azure")
     assert code == 2
-    assert "does not name provider 'azure' (it names: aws, none-such)" in said
+    assert "'azure'" in said
+    assert "aws, none-such" in said
 
 
 def test_an_adapter_that_is_not_installed_is_named(job: Path, account: Path) -> None:
     code, said = refusal("plan", job, "--account", account, "--provider", "none-such")
     assert code == 1
-    assert "no provider adapter named 'none-such' is installed" in said
+    assert "'none-such'" in said
+    assert "aws, gcp, sim" in said
 
 
 def test_a_wrong_option_of_a_provider_is_named(job: Path, account: Path) -> None:
     account.write_text("owner: me\nproviders: {aws: {regions: [us-east-1a]}}\n")
     code, said = refusal("plan", job, "--account", account, "--provider", "aws")
     assert code == 2
-    assert f"{account}:2:29: providers.aws.regions[0]: expected the name of an AWS region" in said
+    assert f"{account}:2:29: providers.aws.regions[0]: " in said

@@ -14,6 +14,7 @@ import pytest
 from costopt.domain.errors import StoreError
 from costopt.domain.ports import ObjectStore
 from costopt.store import open_store
+from tests.support.errors import has_code
 from tests.support.object_stores import Unreliable, served_gcs, served_s3
 
 BUCKET = "training"
@@ -120,7 +121,7 @@ def test_no_more_is_read_than_was_said(store: ObjectStore) -> None:
     store.put("a/big", bytes(3 << 20))
     assert len(store.get("a/big", 3 << 20) or b"") == 3 << 20
     assert store.get("a/none", 1) is None
-    with pytest.raises(StoreError, match=r"'a/big' in .* has 3,145,728 bytes or more: at most 1,0"):
+    with pytest.raises(StoreError, check=has_code("too_large")):
         store.get("a/big", 1000)
 
 
@@ -135,11 +136,11 @@ def test_two_stores_of_a_bucket_do_not_meet(place: Place) -> None:
     "key", ["", "/etc/passwd", "../x", "a/../../x", "a//b", "a/.hidden", "a\0b", "a/", ".", "a\nb"]
 )
 def test_a_key_that_could_leave_the_store_is_refused(store: ObjectStore, key: str) -> None:
-    with pytest.raises(StoreError, match="is no key"):
+    with pytest.raises(StoreError, check=has_code("invalid_key")):
         store.put(key, b"x")
-    with pytest.raises(StoreError, match="is no key"):
+    with pytest.raises(StoreError, check=has_code("invalid_key")):
         store.get(key)
-    with pytest.raises(StoreError, match="is no key"):
+    with pytest.raises(StoreError, check=has_code("invalid_key")):
         store.replace(key, b"x", None)
 
 

@@ -17,6 +17,7 @@ from costopt.replay.trial import BacktestConfig, Trial, Window
 from tests.cli.test_backtest import JOB, POLICY, recorded
 from tests.support.cant_be_late import NoHazard, market
 from tests.support.engine_fixtures import Machines, rules, task
+from tests.support.errors import has_code
 from tests.support.live_run import PATIENCE_S, wait_until
 
 MAIN = "from costopt.cli.main import main; main()"
@@ -44,7 +45,7 @@ def test_a_process_that_dies_is_told() -> None:
     record = market([1] * 400, 600.0)
     bench = BacktestConfig({record.name: record}, Machines(), dies, NoHazard)
     trials = [Trial(Window(record.name, task()), rules("greedy_spot")) for _ in range(2)]
-    with pytest.raises(CostoptError, match="a process that replays died") as caught:
+    with pytest.raises(CostoptError, check=has_code("process_died")) as caught:
         list(run_in_processes(bench, trials, 2))
     assert "--results" in (caught.value.hint or "")
 

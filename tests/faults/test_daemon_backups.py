@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import signal
 import sqlite3
 import threading
@@ -24,6 +25,7 @@ from costopt.domain.submission import Submission
 from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt.session.live import LEDGER
+from tests.support.errors import has_code
 from tests.support.live_daemon import DaemonPlace, awaits_end
 from tests.support.live_run import PATIENCE_S, wait_until
 
@@ -70,19 +72,19 @@ def test_a_corrupt_page_is_refused_with_advice_and_restored(tmp_path: Path) -> N
     with open_sqlite_ledger(tmp_path / LEDGER) as ledger:
         ledger.append(*events(500, 5))
     corrupt(tmp_path / LEDGER, 4)
-    with pytest.raises(LedgerError, match=r"ledger\.sqlite is corrupt") as caught:
+    with pytest.raises(LedgerError, check=has_code("corrupt")) as caught:
         backups.check()
-    assert caught.value.hint == (
-        f"restore the backup of 2026-01-01 00:00 UTC: costopt restore --state-dir {tmp_path}"
-    )
+    assert "2026-01-01 00:00 UTC" in str(caught.value.hint)
+    assert f"costopt restore --state-dir {tmp_path}" in str(caught.value.hint)
     done = CliRunner().invoke(cli, ["restore", "--state-dir", str(tmp_path)])
     assert done.exit_code == 0, done.output
-    assert "and 5 later events were saved" in done.output
+    assert re.search(r"\b5 .*events\b", done.output)
     assert numbers(tmp_path) == list(range(505))
     assert list(tmp_path.glob("ledger.sqlite.corrupt-*"))
     backups.check()
     again = CliRunner().invoke(cli, ["restore", "--state-dir", str(tmp_path)])
-    assert "nothing to restore" in again.output
+    assert again.exit_code == 0
+    assert len(list(tmp_path.glob("ledger.sqlite.corrupt-*"))) == 1
 
 
 @pytest.mark.parametrize("name", [LEDGER, REGISTRY])
@@ -94,7 +96,7 @@ def test_any_corrupt_page_is_found_or_harmless(tmp_path: Path, name: str) -> Non
     backups.make(AT)
     for page in random.Random(3).sample(range(1, pages(tmp_path / name) + 1), 8):
         corrupt(tmp_path / name, page)
-        with pytest.raises(LedgerError, match="is corrupt") as caught:
+        with pytest.raises(LedgerError, check=has_code("corrupt")) as caught:
             backups.check()
         assert "costopt restore" in str(caught.value.hint)
         (restored,) = backups.restore(AT + timedelta(seconds=page))
@@ -128,7 +130,7 @@ def test_a_corrupt_file_is_not_backed_up_and_no_backup_is_lost(tmp_path: Path) -
     kept = sorted((tmp_path / BACKUPS).iterdir())
     assert len(kept) == 4, "two of each file"
     corrupt(tmp_path / LEDGER, 4)
-    with pytest.raises(LedgerError, match="is corrupt"):
+    with pytest.raises(LedgerError, check=has_code("corrupt")):
         backups.make(AT + timedelta(hours=1))
     assert sorted((tmp_path / BACKUPS).iterdir()) == kept
 
@@ -144,7 +146,7 @@ def test_a_damaged_backup_is_passed_over(tmp_path: Path) -> None:
     assert restored.copy == older
     older.unlink()
     corrupt(tmp_path / LEDGER, 4)
-    with pytest.raises(LedgerError, match="no sound backup") as caught:
+    with pytest.raises(LedgerError, check=has_code("no_backup")) as caught:
         backups.restore(AT)
     assert ".recover" in str(caught.value.hint)
 
@@ -152,9 +154,9 @@ def test_a_damaged_backup_is_passed_over(tmp_path: Path) -> None:
 def test_without_a_backup_the_advice_is_to_save_what_is_left(tmp_path: Path) -> None:
     fill(tmp_path)
     corrupt(tmp_path / LEDGER, 4)
-    with pytest.raises(LedgerError, match="is corrupt") as caught:
+    with pytest.raises(LedgerError, check=has_code("corrupt")) as caught:
         Backups(tmp_path, keep=3).check()
-    assert "there is no backup" in str(caught.value.hint)
+    assert "costopt restore" not in str(caught.value.hint)
     assert ".recover" in str(caught.value.hint)
 
 
@@ -170,7 +172,7 @@ def test_a_lost_file_is_restored(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    with pytest.raises(LedgerError, match="no state directory") as caught:
+    with pytest.raises(LedgerError, check=has_code("no_state_directory")) as caught:
         Backups(tmp_path / "none", keep=1).restore(AT)
     assert caught.value.hint
 
@@ -182,10 +184,10 @@ def test_a_ledger_in_use_is_not_restored(tmp_path: Path) -> None:
     with open_sqlite_ledger(tmp_path / LEDGER) as ledger:
         leadership = ledger.leadership("daemon", 15.0)
         leadership.acquire()
-        with pytest.raises(LedgerError, match="in use"):
+        with pytest.raises(LedgerError, check=has_code("in_use")):
             backups.restore(AT)
         leadership.release()
-        with ledger.exclusive("a"), pytest.raises(LedgerError, match="in use"):
+        with ledger.exclusive("a"), pytest.raises(LedgerError, check=has_code("in_use")):
             backups.restore(AT)
         assert backups.restore(AT) == ()
 
@@ -217,7 +219,7 @@ def test_a_backup_is_one_state_while_others_write(tmp_path: Path) -> None:
 def test_a_backup_without_room_says_so(tmp_path: Path) -> None:
     fill(tmp_path)
     (tmp_path / BACKUPS).write_text("a file where a folder should be")
-    with pytest.raises(LedgerError, match="the backup of") as caught:
+    with pytest.raises(LedgerError, check=has_code("backup_failed")) as caught:
         Backups(tmp_path, keep=1).make(AT)
     assert caught.value.hint
 
@@ -227,7 +229,7 @@ def test_a_backup_is_not_what_fills_the_disk(
 ) -> None:
     fill(tmp_path)
     monkeypatch.setattr(backup, "ROOM_TIMES", 2**40)
-    with pytest.raises(LedgerError, match="GiB are free"):
+    with pytest.raises(LedgerError, check=has_code("no_space")):
         Backups(tmp_path, keep=1).make(AT)
     assert list((tmp_path / BACKUPS).iterdir()) == []
 
@@ -250,7 +252,7 @@ def test_the_daemon_backs_up_and_refuses_a_corrupt_file(tmp_path: Path) -> None:
         _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     assert "is corrupt" in said
-    assert "→ restore the backup of 20" in said
+    assert "costopt restore --state-dir" in said
     assert "Traceback" not in said
     done = CliRunner().invoke(cli, ["restore", "--state-dir", str(place.state)])
     assert done.exit_code == 0, done.output

@@ -21,6 +21,7 @@ import pytest
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import RunStopped
 from costopt.ledger.sqlite import SqlLedger, open_sqlite_ledger
+from tests.support.errors import has_code
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 BATCH = 7
@@ -118,7 +119,7 @@ def refusal(path: Path, *, create: bool = True) -> LedgerError:
 def test_a_file_that_is_no_database_is_refused_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("my notes, not a ledger\n" * 100)
-    assert "it is no database of costopt" in refusal(path).message
+    assert refusal(path).code == "SQLITE_NOTADB"
     assert path.read_text() == "my notes, not a ledger\n" * 100
 
 
@@ -127,7 +128,7 @@ def test_another_programs_database_is_refused_and_kept(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE songs (title)")
     before = path.read_bytes()
-    assert "database of another program" in refusal(path).message
+    assert refusal(path).code == "foreign_database"
     assert path.read_bytes() == before
 
 
@@ -147,7 +148,7 @@ def test_a_torn_file_is_refused(tmp_path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(os.urandom(path.stat().st_size - 8192))
-    assert "it is corrupt" in refusal(path).message
+    assert refusal(path).code == "SQLITE_CORRUPT"
 
 
 def test_a_damaged_event_is_named(tmp_path: Path) -> None:
@@ -158,24 +159,26 @@ def test_a_damaged_event_is_named(tmp_path: Path) -> None:
         raw.execute("DROP TRIGGER events_never_change")
         raw.execute("UPDATE events SET body = substr(body, 1, 20) WHERE seq = 3")
         raw.commit()
-    assert "event 3: an event is no JSON" in refusal(path).message
+    refused = refusal(path)
+    assert refused.code == "invalid_json"
+    assert "event 3: " in refused.message
 
 
 @pytest.mark.parametrize(
-    ("place", "create", "message"),
+    ("place", "create", "code", "named"),
     [
-        ("missing/ledger.db", True, "folder .* does not exist"),
-        ("ledger.db", False, "does not exist"),
-        (".", True, "is a folder"),
-        ("empty.db", False, "is empty"),
+        ("missing/ledger.db", True, "missing", "/missing "),
+        ("ledger.db", False, "missing", "/ledger.db "),
+        (".", True, "is_folder", ""),
+        ("empty.db", False, "empty", "/empty.db "),
     ],
 )
 def test_a_place_that_holds_no_ledger(
-    tmp_path: Path, place: str, create: bool, message: str
+    tmp_path: Path, place: str, create: bool, code: str, named: str
 ) -> None:
     (tmp_path / "empty.db").touch()
     before = sorted(tmp_path.iterdir())
-    with pytest.raises(LedgerError, match=message) as caught:
+    with pytest.raises(LedgerError, match=named, check=has_code(code)) as caught:
         open_sqlite_ledger(tmp_path / place, create=create)
     assert caught.value.hint
     assert sorted(tmp_path.iterdir()) == before
@@ -187,7 +190,7 @@ def test_a_full_ledger_keeps_what_it_has(tmp_path: Path) -> None:
         ledger.append(*batch(0))
         pages = ledger._connection.execute("PRAGMA page_count").fetchone()[0]
         ledger._connection.execute(f"PRAGMA max_page_count = {pages + 2}")
-        with pytest.raises(LedgerError, match="the disk is full") as caught:
+        with pytest.raises(LedgerError, check=has_code("SQLITE_FULL")) as caught:
             ledger.append(*batch(1, room=100_000))
         assert caught.value.hint
         ledger.append(*batch(1))
@@ -242,7 +245,7 @@ def test_a_read_only_ledger_is_read_but_not_written(open_folder: Path) -> None:
         open_folder.chmod(0o555)
         with unprivileged(), open_sqlite_ledger(path, create=False) as reader:
             assert len(list(reader.events())) == BATCH
-            with pytest.raises(LedgerError, match="it is read-only") as caught:
+            with pytest.raises(LedgerError, check=has_code("SQLITE_READONLY")) as caught:
                 reader.append(*batch(1))
             assert caught.value.hint
         assert len(list(writer.events())) == BATCH
@@ -251,7 +254,7 @@ def test_a_read_only_ledger_is_read_but_not_written(open_folder: Path) -> None:
 def test_a_folder_without_permission_is_refused(open_folder: Path) -> None:
     open_folder.chmod(0o555)
     with unprivileged():
-        assert "cannot be opened" in refusal(open_folder / "ledger.db").message
+        assert refusal(open_folder / "ledger.db").code == "SQLITE_CANTOPEN"
 
 
 def test_a_lock_without_permission_is_refused(open_folder: Path) -> None:
@@ -260,7 +263,7 @@ def test_a_lock_without_permission_is_refused(open_folder: Path) -> None:
         open_folder.chmod(0o555)
         with (
             unprivileged(),
-            pytest.raises(LedgerError, match="cannot lock job"),
+            pytest.raises(LedgerError, check=has_code("cannot_lock")),
             ledger.exclusive("job"),
         ):
             pass
@@ -273,7 +276,7 @@ def test_a_writer_that_holds_the_file_too_long_is_named(
     monkeypatch.setattr("costopt.ledger.sqlite.BUSY_TIMEOUT_S", 0.05)
     with SqlLedger(path) as ledger, closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(LedgerError, match="another process has been writing") as caught:
+        with pytest.raises(LedgerError, check=has_code("SQLITE_BUSY")) as caught:
             ledger.append(*batch(0))
         assert caught.value.hint
         other.rollback()

@@ -37,6 +37,8 @@ class MemoryRegistry:
                 raise SpecError(
                     f"a job named {submission.name!r} was submitted already",
                     hint="give the new one another name",
+                    code="duplicate",
+                    subject=submission.name,
                 )
             self._submissions[submission.name] = submission
             self._note(submission.submitted_at, submission.submitted_by, "submit", submission.name)
@@ -61,7 +63,7 @@ class MemoryRegistry:
         with self._lock:
             before = self._known(name)
             if before.intent is DesiredState.CANCELLED and intent is not DesiredState.CANCELLED:
-                raise SpecError(f"job {name!r} was cancelled")
+                raise SpecError(f"job {name!r} was cancelled", code="cancelled")
             self._submissions[name] = replace(before, intent=intent)
             self._note(at, who, intent.value, name)
             return self._submissions[name]
@@ -71,7 +73,7 @@ class MemoryRegistry:
         with self._lock:
             before = self._known(name)
             if before.intent is DesiredState.CANCELLED:
-                raise SpecError(f"job {name!r} was cancelled")
+                raise SpecError(f"job {name!r} was cancelled", code="cancelled")
             self._submissions[name] = replace(before, priority=priority)
             self._note(at, who, "priority", name, str(priority))
             return self._submissions[name]
@@ -124,10 +126,15 @@ class MemoryRegistry:
             before = self._proposals.get(proposal_id)
             if before is None:
                 raise SpecError(
-                    f"there is no proposal {proposal_id!r}", hint="see `costopt approve`"
+                    f"there is no proposal {proposal_id!r}",
+                    hint="see `costopt approve`",
+                    code="unknown_proposal",
                 )
             if state not in STILL_OPEN.get(before.state, frozenset()):
-                raise SpecError(f"proposal {proposal_id!r} is {before.state.value} already")
+                raise SpecError(
+                    f"proposal {proposal_id!r} is {before.state.value} already",
+                    code="already_decided",
+                )
             after = replace(before, state=state, answered_by=who, answered_at=at, outcome=outcome)
             self._proposals[proposal_id] = after
             self._note(at, who, state.value, proposal_id, outcome)
@@ -141,7 +148,9 @@ class MemoryRegistry:
     def _known(self, name: str) -> Submission:
         known = self._submissions.get(name)
         if known is None:
-            raise SpecError(f"there is no job {name!r}", hint="see `costopt list`")
+            raise SpecError(
+                f"there is no job {name!r}", hint="see `costopt list`", code="unknown_job"
+            )
         return known
 
     def _note(self, at: datetime, who: str, what: str, subject: str, detail: str = "") -> None:

@@ -26,7 +26,7 @@ class MemoryTokens:
     ) -> str:
         validate_scopes(name, scopes, tenant)
         if any(each.name == name for each in self._tokens.values()):
-            raise SpecError(f"a token named {name!r} exists already")
+            raise SpecError(f"a token named {name!r} exists already", code="duplicate")
         plain = f"costopt_{secrets.token_hex(8)}_{secrets.token_hex(32)}"
         self._tokens[plain] = Token(name, frozenset(scopes), at, who, tenant)
         return plain
@@ -46,5 +46,5 @@ class MemoryTokens:
     def revoke(self, name: str, who: str, at: datetime) -> None:
         kept = {plain: each for plain, each in self._tokens.items() if each.name != name}
         if len(kept) == len(self._tokens):
-            raise SpecError(f"there is no token {name!r}")
+            raise SpecError(f"there is no token {name!r}", code="unknown_token")
         self._tokens = kept

@@ -40,6 +40,7 @@ class DiskTier:
                 f"{snapshot.title} ({size_bytes / 2**20:.0f} MiB) is larger than the "
                 f"{self.most_bytes / 2**20:.0f} MiB for snapshots on disk",
                 hint="raise --snapshot-disk-gib",
+                code="too_large",
             )
         names = {name: found for name, found in self._found().items() if found != snapshot}
         keep = max(names, key=lambda n: names[n].age, default=None)
@@ -54,7 +55,9 @@ class DiskTier:
             self._store.put(f"{name}/{RECORD}", json.dumps(snapshot.encode()).encode())
         except StoreError as error:
             shutil.rmtree(self.folder / name, ignore_errors=True)
-            raise CheckpointError(error.message, hint=error.hint) from error
+            raise CheckpointError(
+                error.message, hint=error.hint, code=error.code, subject=error.subject
+            ) from error
         self._remove_all_but(name)
 
     def snapshots(self) -> tuple[Snapshot, ...]:

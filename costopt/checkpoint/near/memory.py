@@ -78,7 +78,9 @@ class MemoryTier:
     def _reserve(self, snapshot: Snapshot) -> SharedMemory:
         with self._lock:
             if self._received is not None and self._received.snapshot.age > snapshot.age:
-                raise CheckpointError(f"{snapshot.title} comes after a newer one")
+                raise CheckpointError(
+                    f"{snapshot.title} comes after a newer one", code="out_of_order"
+                )
             if self._sum() + snapshot.size_bytes > self.most_bytes:
                 self._drop_stale(snapshot)
             if self._sum() + snapshot.size_bytes > self.most_bytes:
@@ -109,4 +111,5 @@ class MemoryTier:
         return CheckpointError(
             f"no room for {snapshot.title} ({size:.0f} MiB) in the {most:.0f} MiB for snapshots",
             hint="give agents twice the size of the state with --snapshot-gib",
+            code="no_room",
         )

@@ -124,7 +124,9 @@ class ReplicaManager:
                 )
                 peer.fetch(circle.key, offer.snapshot, held.view)
                 return held
-        raise CheckpointError(f"{offer.node} is no member of this gang any more")
+        raise CheckpointError(
+            f"{offer.node} is no member of this gang any more", code="not_a_member"
+        )
 
 
 def _tell(tier: Tier, work: Callable[[], Replica], done: queue.SimpleQueue[Replica]) -> None:

@@ -33,6 +33,7 @@ from costopt.replay.trial import BacktestConfig, Trial, Window
 from costopt.spec import load_policy
 from tests.support.cant_be_late import NoHazard
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Machines, Powers, rules, task
+from tests.support.errors import has_code
 from tests.support.market_fixtures import T0, after, market, pool_history
 
 
@@ -101,7 +102,7 @@ def test_windows_of_event_data_are_spread_evenly() -> None:
 
 
 def test_a_record_shorter_than_the_job_is_refused() -> None:
-    with pytest.raises(MarketError, match=r"holds 7\.0 h and job 'job' takes up to 8\.0 h"):
+    with pytest.raises(MarketError, check=has_code("market_too_short")):
         _starts(JOB, recorded(7), 3)
 
 
@@ -151,7 +152,7 @@ def test_what_goes_wrong_in_a_process_is_told_with_its_hint() -> None:
     record = recorded()
     too_late = Window(record.name, shift_job(JOB, after(39 * HOUR_S)))
     trials = [Trial(too_late, rules("on_demand")), Trial(too_late, rules("greedy_spot"))]
-    with pytest.raises(MarketError, match="is recorded from") as caught:
+    with pytest.raises(MarketError, check=has_code("outside_market")) as caught:
         list(run_in_processes(bench_on(record), trials, 2))
     assert caught.value.hint
 
@@ -236,9 +237,7 @@ def test_a_record_full_of_gaps_is_refused_with_a_way_out() -> None:
     states = [(h * HOUR_S, None if h % 5 == 4 else 1, 2.0) for h in range(40)]
     changes = [s for i, s in enumerate(states) if i == 0 or s[1] != states[i - 1][1]]
     record = market(pool_history(SPOT_A, changes, 40 * HOUR_S), tick_s=600.0)
-    with pytest.raises(
-        MarketError, match=r"has no 8\.0 h without a gap: 8\.0 h of 40\.0 h"
-    ) as caught:
+    with pytest.raises(MarketError, check=has_code("gaps")) as caught:
         _starts(JOB, record, 3)
     assert "--over-gaps" in (caught.value.hint or "")
 

@@ -11,6 +11,7 @@ from costopt.replay.backtest import shift_job
 from costopt.replay.ray_pool import LOCAL, require_ray, run_on_ray
 from costopt.replay.trial import Trial, Window
 from tests.support.engine_fixtures import HOUR_S, rules
+from tests.support.errors import has_code
 from tests.support.market_fixtures import after
 from tests.unit.backtesting.test_backtest import (
     JOB,
@@ -46,7 +47,7 @@ def test_what_goes_wrong_on_ray_is_told_with_its_hint() -> None:
     pytest.importorskip("ray")
     record = recorded()
     too_late = Trial(Window(record.name, shift_job(JOB, after(39 * HOUR_S))), rules("on_demand"))
-    with pytest.raises(MarketError, match="is recorded from") as caught:
+    with pytest.raises(MarketError, check=has_code("outside_market")) as caught:
         list(run_on_ray(bench_on(record), [too_late], LOCAL, 1))
     assert caught.value.hint
 
@@ -54,5 +55,5 @@ def test_what_goes_wrong_on_ray_is_told_with_its_hint() -> None:
 @on_a_real_one
 def test_a_cluster_that_does_not_answer_is_named() -> None:
     pytest.importorskip("ray")
-    with pytest.raises(CostoptError, match=r"no Ray cluster answers at 127\.0\.0\.1:1"):
+    with pytest.raises(CostoptError, check=has_code("no_cluster")):
         list(run_on_ray(bench_on(recorded()), [], "127.0.0.1:1"))

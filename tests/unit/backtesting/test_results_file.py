@@ -18,6 +18,7 @@ from costopt.replay.score import Score
 from costopt.replay.trial import BacktestConfig, Trial, TrialKeys, Window
 from tests.support.cant_be_late import NoHazard, market
 from tests.support.engine_fixtures import Machines, Powers, rules, task
+from tests.support.errors import has_code
 from tests.support.market_fixtures import after
 
 SCORES = {
@@ -76,7 +77,7 @@ def test_an_altered_line_is_dropped(tmp_path: Path) -> None:
 def test_a_file_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text("name: train\n")
-    with pytest.raises(StoreError, match="is no results file"), open_results_file(path):
+    with pytest.raises(StoreError, check=has_code("not_results")), open_results_file(path):
         pass
     assert path.read_text() == "name: train\n"
 
@@ -84,7 +85,7 @@ def test_a_file_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
 def test_one_backtest_at_a_time_writes_to_a_file(tmp_path: Path) -> None:
     with (
         open_results_file(tmp_path / "r"),
-        pytest.raises(StoreError, match="another backtest writes"),
+        pytest.raises(StoreError, check=has_code("in_use")),
         open_results_file(tmp_path / "r"),
     ):
         pass
@@ -92,7 +93,7 @@ def test_one_backtest_at_a_time_writes_to_a_file(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     with (
-        pytest.raises(StoreError, match="cannot write results"),
+        pytest.raises(StoreError, check=has_code("unwritable")),
         open_results_file(tmp_path / "no/r"),
     ):
         pass

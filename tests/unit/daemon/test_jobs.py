@@ -20,6 +20,7 @@ from costopt.domain.submission import DesiredState
 from costopt.ledger.summary import JobState
 from tests.support.daemon_fixtures import POLICY, DaemonScene, document
 from tests.support.engine_fixtures import SPOT_A
+from tests.support.errors import has_code
 
 pytestmark = pytest.mark.process
 
@@ -92,9 +93,9 @@ def test_a_job_that_has_finished_is_neither_paused_nor_cancelled(scene: DaemonSc
     assert scene.job().summary.state is JobState.FINISHED
     service = scene.daemon.service
     for change in (service.pause, service.resume, service.cancel):
-        with pytest.raises(SpecError, match="job 'one' has finished"):
+        with pytest.raises(SpecError, check=has_code("finished")):
             change("one", "me")
-    with pytest.raises(SpecError, match="job 'one' has finished"):
+    with pytest.raises(SpecError, check=has_code("finished")):
         service.reprioritize("one", 5, "me")
     assert scene.job().submission.intent is DesiredState.RUN
 
@@ -107,7 +108,7 @@ def test_a_cancelled_job_drains_and_never_runs_again(scene: DaemonScene) -> None
     assert scene.living() == []
     assert scene.job().summary.state is JobState.STOPPED
     assert scene.job().summary.saved_units > 0
-    with pytest.raises(SpecError, match="was cancelled"):
+    with pytest.raises(SpecError, check=has_code("cancelled")):
         scene.daemon.service.resume("one", "me")
 
 
@@ -143,7 +144,8 @@ def test_priorities_reach_the_engine(tmp_path: Path) -> None:
     scene.submit("one", "two")
     scene.go(20)
     assert [len(scene.living(name)) for name in ("one", "two")] == [1, 0]
-    assert "waits for room" in scene.job("two").held_because
+    assert scene.job("two").held_because
+    assert scene.job("one").held_because == ""
     scene.daemon.service.reprioritize("two", 5, "me")
     scene.go(20)
     assert [len(scene.living(name)) for name in ("one", "two")] == [0, 1]
@@ -155,7 +157,7 @@ def test_priorities_reach_the_engine(tmp_path: Path) -> None:
     [
         ("kind: job\nversion: 1\n", "cheapest", "name"),
         (document() + "surprise: 1\n", "cheapest", "surprise"),
-        (document(), "dearest", "no policy is named 'dearest'"),
+        (document(), "dearest", "'dearest'"),
         (document(), "kind: policy\nversion: 1\nname: x\nwrong: 1\n", "wrong"),
     ],
 )
@@ -182,7 +184,7 @@ def test_a_second_daemon_stands_by(scene: DaemonScene) -> None:
     second.tick()
     health = second.service.health()
     assert (health.leads, health.alive, health.ready) == (False, True, False)
-    assert health.problems == ("another daemon leads; this one stands by",)
+    assert len(health.problems) == 1
     assert len(scene.events(LaunchIntended)) == 1
     first.close()
     second.lead()
@@ -232,7 +234,7 @@ def test_orphans_are_given_back_where_the_daemon_enforces(scene: DaemonScene) ->
     assert len(scene.living("lost")) == 1
     (told,) = scene.daemon.service.fleet().orphans
     assert orphan.node_id in told
-    assert "the ledger knows of no job 'lost'" in told
+    assert "'lost'" in told
     scene.daemon.service.set_mode(Mode.ENFORCE, "me")
     scene.daemon.sweep()
     assert scene.living("lost") == []
@@ -272,7 +274,7 @@ def test_a_guard_is_on_where_the_account_names_none(scene: DaemonScene) -> None:
     scene.cloud.silent.add("launch")
     scene.go(3)
     held = [s.held_because for s in scene.daemon.service.jobs()]
-    assert sum("of the account's guards" in why for why in held) == 1
+    assert sum(why != "" for why in held) == 1
 
 
 def test_a_failing_ledger_is_told_and_survived(scene: DaemonScene) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import socket
 import stat
 from contextlib import ExitStack
@@ -26,6 +28,7 @@ from costopt.domain.control import Mode
 from costopt.domain.errors import LedgerError, SpecError
 from tests.support.daemon_api import served
 from tests.support.daemon_pages import shown
+from tests.support.errors import has_code
 from tests.support.live_run import PATIENCE_S
 
 SOON_S = 1.0
@@ -42,30 +45,30 @@ def test_a_socket_that_a_killed_daemon_left_is_replaced(tmp_path: Path) -> None:
 
 def test_a_daemon_that_answers_keeps_its_socket(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    with bind_unix(path), pytest.raises(LedgerError, match="another daemon answers"):
+    with bind_unix(path), pytest.raises(LedgerError, check=has_code("in_use")):
         bind_unix(path)
 
 
 def test_a_path_that_cannot_be_a_socket_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(SpecError, match="is no socket"):
+    with pytest.raises(SpecError, check=has_code("not_a_socket")):
         bind_unix(tmp_path / "file")
-    with pytest.raises(SpecError, match="longer than the 107 bytes"):
+    with pytest.raises(SpecError, check=has_code("too_long")):
         bind_unix(tmp_path / ("x" * 108))
-    with pytest.raises(SpecError, match="no such file"):
+    with pytest.raises(SpecError, match=os.strerror(errno.ENOENT).lower()):
         bind_unix(tmp_path / "missing" / "s")
 
 
 @pytest.mark.parametrize("place", ["", "x", ":80", "h:x", "h:99999", "127.0.0.1:", "h:²"])
 def test_a_malformed_place_is_refused(place: str) -> None:
-    with pytest.raises(SpecError, match="is no place to listen at"):
+    with pytest.raises(SpecError, check=has_code("invalid_address")):
         bind_tcp(place)
 
 
 def test_a_port_that_is_taken_is_refused() -> None:
     with bind_tcp("127.0.0.1:0") as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(SpecError, match="address already in use\n") as refused:
+        with pytest.raises(SpecError, match=os.strerror(errno.EADDRINUSE).lower()) as refused:
             bind_tcp(f"127.0.0.1:{port}")
         assert "--listen" in str(refused.value.hint)
 

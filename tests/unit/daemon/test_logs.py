@@ -10,6 +10,7 @@ import pytest
 from costopt.controller import node_logs as logs
 from costopt.controller.node_logs import FolderLogs
 from costopt.domain.errors import SpecError
+from tests.support.errors import has_code
 
 
 def test_a_log_read_in_pieces_is_the_whole_log(
@@ -49,7 +50,7 @@ def test_what_is_no_text_is_marked(tmp_path: Path) -> None:
 def test_a_node_is_no_path(tmp_path: Path, node: str) -> None:
     (tmp_path / "nodes" / "n").mkdir(parents=True)
     (tmp_path / "nodes" / "link").symlink_to("/")
-    with pytest.raises(SpecError, match="there is no log"):
+    with pytest.raises(SpecError, check=has_code("missing")):
         FolderLogs(tmp_path / "nodes").read("j", node, 0)
 
 

@@ -16,6 +16,7 @@ from costopt.market.generator import generate_market
 from costopt.market.profile import generator_parameters
 from costopt.market.runs import UNLIMITED_NODES
 from costopt.market.statistics import history_statistics
+from tests.support.errors import has_code
 from tests.support.market_fixtures import ON_DEMAND, SPOT, T0
 
 DAYS = 60
@@ -121,11 +122,11 @@ def test_the_record_says_how_it_was_made() -> None:
 
 
 def test_wrong_arguments_are_refused() -> None:
-    with pytest.raises(MarketError, match="no pools"):
+    with pytest.raises(MarketError, check=has_code("no_pools")):
         generate_market({}, hours=1, seed=1)
     with pytest.raises(MarketError, match="impossible"):
         generate_market({SPOT: float("nan")}, hours=1, seed=1)
-    with pytest.raises(MarketError, match="profile 'sunny' is unknown"):
+    with pytest.raises(MarketError, check=has_code("unknown_profile")):
         generate_market({SPOT: 1.0}, hours=1, seed=1, profile="sunny")
     with pytest.raises(MarketError, match="-1 h"):
         generate_market({SPOT: 1.0}, hours=-1, seed=1)

@@ -19,6 +19,7 @@ from costopt.market.place import TraceFileName, instance_type_of, region_of_zone
 from costopt.market.runs import UNLIMITED_NODES
 from costopt.market.spot_traces import import_spot_trace
 from costopt.market.wide_csv import import_wide_csv
+from tests.support.errors import has_code
 from tests.support.market_fixtures import ELSEWHERE, SPOT, T0, after, market, pool_history
 
 NAME = "availability_1-node_aws-02-15-2023_us-east-1a_v100_1.json"
@@ -66,9 +67,9 @@ def test_the_pool_start_and_nodes_can_be_given(tmp_path: Path) -> None:
     history = imported(path, pool=ELSEWHERE, start_at=after(5), nodes_per_unit=16)
     assert history.starts_at == after(5)
     assert history.pools[ELSEWHERE].states[0].nodes_available == 16
-    with pytest.raises(MarketError, match="where it was taken"):
+    with pytest.raises(MarketError, check=has_code("no_place")):
         imported(path)
-    with pytest.raises(MarketError, match="when it was taken"):
+    with pytest.raises(MarketError, check=has_code("no_start")):
         imported(path, pool=ELSEWHERE)
 
 
@@ -98,13 +99,13 @@ def test_malformed_traces_are_refused(tmp_path: Path, content: object, message: 
 
 def test_impossible_prices_and_unknown_types_are_refused(tmp_path: Path) -> None:
     content = {"metadata": {"gap_seconds": 600}, "data": [1]}
-    with pytest.raises(MarketError, match="price of nan"):
+    with pytest.raises(MarketError, check=has_code("impossible_price")):
         imported(trace(tmp_path, content), spot_usd_per_hour=float("nan"))
     a100 = trace(tmp_path, content, NAME.replace("v100", "a100"))
     with pytest.raises(MarketError, match="1 × a100"):
         imported(a100)
     assert SPOT.region in str(next(iter(imported(a100, instance_type="x").pools)))
-    with pytest.raises(MarketError, match="cannot be read"):
+    with pytest.raises(MarketError, check=has_code("unreadable")):
         imported(tmp_path / "absent.json")
 
 
@@ -182,7 +183,7 @@ def test_malformed_wide_tables_are_refused(tmp_path: Path, text: str, message: s
 def test_a_truncated_archive_is_refused(tmp_path: Path) -> None:
     path = wide(tmp_path, HEADER + FIRST * 50, "wide.csv.gz")
     path.write_bytes(path.read_bytes()[:40])
-    with pytest.raises(MarketError, match="cannot be read"):
+    with pytest.raises(MarketError, check=has_code("unreadable")):
         import_wide_csv(path)
 
 
@@ -197,9 +198,9 @@ def test_merging_keeps_a_common_grid_only() -> None:
     assert merge_histories("both", [here, shifted]).tick_s is None
     assert merge_histories("both", [here, coarse]).tick_s is None
     assert merge_histories("same", [here, here]).pools == here.pools
-    with pytest.raises(MarketError, match="recorded twice"):
+    with pytest.raises(MarketError, check=has_code("contradiction")):
         merge_histories("both", [here, market(pool_history(SPOT, [(0, 2, 1.0)], 6000))])
-    with pytest.raises(MarketError, match="nothing to merge"):
+    with pytest.raises(MarketError, check=has_code("empty")):
         merge_histories("none", [])
 
 

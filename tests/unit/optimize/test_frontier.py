@@ -22,6 +22,7 @@ from costopt.optimize.frontier import FrontierPoint, frontier, scenarios
 from costopt.optimize.frontier_point import surely_unbeaten
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
+from tests.support.errors import has_code
 from tests.support.known_figure import known
 from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
 
@@ -160,7 +161,7 @@ def test_a_what_if_takes_one_job() -> None:
     two = PlanRequest(
         NOW, wanted.jobs * 2, wanted.offers, wanted.machines, wanted.powers, wanted.policy
     )
-    with pytest.raises(InfeasibleError, match="one job"):
+    with pytest.raises(InfeasibleError, check=has_code("many_jobs")):
         frontier(two)
 
 
