@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from costopt.cli.failure import print_error
 from costopt.cli.options import (
     account_option,
     carbon_option,
@@ -132,8 +133,9 @@ def backtest(
     """
     from costopt.cli.accounts import load_account
     from costopt.cli.backtest_bench import backtest_config, trial_keys
+    from costopt.cli.backtest_executor import TrialExecutor
     from costopt.cli.backtest_grid import build_grid, read_markets
-    from costopt.cli.backtest_run import TrialExecutor, run_trials
+    from costopt.cli.backtest_run import run_trials
 
     _check_folders(report=report, results=results, runs=runs)
     run = TrialExecutor(jobs, ray).runner()
@@ -157,6 +159,8 @@ def backtest(
         with_oracle=lifetime_oracle,
         over_gaps=over_gaps,
     )
+    for note in grid.notes:
+        print_error("note", note)
     keys = trial_keys(bench, price_forecasts=forecasts, carbon=carbon)
     scores = run_trials(bench, grid.trials, run, results, keys)
     _tell(grid, scores, bench, by=by, seed=seed, runs=runs, report=report, output=output)

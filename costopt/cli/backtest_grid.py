@@ -8,10 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
-import click
-
-from costopt.cli.failure import print_error
-from costopt.domain.errors import InfeasibleError
+from costopt.domain.errors import InfeasibleError, SpecError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.market import Offer, Pool
@@ -36,12 +33,16 @@ from costopt.spec import load_job
 
 @dataclass(frozen=True, slots=True)
 class BacktestGrid:
-    """``coverages`` has one entry per market and deadline; ``windows`` of all of them."""
+    """``coverages`` has one entry per market and deadline; ``windows`` of all of them.
+
+    ``notes`` are sentences on where there are fewer windows than asked for.
+    """
 
     job: Job
     policies: tuple[Policy, ...]
     windows: tuple[Window, ...]
     coverages: tuple[RecordCoverage, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def trials(self) -> list[Trial]:
@@ -85,7 +86,7 @@ def build_grid(
     """The windows and policies that the options ask for.
 
     Raises InfeasibleError where no pool of a market can do the job in time, MarketError where a
-    record has no room for a window, and click.UsageError for policies of one name.
+    record has no room for a window, and SpecError for policies of one name.
     """
     first = chosen[0]
     oracles = (
@@ -97,6 +98,7 @@ def build_grid(
     _check_names(policies)
     found: list[Window] = []
     coverages: list[RecordCoverage] = []
+    notes: list[str] = []
     shown: Job | None = None
     for name, history in bench.markets.items():
         for task in _due(load_job(job, history.starts_at, bench.account), deadlines_s):
@@ -110,11 +112,11 @@ def build_grid(
             covered = replace(covered, market=name)
             times = window_starts(task, history, starts, covered)
             if len(times) < starts:
-                print_error("note", _fewer(name, len(times), starts, replay_tick_s(history)))
+                notes.append(_fewer(name, len(times), starts, replay_tick_s(history)))
             found += windows(task, name, times, startups_s or (task.startup_s,))
             coverages.append(covered)
     assert shown is not None
-    return BacktestGrid(shown, tuple(policies), tuple(found), tuple(coverages))
+    return BacktestGrid(shown, tuple(policies), tuple(found), tuple(coverages), tuple(notes))
 
 
 def _fewer(market: str, windows: int, asked: int, tick_s: float) -> str:
@@ -140,7 +142,10 @@ def _check_names(policies: Sequence[Policy]) -> None:
     """Scores are told apart by the policy's name."""
     for name, count in Counter(policy.name for policy in policies).items():
         if count > 1:
-            raise click.UsageError(f"{count} policies, baselines included, are named {name!r}")
+            raise SpecError(
+                f"{count} policies, baselines included, are named {name!r}",
+                hint="give each a name of its own",
+            )
 
 
 def _usable_pools(

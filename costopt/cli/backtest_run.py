@@ -1,59 +1,21 @@
-"""Runs the trials of a backtest: where, what is known already, and how far it is."""
+"""Runs the trials of a backtest: what is known already, and how far it is."""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
 
 from costopt.cli.progress import FIRST_LINE_S, with_progress
 from costopt.replay.backtest import Runner, backtest
-from costopt.replay.process_pool import run_in_processes
 from costopt.replay.score import Score
 from costopt.replay.trial import BacktestConfig, Trial, TrialKeys
 
 MANY_RUNS = 1000
 EARLY_LINE_S = 2.0
 """From so many runs on their number is said before the first, and the time left soon after."""
-
-MIN_TRIALS_PER_PROCESS = 8
-"""Runs that a process must have to do before starting it, some two seconds, is worth while."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrialExecutor:
-    """``jobs`` processes, None for as many as are worth while, or the Ray cluster at ``ray``."""
-
-    jobs: int | None
-    ray: str | None
-
-    def runner(self) -> Runner:
-        """What runs the trials. Raises MissingExtraError where Ray is asked for and missing."""
-        if self.ray is None:
-            return self._in_processes
-        from costopt.replay.ray_pool import require_ray
-
-        require_ray()
-        return self._on_ray
-
-    def _in_processes(
-        self, bench: BacktestConfig, trials: Sequence[Trial]
-    ) -> Iterator[tuple[Trial, Score]]:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        worth = min(cores or 1, len(trials) // MIN_TRIALS_PER_PROCESS)
-        return run_in_processes(bench, trials, worth if self.jobs is None else self.jobs)
-
-    def _on_ray(
-        self, bench: BacktestConfig, trials: Sequence[Trial]
-    ) -> Iterator[tuple[Trial, Score]]:
-        from costopt.replay.ray_pool import run_on_ray
-
-        assert self.ray is not None
-        return run_on_ray(bench, trials, self.ray, self.jobs) if trials else iter(())
 
 
 def run_trials(

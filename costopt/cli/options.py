@@ -215,3 +215,13 @@ forecasts_option = click.option(
     is_flag=True,
     help="Let policies plan with price forecasts from the record so far; takes longer.",
 )
+
+
+def check_price_source(
+    market: Path | None, at: datetime | None, providers: tuple[str, ...]
+) -> None:
+    """Raise UsageError for two sources of prices, or an instant without a record."""
+    if providers and market is not None:
+        raise click.UsageError("--provider and --market are two sources of prices: name one")
+    if at is not None and market is None and not providers:
+        raise click.UsageError("--at needs --market")

@@ -12,12 +12,17 @@ from costopt.cli.options import (
     account_option,
     at_option,
     carbon_option,
+    check_price_source,
     job_argument,
     market_option,
     policy_option,
     provider_option,
 )
-from costopt.cli.output import output_option
+from costopt.cli.output import output_option, print_table
+from costopt.cli.quotes import QuoteSet
+from costopt.domain.account import UNLIMITED, Account
+from costopt.domain.job import Job
+from costopt.domain.policy import Policy
 
 
 @click.command()
@@ -45,15 +50,39 @@ def plan(
     """
     from costopt.cli.accounts import load_account
     from costopt.cli.forecasts import carbon_notes
-    from costopt.cli.planning import print_plan
     from costopt.cli.policies import load_checked_policy
     from costopt.cli.quotes import resolve_quotes
     from costopt.spec import load_job
 
     chosen_policy = load_checked_policy(policy)
     shared = load_account(account)
+    check_price_source(market, at, providers)
     seen = resolve_quotes(market, at, carbon, shared, providers)
     task = load_job(job, seen.now, shared)
-    for note in (seen.note, *carbon_notes(seen, chosen_policy, task.deadline_at)):
+    for note in (*seen.notes, seen.origin, *carbon_notes(seen, chosen_policy, task.deadline_at)):
         print_error("note", note)
     print_plan(task, chosen_policy, seen, output, top=top, explain=explain, account=shared)
+
+
+def print_plan(
+    job: Job,
+    policy: Policy,
+    seen: QuoteSet,
+    output: str,
+    *,
+    top: int = 10,
+    explain: bool = False,
+    account: Account = UNLIMITED,
+) -> None:
+    """Write the plan to stdout.
+
+    Raises InfeasibleError after that where there is none, StaleDataError where every price that
+    the policy allows is too old.
+    """
+    from costopt.cli.plan_table import plan_table
+    from costopt.cli.planning import plan_job
+    from costopt.session.feasibility import raise_if_infeasible
+
+    made = plan_job(job, policy, seen, account=account)
+    print_table(plan_table(made, job, policy, top, explain), output)
+    raise_if_infeasible(made, job)

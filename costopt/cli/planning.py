@@ -1,4 +1,4 @@
-"""From a job, a policy and quotes to a plan that is shown, or to the reason why there is none."""
+"""From a job, a policy and quotes to a plan, or to a frontier of plans."""
 
 from __future__ import annotations
 
@@ -15,30 +15,6 @@ from costopt.domain.policy import Policy
 if TYPE_CHECKING:
     from costopt.optimize.frontier import FrontierPoint
     from costopt.optimize.request import PlanRequest
-
-
-def print_plan(
-    job: Job,
-    policy: Policy,
-    seen: QuoteSet,
-    output: str,
-    *,
-    top: int = 10,
-    explain: bool = False,
-    account: Account = UNLIMITED,
-) -> None:
-    """Write the plan to stdout.
-
-    Raises InfeasibleError after that where there is none, StaleDataError where every price that
-    the policy allows is too old.
-    """
-    from costopt.cli.output import print_table
-    from costopt.cli.plan_table import plan_table
-    from costopt.session.feasibility import raise_if_infeasible
-
-    made = plan_job(job, policy, seen, account=account)
-    print_table(plan_table(made, job, policy, top, explain), output)
-    raise_if_infeasible(made, job)
 
 
 def plan_job(

@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import MarketError
 from costopt.domain.estimate import Basis, Estimate
@@ -27,19 +25,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QuoteSet:
-    """Offers at ``now``, and a sentence on what they are. List prices do not go stale.
+    """Offers at ``now``; ``origin`` is a sentence on what they are. List prices do not go stale.
 
+    ``notes`` are sentences on what could not be read and is missing.
     ``history`` is the record that the offers are of, None for list prices; ``carbon`` the recorded
     intensities that were given; ``quotas`` what the clouds say that the account may have.
     """
 
     now: datetime
     offers: tuple[Offer, ...]
-    note: str
+    origin: str
     listed: bool
     history: MarketHistory | None = None
     carbon: CarbonHistory | None = None
     quotas: tuple[Quota, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def resolve_quotes(
@@ -49,10 +49,11 @@ def resolve_quotes(
     account: Account = UNLIMITED,
     providers: tuple[str, ...] = (),
 ) -> QuoteSet:
-    """The record's offers at ``at`` (default: where prices are first known), else what these
-    providers of the account offer now, else the catalogue's list prices."""
-    if providers and market is not None:
-        raise click.UsageError("--provider and --market are two sources of prices: name one")
+    """Return what these providers of the account offer now, if any are named; else the record's
+    offers at ``at`` (default: where prices are first known); else the catalog's list prices.
+
+    Raises ProviderError, SpecError, MarketError, and SignalError for a bad carbon file.
+    """
     seen = account_quotes(account, providers) if providers else _quotes(market, at)
     if carbon is None:
         return seen
@@ -63,8 +64,6 @@ def resolve_quotes(
 
 def _quotes(market: Path | None, at: datetime | None) -> QuoteSet:
     if market is None:
-        if at is not None:
-            raise click.UsageError("--at needs --market")
         return _listed(datetime.now(UTC))
     from costopt.market.history_file import read_history
 
@@ -78,12 +77,12 @@ def _listed(now: datetime) -> QuoteSet:
     seen = [o.price_usd_per_hour.observed_at for o in offers if o.price_usd_per_hour]
     dates = sorted(when for when in seen if when)
     newest_s, oldest_s = ((now - dates[index]).total_seconds() for index in (-1, 0))
-    note = (
+    origin = (
         f"built-in list prices of {dates[0]:%Y-%m-%d} to {dates[-1]:%Y-%m-%d}, "
         f"{seconds_text(newest_s)} to {seconds_text(oldest_s)} old: for planning, not for "
         "launching; --market takes a recorded market"
     )
-    return QuoteSet(now, offers, note, listed=True)
+    return QuoteSet(now, offers, origin, listed=True)
 
 
 def recorded_quotes(
@@ -108,12 +107,12 @@ def recorded_quotes(
         _offer(recorded, statistics[pool], history, now) for pool, recorded in history.pools.items()
     )
     told = all(o.hazard_per_hour or not o.pool.capacity_type.is_interruptible for o in offers)
-    origin = "hazards from its whole record"
+    hazards = "hazards from its whole record"
     if not told:
         offers = tuple(_with_hazards(offers))
-        origin += ", where it tells nothing of capacity from what is published"
-    note = f"market {history.name} at {minute_text(now)}{_unpriced(offers)}, {origin}"
-    return QuoteSet(now, offers, note, listed=False, history=history, carbon=carbon)
+        hazards += ", where it tells nothing of capacity from what is published"
+    origin = f"market {history.name} at {minute_text(now)}{_unpriced(offers)}, {hazards}"
+    return QuoteSet(now, offers, origin, listed=False, history=history, carbon=carbon)
 
 
 def _unpriced(offers: Sequence[Offer]) -> str:
@@ -127,10 +126,9 @@ def _unpriced(offers: Sequence[Offer]) -> str:
 def account_quotes(account: Account, names: tuple[str, ...]) -> QuoteSet:
     """What the account's providers of these names, all of them by default, offer now.
 
-    A provider that does not answer is told of on stderr and left out, as are quotas that cannot be
-    read. Raises ProviderError where none does, SpecError for a name that the account does not know.
+    A provider that does not answer is left out, as are quotas that cannot be read: the notes name
+    them. Raises ProviderError where none does, SpecError for a name that the account does not know.
     """
-    from costopt.cli.failure import print_error
     from costopt.controller.account_site import connect_account
     from costopt.controller.site import provider_quotas
     from costopt.domain.errors import ProviderError
@@ -154,14 +152,14 @@ def account_quotes(account: Account, names: tuple[str, ...]) -> QuoteSet:
             provider.close()
     if silent and not offers:
         raise silent[0]
-    for failure in silent:
-        print_error("note", f"left out of the plan: {failure}")
-    for failure in unread:
-        print_error("note", f"planned without quotas: {failure}")
+    notes = (
+        *(f"left out of the plan: {failure}" for failure in silent),
+        *(f"planned without quotas: {failure}" for failure in unread),
+    )
     served = ", ".join(sorted({offer.pool.provider for offer in offers})) or "no pool"
-    note = f"offers of {served} at {minute_text(now)}, hazards from what is published"
+    origin = f"offers of {served} at {minute_text(now)}, hazards from what is published"
     hazarded = tuple(_with_hazards(offers))
-    return QuoteSet(now, hazarded, note, listed=False, quotas=tuple(quotas))
+    return QuoteSet(now, hazarded, origin, listed=False, quotas=tuple(quotas), notes=notes)
 
 
 def _with_hazards(offers: Iterable[Offer]) -> Iterator[Offer]:

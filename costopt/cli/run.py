@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from costopt.cli.failure import print_error
 from costopt.cli.options import (
     account_option,
     carbon_option,
@@ -79,7 +80,8 @@ def run(
     at once.
     """
     from costopt.cli.accounts import load_account
-    from costopt.cli.planning import plan_job, print_plan
+    from costopt.cli.plan import print_plan
+    from costopt.cli.planning import plan_job
     from costopt.cli.policies import load_checked_policy
     from costopt.cli.run_cloud import Simulation, resolve_run_target
     from costopt.controller.controller import ControllerSettings
@@ -93,6 +95,8 @@ def run(
     source = resolve_run_target(market, shared, providers, simulation, carbon)
     if not apply:
         seen = source.quotes(source.site.start_time())
+        for note in seen.notes:
+            print_error("note", note)
         print_plan(load_job(job, seen.now, shared), chosen, seen, output, account=shared)
         click.echo("nothing was launched: add --apply to run it", err=True)
         return
@@ -110,6 +114,8 @@ def run(
         record = live.engine.journal.records[live.job.name]
         if not record.submitted:
             seen = source.quotes(live.site.clock.now())
+            for note in seen.notes:
+                print_error("note", note)
             raise_if_infeasible(
                 plan_job(live.job, chosen, seen, explain=False, account=shared), live.job
             )

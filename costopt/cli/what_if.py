@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from costopt.cli.options import (
     account_option,
     at_option,
     carbon_option,
+    check_price_source,
     complete_policy,
     durations_s,
     job_argument,
@@ -24,12 +24,15 @@ from costopt.cli.options import (
     words,
 )
 from costopt.cli.output import Column, Row, Table, output_option, print_table
-from costopt.cli.quotes import QuoteSet
-from costopt.domain.account import Account
+from costopt.cli.scenarios import (
+    POLICY_TERMS,
+    TERMS,
+    Scenario,
+    non_dominated_scenarios,
+    plan_scenarios,
+)
 from costopt.domain.errors import InfeasibleError, StaleDataError
 from costopt.domain.job import Job
-from costopt.domain.market import CapacityType
-from costopt.domain.plan import Forecast, Plan, PlanStatus
 from costopt.domain.policy import Policy
 from costopt.formatting import (
     gco2e_text,
@@ -43,37 +46,6 @@ from costopt.formatting import (
 
 if TYPE_CHECKING:
     from costopt.optimize.frontier import FrontierPoint
-
-POLICY_TERMS = "policy"
-TERMS = {
-    "spot": (CapacityType.SPOT,),
-    "on_demand": (CapacityType.ON_DEMAND,),
-    "both": (CapacityType.SPOT, CapacityType.ON_DEMAND),
-    POLICY_TERMS: (),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """One policy, one deadline, one set of terms, and the plan made of them.
-
-    ``plan`` is None where the policy allows none of the terms, or every price is too old
-    (``stale``): ``why_not`` says which.
-    """
-
-    job: Job
-    policy: Policy
-    terms: str
-    plan: Plan | None
-    why_not: str | None
-    stale: bool = False
-
-    @property
-    def forecast(self) -> Forecast | None:
-        """What the plan is expected to come to, None where there is none."""
-        if self.plan is None or self.plan.status is PlanStatus.INFEASIBLE:
-            return None
-        return self.plan.forecast_of(self.job.name)
 
 
 def _terms(context: click.Context, option: click.Parameter, text: str) -> tuple[str, ...]:
@@ -130,18 +102,16 @@ def what_if(
     if report is not None:
         check_report(report)
     shared = load_account(account)
+    check_price_source(market, at, providers)
     seen = resolve_quotes(market, at, carbon, shared, providers)
     planned_job = load_job(job, seen.now, shared)
     notes = [
         each for policy in chosen for each in carbon_notes(seen, policy, planned_job.deadline_at)
     ]
-    for note in dict.fromkeys((seen.note, *notes)):
+    for note in dict.fromkeys((*seen.notes, seen.origin, *notes)):
         print_error("note", note)
     jobs = [_due(planned_job, deadline_s, seen.now) for deadline_s in deadlines or (None,)]
-    scenarios = [
-        _scenario(each_job, policy, terms, seen, shared)
-        for policy, each_job, terms in product(chosen, jobs, capacity)
-    ]
+    scenarios = plan_scenarios(jobs, chosen, capacity, seen, shared)
     frontier = plan_frontier(planned_job, chosen[0], seen, points, shared) if points else ()
     table = _table(planned_job, chosen[0], scenarios, frontier)
     print_table(table, output)
@@ -171,21 +141,6 @@ def _due(job: Job, deadline_s: float | None, now: datetime) -> Job:
     return replace(job, deadline_at=deadline_at)
 
 
-def _scenario(job: Job, policy: Policy, terms: str, seen: QuoteSet, account: Account) -> Scenario:
-    from costopt.cli.planning import plan_job
-
-    allowed = policy.limits.capacity_types
-    kept = tuple(each for each in TERMS[terms] if each in allowed) if TERMS[terms] else allowed
-    if not kept:
-        return Scenario(job, policy, terms, None, f"the policy does not allow {terms}")
-    narrowed = replace(policy, limits=replace(policy.limits, capacity_types=kept))
-    try:
-        made = plan_job(job, narrowed, seen, explain=False, account=account)
-    except StaleDataError as error:
-        return Scenario(job, policy, terms, None, error.message, stale=True)
-    return Scenario(job, policy, terms, made, made.binding)
-
-
 def _table(
     job: Job,
     policy: Policy,
@@ -194,7 +149,7 @@ def _table(
 ) -> Table:
     from costopt.cli.what_if_frontier import frontier_notes, frontier_row
 
-    unbeaten = set(_unbeaten(scenarios))
+    unbeaten = set(non_dominated_scenarios(scenarios))
     feasible = sum(scenario.forecast is not None for scenario in scenarios)
     return Table(
         schema="costopt.what-if/1",
@@ -209,17 +164,6 @@ def _table(
             *frontier_notes(policy, frontier),
         ),
     )
-
-
-def _unbeaten(scenarios: Sequence[Scenario]) -> Iterator[int]:
-    """Numbers of the scenarios that none other surely beats in dollars and kWh."""
-    from costopt.optimize.frontier_point import surely_unbeaten
-
-    planned = [index for index, scenario in enumerate(scenarios) if scenario.forecast is not None]
-    forecasts = [forecast for each in scenarios if (forecast := each.forecast) is not None]
-    for index, unbeaten in zip(planned, surely_unbeaten(forecasts), strict=True):
-        if unbeaten:
-            yield index
 
 
 def _row(scenario: Scenario, unbeaten: bool) -> Row:

@@ -1,0 +1,89 @@
+"""What-if: one policy, one deadline and one set of terms at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from costopt.cli.quotes import QuoteSet
+from costopt.domain.account import Account
+from costopt.domain.errors import StaleDataError
+from costopt.domain.job import Job
+from costopt.domain.market import CapacityType
+from costopt.domain.plan import Forecast, Plan, PlanStatus
+from costopt.domain.policy import Policy
+
+POLICY_TERMS = "policy"
+TERMS = {
+    "spot": (CapacityType.SPOT,),
+    "on_demand": (CapacityType.ON_DEMAND,),
+    "both": (CapacityType.SPOT, CapacityType.ON_DEMAND),
+    POLICY_TERMS: (),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One policy, one deadline, one set of terms, and the plan made of them.
+
+    ``plan`` is None where the policy allows none of the terms, or every price is too old
+    (``stale``): ``why_not`` says which.
+    """
+
+    job: Job
+    policy: Policy
+    terms: str
+    plan: Plan | None
+    why_not: str | None
+    stale: bool = False
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """What the plan is expected to come to, None where there is none."""
+        if self.plan is None or self.plan.status is PlanStatus.INFEASIBLE:
+            return None
+        return self.plan.forecast_of(self.job.name)
+
+
+def plan_scenarios(
+    jobs: Sequence[Job],
+    policies: Sequence[Policy],
+    terms: Sequence[str],
+    seen: QuoteSet,
+    account: Account,
+) -> tuple[Scenario, ...]:
+    """Return a scenario for each policy, job and name of terms, in this order."""
+    return tuple(
+        plan_scenario(job, policy, each, seen, account)
+        for policy, job, each in product(policies, jobs, terms)
+    )
+
+
+def plan_scenario(
+    job: Job, policy: Policy, terms: str, seen: QuoteSet, account: Account
+) -> Scenario:
+    """Return the plan of one policy for one job on the terms of this name."""
+    from costopt.cli.planning import plan_job
+
+    allowed = policy.limits.capacity_types
+    kept = tuple(each for each in TERMS[terms] if each in allowed) if TERMS[terms] else allowed
+    if not kept:
+        return Scenario(job, policy, terms, None, f"the policy does not allow {terms}")
+    narrowed = replace(policy, limits=replace(policy.limits, capacity_types=kept))
+    try:
+        made = plan_job(job, narrowed, seen, explain=False, account=account)
+    except StaleDataError as error:
+        return Scenario(job, policy, terms, None, error.message, stale=True)
+    return Scenario(job, policy, terms, made, made.binding)
+
+
+def non_dominated_scenarios(scenarios: Sequence[Scenario]) -> Iterator[int]:
+    """Numbers of the scenarios that none other surely beats in dollars and kWh."""
+    from costopt.optimize.frontier_point import surely_unbeaten
+
+    planned = [index for index, scenario in enumerate(scenarios) if scenario.forecast is not None]
+    forecasts = [forecast for each in scenarios if (forecast := each.forecast) is not None]
+    for index, unbeaten in zip(planned, surely_unbeaten(forecasts), strict=True):
+        if unbeaten:
+            yield index
