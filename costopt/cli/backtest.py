@@ -22,8 +22,8 @@ from costopt.cli.options import (
 from costopt.cli.output import output_option
 
 if TYPE_CHECKING:
-    from costopt.cli.backtest_grid import BacktestGrid
     from costopt.domain.policy import Policy
+    from costopt.replay.grid import BacktestGrid
     from costopt.replay.score import Score
     from costopt.replay.trial import BacktestConfig, Trial
 
@@ -131,11 +131,11 @@ def backtest(
     that learn watch the record up to then. The figures are the same however many processes run
     them.
     """
-    from costopt.cli.accounts import load_account
-    from costopt.cli.backtest_bench import backtest_config, trial_keys
-    from costopt.cli.backtest_executor import TrialExecutor
-    from costopt.cli.backtest_grid import build_grid, read_markets
     from costopt.cli.backtest_run import run_trials
+    from costopt.planning.request import load_account
+    from costopt.replay.backtest import backtest_config, trial_keys
+    from costopt.replay.executors import TrialExecutor
+    from costopt.replay.grid import build_grid, read_markets
 
     _check_folders(report=report, results=results, runs=runs)
     run = TrialExecutor(jobs, ray).runner()
@@ -168,7 +168,7 @@ def backtest(
 
 def _chosen(policies: str) -> list[Policy]:
     from costopt.cli.options import words
-    from costopt.cli.policies import load_checked_policy
+    from costopt.planning.request import load_checked_policy
 
     chosen = [load_checked_policy(name) for name in words(policies)]
     if not chosen:
@@ -213,10 +213,10 @@ def _tell(
     report: Path | None,
     output: str,
 ) -> None:
-    from costopt.cli.backtest_runs import write_runs
     from costopt.cli.backtest_table import standings_table
     from costopt.cli.output import print_table
     from costopt.replay.ranking import summarize_policies
+    from costopt.replay.results_file import write_runs
 
     _tell_failures(scores)
     ranked = summarize_policies(scores, grid.labels, grid.group_by(by), seed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from costopt.cli.backtest_grid import BacktestGrid
 from costopt.cli.backtest_table import (
     carbon_note,
     coverage_note,
@@ -18,6 +17,7 @@ from costopt.render.backtest_charts import BacktestCurve, curve_of_moments, curv
 from costopt.render.backtest_report import write_backtest_report
 from costopt.render.run_tables import RunView, decision_table
 from costopt.render.table import Table
+from costopt.replay.grid import BacktestGrid
 from costopt.replay.hindsight import hindsight_optimum
 from costopt.replay.ranking import PolicySummary
 from costopt.replay.trial import HINDSIGHT, BacktestConfig, Trial

@@ -14,7 +14,7 @@ from costopt.replay.coverage import RecordCoverage
 from costopt.replay.ranking import PolicySummary
 
 if TYPE_CHECKING:
-    from costopt.cli.backtest_grid import BacktestGrid
+    from costopt.replay.grid import BacktestGrid
 
 HINDSIGHT_UNDEFINED = (
     "No hindsight optimum: it is defined on a market with a grid, for a gang of fixed size "

@@ -156,7 +156,6 @@ def daemon(
     leave all nodes running; a daemon that is started again takes them over.
     """
     _check_extra()
-    from costopt.cli.accounts import load_account
     from costopt.cli.run_cloud import Simulation, resolve_run_target
     from costopt.daemon.json_log import log_as_json
     from costopt.daemon.serve import serve
@@ -165,6 +164,7 @@ def daemon(
     from costopt.daemon.webhook_file import read_webhooks
     from costopt.daemon.webhooks import Webhooks
     from costopt.domain.control import Mode
+    from costopt.planning.request import load_account
 
     shared = load_account(account)
     simulation = Simulation(at, speed, notice_s, forecasts)

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import click
 
-from costopt.cli.accounts import load_account
 from costopt.cli.options import words
 from costopt.domain.account import Account
+from costopt.planning.request import load_account
 from costopt.provider.base import Capability, Check, Provider
 
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION", "CLOUDSDK_COMPUTE_REGION")

@@ -42,8 +42,8 @@ def logs(
     Nodes that are gone have one too. With --follow and no --node, the log of the next gang's rank 0
     follows where one node gives way to another, until the job is over.
     """
-    from costopt.cli.accounts import load_account
     from costopt.cli.log_source import DaemonLogSource, RunLogSource
+    from costopt.planning.request import load_account
 
     if account is None:
         reading = _LogReading(DaemonLogSource(connect(server, token_file), job), job)

@@ -19,10 +19,10 @@ from costopt.cli.options import (
     provider_option,
 )
 from costopt.cli.output import output_option, print_table
-from costopt.cli.quotes import QuoteSet
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
+from costopt.planning.quotes import QuoteSet
 
 
 @click.command()
@@ -48,10 +48,8 @@ def plan(
     Exits with 3 and the binding constraint where no plan keeps the deadline and the budget, with 5
     where every price is too old.
     """
-    from costopt.cli.accounts import load_account
-    from costopt.cli.forecasts import carbon_notes
-    from costopt.cli.policies import load_checked_policy
-    from costopt.cli.quotes import resolve_quotes
+    from costopt.planning.quotes import resolve_quotes
+    from costopt.planning.request import carbon_notes, load_account, load_checked_policy
     from costopt.spec import load_job
 
     chosen_policy = load_checked_policy(policy)
@@ -80,8 +78,7 @@ def print_plan(
     the policy allows is too old.
     """
     from costopt.cli.plan_table import plan_table
-    from costopt.cli.planning import plan_job
-    from costopt.session.feasibility import raise_if_infeasible
+    from costopt.planning.request import plan_job, raise_if_infeasible
 
     made = plan_job(job, policy, seen, account=account)
     print_table(plan_table(made, job, policy, top, explain), output)

@@ -137,7 +137,7 @@ def _clouds(
     ledgers: Sequence[SqlLedger],
     held_jobs: frozenset[str],
 ) -> Iterator[list[ReconcileTarget]]:
-    from costopt.cli.accounts import load_account
+    from costopt.planning.request import load_account
     from costopt.session.reconcilable import account_targets, simulated_targets
 
     if market is None and account is None:

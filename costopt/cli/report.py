@@ -55,10 +55,10 @@ def report(job: str, state_dir: Path, to: Path | None, account: str | None) -> N
 
 def _charges(account_file: str, run: RunView) -> list[ProviderCharge]:
     """What each provider that keeps accounts has billed; one that does not answer says so."""
-    from costopt.cli.accounts import load_account
     from costopt.controller.account_site import connect_account
     from costopt.domain.errors import ProviderError
     from costopt.engine.clock import WallClock
+    from costopt.planning.request import load_account
     from costopt.provider.base import Capability
 
     account, charges = load_account(account_file), []

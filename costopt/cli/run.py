@@ -79,13 +79,15 @@ def run(
     Ctrl-C, SIGTERM and SIGHUP checkpoint and give every node back; a second one gives them back
     at once.
     """
-    from costopt.cli.accounts import load_account
     from costopt.cli.plan import print_plan
-    from costopt.cli.planning import plan_job
-    from costopt.cli.policies import load_checked_policy
     from costopt.cli.run_cloud import Simulation, resolve_run_target
     from costopt.controller.controller import ControllerSettings
-    from costopt.session.feasibility import raise_if_infeasible
+    from costopt.planning.request import (
+        load_account,
+        load_checked_policy,
+        plan_job,
+        raise_if_infeasible,
+    )
     from costopt.session.live import open_run
     from costopt.session.stop_signals import StopSignals
     from costopt.spec import load_job

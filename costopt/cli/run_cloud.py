@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.quotes import QuoteSet, account_quotes, recorded_quotes
 from costopt.domain.account import Account
 from costopt.domain.history import MarketHistory
 from costopt.formatting import minute_text
+from costopt.planning.quotes import QuoteSet, account_quotes, recorded_quotes
 
 if TYPE_CHECKING:
     from costopt.controller.site import SiteConfig

@@ -59,7 +59,7 @@ def _read(
 
     Each file is read once, so that it may be a pipe.
     """
-    from costopt.cli.policies import check_policy, load_checked_policy
+    from costopt.planning.request import check_policy, load_checked_policy
     from costopt.spec import bundled_policies, detect_kind, parse_account, parse_job, parse_policy
     from costopt.spec.document import read_document
 

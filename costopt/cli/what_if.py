@@ -24,13 +24,6 @@ from costopt.cli.options import (
     words,
 )
 from costopt.cli.output import Column, Row, Table, output_option, print_table
-from costopt.cli.scenarios import (
-    POLICY_TERMS,
-    TERMS,
-    Scenario,
-    non_dominated_scenarios,
-    plan_scenarios,
-)
 from costopt.domain.errors import InfeasibleError, StaleDataError
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
@@ -42,6 +35,13 @@ from costopt.formatting import (
     probability_text,
     seconds_text,
     usd_text,
+)
+from costopt.planning.what_if import (
+    POLICY_TERMS,
+    TERMS,
+    Scenario,
+    non_dominated_scenarios,
+    plan_scenarios,
 )
 
 if TYPE_CHECKING:
@@ -88,12 +88,15 @@ def what_if(
     dollars, kilowatt-hours and finish at once, by ascending dollars; --report draws it.
     Exits with 3 where no scenario is feasible, with 5 where every price is too old.
     """
-    from costopt.cli.accounts import load_account
-    from costopt.cli.forecasts import carbon_notes
-    from costopt.cli.planning import plan_frontier, plan_job
-    from costopt.cli.policies import load_checked_policy
-    from costopt.cli.quotes import resolve_quotes
     from costopt.cli.what_if_frontier import check_report, write_report
+    from costopt.planning.quotes import resolve_quotes
+    from costopt.planning.request import (
+        carbon_notes,
+        load_account,
+        load_checked_policy,
+        plan_frontier,
+        plan_job,
+    )
     from costopt.spec import load_job
 
     chosen = [load_checked_policy(name) for name in words(policies)]

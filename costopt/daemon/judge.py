@@ -12,7 +12,7 @@ from costopt.domain.errors import CostoptError, InfeasibleError
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
 from costopt.optimize.planner import plan
-from costopt.session.feasibility import build_request, raise_if_infeasible
+from costopt.planning.request import build_request, raise_if_infeasible
 
 PLAN_S = 5.0
 LOCK_TIMEOUT_S = 10.0

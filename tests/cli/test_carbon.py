@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from costopt.cli.forecasts import forecast_carbon, forecast_prices
 from costopt.cli.main import cli
-from costopt.cli.quotes import resolve_quotes
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.policy import CarbonSignal, Objective, Policy
+from costopt.planning.quotes import resolve_quotes
+from costopt.planning.request import forecast_carbon, forecast_prices
 from tests.cli.test_plan import job_file
 from tests.support.errors import failure
 

@@ -12,12 +12,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from costopt.cli.main import cli
-from costopt.cli.planning import plan_job
-from costopt.cli.quotes import recorded_quotes
 from costopt.domain.errors import InfeasibleError, StaleDataError
 from costopt.domain.market import CapacityType
 from costopt.market.history_file import read_history, write_history
-from costopt.session.feasibility import raise_if_infeasible
+from costopt.planning.quotes import recorded_quotes
+from costopt.planning.request import plan_job, raise_if_infeasible
 from costopt.spec import load_job, load_policy
 from tests.support.errors import failure
 from tests.support.market_fixtures import SPOT, pool_history

@@ -17,7 +17,6 @@ from typing import Any, cast
 import pytest
 
 from costopt.catalog import load_catalog
-from costopt.cli.backtest_bench import backtest_config
 from costopt.controller.controller import ControllerSettings
 from costopt.controller.forecasts import CatalogModels
 from costopt.controller.simulated_site import SimulatedSiteConfig
@@ -49,6 +48,7 @@ from costopt.engine.settings import EngineSettings
 from costopt.engine.tick import TickResult
 from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, open_registry
+from costopt.replay.backtest import backtest_config
 from costopt.replay.rehearsal import replay
 from costopt.replay.trial import BacktestConfig, Trial, Window
 from costopt.session.live import LEDGER, open_run

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from costopt.cli.quotes import QuoteSet
 from costopt.domain.account import Account
 from costopt.domain.errors import StaleDataError
 from costopt.domain.job import Job
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import Forecast, Plan, PlanStatus
 from costopt.domain.policy import Policy
+from costopt.planning.quotes import QuoteSet
 
 POLICY_TERMS = "policy"
 TERMS = {
@@ -64,7 +64,7 @@ def plan_scenario(
     job: Job, policy: Policy, terms: str, seen: QuoteSet, account: Account
 ) -> Scenario:
     """Return the plan of one policy for one job on the terms of this name."""
-    from costopt.cli.planning import plan_job
+    from costopt.planning.request import plan_job
 
     allowed = policy.limits.capacity_types
     kept = tuple(each for each in TERMS[terms] if each in allowed) if TERMS[terms] else allowed

@@ -1,0 +1,1 @@
+"""From a job, a policy and prices to a plan, a frontier or a comparison of scenarios."""

@@ -1,0 +1,206 @@
+"""Loads and checks inputs, and plans a job that has not begun."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from costopt.domain.account import UNLIMITED, Account
+from costopt.domain.errors import InfeasibleError, SpecError, StaleDataError
+from costopt.domain.job import Job, Progress
+from costopt.domain.market import Offer, Pool
+from costopt.domain.plan import Plan, PlanStatus
+from costopt.domain.policy import CarbonSignal, Policy
+from costopt.domain.series import Series
+from costopt.domain.transfer import transfer_table
+from costopt.domain.view import JobView
+from costopt.planning.quotes import QuoteSet
+
+if TYPE_CHECKING:
+    from costopt.energy.carbon_forecast import CarbonForecasts
+    from costopt.optimize.frontier import FrontierPoint
+    from costopt.optimize.request import PlanRequest
+
+MAX_REGIONS_NAMED = 3
+
+
+def plan_job(
+    job: Job, policy: Policy, seen: QuoteSet, *, explain: bool = True, account: Account = UNLIMITED
+) -> Plan:
+    """The plan of a job that has not begun. Raises StaleDataError."""
+    from costopt.optimize.planner import plan
+
+    return plan(_request(job, policy, seen, account), explain=explain)
+
+
+def plan_frontier(
+    job: Job, policy: Policy, seen: QuoteSet, points: int, account: Account = UNLIMITED
+) -> tuple[FrontierPoint, ...]:
+    """Plans that no other beats in dollars, kWh and finish, by ascending dollars.
+
+    At most ``points``; empty where there is no plan, or no price is fresh.
+    """
+    from costopt.optimize.frontier import frontier
+
+    try:
+        return frontier(_request(job, policy, seen, account), points=points)
+    except StaleDataError:
+        return ()
+
+
+def _request(job: Job, policy: Policy, seen: QuoteSet, account: Account) -> PlanRequest:
+
+    told = replace(account, quotas=(*account.quotas, *seen.quotas))
+    request = build_request(job, policy, seen.offers, seen.now, told, check_age=not seen.listed)
+    pools = [offer.pool for offer in request.offers]
+    return replace(
+        request,
+        price_forecasts=forecast_prices(seen, pools, job.deadline_at),
+        carbon_forecasts=forecast_carbon(seen, request.policy, pools, job.deadline_at).series,
+    )
+
+
+def build_request(
+    job: Job,
+    policy: Policy,
+    offers: Sequence[Offer],
+    now: datetime,
+    account: Account,
+    *,
+    check_age: bool = True,
+) -> PlanRequest:
+    """What the optimizer is asked of a job alone, within the account's quotas and guards.
+
+    Raises StaleDataError where every price that the policy allows is too old.
+    """
+    from costopt.catalog import load_catalog
+    from costopt.energy import NodePowerModel
+    from costopt.engine.rules import effective_limits
+    from costopt.market.screen import screen_offers
+    from costopt.optimize.request import PlanRequest
+
+    left_s = (job.deadline_at - now).total_seconds()
+    policy = replace(
+        policy, limits=effective_limits(policy, queue_length=1, slack_s=left_s, now=now)
+    )
+    known = load_catalog()
+    model, signal = NodePowerModel(known), policy.objective.carbon_signal
+    usable, rejections = screen_offers(offers, policy, now, check_age=check_age)
+    stale = [rejection for rejection in rejections if rejection.code == "price_stale"]
+    if stale and not usable:
+        raise StaleDataError(
+            f"every price that the policy allows is too old: {stale[0].reason}",
+            hint="use a newer market history, or raise limits.max_price_age in the policy",
+        )
+    pools = [offer.pool for offer in usable]
+    return PlanRequest(
+        now=now,
+        jobs=(JobView(job, Progress()),),
+        offers=usable,
+        machines={pool: machine for pool in pools if (machine := known.instance_type(pool))},
+        powers={pool: power for pool in pools if (power := model.node_power(pool, signal))},
+        policy=policy,
+        quotas=(*account.quotas, *Account(guards=account.guards).limits),
+        rejections=rejections,
+        transfers=transfer_table((job,), pools, known.transfer),
+        tenants=account.tenants,
+    )
+
+
+def raise_if_infeasible(made: Plan, job: Job) -> None:
+    """Raise InfeasibleError, naming what binds, where the plan does not end the job in time."""
+    if made.status is PlanStatus.INFEASIBLE:
+        due, binding = job.deadline_at.astimezone(UTC), made.binding or "for an unknown reason"
+        why_not = "costopt plan --explain says of each offer why it is out"
+        others = "costopt what-if shows which deadlines, policies and terms would do"
+        raise InfeasibleError(
+            f"no plan finishes {job.name} by {due:%Y-%m-%d %H:%MZ}: {binding}",
+            hint=why_not if binding.startswith("resources:") else others,
+            code="infeasible",
+        )
+
+
+def forecast_prices(
+    seen: QuoteSet, pools: Iterable[Pool], until: datetime
+) -> Mapping[Pool, Series]:
+    """Dollars per node-hour of the pools whose forecast has proven better than the present price.
+
+    None for list prices, and from a record only what it held by now.
+    """
+    if seen.history is None:
+        return {}
+    from costopt.market.forecast import forecast_prices
+
+    return forecast_prices(seen.history, pools, seen.now, until)
+
+
+def forecast_carbon(
+    seen: QuoteSet, policy: Policy, pools: Iterable[Pool], until: datetime
+) -> CarbonForecasts:
+    """gCO2e/kWh of the pools' regions, from recorded intensities of the policy's signal alone."""
+    from costopt.catalog import load_catalog
+    from costopt.energy.carbon_forecast import CarbonForecasts, forecast_carbon
+
+    if seen.carbon is None or seen.carbon.carbon_signal is not policy.objective.carbon_signal:
+        return CarbonForecasts({}, {})
+    known = load_catalog()
+    places = dict.fromkeys((pool.provider, pool.region) for pool in pools)
+    regions = [region for place in places if (region := known.region(*place))]
+    return forecast_carbon(seen.carbon, regions, seen.now, until)
+
+
+def carbon_notes(seen: QuoteSet, policy: Policy, until: datetime) -> Iterator[str]:
+    """Where the intensities that were given do not count, and why."""
+    if seen.carbon is None:
+        return
+    asked, given = policy.objective.carbon_signal, seen.carbon.carbon_signal
+    if asked is not given:
+        kinds = {CarbonSignal.AVERAGE: "averages", CarbonSignal.MARGINAL: "marginal ones"}
+        yield (
+            f"policy {policy.name} counts {asked.value} intensities and the recorded ones are "
+            f"{kinds[given]}: annual means count"
+        )
+        return
+    allowed = [o.pool for o in seen.offers if policy.limits.rejection_reason(o.pool) is None]
+    found = forecast_carbon(seen, policy, allowed, until)
+    if found.missing:
+        total = len(found.missing) + len(found.series)
+        told = [f"{region}: {why}" for region, why in sorted(found.missing.items())]
+        more = (
+            f"; and {len(told) - MAX_REGIONS_NAMED} more" if len(told) > MAX_REGIONS_NAMED else ""
+        )
+        yield (
+            f"no carbon forecast for {len(told)} of {total} regions, where annual means count "
+            f"({'; '.join(told[:MAX_REGIONS_NAMED])}{more})"
+        )
+
+
+def load_checked_policy(name: str) -> Policy:
+    """The shipped policy of that name, or the one in that file. Raises SpecError."""
+    from costopt.spec import load_policy
+
+    return check_policy(name, load_policy(name))
+
+
+def check_policy(name: str, policy: Policy) -> Policy:
+    """``policy``, if its strategy exists and can keep its limits. Raises SpecError."""
+    from costopt.strategies import check
+
+    try:
+        check(policy)
+    except SpecError as error:
+        raise SpecError(
+            f"{name}: strategy: {error.message}", hint=error.hint, code=error.code
+        ) from None
+    return policy
+
+
+def load_account(path: str | None) -> Account:
+    """The account in that file, an unlimited one where none is named. Raises SpecFileError."""
+    if path is None:
+        return UNLIMITED
+    from costopt.spec import load_account
+
+    return load_account(path)
