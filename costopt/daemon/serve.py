@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import gc
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
-from types import FrameType
 
 from costopt.controller.site import ScaledClockPort, SiteConfig
 from costopt.daemon.backups import Backups
@@ -23,8 +21,8 @@ from costopt.ledger.stored import open_ledger
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt.session.live import LEDGER
 from costopt.session.state_lock import daemon_lock
+from costopt.session.stop_signals import handle_stop_signals
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 POLL_S = 0.5
 SITE = "cloud"
 """The folder of the site's own files."""
@@ -48,7 +46,7 @@ def serve(
     with ExitStack() as held:
         held.callback(gc.set_threshold, *gc.get_threshold())
         gc.set_threshold(GC_THRESHOLD)
-        held.enter_context(_signals(ended))
+        held.enter_context(handle_stop_signals(lambda _: ended.set()))
         _make(settings.state_dir)
         held.enter_context(daemon_lock(settings.state_dir))
         listeners = held.enter_context(bind_listeners(settings))
@@ -94,16 +92,3 @@ def _make(state_dir: Path) -> None:
             f"cannot make {state_dir}: {error.strerror}",
             hint="free space, or choose a --state-dir that this user may write to",
         ) from error
-
-
-@contextmanager
-def _signals(ended: Event) -> Iterator[None]:
-    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signals call it
-        ended.set()
-
-    before = {number: signal.signal(number, end) for number in STOP_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, action in before.items():
-            signal.signal(number, action)

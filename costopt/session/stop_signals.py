@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from types import FrameType
@@ -13,6 +13,28 @@ from costopt.controller.site import ScaledClockPort
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FORCE_EXIT_COUNT = 3
+
+
+@contextmanager
+def handle_stop_signals(action: Callable[[int], None]) -> Iterator[None]:
+    """Call ``action`` with the number of each stop signal while the context lasts.
+
+    What the parent told this process to ignore, as nohup does with SIGHUP, stays ignored. To be
+    called in the main thread.
+    """
+
+    def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signals call it
+        action(number)
+
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    for number, known in before.items():
+        if known is not signal.SIG_IGN:
+            signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, known in before.items():
+            signal.signal(number, known)
 
 
 class StopSignals:
@@ -36,15 +58,8 @@ class StopSignals:
         if threading.current_thread() is not threading.main_thread():
             yield self
             return
-        before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-        for number, action in before.items():
-            if action is not signal.SIG_IGN:
-                signal.signal(number, self._take)
-        try:
+        with handle_stop_signals(self._take):
             yield self
-        finally:
-            for number, action in before.items():
-                signal.signal(number, action)
 
     def check(self) -> None:
         """Raise KeyboardInterrupt where a signal came that nobody has heard yet."""
@@ -76,7 +91,7 @@ class StopSignals:
         finally:
             self._at_once = before
 
-    def _take(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+    def _take(self, number: int) -> None:
         self._count += 1
         self._unheard += 1
         self.first = self.first or number

@@ -108,3 +108,26 @@ def test_a_paused_job_saves_first_and_goes_on_when_it_is_resumed(tmp_path: Path)
         place.tell("one", DesiredState.CANCELLED)
         wait_until(lambda: place.processes() == [], "release for good")
     assert place.of("one", ev.JobFinished) == []
+
+
+def test_a_daemon_under_nohup_outlives_its_terminal(tmp_path: Path) -> None:
+    place = DaemonPlace(tmp_path).write()
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = place.start()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    try:
+        wait_until((place.state / "daemon.sock").exists, "socket")
+        process.send_signal(signal.SIGHUP)
+        place.submit("one")
+        wait_until(
+            lambda: process.poll() is not None or bool(place.of("one", ev.TrainingStarted)),
+            "training after the signal",
+        )
+        assert process.poll() is None
+    finally:
+        process.terminate()
+        process.communicate(timeout=PATIENCE_S)
+        place.clear()
+    assert process.returncode == 0
