@@ -21,6 +21,7 @@ from costopt.engine.gate import Gate
 from costopt.engine.other_jobs import OtherJobs
 from costopt.engine.settings import (
     DEFAULT_COOLDOWN_S,
+    DEFAULT_PATIENCE_S,
     DEFAULT_TICK_S,
     EngineSettings,
     random_key,
@@ -52,7 +53,7 @@ class ControllerSettings:
     cooldown_s: float = DEFAULT_COOLDOWN_S
     account: Account = UNLIMITED
     explain: bool = False
-    patience_s: float | None = None
+    patience_s: float = DEFAULT_PATIENCE_S
     launch_s: float | None = None
     new_key: Callable[[str, int], str] = random_key
 

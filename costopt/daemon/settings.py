@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from costopt.domain.control import Mode
-from costopt.engine.settings import DEFAULT_COOLDOWN_S
+from costopt.engine.settings import DEFAULT_COOLDOWN_S, DEFAULT_PATIENCE_S, DEFAULT_TICK_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,14 @@ class DaemonSettings:
 
     state_dir: Path
     mode: Mode = Mode.OBSERVE
-    tick_s: float = 60.0
+    tick_s: float = DEFAULT_TICK_S
     cooldown_s: float = DEFAULT_COOLDOWN_S
     answer_s: float = 10.0
     decide_s: float = 1.5
     launch_s: float = 30.0
     orphan_grace_s: float = 900.0
     reap_orphans: bool = True
-    patience_s: float = 3600.0
+    patience_s: float = DEFAULT_PATIENCE_S
     backups: int = 24
     reports: int = 30
     lease_s: float = 15.0

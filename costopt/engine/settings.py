@@ -11,6 +11,7 @@ from costopt.domain.interval import noticed_share
 from costopt.domain.job import Job
 
 DEFAULT_TICK_S = 60.0
+DEFAULT_PATIENCE_S = 3600.0
 DEFAULT_COOLDOWN_S = 300.0
 """Live and in replays alike."""
 
