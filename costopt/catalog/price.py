@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from costopt.catalog.table import Row, parse_day, read_table
-from costopt.domain.bucket import (
-    InterruptionBucket,
-    gcp_spot_hazard_prior,
-    hazard_from_interruption_bucket,
-)
+from costopt.catalog.traits import find_traits
+from costopt.domain.bucket import InterruptionBucket, hazard_from_interruption_bucket
 from costopt.domain.estimate import Basis, Estimate
 
 PriceKey = tuple[str, str, str]
@@ -71,4 +68,4 @@ def _hazard(row: Row) -> Estimate | None:
     bucket, observed_at = row["interruption_bucket"], parse_day(row["observed_on"])
     if bucket:
         return hazard_from_interruption_bucket(InterruptionBucket(int(bucket)), observed_at)
-    return gcp_spot_hazard_prior(observed_at) if row["provider"] == "gcp" else None
+    return find_traits(row["provider"]).spot_hazard_per_hour(observed_at)

@@ -219,9 +219,11 @@ def _catalogue_prices(
 
 def _zones_of(pool: Pool, zones: int) -> list[Pool]:
     """The first zones of a region, by the provider's way of naming them."""
-    join = "-" if pool.provider == "gcp" else ""
+    from costopt.catalog import find_traits
+
+    traits = find_traits(pool.provider)
     return [
-        Pool(pool.provider, pool.region, f"{pool.region}{join}{letter}", pool.instance_type,
+        Pool(pool.provider, pool.region, traits.zone(pool.region, letter), pool.instance_type,
              pool.capacity_type)
         for letter in ZONE_LETTERS[:zones]
     ]  # fmt: skip

@@ -89,7 +89,8 @@ def _trace_prices(record: Path, given: ImportOptions) -> tuple[float, float]:
 
 
 def _place(record: Path, instance_type: str | None) -> Pool:
-    from costopt.market.place import TraceFileName, instance_type_of, region_of_zone
+    from costopt.catalog import find_traits
+    from costopt.market.place import TraceFileName, instance_type_of
 
     named = TraceFileName.parse(record.name)
     kind = instance_type or (
@@ -100,7 +101,7 @@ def _place(record: Path, instance_type: str | None) -> Pool:
             f"spot trace {record.name}: the name does not say which machine it is of",
             hint="give --spot-price, --on-demand-price and --pool or --instance-type",
         )
-    region = region_of_zone(named.provider, named.zone)
+    region = find_traits(named.provider).region_of_zone(named.zone)
     return Pool(named.provider, region, named.zone, kind, CapacityType.SPOT)
 
 

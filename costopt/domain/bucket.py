@@ -58,21 +58,21 @@ def hazard_from_interruption_bucket(bucket: InterruptionBucket, observed_at: dat
     )
 
 
-def gcp_spot_hazard_prior(observed_at: datetime) -> Estimate:
-    """Interruptions per node-hour where no bucket exists: a prior with a wide interval.
+def hazard_from_daily_shares(
+    low: float, high: float, source: str, observed_at: datetime
+) -> Estimate:
+    """Return interruptions per node-hour where no bucket exists: a prior with a wide interval.
 
-    Google wrote of preemptible VMs that "the average preemption rate varies between 5% and 15%
-    per day per project, on a seven day average, occasionally spiking higher" (Compute Engine,
-    Preemptible VM instances; the page has since dropped the figure). The value is that of 10 % a
-    day. The published bounds are widened fivefold each way: they cover every machine and not
-    GPUs, and they predate Spot VMs.
+    ``low`` and ``high`` bound the share of spot nodes that a provider says it interrupts in a day;
+    the value is that of the share in the middle. The bounds are widened fivefold each way: such
+    figures cover every machine and not GPUs, and grow old.
     """
     return Estimate(
-        value=_hazard_per_hour(0.10, 24.0),
-        low=_hazard_per_hour(0.05, 24.0) / 5,
-        high=_hazard_per_hour(0.15, 24.0) * 5,
+        value=_hazard_per_hour((low + high) / 2, 24.0),
+        low=_hazard_per_hour(low, 24.0) / 5,
+        high=_hazard_per_hour(high, 24.0) * 5,
         basis=Basis.PRIOR,
-        source="Google Cloud: 5–15 % of preemptible VMs preempted per day, widened fivefold",
+        source=f"{source}, widened fivefold",
         observed_at=observed_at,
     )
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from enum import StrEnum
 
-from costopt.catalog import Catalog
+from costopt.catalog import Catalog, find_traits
 from costopt.domain.estimate import Basis
 from costopt.domain.market import InstanceType, Pool, Region
 from costopt.domain.policy import CarbonSignal
@@ -38,9 +38,6 @@ IDLE_CALIBRATION = {"H100-SXM5-80GB": 2300 / 1541, "B200-SXM-180GB": 2850 / 2096
 # 10–25 % less. Models of GPUs that no log measures rest on the nameplate and the curve alone.
 MEASURED_RELATIVE_ERROR = 0.15
 NAMEPLATE_RELATIVE_ERROR = 0.30
-
-# Fleet means that the providers publish, for regions without a figure of their own.
-FALLBACK_PUE = {"aws": 1.15, "gcp": 1.10, "azure": 1.18}
 
 
 class Cooling(StrEnum):
@@ -188,7 +185,7 @@ def _cpu_w(machine: InstanceType, utilisation: float) -> float:
 def _pue(provider: str, region: Region | None) -> float | None:
     if region is not None and region.pue is not None:
         return region.pue
-    return FALLBACK_PUE.get(provider)
+    return find_traits(provider).pue
 
 
 def _relative_error(machine: InstanceType) -> float:

@@ -6,15 +6,15 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-AWS_TYPES = {
-    ("k80", 1): "p2.xlarge",
-    ("k80", 8): "p2.8xlarge",
-    ("k80", 16): "p2.16xlarge",
-    ("v100", 1): "p3.2xlarge",
-    ("v100", 4): "p3.8xlarge",
-    ("v100", 8): "p3.16xlarge",
+TRACE_INSTANCE_TYPES = {
+    ("aws", "k80", 1): "p2.xlarge",
+    ("aws", "k80", 8): "p2.8xlarge",
+    ("aws", "k80", 16): "p2.16xlarge",
+    ("aws", "v100", 1): "p3.2xlarge",
+    ("aws", "v100", 4): "p3.8xlarge",
+    ("aws", "v100", 8): "p3.16xlarge",
 }
-"""AWS instance types by GPU and count (docs.aws.amazon.com/ec2, families P2 and P3)."""
+"""Instance types by provider, GPU and count (docs.aws.amazon.com/ec2, families P2 and P3)."""
 
 _TRACE = re.compile(
     r"availability_\d+-node_(?P<provider>[a-z]+)-(?P<month>\d\d)-(?P<day>\d\d)-(?P<year>\d{4})"
@@ -47,11 +47,6 @@ class TraceFileName:
         return cls(match["provider"], match["zone"], match["gpu"], int(match["count"]), start_at)
 
 
-def region_of_zone(provider: str, zone: str) -> str:
-    """The region of a zone: us-east-1a → us-east-1 (aws), us-central1-a → us-central1 (gcp)."""
-    return zone.rpartition("-")[0] if provider == "gcp" else zone[:-1]
-
-
 def instance_type_of(provider: str, gpu: str, gpu_count: int) -> str | None:
     """The instance type with these GPUs, or None where it is not known."""
-    return AWS_TYPES.get((gpu, gpu_count)) if provider == "aws" else None
+    return TRACE_INSTANCE_TYPES.get((provider, gpu, gpu_count))

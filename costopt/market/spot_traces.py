@@ -13,10 +13,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeGuard
 
+from costopt.catalog import find_traits
 from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Pool
-from costopt.market.place import TraceFileName, instance_type_of, region_of_zone
+from costopt.market.place import TraceFileName, instance_type_of
 from costopt.market.runs import UNLIMITED_NODES, compress_samples
 
 
@@ -131,7 +132,7 @@ def _pool_of(path: Path, instance_type: str | None) -> Pool:
             f"{named.gpu} at {named.provider}",
             hint="give the instance type",
         )
-    region = region_of_zone(named.provider, named.zone)
+    region = find_traits(named.provider).region_of_zone(named.zone)
     return Pool(named.provider, region, named.zone, kind, CapacityType.SPOT)
 
 

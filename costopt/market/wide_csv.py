@@ -19,10 +19,11 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
+from costopt.catalog import find_traits
 from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Pool
-from costopt.market.place import instance_type_of, region_of_zone
+from costopt.market.place import instance_type_of
 from costopt.market.runs import UNLIMITED_NODES, compress_samples
 
 _COLUMN = re.compile(
@@ -147,7 +148,8 @@ def _pools(table: _Table, provider: str, instance_type: str | None) -> dict[Pool
                 hint="give the instance type",
             )
         zone = match["zone"]
-        pool = Pool(provider, region_of_zone(provider, zone), zone, kind, CapacityType.SPOT)
+        region = find_traits(provider).region_of_zone(zone)
+        pool = Pool(provider, region, zone, kind, CapacityType.SPOT)
         columns = pools.setdefault(pool, {})
         if match["what"] in columns:
             first = table.header[columns[match["what"]]]

@@ -13,14 +13,14 @@ from statistics import median
 import pytest
 
 import costopt.catalog
-from costopt.catalog import load_catalog
+from costopt.catalog import find_traits, load_catalog
 from costopt.catalog.price import read_list_prices, read_spot_quotes
 from costopt.catalog.table import parse_number, read_table
 from costopt.domain.bucket import (
     InterruptionBucket,
-    gcp_spot_hazard_prior,
     hazard_from_interruption_bucket,
 )
+from costopt.domain.errors import CatalogError
 
 TABLES = (
     "instance_types",
@@ -30,6 +30,7 @@ TABLES = (
     "transfer_prices",
     "power_caps",
     "upkeep",
+    "providers",
 )
 KEYS = {
     "instance_types": ("provider", "instance_type"),
@@ -39,6 +40,7 @@ KEYS = {
     "transfer_prices": ("from", "to"),
     "power_caps": ("gpu_model", "cap_w"),
     "upkeep": ("provider", "setup", "part"),
+    "providers": ("provider",),
 }
 SEEN_AT = datetime(2025, 6, 28, tzinfo=UTC)
 
@@ -123,9 +125,27 @@ def test_the_prior_spans_a_day_and_a_month() -> None:
 
 
 def test_the_google_prior_holds_the_published_bounds() -> None:
-    hazard = gcp_spot_hazard_prior(SEEN_AT)
+    hazard = find_traits("gcp").spot_hazard_per_hour(SEEN_AT)
+    assert hazard is not None
     assert hazard.value == pytest.approx(0.10536 / 24, rel=1e-3)
     assert hazard.low < 0.0513 / 24 < hazard.value < 0.1625 / 24 < hazard.high
+
+
+def test_zones_are_named_as_the_provider_does() -> None:
+    for provider, zone in (("aws", "us-east-1a"), ("gcp", "us-east-1-a")):
+        traits = find_traits(provider)
+        assert traits.zone("us-east-1", "a") == zone
+        assert traits.region_of_zone(zone) == "us-east-1"
+    unknown = find_traits("none-such")
+    assert (unknown.pue, unknown.spot_hazard_per_hour(SEEN_AT)) == (None, None)
+    with pytest.raises(CatalogError):
+        unknown.zone("r", "a")
+
+
+def test_every_provider_of_the_catalogue_has_its_row() -> None:
+    for provider in load_catalog().providers():
+        assert find_traits(provider).zone_name is not None
+        assert find_traits(provider).pue is not None
 
 
 def test_specifications_are_those_recorded() -> None:

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from costopt.domain.errors import MarketError
+from costopt.catalog import find_traits
+from costopt.domain.errors import CatalogError, MarketError
 from costopt.domain.history import MarketHistory
 from costopt.domain.market import CapacityType, Pool
 from costopt.market.merge import merge_histories
-from costopt.market.place import TraceFileName, instance_type_of, region_of_zone
+from costopt.market.place import TraceFileName, instance_type_of
 from costopt.market.runs import UNLIMITED_NODES
 from costopt.market.spot_traces import import_spot_trace
 from costopt.market.wide_csv import import_wide_csv
@@ -112,8 +113,10 @@ def test_impossible_prices_and_unknown_types_are_refused(tmp_path: Path) -> None
 def test_places() -> None:
     assert TraceFileName.parse("trace.json") is None
     assert TraceFileName.parse(NAME.replace("02-15", "13-45")) is None
-    assert region_of_zone("gcp", "us-central1-a") == "us-central1"
-    assert region_of_zone("aws", "us-east-1a") == "us-east-1"
+    assert find_traits("gcp").region_of_zone("us-central1-a") == "us-central1"
+    assert find_traits("aws").region_of_zone("us-east-1a") == "us-east-1"
+    with pytest.raises(CatalogError):
+        find_traits("azure").region_of_zone("eastus-1")
     assert instance_type_of("aws", "k80", 8) == "p2.8xlarge"
     assert instance_type_of("gcp", "v100", 1) is None
 
