@@ -14,8 +14,6 @@ from costopt.domain.account import Account
 from costopt.planning.request import load_account
 from costopt.provider.base import Capability, Check, Provider
 
-REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION", "CLOUDSDK_COMPUTE_REGION")
-
 
 def account_checks(provider: str, regions: str | None, account_file: str | None) -> list[Check]:
     """What is found. Raises ProviderError, MissingExtraError, SpecError, UsageError."""
@@ -50,7 +48,9 @@ def _doctor(name: str, regions: str | None, account: Account) -> Iterator[Provid
 
 
 def _usual_region(provider: str) -> tuple[str, ...]:
-    for variable in REGION_VARIABLES:
+    from costopt.catalog import find_traits
+
+    for variable in find_traits(provider).region_variables:
         region = os.environ.get(variable)
         if region:
             return (region,)

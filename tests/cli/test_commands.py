@@ -200,6 +200,16 @@ def test_doctor_of_an_unknown_provider_names_those_that_are_installed() -> None:
         assert "pip install" not in done.stderr
 
 
+def test_doctor_takes_the_region_from_the_providers_own_variable_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.delenv("CLOUDSDK_COMPUTE_REGION", raising=False)
+    assert invoke("doctor", "gcp", "--iam-policy").exit_code == 2
+    monkeypatch.setenv("CLOUDSDK_COMPUTE_REGION", "us-central1")
+    assert invoke("doctor", "gcp", "--iam-policy").exit_code == 0
+
+
 def test_doctor_fails_where_no_state_can_be_kept(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = invoke("doctor", "-o", "json", "--state-dir", tmp_path / "file" / "x")
