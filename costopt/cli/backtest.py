@@ -213,14 +213,22 @@ def _tell(
     report: Path | None,
     output: str,
 ) -> None:
-    from costopt.cli.backtest_table import standings_table
     from costopt.cli.output import print_table
+    from costopt.render.backtest_table import standings_table
     from costopt.replay.ranking import summarize_policies
     from costopt.replay.results_file import write_runs
 
     _tell_failures(scores)
     ranked = summarize_policies(scores, grid.labels, grid.group_by(by), seed)
-    print_table(standings_table(ranked, grid, bench.history_s), output)
+    table = standings_table(
+        ranked,
+        job=grid.job.name,
+        coverages=grid.coverages,
+        windows=len(grid.windows),
+        spans_h=grid.spans_h,
+        past_s=bench.history_s,
+    )
+    print_table(table, output)
     if runs is not None:
         write_runs(scores, runs)
         click.echo(f"runs: {runs}", err=True)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from costopt.cli.backtest_table import (
-    carbon_note,
-    coverage_note,
-    history_note,
-    report_rows,
-    undefined_note,
-)
 from costopt.domain.events import DecisionMade
 from costopt.render.backtest_charts import BacktestCurve, curve_of_moments, curve_of_run
 from costopt.render.backtest_report import write_backtest_report
+from costopt.render.backtest_table import (
+    carbon_note,
+    coverage_note,
+    history_note,
+    undefined_note,
+)
 from costopt.render.run_tables import RunView, decision_table
 from costopt.render.table import Table
 from costopt.replay.grid import BacktestGrid
@@ -42,7 +41,7 @@ def write_report(
             decisions.append(decision_table(made, run.begun_at, title))
     notes = [*map(coverage_note, grid.coverages), *undefined_note(standings)]
     notes += (*carbon_note(standings), *history_note(bench.history_s))
-    write_backtest_report(report_rows(standings), curves, path, coverage=notes, decisions=decisions)
+    write_backtest_report(standings, curves, path, coverage=notes, decisions=decisions)
 
 
 def _run(bench: BacktestConfig, trial: Trial) -> RunView:

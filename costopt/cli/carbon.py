@@ -8,11 +8,12 @@ from statistics import fmean, quantiles
 
 import click
 
-from costopt.cli.output import Column, Row, Table, output_option, print_table
+from costopt.cli.output import output_option, print_table
 from costopt.cli.record_file import check_record
 from costopt.domain.errors import SignalError
 from costopt.domain.policy import CarbonSignal
 from costopt.formatting import number_text, percent_text, seconds_text
+from costopt.render.table import Column, Row, Table
 
 
 @click.group()

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.options import complete_gpu
-from costopt.cli.output import Column, Row, Table, output_option, print_table
+from costopt.cli.output import output_option, print_table
 from costopt.domain.errors import CatalogError
 from costopt.domain.estimate import Estimate
 from costopt.domain.market import CapacityType, InstanceType, Pool
 from costopt.formatting import number_text, seconds_text, usd_text
+from costopt.render.table import Column, Row, Table
 
 if TYPE_CHECKING:
     from costopt.catalog import Catalog

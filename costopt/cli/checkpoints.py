@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.options import complete_file
-from costopt.cli.output import Column, Table, output_option, print_table
+from costopt.cli.output import output_option, print_table
 from costopt.cli.state import state_dir_option
 from costopt.formatting import minute_text, number_text
+from costopt.render.table import Column, Table
 
 if TYPE_CHECKING:
     from costopt.checkpoint.history import CheckpointHistory, HistoryEntry

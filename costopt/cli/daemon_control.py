@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.output import Column, Table, output_option, print_table
+from costopt.cli.output import output_option, print_table
 from costopt.cli.server import connect, server_options
 from costopt.formatting import iso_minute_text, usd_text
+from costopt.render.table import Column, Table
 
 if TYPE_CHECKING:
     from costopt.client.client import DaemonClient

@@ -18,11 +18,12 @@ import click
 from costopt import __version__
 from costopt.cli.doctor_packages import REINSTALL, core_checks, extra_checks, version_of
 from costopt.cli.options import account_option
-from costopt.cli.output import Column, Table, output_option, print_table
+from costopt.cli.output import output_option, print_table
 from costopt.cli.state import state_dir_option
 from costopt.domain.distribution import DISTRIBUTION
 from costopt.domain.errors import CostoptError
 from costopt.provider.base import Check, CheckStatus
+from costopt.render.table import Column, Table
 
 MIN_PYTHON = (3, 11)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

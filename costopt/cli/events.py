@@ -22,9 +22,10 @@ def events(job: str | None, state_dir: Path, after: int, output: str) -> None:
     Every event has a number; the json form holds each event's every field.
     """
     from costopt.cli.ledger_view import check_known, open_existing_ledger
-    from costopt.cli.output import Column, Row, Table, print_table
+    from costopt.cli.output import print_table
     from costopt.ledger.codec import encode
     from costopt.render.events import describe_event
+    from costopt.render.table import Column, Row, Table
 
     rows: list[Row] = []
     with open_existing_ledger(state_dir) as ledger:

@@ -15,8 +15,8 @@ from costopt.cli.server import connect, optional_server_options
 from costopt.cli.state import state_dir_option
 
 if TYPE_CHECKING:
-    from costopt.cli.output import Table
     from costopt.domain.events import DecisionMade, Event
+    from costopt.render.table import Table
 
 DECISION_ID = re.compile(r"(?P<job>.+)-d[0-9]+")
 NO_ALTERNATIVES = (
@@ -89,8 +89,8 @@ def _bound_by_guards(events: Iterable[Event]) -> Iterable[DecisionMade]:
 
 
 def _all(job: str, made: list[DecisionMade]) -> Table:
-    from costopt.cli.output import Column, Table
     from costopt.formatting import seconds_text
+    from costopt.render.table import Column, Table
 
     columns = (
         Column("decision", "Decision"),
@@ -117,8 +117,8 @@ def _all(job: str, made: list[DecisionMade]) -> Table:
 
 
 def _one(job: str, made: list[DecisionMade], decision: str) -> Table:
-    from costopt.cli.output import Column, Table
     from costopt.formatting import seconds_text, usd_text
+    from costopt.render.table import Column, Table
 
     event = _named(job, made, decision)
     columns = (

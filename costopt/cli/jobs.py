@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from costopt.cli.output import Column, OutputFormat, Row, Table, output_option, print_table
+from costopt.cli.output import output_option, print_table
 from costopt.cli.server import connect, server_options
 from costopt.formatting import iso_minute_text, number_text, percent_text, seconds_text, usd_text
+from costopt.render.table import Column, OutputFormat, Row, Table
 
 COLUMNS = (
     Column("job", "Job"),

@@ -12,12 +12,13 @@ from costopt.cli.market_fill import fill
 from costopt.cli.market_record import record
 from costopt.cli.options import DAY_S, Number, complete_gpu, instant
 from costopt.cli.options import pool as pool_option
-from costopt.cli.output import Column, Row, Table, output_option, print_table
+from costopt.cli.output import output_option, print_table
 from costopt.domain.errors import MarketError
 from costopt.domain.estimate import Estimate
 from costopt.domain.history import MarketHistory
 from costopt.domain.market import Pool
 from costopt.formatting import number_text, percent_text, pool_text, seconds_text, usd_text
+from costopt.render.table import Column, Row, Table
 
 if TYPE_CHECKING:
     from costopt.market.statistics import PoolStatistics

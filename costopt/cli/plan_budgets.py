@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from costopt.cli.output import Row
 from costopt.domain.job import Job
 from costopt.domain.plan import Forecast
 from costopt.domain.policy import BUDGET_LIMITS, Policy
 from costopt.formatting import number_text, usd_text
+from costopt.render.table import Row
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from costopt.cli.output import Column, Row, Table, with_ends
 from costopt.cli.plan_budgets import budget_rows, budget_warnings
 from costopt.domain.job import Job
 from costopt.domain.plan import Candidate, Constraint, Forecast, Plan, Rejection
@@ -20,6 +19,7 @@ from costopt.formatting import (
     seconds_text,
     usd_text,
 )
+from costopt.render.table import Column, Row, Table, interval_fields
 
 MAX_ALLOCATIONS = 12
 
@@ -87,7 +87,7 @@ def forecast_row(forecast: Forecast) -> Row:
 
 def _forecast_fact(forecast: Forecast) -> Row:
     row = forecast_row(forecast)
-    ends = (with_ends(key, row[key]) for key in ("on_time", "falls_back"))
+    ends = (interval_fields(key, row[key]) for key in ("on_time", "falls_back"))
     return {**row, **{name: value for each in ends for name, value in each.items()}}
 
 

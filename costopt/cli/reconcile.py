@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.options import complete_file, duration_s
-from costopt.cli.output import Column, Table, output_option, print_table
+from costopt.cli.output import output_option, print_table
 from costopt.cli.state import DEFAULT_STATE_DIR
 from costopt.formatting import minute_text, plain_text, usd_text
+from costopt.render.table import Column, Table
 
 if TYPE_CHECKING:
     from costopt.ledger.sqlite import SqlLedger

@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import fields
 from datetime import datetime
 
-from costopt.cli.output import Column, OutputFormat, Row, Table, print_table
+from costopt.cli.output import print_table
 from costopt.formatting import number_text, usd_text, whole_percent_text
 from costopt.ledger.account import JobAccount
 from costopt.ledger.summary import JobSummary
 from costopt.render.run_tables import deadline_sentence, run_table
+from costopt.render.table import Column, OutputFormat, Row, Table
 
 
 def show_account(account: JobAccount, now: datetime, output: str) -> None:
     """Figures, values and their basis for people; every raw figure for programs."""
     raw = output in (OutputFormat.JSON, OutputFormat.CSV)
-    print_table(summary_table([account.summary(now)]) if raw else _told(account, now), output)
+    print_table(summary_table([account.summary(now)]) if raw else run_table(account, now), output)
 
 
 def summary_table(summaries: list[JobSummary]) -> Table:
@@ -23,14 +24,6 @@ def summary_table(summaries: list[JobSummary]) -> Table:
     names = [field.name for field in fields(JobSummary)]
     rows: list[Row] = [{name: getattr(s, name) for name in names} for s in summaries]
     return Table("costopt.status/1", "Jobs", tuple(Column(name, name) for name in names), rows)
-
-
-def _told(account: JobAccount, now: datetime) -> Table:
-    table = run_table(account, now)
-    keys = ("figure", "value", "basis")
-    columns = tuple(Column(key, key.capitalize()) for key in keys)
-    rows: list[Row] = [dict(zip(keys, row, strict=True)) for row in table.rows]
-    return Table("costopt.run/1", table.title, columns, rows)
 
 
 def jobs_table(summaries: list[JobSummary]) -> Table:

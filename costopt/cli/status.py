@@ -21,8 +21,9 @@ def status(job: str | None, state_dir: Path, output: str) -> None:
     ledger, so they can be had while a job runs and after it.
     """
     from costopt.cli.ledger_view import job_account, job_summaries
-    from costopt.cli.output import OutputFormat, print_table
+    from costopt.cli.output import print_table
     from costopt.cli.run_table import jobs_table, show_account, summary_table
+    from costopt.render.table import OutputFormat
 
     if job is not None:
         show_account(*job_account(state_dir, job), output)

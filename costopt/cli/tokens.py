@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from costopt.cli.output import Column, Table, output_option, print_table
+from costopt.cli.output import output_option, print_table
 from costopt.cli.server import connect, server_options
 from costopt.formatting import iso_minute_text
+from costopt.render.table import Column, Table
 
 TOKEN_COLUMNS = (
     Column("name", "Name"),

@@ -10,8 +10,9 @@ import click
 
 from costopt.cli.failure import print_error
 from costopt.cli.options import complete_file
-from costopt.cli.output import Column, OutputFormat, Row, Table, output_option, print_table
+from costopt.cli.output import output_option, print_table
 from costopt.domain.errors import SpecError
+from costopt.render.table import Column, OutputFormat, Row, Table
 
 if TYPE_CHECKING:
     from costopt.domain.account import Account

@@ -23,7 +23,7 @@ from costopt.cli.options import (
     provider_option,
     words,
 )
-from costopt.cli.output import Column, Row, Table, output_option, print_table
+from costopt.cli.output import output_option, print_table
 from costopt.domain.errors import InfeasibleError, StaleDataError
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
@@ -43,6 +43,7 @@ from costopt.planning.what_if import (
     non_dominated_scenarios,
     plan_scenarios,
 )
+from costopt.render.table import Column, Row, Table
 
 if TYPE_CHECKING:
     from costopt.optimize.frontier import FrontierPoint

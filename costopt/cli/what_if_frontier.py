@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.output import Row, Table, as_page_table, with_ends
 from costopt.domain.job import Job
 from costopt.domain.plan import Allocation, Plan
 from costopt.domain.policy import Policy
@@ -22,6 +21,7 @@ from costopt.formatting import (
     probability_text,
     usd_text,
 )
+from costopt.render.table import Row, Table, interval_fields
 
 if TYPE_CHECKING:
     from costopt.optimize.frontier import FrontierPoint
@@ -41,7 +41,7 @@ def frontier_row(point: FrontierPoint) -> Row:
         "gco2e": point.forecast.gco2e,
         "finish_p50_at": point.forecast.finish_p50_at,
         "finish_p95_at": point.forecast.finish_p95_at,
-        **with_ends("on_time", point.forecast.on_time),
+        **interval_fields("on_time", point.forecast.on_time),
         "pools": list(_pools(point.allocations)),
     }
 
@@ -101,7 +101,7 @@ def write_report(
         for point in frontier
     ]
     title = f"What if: {job.name}"
-    write_what_if_report(points, as_page_table(scenarios), path, policy=policy.name, title=title)
+    write_what_if_report(points, scenarios, path, policy=policy.name, title=title)
 
 
 def _chosen(frontier: Sequence[FrontierPoint], plan: Plan, job: Job) -> FrontierPoint | None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from costopt.domain.market import Pool
 from costopt.formatting import usd_text
-from costopt.render.backtest_table import BacktestRow
 from costopt.render.run_charts import pool_label
 from costopt.render.run_tables import RunView
 from costopt.render.svg import (
@@ -21,7 +20,9 @@ from costopt.render.svg import (
     css_color,
     make_canvases,
 )
+from costopt.replay.backtest import OPTIMUM, ORACLE
 from costopt.replay.hindsight import OptimumPoint
+from costopt.replay.ranking import PolicySummary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +32,41 @@ BAR_PX = 52
 HEIGHT_PX = 260
 
 
-def cost_bars(rows: Sequence[BacktestRow]) -> ResponsiveChart:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostBar:
+    """The dollars of one strategy's runs; ``misses`` counts those that ended late.
+
+    An ``oracle`` knew something of the future.
+    """
+
+    strategy: str
+    mean_usd: float
+    p50_usd: float
+    p95_usd: float
+    misses: int
+    oracle: bool = False
+
+    @classmethod
+    def of(cls, standings: Sequence[PolicySummary]) -> tuple[CostBar, ...]:
+        """Return a bar for each policy whose figures are known."""
+        grouped = len({standing.group for standing in standings}) > 1
+        return tuple(
+            cls(
+                strategy=f"{s.group}: {s.policy}" if grouped else s.policy,
+                mean_usd=mean_usd,
+                p50_usd=p50_usd,
+                p95_usd=p95_usd,
+                misses=misses,
+                oracle=s.policy in (OPTIMUM, ORACLE),
+            )
+            for s in standings
+            if (mean_usd := s.mean_usd) is not None
+            if (p50_usd := s.p50_usd) is not None and (p95_usd := s.p95_usd) is not None
+            if (misses := s.misses) is not None
+        )
+
+
+def cost_bars(rows: Sequence[CostBar]) -> ResponsiveChart:
     """One bar per strategy: the mean, with a whisker from the median to the 95th percentile."""
     wide, narrow = (_bars_svg(rows, canvas) for canvas in make_canvases("bars"))
     alt = "Mean cost per run: " + ", ".join(
@@ -99,7 +134,7 @@ def _colours(curves: Mapping[str, BacktestCurve]) -> dict[str, str]:
     }
 
 
-def _bars_svg(rows: Sequence[BacktestRow], canvas: Canvas) -> str:
+def _bars_svg(rows: Sequence[CostBar], canvas: Canvas) -> str:
     figure, axes = canvas.axes(22 + 40 + BAR_PX * max(1, len(rows)), left_px=0)
     axes.grid(visible=False)
     axes.set_ylim(max(1, len(rows)), 0)

@@ -9,14 +9,16 @@ from pathlib import Path
 from costopt.formatting import usd_text, whole_percent_text
 from costopt.render.backtest_charts import (
     BacktestCurve,
+    CostBar,
     cost_bars,
     mode_bars,
     progress_curves,
     spend_curves,
 )
-from costopt.render.backtest_table import BacktestRow, backtest_table
+from costopt.render.backtest_table import backtest_table
 from costopt.render.html import render_page, require_report_extra, write_page
 from costopt.render.table import Table
+from costopt.replay.ranking import PolicySummary
 
 _HOW = (
     (
@@ -37,13 +39,16 @@ _HOW = (
         "be beaten. In brackets, the interval that holds the ratio with 95 %, by paired bootstrap "
         "over the windows; windows that overlap are alike, so the true one is wider.",
     ),
-    ("Taken, moves", "Nodes that the provider took, and gangs formed in other pools, per run."),
+    (
+        "Interruptions, moves",
+        "Nodes that the provider took, and gangs formed in other pools, per run.",
+    ),
     ("Lost work", "Work that was done, not saved, and done again."),
 )
 
 
 def write_backtest_report(
-    rows: Sequence[BacktestRow],
+    standings: Sequence[PolicySummary],
     curves: Mapping[str, BacktestCurve],
     path: Path | str,
     *,
@@ -59,6 +64,7 @@ def write_backtest_report(
     MissingExtraError, and StoreError where the file cannot be written.
     """
     require_report_extra()
+    rows = CostBar.of(standings)
     drawn = {name: curve for name, curve in curves.items() if curve.spend_usd and curve.done}
     page = render_page(
         "backtest.html.j2",
@@ -69,14 +75,14 @@ def write_backtest_report(
         curves=spend_curves(drawn) if drawn else None,
         progress=progress_curves(drawn) if drawn else None,
         modes=mode_bars(drawn) if drawn else None,
-        table=backtest_table(rows),
+        table=backtest_table(standings),
         decisions=decisions,
         how=(*_HOW, *(("Coverage", text) for text in coverage)),
     )
     return write_page(Path(path), page)
 
 
-def _lead(rows: Sequence[BacktestRow]) -> str:
+def _lead(rows: Sequence[CostBar]) -> str:
     blind = [row for row in rows if not row.oracle]
     kept = [row for row in blind if row.misses == 0]
     if not kept:

@@ -1,90 +1,189 @@
-"""A backtest's columns."""
+"""A backtest as a table: one set of columns for every output and for the report."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import fields, replace
 
-from costopt.formatting import UNKNOWN_TEXT, gco2e_text, seconds_text, usd_text, wh_text
-from costopt.render.table import Table
+from costopt.formatting import number_text, percent_text, seconds_text, usd_text
+from costopt.render.table import Column, Row, Table
+from costopt.replay.coverage import RecordCoverage
+from costopt.replay.ranking import PolicySummary
 
-REPORT_COLUMNS = (
-    "strategy",
-    "$ mean",
-    "$ P50",
-    "$ P95",
-    "energy",
-    "CO2e",
-    "finish",
-    "misses",
-    "taken",
-    "moves",
-    "lost work",
-    "× hindsight",
-    "runs",
+HINDSIGHT_UNDEFINED = (
+    "No hindsight optimum: it is defined on a market with a grid, for a gang of fixed size "
+    "(min_nodes = max_nodes) whose speeds in any two pools stand in one ratio in every phase."
+)
+INTERVALS = (
+    "95 %: the interval of the figure before it, by paired bootstrap over windows. Windows of one "
+    "record that overlap are alike, so the true one is wider."
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BacktestRow:
-    """One strategy over ``runs`` runs: means unless the name says otherwise; None is unknown.
+def _kilograms(grams: float) -> str:
+    return f"{grams / 1000:.2f}"
 
-    ``finish_s`` counts from the start of the job over the runs that finished, ``misses`` the runs
-    that did not by their deadline, ``lost_s`` seconds of work that were done twice, and
-    ``hindsight_ratio`` dollars against the optimum that knew the market beforehand, which lies with
-    95 % between ``hindsight_low`` and ``hindsight_high``. An ``oracle`` knew something of the
-    future.
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def _dollars_between(pair: tuple[float, float]) -> str:
+    return f"[{usd_text(pair[0])}, {usd_text(pair[1])}]"
+
+
+def _ratios_between(pair: tuple[float, float]) -> str:
+    return f"[{_ratio(pair[0])}, {_ratio(pair[1])}]"
+
+
+BACKTEST_COLUMNS = (
+    Column("group", "Of"),
+    Column("strategy", "Policy"),
+    Column("mean_usd", "$ mean", usd_text, right=True),
+    Column("mean_interval_usd", "95 %", _dollars_between, rank=3),
+    Column("p50_usd", "$ P50", usd_text, right=True, rank=1),
+    Column("p95_usd", "$ P95", usd_text, right=True, rank=1),
+    Column("kwh", "kWh", number_text, right=True, rank=2),
+    Column("gco2e", "kgCO2e", _kilograms, right=True, rank=2),
+    Column("hourly_carbon_share", "hourly", percent_text, right=True, rank=3),
+    Column("finish_s", "Finish", _hours, right=True, rank=1),
+    Column("misses", "Late", right=True),
+    Column("interruptions", "Interruptions", number_text, right=True, rank=1),
+    Column("switches", "Moves", number_text, right=True, rank=1),
+    Column("lost_s", "Lost work", seconds_text, right=True, rank=1),
+    Column("hindsight_ratio", "× hindsight", _ratio, right=True),
+    Column("hindsight_interval", "95 %", _ratios_between, rank=3),
+    Column("runs", "Runs", right=True),
+)
+
+
+def backtest_table(standings: Sequence[PolicySummary], title: str = "Backtest") -> Table:
+    """Return one row per policy, in the order given; their group only where there are several."""
+    grouped = len({standing.group for standing in standings}) > 1
+    columns = BACKTEST_COLUMNS if grouped else BACKTEST_COLUMNS[1:]
+    return Table("costopt.backtest/1", title, columns, [_row(standing) for standing in standings])
+
+
+def standings_table(
+    standings: Sequence[PolicySummary],
+    *,
+    job: str,
+    coverages: Sequence[RecordCoverage],
+    windows: int,
+    spans_h: Sequence[float],
+    past_s: float,
+) -> Table:
+    """Return the table with how much of the record it rests on, and what was known before.
+
+    ``spans_h`` are the deadlines of the ``windows``, ``past_s`` is the time that policies may have
+    learned from before each start.
     """
-
-    strategy: str
-    runs: int
-    mean_usd: float
-    p50_usd: float
-    p95_usd: float
-    kwh: float | None
-    gco2e: float | None
-    finish_s: float | None
-    misses: int
-    interruptions: float | None
-    switches: float | None
-    lost_s: float | None
-    hindsight_ratio: float | None
-    hindsight_low: float | None = None
-    hindsight_high: float | None = None
-    oracle: bool = False
-
-
-def backtest_table(rows: Sequence[BacktestRow], title: str = "Backtest") -> Table:
-    """One row per strategy, in the order given."""
-    return Table(
-        title,
-        REPORT_COLUMNS,
-        tuple(_cells(row) for row in rows),
-        frozenset(range(1, len(REPORT_COLUMNS))),
+    times = "1 window" if windows == 1 else f"{windows} windows"
+    spans = ", ".join(f"{span_h:g}" for span_h in spans_h)
+    names = list(dict.fromkeys(coverage.market for coverage in coverages))
+    market = names[0] if len(names) == 1 else f"{len(names)} markets"
+    return replace(
+        backtest_table(standings, f"{job} on {market}: {times} of {spans} h"),
+        notes=(*_notes(standings, coverages), *carbon_note(standings), *history_note(past_s)),
+        facts={
+            "job": job,
+            "market": market,
+            "windows": windows,
+            "deadline_h": spans_h[0],
+            "markets": names,
+            "deadlines_h": list(spans_h),
+            "history_h": "all" if math.isinf(past_s) else past_s / 3600,
+            "coverage": [_coverage_fact(coverage) for coverage in coverages],
+        },
     )
 
 
-def _cells(row: BacktestRow) -> tuple[str, ...]:
+def coverage_note(coverage: RecordCoverage) -> str:
+    """What part of a record was usable, in a sentence."""
+    gaps = "no gap" if not coverage.gap_s else f"{coverage.gap_s / 3600:,.1f} h with gaps"
+    text = (
+        f"{coverage.market}: {coverage.recorded_s / 3600:,.0f} h recorded, {gaps}; a window of "
+        f"{coverage.span_s / 3600:g} h can begin in {percent_text(coverage.usable_share)} of it"
+    )
+    if coverage.unobserved:
+        pools = "1 pool was" if len(coverage.unobserved) == 1 else (
+            f"{len(coverage.unobserved)} pools were"
+        )  # fmt: skip
+        text += f"; {pools} never observed"
+    return f"{text}."
+
+
+def history_note(past_s: float) -> tuple[str, ...]:
+    """What was known before each start, in a sentence; none where nothing was."""
+    if past_s <= 0:
+        return ()
+    span = "everything recorded" if math.isinf(past_s) else f"the {seconds_text(past_s)} recorded"
+    return (f"Policies that learn have watched {span} before each start.",)
+
+
+def undefined_note(standings: Sequence[PolicySummary]) -> tuple[str, ...]:
+    """Which policies have no figures, in a sentence; none where all have."""
+    names = dict.fromkeys(s.policy for s in standings if s.mean_usd is None)
+    if not names:
+        return ()
     return (
-        row.strategy,
-        usd_text(row.mean_usd),
-        usd_text(row.p50_usd),
-        usd_text(row.p95_usd),
-        wh_text(None if row.kwh is None else row.kwh * 1000),
-        gco2e_text(row.gco2e),
-        seconds_text(row.finish_s),
-        f"{row.misses} of {row.runs}",
-        UNKNOWN_TEXT if row.interruptions is None else f"{row.interruptions:.1f}",
-        UNKNOWN_TEXT if row.switches is None else f"{row.switches:.1f}",
-        seconds_text(row.lost_s),
-        _ratio(row),
-        str(row.runs),
+        f"{', '.join(names)}: unknown, because in some window no on-demand capacity that the job "
+        "may use is offered at a known price.",
     )
 
 
-def _ratio(row: BacktestRow) -> str:
-    if row.hindsight_ratio is None:
-        return UNKNOWN_TEXT
-    if row.hindsight_low is None or row.hindsight_high is None:
-        return f"{row.hindsight_ratio:.3f}"
-    return f"{row.hindsight_ratio:.3f} [{row.hindsight_low:.3f}, {row.hindsight_high:.3f}]"
+def carbon_note(standings: Sequence[PolicySummary]) -> tuple[str, ...]:
+    """By what intensities CO2e counts, in a sentence; none where no policy used energy."""
+    shares = [s.hourly_carbon_share for s in standings if s.hourly_carbon_share is not None]
+    if not shares:
+        return ()
+    low, high = min(shares), max(shares)
+    if low > 0.995:
+        return ("CO2e: by the intensity of each hour, as recorded.",)
+    if high <= 0:
+        return ("CO2e: by annual means of each region.",)
+    span = (
+        percent_text(low) if high - low < 0.005 else f"{percent_text(low)} to {percent_text(high)}"
+    )
+    return (f"CO2e: {span} of the energy by the recorded hour, the rest by annual means.",)
+
+
+def _notes(
+    standings: Sequence[PolicySummary], coverages: Sequence[RecordCoverage]
+) -> tuple[str, ...]:
+    notes = [coverage_note(c) for c in coverages if c.usable_share < 1 or c.unobserved]
+    if any(standing.high_usd is not None for standing in standings):
+        notes.append(INTERVALS)
+    if not any(standing.hindsight_ratio for standing in standings):
+        notes.append(HINDSIGHT_UNDEFINED)
+    return (*notes, *undefined_note(standings))
+
+
+def _row(standing: PolicySummary) -> Row:
+    """Return every figure by its name, of which the columns take theirs."""
+    return {
+        **{each.name: getattr(standing, each.name) for each in fields(standing)},
+        "strategy": standing.policy,
+        "mean_interval_usd": _pair(standing.low_usd, standing.high_usd),
+        "hindsight_interval": _pair(standing.hindsight_low, standing.hindsight_high),
+    }
+
+
+def _coverage_fact(coverage: RecordCoverage) -> Row:
+    return {
+        "market": coverage.market,
+        "deadline_h": coverage.span_s / 3600,
+        "recorded_h": coverage.recorded_s / 3600,
+        "gap_h": coverage.gap_s / 3600,
+        "usable_share": coverage.usable_share,
+        "unobserved": [str(pool) for pool in coverage.unobserved],
+    }
+
+
+def _pair(low: float | None, high: float | None) -> tuple[float, float] | None:
+    return None if low is None or high is None else (low, high)

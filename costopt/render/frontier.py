@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ from costopt.render.svg import (
     css_color,
     make_canvases,
 )
-from costopt.render.table import Table
+from costopt.render.table import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -208,8 +208,20 @@ def _tip(number: int, row: FrontierRow) -> str:
     return f"Plan {number}: {figures}, takes {seconds_text(row.takes_s)}: {', '.join(row.pools)}"
 
 
-COLUMNS = ("plan", "$", "energy", "CO2e", "takes", "finish P50", "P(on time)", "pools")
-NUMERIC = frozenset(range(7))
+def _lines(pools: Sequence[str]) -> str:
+    return ",\n".join(pools)
+
+
+FRONTIER_COLUMNS = (
+    Column("number", "plan", right=True),
+    Column("usd", "$", usd_text, right=True),
+    Column("kwh", "energy", kwh_text, right=True),
+    Column("gco2e", "CO2e", gco2e_text, right=True),
+    Column("takes_s", "takes", seconds_text, right=True),
+    Column("finish_p50_at", "finish P50", minute_text, right=True),
+    Column("on_time", "P(on time)", probability_text, right=True, interval=True),
+    Column("pools", "pools", _lines),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,22 +244,11 @@ class FrontierRow:
 
 def frontier_table(rows: Sequence[FrontierRow]) -> Table:
     """One row per plan, in the order given, numbered from 1; the chosen one stands out."""
-    cells = tuple(_cells(number, row) for number, row in enumerate(rows, start=1))
-    chosen = frozenset(index for index, row in enumerate(rows) if row.chosen)
-    return Table("Frontier", COLUMNS, cells, NUMERIC, chosen)
-
-
-def _cells(number: int, row: FrontierRow) -> tuple[str, ...]:
-    return (
-        str(number),
-        usd_text(row.usd),
-        kwh_text(row.kwh),
-        gco2e_text(row.gco2e),
-        seconds_text(row.takes_s),
-        minute_text(row.finish_p50_at),
-        probability_text(row.on_time),
-        ",\n".join(row.pools),
-    )
+    cells = [
+        {"number": number, **{each.name: getattr(row, each.name) for each in fields(row)}}
+        for number, row in enumerate(rows, start=1)
+    ]
+    return Table("", "Frontier", FRONTIER_COLUMNS, cells, marks="chosen")
 
 
 _HOW = (
@@ -291,6 +292,7 @@ def write_what_if_report(
         policy=policy,
         plot=frontier_plot(points) if any(p.kwh is not None for p in points) else None,
         points=frontier_table(points),
+        has_choice=any(point.chosen for point in points),
         undrawn=sum(point.kwh is None for point in points),
         scenarios=scenarios,
         how=_HOW,

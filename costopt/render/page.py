@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 from urllib.parse import quote
 
 from costopt.render.run_tables import Metric
 from costopt.render.svg import ResponsiveChart
+from costopt.render.table import Cell, Column, Table
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """Text in a table. ``tone`` is good, bad, note or plain; ``href`` is a path of ours."""
-
-    text: str
-    href: str = ""
-    tone: str = "plain"
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A table's column; figures stand to the right."""
-
-    name: str
-    figures: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
+class TableBlock:
     """A table; the first cell of a row names it. ``left_out`` counts rows that are not shown."""
 
     kind: ClassVar[str] = "grid"
     id: str
-    title: str
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    table: Table
     lead: str = ""
     empty: str = "Nothing."
     left_out: int = 0
@@ -71,7 +54,7 @@ class FactList:
     lead: str = ""
 
 
-Block = Table | Tiles | Plot | FactList
+Block = TableBlock | Tiles | Plot | FactList
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +74,24 @@ class Page:
 
 
 def make_columns(*names: str) -> tuple[Column, ...]:
-    """Columns by name; a name that begins with # is of figures."""
-    return tuple(Column(name.removeprefix("#"), name.startswith("#")) for name in names)
+    """Return columns by name; a name that begins with # is of figures, on the right."""
+    titles = [(name.removeprefix("#"), name.startswith("#")) for name in names]
+    return tuple(Column(title, title, right=right) for title, right in titles)
+
+
+def table_block(
+    block_id: str,
+    title: str,
+    columns: tuple[Column, ...],
+    cells: Iterable[Sequence[Cell]],
+    lead: str = "",
+    empty: str = "Nothing.",
+    left_out: int = 0,
+) -> TableBlock:
+    """Return a table of rows of cells, one for each column."""
+    keys = [column.key for column in columns]
+    rows = [dict(zip(keys, row, strict=True)) for row in cells]
+    return TableBlock(block_id, Table("", title, columns, rows), lead, empty, left_out)
 
 
 def job_cell(name: str) -> Cell:

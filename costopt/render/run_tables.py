@@ -26,7 +26,7 @@ from costopt.ledger.account import JobAccount
 from costopt.ledger.curve import RunCurves
 from costopt.ledger.node import NodeInterval
 from costopt.ledger.summary import JobState, JobSummary
-from costopt.render.table import Table
+from costopt.render.table import Column, Row, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,9 @@ class RunView:
         return max([self.events[-1].at, *ends])
 
 
+RUN_COLUMNS = (Column("figure", "Figure"), Column("value", "Value"), Column("basis", "Basis"))
+
+
 def run_table(account: JobAccount, now: datetime) -> Table:
     """Figure, value and basis of everything that a run came to, at ``now``."""
     summary = account.summary(now)
@@ -102,7 +105,9 @@ def run_table(account: JobAccount, now: datetime) -> Table:
         ("moves to other pools", str(summary.pool_switches), "measured"),
         ("checkpoints", f"{summary.checkpoints} ({summary.checkpoints_refused} torn)", "measured"),
     )
-    return Table(f"Run of {account.job}", ("figure", "value", "basis"), rows)
+    keys = [column.key for column in RUN_COLUMNS]
+    cells = [dict(zip(keys, row, strict=True)) for row in rows]
+    return Table("costopt.run/1", f"Run of {account.job}", RUN_COLUMNS, cells)
 
 
 def deadline_sentence(summary: JobSummary) -> str:
@@ -263,7 +268,14 @@ def _lost_note(summary: JobSummary) -> str:
     return f"{summary.lost_units / summary.work_units:.1%} of the job; {saves}".replace("%", " %")
 
 
-COLUMNS = ("hour", "choice", "expected $", "instead", "slack", "rule")
+DECISION_COLUMNS = (
+    Column("hour", "hour", "{:.2f}".format, right=True),
+    Column("choice", "choice"),
+    Column("usd", "expected $", usd_text, right=True),
+    Column("instead", "instead"),
+    Column("slack_s", "slack", seconds_text, right=True),
+    Column("rule", "rule", unknown=""),
+)
 MAX_ROWS = 200
 MAX_ALTERNATIVES = 3
 
@@ -271,23 +283,23 @@ MAX_ALTERNATIVES = 3
 def decision_table(made: Sequence[DecisionMade], begun_at: datetime, title: str) -> Table:
     """The first MOST_ROWS decisions; of what else was weighed, the MOST_INSTEAD cheapest."""
     more = "" if len(made) <= MAX_ROWS else f" (the first {MAX_ROWS} of {len(made)})"
-    rows = tuple(_cells(event, begun_at) for event in made[:MAX_ROWS])
-    return Table(f"{title}{more}", COLUMNS, rows, frozenset({0, 2, 4}))
+    rows = [_decision_row(event, begun_at) for event in made[:MAX_ROWS]]
+    return Table("", f"{title}{more}", DECISION_COLUMNS, rows)
 
 
-def _cells(event: DecisionMade, begun_at: datetime) -> tuple[str, ...]:
+def _decision_row(event: DecisionMade, begun_at: datetime) -> Row:
     choice = " + ".join(f"{nodes} × {pool}" for pool, nodes in event.targets) or "wait"
     values = {what: value for what, value, _ in event.alternatives if value is not None}
     chosen = values.pop(choice, None)
     instead = sorted(values.items(), key=lambda pair: pair[1])[:MAX_ALTERNATIVES]
-    return (
-        f"{(event.at - begun_at).total_seconds() / 3600:.2f}",
-        choice,
-        usd_text(chosen),
-        "; ".join(f"{what} {usd_text(value)}" for what, value in instead),
-        seconds_text(event.slack_s),
-        event.rule or "",
-    )
+    return {
+        "hour": (event.at - begun_at).total_seconds() / 3600,
+        "choice": choice,
+        "usd": chosen,
+        "instead": "; ".join(f"{what} {usd_text(value)}" for what, value in instead),
+        "slack_s": event.slack_s,
+        "rule": event.rule,
+    }
 
 
 def ledger_drift(charge: ProviderCharge, run: RunView) -> str:

@@ -10,18 +10,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from costopt.cli.output import (
-    Column,
-    Table,
-    as_csv,
-    as_html,
-    as_json,
-    as_markdown,
-    columns_that_fit,
-    print_table,
-)
+from costopt.cli.output import print_table
 from costopt.domain.estimate import Basis, Estimate
 from costopt.formatting import probability_text, usd_text
+from costopt.render.table import Column, Table
+from costopt.render.writers import columns_that_fit, to_csv, to_html, to_json, to_markdown
 
 TABLE = Table(
     schema="costopt.test/1",
@@ -43,7 +36,7 @@ TABLE = Table(
 
 
 def test_json_has_the_schema_the_facts_and_raw_values() -> None:
-    assert json.loads(as_json(TABLE)) == {
+    assert json.loads(to_json(TABLE)) == {
         "schema": "costopt.test/1",
         "made_at": "2026-05-01T00:00:00Z",
         "list": [{"a": "prior"}],
@@ -58,7 +51,7 @@ def test_json_has_the_schema_the_facts_and_raw_values() -> None:
 
 
 def test_csv_has_keys_and_raw_values() -> None:
-    rows = list(csv.DictReader(io.StringIO(as_csv(TABLE))))
+    rows = list(csv.DictReader(io.StringIO(to_csv(TABLE))))
     assert rows[0] == {
         "name": "a|b <i>", "usd": "1234.5", "basis": "listed", "seen_at": "2026-05-01T00:00:00Z",
     }  # fmt: skip
@@ -66,7 +59,7 @@ def test_csv_has_keys_and_raw_values() -> None:
 
 
 def test_markdown_escapes_what_would_break_the_table() -> None:
-    lines = as_markdown(TABLE).splitlines()
+    lines = to_markdown(TABLE).splitlines()
     assert lines[2] == "| Name | Dollars | Seen |"
     assert lines[3] == "|---|---:|---|"
     assert lines[4] == "| a\\|b &lt;i> | $1,234.50 | 2026-05-01 00:00Z |"
@@ -74,7 +67,7 @@ def test_markdown_escapes_what_would_break_the_table() -> None:
 
 
 def test_html_is_well_formed_and_escaped() -> None:
-    page = as_html(TABLE)
+    page = to_html(TABLE)
     assert "<i>" not in page
     assert "a|b &lt;i&gt;" in page
     open_tags: list[str] = []
@@ -131,13 +124,13 @@ def test_programs_get_the_ends_of_an_interval() -> None:
     columns = (Column("p", "P", probability_text, interval=True), Column("x", "X"))
     rows = ({"p": Estimate.of_share(200, 200, "drawn"), "x": 1}, {"x": 2})
     table = Table("costopt.test/1", "T", columns, rows)
-    first, second = json.loads(as_json(table))["rows"]
+    first, second = json.loads(to_json(table))["rows"]
     assert list(first) == ["p", "p_low", "p_high", "x"]
     assert 0.98 < first["p_low"] < first["p"] < first["p_high"] == 1.0
     assert second == {"p": None, "p_low": None, "p_high": None, "x": 2}
-    header, *lines = as_csv(table).splitlines()
+    header, *lines = to_csv(table).splitlines()
     assert header == "p,p_low,p_high,x"
     assert lines[1] == ",,,2"
-    for text in (as_markdown(table), as_html(table)):
+    for text in (to_markdown(table), to_html(table)):
         assert "98.6 %" in text
         assert "100.0 %" not in text

@@ -95,7 +95,7 @@ def files() -> dict[str, Any]:
     policy = load_policy_text(POLICY)
     known = policy_schema()["$defs"]["LimitsSection"]["properties"]
     submission = Submission("a", "t", 0, JOB, POLICY, "/srv", optimizer.NOW, "me")
-    rows = limits_grid(submission).rows
+    table = limits_grid(submission).table
     offers = [optimizer.offer(pool, 1.0) for pool in (engine.SPOT_A, engine.SPOT_B)]
     usable, rejections = screen_offers(offers, policy, optimizer.NOW + timedelta(minutes=1))
     tighter = policy.limits.tightened(limits(max_gpus=2))
@@ -103,7 +103,7 @@ def files() -> dict[str, Any]:
         "limits": [getattr(policy.limits, name) for name in ("max_gpus", "zones")],
         "tighter": [tighter.maximum(LIMIT_SPECS["max_gpus"]), list(tighter.loosened_by(Limits()))],
         "schema": {name: known[name] for name in ("max_gpus", "zones")},
-        "page": [[cell.text for cell in row] for row in rows],
+        "page": [[column.text(row) for column in table.columns] for row in table.rows],
         "usable": [str(each.pool) for each in usable],
         "rejected": [[str(each.pool), each.code, each.reason] for each in rejections],
     }

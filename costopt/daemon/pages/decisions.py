@@ -9,7 +9,16 @@ from costopt.daemon.views import DecisionRow
 from costopt.domain.events import DecisionMade
 from costopt.formatting import UNKNOWN_TEXT, usd_text
 from costopt.render.events import describe_event
-from costopt.render.page import Cell, FactList, Page, Table, decision_cell, job_cell, make_columns
+from costopt.render.page import (
+    FactList,
+    Page,
+    TableBlock,
+    decision_cell,
+    job_cell,
+    make_columns,
+    table_block,
+)
+from costopt.render.table import Cell
 
 DECISIONS_SHOWN = 300
 FOLLOWED_SHOWN = 50
@@ -22,10 +31,10 @@ def decisions_page(reader: TenantReader, asked: PageRequest) -> Page:
     made = [row.decision for row in reader.decisions(limit=DECISIONS_SHOWN)]
     wanted = (d for d in made if asked.wants(d.job, decision_text(d), d.reason, d.rule or ""))
     rows, left_out = take_first(wanted, DECISIONS_SHOWN)
-    grid = Table(
+    grid = table_block(
         "decisions",
         "The last of each job",
-        make_columns("job", *(("#" if c.figures else "") + c.name for c in COLUMNS)),
+        (*make_columns("job"), *COLUMNS),
         tuple((job_cell(d.job), *decision_row(d)) for d in rows),
         lead="The newest first. A decision leads to what else was weighed.",
         empty="No decision is like that." if asked.words else "No decision was made yet.",
@@ -52,9 +61,9 @@ def decision_row(decision: DecisionMade) -> tuple[Cell, ...]:
     )
 
 
-def last_decisions(rows: tuple[tuple[Cell, ...], ...], lead: str) -> Table:
+def last_decisions(rows: tuple[tuple[Cell, ...], ...], lead: str) -> TableBlock:
     """Decisions of one job."""
-    return Table("decisions", "Decisions", COLUMNS, rows, lead, "No decision was made yet.")
+    return table_block("decisions", "Decisions", COLUMNS, rows, lead, "No decision was made yet.")
 
 
 def decision_page(reader: TenantReader, decision_id: str) -> Page:
@@ -82,9 +91,9 @@ def decision_page(reader: TenantReader, decision_id: str) -> Page:
     )
 
 
-def _alternatives(made: DecisionMade) -> Table:
+def _alternatives(made: DecisionMade) -> TableBlock:
     known = [value for _, value, _ in made.alternatives if value is not None]
-    return Table(
+    return table_block(
         "alternatives",
         "What was weighed",
         make_columns(
@@ -105,7 +114,7 @@ def _alternatives(made: DecisionMade) -> Table:
     )
 
 
-def _followed(reader: TenantReader, row: DecisionRow) -> Table:
+def _followed(reader: TenantReader, row: DecisionRow) -> TableBlock:
     """The events up to the next decision: what was launched, refused or stopped by a guard."""
     events = []
     for recorded in reader.events(row.decision.job, row.seq, SCANNED_EVENTS):
@@ -113,7 +122,7 @@ def _followed(reader: TenantReader, row: DecisionRow) -> Table:
             break
         events.append(describe_event(recorded.event))
     rows, left_out = take_first((each for each in events if not each.routine), FOLLOWED_SHOWN)
-    return Table(
+    return table_block(
         "followed",
         "What followed",
         make_columns("time", "event", "detail"),

@@ -11,8 +11,9 @@ from costopt.daemon.views import Alert, FleetNode, FleetView
 from costopt.domain.submission import DesiredState
 from costopt.formatting import seconds_text, usd_micros_text, usd_per_hour_text
 from costopt.ledger.summary import JobState
-from costopt.render.page import Cell, Page, Table, Tiles, job_cell, make_columns
+from costopt.render.page import Page, TableBlock, Tiles, job_cell, make_columns, table_block
 from costopt.render.run_tables import Metric, pluralize
+from costopt.render.table import Cell
 
 NODES_SHOWN = 500
 ALERTS_SHOWN = 20
@@ -67,10 +68,10 @@ def _tiles(reader: TenantReader, fleet: FleetView) -> Tiles:
     )  # fmt: skip
 
 
-def _nodes(fleet: FleetView, asked: PageRequest) -> Table:
+def _nodes(fleet: FleetView, asked: PageRequest) -> TableBlock:
     wanted = (n for n in fleet.nodes if asked.wants(n.node_id, n.job, n.tenant, n.pool))
     rows, left_out = take_first(wanted, NODES_SHOWN)
-    return Table(
+    return table_block(
         "nodes",
         "Nodes",
         make_columns("node", "job", "tenant", "pool", "state", "#since", "#price"),
@@ -99,7 +100,7 @@ def _state(node: FleetNode, fleet: FleetView) -> Cell:
     return Cell("draining", tone="note") if node.draining else Cell(node.state.value)
 
 
-def _tenants(fleet: FleetView) -> Table:
+def _tenants(fleet: FleetView) -> TableBlock:
     held: dict[str, list[FleetNode]] = defaultdict(list)
     for node in fleet.nodes:
         held[node.tenant].append(node)
@@ -112,15 +113,15 @@ def _tenants(fleet: FleetView) -> Table:
         )
         for tenant, nodes in sorted(held.items())
     )
-    return Table(
+    return table_block(
         "tenants", "Tenants", make_columns("tenant", "#jobs", "#nodes", "#price"), rows,
         empty="No tenant holds a node.",
     )  # fmt: skip
 
 
-def _alerts(alerts: tuple[Alert, ...]) -> Table:
+def _alerts(alerts: tuple[Alert, ...]) -> TableBlock:
     rows, left_out = take_first(reversed(alerts), ALERTS_SHOWN)
-    return Table(
+    return table_block(
         "alerts",
         "Alerts",
         make_columns("time", "kind", "job", "message"),
@@ -139,8 +140,8 @@ def _alerts(alerts: tuple[Alert, ...]) -> Table:
     )
 
 
-def _orphans(fleet: FleetView) -> Table:
-    return Table(
+def _orphans(fleet: FleetView) -> TableBlock:
+    return table_block(
         "orphans",
         "Orphans",
         make_columns("node"),

@@ -15,8 +15,17 @@ from costopt.domain.limits import LimitSpec, Resource
 from costopt.domain.policy import LIMIT_SPECS
 from costopt.domain.tenant import Tenant
 from costopt.formatting import seconds_text, usd_text
-from costopt.render.page import Cell, FactList, Page, Table, Tiles, job_cell, make_columns
+from costopt.render.page import (
+    FactList,
+    Page,
+    TableBlock,
+    Tiles,
+    job_cell,
+    make_columns,
+    table_block,
+)
 from costopt.render.run_tables import Metric
+from costopt.render.table import Cell
 
 CHANGES_SHOWN = 100
 MODES = {
@@ -70,7 +79,7 @@ def _tiles(fleet: FleetView, health: Health) -> Tiles:
     )  # fmt: skip
 
 
-def _guards(service: DaemonService, fleet: FleetView) -> Table:
+def _guards(service: DaemonService, fleet: FleetView) -> TableBlock:
     guards = service.account_limits().guards
     now = {
         Resource.USD_PER_HOUR: usd_text(fleet.usd_per_hour),
@@ -81,7 +90,7 @@ def _guards(service: DaemonService, fleet: FleetView) -> Table:
         for spec in LIMIT_SPECS.values()
         if hasattr(guards, spec.field)
     )
-    return Table(
+    return table_block(
         "guards",
         "Of the account",
         make_columns("guard", "#at most", "effect"),
@@ -97,9 +106,9 @@ def _effect(spec: LimitSpec, now: Mapping[Resource, str]) -> str:
     return effect if used is None else f"{effect}; now {used}"
 
 
-def _tenants(reader: TenantReader) -> Table:
+def _tenants(reader: TenantReader) -> TableBlock:
     limits = [s for s in LIMIT_SPECS.values() if s.field in Tenant.__dataclass_fields__]
-    return Table(
+    return table_block(
         "tenants",
         "Of tenants",
         make_columns("tenant", "#weight", *(f"#{spec.label}" for spec in limits)),
@@ -115,10 +124,10 @@ def _tenants(reader: TenantReader) -> Table:
     )
 
 
-def _held(reader: TenantReader) -> Table:
+def _held(reader: TenantReader) -> TableBlock:
     held = (s for s in reader.jobs() if s.held_because and not is_over(s))
     rows, left_out = take_first(held, CHANGES_SHOWN)
-    return Table(
+    return table_block(
         "held",
         "Jobs held back now",
         make_columns("job", "why"),
@@ -133,10 +142,10 @@ def _problems(health: Health) -> FactList:
     return FactList("health", "Health", problems or (("Problems", "None."),))
 
 
-def _changes(service: DaemonService, asked: PageRequest) -> Table:
+def _changes(service: DaemonService, asked: PageRequest) -> TableBlock:
     told = [c for _, c in service.changes() if asked.wants(c.who, c.what, c.subject, c.detail)]
     rows, left_out = take_first(reversed(told), CHANGES_SHOWN)
-    return Table(
+    return table_block(
         "changes",
         "What it was told",
         make_columns("time", "who", "what", "of what", "detail"),
@@ -156,10 +165,10 @@ def _changes(service: DaemonService, asked: PageRequest) -> Table:
     )
 
 
-def _tasks(service: DaemonService) -> Table:
+def _tasks(service: DaemonService) -> TableBlock:
     runs = service.metrics_snapshot().task_runs
     results = ("ok", "failed", "missed")
-    return Table(
+    return table_block(
         "tasks",
         "Tasks since this daemon began",
         make_columns("task", "#ok", "#failed", "#missed"),

@@ -16,8 +16,9 @@ from costopt.formatting import UNKNOWN_TEXT, seconds_text, usd_micros_text, usd_
 from costopt.ledger.node import NodeInterval
 from costopt.ledger.summary import JobState, JobSummary
 from costopt.render.events import describe_event
-from costopt.render.page import Block, Cell, FactList, Page, Table, Tiles, make_columns
+from costopt.render.page import Block, FactList, Page, TableBlock, Tiles, make_columns, table_block
 from costopt.render.run_tables import Metric, RunView, deadline_sentence, run_tiles
+from costopt.render.table import Cell
 
 NODES_SHOWN = 100
 EVENTS_SHOWN = 50
@@ -118,9 +119,9 @@ def _safest_finish(status: JobStatus) -> str:
     return f"done by {clock(latest)}, if it went there at once"
 
 
-def _nodes(run: RunView) -> Table:
+def _nodes(run: RunView) -> TableBlock:
     rows, left_out = take_first(reversed(run.intervals), NODES_SHOWN)
-    return Table(
+    return table_block(
         "nodes",
         "Nodes",
         make_columns("node", "pool", "launched", "ended", "why", "#lasted", "#cost", "#energy"),
@@ -146,10 +147,10 @@ def _node(row: NodeInterval, now: datetime) -> tuple[Cell, ...]:
     )
 
 
-def _events(run: RunView) -> Table:
+def _events(run: RunView) -> TableBlock:
     notable = [row for row in map(describe_event, run.events) if not row.routine]
     rows, left_out = take_first(reversed(notable), EVENTS_SHOWN)
-    return Table(
+    return table_block(
         "events",
         "Events",
         make_columns("time", "event", "detail"),
@@ -159,7 +160,7 @@ def _events(run: RunView) -> Table:
     )
 
 
-def _decisions(reader: TenantReader, name: str) -> Table:
+def _decisions(reader: TenantReader, name: str) -> TableBlock:
     rows = reader.decisions(name, DECISIONS_SHOWN)
     return last_decisions(tuple(decision_row(row.decision) for row in rows), "The last ones.")
 

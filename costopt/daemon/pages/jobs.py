@@ -7,8 +7,9 @@ from costopt.daemon.pages.words import clock, is_over, slack_cell, state_cell
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.views import JobStatus
 from costopt.formatting import usd_micros_text, wh_text, whole_percent_text
-from costopt.render.page import Cell, Page, Table, job_cell, make_columns
+from costopt.render.page import Page, TableBlock, job_cell, make_columns, table_block
 from costopt.render.run_tables import pluralize
+from costopt.render.table import Cell
 
 JOBS_SHOWN = 300
 COLUMNS = make_columns(
@@ -36,9 +37,9 @@ def _urgency(status: JobStatus) -> float:
     return float("inf") if status.slack_s is None else status.slack_s
 
 
-def _grid(grid_id: str, title: str, statuses: list[JobStatus]) -> Table:
+def _grid(grid_id: str, title: str, statuses: list[JobStatus]) -> TableBlock:
     rows, left_out = take_first(statuses, JOBS_SHOWN)
-    return Table(
+    return table_block(
         grid_id, title, COLUMNS, tuple(_row(status) for status in rows), empty="None.",
         left_out=left_out,
     )  # fmt: skip
@@ -69,9 +70,9 @@ def _slack(status: JobStatus) -> Cell:
     return Cell("on time", tone="good") if on_time else Cell("late", tone="bad")
 
 
-def _held(running: list[JobStatus]) -> Table:
+def _held(running: list[JobStatus]) -> TableBlock:
     rows, left_out = take_first((s for s in running if s.held_because), JOBS_SHOWN)
-    return Table(
+    return table_block(
         "held",
         "Held back",
         make_columns("job", "why"),

@@ -16,8 +16,9 @@ from costopt.formatting import (
     whole_percent_text,
 )
 from costopt.ledger.summary import JobSummary
-from costopt.render.page import Cell, Page, Table, Tiles, job_cell, make_columns
+from costopt.render.page import Page, Tiles, job_cell, make_columns, table_block
 from costopt.render.run_tables import Metric, pluralize
+from costopt.render.table import Cell
 
 JOBS_SHOWN = 300
 MONEY = (
@@ -94,7 +95,7 @@ def ledger_page(reader: TenantReader, asked: PageRequest) -> Page:
         lead="What providers confirmed was running, against the same work on demand.",
         blocks=(
             _tiles(CostTotalsRow.of(summaries), len(summaries)),
-            Table(
+            table_block(
                 "tenants",
                 "Tenants",
                 make_columns("tenant", "#jobs", *MONEY),
@@ -104,7 +105,7 @@ def ledger_page(reader: TenantReader, asked: PageRequest) -> Page:
                 ),
                 empty="No job was handed in yet.",
             ),
-            Table(
+            table_block(
                 "jobs",
                 "Jobs",
                 make_columns("job", *MONEY),

@@ -11,12 +11,13 @@ from costopt.domain.limits import LimitSpec, LimitUnit
 from costopt.domain.policy import LIMIT_SPECS, Limits
 from costopt.domain.submission import Submission
 from costopt.formatting import seconds_text, usd_text
-from costopt.render.page import Cell, Table, make_columns
+from costopt.render.page import TableBlock, make_columns, table_block
+from costopt.render.table import Cell
 
 NO_LIMIT = "no limit"
 
 
-def limits_grid(submission: Submission) -> Table:
+def limits_grid(submission: Submission) -> TableBlock:
     """Its guards; where this costopt cannot read the job any more, that it cannot."""
     lead = "A guard stops launches; one of dollars in all or per month also stops the job."
     try:
@@ -45,10 +46,10 @@ def limit_text(spec: LimitSpec, value: object) -> str:
     return f"{value:,g}"
 
 
-def _grid(rows: Iterable[tuple[str, str, str]], lead: str, empty: str) -> Table:
+def _grid(rows: Iterable[tuple[str, str, str]], lead: str, empty: str) -> TableBlock:
     cells = tuple(tuple(Cell(text) for text in row) for row in rows)
     heads = make_columns("guard", "#by its policy", "#by its own budget")
-    return Table("limits", "Its guards", heads, cells, lead, empty)
+    return table_block("limits", "Its guards", heads, cells, lead, empty)
 
 
 def _rows(limits: Limits, own: Budget) -> Iterator[tuple[str, str, str]]:

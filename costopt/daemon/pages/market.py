@@ -9,8 +9,9 @@ from costopt.daemon.views import MarketRow, MarketView
 from costopt.domain.estimate import Estimate
 from costopt.domain.policy import Limits
 from costopt.formatting import UNKNOWN_TEXT, seconds_text, usd_text
-from costopt.render.page import Cell, Page, Table, make_columns
+from costopt.render.page import Page, TableBlock, make_columns, table_block
 from costopt.render.run_tables import pluralize
+from costopt.render.table import Cell
 
 OFFERS_SHOWN = 400
 OLD_S = Limits().max_price_age_s
@@ -21,7 +22,7 @@ def market_page(reader: TenantReader, asked: PageRequest) -> Page:
     market = reader.market()
     wanted = [row for row in market.rows if asked.wants(str(row.offer.pool))]
     rows, left_out = take_first(sorted(wanted, key=_by_price), OFFERS_SHOWN)
-    grid = Table(
+    grid = table_block(
         "offers",
         "Offers",
         make_columns(
@@ -86,8 +87,8 @@ def _age(row: MarketRow) -> Cell:
     return Cell(seconds_text(max(0.0, row.price_age_s)), tone="bad" if old else "plain")
 
 
-def _silent(market: MarketView) -> Table:
-    return Table(
+def _silent(market: MarketView) -> TableBlock:
+    return table_block(
         "silent",
         "Providers that do not answer",
         make_columns("provider", "why"),

@@ -7,7 +7,8 @@ from costopt.daemon.pages.words import clock, pool_text
 from costopt.daemon.reader import TenantReader
 from costopt.domain.control import ActionKind, Mode, Proposal, ProposalState
 from costopt.formatting import usd_per_hour_text
-from costopt.render.page import Cell, Column, Page, Table, job_cell, make_columns
+from costopt.render.page import Page, TableBlock, job_cell, make_columns, table_block
+from costopt.render.table import Cell, Column
 
 SHOWN = 200
 ASKED = ("proposal", "job", "action", "what", "#price", "reason", "asked at")
@@ -67,9 +68,9 @@ def _grid(
     rows: list[tuple[Cell, ...]],
     empty: str,
     lead: str = "",
-) -> Table:
+) -> TableBlock:
     shown, left_out = take_first(rows, SHOWN)
-    return Table(grid_id, title, named, shown, lead, empty, left_out=left_out)
+    return table_block(grid_id, title, named, shown, lead, empty, left_out=left_out)
 
 
 def _row(proposal: Proposal) -> tuple[Cell, ...]:

@@ -10,8 +10,8 @@ from costopt.domain.market import Pool
 from costopt.domain.submission import DesiredState
 from costopt.formatting import UNKNOWN_TEXT, second_text, seconds_text
 from costopt.ledger.summary import JobState
-from costopt.render.page import Cell
 from costopt.render.run_charts import pool_label
+from costopt.render.table import Cell
 
 ENDED = (JobState.FINISHED, JobState.FAILED)
 

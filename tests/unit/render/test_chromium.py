@@ -49,7 +49,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     )
     now = START_AT + timedelta(hours=90)
     long = write_run_report(lasting, folder / "long.html", now=now, title="A long run")
-    curves = {ROW.strategy: curve_of_run(RunView.of(sample_events(), NOW))}
+    curves = {ROW.policy: curve_of_run(RunView.of(sample_events(), NOW))}
     backtest = write_backtest_report([ROW], curves, folder / "backtest.html", now=NOW)
     what_if = write_what_if_report(
         POINTS, SCENARIOS, folder / "what_if.html", policy="cheapest", now=NOW

@@ -17,10 +17,11 @@ from costopt.domain.events import Event, JobFailed, JobSubmitted, NodeLaunched
 from costopt.render import html
 from costopt.render.backtest_charts import curve_of_run
 from costopt.render.backtest_report import write_backtest_report
-from costopt.render.backtest_table import BacktestRow
 from costopt.render.run_report import write_run_report
 from costopt.render.run_tables import RunView
 from costopt.render.svg import COLOURS, css_color
+from costopt.replay.backtest import OPTIMUM
+from costopt.replay.ranking import PolicySummary
 from tests.support.errors import has_code
 from tests.support.sample_run import DEADLINE_AT, SPOT_A, START_AT, finished_at, sample_events
 from tests.unit.render.test_tables import ROW
@@ -72,8 +73,8 @@ def run_page(
     return text, Page(text)
 
 
-def backtest_page(folder: Path, rows: tuple[BacktestRow, ...]) -> tuple[str, Page]:
-    curves = {row.strategy: curve_of_run(RunView.of(sample_events(), NOW)) for row in rows}
+def backtest_page(folder: Path, rows: tuple[PolicySummary, ...]) -> tuple[str, Page]:
+    curves = {row.policy: curve_of_run(RunView.of(sample_events(), NOW)) for row in rows}
     path = write_backtest_report(rows, curves, folder / "b.html", now=NOW, title="Backtest")
     text = path.read_text(encoding="utf-8")
     return text, Page(text)
@@ -100,7 +101,7 @@ def test_the_run_page_stands_alone(tmp_path: Path) -> None:
 
 
 def test_the_backtest_page_stands_alone(tmp_path: Path) -> None:
-    assert_stands_alone(*backtest_page(tmp_path, (ROW, replace(ROW, strategy="greedy"))))
+    assert_stands_alone(*backtest_page(tmp_path, (ROW, replace(ROW, policy="greedy"))))
 
 
 def test_the_run_page_says_what_the_run_came_to(tmp_path: Path) -> None:
@@ -154,7 +155,7 @@ def test_nothing_that_others_wrote_becomes_markup(tmp_path: Path) -> None:
     assert page.text.count(HOSTILE) > 20
     title = f"aws {HOSTILE.replace('/', '')} · t · spot"
     assert page.text.count(title) == 1 + 2, "the wide timeline and two nodes name the pool"
-    text, page = backtest_page(tmp_path, (replace(ROW, strategy=HOSTILE),))
+    text, page = backtest_page(tmp_path, (replace(ROW, policy=HOSTILE),))
     assert_stands_alone(text, page)
     assert "<script" not in text
     assert HOSTILE in page.text
@@ -253,7 +254,7 @@ def test_an_empty_backtest_says_so(tmp_path: Path) -> None:
 
 
 def test_the_lead_of_a_backtest_is_not_an_oracle(tmp_path: Path) -> None:
-    best = replace(ROW, strategy="hindsight optimum", mean_usd=1.0, misses=0, oracle=True)
-    _, page = backtest_page(tmp_path, (replace(ROW, strategy="greedy", misses=0), best))
+    best = replace(ROW, policy=OPTIMUM, mean_usd=1.0, misses=0)
+    _, page = backtest_page(tmp_path, (replace(ROW, policy="greedy", misses=0), best))
     assert "greedy kept every deadline" in page.text
     assert "hindsight optimum kept" not in page.text

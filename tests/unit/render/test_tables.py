@@ -8,25 +8,37 @@ from datetime import timedelta
 from costopt.domain.events import EVENT_TYPES, Event, JobFailed, JobSubmitted
 from costopt.ledger.account import JobAccount
 from costopt.render import events as event_row
-from costopt.render.backtest_table import REPORT_COLUMNS, BacktestRow, backtest_table
+from costopt.render.backtest_table import BACKTEST_COLUMNS, backtest_table
 from costopt.render.run_tables import deadline_sentence, run_table
+from costopt.render.table import Table
+from costopt.replay.ranking import PolicySummary
 from tests.support.sample_run import DEADLINE_AT, finished_at, sample_events
 
-ROW = BacktestRow(
-    strategy="milp",
+ROW = PolicySummary(
+    group="all",
+    policy="milp",
     runs=30,
     mean_usd=288.4,
+    low_usd=280.0,
+    high_usd=297.5,
     p50_usd=279.75,
     p95_usd=360.5,
     kwh=81.2,
     gco2e=None,
+    hourly_carbon_share=None,
     finish_s=19800,
     misses=1,
     interruptions=2.8,
     switches=2.1,
     lost_s=1400,
     hindsight_ratio=None,
+    hindsight_low=None,
+    hindsight_high=None,
 )
+
+
+def texts(table: Table) -> list[tuple[str, ...]]:
+    return [tuple(column.text(row) for column in table.shown_columns) for row in table.rows]
 
 
 def folded(events: tuple[Event, ...]) -> JobAccount:
@@ -38,7 +50,7 @@ def folded(events: tuple[Event, ...]) -> JobAccount:
 
 def test_the_run_table_names_value_and_basis_of_every_figure() -> None:
     table = run_table(folded(sample_events()), finished_at())
-    figures = {name.strip(): (value, basis) for name, value, basis in table.rows}
+    figures = {name.strip(): (value, basis) for name, value, basis in texts(table)}
     assert figures["state"] == ("finished 29 min before its deadline", "measured")
     assert figures["spent"][0].startswith("$35")
     assert figures["against on-demand"] == (
@@ -75,21 +87,12 @@ def test_every_kind_of_event_has_words() -> None:
 
 def test_a_backtest_row_fills_every_column() -> None:
     table = backtest_table([ROW])
-    assert table.rows == (
+    assert texts(table) == [
         (
-            "milp",
-            "$288.40",
-            "$279.75",
-            "$360.50",
-            "81.2 kWh",
-            "unknown",
-            "5 h 30 min",
-            "1 of 30",
-            "2.8",
-            "2.1",
-            "23 min 20 s",
-            "unknown",
-            "30",
-        ),
-    )
-    assert len(table.columns) == len(REPORT_COLUMNS)
+            "milp", "$288.40", "[$280.00, $297.50]", "$279.75", "$360.50", "81.2", "–", "–",
+            "5.5 h", "1", "2.8", "2.1", "23 min 20 s", "–", "–", "30",
+        )
+    ]  # fmt: skip
+    grouped = backtest_table([ROW, replace(ROW, group="8 h")])
+    assert grouped.columns == BACKTEST_COLUMNS
+    assert [row[0] for row in texts(grouped)] == ["all", "8 h"]

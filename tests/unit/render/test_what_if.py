@@ -12,7 +12,7 @@ import pytest
 from costopt.domain.estimate import Estimate
 from costopt.render.frontier import FrontierRow, frontier_plot, frontier_table, write_what_if_report
 from costopt.render.svg import FINISH_COLOURS
-from costopt.render.table import Table
+from costopt.render.table import Column, Table
 from tests.unit.render.test_pages import HOSTILE, Page
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
@@ -34,11 +34,24 @@ def point(number: int) -> FrontierRow:
 
 POINTS = tuple(point(number) for number in range(24))
 SCENARIOS = Table(
+    "",
     "Scenarios",
-    ("", "Policy", "$ P50", "Pools"),
-    (("★", "cheapest", "$912.00", "aws/us-east-1a/p4d.24xlarge/spot"), ("", HOSTILE, "–", "")),
-    frozenset({2}),
-)
+    (
+        Column("star", ""),
+        Column("policy", "Policy"),
+        Column("usd_p50", "$ P50", right=True),
+        Column("pools", "Pools"),
+    ),
+    (
+        {"star": "★", "policy": "cheapest", "usd_p50": 912.0,
+         "pools": "aws/us-east-1a/p4d.24xlarge/spot"},
+        {"star": "", "policy": HOSTILE, "usd_p50": None, "pools": ""},
+    ),
+)  # fmt: skip
+
+
+def cells(table: Table) -> list[list[str]]:
+    return [[column.text(row) for column in table.shown_columns] for row in table.rows]
 
 
 def written(tmp_path: Path, points: tuple[FrontierRow, ...] = POINTS) -> str:
@@ -95,8 +108,8 @@ def test_no_plan_has_no_plot() -> None:
         frontier_plot(())
 
 
-def test_an_unknown_figure_is_said_to_be_unknown() -> None:
-    assert frontier_table(POINTS).rows[3][3] == "unknown"
+def test_an_unknown_figure_is_a_dash() -> None:
+    assert cells(frontier_table(POINTS))[3][3] == "–"
 
 
 def test_the_chosen_plan_has_a_ring_and_a_row_that_stands_out(tmp_path: Path) -> None:
@@ -114,7 +127,7 @@ def test_a_plan_of_unknown_energy_has_a_row_and_no_dot(tmp_path: Path) -> None:
     tips = re.findall(r"<title>(Plan \d+)", text)
     assert tips == ["Plan 1", "Plan 3"] * 2
     assert text.count("<tr><td") == 3 + len(SCENARIOS.rows)
-    assert frontier_table([unknown]).rows[0][2:4] == ("unknown", "unknown")
+    assert cells(frontier_table([unknown]))[0][2:4] == ["–", "–"]
     alone = written(tmp_path, (unknown,))
     assert alone.count("<tr><td") == 1 + len(SCENARIOS.rows)
     with pytest.raises(ValueError, match="plan"):
