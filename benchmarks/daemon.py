@@ -32,7 +32,7 @@ from costopt.domain.market import CapacityType, Pool
 from costopt.domain.submission import Submission
 from costopt.domain.tenant import Tenant
 from costopt.engine.clock import VirtualClock
-from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt.session.live import LEDGER
 from tests.support.simulated_site import simulated_site

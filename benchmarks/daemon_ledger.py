@@ -31,7 +31,7 @@ from costopt.domain.events import (
 from costopt.domain.fleet import EndCause
 from costopt.engine.journal import Journal
 from costopt.ledger.snapshot import save_folds
-from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.render.run_tables import RunView
 from costopt.session.live import LEDGER
 

@@ -12,13 +12,13 @@ from costopt.domain.events import Event
 if TYPE_CHECKING:
     from costopt.ledger.account import JobAccount
     from costopt.ledger.snapshot import FoldState
-    from costopt.ledger.sqlite import SqlLedger
+    from costopt.ledger.sql_ledger import SqlLedger
     from costopt.ledger.summary import JobSummary
 
 
 def open_existing_ledger(state_dir: Path) -> SqlLedger:
     """The ledger. Raises LedgerError where nothing has run in this directory."""
-    from costopt.ledger.sqlite import open_sqlite_ledger
+    from costopt.ledger.sql_ledger import open_sqlite_ledger
     from costopt.session.live import LEDGER
 
     path = state_dir / LEDGER

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from costopt.formatting import minute_text, plain_text, usd_text
 from costopt.render.table import Column, Table
 
 if TYPE_CHECKING:
-    from costopt.ledger.sqlite import SqlLedger
+    from costopt.ledger.sql_ledger import SqlLedger
     from costopt.session.orphans import Orphan
     from costopt.session.reconcilable import ReconcileTarget
 
@@ -106,12 +106,12 @@ def reconcile(
         abandoned_jobs(ledgers) as abandoned,
         _clouds(account, providers, market, ledgers, abandoned) as clouds,
     ):
-        records = read_records(ledgers)
+        records = read_records(ledgers.values())
         for cloud in clouds:
             found = find_orphans(
                 cloud.provider, cloud.owner, records, cloud.now, grace_s, abandoned
             )
-            done = [_done(cloud, orphan, ledgers) if apply else "" for orphan in found]
+            done = [_done(cloud, orphan, [*ledgers.values()]) if apply else "" for orphan in found]
             failures += sum(1 for said in done if said.startswith("not"))
             rows += [_row(orphan, said) for orphan, said in zip(found, done, strict=True)]
             _tell_silence(cloud)
@@ -123,11 +123,11 @@ def reconcile(
 
 
 @contextmanager
-def _ledgers(state_dirs: Sequence[Path]) -> Iterator[list[SqlLedger]]:
+def _ledgers(state_dirs: Sequence[Path]) -> Iterator[dict[Path, SqlLedger]]:
     from costopt.cli.ledger_view import open_existing_ledger
 
     with ExitStack() as held:
-        yield [held.enter_context(open_existing_ledger(folder)) for folder in state_dirs]
+        yield {each: held.enter_context(open_existing_ledger(each)) for each in state_dirs}
 
 
 @contextmanager
@@ -135,7 +135,7 @@ def _clouds(
     account: str | None,
     providers: tuple[str, ...],
     market: Path | None,
-    ledgers: Sequence[SqlLedger],
+    ledgers: Mapping[Path, SqlLedger],
     held_jobs: frozenset[str],
 ) -> Iterator[list[ReconcileTarget]]:
     from costopt.planning.request import load_account
@@ -156,9 +156,9 @@ def _clouds(
         history = read_history(market)
         yield [
             cloud
-            for ledger in ledgers
+            for state_dir, ledger in ledgers.items()
             for cloud in held.enter_context(
-                simulated_targets(ledger.path.parent, ledger, history, said.owner, held_jobs)
+                simulated_targets(state_dir, ledger, history, said.owner, held_jobs)
             )
         ]
 

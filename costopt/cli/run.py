@@ -155,7 +155,7 @@ def _name_living_nodes(state_dir: Path) -> None:
     from costopt.session.abandoned import abandoned_jobs
     from costopt.session.orphans import read_records
 
-    with open_existing_ledger(state_dir) as ledger, abandoned_jobs([ledger]) as names:
+    with open_existing_ledger(state_dir) as ledger, abandoned_jobs({state_dir: ledger}) as names:
         for name, record in read_records([ledger]).items():
             left = record.live.keys() - record.releasing if name in names else ()
             for node_id in sorted(left):

@@ -16,7 +16,7 @@ from costopt.database.backup import (
 from costopt.domain.errors import LedgerError
 from costopt.ledger.lock import assert_unused
 from costopt.ledger.salvage import salvage_events
-from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY
 from costopt.session.live import LEDGER
 

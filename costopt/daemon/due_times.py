@@ -13,12 +13,14 @@ from pathlib import Path
 from sqlalchemy import text
 
 from costopt.database.connection import Database
-from costopt.database.steps import Migrations
+from costopt.database.migrations import Migrations
 from costopt.domain.errors import LedgerError
 
 DUE_TIMES = "schedule.sqlite"
-STEPS = Migrations(
-    "schedule", (("CREATE TABLE due_times (name TEXT PRIMARY KEY, due_at TEXT NOT NULL)",),)
+MIGRATIONS = Migrations(
+    "schedule",
+    "due_times",
+    (("CREATE TABLE due_times (name TEXT PRIMARY KEY, due_at TEXT NOT NULL)",),),
 )
 _GET = text("SELECT due_at FROM due_times WHERE name = :name")
 _SET = text(
@@ -54,7 +56,7 @@ def open_due_times(path: Path) -> Iterator[DueTimes]:
     database = Database("schedule", path, lock=0)
     try:
         try:
-            STEPS.apply(database.write_transaction)
+            MIGRATIONS.apply(database)
         except LedgerError as error:
             hint = f"remove {path}: tasks then run once more than they need to"
             raise LedgerError(error.message, hint=hint) from error

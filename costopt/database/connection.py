@@ -7,16 +7,18 @@ BEGIN IMMEDIATE, on PostgreSQL by an advisory lock. Times of waiting are bounded
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, text
+from sqlalchemy import URL, Connection, Engine, TextClause, create_engine, event, inspect, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnectionInTimeError
 
-from costopt.database.failure import postgres_error, sqlite_error
+from costopt.database.failure import postgres_error, sqlite_error, text_error
+from costopt.database.migrations import Transaction, Values
 from costopt.database.place import is_url, postgres_url, redacted_url
 from costopt.database.private import make_private
 from costopt.domain.errors import LedgerError
@@ -28,7 +30,11 @@ IDLE_TRANSACTION_S = 5
 
 
 class Database:
-    """One part ("ledger", "registry") of a database; safe to share between threads."""
+    """One part ("ledger", "registry") of a database; safe to share between threads.
+
+    Implements SqlConnection, for SQL that is text; ``read_transaction`` and ``write_transaction``
+    take SQLAlchemy's statements.
+    """
 
     def __init__(self, part: str, place: Path | str, lock: int) -> None:
         """``lock`` is the part's advisory lock on PostgreSQL. Connects at the first use."""
@@ -61,19 +67,31 @@ class Database:
             yield connection
 
     @contextmanager
-    def session(self) -> Iterator[Connection]:
-        """A connection of one's own outside transactions, closed for good at the end.
+    def reading(self) -> Iterator[Transaction]:
+        """One consistent view. Raises LedgerError."""
+        with self.read_transaction() as connection:
+            yield _SqlAlchemyStatements(connection)
 
-        Raises LedgerError where none can be had; statements raise SQLAlchemy's errors.
+    @contextmanager
+    def writing(self) -> Iterator[Transaction]:
+        """All or nothing, durable on leaving, one writer at a time. Raises LedgerError."""
+        with self.write_transaction() as connection:
+            yield _SqlAlchemyStatements(connection)
+
+    @contextmanager
+    def session(self) -> Iterator[Transaction]:
+        """A connection of one's own, each statement a transaction, closed for good at the end.
+
+        Raises LedgerError.
         """
         with self._told():
             connection = self.engine.connect()
-        try:
-            connection.execution_options(isolation_level="AUTOCOMMIT")
-            yield connection
-        finally:
-            connection.invalidate()
-            connection.close()
+            try:
+                connection.execution_options(isolation_level="AUTOCOMMIT")
+                yield _SqlAlchemyStatements(connection)
+            finally:
+                connection.invalidate()
+                connection.close()
 
     def close(self) -> None:
         """Close all connections; one that is used again is opened again."""
@@ -92,16 +110,35 @@ class Database:
                 code="no_connections",
             ) from error
         except UnicodeEncodeError as error:
-            raise LedgerError(
-                f"{self.what}: a name is no valid text: {error}",
-                hint="choose another name",
-                code="invalid_text",
-            ) from error
+            raise text_error(self.what, error) from error
 
     def _refusal(self, error: BaseException) -> LedgerError:
         if isinstance(error, sqlite3.Error):
             return sqlite_error(self.what, error)
         return postgres_error(self.what, error)
+
+
+class _SqlAlchemyStatements:
+    """Implements Transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, values: Values | None = None) -> list[Any]:
+        result = self._connection.execute(_statement(sql), values or {})
+        return list(result) if result.returns_rows else []
+
+    def executemany(self, sql: str, rows: Sequence[Values]) -> None:
+        if rows:
+            self._connection.execute(_statement(sql), rows)
+
+    def has_table(self, name: str) -> bool:
+        return inspect(self._connection).has_table(name)
+
+
+@lru_cache
+def _statement(sql: str) -> TextClause:
+    return text(sql)
 
 
 def _postgres_engine(url: URL) -> Engine:

@@ -94,6 +94,15 @@ def postgres_error(what: str, error: BaseException) -> LedgerError:
     return LedgerError(f"{what}: {said}", hint="look at the server's log", code=state)
 
 
+def text_error(what: str, error: UnicodeEncodeError) -> LedgerError:
+    """The same of a text with a lone surrogate, which neither database stores."""
+    return LedgerError(
+        f"{what}: a name is not valid text: {error}",
+        hint="choose another name",
+        code="invalid_text",
+    )
+
+
 def _state_without_code(error: BaseException) -> str:
     """Of a connection that never came about psycopg only tells what the server said."""
     from psycopg import InterfaceError, OperationalError

@@ -7,21 +7,21 @@ take over from one that is stopped or cut off.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from costopt.domain.errors import LeadershipLostError, LedgerError
 from costopt.ledger.lock import leader_lock_path, try_lock
-
-if TYPE_CHECKING:
-    from costopt.ledger.sqlite import SqlLedger
+from costopt.ledger.stored import FencedLedger
 
 
 class FileLeadership:
     """Implements the Leadership port."""
 
-    def __init__(self, ledger: SqlLedger, holder: str) -> None:
+    def __init__(self, ledger: FencedLedger, path: Path, holder: str) -> None:
+        """``path`` is the ledger's file, beside which the lock's is."""
         self._ledger = ledger
+        self._path = path
         self._holder = holder
         self._lock = Lock()
         self._descriptor: int | None = None
@@ -61,7 +61,7 @@ class FileLeadership:
         """Raises LeadershipLostError unless it leads."""
         if not self._leads:
             raise LeadershipLostError(
-                f"ledger {self._ledger.path}: {self._holder} does not lead",
+                f"ledger {self._path}: {self._holder} does not lead",
                 hint="nothing was done; it stands by until it leads again",
             )
 
@@ -77,12 +77,12 @@ class FileLeadership:
         return self._leads
 
     def _locked(self) -> bool:
-        path = leader_lock_path(self._ledger.path)
+        path = leader_lock_path(self._path)
         try:
             self._descriptor = try_lock(path)
         except OSError as error:
             raise LedgerError(
-                f"cannot lock ledger {self._ledger.path}: {error.strerror}",
+                f"cannot lock ledger {self._path}: {error.strerror}",
                 hint="give this user write permission on the ledger's folder",
                 code="cannot_lock",
             ) from error

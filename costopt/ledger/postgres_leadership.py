@@ -12,14 +12,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, text
-
+from costopt.database.migrations import SqlConnection, Transaction
 from costopt.domain.errors import LeadershipLostError
-
-if TYPE_CHECKING:
-    from costopt.ledger.postgres import PostgresLedger
+from costopt.ledger.stored import FencedLedger
 
 
 def monotonic_s() -> float:
@@ -40,12 +36,14 @@ class PostgresLeadership:
 
     def __init__(
         self,
-        ledger: PostgresLedger,
+        ledger: FencedLedger,
+        database: SqlConnection,
         holder: str,
         lease_s: float,
         now_s: Callable[[], float] = monotonic_s,
     ) -> None:
         self._ledger = ledger
+        self._database = database
         self._holder = holder
         self._lease_s = lease_s
         self._now_s = now_s
@@ -69,8 +67,8 @@ class PostgresLeadership:
         """Renew the lease, or take it from a leader that is gone. Raises LedgerError."""
         with self._lock:
             asked_s = self._now_s()
-            with self._ledger.database.write_transaction() as connection:
-                fence = self._renewed(connection) or self._acquire(connection)
+            with self._database.writing() as transaction:
+                fence = self._renewed(transaction) or self._acquire(transaction)
             self._asked_before = True
             if fence is not None:
                 self._ledger.fence = fence
@@ -83,17 +81,17 @@ class PostgresLeadership:
         """
         with self._lock:
             asked_s = self._now_s()
-            with self._ledger.database.write_transaction() as connection:
-                fence = self._renewed(connection)
+            with self._database.writing() as transaction:
+                fence = self._renewed(transaction)
                 if fence is None:
-                    self._look_at(_row(connection))
+                    self._look_at(_row(transaction))
             return self._note(fence is not None, asked_s)
 
     def check(self) -> None:
         """Raises LeadershipLostError where the lease may have run out."""
         if not self.is_leader:
             raise LeadershipLostError(
-                f"{self._ledger.database.what}: {self._holder} does not lead, or not for sure",
+                f"{self._database.what}: {self._holder} does not lead, or not for sure",
                 hint="nothing was done; it stands by until it leads again",
             )
 
@@ -101,12 +99,10 @@ class PostgresLeadership:
         """Let another one lead at once."""
         with self._lock:
             self._held_until_s = -math.inf
-            with self._ledger.database.write_transaction() as connection:
-                connection.execute(
-                    text(
-                        "UPDATE leadership SET holder = '', beat = beat + 1"
-                        " WHERE holder = :holder AND fence = :fence"
-                    ),
+            with self._database.writing() as transaction:
+                transaction.execute(
+                    "UPDATE leadership SET holder = '', beat = beat + 1"
+                    " WHERE holder = :holder AND fence = :fence",
                     {"holder": self._holder, "fence": self.fence},
                 )
 
@@ -114,22 +110,20 @@ class PostgresLeadership:
         self._held_until_s = asked_s + self._lease_s if held else -math.inf
         return held
 
-    def _renewed(self, connection: Connection) -> int | None:
-        renewed = connection.execute(
-            text(
-                "UPDATE leadership SET beat = beat + 1, lease_s = :lease_s"
-                " WHERE holder = :holder AND fence = :fence"
-            ),
+    def _renewed(self, transaction: Transaction) -> int | None:
+        renewed = transaction.execute(
+            "UPDATE leadership SET beat = beat + 1, lease_s = :lease_s"
+            " WHERE holder = :holder AND fence = :fence RETURNING fence",
             {"holder": self._holder, "fence": self.fence, "lease_s": self._lease_s},
         )
-        return self.fence if renewed.rowcount else None
+        return self.fence if renewed else None
 
-    def _acquire(self, connection: Connection) -> int | None:
-        row = _row(connection)
+    def _acquire(self, transaction: Transaction) -> int | None:
+        row = _row(transaction)
         if not self._is_free(row):
             return None
-        connection.execute(
-            text("UPDATE leadership SET holder = :holder, fence = :fence, beat = 0, lease_s = :s"),
+        transaction.execute(
+            "UPDATE leadership SET holder = :holder, fence = :fence, beat = 0, lease_s = :s",
             {"holder": self._holder, "fence": row.fence + 1, "s": self._lease_s},
         )
         return row.fence + 1
@@ -145,7 +139,6 @@ class PostgresLeadership:
             self._seen, self._seen_s = (row.fence, row.beat), self._now_s()
 
 
-def _row(connection: Connection) -> _LeaseRow:
-    return _LeaseRow(
-        *connection.execute(text("SELECT holder, fence, beat, lease_s FROM leadership")).one()
-    )
+def _row(transaction: Transaction) -> _LeaseRow:
+    (row,) = transaction.execute("SELECT holder, fence, beat, lease_s FROM leadership")
+    return _LeaseRow(*row)

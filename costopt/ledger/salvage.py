@@ -10,7 +10,7 @@ from urllib.parse import quote
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event
 from costopt.ledger.codec import decode
-from costopt.ledger.sqlite import SqlLedger
+from costopt.ledger.sql_ledger import SqlLedger
 
 
 def salvage_events(damaged: Path, ledger: SqlLedger) -> int:

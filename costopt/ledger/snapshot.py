@@ -133,12 +133,7 @@ def _keep(ledger: DurableLedger, known: FoldState) -> bool:
 
 def _kept(ledger: FoldCache, part: str, job: str | None = None) -> dict[str, CachedFold]:
     code = fold_code_digest()
-    try:
-        folds = ledger.folds(part, job)
-    except LedgerError:
-        # An older ledger that may only be read has no such table.
-        return {}
-    return {job: fold for job, fold in folds.items() if fold.code == code}
+    return {job: fold for job, fold in ledger.folds(part, job).items() if fold.code == code}
 
 
 def _thawed(fold: CachedFold) -> FoldState | None:

@@ -58,6 +58,21 @@ class Leadership(Protocol):
         ...
 
 
+class FencedLedger(Protocol):
+    """A ledger as its leadership sees it."""
+
+    fence: int | None
+    """The fencing token that appends carry; None before its leadership was acquired."""
+
+    def increment_fencing_token(self, holder: str) -> None:
+        """From now on appends that carry an older fence are refused. Raises LedgerError."""
+        ...
+
+    def last_fence(self) -> int:
+        """The fence as the database holds it. Raises LedgerError."""
+        ...
+
+
 class DurableLedger(EventIndex, FoldCache, Protocol):
     """Safe to share between threads; close it, or use it in a ``with``."""
 
@@ -102,10 +117,8 @@ def open_ledger(place: Path | str, *, create: bool = True) -> DurableLedger:
 
     Raises LedgerError, MissingExtraError.
     """
+    from costopt.ledger.sql_ledger import open_postgres_ledger, open_sqlite_ledger
+
     if is_url(place):
-        from costopt.ledger.postgres import PostgresLedger
-
-        return PostgresLedger(str(place), create=create)
-    from costopt.ledger.sqlite import open_sqlite_ledger
-
+        return open_postgres_ledger(str(place), create=create)
     return open_sqlite_ledger(place, create=create)

@@ -13,11 +13,11 @@ from sqlalchemy import Connection, select
 
 from costopt.database.connection import Database
 from costopt.domain.control import AuditEntry, Halt, Mode, Proposal, ProposalState
-from costopt.domain.errors import LedgerError, SpecError
+from costopt.domain.errors import SpecError
 from costopt.domain.submission import DesiredState, Submission
 from costopt.registry import proposals, submissions
 from costopt.registry.changes import append_audit_entry, audit_entries_after
-from costopt.registry.migrations import STEPS
+from costopt.registry.migrations import MIGRATIONS
 from costopt.registry.tables import HALTS, MODES
 from costopt.registry.tokens import SqlTokenStore
 
@@ -29,18 +29,14 @@ ADVISORY_LOCK = 0x436F5372
 def open_registry(place: Path | str) -> SqlRegistry:
     """The registry in a file, made where it is missing, or at a PostgreSQL URL.
 
-    Raises LedgerError, also where a newer costopt made it, and MissingExtraError.
+    Raises LedgerError, also for one of an unknown version, and MissingExtraError.
     """
     database = Database("registry", place, ADVISORY_LOCK)
     try:
-        STEPS.apply(database.write_transaction)
-    except LedgerError as error:
+        MIGRATIONS.apply(database)
+    except BaseException:
         database.close()
-        if error.message.startswith(database.what):
-            raise
-        raise LedgerError(
-            f"{database.what}: {error.message}", hint=error.hint, code=error.code
-        ) from error
+        raise
     return SqlRegistry(database)
 
 

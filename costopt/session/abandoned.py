@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
+from pathlib import Path
 
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import NodeEnded, TerminateIntended
 from costopt.domain.fleet import EndCause, Node
-from costopt.ledger.sqlite import SqlLedger
+from costopt.ledger.stored import DurableLedger
 from costopt.session.orphans import read_records
 from costopt.session.state_lock import run_lock
 
 
 @contextmanager
-def abandoned_jobs(ledgers: Sequence[SqlLedger]) -> Iterator[frozenset[str]]:
+def abandoned_jobs(ledgers: Mapping[Path, DurableLedger]) -> Iterator[frozenset[str]]:
     """The jobs with living nodes or launches under way that no process controls.
 
+    ``ledgers`` are by their state directory.
     No process begins to control them while the context lasts. A job that cannot be locked, for
     whatever reason, counts as controlled. Raises LedgerError where a ledger cannot be read.
     """
-    records = read_records(ledgers)
+    records = read_records(ledgers.values())
     names = {name for name, record in records.items() if record.live or record.intents}
     controlled: set[str] = set()
     with ExitStack() as held:
-        for ledger in ledgers:
+        for state_dir, ledger in ledgers.items():
             mine = names.intersection(ledger.jobs())
             try:
-                held.enter_context(run_lock(ledger.path.parent))
+                held.enter_context(run_lock(state_dir))
             except LedgerError:
                 controlled |= mine
                 continue
@@ -36,7 +38,7 @@ def abandoned_jobs(ledgers: Sequence[SqlLedger]) -> Iterator[frozenset[str]]:
         yield frozenset(names - controlled)
 
 
-def record_release(ledgers: Sequence[SqlLedger], node: Node, now: datetime, why: str) -> None:
+def record_release(ledgers: Sequence[DurableLedger], node: Node, now: datetime, why: str) -> None:
     """Write to the ledgers in which the node lives that it was terminated. Raises LedgerError."""
     for ledger in ledgers:
         record = read_records([ledger], node.job).get(node.job)
@@ -56,7 +58,7 @@ def record_release(ledgers: Sequence[SqlLedger], node: Node, now: datetime, why:
         )
 
 
-def _is_taken(held: ExitStack, ledger: SqlLedger, job: str) -> bool:
+def _is_taken(held: ExitStack, ledger: DurableLedger, job: str) -> bool:
     try:
         held.enter_context(ledger.exclusive(job))
     except LedgerError:

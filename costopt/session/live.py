@@ -16,7 +16,7 @@ from costopt.domain.events import JobFailed, JobFinished, JobSubmitted
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
 from costopt.engine.tick import Engine, TickResult
-from costopt.ledger.sqlite import SqlLedger, open_sqlite_ledger
+from costopt.ledger.sql_ledger import SqlLedger, open_sqlite_ledger
 from costopt.provider.base import Provider
 from costopt.session.learned import LearnedState
 from costopt.session.provenance import with_provenance

@@ -14,7 +14,7 @@ from costopt.controller.simulated_site import CLOCK, STORE, connect_simulator, l
 from costopt.domain.account import Account
 from costopt.domain.history import MarketHistory
 from costopt.engine.clock import WallClock
-from costopt.ledger.sqlite import SqlLedger
+from costopt.ledger.sql_ledger import SqlLedger
 from costopt.provider.base import Provider
 from costopt.store.folder import FileStore
 

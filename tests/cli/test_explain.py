@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from costopt.cli.main import cli
 from costopt.domain.events import DecisionMade, GuardTripped
-from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.session.live import LEDGER
 from tests.support.market_fixtures import after
 from tests.support.sample_run import sample_events

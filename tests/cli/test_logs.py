@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 import costopt.cli.logs as logs_command
 from costopt.cli.main import cli
 from costopt.domain.events import Event, GangFormed, NodeLaunched
-from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.protocol.node_logs import NodeLog
 from costopt.session.live import LEDGER
 from costopt.store.folder import FileStore

@@ -24,7 +24,7 @@ from costopt.domain.events import (
 )
 from costopt.domain.fleet import EndCause, LaunchRequest, Node
 from costopt.domain.market import Pool
-from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.session.reconcilable import simulated_targets
 from costopt.session.state_lock import daemon_lock
 from costopt_sim.process_group import is_running, kill_node

@@ -12,7 +12,7 @@ import pytest
 
 from costopt.domain.events import DecisionMade, Event, ProgressReported, SignalStale
 from costopt.domain.ports import EventIndex
-from costopt.ledger import codec, kinds, postgres, sqlite
+from costopt.ledger import codec, sql_ledger
 from costopt.ledger.memory import MemoryLedger
 from costopt.ledger.stored import open_ledger
 from tests.support.market_fixtures import T0
@@ -66,8 +66,7 @@ def test_all_ledgers_find_what_a_scan_finds(ledger: EventIndex) -> None:
 def test_only_what_is_looked_at_is_decoded(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    on_sqlite = kind == "sqlite"
-    place = tmp_path / "l" if on_sqlite else request.getfixturevalue("postgres_url")
+    place = tmp_path / "l" if kind == "sqlite" else request.getfixturevalue("postgres_url")
     with open_ledger(place) as ledger:
         stale = SignalStale(at=T0, job="a", source="s", message="m")
         ledger.append(*[stale] * 500, *(decision("a", n) for n in range(300)), *[stale] * 500)
@@ -77,7 +76,7 @@ def test_only_what_is_looked_at_is_decoded(
             decoded.append(body)
             return codec.decode(body)
 
-        monkeypatch.setattr(sqlite if on_sqlite else postgres, "decode", counting)
+        monkeypatch.setattr(sql_ledger, "decode", counting)
         assert next(ledger.newest(DecisionMade, "a"))[1].decision_id == "a-d299"
         assert len(decoded) == 1
         assert len(list(ledger.newest(DecisionMade, "a"))) == 300
@@ -85,8 +84,8 @@ def test_only_what_is_looked_at_is_decoded(
 
 
 def test_the_index_is_used(tmp_path: Path) -> None:
-    with sqlite.open_sqlite_ledger(tmp_path / "l") as ledger:
-        for query in (kinds.NEWEST, kinds.LAST_OF_EACH):
+    with sql_ledger.open_sqlite_ledger(tmp_path / "l") as ledger:
+        for query in (sql_ledger.NEWEST, sql_ledger.LAST_OF_EACH):
             values = {"kind": "x", "job": "a", "before": 9, "most": 1}
             plan = " ".join(row[3] for row in ledger._read(f"EXPLAIN QUERY PLAN {query}", values))
             assert "events_by_kind" in plan

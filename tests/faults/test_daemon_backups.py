@@ -22,7 +22,7 @@ from costopt.domain.control import Mode
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event, RunStopped
 from costopt.domain.submission import Submission
-from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt.session.live import LEDGER
 from tests.support.errors import has_code

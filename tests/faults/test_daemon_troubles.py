@@ -29,13 +29,13 @@ PAGE_BYTES = 4096
 
 def _pragma(text: str) -> Callable[[Trial], None]:
     def set_it(made: Trial) -> None:
-        made.ledger._connection.execute(f"PRAGMA {text}")
+        made.ledger._read(f"PRAGMA {text}")
 
     return set_it
 
 
 def _fill_disk(made: Trial) -> None:
-    (pages,) = made.ledger._connection.execute("PRAGMA page_count").fetchone()
+    ((pages,),) = made.ledger._read("PRAGMA page_count")
     _pragma(f"max_page_count = {pages}")(made)
 
 
@@ -169,7 +169,7 @@ def test_a_corrupt_page_and_the_way_back(backed_up: int) -> None:
 
 
 def _launched(made: Trial) -> Sequence[str]:
-    from costopt.ledger.sqlite import open_sqlite_ledger
+    from costopt.ledger.sql_ledger import open_sqlite_ledger
 
     with open_sqlite_ledger(made.folder / LEDGER) as ledger:
         return [r.event.node_id for r in ledger.events() if isinstance(r.event, NodeLaunched)]

@@ -20,7 +20,7 @@ import pytest
 
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import RunStopped
-from costopt.ledger.sqlite import SqlLedger, open_sqlite_ledger
+from costopt.ledger.sql_ledger import open_sqlite_ledger
 from tests.support.errors import has_code
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -50,7 +50,7 @@ WRITER = textwrap.dedent(
     import sys
     from datetime import UTC, datetime
     from costopt.domain.events import RunStopped
-    from costopt.ledger.sqlite import open_sqlite_ledger
+    from costopt.ledger.sql_ledger import open_sqlite_ledger
 
     at = datetime(2026, 1, 1, tzinfo=UTC)
     first = int(sys.argv[2])
@@ -136,7 +136,8 @@ def test_a_ledger_of_a_newer_costopt_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     open_sqlite_ledger(path).close()
     with closing(sqlite3.connect(path)) as raw:
-        raw.execute("PRAGMA user_version = 99")
+        raw.execute("UPDATE ledger_version SET version = 99")
+        raw.commit()
     assert "version 99" in refusal(path).message
 
 
@@ -188,8 +189,8 @@ def test_a_full_ledger_keeps_what_it_has(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     with open_sqlite_ledger(path) as ledger:
         ledger.append(*batch(0))
-        pages = ledger._connection.execute("PRAGMA page_count").fetchone()[0]
-        ledger._connection.execute(f"PRAGMA max_page_count = {pages + 2}")
+        pages = ledger._read("PRAGMA page_count")[0][0]
+        ledger._read(f"PRAGMA max_page_count = {pages + 2}")
         with pytest.raises(LedgerError, check=has_code("SQLITE_FULL")) as caught:
             ledger.append(*batch(1, room=100_000))
         assert caught.value.hint
@@ -273,8 +274,8 @@ def test_a_writer_that_holds_the_file_too_long_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "ledger.db"
-    monkeypatch.setattr("costopt.ledger.sqlite.BUSY_TIMEOUT_S", 0.05)
-    with SqlLedger(path) as ledger, closing(sqlite3.connect(path)) as other:
+    monkeypatch.setattr("costopt.database.sqlite.BUSY_TIMEOUT_S", 0.05)
+    with open_sqlite_ledger(path) as ledger, closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerError, check=has_code("SQLITE_BUSY")) as caught:
             ledger.append(*batch(0))
@@ -291,7 +292,7 @@ def test_a_new_ledger_appears_whole(tmp_path: Path) -> None:
             sys.executable,
             "-c",
             "import sys; from pathlib import Path\n"
-            "from costopt.ledger.sqlite import open_sqlite_ledger\n"
+            "from costopt.ledger.sql_ledger import open_sqlite_ledger\n"
             "for n in range(40): open_sqlite_ledger(Path(sys.argv[1]) / f'{n}.sqlite').close()",
             str(tmp_path),
         ]

@@ -17,12 +17,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection
 
+from costopt.database.migrations import Transaction
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import RunStopped
-from costopt.ledger import postgres as postgres_module
-from costopt.ledger.postgres import PostgresLedger
+from costopt.ledger import dialects
+from costopt.ledger.dialects import PostgresConnection
+from costopt.ledger.sql_ledger import SqlLedger, open_postgres_ledger
 from costopt.registry.registry import open_registry
 from tests.support.errors import has_code
 from tests.support.live_run import PATIENCE_S, wait_until
@@ -44,7 +45,7 @@ def event(reason: str) -> RunStopped:
 
 
 def reasons(url: str) -> list[str]:
-    with PostgresLedger(url) as ledger:
+    with open_postgres_ledger(url) as ledger:
         return [r.event.reason for r in ledger.events() if isinstance(r.event, RunStopped)]
 
 
@@ -55,11 +56,11 @@ from costopt.domain.errors import LedgerError
 from costopt.domain.events import RunStopped
 from costopt.database import connection
 connection.IDLE_TRANSACTION_S = 1
-from costopt.ledger.postgres import PostgresLedger
+from costopt.ledger.sql_ledger import SqlLedger, open_postgres_ledger
 
 url, name = sys.argv[1:3]
 at = datetime(2026, 1, 1, tzinfo=UTC)
-ledger = PostgresLedger(url)
+ledger = open_postgres_ledger(url)
 parent = os.getppid()
 """
 
@@ -93,13 +94,13 @@ FROZEN = PRELUDE + textwrap.dedent(
     """
     leadership = ledger.leadership(name, 0.6)
     assert leadership.acquire()
-    check = PostgresLedger._check_fence
+    check = SqlLedger._check_fence
 
-    def check_and_freeze(self, connection):
-        check(self, connection)
+    def check_and_freeze(self, transaction):
+        check(self, transaction)
         os.kill(os.getpid(), signal.SIGSTOP)
 
-    PostgresLedger._check_fence = check_and_freeze
+    SqlLedger._check_fence = check_and_freeze
     try:
         ledger.append(RunStopped(at=at, job="a", reason="frozen"))
     except LedgerError as error:
@@ -130,7 +131,7 @@ def is_stopped(started: subprocess.Popen[str]) -> bool:
 
 def test_a_stopped_leader_that_wakes_cannot_act(postgres_url: str) -> None:
     with (
-        PostgresLedger(postgres_url) as ledger,
+        open_postgres_ledger(postgres_url) as ledger,
         process(DAEMON, postgres_url, "a") as first,
         process(DAEMON, postgres_url, "b") as second,
     ):
@@ -150,7 +151,7 @@ def test_a_stopped_leader_that_wakes_cannot_act(postgres_url: str) -> None:
     assert len({(name, fence) for name, fence in told}) == len(set(fences)), "two led at a time"
 
 
-def who_acts(ledger: PostgresLedger, names: str, after: int) -> str:
+def who_acts(ledger: SqlLedger, names: str, after: int) -> str:
     """Which of these daemons appends first, beyond event ``after``."""
     acts: list[str] = []
 
@@ -165,7 +166,7 @@ def who_acts(ledger: PostgresLedger, names: str, after: int) -> str:
 
 def test_a_leader_that_is_stopped_amid_an_append_holds_nobody_up(postgres_url: str) -> None:
     with (
-        PostgresLedger(postgres_url) as ledger,
+        open_postgres_ledger(postgres_url) as ledger,
         process(FROZEN, postgres_url, "frozen") as frozen,
     ):
         wait_until(lambda: is_stopped(frozen), "freezing")
@@ -187,22 +188,22 @@ def taken(take: Callable[[], bool]) -> bool:
 
 def restart_within_next(server: PostgresServer, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     """From now on the next append finds the server restarted before it has inserted anything."""
-    check = PostgresLedger._check_fence
+    check = SqlLedger._check_fence
 
-    def restart_once(self: PostgresLedger, connection: Connection) -> None:
-        monkeypatch.setattr(PostgresLedger, "_check_fence", check)
-        check(self, connection)
+    def restart_once(self: SqlLedger, transaction: Transaction) -> None:
+        monkeypatch.setattr(SqlLedger, "_check_fence", check)
+        check(self, transaction)
         server.stop(mode)
         server.start()
 
-    monkeypatch.setattr(PostgresLedger, "_check_fence", restart_once)
+    monkeypatch.setattr(SqlLedger, "_check_fence", restart_once)
 
 
 @pytest.mark.parametrize("mode", ["immediate", "fast"])
 def test_a_server_that_restarts_amid_an_append_leaves_nothing_half(
     postgres: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    with PostgresLedger(postgres_url) as ledger:
+    with open_postgres_ledger(postgres_url) as ledger:
         ledger.append(event("before"))
         restart_within_next(postgres, monkeypatch, mode)
         with pytest.raises(LedgerError, check=is_connection_lost) as caught:
@@ -216,7 +217,7 @@ def test_a_server_that_restarts_amid_an_append_leaves_nothing_half(
 def test_a_server_that_is_down_is_told_of_and_found_again(
     postgres: PostgresServer, postgres_url: str
 ) -> None:
-    with PostgresLedger(postgres_url) as ledger, open_registry(postgres_url) as registry:
+    with open_postgres_ledger(postgres_url) as ledger, open_registry(postgres_url) as registry:
         ledger.append(event("before"))
         postgres.stop()
         try:
@@ -224,7 +225,7 @@ def test_a_server_that_is_down_is_told_of_and_found_again(
                 lambda: ledger.append(event("lost")),
                 lambda: list(ledger.events()),
                 registry.halted,
-                lambda: PostgresLedger(postgres_url),
+                lambda: open_postgres_ledger(postgres_url),
             ):
                 with pytest.raises(LedgerError, check=has_code("08006")) as caught:
                     use()
@@ -301,7 +302,7 @@ def test_an_append_whose_commit_is_not_answered_is_looked_up(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         cutter = Cutter(Path(folder), postgres.folder, forward=forward)
-        with PostgresLedger(postgres_url.replace(str(postgres.folder), folder)) as ledger:
+        with open_postgres_ledger(postgres_url.replace(str(postgres.folder), folder)) as ledger:
             if forward:
                 ledger.append(event("1"), event("2"))
             else:
@@ -316,11 +317,11 @@ def test_an_append_whose_commit_is_not_answered_is_looked_up(
 def test_an_append_that_nobody_can_look_up_says_so(
     postgres: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_module, "COMMIT_CHECK_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(dialects, "COMMIT_CHECK_TIMEOUT_S", 0.3)
     with tempfile.TemporaryDirectory() as folder:
         cutter = Cutter(Path(folder), postgres.folder, forward=True)
-        with PostgresLedger(postgres_url.replace(str(postgres.folder), folder)) as ledger:
-            monkeypatch.setattr(PostgresLedger, "_status", lambda *_: None)
+        with open_postgres_ledger(postgres_url.replace(str(postgres.folder), folder)) as ledger:
+            monkeypatch.setattr(PostgresConnection, "_status", lambda *_: None)
             with pytest.raises(LedgerError, check=has_code("outcome_unknown")) as caught:
                 ledger.append(event("1"))
             assert caught.value.hint
@@ -366,7 +367,7 @@ def test_a_writer_that_is_killed_leaves_whole_batches_only(postgres_url: str) ->
 def test_the_database_itself_refuses_change(
     postgres: PostgresServer, postgres_url: str, statement: str, message: str
 ) -> None:
-    with PostgresLedger(postgres_url) as ledger:
+    with open_postgres_ledger(postgres_url) as ledger:
         ledger.append(event("kept"))
     database = postgres_url.partition("@/")[2].partition("?")[0]
     with pytest.raises(AssertionError, match=message):
@@ -377,7 +378,7 @@ def test_the_database_itself_refuses_change(
 def test_servers_that_refuse_are_told_apart(postgres: PostgresServer, postgres_url: str) -> None:
     def refusal(url: str, *, create: bool = True) -> LedgerError:
         with pytest.raises(LedgerError) as caught:
-            PostgresLedger(url, create=create)
+            open_postgres_ledger(url, create=create)
         assert caught.value.hint
         assert "geheim" not in str(caught.value)
         return caught.value
@@ -389,7 +390,7 @@ def test_servers_that_refuse_are_told_apart(postgres: PostgresServer, postgres_u
     assert refusal(f"postgresql://u:geheim@/d?host={folder}/none").code == "08006"
     assert refusal(postgres_url, create=False).code == "missing"
     assert refusal("mysql://u:geheim@h/d").code == "unknown_scheme"
-    with PostgresLedger(postgres_url) as ledger:
+    with open_postgres_ledger(postgres_url) as ledger:
         database = postgres_url.partition("@/")[2].partition("?")[0]
         postgres.sql("UPDATE ledger_version SET version = 99", database)
         assert refusal(postgres_url).code == "wrong_version"

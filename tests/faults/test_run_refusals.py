@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from costopt.cli.main import cli
 from costopt.domain import events as ev
-from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.session.state_lock import daemon_lock, run_lock
 from tests.support.counting_trainer import hold, let_go
 from tests.support.errors import failure

@@ -18,7 +18,7 @@ from costopt.domain.policy import CarbonSignal
 from costopt.domain.token import Scope
 from costopt.energy.carbon_file import write_carbon
 from costopt.energy.carbon_history import CarbonHistory
-from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.market.history_file import write_history
 from tests.support.daemon_api import served
 from tests.support.golden import check

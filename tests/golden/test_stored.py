@@ -24,8 +24,9 @@ from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.policy import CarbonSignal
 from costopt.energy.carbon_file import write_carbon
 from costopt.energy.carbon_history import CarbonHistory
-from costopt.ledger import codec, postgres_migrations
-from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.ledger import codec
+from costopt.ledger.dialects import POSTGRES_MIGRATIONS
+from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.market.hazard import LearnedHazard
 from costopt.market.history_file import write_history
 from costopt.market.lifetime import AgeRates, LifetimeModel
@@ -160,7 +161,7 @@ def test_tables(tmp_path: Path) -> None:
     ledger, registry = tmp_path / "ledger.sqlite", tmp_path / "registry.sqlite"
     open_sqlite_ledger(ledger).close()
     open_registry(registry).close()
-    postgres = [_words(line) for step in postgres_migrations.POSTGRES_MIGRATIONS for line in step]
+    postgres = [_words(line) for step in POSTGRES_MIGRATIONS.steps for line in step]
     check(
         "tables",
         {

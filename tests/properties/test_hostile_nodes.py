@@ -30,7 +30,7 @@ from costopt.domain.power import NodePower
 from costopt.domain.view import Desired, View
 from costopt.engine.cohort import JobTerms
 from costopt.ledger.codec import decode, encode
-from costopt.ledger.sqlite import SqlLedger, open_sqlite_ledger
+from costopt.ledger.sql_ledger import SqlLedger, open_sqlite_ledger
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import NodeActivity
 from costopt.render.events import describe_event

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from costopt.domain import events as ev
-from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.ledger.sql_ledger import open_sqlite_ledger
 from tests.support import slowed_example
 from tests.support.aws import s3_trainer
 from tests.support.live_run import PATIENCE_S, wait_until

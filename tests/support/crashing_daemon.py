@@ -13,7 +13,7 @@ from typing import Any
 
 from costopt.cli.main import cli
 from costopt.domain.events import Event
-from costopt.ledger.sqlite import SqlLedger
+from costopt.ledger.sql_ledger import SqlLedger
 from costopt_sim.fleet import SimFleet
 
 

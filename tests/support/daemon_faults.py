@@ -18,7 +18,7 @@ from costopt.domain.job import Job, Progress
 from costopt.domain.market import Offer
 from costopt.domain.ports import Clock, RecordedEvent
 from costopt.domain.runtime import Runtime
-from costopt.ledger.sqlite import SqlLedger
+from costopt.ledger.sql_ledger import SqlLedger
 from costopt.provider.base import Provider
 from costopt.provider.wrapper import ProviderWrapper
 

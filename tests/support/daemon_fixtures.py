@@ -20,7 +20,7 @@ from costopt.domain.history import PoolHistory
 from costopt.domain.job import Job
 from costopt.domain.registry import Registry
 from costopt.engine.clock import VirtualClock
-from costopt.ledger.sqlite import SqlLedger, open_sqlite_ledger
+from costopt.ledger.sql_ledger import SqlLedger, open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, SqlRegistry, open_registry
 from tests.support.engine_fixtures import SAFE, SPOT_A, FaultyCloud, always
 from tests.support.failing_runtime import FailingRuntime

@@ -28,7 +28,7 @@ from costopt.domain.history import PoolHistory
 from costopt.domain.submission import DesiredState
 from costopt.engine.clock import VirtualClock
 from costopt.ledger.account import JobAccount
-from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.ledger.summary import JobState
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt.session.live import LEDGER

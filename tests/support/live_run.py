@@ -15,7 +15,7 @@ from typing import Any
 from costopt.domain import events as ev
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import Pool
-from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.market.history_file import write_history
 from tests.support.node_folder import ROOT, NodeFolder, variables
 

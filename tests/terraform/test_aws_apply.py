@@ -15,7 +15,7 @@ import pytest
 
 from costopt.domain import events as ev
 from costopt.domain.account import Account
-from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.spec import load_account
 from costopt_aws.iam import NODE_TRUST, daemon_policy, job_policy, node_policy
 from costopt_aws.launch_scope import LaunchScope

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from costopt.cli.main import cli
 from costopt.domain.bill import ProviderCharge
 from costopt.domain.errors import ForbiddenError
-from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.render.run_tables import RunView, ledger_drift
 from costopt_aws.clients import Clients
 from costopt_aws.cost_explorer import CostExplorer

@@ -46,7 +46,7 @@ from costopt.energy.carbon_record import RecordedCarbon
 from costopt.engine.loop import run_until_done
 from costopt.engine.settings import EngineSettings
 from costopt.engine.tick import TickResult
-from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt.replay.backtest import backtest_config
 from costopt.replay.rehearsal import replay

@@ -10,7 +10,7 @@ import pytest
 
 from costopt.controller.node_logs import logged_node
 from costopt.domain.events import DecisionMade, Event, SignalStale
-from costopt.ledger import codec, sqlite
+from costopt.ledger import codec, sql_ledger
 from costopt.ledger.summary import JobState
 from tests.support.daemon_fixtures import DaemonScene
 from tests.support.market_fixtures import T0
@@ -64,7 +64,7 @@ def test_a_poll_reads_no_more_of_a_long_history_than_it_tells(
         decoded.append(body)
         return codec.decode(body)
 
-    monkeypatch.setattr(sqlite, "decode", counting)
+    monkeypatch.setattr(sql_ledger, "decode", counting)
     node_id = logged_node(scene.ledger, "one", None)
     assert logged_node(scene.ledger, "one", node_id) == node_id
     service.decision(newest)

@@ -12,7 +12,7 @@ import pytest
 
 from costopt.daemon.backups import Backups
 from costopt.domain.errors import LedgerError
-from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt.session.live import LEDGER
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from costopt.database.connection import Database
 from costopt.domain.errors import LeadershipLostError
 from costopt.domain.events import RunStopped
-from costopt.ledger.postgres import PostgresLedger
 from costopt.ledger.postgres_leadership import PostgresLeadership
-from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.ledger.sql_ledger import ADVISORY_LOCK, open_postgres_ledger, open_sqlite_ledger
 from costopt.ledger.stored import DurableLedger, open_ledger
 
 LEASE_S = 15.0
@@ -114,6 +115,14 @@ class Steady:
         return self.now_s
 
 
+@contextmanager
+def leadership_at(url: str, holder: str, clock: Steady) -> Iterator[PostgresLeadership]:
+    database = Database("ledger", url, ADVISORY_LOCK)
+    with open_postgres_ledger(url) as ledger:
+        yield PostgresLeadership(ledger, database, holder, LEASE_S, clock)
+    database.close()
+
+
 @ON_POSTGRES
 class TestLease:
     """The lease on PostgreSQL, with the daemons' steady clocks in the test's hands."""
@@ -126,11 +135,11 @@ class TestLease:
     def pair(
         self, postgres_url: str, clock: Steady
     ) -> Iterator[tuple[PostgresLeadership, PostgresLeadership]]:
-        with PostgresLedger(postgres_url) as first, PostgresLedger(postgres_url) as second:
-            yield (
-                PostgresLeadership(first, "a", LEASE_S, clock),
-                PostgresLeadership(second, "b", LEASE_S, clock),
-            )
+        with (
+            leadership_at(postgres_url, "a", clock) as first,
+            leadership_at(postgres_url, "b", clock) as second,
+        ):
+            yield first, second
 
     def test_a_silent_leader_is_followed_after_a_whole_lease(
         self, pair: tuple[PostgresLeadership, PostgresLeadership], clock: Steady
@@ -184,8 +193,7 @@ class TestLease:
         dead, other = pair
         dead.acquire()
         assert not other.acquire()
-        with PostgresLedger(postgres_url) as ledger:
-            anew = PostgresLeadership(ledger, "a", LEASE_S, clock)
+        with leadership_at(postgres_url, "a", clock) as anew:
             assert anew.acquire()
             assert not dead.acquire(), "of two of one name the older one waits as any other does"
             assert anew.acquire()

@@ -15,8 +15,7 @@ from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event, JobFinished, RunStopped
 from costopt.domain.ports import Ledger
 from costopt.ledger.memory import MemoryLedger
-from costopt.ledger.migrations import SQLITE_MIGRATIONS
-from costopt.ledger.sqlite import PAGE_EVENTS, SqlLedger, open_sqlite_ledger
+from costopt.ledger.sql_ledger import PAGE_EVENTS, open_sqlite_ledger
 from costopt.ledger.stored import open_ledger
 from tests.support.errors import has_code
 from tests.support.sample_run import sample_events
@@ -183,11 +182,11 @@ def test_opening_takes_only_the_missing_steps(tmp_path: Path) -> None:
     for _ in range(2):
         open_sqlite_ledger(path).close()
     with closing(sqlite3.connect(path)) as raw:
-        assert raw.execute("PRAGMA user_version").fetchone() == (len(SQLITE_MIGRATIONS),)
+        assert raw.execute("SELECT count(*) FROM ledger_version").fetchone() == (1,)
 
 
 def test_closing_twice_is_no_error_and_a_closed_ledger_says_so(tmp_path: Path) -> None:
-    ledger = SqlLedger(tmp_path / "ledger.db")
+    ledger = open_sqlite_ledger(tmp_path / "ledger.db")
     ledger.close()
     ledger.close()
     with pytest.raises(LedgerError, match="closed"):

@@ -1,0 +1,102 @@
+"""A SQLite file through sqlite3 alone: one writer, any number of readers meanwhile.
+
+Write-ahead logging with ``synchronous = FULL``: a transaction is on the disk when it returns, and
+a crash leaves whole transactions only (sqlite.org/wal.html,
+sqlite.org/pragma.html#pragma_synchronous).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import Any
+from urllib.parse import quote
+
+from costopt.database.failure import sqlite_error, text_error
+from costopt.database.migrations import Transaction, Values
+from costopt.database.private import make_private
+
+BUSY_TIMEOUT_S = 10.0
+
+
+class SqliteConnection:
+    """Implements SqlConnection. A file that this user may only read can be read."""
+
+    def __init__(self, what: str, path: Path, *, create: bool) -> None:
+        """Open the file, or with ``create`` make it where it is missing. Raises LedgerError."""
+        self.what = what
+        self._lock = Lock()
+        with self._errors():
+            self._connection = _open(path, "rwc" if create else "rw")
+        self._transaction = _SqliteStatements(self._connection)
+
+    def close(self) -> None:
+        """Release the file."""
+        with self._lock:
+            self._connection.close()
+
+    def set_durable(self) -> None:
+        """Switch to the write-ahead log, for good, and to durable commits. Raises LedgerError."""
+        with self.reading() as connection:
+            if connection.execute("PRAGMA journal_mode") != [("wal",)]:
+                connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+
+    @contextmanager
+    def reading(self) -> Iterator[Transaction]:
+        """Each statement reads what is committed when it begins. Raises LedgerError."""
+        with self._lock, self._errors():
+            yield self._transaction
+
+    @contextmanager
+    def writing(self) -> Iterator[Transaction]:
+        """All or nothing, durable on leaving, one writer at a time. Raises LedgerError."""
+        with self._lock, self._errors():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._transaction
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise sqlite_error(self.what, error) from error
+        except UnicodeEncodeError as error:
+            raise text_error(self.what, error) from error
+
+
+class _SqliteStatements:
+    """Implements Transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, values: Values | None = None) -> list[Any]:
+        return self._connection.execute(sql, values or {}).fetchall()
+
+    def executemany(self, sql: str, rows: Sequence[Values]) -> None:
+        self._connection.executemany(sql, rows)
+
+    def has_table(self, name: str) -> bool:
+        query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name"
+        return bool(self.execute(query, {"name": name}))
+
+
+def _open(path: Path, mode: str) -> sqlite3.Connection:
+    make_private(path, create=mode == "rwc")
+    return sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?mode={mode}",
+        uri=True,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+    )

@@ -1,0 +1,301 @@
+"""The ledger in a SQLite file or a PostgreSQL database: the same SQL on both.
+
+Appends of one ledger wait for each other, so that numbers follow the order of commits and readers
+that go on from a number miss nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Self
+
+from costopt.database.migrations import SqlConnection, Transaction, Values
+from costopt.database.sqlite import SqliteConnection
+from costopt.domain.errors import LeadershipLostError, LedgerError
+from costopt.domain.events import Event
+from costopt.domain.ports import AnyEvent, RecordedEvent
+from costopt.ledger.codec import decode, encode
+from costopt.ledger.dialects import (
+    Dialect,
+    PostgresConnection,
+    PostgresDialect,
+    SqliteDialect,
+    check_sqlite_application,
+)
+from costopt.ledger.kept_folds import CachedFold
+from costopt.ledger.stored import Leadership
+
+PAGE_EVENTS = 1000
+PAGE_EVENTS_OF_KIND = 100
+END = 2**62
+"""Above the number of any event."""
+ADVISORY_LOCK = 0x436F5374
+"""Of the ledger's writers on PostgreSQL ("CoSt")."""
+
+INSERT = """
+    INSERT INTO events (seq, job, kind, at, body)
+    VALUES ((SELECT coalesce(max(seq), 0) + 1 FROM events), :job, :kind, :at, :body)
+"""
+PAGE = "SELECT seq, body FROM events WHERE seq > :after ORDER BY seq LIMIT :most"
+PAGE_OF_JOB = (
+    "SELECT seq, body FROM events WHERE job = :job AND seq > :after ORDER BY seq LIMIT :most"
+)
+NEWEST = """
+    SELECT seq, body FROM events WHERE kind = :kind AND job = :job AND seq < :before
+    ORDER BY seq DESC LIMIT :most
+"""
+LAST_OF_EACH = """
+    SELECT seq, body FROM events
+    WHERE seq IN (SELECT max(seq) FROM events WHERE kind = :kind GROUP BY job)
+    ORDER BY seq DESC
+"""
+# Hops from name to name in the index: a plain GROUP BY would read every event.
+LAST_SEQS = """
+    WITH RECURSIVE names (job) AS (
+        SELECT min(job) FROM events
+        UNION ALL
+        SELECT (SELECT min(job) FROM events WHERE job > names.job)
+        FROM names WHERE names.job IS NOT NULL
+    )
+    SELECT job, (SELECT max(seq) FROM events WHERE events.job = names.job) AS seq
+    FROM names WHERE job IS NOT NULL
+    ORDER BY (SELECT min(seq) FROM events WHERE events.job = names.job)
+"""
+FOLDS = "SELECT job, seq, code, body FROM folds WHERE part = :part"
+FOLDS_OF_JOB = f"{FOLDS} AND job = :job"
+UPSERT_FOLD = """
+    INSERT INTO folds (job, part, seq, code, body) VALUES (:job, :part, :seq, :code, :body)
+    ON CONFLICT (job, part) DO UPDATE SET seq = excluded.seq, code = excluded.code,
+        body = excluded.body
+    WHERE excluded.seq > folds.seq OR excluded.code <> folds.code
+"""
+
+
+class SqlLedger:
+    """Implements DurableLedger. Safe to share between threads, and across restarts of a server."""
+
+    def __init__(self, connection: SqlConnection, dialect: Dialect, *, create: bool = True) -> None:
+        """Create or migrate the tables; takes over the connection. Raises LedgerError."""
+        self.fence: int | None = None
+        self._connection = connection
+        self._dialect = dialect
+        try:
+            dialect.migrations.apply(connection, create=create)
+        except BaseException:
+            connection.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *of: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release files and connections; closing twice is not an error."""
+        self._connection.close()
+
+    def append(self, *events: Event) -> None:
+        """All of them or none, durable on return.
+
+        Raises LedgerError, and LeadershipLostError where another daemon leads.
+        """
+        if not events:
+            return
+        rows = [
+            {"job": e.job, "kind": e.kind, "at": e.at.isoformat(), "body": encode(e)}
+            for e in events
+        ]
+        with self._connection.writing() as transaction:
+            self._check_fence(transaction)
+            transaction.executemany(INSERT, rows)
+
+    def events(self, job: str | None = None, after: int = 0) -> Iterator[RecordedEvent]:
+        """Events in order, of one job or of all, with seq > ``after``, read a page at a time.
+
+        Those appended before the iteration reaches the end are included. Raises LedgerError.
+        """
+        query = PAGE if job is None else PAGE_OF_JOB
+        values = {"most": PAGE_EVENTS} | _of_job(job)
+        while rows := self._read(query, {**values, "after": after}):
+            for seq, body in rows:
+                yield RecordedEvent(seq, self._decoded(seq, body))
+            after = rows[-1][0]
+
+    def newest(self, kind: type[AnyEvent], job: str) -> Iterator[tuple[int, AnyEvent]]:
+        """The job's events of a kind, newest first, read a page at a time. Raises LedgerError."""
+        values = {"kind": kind.kind, "job": job, "most": PAGE_EVENTS_OF_KIND}
+        before = END
+        while rows := self._read(NEWEST, {**values, "before": before}):
+            yield from self._of_kind(kind, rows)
+            before = rows[-1][0]
+
+    def last_of_each(self, kind: type[AnyEvent]) -> Iterator[tuple[int, AnyEvent]]:
+        """The newest event of a kind of each job, newest first. Raises LedgerError."""
+        yield from self._of_kind(kind, self._read(LAST_OF_EACH, {"kind": kind.kind}))
+
+    def jobs(self) -> tuple[str, ...]:
+        """The names of all jobs, in the order of their first event."""
+        return tuple(self.last_seqs())
+
+    def last_seqs(self) -> dict[str, int]:
+        """The number of each job's last event, in the order of their first. Raises LedgerError."""
+        return dict(self._read(LAST_SEQS))
+
+    def last_seq(self) -> int:
+        """The number of the last event, 0 where there is none. Raises LedgerError."""
+        return int(self._read("SELECT coalesce(max(seq), 0) FROM events")[0][0])
+
+    def folds(self, part: str, job: str | None = None) -> dict[str, CachedFold]:
+        """What was kept of one job or of all, by job. Raises LedgerError."""
+        rows = self._read(FOLDS if job is None else FOLDS_OF_JOB, {"part": part} | _of_job(job))
+        return {job: CachedFold(*kept) for job, *kept in rows}
+
+    def save_folds(self, part: str, folds: Mapping[str, CachedFold]) -> None:
+        """Keep these in the place of older ones. Raises LedgerError."""
+        rows = [
+            {"part": part, "job": job, "seq": fold.seq, "code": fold.code, "body": fold.body}
+            for job, fold in folds.items()
+        ]
+        with self._connection.writing() as transaction:
+            transaction.executemany(UPSERT_FOLD, rows)
+
+    def exclusive(self, job: str) -> AbstractContextManager[None]:
+        """Be the job's only controller while the context lasts.
+
+        Raises LedgerError where another one holds the job. The lock dies with its process.
+        """
+        return self._dialect.exclusive(job)
+
+    def leadership(self, holder: str, lease_s: float) -> Leadership:
+        """The leadership of this ledger, not yet taken."""
+        return self._dialect.leadership(self, holder, lease_s)
+
+    def increment_fencing_token(self, holder: str) -> None:
+        """From now on appends that carry an older fence are refused. Raises LedgerError."""
+        with self._connection.writing() as transaction:
+            transaction.execute(
+                "UPDATE leadership SET fence = fence + 1, holder = :holder", {"holder": holder}
+            )
+            ((self.fence,),) = transaction.execute("SELECT fence FROM leadership")
+
+    def last_fence(self) -> int:
+        """The fence as the database holds it. Raises LedgerError."""
+        return int(self._read("SELECT fence FROM leadership")[0][0])
+
+    def _check_fence(self, transaction: Transaction) -> None:
+        if self.fence is None:
+            return
+        ((theirs, holder),) = transaction.execute("SELECT fence, holder FROM leadership")
+        if theirs != self.fence:
+            raise LeadershipLostError(
+                f"{self._connection.what}: {holder or 'another daemon'} leads under fence"
+                f" {theirs}, ours was {self.fence}",
+                hint="nothing was written; this daemon stands by until the other one is gone",
+            )
+
+    def _read(self, query: str, values: Values | None = None) -> list[Any]:
+        with self._connection.reading() as transaction:
+            return transaction.execute(query, values)
+
+    def _of_kind(self, kind: type[AnyEvent], rows: list[Any]) -> Iterator[tuple[int, AnyEvent]]:
+        for seq, body in rows:
+            event = self._decoded(seq, body)
+            assert isinstance(event, kind)
+            yield seq, event
+
+    def _decoded(self, seq: int, body: str) -> Event:
+        try:
+            return decode(body)
+        except LedgerError as error:
+            raise LedgerError(
+                f"{self._connection.what}, event {seq}: {error.message}",
+                hint=error.hint,
+                code=error.code,
+            ) from error
+
+
+def open_postgres_ledger(url: str, *, create: bool = True) -> SqlLedger:
+    """The ledger at a URL; with ``create`` False it must exist.
+
+    Raises LedgerError, MissingExtraError.
+    """
+    # Reading a file must not wait for SQLAlchemy to be imported.
+    from costopt.database.connection import Database
+
+    database = Database("ledger", url, ADVISORY_LOCK)
+    return SqlLedger(PostgresConnection(database), PostgresDialect(database), create=create)
+
+
+def open_sqlite_ledger(path: Path | str, *, create: bool = True) -> SqlLedger:
+    """The ledger at ``path``; with ``create`` False it must exist. Raises LedgerError."""
+    path = Path(path)
+    _check_path(path, create=create)
+    if create and not path.exists():
+        _make(path)
+    return _open(path, path, create=create)
+
+
+def _of_job(job: str | None) -> dict[str, str]:
+    return {} if job is None else {"job": job}
+
+
+def _check_path(path: Path, *, create: bool) -> None:
+    if path.is_dir():
+        raise LedgerError(
+            f"ledger {path} is a folder", hint="name a file inside it", code="is_folder"
+        )
+    if not path.parent.is_dir():
+        raise LedgerError(
+            f"ledger {path}: the folder {path.parent} does not exist",
+            hint=f"create it: mkdir -p {path.parent}",
+            code="missing",
+        )
+    if create:
+        return
+    if not path.exists():
+        raise LedgerError(
+            f"ledger {path} does not exist",
+            hint="check the path; a ledger is made by the first run that is applied",
+            code="missing",
+        )
+    if path.stat().st_size == 0:
+        raise LedgerError(f"ledger {path} is empty", hint="restore it from a backup", code="empty")
+
+
+def _open(path: Path, file: Path, *, create: bool) -> SqlLedger:
+    """The ledger ``path`` in ``file``, durable."""
+    connection = SqliteConnection(f"ledger {path}", file, create=create)
+    try:
+        check_sqlite_application(connection)
+        ledger = SqlLedger(connection, SqliteDialect(path), create=create)
+        connection.set_durable()
+    except BaseException:
+        connection.close()
+        raise
+    return ledger
+
+
+def _make(path: Path) -> None:
+    """A new ledger appears whole: a reader meanwhile sees none, not an empty file."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        _open(path, fresh, create=True).close()
+        _put_if_absent(fresh, path)
+    finally:
+        for left in fresh.parent.glob(f"{fresh.name}*"):
+            left.unlink(missing_ok=True)
+
+
+def _put_if_absent(fresh: Path, path: Path) -> None:
+    try:
+        os.link(fresh, path)
+    except FileExistsError:
+        return
+    except OSError:
+        # a file system without hard links
+        if not path.exists():
+            fresh.rename(path)
