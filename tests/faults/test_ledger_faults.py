@@ -170,7 +170,7 @@ def test_a_damaged_event_is_named(tmp_path: Path) -> None:
     [
         ("missing/ledger.db", True, "missing", "/missing "),
         ("ledger.db", False, "missing", "/ledger.db "),
-        (".", True, "is_folder", ""),
+        (".", True, "is_folder", " "),
         ("empty.db", False, "empty", "/empty.db "),
     ],
 )
