@@ -20,7 +20,7 @@ from costopt.client.address import parse_address
 from costopt.domain.errors import CostoptError
 from costopt.domain.submission import DesiredState, Submission
 from costopt.domain.token import Scope
-from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.market.history_file import read_history
 from costopt.registry.registry import SqlRegistry, open_registry
 from costopt.spec import load_account, load_job, load_policy, parse_duration_s, parse_instant
