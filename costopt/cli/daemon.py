@@ -27,10 +27,10 @@ from costopt.cli.state import state_dir_option
 LISTEN = "127.0.0.1:8420"
 REQUIRED_MODULES = (
     "apscheduler",
+    "fastapi",
     "jinja2",
     "prometheus_client",
     "sqlalchemy",
-    "starlette",
     "uvicorn",
 )
 

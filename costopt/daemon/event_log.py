@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from costopt.daemon.json_form import KIND, to_json
+from costopt.daemon.http.schemas import to_json
 from costopt.daemon.service import DaemonService
 from costopt.domain.events import (
     DecisionMade,
@@ -44,7 +44,7 @@ class EventLogWriter:
     def _write(self, seq: int, event: Event) -> None:
         decision_id = self._followed(event)
         fields = to_json(event)
-        kind = fields.pop(KIND)
+        kind = fields.pop("kind")
         fields.pop("alternatives", None)
         extra = {
             "decision_id": decision_id,

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from costopt.daemon.refusals import HttpProblemError, request_refused
+from costopt.daemon.http.problems import HttpProblemError
 
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 """Probes of platforms ask under names of their own, and what they are answered is no secret."""
@@ -38,14 +38,12 @@ class KnownHosts:
         if scope["path"] in HEALTH_PATHS or self._knows(host_name(host)):
             await self._app(scope, receive, send)
             return
-        answer = request_refused(
-            HttpProblemError(
-                421,
-                f"the daemon does not answer under the name {host[:100]!r}",
-                hint="start it with --allowed-host NAME for each name under which it is asked",
-            )
+        problem = HttpProblemError(
+            421,
+            f"the daemon does not answer under the name {host[:100]!r}",
+            hint="start it with --allowed-host NAME for each name under which it is asked",
         )
-        await answer(scope, receive, send)
+        await problem.response()(scope, receive, send)
 
     def _knows(self, name: str) -> bool:
         return name in self._names or _is_address(name) or name.endswith(self._suffixes)

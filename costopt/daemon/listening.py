@@ -8,11 +8,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from costopt.daemon.api import build_app
+from costopt.daemon.http.app import build_app
+from costopt.daemon.http.auth import ApiContext
 from costopt.daemon.known_hosts import host_name
 from costopt.daemon.metrics import Deliveries
 from costopt.daemon.pages.routes import page_routes
-from costopt.daemon.reach import ApiContext
 from costopt.daemon.server import ApiServer
 from costopt.daemon.service import DaemonService
 from costopt.daemon.settings import DaemonSettings
@@ -65,8 +65,8 @@ def serve_api(
     hooks: Deliveries | None = None,
 ) -> Iterator[tuple[str, ...]]:
     """Answer while the context lasts; gives where. Raises LedgerError where it cannot begin."""
-    reach = ApiContext(service, tokens, WallClock(), (_folder_for_jobs(settings.state_dir),))
-    app = build_app(reach, page_routes(service), hooks)
+    context = ApiContext(service, tokens, WallClock(), (_folder_for_jobs(settings.state_dir),))
+    app = build_app(context, page_routes(service), hooks)
     server = ApiServer(app, listeners.local, listeners.network, _hosts(settings))
     server.start()
     try:

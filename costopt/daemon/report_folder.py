@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from costopt.daemon.json_form import to_json
+from costopt.daemon.http.schemas import to_json
 from costopt.domain.errors import StoreError
 from costopt.ledger.snapshot import summaries
 from costopt.ledger.stored import DurableLedger
@@ -67,9 +67,9 @@ def _made(folder: Path) -> Path:
 
 
 def _write_figures(folder: Path, jobs: list[Any], last_seq: int, now: datetime) -> None:
-    text = json.dumps(
-        {"schema": SCHEMA, "made_at": to_json(now), "last_seq": last_seq, "jobs": jobs}, indent=1
-    )
+    made_at = now.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    figures = {"schema": SCHEMA, "made_at": made_at, "last_seq": last_seq, "jobs": jobs}
+    text = json.dumps(figures, indent=1)
     (folder / FIGURES).write_text(text, encoding="utf-8")
 
 

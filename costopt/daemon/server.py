@@ -11,10 +11,11 @@ from threading import Event, Thread
 from typing import Any
 
 import uvicorn
+from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 
-from costopt.daemon.auth import LOCAL
+from costopt.daemon.http.auth import LOCAL
 from costopt.daemon.impatient import MAX_CONNECTIONS, IdleTimeoutProtocol
 from costopt.daemon.known_hosts import KnownHosts
 from costopt.domain.errors import LedgerError
@@ -23,6 +24,8 @@ GRACE_S = 5
 """How long requests under way may take when the server stops."""
 START_TIMEOUT_S = 20.0
 MAX_HEADER_BYTES = 64 * 1024
+MAX_CONCURRENT_REQUESTS = 16
+"""Threads in which operations of the API run; pages and authentication have others."""
 
 log = logging.getLogger("costopt.daemon.server")
 
@@ -76,6 +79,7 @@ class ApiServer:
             self._started.set()
 
     async def _serve(self) -> None:
+        to_thread.current_default_thread_limiter().total_tokens = MAX_CONCURRENT_REQUESTS
         await asyncio.gather(
             *(server.serve(sockets=[listener]) for server, listener in self._listeners)
         )

@@ -22,7 +22,7 @@ from http.client import HTTPException
 from threading import Lock
 from typing import Protocol
 
-from costopt.daemon.json_form import to_json
+from costopt.daemon.http.schemas import to_json
 from costopt.daemon.views import Alert
 from costopt.daemon.webhook_file import Webhook, WebhookFormat
 from costopt.daemon.webhook_post import post
@@ -126,15 +126,10 @@ class Webhooks:
             about = f" ({alert.job})" if alert.job else ""
             text = f"*costopt {alert.kind}*{about}: {_escaped(alert.message)}"
             return json.dumps({"text": text}).encode()
-        told = {
-            "id": f"{self._instance}-{self._began_at:.0f}-{alert.seq}",
-            "kind": alert.kind,
-            "job": alert.job,
-            "message": alert.message,
-            "at": to_json(alert.at),
-            "daemon": self._instance,
-        }
-        return json.dumps(told).encode()
+        fields = to_json(alert)
+        number = fields.pop("seq")
+        fields["id"] = f"{self._instance}-{self._began_at:.0f}-{number}"
+        return json.dumps({**fields, "daemon": self._instance}).encode()
 
     def _count(self, hook: Webhook, result: str) -> None:
         with self._lock:

@@ -25,7 +25,7 @@ from tests.support.errors import failure
 ROOT = Path(__file__).parents[2]
 HEAVY = (
     "pandas", "numpy", "pulp", "highspy", "boto3", "google", "torch", "pydantic", "matplotlib",
-    "pyarrow", "rich", "yaml", "jinja2",
+    "pyarrow", "rich", "yaml", "jinja2", "fastapi", "starlette",
 )  # fmt: skip
 
 

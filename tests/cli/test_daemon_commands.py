@@ -314,7 +314,7 @@ def test_a_job_whose_name_looks_like_a_decision_is_a_job(daemon: Served) -> None
 def test_what_the_daemon_needs_is_named_where_it_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("costopt.cli.daemon.REQUIRED_MODULES", ("starlette", "not_there_at_all"))
+    monkeypatch.setattr("costopt.cli.daemon.REQUIRED_MODULES", ("fastapi", "not_there_at_all"))
     done = CliRunner().invoke(cli, ["daemon", "--market", "m.parquet"])
     assert done.exit_code == 1
     assert failure(done).code == "missing_module"

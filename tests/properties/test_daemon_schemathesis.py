@@ -8,23 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 import schemathesis
+from fastapi.dependencies.utils import get_flat_params
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
 
-from costopt.daemon.api import operations_of
-from costopt.daemon.openapi import openapi
-from costopt.daemon.operation import Operation
-from costopt.daemon.reach import ApiContext
+from costopt.daemon.http.app import api_document, api_operations
+from costopt.daemon.http.routes import ApiRoute
 from costopt.domain.token import Scope
-from tests.support.daemon_api import Served, served
+from tests.support.daemon_api import Served, method_of, served
 
 NAMES = {"job": ("one", "two"), "decision": ("one-d1",), "proposal": ("p-1",), "token": ("t0",)}
 TRIES = 4
@@ -34,22 +32,15 @@ MORE_THAN_A_SCHEMA_SAYS = ("submitJob",)
 
 
 @cache
-def operations() -> tuple[Operation, ...]:
-    """As the document tells them; nothing of them is carried out here."""
-    nothing: Any = None
-    return operations_of(ApiContext(nothing, nothing, nothing, (Path("/"),)))
-
-
-@cache
 def document() -> Any:
-    return schemathesis.openapi.from_dict(openapi(operations()))
+    return schemathesis.openapi.from_dict(api_document())
 
 
 CASES = [
-    pytest.param(operation, mode, id=f"{operation.id}-{mode.value}")
-    for operation in operations()
+    pytest.param(route, mode, id=f"{route.unique_id}-{mode.value}")
+    for route in api_operations()
     for mode in (POSITIVE, NEGATIVE)
-    if mode is POSITIVE or operation.parameters or operation.body
+    if mode is POSITIVE or get_flat_params(route.dependant) or route.body_field
 ]
 
 
@@ -68,11 +59,11 @@ def session(daemon: Served) -> Iterator[requests.Session]:
         yield each
 
 
-@pytest.mark.parametrize(("operation", "mode"), CASES)
+@pytest.mark.parametrize(("route", "mode"), CASES)
 def test_an_answer_keeps_to_the_document(
-    operation: Operation, mode: GenerationMode, daemon: Served, session: requests.Session
+    route: ApiRoute, mode: GenerationMode, daemon: Served, session: requests.Session
 ) -> None:
-    made = document()[operation.path][operation.method].as_strategy(generation_mode=mode)
+    made = document()[route.path][method_of(route)].as_strategy(generation_mode=mode)
 
     @given(case=made, known=st.booleans(), data=st.data())
     @settings(
@@ -88,7 +79,7 @@ def test_an_answer_keeps_to_the_document(
             for name in case.path_parameters or {}:
                 case.path_parameters[name] = data.draw(st.sampled_from(NAMES[name]))
             left_out += ["negative_data_rejection"]
-        if operation.id in MORE_THAN_A_SCHEMA_SAYS:
+        if route.unique_id in MORE_THAN_A_SCHEMA_SAYS:
             left_out += ["positive_data_acceptance"]
         case.call_and_validate(
             base_url=daemon.url,

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from costopt.client.address import parse_address
 from costopt.client.client import DaemonClient
-from costopt.daemon.api import build_app
 from costopt.daemon.board import SharedState
-from costopt.daemon.reach import ApiContext
+from costopt.daemon.http.app import build_app
+from costopt.daemon.http.auth import ApiContext
+from costopt.daemon.http.routes import ApiRoute
 from costopt.daemon.server import ApiServer
 from costopt.daemon.service import DaemonService
 from costopt.daemon.settings import DaemonSettings
@@ -73,7 +74,7 @@ class Served:
     board: SharedState
     logs: TextLogs
     tokens: SqlTokenStore
-    reach: ApiContext
+    context: ApiContext
     socket_path: Path
     url: str
 
@@ -137,6 +138,11 @@ class Served:
         )
 
 
+def method_of(route: ApiRoute) -> str:
+    """The one method of an operation."""
+    return min(route.methods or ())
+
+
 @contextmanager
 def served(folder: Path, *, fill: bool = True) -> Iterator[Served]:
     """A daemon in ``folder``, until the block ends."""
@@ -146,14 +152,14 @@ def served(folder: Path, *, fill: bool = True) -> Iterator[Served]:
     tokens, clock = registry.tokens, WallClock()
     board = SharedState(clock.now())
     service = DaemonService(registry, ledger, clock, board, DaemonSettings(folder), logs)
-    reach = ApiContext(service, tokens, clock, (jobs,))
+    context = ApiContext(service, tokens, clock, (jobs,))
     path = folder / "daemon.sock"
     local, network = bind_unix(path), bind_tcp("127.0.0.1:0")
     url = _url(network)
-    daemon = Served(service, registry, ledger, board, logs, tokens, reach, path, url)
+    daemon = Served(service, registry, ledger, board, logs, tokens, context, path, url)
     if fill:
         daemon.fill()
-    server = ApiServer(build_app(reach), local, network)
+    server = ApiServer(build_app(context), local, network)
     server.start()
     try:
         yield daemon

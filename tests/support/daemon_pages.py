@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from costopt.daemon.api import build_app
-from costopt.daemon.auth import SESSION_COOKIE
 from costopt.daemon.board import SharedState
+from costopt.daemon.http.app import build_app
+from costopt.daemon.http.auth import SESSION_COOKIE, ApiContext
 from costopt.daemon.pages.routes import page_routes
-from costopt.daemon.reach import ApiContext
 from costopt.daemon.server import ApiServer
 from costopt.daemon.service import DaemonService
 from costopt.daemon.settings import DaemonSettings

@@ -12,10 +12,9 @@ from urllib.parse import parse_qs, quote
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from costopt.daemon.auth import SESSION_COOKIE
+from costopt.daemon.http.auth import SESSION_COOKIE
+from costopt.daemon.http.problems import HttpProblemError, read_body
 from costopt.daemon.pages.render import render_login
-from costopt.daemon.refusals import HttpProblemError
-from costopt.daemon.request_body import read_whole
 from costopt.domain.token import Scope, TokenStore
 
 LOGIN = "/login"
@@ -41,7 +40,7 @@ async def log_in(request: Request) -> Response:
         return HTMLResponse(render_login("/", "This is not the form that was asked for."), 400)
     then = safe_redirect_path(form.get("then", "/"))
     plain = form.get("token", "").strip()
-    tokens: TokenStore = request.app.state.reach.tokens
+    tokens: TokenStore = request.app.state.context.tokens
     token = await asyncio.to_thread(tokens.token_of, plain) if plain else None
     if token is None or not token.allows(Scope.READ):
         return HTMLResponse(render_login(then, "The daemon knows no such token."), 401)
@@ -84,7 +83,7 @@ async def _form(request: Request) -> dict[str, str] | None:
     if kind != "application/x-www-form-urlencoded":
         return None
     try:
-        data = await read_whole(request, MAX_FORM_BYTES, FORM_TIMEOUT_S)
+        data = await read_body(request, MAX_FORM_BYTES, FORM_TIMEOUT_S)
         fields = parse_qs(data.decode("ascii"), max_num_fields=8)
     except (HttpProblemError, ValueError):
         return None

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from costopt.daemon.api import authenticate
-from costopt.daemon.auth import SESSION_COOKIE, Principal
+from costopt.daemon.http.auth import SESSION_COOKIE, Principal, authenticate
+from costopt.daemon.http.problems import HttpProblemError
 from costopt.daemon.pages.asked import MAX_FILTER_LENGTH, PageRequest
 from costopt.daemon.pages.decisions import decision_page, decisions_page
 from costopt.daemon.pages.entry import LOGIN, log_in, log_out, login_redirect, show_login
@@ -34,7 +34,6 @@ from costopt.daemon.pages.render import (
 )
 from costopt.daemon.pages.story import ChartCache
 from costopt.daemon.reader import TenantReader
-from costopt.daemon.refusals import HttpProblemError
 from costopt.daemon.service import DaemonService
 from costopt.domain.errors import CostoptError, SpecError
 from costopt.domain.token import Scope
@@ -60,7 +59,7 @@ log = logging.getLogger("costopt.daemon.pages")
 
 
 def page_routes(service: DaemonService) -> list[BaseRoute]:
-    """Every page under /, for ``build_app(reach, pages)``; reading them takes a token, and a
+    """Every page under /, for ``build_app(context, pages)``; reading them takes a token, and a
     tenant's shows what is the tenant's."""
     return _Pages(service).routes()
 
@@ -104,9 +103,9 @@ class _Pages:
             try:
                 who = await authenticate(request, Scope.READ, by_tenants=True)
             except HttpProblemError as error:
-                if error.status == 401:
+                if error.status_code == 401:
                     return login_redirect(_path(request))
-                return _notice(error.status, error.detail, error.hint)
+                return _notice(error.status_code, error.detail, error.hint)
             return await to_thread.run_sync(
                 self._answer, make, request, who, limiter=self._limiter
             )  # fmt: skip

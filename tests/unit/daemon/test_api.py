@@ -16,14 +16,14 @@ from openapi_spec_validator import validate as validate_document
 from costopt.client.address import parse_address
 from costopt.client.client import DaemonClient
 from costopt.client.failure import ApiError
-from costopt.daemon.api import MAX_BODY_BYTES, operations_of
-from costopt.daemon.auth import SESSION_COOKIE
-from costopt.daemon.operation import Operation, ParameterLocation
+from costopt.daemon.http.app import api_operations
+from costopt.daemon.http.auth import SESSION_COOKIE
+from costopt.daemon.http.routes import MAX_BODY_BYTES, ApiRoute
 from costopt.domain.control import Mode
 from costopt.domain.errors import LedgerError
 from costopt.domain.submission import DesiredState
 from costopt.domain.token import Scope
-from tests.support.daemon_api import JOB, Served, served
+from tests.support.daemon_api import JOB, Served, method_of, served
 
 BODIES: Mapping[str, Any] = {
     "submitJob": {"job": JOB.format(name="new")},
@@ -50,10 +50,6 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         assert each.changes() == before
 
 
-def operations(daemon: Served) -> tuple[Operation, ...]:
-    return operations_of(daemon.reach)
-
-
 def request(
     daemon: Served,
     method: str,
@@ -78,12 +74,12 @@ def request(
     return response.status, json.loads(data) if "json" in kind else data.decode(), response
 
 
-def target_of(operation: Operation) -> str:
+def target_of(operation: ApiRoute) -> str:
     return operation.path.format(**NAMES)
 
 
-def body_of(operation: Operation) -> bytes | None:
-    return json.dumps(BODIES[operation.id]).encode() if operation.body else None
+def body_of(operation: ApiRoute) -> bytes | None:
+    return json.dumps(BODIES[operation.unique_id]).encode() if operation.body_field else None
 
 
 def document_of(daemon: Served) -> dict[str, Any]:
@@ -96,7 +92,7 @@ def document_of(daemon: Served) -> dict[str, Any]:
 def test_the_document_is_openapi_and_holds_every_route(daemon: Served) -> None:
     from starlette.routing import Route
 
-    from costopt.daemon.api import build_app
+    from costopt.daemon.http.app import build_app
 
     document = document_of(daemon)
     validate_document(document)
@@ -105,7 +101,7 @@ def test_the_document_is_openapi_and_holds_every_route(daemon: Served) -> None:
     }
     routes = {
         (route.path, method)
-        for route in build_app(daemon.reach).routes
+        for route in build_app(daemon.context).routes
         if isinstance(route, Route)
         for method in (route.methods or set()) - {"HEAD"}
     }
@@ -115,16 +111,16 @@ def test_the_document_is_openapi_and_holds_every_route(daemon: Served) -> None:
 def test_every_answer_is_as_the_document_says(daemon: Served) -> None:
     document, token = document_of(daemon), daemon.token(Scope.ADMIN)
     daemon.token(Scope.READ)
-    order = sorted(operations(daemon), key=lambda op: op.id in ("cancelJob", "revokeToken"))
+    order = sorted(api_operations(), key=lambda op: op.unique_id in ("cancelJob", "revokeToken"))
     for operation in order:
         status, answer, _ = request(
-            daemon, operation.method, target_of(operation), token=token, body=body_of(operation)
+            daemon, method_of(operation), target_of(operation), token=token, body=body_of(operation)
         )
-        if operation.id == "reject":
+        if operation.unique_id == "reject":
             assert status == 409, answer
         else:
-            assert status == operation.status, (operation.id, answer)
-        responses = document["paths"][operation.path][operation.method.lower()]["responses"]
+            assert status == (operation.status_code or 200), (operation.unique_id, answer)
+        responses = document["paths"][operation.path][method_of(operation).lower()]["responses"]
         (content,) = responses[str(status)]["content"].values()
         check(document, content["schema"], answer)
 
@@ -147,10 +143,14 @@ def test_the_schema_check_finds_a_wrong_answer(daemon: Served) -> None:
 
 def test_without_a_token_only_health_and_the_document_are_told(daemon: Served) -> None:
     before = daemon.changes()
-    for operation in operations(daemon):
+    for operation in api_operations():
         for token in (None, "", "costopt_0_0", "x" * 5000):
             status, answer, response = request(
-                daemon, operation.method, target_of(operation), token=token, body=body_of(operation)
+                daemon,
+                method_of(operation),
+                target_of(operation),
+                token=token,
+                body=body_of(operation),
             )
             if operation.scope is None:
                 assert status == 200
@@ -167,20 +167,20 @@ def test_without_a_token_only_health_and_the_document_are_told(daemon: Served) -
 def test_whatever_changes_something_needs_more_than_read(daemon: Served) -> None:
     before = daemon.changes()
     by_scope = {scope: daemon.token(scope) for scope in Scope}
-    for operation in operations(daemon):
-        if operation.method != "GET":
-            assert operation.scope in (Scope.SUBMIT, Scope.ADMIN), operation.id
+    for operation in api_operations():
+        if method_of(operation) != "GET":
+            assert operation.scope in (Scope.SUBMIT, Scope.ADMIN), operation.unique_id
         for held, token in by_scope.items():
             order = list(Scope)
             if operation.scope and order.index(held) < order.index(operation.scope):
                 status, answer, _ = request(
                     daemon,
-                    operation.method,
+                    method_of(operation),
                     target_of(operation),
                     token=token,
                     body=body_of(operation),
                 )
-                assert status == 403, operation.id
+                assert status == 403, operation.unique_id
                 assert operation.scope.value in answer["detail"]
     assert daemon.changes() == before
 
@@ -191,22 +191,22 @@ def test_a_token_of_another_tenant_sees_and_changes_nothing_of_a_job(daemon: Ser
     daemon.board.tick_failure = "an event of job one cannot be read"
     before = daemon.changes()
     token = daemon.token(Scope.SUBMIT, tenant="blue")
-    for operation in operations(daemon):
+    for operation in api_operations():
         if operation.scope in (None, Scope.ADMIN):
             continue
         status, answer, _ = request(
-            daemon, operation.method, target_of(operation), token=token, body=body_of(operation)
+            daemon, method_of(operation), target_of(operation), token=token, body=body_of(operation)
         )
-        named = [p.name for p in operation.parameters if p.place is ParameterLocation.PATH]
-        if operation.id == "submitJob":
+        named = [field.name for field in operation.dependant.path_params]
+        if operation.unique_id == "submitJob":
             assert (status, "of tenant 'default'" in answer["detail"]) == (403, True)
         elif named:
-            assert status == 404, operation.id
+            assert status == 404, operation.unique_id
         elif operation.by_tenants:
-            assert status == 200, operation.id
+            assert status == 200, operation.unique_id
             told = json.dumps(answer)
             assert not any(each in told for each in ('"one"', "i-1", "p-1", "job one")), (
-                operation.id
+                operation.unique_id
             )
         else:
             assert (status, "'blue'" in answer["detail"]) == (403, True)
@@ -285,7 +285,7 @@ def test_a_job_goes_in_and_is_steered(daemon: Served) -> None:
     assert (taken["name"], taken["priority"], taken["submitted_by"]) == ("new", 3, "t0")
     known = daemon.registry.submission("new")
     assert known is not None
-    assert known.workdir == str(daemon.reach.folders[0])
+    assert known.workdir == str(daemon.context.folders[0])
     assert "kind: policy" in known.policy_document
     for verb, intent in (
         ("pause", DesiredState.PAUSED),
@@ -338,7 +338,7 @@ def test_a_wrong_job_is_refused_with_places(daemon: Served) -> None:
 def test_a_job_from_elsewhere_stays_in_its_folders(
     daemon: Served, workdir: str, change: str
 ) -> None:
-    folder = daemon.reach.folders[0]
+    folder = daemon.context.folders[0]
     (folder / "link").symlink_to("/etc")
     text = JOB.format(name="new")
     if change == "checkpoint.uri":
@@ -354,31 +354,31 @@ def test_a_job_from_elsewhere_stays_in_its_folders(
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "subject"),
     [
-        (b"", "no JSON"),
-        (b"[]", "no JSON object"),
-        (b'{"job": 1}', "job: expected text"),
-        (b"{}", "job: is missing"),
-        (b'{"job": "x", "more": 1}', "more: unknown field"),
-        (b'{"job": "x", "priority": 1001}', "priority: expected -1000 to 1000"),
-        (b'{"job": "x", "priority": true}', "priority: expected a whole number"),
-        (b'{"job": "x", "priority": 1e400}', "priority: expected a whole number"),
-        (b'{"job": "a\\u0000b"}', "job: expected text without a null character"),
-        (b'{"job": "\\ud800"}', "job: expected text"),
-        (b'{"job": "x", "workdir": "relative"}', "workdir: expected an absolute path"),
-        (b'{"\\ud800": 1, "job": "x"}', "unknown field"),
-        (b"[" * 100_000, "no JSON"),
-        (b"\xff\xfe", "no JSON"),
-        (b'{"job": ' + b"1" * 5000 + b"}", "no JSON"),
+        (b"", "the body "),
+        (b"[]", "the body "),
+        (b'{"job": 1}', "job: "),
+        (b"{}", "job: "),
+        (b'{"job": "x", "more": 1}', "more: "),
+        (b'{"job": "x", "priority": 1001}', "priority: "),
+        (b'{"job": "x", "priority": true}', "priority: "),
+        (b'{"job": "x", "priority": 1e400}', "priority: "),
+        (b'{"job": "a\\u0000b"}', "job: "),
+        (b'{"job": "\\ud800"}', "job: "),
+        (b'{"job": "x", "workdir": "relative"}', "workdir: "),
+        (b'{"\\ud800": 1, "job": "x"}', "the body "),
+        (b"[" * 100_000, "the body "),
+        (b"\xff\xfe", "the body "),
+        (b'{"job": ' + b"1" * 5000 + b"}", "the body "),
     ],
     ids=range(15),
 )
-def test_a_malformed_body_is_refused(standing: Served, body: bytes, said: str) -> None:
+def test_a_malformed_body_is_refused(standing: Served, body: bytes, subject: str) -> None:
     token = standing.token(Scope.SUBMIT)
     status, answer, _ = request(standing, "POST", "/v1/jobs", token=token, body=body)
-    assert status == 422
-    assert said in answer["detail"]
+    assert (status, answer["exit_code"]) == (422, 2)
+    assert answer["detail"].startswith(subject)
 
 
 def test_an_oversized_body_is_refused(standing: Served) -> None:
@@ -474,7 +474,7 @@ def test_who_is_not_known_hears_nothing_of_the_database(
     def away(plain: str) -> None:
         raise LedgerError(f"postgresql://secret@host does not know {plain}")
 
-    monkeypatch.setattr(daemon.reach.tokens, "token_of", away)
+    monkeypatch.setattr(daemon.context.tokens, "token_of", away)
     status, answer, _ = request(daemon, "GET", "/v1/halt", token="costopt_0_0")
     assert status == 503
     assert "secret" not in json.dumps(answer)
@@ -505,8 +505,6 @@ def test_a_method_that_is_not_there_is_a_405_that_names_those_that_are(daemon: S
 
 
 def test_every_path_parameter_of_an_operation_is_declared(daemon: Served) -> None:
-    for operation in operations(daemon):
-        in_path = {
-            each.name for each in operation.parameters if each.place is ParameterLocation.PATH
-        }
+    for operation in api_operations():
+        in_path = {field.name for field in operation.dependant.path_params}
         assert in_path == {part[1:-1] for part in operation.path.split("/") if part[:1] == "{"}

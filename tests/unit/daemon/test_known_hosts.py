@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from costopt.cli.main import cli
-from costopt.daemon.api import build_app
+from costopt.daemon.http.app import build_app
 from costopt.daemon.server import ApiServer
 from costopt.daemon.socket import bind_tcp, bind_unix
 from tests.support.daemon_api import Served, served
@@ -31,7 +31,7 @@ def status(daemon: Served, host: str, path: str = "/openapi.json") -> int:
     """As the network is answered that asks under this name."""
     local, network = bind_unix(daemon.socket_path.with_name("other")), bind_tcp("127.0.0.1:0")
     address = network.getsockname()[:2]
-    server = ApiServer(build_app(daemon.reach), local, network, NAMES)
+    server = ApiServer(build_app(daemon.context), local, network, NAMES)
     server.start()
     try:
         with socket.create_connection(address, PATIENCE_S) as client:

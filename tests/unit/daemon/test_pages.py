@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import pytest
 
-from costopt.daemon.auth import SESSION_COOKIE
+from costopt.daemon.http.auth import SESSION_COOKIE
 from costopt.daemon.listening import bind_listeners, serve_api
 from costopt.daemon.pages import story
 from costopt.daemon.pages.entry import safe_redirect_path

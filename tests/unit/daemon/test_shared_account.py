@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from costopt.daemon.http.schemas import to_json
 from costopt.daemon.intake import AdmittedJob, load_submission
-from costopt.daemon.json_form import to_json
 from costopt.daemon.reader import TenantReader
 from costopt.domain.account import Account, AccountGuards
 from costopt.domain.errors import SpecError
@@ -46,9 +46,9 @@ def hold_to(scene: DaemonScene, *quotas: Quota, **guards: float) -> None:
 def told(scene: DaemonScene, tenant: str) -> str:
     """Everything that a tenant reads of its jobs."""
     reader = TenantReader(scene.daemon.service, tenant)
-    events = [reader.events(status.submission.name) for status in reader.jobs()]
+    events = [e for status in reader.jobs() for e in reader.events(status.submission.name)]
     held = [status.held_because for status in reader.jobs()]
-    return json.dumps([to_json(events), to_json(reader.alerts()), held])
+    return json.dumps([*map(to_json, (*events, *reader.alerts())), held])
 
 
 @pytest.mark.parametrize(

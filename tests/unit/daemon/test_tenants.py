@@ -13,10 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from costopt.daemon.api import operations_of
-from costopt.daemon.operation import Operation
+from costopt.daemon.http.app import api_operations
 from costopt.daemon.pages.frame import PLACES
-from costopt.daemon.reach import ApiContext
 from costopt.daemon.snapshot import TickSnapshot
 from costopt.daemon.views import FleetNode
 from costopt.domain.account import Account
@@ -26,9 +24,8 @@ from costopt.domain.fleet import NodeState
 from costopt.domain.submission import Submission
 from costopt.domain.tenant import Tenant
 from costopt.domain.token import Scope
-from costopt.engine.clock import WallClock
 from costopt.ledger.account import JobAccount
-from tests.support.daemon_api import JOB
+from tests.support.daemon_api import JOB, method_of
 from tests.support.daemon_pages import NOW, POLICY, Shown, shown
 from tests.support.sample_run import SPOT_A
 
@@ -140,11 +137,6 @@ def ask(
         connection.close()
 
 
-def operations(daemon: Shown) -> tuple[Operation, ...]:
-    clock = WallClock()
-    return operations_of(ApiContext(daemon.service, daemon.tokens, clock, (Path("/srv"),)))
-
-
 def pages(whose: str) -> list[str]:
     """Every page, and those of the job and the decision of ``whose``."""
     alone = [f"/jobs/{whose}-llm", f"/decisions/{whose}-llm-d1"]
@@ -156,10 +148,10 @@ def routes(daemon: Shown, whose: str) -> Iterator[tuple[str, str, object]]:
     names = {part: name.format(whose) for part, name in NAMES.items()} | {"token": f"{whose}-ci"}
     text = JOB.format(name=f"{whose}-new") + f"tenant: {whose}\n"
     bodies = {"submitJob": {"job": text}, "reprioritizeJob": {"priority": 7}}
-    for operation in sorted(operations(daemon), key=lambda op: op.id == "cancelJob"):
-        body = bodies.get(operation.id) if operation.body else None
-        yield operation.method, operation.path.format(**names), body
-        if operation.id == "jobLogs":
+    for operation in sorted(api_operations(), key=lambda op: op.unique_id == "cancelJob"):
+        body = bodies.get(operation.unique_id) if operation.body_field else None
+        yield method_of(operation), operation.path.format(**names), body
+        if operation.unique_id == "jobLogs":
             yield "GET", f"{operation.path.format(**names)}?node={names['node']}", None
     for path in (*pages(whose), "/openapi.json", "/metrics", "/login", "/nowhere"):
         yield "GET", path, None
@@ -211,7 +203,7 @@ def test_another_tenants_job_is_never_read_so_that_no_time_tells_of_it(
 
 def _plain(answer: tuple[int, str], name: str) -> tuple[int, str]:
     status, told = answer
-    undated = re.sub(r"(?m)^(date|content-length): .*$|age_s\": [0-9.]+", "", told)
+    undated = re.sub(r"(?m)^(date|content-length): .*$|age_s\":[0-9.]+", "", told)
     return status, undated.replace(name, "…")
 
 

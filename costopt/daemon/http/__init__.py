@@ -1,0 +1,1 @@
+"""The daemon over HTTP: FastAPI routes, request and response models, and rights."""

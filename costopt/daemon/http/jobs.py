@@ -1,0 +1,161 @@
+"""Operations on jobs."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from costopt.daemon.folders import check_local_paths
+from costopt.daemon.http.problems import HttpProblemError, spec_errors_as
+from costopt.daemon.http.requests import (
+    After,
+    AfterByte,
+    DecisionId,
+    JobName,
+    Limit,
+    LoggedNode,
+    PriorityRequest,
+    SubmitRequest,
+)
+from costopt.daemon.http.routes import ApiCall, Call, Operations
+from costopt.daemon.http.schemas import (
+    DecisionList,
+    EventList,
+    JobDetail,
+    JobDocuments,
+    JobList,
+    SubmissionInfo,
+    SubmitResponse,
+    model_of,
+)
+from costopt.daemon.judge import AdmissionResult
+from costopt.daemon.views import DecisionRow, JobStatus
+from costopt.domain.errors import InfeasibleError
+from costopt.domain.submission import Submission
+from costopt.domain.token import Scope
+from costopt.protocol.node_logs import LogChunk
+
+JOB_OPERATIONS = Operations()
+operation = JOB_OPERATIONS.add
+tenant_operation = partial(operation, by_tenants=True)
+
+
+@tenant_operation("GET /v1/jobs", Scope.READ, JobList)
+def list_jobs(call: Call) -> dict[str, Any]:
+    """List all jobs."""
+    return {"jobs": call.reader.jobs()}
+
+
+@tenant_operation("GET /v1/jobs/{job}", Scope.READ, JobDetail, refusal=404)
+def show_job(job: JobName, call: Call) -> JobStatus:
+    """Show one job."""
+    return call.reader.job(job)
+
+
+@tenant_operation("GET /v1/jobs/{job}/documents", Scope.SUBMIT, JobDocuments, refusal=404)
+def job_documents(job: JobName, call: Call) -> dict[str, Any]:
+    """Get the texts that a job was submitted with."""
+    submission = call.reader.job(job).submission
+    return {"job": submission.job_document, "policy": submission.policy_document}
+
+
+@tenant_operation("GET /v1/jobs/{job}/events", Scope.READ, EventList, refusal=404)
+def job_events(job: JobName, call: Call, after: After = 0, limit: Limit = 1000) -> dict[str, Any]:
+    """List a job's events."""
+    return {"events": call.reader.events(job, after, limit)}
+
+
+@tenant_operation("GET /v1/jobs/{job}/decisions", Scope.READ, DecisionList, refusal=404)
+def job_decisions(job: JobName, call: Call, limit: Limit = 100) -> dict[str, Any]:
+    """List a job's decisions."""
+    return {"decisions": call.reader.decisions(job, limit)}
+
+
+@tenant_operation("GET /v1/jobs/{job}/logs", Scope.READ, model_of(LogChunk), refusal=404)
+def job_logs(job: JobName, call: Call, node: LoggedNode = None, after: AfterByte = 0) -> LogChunk:
+    """Read a node's log."""
+    call.check_job(job)
+    return call.service.logs(job, node, after)
+
+
+@operation("GET /v1/events", Scope.READ, EventList)
+def events(call: Call, after: After = 0, limit: Limit = 1000) -> dict[str, Any]:
+    """List the events of all jobs."""
+    return {"events": call.service.events(None, after, limit)}
+
+
+@tenant_operation("GET /v1/decisions", Scope.READ, DecisionList)
+def decisions(call: Call, limit: Limit = 100) -> dict[str, Any]:
+    """List the last decision of each job."""
+    return {"decisions": call.reader.decisions(None, limit)}
+
+
+@tenant_operation("GET /v1/decisions/{decision}", Scope.READ, model_of(DecisionRow), refusal=404)
+def decision(decision: DecisionId, call: Call) -> DecisionRow:
+    """Show why a decision was made."""
+    return call.reader.decision(decision)
+
+
+@tenant_operation("POST /v1/jobs", Scope.SUBMIT, SubmitResponse, status_code=201, refusal=409)
+def submit_job(body: SubmitRequest, call: Call) -> dict[str, Any]:
+    """Submit a job."""
+    with spec_errors_as(422):
+        submission = _checked_submission(body, call)
+    try:
+        verdict = call.service.verdict(submission)
+    except InfeasibleError as error:
+        if not body.anyway:
+            raise
+        verdict = AdmissionResult(False, error.message)
+    submission = call.service.submit(submission)
+    known = {name: getattr(submission, name) for name in SubmissionInfo.model_fields}
+    return {**known, "verdict": verdict}
+
+
+def _checked_submission(body: SubmitRequest, call: ApiCall) -> Submission:
+    caller, folders = call.caller, call.context.folders_for(call.caller)
+    submission = call.service.read(
+        body.job,
+        body.policy,
+        workdir=body.workdir or str(folders[0]),
+        who=caller.name,
+        priority=body.priority,
+    )
+    if not caller.can_see(submission.tenant):
+        raise HttpProblemError(
+            403,
+            f"token {caller.name!r} may not submit a job of tenant {submission.tenant!r}",
+            hint=f"name tenant: {caller.tenant} in the job file",
+        )
+    job = call.service.admitted(submission).job
+    if not caller.local:
+        check_local_paths(job, folders)
+    return submission
+
+
+@tenant_operation("POST /v1/jobs/{job}/pause", Scope.SUBMIT, SubmissionInfo, refusal=409)
+def pause_job(job: JobName, call: Call) -> Submission:
+    """Checkpoint, release the nodes, and keep the job for later."""
+    call.check_job(job)
+    return call.service.pause(job, call.caller.name)
+
+
+@tenant_operation("POST /v1/jobs/{job}/resume", Scope.SUBMIT, SubmissionInfo, refusal=409)
+def resume_job(job: JobName, call: Call) -> Submission:
+    """Resume a job that was paused, or that a guard stopped."""
+    call.check_job(job)
+    return call.service.resume(job, call.caller.name)
+
+
+@tenant_operation("POST /v1/jobs/{job}/cancel", Scope.SUBMIT, SubmissionInfo, refusal=409)
+def cancel_job(job: JobName, call: Call) -> Submission:
+    """Checkpoint, release the nodes, and never run the job again."""
+    call.check_job(job)
+    return call.service.cancel(job, call.caller.name)
+
+
+@tenant_operation("PUT /v1/jobs/{job}/priority", Scope.SUBMIT, SubmissionInfo, refusal=409)
+def reprioritize_job(job: JobName, body: PriorityRequest, call: Call) -> Submission:
+    """Serve a job before or after others."""
+    call.check_job(job)
+    return call.service.reprioritize(job, body.priority, call.caller.name)
