@@ -13,6 +13,7 @@ from costopt.checkpoint.history import CheckpointHistory
 from costopt.checkpoint.keep import RetentionPolicy
 from costopt.checkpoint.place import MANIFEST, CheckpointRepository
 from costopt.domain.errors import CheckpointError
+from tests.support.errors import has_code
 from tests.support.failing_store import Failing
 
 
@@ -129,7 +130,7 @@ def test_a_stopped_writer_that_wakes_commits_nothing(
 
     old = Committer(CheckpointRepository(Failing(tmp_path, stop), str(tmp_path)), 1)
     old.commit(saving(5))
-    with pytest.raises(SupersededError, match="has taken over") as caught:
+    with pytest.raises(SupersededError, check=has_code("superseded")) as caught:
         old.commit(saving(9))
     assert caught.value.hint is not None
     assert stopped_at
@@ -173,12 +174,12 @@ def test_a_writer_that_cleans_up_late_spares_what_the_next_has_begun(tmp_path: P
 def test_a_writer_of_an_older_generation_that_comes_late_is_refused(tmp_path: Path) -> None:
     Committer(place_at(tmp_path), 3).commit(saving(5))
     late = Committer(place_at(tmp_path), 2)
-    with pytest.raises(SupersededError, match="generation 3 has taken over"):
+    with pytest.raises(SupersededError, match=r"generation 3\b", check=has_code("superseded")):
         late.claim()
-    with pytest.raises(SupersededError, match="generation 3 has taken over"):
+    with pytest.raises(SupersededError, match=r"generation 3\b", check=has_code("superseded")):
         late.commit(saving(9))
     (tmp_path / "HEAD").unlink()
-    with pytest.raises(SupersededError, match="generation 3 has taken over"):
+    with pytest.raises(SupersededError, match=r"generation 3\b", check=has_code("superseded")):
         late.commit(saving(9))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,11 @@ from tests.support.errors import has_code
 
 CHUNK = 100
 FROZEN = b"f" * 250
+
+
+def numbers(problem: str | None) -> list[str]:
+    """The file and the numbers of bytes that a problem names."""
+    return re.findall(r"\ba\.bin|\b\d+\b", problem or "")
 
 
 def committer(folder: Path, last: int = 3, generation: int = 1, **options: object) -> Committer:
@@ -115,18 +121,19 @@ def test_damage_is_said_to_be_where_it_is(tmp_path: Path) -> None:
     at_base, at_delta = tmp_path / base / "a.bin", tmp_path / delta / "a.bin"
     whole = at_base.read_bytes()
     at_base.write_bytes(whole[:-1] + b"?")
-    assert history.verify(base) == "a.bin is damaged between bytes 300 and 340"
+    assert numbers(history.verify(base)) == ["a.bin", "300", "340"]
     assert history.verify(delta) is None, "it does not need that chunk"
     at_base.write_bytes(b"?" + whole[1:])
-    assert history.verify(delta) == f"its base {base}: a.bin is damaged between bytes 0 and 100"
+    assert base in str(history.verify(delta))
+    assert numbers(history.verify(delta))[-3:] == ["a.bin", "0", "100"]
     at_base.unlink()
     assert history.verify(delta) == f"its base {base}: a.bin is missing"
     at_base.write_bytes(whole)
     changed = at_delta.read_bytes()
     at_delta.write_bytes(b"?" + changed[1:])
-    assert history.verify(delta) == "a.bin is damaged between bytes 200 and 300"
+    assert numbers(history.verify(delta)) == ["a.bin", "200", "300"]
     at_delta.write_bytes(changed + b"?")
-    assert history.verify(delta) == "a.bin has 341 bytes instead of 340"
+    assert numbers(history.verify(delta)) == ["a.bin", "341", "340"]
     at_delta.unlink()
     assert history.verify(delta) == "a.bin is missing"
 

