@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import pytest
@@ -12,11 +12,13 @@ from costopt.domain.errors import BadRequestError, NoCapacityError
 from costopt.domain.fleet import EndCause, LaunchRequest, NodeState
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.ports import Clock
+from costopt.engine.clock import VirtualClock
 from costopt.provider.base import CAPABILITY_METHODS, Provider
 from tests.support.market_fixtures import (
     ELSEWHERE,
     ON_DEMAND,
     SPOT,
+    T0,
     Sim,
     market,
     pool_history,
@@ -94,10 +96,31 @@ def google(request: pytest.FixtureRequest) -> World:
     )
 
 
+def skeleton(_: pytest.FixtureRequest) -> World:
+    """The adapter that newcomers copy, so that what they copy is true."""
+    from costopt_skeleton import connect
+
+    clock = VirtualClock(T0)
+    provider = connect(clock, {"regions": ["north-1"]})
+    provider.cloud.spot_nodes["north-1a"] = [(T0, 3), (T0 + timedelta(hours=1), 1)]
+    spot = Pool("skeleton", "north-1", "north-1a", "gpu-1", CapacityType.SPOT)
+    return World(
+        provider,
+        clock,
+        spot,
+        replace(spot, zone="north-1b"),
+        spot.with_capacity_type(CapacityType.ON_DEMAND),
+        replace(spot, region="mars-1", zone="mars-1a"),
+        notice_s=60,
+        tells_room=False,
+    )
+
+
 WORLDS: dict[str, Callable[[pytest.FixtureRequest], World]] = {
     "aws": amazon,
     "gcp": google,
     "sim-virtual": virtual_sim,
+    "skeleton": skeleton,
 }
 
 
