@@ -12,7 +12,8 @@ from costopt.domain.errors import CostoptError, InfeasibleError
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
 from costopt.optimize.planner import plan
-from costopt.planning.request import build_request, raise_if_infeasible
+from costopt.optimize.request import build_request
+from costopt.planning.request import build_job_view, raise_if_infeasible
 
 PLAN_S = 5.0
 LOCK_TIMEOUT_S = 10.0
@@ -59,7 +60,7 @@ class AdmissionPlanner:
         seen = self._board.snapshot
         account = self._account
         account = replace(account, quotas=(*account.quotas, *self._board.quotas))
-        request = build_request(job, policy, seen.offers, seen.now, account)
+        request = build_request(build_job_view(job, policy, seen.offers, seen.now, account))
         made = plan(request, time_limit_s=PLAN_S, explain=False)
         raise_if_infeasible(made, job)
         forecast = made.forecast_of(job.name)

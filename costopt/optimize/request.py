@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from costopt.domain.account import Account
 from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Policy
@@ -14,9 +15,9 @@ from costopt.domain.quota import Quota
 from costopt.domain.series import Series
 from costopt.domain.tenant import Tenant
 from costopt.domain.transfer import Transfer
-from costopt.domain.view import JobView
+from costopt.domain.view import JobView, View
 
-__all__ = ["PlanRequest", "Quota"]
+__all__ = ["PlanRequest", "Quota", "build_request"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +45,25 @@ class PlanRequest:
     carbon_forecasts: Mapping[str, Series] = field(default_factory=dict)
     transfers: Mapping[tuple[str, str], Transfer] = field(default_factory=dict)
     tenants: Mapping[str, Tenant] = field(default_factory=dict)
+
+
+def build_request(view: View) -> PlanRequest:
+    """Return what the optimizer is asked about everything in ``view``.
+
+    The account's guards on concurrent use count as quotas.
+    """
+    account = view.account
+    return PlanRequest(
+        now=view.now,
+        jobs=view.jobs,
+        offers=view.offers,
+        machines=view.machines,
+        powers=view.powers,
+        policy=view.policy,
+        quotas=(*account.quotas, *Account(guards=account.guards).limits),
+        rejections=view.rejections,
+        price_forecasts=view.price_forecasts,
+        carbon_forecasts=view.carbon_forecasts,
+        transfers=view.transfers,
+        tenants=account.tenants,
+    )

@@ -15,7 +15,7 @@ from costopt.domain.plan import Plan, PlanStatus
 from costopt.domain.policy import CarbonSignal, Policy
 from costopt.domain.series import Series
 from costopt.domain.transfer import transfer_table
-from costopt.domain.view import JobView
+from costopt.domain.view import JobView, View
 from costopt.planning.quotes import QuoteSet
 
 if TYPE_CHECKING:
@@ -51,18 +51,17 @@ def plan_frontier(
 
 
 def _request(job: Job, policy: Policy, seen: QuoteSet, account: Account) -> PlanRequest:
+    from costopt.optimize.request import build_request
 
-    told = replace(account, quotas=(*account.quotas, *seen.quotas))
-    request = build_request(job, policy, seen.offers, seen.now, told, check_age=not seen.listed)
-    pools = [offer.pool for offer in request.offers]
-    return replace(
-        request,
-        price_forecasts=forecast_prices(seen, pools, job.deadline_at),
-        carbon_forecasts=forecast_carbon(seen, request.policy, pools, job.deadline_at).series,
-    )
+    account = replace(account, quotas=(*account.quotas, *seen.quotas))
+    view = build_job_view(job, policy, seen.offers, seen.now, account, check_age=not seen.listed)
+    pools = [offer.pool for offer in view.offers]
+    carbon = forecast_carbon(seen, view.policy, pools, job.deadline_at)
+    prices = forecast_prices(seen, pools, job.deadline_at)
+    return build_request(replace(view, price_forecasts=prices, carbon_forecasts=carbon.series))
 
 
-def build_request(
+def build_job_view(
     job: Job,
     policy: Policy,
     offers: Sequence[Offer],
@@ -70,8 +69,8 @@ def build_request(
     account: Account,
     *,
     check_age: bool = True,
-) -> PlanRequest:
-    """What the optimizer is asked of a job alone, within the account's quotas and guards.
+) -> View:
+    """Return what is known of a job that has not begun and runs alone, at ``now``.
 
     Raises StaleDataError where every price that the policy allows is too old.
     """
@@ -79,7 +78,6 @@ def build_request(
     from costopt.energy import NodePowerModel
     from costopt.engine.rules import effective_limits
     from costopt.market.screen import screen_offers
-    from costopt.optimize.request import PlanRequest
 
     left_s = (job.deadline_at - now).total_seconds()
     policy = replace(
@@ -95,17 +93,18 @@ def build_request(
             hint="use a newer market history, or raise limits.max_price_age in the policy",
         )
     pools = [offer.pool for offer in usable]
-    return PlanRequest(
+    return View(
         now=now,
+        tick_s=0.0,
+        uninterruptible_s=0.0,
         jobs=(JobView(job, Progress()),),
         offers=usable,
         machines={pool: machine for pool in pools if (machine := known.instance_type(pool))},
         powers={pool: power for pool in pools if (power := model.node_power(pool, signal))},
         policy=policy,
-        quotas=(*account.quotas, *Account(guards=account.guards).limits),
         rejections=rejections,
         transfers=transfer_table((job,), pools, known.transfer),
-        tenants=account.tenants,
+        account=account,
     )
 
 

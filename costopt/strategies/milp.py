@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from costopt.domain.errors import InfeasibleError, SolverError
 from costopt.domain.plan import Plan, PlanStatus
@@ -35,6 +35,9 @@ class MilpStrategy:
     anew then, and not taken off its nodes.
     """
 
+    joint: ClassVar[bool] = True
+    spreads_zones: ClassVar[bool] = True
+
     def __init__(
         self, replan_s: float = 3600.0, gap: float = 0.01, time_limit_s: float = 5.0
     ) -> None:
@@ -54,7 +57,7 @@ class MilpStrategy:
         """The plan that stands, or a new one; None where the optimizer fails."""
         from costopt.optimize.fleet.warm import WarmStart
         from costopt.optimize.planner import plan
-        from costopt.optimize.request import PlanRequest
+        from costopt.optimize.request import build_request
 
         ground = _ground(view)
         kept_for = timedelta(seconds=self.replan_s)
@@ -65,20 +68,7 @@ class MilpStrategy:
             and not _runs_out(self._plan, view)
         ):
             return self._plan
-        request = PlanRequest(
-            now=view.now,
-            jobs=view.jobs,
-            offers=view.offers,
-            machines=view.machines,
-            powers=view.powers,
-            policy=view.policy,
-            quotas=view.account.quotas,
-            rejections=view.rejections,
-            price_forecasts=view.price_forecasts,
-            carbon_forecasts=view.carbon_forecasts,
-            transfers=view.transfers,
-            tenants=view.account.tenants,
-        )
+        request = build_request(view)
         self._ground = ground
         self._warm = self._warm or WarmStart()
         try:

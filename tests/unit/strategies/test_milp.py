@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import costopt.optimize.planner
+from costopt.domain.account import Account, AccountGuards
 from costopt.domain.errors import SolverError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import Offer, Pool
@@ -69,6 +70,22 @@ def test_it_follows_its_plan() -> None:
     decision = only(MilpStrategy().decide(look(JOB, OFFERS)))
     assert decision.targets == (Target(SPOT_A, 1),)
     assert "planned at" in decision.reason
+
+
+def test_it_plans_within_the_account_s_guards() -> None:
+    """Two jobs, of which the account lets one run at a time."""
+    views = [look(task(2 * HOUR_S, 6 * HOUR_S, name=name), OFFERS) for name in ("a", "b")]
+    view = replace(views[0], jobs=tuple(job_view for each in views for job_view in each.jobs))
+    guarded = replace(view, account=Account(guards=AccountGuards(max_nodes=1)))
+    nodes = [
+        sum(
+            target.nodes
+            for each in MilpStrategy().decide(seen).decisions
+            for target in each.targets
+        )
+        for seen in (view, guarded)
+    ]
+    assert nodes == [2, 1]
 
 
 def test_a_plan_stands_until_it_is_old(plans: list[PlanRequest]) -> None:
