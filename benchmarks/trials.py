@@ -50,7 +50,7 @@ def bench_of(
     strategies: Callable[[Trial], Strategy | None] | None = None,
 ) -> BacktestConfig:
     """One machine, one power, no knowledge of the pools beforehand."""
-    return BacktestConfig(markets, OneMachine(), _powers, _hazards, strategies=strategies)
+    return BacktestConfig(markets, OneMachine(), _powers, _hazards, trial_strategy=strategies)
 
 
 def _powers() -> PowerModel:

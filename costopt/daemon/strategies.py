@@ -21,12 +21,11 @@ from costopt.engine.cohort import JobTerms
 from costopt.market.hazard import LearnedHazard
 from costopt.market.lifetime import LifetimeModel
 from costopt.session.learned import LearnedState
+from costopt.strategies import is_joint
 from costopt.strategies.programs import ProgramCache
 
 FOLDER = "learned"
 HAZARDS = "hazards.json"
-JOINT = ("milp",)
-"""Strategies that plan all jobs together and hold themselves to a time limit."""
 
 
 class StrategyPool:
@@ -67,7 +66,7 @@ class StrategyPool:
         return tuple(problem for problem in told if problem is not None)
 
     def _strategy(self, policy: Policy, document: str, now: datetime) -> Strategy:
-        if policy.strategy.name in JOINT:
+        if is_joint(policy.strategy.name):
             return build_strategy(policy)
         kin = self._kin(document)
         family = StrategyGroup(lambda: build_strategy(policy), kin, self._programs)

@@ -32,7 +32,12 @@ class Clock(Protocol):
 
 
 class Strategy(Protocol):
-    """The algorithm that a policy selects. It may keep estimates between calls, nothing else."""
+    """The algorithm that a policy selects. It may keep estimates between calls, nothing else.
+
+    A strategy whose class has an attribute ``joint`` that is true decides all jobs of a policy in
+    one call; any other is made once for each job. With ``spreads_zones`` it can keep a policy's
+    ``max_zone_share``.
+    """
 
     def decide(self, view: View) -> Desired:
         """One decision for every job of the view; must not do I/O."""

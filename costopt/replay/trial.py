@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from inspect import getsourcefile
+from pathlib import Path
+from uuid import uuid4
 
 from costopt.controller.controller import build_strategy
 from costopt.domain.account import UNLIMITED, Account
@@ -26,6 +29,7 @@ from costopt.replay.lifetime_oracle import LifetimeOracle
 from costopt.replay.past import PriorObservation
 from costopt.replay.rehearsal import ReplayResult, replay
 from costopt.replay.score import UNDEFINED, Score, score_hindsight, score_replay
+from costopt.strategies.registry import find_factory, is_own, shield
 from costopt.strategies.shield import ShieldedStrategy
 
 HINDSIGHT = "hindsight"
@@ -60,9 +64,10 @@ class BacktestConfig:
 
     ``hazards`` and ``forecasts`` make a fresh model each time; without ``forecasts``, policies
     plan as if prices and intensities stayed as they are. Without ``carbon``, CO2e counts by annual
-    means. ``markets`` are by name. ``strategies``
-    makes, for one that no policy can name, a trial's strategy, else None. ``past_s``: how much of
-    the record before the job's start strategies and hazards have watched, 0 for a cold start.
+    means. ``markets`` are by name. ``strategies`` make, by name, strategies that policies may name
+    besides the installed ones; ``trial_strategy`` makes one for a trial, or returns None; the
+    shield wraps them all. ``history_s``: how much of the record before the job's start strategies
+    and hazards have watched, 0 for a cold start.
     """
 
     markets: Mapping[str, MarketHistory]
@@ -75,7 +80,8 @@ class BacktestConfig:
     transfers: TransferPrices | None = None
     forecasts: Callable[[MarketHistory], Forecasts] | None = None
     carbon: CarbonRecord | None = None
-    strategies: Callable[[Trial], Strategy | None] | None = None
+    strategies: Mapping[str, Callable[[], Strategy]] = field(default_factory=dict)
+    trial_strategy: Callable[[Trial], Strategy | None] | None = None
     account: Account = UNLIMITED
     history_s: float = 0.0
 
@@ -137,8 +143,11 @@ class BacktestConfig:
         policy, market = trial.policy, self.markets[trial.window.market]
         if policy.strategy.name == LIFETIME_ORACLE:
             return build_strategy(policy, lambda: ShieldedStrategy(LifetimeOracle(market)))
-        own = None if self.strategies is None else self.strategies(trial)
-        return build_strategy(policy, None if own is None else lambda: own)
+        own = None if self.trial_strategy is None else self.trial_strategy(trial)
+        if own is not None:
+            return build_strategy(policy, lambda: shield(own))
+        make = self.strategies.get(policy.strategy.name)
+        return build_strategy(policy, None if make is None else lambda: shield(make()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +160,18 @@ class TrialKeys:
     bench: BacktestConfig
     edition: str
     _digests: dict[str, str] = field(default_factory=dict)
+
+    def _strategy(self, trial: Trial) -> str:
+        """What stands for the code of a strategy that is not costopt's own: its file's digest."""
+        name = trial.policy.strategy.name
+        factory: Callable[..., object] | None = self.bench.strategies.get(name)
+        if factory is None:
+            if name in (HINDSIGHT, LIFETIME_ORACLE) or is_own(name):
+                return ""
+            factory = find_factory(name)
+        if name not in self._digests:
+            self._digests[name] = _source_digest(factory)
+        return self._digests[name]
 
     @property
     def _settings(self) -> tuple[object, ...]:
@@ -168,8 +189,18 @@ class TrialKeys:
             repr(self._settings),
             repr(trial.window.job),
             repr(trial.policy),
+            self._strategy(trial),
         )
         return _digest("\n".join(parts))
+
+
+def _source_digest(factory: Callable[..., object]) -> str:
+    """A digest of the file that defines it; where there is none, one that is never met again."""
+    try:
+        file = getsourcefile(factory)
+    except TypeError:
+        file = None
+    return uuid4().hex if file is None else _digest(Path(file).read_text(encoding="utf-8"))
 
 
 def _digest(text: str) -> str:

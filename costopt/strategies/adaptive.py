@@ -46,12 +46,12 @@ class AdaptiveStrategy:
     def __init__(
         self,
         step_s: float = 600.0,
-        pools: int = 6,
+        pools: float = 6,
         memory_h: float = 72.0,
         lifetimes: LifetimeModel | None = None,
     ) -> None:
         self.step_s = step_s
-        self.pools = max(1, pools)
+        self.pools = max(1, int(pools))
         self.lifetimes = lifetimes or LifetimeModel(memory_h=memory_h)
         self.programs = ProgramCache()
         self._programs: dict[str, ValueFunction] = {}

@@ -22,8 +22,8 @@ from costopt.domain.view import Desired, View
 from costopt.energy.carbon_file import write_carbon
 from costopt.energy.carbon_history import CarbonHistory
 from costopt.market.history_file import write_history
-from costopt.strategies import STRATEGIES
 from tests.support.errors import failure
+from tests.support.installed_strategy import install_strategy
 from tests.support.market_fixtures import T0, market, pool_history
 
 HOUR = 3600
@@ -100,7 +100,7 @@ class Moody:
 def test_a_strategy_that_fails_is_named_and_the_shield_keeps_the_deadline(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(STRATEGIES, "moody", Moody)
+    install_strategy(monkeypatch, folder, "moody", f"{__name__}:Moody")
     (folder / "greedy.yaml").write_text("name: greedy\nstrategy: moody\n")
     done = backtest(folder, "--starts", "2", "--jobs", "1", "--runs", f"{folder}/runs.csv")
     assert done.exit_code == 0

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,7 +48,8 @@ from costopt.provider.base import CheckStatus
 from costopt.registry.changes import append_audit_entry
 from costopt.spec import account_schema, job_schema, policy_schema
 from costopt.spec.shipped import bundled_policies
-from costopt.strategies import STRATEGIES
+from costopt.strategies import strategy_names
+from costopt.strategies.registry import strategy_parameters
 from costopt.strategies.shield import NO_PAUSE, SHIELD
 from costopt.strategies.steady import FAILED
 from tests.support import source_literals
@@ -195,7 +195,7 @@ def test_words() -> None:
                 + [NOT_SENT_ERROR, *source_literals.arguments("LaunchFailed", keyword="error")]
             ),
             "parameters of a strategy": {
-                name: list(signature(make).parameters) for name, make in STRATEGIES.items()
+                name: list(strategy_parameters(name)) for name in strategy_names()
             },
             "shipped policy": list(bundled_policies()),
             "guard": sorted(

@@ -106,7 +106,7 @@ def test_a_run_goes_on_learning_where_the_past_ended() -> None:
     )
     known = {tuple(key) for key, _ in lifetimes.to_json()}
     bench = BacktestConfig(
-        {record.name: record}, Machines(), _powers, _hazards, strategies=lambda _: strategy
+        {record.name: record}, Machines(), _powers, _hazards, trial_strategy=lambda _: strategy
     )
     bench.score(Trial(Window(record.name, JOB), rules("adaptive")))
     assert known == {KEY}

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from inspect import signature
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
@@ -53,9 +52,10 @@ from costopt.replay.rehearsal import replay
 from costopt.replay.trial import BacktestConfig, Trial, Window
 from costopt.session.live import LEDGER, open_run
 from costopt.spec import load_job, load_policy
-from costopt.strategies import STRATEGIES, build
+from costopt.strategies import build
 from tests.support.daemon_fixtures import POLICY, document, unhurried
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, always, changing
+from tests.support.installed_strategy import install_strategy
 from tests.support.market_fixtures import T0, market
 from tests.support.node_folder import ROOT
 from tests.support.simulated_site import VirtualSiteConfig
@@ -254,7 +254,7 @@ def by_passed_strategy(setting: Setting) -> Iterable[RecordedEvent]:
         transfers=catalog.transfer,
         forecasts=models.forecasts,
         carbon=models.carbon,
-        strategies=lambda _: build(spec),
+        trial_strategy=lambda _: build(spec),
         account=setting.case.account,
     )
     trial = Trial(Window(HOLDING.name, setting.job), setting.policy)
@@ -274,7 +274,7 @@ COMPOSITIONS: Mapping[str, Callable[[Setting], Iterable[RecordedEvent]]] = {
 def test_every_composition_writes_the_same_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case
 ) -> None:
-    monkeypatch.setitem(cast("dict[str, Any]", STRATEGIES), "moody", Moody)
+    install_strategy(monkeypatch, tmp_path, "moody", f"{__name__}:Moody")
     setting = Setting(case, tmp_path)
     ledgers = {name: list(compose(setting)) for name, compose in COMPOSITIONS.items()}
     expected = _comparable(ledgers["backtest"])

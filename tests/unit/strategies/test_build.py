@@ -6,13 +6,13 @@ import pytest
 
 from costopt.domain.errors import SpecError
 from costopt.domain.policy import StrategySpec
-from costopt.strategies import STRATEGIES, build
+from costopt.strategies import build, strategy_names
 from costopt.strategies.milp import MilpStrategy
 from costopt.strategies.shield import ShieldedStrategy
 from costopt.strategies.uniform_progress import UniformProgressStrategy
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", strategy_names())
 def test_every_strategy_comes_shielded(name: str) -> None:
     built = build(StrategySpec(name))
     assert isinstance(built, ShieldedStrategy)
