@@ -33,7 +33,7 @@ OPTIONAL = frozenset(
 ALWAYS_ALLOWED = frozenset({"sts:GetCallerIdentity"})
 QUEUES = {"us-east-1": "https://sqs.us-east-1.amazonaws.com/123456789012/interruptions"}
 OWNED, TAGGED = {"aws:ResourceTag/costopt:owner": "me"}, {"aws:RequestTag/costopt:owner": "me"}
-CALL = re.compile(r"asking\(\s*\"([a-z0-9-]+:[A-Z][A-Za-z]+)\"")
+CALL = re.compile(r"map_errors\(\s*\"([a-z0-9-]+:[A-Z][A-Za-z]+)\"")
 MOST_CHARACTERS = 6144
 """A managed policy's limit, without white space (IAM User Guide, "IAM quotas")."""
 

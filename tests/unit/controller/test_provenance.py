@@ -6,6 +6,8 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from costopt.checkpoint.revision import detect_origin
 from costopt.domain.policy import Policy
 from costopt.session.provenance import with_provenance
@@ -34,6 +36,7 @@ def test_what_the_job_says_stays(tmp_path: Path) -> None:
     assert (told.code_revision, told.data_revision) == ("v7", "d1")
 
 
+@pytest.mark.process
 def test_a_folder_without_git_has_no_revision(tmp_path: Path) -> None:
     job = replace(training_job(), workdir=str(tmp_path), env=())
     assert dict(with_provenance(job, Policy("thrifty")).env) == {"COSTOPT_POLICY": "thrifty"}
