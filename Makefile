@@ -19,9 +19,9 @@ $(VENV)/.dev: $(VENV)/.run
 demo: $(VENV)/.run  ## train the example on a market that interrupts it, and write its report
 	$(BIN)/python examples/finetune/demo.py
 
-quick: $(VENV)/.dev  ## unit and contract tests without processes, browser or database
+quick: $(VENV)/.dev  ## unit and contract tests without processes, browser, database or test cloud
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q \
-		-m "not process and not slow and not browser and not postgres" \
+		-m "not process and not slow and not browser and not postgres and not cloud" \
 		tests/unit tests/contract tests/golden
 
 test: $(VENV)/.dev  ## every test

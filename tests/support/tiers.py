@@ -20,16 +20,20 @@ NEEDS = {
     "postgres": ("postgres", "process"),
     "browser": ("browser", "process"),
     "cbc": ("process",),
+    "aws_server": ("cloud",),
+    "gcp_server": ("cloud",),
+    "s3": ("cloud",),
+    "gcs": ("cloud",),
 }
 """Markers by fixture, or by a parameter that asks for it."""
-STARTERS = frozenset({"subprocess", "multiprocessing", "Popen", "fork"})
+STARTERS = frozenset({"subprocess", "multiprocessing", "run_in_processes", "Popen", "fork"})
 EVENTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"})
 started: list[str] = []
 """The processes that the current test has started, as the interpreter's audit events name them."""
 
 
 def mark(items: list[pytest.Item]) -> None:
-    """Add the markers ``process``, ``browser`` and ``postgres`` to the tests that need them."""
+    """Add to each test the markers of what it needs: a process, browser, PostgreSQL or cloud."""
     for item in items:
         if not isinstance(item, pytest.Function):
             continue
