@@ -24,6 +24,7 @@ NEEDS = {
     "gcp_server": ("cloud",),
     "s3": ("cloud",),
     "gcs": ("cloud",),
+    "gs": ("cloud",),
 }
 """Markers by fixture, or by a parameter that asks for it."""
 STARTERS = frozenset({"subprocess", "multiprocessing", "run_in_processes", "Popen", "fork"})

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("style")
+"""One worker parses the tree, once."""
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("costopt", "providers")
 PROSE = (*PRODUCT, "benchmarks", "deploy", "docs", "examples", "policies", "terraform")
@@ -205,6 +207,7 @@ def test_no_constant_is_named_most_or_least() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
         for path in _tracked(PRODUCT, ".py")
+        if BANNED_NAME.search(path.read_text("utf-8"))
         for node in ast.walk(_tree(path))
         if isinstance(node, (ast.Name, ast.FunctionDef, ast.ClassDef, ast.Attribute))
         for name in [getattr(node, "id", getattr(node, "name", getattr(node, "attr", "")))]

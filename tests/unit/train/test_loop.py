@@ -70,6 +70,7 @@ def _restore_sigterm() -> Any:
     signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.process
 def test_a_killed_run_resumes_exactly(tmp_path: Path) -> None:
     whole = Run(tmp_path / "whole")
     whole.train()
@@ -84,6 +85,7 @@ def test_a_killed_run_resumes_exactly(tmp_path: Path) -> None:
     assert third.loop.guarantee == "exact"
 
 
+@pytest.mark.process
 def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path) -> None:
     Run(tmp_path).train()
     again = Run(tmp_path)
@@ -92,6 +94,7 @@ def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path) -> None:
     assert torch.equal(again.weights(), before)
 
 
+@pytest.mark.process
 def test_a_notice_saves_and_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -116,6 +119,7 @@ def test_a_notice_saves_and_stops(
     assert Run(tmp_path / "checkpoints").loop.step == 1
 
 
+@pytest.mark.process
 def test_sigterm_stops_a_run_without_an_agent(tmp_path: Path) -> None:
     run = Run(tmp_path)
     next(run.loop.steps(STEPS))
@@ -126,6 +130,7 @@ def test_sigterm_stops_a_run_without_an_agent(tmp_path: Path) -> None:
     assert stopped.value.code == 143
 
 
+@pytest.mark.process
 def test_a_refused_checkpoint_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     status = tmp_path / "status.json"
     monkeypatch.setenv("COSTOPT_STATUS_FILE", str(status))
@@ -141,6 +146,7 @@ def test_a_refused_checkpoint_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     assert run.loop.step == 3
 
 
+@pytest.mark.process
 def test_a_turn_without_apply_is_an_error(tmp_path: Path) -> None:
     steps = Run(tmp_path).loop.steps(STEPS)
     next(steps)
@@ -148,6 +154,7 @@ def test_a_turn_without_apply_is_an_error(tmp_path: Path) -> None:
         next(steps)
 
 
+@pytest.mark.process
 def test_another_model_is_refused_with_a_hint(tmp_path: Path) -> None:
     Run(tmp_path).train(until=2)
     model = torch.nn.Linear(8, 8)

@@ -28,6 +28,8 @@ from costopt.train.reporter import Reporter
 from costopt.train.saving import CheckpointManager
 from tests.support.snapshot_fixtures import be_patient_with_peers
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:

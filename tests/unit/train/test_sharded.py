@@ -70,6 +70,7 @@ class Run:
         return torch.cat([t.detach().flatten().float() for t in self.model.state_dict().values()])
 
 
+@pytest.mark.process
 def test_a_run_that_is_cut_short_resumes_exactly(tmp_path: Path) -> None:
     whole = Run()
     whole.train()
@@ -86,6 +87,7 @@ def test_a_run_that_is_cut_short_resumes_exactly(tmp_path: Path) -> None:
     assert second.loop.guarantee == "exact"
 
 
+@pytest.mark.process
 def test_a_checkpoint_is_labelled_with_the_loss_of_its_step(tmp_path: Path) -> None:
     run = Run(checkpoint=tmp_path)
     run.train()
@@ -94,6 +96,7 @@ def test_a_checkpoint_is_labelled_with_the_loss_of_its_step(tmp_path: Path) -> N
     assert newest.manifest.number("loss") == pytest.approx(run.losses[-1], rel=1e-5)
 
 
+@pytest.mark.process
 def test_what_changed_since_the_checkpoint_is_said_and_remembered(tmp_path: Path) -> None:
     Run(checkpoint=tmp_path).train()
     again = Run(checkpoint=tmp_path, seed=5)
@@ -116,6 +119,7 @@ def test_the_order_in_which_shards_are_computed_does_not_matter() -> None:
     assert torch.equal(forth.weights(), back.weights())
 
 
+@pytest.mark.process
 def test_a_loss_gone_wrong_goes_back_and_takes_other_data(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -143,6 +147,7 @@ def test_a_loss_gone_wrong_goes_back_and_takes_other_data(
     assert all(torch.isfinite(parameter).all() for parameter in run.model.parameters())
 
 
+@pytest.mark.process
 def test_rollbacks_are_bounded(tmp_path: Path) -> None:
     run = Run(checkpoint=tmp_path, rollback=RollbackPolicy(limit=2))
     run.train(until=2)
