@@ -386,7 +386,7 @@ def test_servers_that_refuse_are_told_apart(postgres: PostgresServer, postgres_u
     folder = str(postgres.folder)
     assert refusal(postgres.url("nowhere")).code == "3D000"
     assert "createdb" in str(refusal(postgres.url("nowhere")))
-    assert refusal(postgres.url("postgres", "stranger:geheim")).code == "28P01"
+    assert refusal(postgres.url("postgres", "stranger:geheim")).code == "28000"
     assert refusal(f"postgresql://u:geheim@/d?host={folder}/none").code == "08006"
     assert refusal(postgres_url, create=False).code == "missing"
     assert refusal("mysql://u:geheim@h/d").code == "unknown_scheme"
