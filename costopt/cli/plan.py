@@ -77,8 +77,8 @@ def print_plan(
     Raises InfeasibleError after that where there is none, StaleDataError where every price that
     the policy allows is too old.
     """
-    from costopt.cli.plan_table import plan_table
     from costopt.planning.request import plan_job, raise_if_infeasible
+    from costopt.render.plan_table import plan_table
 
     made = plan_job(job, policy, seen, account=account)
     print_table(plan_table(made, job, policy, top, explain), output)

@@ -227,13 +227,14 @@ def _tell_left(troubles: tuple[str, ...]) -> None:
 
 
 def _tell_end(live: LiveRun, output: str) -> None:
-    from costopt.cli.run_table import show_account
+    from costopt.cli.output import print_table
     from costopt.domain.errors import CostoptError, GuardTrippedError, JobFailedError
+    from costopt.render.run_tables import account_table
 
     name = live.job.name
     record = live.engine.journal.records[name]
     account = live.engine.journal.accounts[name]
-    show_account(account, live.site.clock.now(), output)
+    print_table(account_table(account, live.site.clock.now(), output), output)
     if record.failed is not None:
         raise JobFailedError(
             f"job {name!r} failed: {record.failed}",

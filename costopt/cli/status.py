@@ -22,11 +22,11 @@ def status(job: str | None, state_dir: Path, output: str) -> None:
     """
     from costopt.cli.ledger_view import job_account, job_summaries
     from costopt.cli.output import print_table
-    from costopt.cli.run_table import jobs_table, show_account, summary_table
+    from costopt.render.run_tables import account_table, jobs_table, summary_table
     from costopt.render.table import OutputFormat
 
     if job is not None:
-        show_account(*job_account(state_dir, job), output)
+        print_table(account_table(*job_account(state_dir, job), output), output)
         return
     summaries = job_summaries(state_dir)
     raw = output in (OutputFormat.JSON, OutputFormat.CSV)

@@ -5,21 +5,19 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from costopt.domain.estimate import Estimate
 from costopt.formatting import (
     gco2e_text,
     kwh_text,
-    minute_text,
-    probability_text,
     seconds_text,
     usd_text,
     whole_percent_text,
 )
+from costopt.render.frontier_table import FrontierRow, frontier_table
 from costopt.render.html import render_page, require_report_extra, write_page
 from costopt.render.svg import (
     FINISH_COLOURS,
@@ -29,7 +27,7 @@ from costopt.render.svg import (
     css_color,
     make_canvases,
 )
-from costopt.render.table import Column, Table
+from costopt.render.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -206,49 +204,6 @@ def _with_tips(svg: str, canvas: Canvas, dots: Sequence[_Dot]) -> str:
 def _tip(number: int, row: FrontierRow) -> str:
     figures = f"{usd_text(row.usd)}, {kwh_text(row.kwh)}, {gco2e_text(row.gco2e)} CO2e"
     return f"Plan {number}: {figures}, takes {seconds_text(row.takes_s)}: {', '.join(row.pools)}"
-
-
-def _lines(pools: Sequence[str]) -> str:
-    return ",\n".join(pools)
-
-
-FRONTIER_COLUMNS = (
-    Column("number", "plan", right=True),
-    Column("usd", "$", usd_text, right=True),
-    Column("kwh", "energy", kwh_text, right=True),
-    Column("gco2e", "CO2e", gco2e_text, right=True),
-    Column("takes_s", "takes", seconds_text, right=True),
-    Column("finish_p50_at", "finish P50", minute_text, right=True),
-    Column("on_time", "P(on time)", probability_text, right=True, interval=True),
-    Column("pools", "pools", _lines),
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrontierRow:
-    """One plan: means of dollars and kWh, CO2e in grams; energy and CO2e None where unknown.
-
-    ``takes_s`` counts from now to the median finish; ``on_time`` is a probability. ``chosen``: the
-    policy's own plan.
-    """
-
-    usd: float
-    kwh: float | None
-    gco2e: float | None
-    takes_s: float
-    finish_p50_at: datetime
-    on_time: Estimate
-    pools: tuple[str, ...]
-    chosen: bool = False
-
-
-def frontier_table(rows: Sequence[FrontierRow]) -> Table:
-    """One row per plan, in the order given, numbered from 1; the chosen one stands out."""
-    cells = [
-        {"number": number, **{each.name: getattr(row, each.name) for each in fields(row)}}
-        for number, row in enumerate(rows, start=1)
-    ]
-    return Table("", "Frontier", FRONTIER_COLUMNS, cells, marks="chosen")
 
 
 _HOW = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 
 from costopt.domain.bill import ProviderCharge
@@ -13,6 +13,7 @@ from costopt.formatting import (
     UNKNOWN_TEXT,
     gco2e_text,
     minute_text,
+    number_text,
     relative_to_baseline,
     second_text,
     seconds_text,
@@ -26,7 +27,7 @@ from costopt.ledger.account import JobAccount
 from costopt.ledger.curve import RunCurves
 from costopt.ledger.node import NodeInterval
 from costopt.ledger.summary import JobState, JobSummary
-from costopt.render.table import Column, Row, Table
+from costopt.render.table import Column, OutputFormat, Row, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,3 +318,45 @@ def ledger_drift(charge: ProviderCharge, run: RunView) -> str:
         f"({charge.source}); the ledger counts {usd_micros_text(counted_micros)}, "
         f"{usd_micros_text(abs(off))}{share} {'more' if off >= 0 else 'less'}."
     )
+
+
+def account_table(account: JobAccount, now: datetime, output: str) -> Table:
+    """Return figures, values and their basis for people, every raw figure for programs."""
+    if output in (OutputFormat.JSON, OutputFormat.CSV):
+        return summary_table([account.summary(now)])
+    return run_table(account, now)
+
+
+def summary_table(summaries: list[JobSummary]) -> Table:
+    """One row per job with every raw figure."""
+    names = [field.name for field in fields(JobSummary)]
+    rows: list[Row] = [{name: getattr(s, name) for name in names} for s in summaries]
+    return Table("costopt.status/1", "Jobs", tuple(Column(name, name) for name in names), rows)
+
+
+def jobs_table(summaries: list[JobSummary]) -> Table:
+    """One row per job for people."""
+    columns = (
+        Column("job", "Job"),
+        Column("state", "State"),
+        Column("done_share", "Done", whole_percent_text, right=True),
+        Column("usd", "Spent", usd_text, right=True),
+        Column("kwh", "kWh", number_text, right=True),
+        Column("interruptions", "Interruptions", right=True),
+        Column("deadline_at", "Deadline"),
+        Column("verdict", "Verdict"),
+    )
+    rows: list[Row] = [
+        {
+            "job": s.job,
+            "state": s.state.value,
+            "done_share": s.done_share,
+            "usd": s.usd,
+            "kwh": s.kwh,
+            "interruptions": s.interruptions,
+            "deadline_at": s.deadline_at,
+            "verdict": deadline_sentence(s),
+        }
+        for s in summaries
+    ]
+    return Table("costopt.status/1", "Jobs", columns, rows)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from costopt.domain.estimate import Estimate
-from costopt.render.frontier import FrontierRow, frontier_plot, frontier_table, write_what_if_report
+from costopt.render.frontier import frontier_plot, write_what_if_report
+from costopt.render.frontier_table import FrontierRow, frontier_table
 from costopt.render.svg import FINISH_COLOURS
 from costopt.render.table import Column, Table
 from tests.unit.render.test_pages import HOSTILE, Page

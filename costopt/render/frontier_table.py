@@ -1,27 +1,28 @@
-"""The frontier of a what-if: told in lines, as data and as a page."""
+"""The plans of a frontier side by side: as lines, as data and as a table of a page."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
+from costopt.domain.estimate import Estimate
 from costopt.domain.job import Job
 from costopt.domain.plan import Allocation, Plan
 from costopt.domain.policy import Policy
 from costopt.formatting import (
     gco2e_text,
+    kwh_text,
     minute_text,
     number_text,
     pool_text,
     probability_text,
+    seconds_text,
     usd_text,
 )
-from costopt.render.table import Row, Table, interval_fields
+from costopt.render.table import Column, Row, Table, interval_fields
 
 if TYPE_CHECKING:
     from costopt.optimize.frontier import FrontierPoint
@@ -31,6 +32,49 @@ ALIKE = 0.01
 CENT_USD, WATT_HOUR_KWH = 0.01, 0.001
 
 HEADER = ("$", "kWh", "CO2e", "Finish P50", "P(on time)", "Pools")
+
+
+def _lines(pools: Sequence[str]) -> str:
+    return ",\n".join(pools)
+
+
+FRONTIER_COLUMNS = (
+    Column("number", "plan", right=True),
+    Column("usd", "$", usd_text, right=True),
+    Column("kwh", "energy", kwh_text, right=True),
+    Column("gco2e", "CO2e", gco2e_text, right=True),
+    Column("takes_s", "takes", seconds_text, right=True),
+    Column("finish_p50_at", "finish P50", minute_text, right=True),
+    Column("on_time", "P(on time)", probability_text, right=True, interval=True),
+    Column("pools", "pools", _lines),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierRow:
+    """One plan: means of dollars and kWh, CO2e in grams; energy and CO2e None where unknown.
+
+    ``takes_s`` counts from now to the median finish; ``on_time`` is a probability. ``chosen``: the
+    policy's own plan.
+    """
+
+    usd: float
+    kwh: float | None
+    gco2e: float | None
+    takes_s: float
+    finish_p50_at: datetime
+    on_time: Estimate
+    pools: tuple[str, ...]
+    chosen: bool = False
+
+
+def frontier_table(rows: Sequence[FrontierRow]) -> Table:
+    """One row per plan, in the order given, numbered from 1; the chosen one stands out."""
+    cells = [
+        {"number": number, **{each.name: getattr(row, each.name) for each in fields(row)}}
+        for number, row in enumerate(rows, start=1)
+    ]
+    return Table("", "Frontier", FRONTIER_COLUMNS, cells, marks="chosen")
 
 
 def frontier_row(point: FrontierPoint) -> Row:
@@ -58,36 +102,12 @@ def frontier_notes(policy: Policy, frontier: Sequence[FrontierPoint]) -> Iterato
         yield f"  {told}  {pools}"
 
 
-def check_report(path: Path) -> None:
-    """What the report cannot do without is looked for before the plans are made.
-
-    Raises MissingExtraError and UsageError.
-    """
-    from costopt.render.html import require_report_extra
-
-    require_report_extra()
-    if not path.parent.is_dir():
-        raise click.UsageError(f"--report {path}: there is no folder {path.parent}")
-
-
-def write_report(
-    scenarios: Table,
-    frontier: Sequence[FrontierPoint],
-    path: Path,
-    *,
-    job: Job,
-    policy: Policy,
-    plan: Plan | None,
-    now: datetime,
-) -> None:
-    """Frontier and scenarios as one HTML file; ``plan`` is the policy's own, if there is one.
-
-    Raises StoreError where it cannot be written.
-    """
-    from costopt.render.frontier import FrontierRow, write_what_if_report
-
+def frontier_rows(
+    frontier: Sequence[FrontierPoint], job: Job, plan: Plan | None, now: datetime
+) -> tuple[FrontierRow, ...]:
+    """Return the points as rows; ``plan`` is the policy's own, whose row is the chosen one."""
     chosen = None if plan is None else _chosen(frontier, plan, job)
-    points = [
+    return tuple(
         FrontierRow(
             usd=point.usd,
             kwh=point.kwh,
@@ -99,9 +119,7 @@ def write_report(
             chosen=point is chosen,
         )
         for point in frontier
-    ]
-    title = f"What if: {job.name}"
-    write_what_if_report(points, scenarios, path, policy=policy.name, title=title)
+    )
 
 
 def _chosen(frontier: Sequence[FrontierPoint], plan: Plan, job: Job) -> FrontierPoint | None:

@@ -1,14 +1,16 @@
-"""A plan as a table: every candidate, what is chosen, and why the others are not."""
+"""Plans and what-ifs as tables; the columns of forecasts are defined once."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import TYPE_CHECKING
 
-from costopt.cli.plan_budgets import budget_rows, budget_warnings
 from costopt.domain.job import Job
 from costopt.domain.plan import Candidate, Constraint, Forecast, Plan, Rejection
-from costopt.domain.policy import Policy
+from costopt.domain.policy import BUDGET_LIMITS, Policy
 from costopt.formatting import (
     gco2e_text,
     minute_text,
@@ -19,7 +21,12 @@ from costopt.formatting import (
     seconds_text,
     usd_text,
 )
-from costopt.render.table import Column, Row, Table, interval_fields
+from costopt.planning.what_if import Scenario, non_dominated_scenarios
+from costopt.render.table import Column, Row, Table
+
+if TYPE_CHECKING:
+    from costopt.optimize.frontier import FrontierPoint
+
 
 MAX_ALLOCATIONS = 12
 
@@ -30,6 +37,79 @@ NEGLIGIBLE = 1e-6
 """Slack below this is the solver's tolerance."""
 
 
+FORECAST_COLUMNS = (
+    Column("usd_p50", "$ P50", usd_text, right=True),
+    Column("usd_p95", "$ P95", usd_text, right=True, rank=4),
+    Column("kwh", "kWh", number_text, right=True),
+    Column("gco2e", "CO2e", gco2e_text, right=True, rank=2),
+    Column("finish_p50_at", "Finish P50", minute_text, rank=1),
+    Column("finish_p95_at", "Finish P95", minute_text, rank=6),
+    Column("on_time", "P(on time)", probability_text, right=True, interval=True),
+    Column("kwh_low", "kWh low", number_text, detail=True),
+    Column("kwh_high", "kWh high", number_text, detail=True),
+    Column("energy_basis", "Energy basis", detail=True),
+    Column("expected_interruptions", "Interruptions", number_text, detail=True),
+    Column("falls_back", "P(fallback)", probability_text, detail=True, interval=True),
+)
+"""The figures of a Forecast, by its field, in plans and what-ifs and their pages."""
+
+
+def _around_forecast(
+    before: tuple[Column, ...], after: tuple[Column, ...], last: tuple[Column, ...] = ()
+) -> tuple[Column, ...]:
+    """Return the forecast's columns for people between others, its details after them."""
+    return (
+        *before,
+        *(column for column in FORECAST_COLUMNS if not column.detail),
+        *after,
+        *(column for column in FORECAST_COLUMNS if column.detail),
+        *last,
+    )
+
+
+def _plan_columns() -> tuple[Column, ...]:
+    return _around_forecast(
+        (
+            Column("chosen", "", _tick),
+            Column("pool", "Pool", pool_text),
+            Column("nodes", "Nodes", right=True),
+            Column("price_usd_per_hour", "$/node-h", usd_text, right=True, rank=3),
+            Column("price_age_s", "Price age", seconds_text, right=True, rank=5),
+        ),
+        (
+            Column("reason", "Why not", fold_at=60),
+            Column("units_per_s", "Units/s", number_text, detail=True),
+        ),
+        (
+            Column("code", "Code", detail=True),
+            Column("enters_below_usd_per_hour", "Enters below", usd_text, detail=True),
+        ),
+    )
+
+
+def _what_if_columns() -> tuple[Column, ...]:
+    return _around_forecast(
+        (
+            Column("unbeaten", "", _star),
+            Column("policy", "Policy"),
+            Column("deadline_s", "Deadline", seconds_text, right=True),
+            Column("capacity", "Terms"),
+        ),
+        (
+            Column("node_hours", "Node-hours", number_text, right=True, rank=6),
+            Column("pools", "Pools", _lines, fold_at=60, rank=5),
+            Column("why_not", "Why not", fold_at=60, unknown=""),
+            Column("status", "Status", detail=True),
+            Column("deadline_at", "Deadline at", minute_text, detail=True),
+        ),
+    )
+
+
+def forecast_row(forecast: Forecast) -> Row:
+    """Return every figure by its name, of which the columns take theirs."""
+    return {each.name: getattr(forecast, each.name) for each in fields(forecast)}
+
+
 def plan_table(made: Plan, job: Job, policy: Policy, top: int, explain: bool) -> Table:
     """The candidates, with the plan itself in facts and notes."""
     listed = _listed(made.candidates, top)
@@ -37,7 +117,7 @@ def plan_table(made: Plan, job: Job, policy: Policy, top: int, explain: bool) ->
     return Table(
         schema="costopt.plan/1",
         title=f"Candidates for {job.name}, policy {policy.name}",
-        columns=_COLUMNS,
+        columns=_plan_columns(),
         rows=[_row(candidate) for candidate in listed],
         facts=_facts(made, job, policy),
         notes=tuple(_notes(made, job, policy, left_out, explain)),
@@ -68,27 +148,9 @@ def _row(candidate: Candidate) -> Row:
     }
 
 
-def forecast_row(forecast: Forecast) -> Row:
-    return {
-        "usd_p50": forecast.usd_p50,
-        "usd_p95": forecast.usd_p95,
-        "kwh": forecast.kwh,
-        "kwh_low": forecast.kwh_low,
-        "kwh_high": forecast.kwh_high,
-        "energy_basis": forecast.energy_basis,
-        "gco2e": forecast.gco2e,
-        "finish_p50_at": forecast.finish_p50_at,
-        "finish_p95_at": forecast.finish_p95_at,
-        "on_time": forecast.on_time,
-        "expected_interruptions": forecast.expected_interruptions,
-        "falls_back": forecast.falls_back,
-    }
-
-
 def _forecast_fact(forecast: Forecast) -> Row:
     row = forecast_row(forecast)
-    ends = (interval_fields(key, row[key]) for key in ("on_time", "falls_back"))
-    return {**row, **{name: value for each in ends for name, value in each.items()}}
+    return {name: v for column in FORECAST_COLUMNS for name, v in column.fields(row).items()}
 
 
 def _facts(made: Plan, job: Job, policy: Policy) -> Row:
@@ -239,26 +301,116 @@ def _tick(chosen: bool) -> str:
     return "✔" if chosen else ""
 
 
-_COLUMNS = (
-    Column("chosen", "", _tick),
-    Column("pool", "Pool", pool_text),
-    Column("nodes", "Nodes", right=True),
-    Column("price_usd_per_hour", "$/node-h", usd_text, right=True, rank=3),
-    Column("price_age_s", "Price age", seconds_text, right=True, rank=5),
-    Column("usd_p50", "$ P50", usd_text, right=True),
-    Column("usd_p95", "$ P95", usd_text, right=True, rank=4),
-    Column("kwh", "kWh", number_text, right=True),
-    Column("gco2e", "CO2e", gco2e_text, right=True, rank=2),
-    Column("finish_p50_at", "Finish P50", minute_text, rank=1),
-    Column("finish_p95_at", "Finish P95", minute_text, rank=6),
-    Column("on_time", "P(on time)", probability_text, right=True, interval=True),
-    Column("reason", "Why not", fold_at=60),
-    Column("units_per_s", "Units/s", number_text, detail=True),
-    Column("kwh_low", "kWh low", number_text, detail=True),
-    Column("kwh_high", "kWh high", number_text, detail=True),
-    Column("energy_basis", "Energy basis", detail=True),
-    Column("expected_interruptions", "Interruptions", number_text, detail=True),
-    Column("falls_back", "P(fallback)", probability_text, detail=True, interval=True),
-    Column("code", "Code", detail=True),
-    Column("enters_below_usd_per_hour", "Enters below", usd_text, detail=True),
-)
+def what_if_table(
+    job: Job,
+    policy: Policy,
+    scenarios: Sequence[Scenario],
+    frontier: Sequence[FrontierPoint],
+) -> Table:
+    """Return a row per scenario, with the frontier in facts and notes."""
+    from costopt.render.frontier_table import frontier_notes, frontier_row
+
+    unbeaten = set(non_dominated_scenarios(scenarios))
+    feasible = sum(scenario.forecast is not None for scenario in scenarios)
+    return Table(
+        schema="costopt.what-if/1",
+        title=f"{len(scenarios)} scenarios for {job.name}, {feasible} feasible",
+        columns=_what_if_columns(),
+        rows=[
+            _scenario_row(scenario, index in unbeaten) for index, scenario in enumerate(scenarios)
+        ],
+        facts={"job": job.name, "frontier": [frontier_row(each) for each in frontier]},
+        notes=(
+            "★: no other saves dollars or kWh, beyond the simulation's noise, "
+            "at no more of the other.",
+            "– is unknown.",
+            *frontier_notes(policy, frontier),
+        ),
+    )
+
+
+def _scenario_row(scenario: Scenario, unbeaten: bool) -> Row:
+    plan, job, forecast = scenario.plan, scenario.job, scenario.forecast
+    used = plan.allocations if plan and forecast else ()
+    return {
+        "unbeaten": unbeaten,
+        "policy": scenario.policy.name,
+        "deadline_s": (job.deadline_at - job.start_at).total_seconds(),
+        "deadline_at": job.deadline_at,
+        "capacity": scenario.terms,
+        "status": plan.status if plan else None,
+        "pools": list(dict.fromkeys(str(each.pool) for each in used)),
+        "node_hours": sum(each.node_hours for each in used) if used else None,
+        **(forecast_row(forecast) if forecast else {}),
+        "why_not": None if forecast else scenario.why_not,
+    }
+
+
+def _star(unbeaten: bool) -> str:
+    return "★" if unbeaten else ""
+
+
+def _lines(pools: Sequence[str]) -> str:
+    return ",\n".join(map(pool_text, pools))
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    """A budget beside what the plan is expected to come to, and its high end (95 %)."""
+
+    name: str
+    unit: str
+    most: float
+    expected: float | None
+    high: float | None
+
+    @property
+    def at_risk(self) -> bool:
+        """Whether the budget may be spent before the job is done, for all that is known."""
+        return self.high is None or self.high > self.most
+
+
+def budget_rows(job: Job, policy: Policy, now: datetime, forecast: Forecast) -> list[Row]:
+    """Every budget in dollars or kWh that holds for the job, for JSON."""
+    return [
+        {
+            "name": each.name,
+            "unit": each.unit,
+            "most": each.most,
+            "expected": each.expected,
+            "high": each.high,
+            "at_risk": each.at_risk,
+        }
+        for each in _outlooks(job, policy, now, forecast)
+    ]
+
+
+def budget_warnings(job: Job, policy: Policy, now: datetime, forecast: Forecast) -> Iterator[str]:
+    """A sentence for each budget that may be spent before the job is done."""
+    for each in _outlooks(job, policy, now, forecast):
+        if each.at_risk:
+            yield (
+                f"Warning: {each.name} of {_amount(each, each.most)} may not last: the plan takes "
+                f"{_amount(each, each.expected)}, at the 95th percentile "
+                f"{_amount(each, each.high)}. Once it is spent, the job saves and stops."
+            )
+
+
+def _outlooks(job: Job, policy: Policy, now: datetime, forecast: Forecast) -> Iterator[_Outlook]:
+    budget = job.budget
+    begin_at, end_at = max(now, job.start_at), job.deadline_at
+    of_policy = (
+        (f"the policy's {spec.field}", policy.limits.maximum(spec)) for spec in BUDGET_LIMITS
+    )
+    for name, most in (
+        ("the job's budget", budget.max_usd_between(begin_at, end_at)),
+        *of_policy,
+    ):
+        if most is not None:
+            yield _Outlook(name, "USD", most, forecast.usd_p50, forecast.usd_p95)
+    if budget.max_kwh is not None:
+        yield _Outlook("the job's budget", "kWh", budget.max_kwh, forecast.kwh, forecast.kwh_high)
+
+
+def _amount(each: _Outlook, value: float | None) -> str:
+    return usd_text(value) if each.unit == "USD" else f"{number_text(value)} kWh"
