@@ -15,14 +15,14 @@ from costopt.render.table import Column, OutputFormat, Row, Table
 COLUMNS = (
     Column("job", "Job"),
     Column("state", "State"),
-    Column("intent", "Wanted"),
+    Column("desired_state", "Desired"),
     Column("priority", "Priority", right=True, rank=3),
     Column("tenant", "Tenant", rank=4),
     Column("nodes", "Nodes", right=True, rank=1),
     Column("done_share", "Done", percent_text, right=True),
     Column("usd", "Spent", usd_text, right=True),
     Column("slack_s", "Slack", seconds_text, right=True, rank=2),
-    Column("held_because", "Held because", fold_at=40, rank=1),
+    Column("blocked_by", "Blocked by", fold_at=40, rank=1),
 )
 NODES = (
     Column("node_id", "Node"),
@@ -41,7 +41,7 @@ FIGURES = (Column("figure", "Figure"), Column("value", "Value", fold_at=70))
 def list_(server: str, token_file: Path | None, output: str) -> None:
     """List a daemon's jobs.
 
-    Held because says why a job gets no nodes now.
+    Blocked by says why a job gets no nodes now.
     """
     answer = connect(server, token_file).get("jobs")
     rows = [_row(job) for job in answer["jobs"]]
@@ -71,14 +71,14 @@ def _row(job: dict[str, Any]) -> Row:
     return {
         "job": submission["name"],
         "state": summary["state"],
-        "intent": submission["intent"],
+        "desired_state": submission["desired_state"],
         "priority": submission["priority"],
         "tenant": submission["tenant"],
         "nodes": summary["nodes_alive"],
         "done_share": summary["done_share"],
         "usd": summary["usd"],
         "slack_s": job["slack_s"],
-        "held_because": job["held_because"],
+        "blocked_by": job["blocked_by"],
     }
 
 
@@ -87,8 +87,8 @@ def _figures(answer: dict[str, Any]) -> list[Row]:
     told = {
         "State": summary["state"],
         "Failed because": summary["failure"] or None,
-        "Wanted": submission["intent"],
-        "Held because": answer["held_because"] or None,
+        "Desired": submission["desired_state"],
+        "Blocked by": answer["blocked_by"] or None,
         "Tenant": submission["tenant"],
         "Priority": submission["priority"],
         "Submitted": (

@@ -101,5 +101,5 @@ def _end(detail: Answer) -> str:
     state = str(detail["summary"]["state"])
     if state in FINISHED:
         return state
-    cancelled = detail["submission"]["intent"] == "cancelled" and not detail["nodes"]
+    cancelled = detail["submission"]["desired_state"] == "cancelled" and not detail["nodes"]
     return "cancelled" if cancelled else ""

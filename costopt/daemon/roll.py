@@ -121,7 +121,7 @@ class JobSync:
         summary = self._resting.get(name)
         if summary is None or name in self._engine.jobs:
             return False
-        ended = summary.state in _ENDED or submission.intent is DesiredState.CANCELLED
+        ended = summary.state in _ENDED or submission.desired_state is DesiredState.CANCELLED
         if not ended or summary.now >= min(now - BILL_TIMEOUT, month_of(now)):
             return False
         payer = Payer(submission.tenant, summary.policy)
@@ -131,7 +131,7 @@ class JobSync:
 
     def _is_over(self, submission: Submission) -> bool:
         record = self._engine.journal.records[submission.name]
-        return record.over or submission.intent is DesiredState.CANCELLED
+        return record.over or submission.desired_state is DesiredState.CANCELLED
 
     def _add(self, submission: Submission, now: datetime) -> None:
         try:
@@ -142,7 +142,7 @@ class JobSync:
             self._troubles[submission.name] = error.message
             if isinstance(error, SpecError):
                 self._unreadable[submission.name] = submission
-            if submission.intent is DesiredState.CANCELLED:
+            if submission.desired_state is DesiredState.CANCELLED:
                 self._give_up(submission, now)
             return
         self._troubles.pop(submission.name, None)
@@ -173,13 +173,13 @@ class JobSync:
     def _follow(self, submission: Submission) -> None:
         name, stops = submission.name, self._engine.stops
         self._engine.reprioritize(name, submission.priority)
-        match submission.intent:
+        match submission.desired_state:
             case DesiredState.RUN if stops.reason(name) in _REASONS.values():
                 stops.end(name)
             case DesiredState.PAUSED | DesiredState.CANCELLED:
-                if stops.reason(name) != _REASONS[submission.intent]:
+                if stops.reason(name) != _REASONS[submission.desired_state]:
                     stops.end(name)
-                    self._engine.stop(_REASONS[submission.intent], name)
+                    self._engine.stop(_REASONS[submission.desired_state], name)
 
     def _read_changes(self) -> None:
         """Of all that were ever handed in only those are read that somebody changed."""
@@ -197,7 +197,10 @@ class JobSync:
             submission = self._registry.submission(name)
             self._troubles.pop(name, None)
             try:
-                if submission is not None and submission.intent is not DesiredState.CANCELLED:
+                if (
+                    submission is not None
+                    and submission.desired_state is not DesiredState.CANCELLED
+                ):
                     self._retry(submission, now)
             except LedgerError:
                 raise

@@ -259,9 +259,9 @@ class DaemonService:
             open_proposals=len(self.proposals([ProposalState.OPEN])),
         )
 
-    def _intend(self, name: str, intent: DesiredState, who: str) -> Submission:
+    def _intend(self, name: str, desired_state: DesiredState, who: str) -> Submission:
         self._check_goes_on(name)
-        return self._registry.set_intent(name, intent, who, self._clock.now())
+        return self._registry.set_desired_state(name, desired_state, who, self._clock.now())
 
     def _check_goes_on(self, name: str) -> None:
         if self.job(name).summary.state is JobState.FINISHED:

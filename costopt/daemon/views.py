@@ -32,13 +32,13 @@ class FleetNode:
 class JobStatus:
     """A job that was handed in, and how it stands.
 
-    ``summary`` is of the last tick. ``held_because`` says why it gets no nodes now, "" where
+    ``summary`` is of the last tick. ``blocked_by`` says why it gets no nodes now, "" where
     nothing holds it. ``slack_s`` is that of its last decision, None where it is not known.
     """
 
     submission: Submission
     summary: JobSummary
-    held_because: str
+    blocked_by: str
     slack_s: float | None
     decision: DecisionMade | None
     nodes: tuple[FleetNode, ...]

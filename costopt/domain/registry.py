@@ -25,13 +25,15 @@ class Registry(Protocol):
         ...
 
     def submissions(
-        self, intents: Collection[DesiredState] = (), tenant: str | None = None
+        self, desired_states: Collection[DesiredState] = (), tenant: str | None = None
     ) -> tuple[Submission, ...]:
-        """Those with one of these intents, all where none is named, in order of submission; of one
-        tenant where one is named."""
+        """Return those with one of these desired states, all if none is given, in the order of
+        submission; those of one tenant if one is given."""
         ...
 
-    def set_intent(self, name: str, intent: DesiredState, who: str, at: datetime) -> Submission:
+    def set_desired_state(
+        self, name: str, desired_state: DesiredState, who: str, at: datetime
+    ) -> Submission:
         """Raises SpecError for an unknown job, and for a cancelled one that is to run again."""
         ...
 

@@ -35,4 +35,4 @@ class Submission:
     workdir: str
     submitted_at: datetime
     submitted_by: str
-    intent: DesiredState = DesiredState.RUN
+    desired_state: DesiredState = DesiredState.RUN

@@ -20,7 +20,7 @@ INITIAL: Migration = (
         workdir TEXT NOT NULL,
         submitted_at TEXT NOT NULL,
         submitted_by TEXT NOT NULL,
-        intent TEXT NOT NULL
+        desired_state TEXT NOT NULL
     )
     """,
     """

@@ -77,29 +77,34 @@ class SqlRegistry:
             return submissions.find_submission(connection, name)
 
     def submissions(
-        self, intents: Collection[DesiredState] = (), tenant: str | None = None
+        self, desired_states: Collection[DesiredState] = (), tenant: str | None = None
     ) -> tuple[Submission, ...]:
-        """Those with one of these intents, all where none is named, in order of submission; of one
-        tenant where one is named."""
+        """Return those with one of these desired states, all if none is given, in the order of
+        submission; those of one tenant if one is given."""
         with self._database.read_transaction() as connection:
-            return submissions.list_submissions(connection, intents, tenant)
+            return submissions.list_submissions(connection, desired_states, tenant)
 
-    def set_intent(self, name: str, intent: DesiredState, who: str, at: datetime) -> Submission:
+    def set_desired_state(
+        self, name: str, desired_state: DesiredState, who: str, at: datetime
+    ) -> Submission:
         """Raises SpecError for an unknown job, and for a cancelled one that is to run again."""
         with self._database.write_transaction() as connection:
             before = submissions.require_submission(connection, name)
-            if before.intent is DesiredState.CANCELLED and intent is not DesiredState.CANCELLED:
+            if (
+                before.desired_state is DesiredState.CANCELLED
+                and desired_state is not DesiredState.CANCELLED
+            ):
                 raise _cancelled(name)
-            after = replace(before, intent=intent)
+            after = replace(before, desired_state=desired_state)
             submissions.update_submission(connection, after)
-            append_audit_entry(connection, at, who, intent.value, name)
+            append_audit_entry(connection, at, who, desired_state.value, name)
         return after
 
     def set_priority(self, name: str, priority: int, who: str, at: datetime) -> Submission:
         """Raises SpecError for an unknown job, and for a cancelled one."""
         with self._database.write_transaction() as connection:
             before = submissions.require_submission(connection, name)
-            if before.intent is DesiredState.CANCELLED:
+            if before.desired_state is DesiredState.CANCELLED:
                 raise _cancelled(name)
             after = replace(before, priority=priority)
             submissions.update_submission(connection, after)

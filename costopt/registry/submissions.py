@@ -46,13 +46,13 @@ def require_submission(connection: Connection, name: str) -> Submission:
 
 
 def list_submissions(
-    connection: Connection, intents: Collection[DesiredState], tenant: str | None
+    connection: Connection, desired_states: Collection[DesiredState], tenant: str | None
 ) -> tuple[Submission, ...]:
-    """Those of a tenant with one of these intents, in order of submission; empty and None are
-    any."""
+    """Return those of a tenant with one of these desired states, in the order of submission; empty
+    and None are any."""
     query = select(*_COLUMNS).order_by(SUBMISSIONS.c.place)
-    if intents:
-        query = query.where(SUBMISSIONS.c.intent.in_(list(intents)))
+    if desired_states:
+        query = query.where(SUBMISSIONS.c.desired_state.in_(list(desired_states)))
     if tenant is not None:
         query = query.where(SUBMISSIONS.c.tenant == tenant)
     return tuple(_submission(row) for row in connection.execute(query))
@@ -63,7 +63,7 @@ def update_submission(connection: Connection, submission: Submission) -> None:
     connection.execute(
         SUBMISSIONS.update()
         .where(SUBMISSIONS.c.name == submission.name)
-        .values(intent=submission.intent, priority=submission.priority)
+        .values(desired_state=submission.desired_state, priority=submission.priority)
     )
 
 

@@ -62,7 +62,7 @@ SUBMISSIONS = table(
     column("workdir", String),
     column("submitted_at", UtcDateTime),
     column("submitted_by", String),
-    column("intent", EnumText(DesiredState)),
+    column("desired_state", EnumText(DesiredState)),
 )
 
 PROPOSALS = table(

@@ -146,7 +146,7 @@ def test_a_job_is_steered(daemon: Served) -> None:
     ):
         done = local(daemon, verb, "one")
         assert (done.exit_code, done.stdout) == (0, ""), done.stderr
-        assert daemon.service.job("one").submission.intent is intent
+        assert daemon.service.job("one").submission.desired_state is intent
     assert local(daemon, "reprioritize", "two", "-7").exit_code == 0
     assert daemon.service.job("two").submission.priority == -7
     assert local(daemon, "resume", "one").exit_code == 2

@@ -52,7 +52,7 @@ def test_jobs_come_back_as_they_were_handed_in(registry: Registry) -> None:
 def test_jobs_are_found_by_tenant_and_intent(registry: Registry) -> None:
     for name, tenant in (("a", "red"), ("b", "blue"), ("c", "red")):
         registry.submit(replace(JOB, name=name, tenant=tenant))
-    registry.set_intent("c", DesiredState.PAUSED, "ann", AT)
+    registry.set_desired_state("c", DesiredState.PAUSED, "ann", AT)
     assert [s.name for s in registry.submissions(tenant="red")] == ["a", "c"]
     assert [s.name for s in registry.submissions([DesiredState.RUN], "red")] == ["a"]
     assert registry.submissions(tenant="nobody") == ()
@@ -60,7 +60,7 @@ def test_jobs_are_found_by_tenant_and_intent(registry: Registry) -> None:
 
 def test_a_name_is_taken_for_good(registry: Registry) -> None:
     registry.submit(JOB)
-    registry.set_intent("a", DesiredState.CANCELLED, "ann", AT)
+    registry.set_desired_state("a", DesiredState.CANCELLED, "ann", AT)
     with pytest.raises(SpecError, check=has_code("duplicate")):
         registry.submit(JOB)
 
@@ -77,20 +77,23 @@ def test_times_of_any_zone_are_the_same_instant(registry: Registry) -> None:
 def test_what_is_wanted_of_a_job_can_change(registry: Registry) -> None:
     registry.submit(JOB)
     registry.submit(replace(JOB, name="b"))
-    assert registry.set_intent("a", DesiredState.PAUSED, "ann", AT).intent is DesiredState.PAUSED
+    assert (
+        registry.set_desired_state("a", DesiredState.PAUSED, "ann", AT).desired_state
+        is DesiredState.PAUSED
+    )
     assert registry.set_priority("b", -7, "bob", AT).priority == -7
     assert [s.name for s in registry.submissions([DesiredState.PAUSED])] == ["a"]
     assert [s.name for s in registry.submissions([DesiredState.RUN, DesiredState.PAUSED])] == [
         "a",
         "b",
     ]
-    registry.set_intent("a", DesiredState.CANCELLED, "ann", AT)
+    registry.set_desired_state("a", DesiredState.CANCELLED, "ann", AT)
     with pytest.raises(SpecError, check=has_code("cancelled")):
-        registry.set_intent("a", DesiredState.RUN, "ann", AT)
+        registry.set_desired_state("a", DesiredState.RUN, "ann", AT)
     with pytest.raises(SpecError, check=has_code("cancelled")):
         registry.set_priority("a", 1, "ann", AT)
     with pytest.raises(SpecError, check=has_code("unknown_job")):
-        registry.set_intent("x", DesiredState.RUN, "ann", AT)
+        registry.set_desired_state("x", DesiredState.RUN, "ann", AT)
     with pytest.raises(SpecError, check=has_code("unknown_job")):
         registry.set_priority("x", 1, "ann", AT)
 

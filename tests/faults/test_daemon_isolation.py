@@ -74,7 +74,7 @@ def test_a_store_that_refuses_one_job(
         assert len(told) == (0 if call == "form_gang" and not restarted else 1)
         alerts = [(a.job, a.kind) for a in scene.daemon.service.alerts()]
         assert alerts == ([("one", "trouble")] if told else [])
-        assert (scene.job().held_because != "") == bool(told)
+        assert (scene.job().blocked_by != "") == bool(told)
         scene.go(25)
         assert scene.job("two").summary.state is JobState.FINISHED
         assert scene.daemon.board.tick_failure == ""
@@ -82,7 +82,7 @@ def test_a_store_that_refuses_one_job(
         scene.daemon.service.resume("one", "me")
     scene.go(35)
     assert scene.job().summary.state is JobState.FINISHED
-    assert scene.job().held_because == ""
+    assert scene.job().blocked_by == ""
     assert len(scene.events(JobFinished)) == 1
     assert scene.events(SignalStale, "two") == []
     assert scene.events(WorkLost, "two") == []
@@ -119,7 +119,7 @@ def test_a_strategy_that_raises_for_one_job(
         assert told.source == "the job's strategy"
         assert "no such luck" in told.message
         assert [(a.job, a.kind) for a in scene.daemon.service.alerts()] == [("one", "trouble")]
-        assert "no such luck" in scene.job().held_because
+        assert "no such luck" in scene.job().blocked_by
         figures = scene.daemon.service.metrics_snapshot().jobs
         assert {job.job: job.is_failing for job in figures} == {
             "one": True, "two": False, "three": False,
@@ -132,7 +132,7 @@ def test_a_strategy_that_raises_for_one_job(
             assert scene.events(SignalStale, other) == []
     scene.go(35)
     assert scene.job().summary.state is JobState.FINISHED
-    assert scene.job().held_because == ""
+    assert scene.job().blocked_by == ""
     assert scene.living() == []
 
 
@@ -194,7 +194,7 @@ def test_a_command_that_cannot_be_forgiven_yet_is_forgiven_later(
     scene.go(30)
     assert scene.job("two").summary.state is JobState.FINISHED
     assert scene.job().summary.state is JobState.FAILED
-    assert scene.job().held_because == "the store refused"
+    assert scene.job().blocked_by == "the store refused"
     if cancelled:
         scene.daemon.service.cancel("one", "me")
         scene.go(3)
@@ -223,7 +223,7 @@ def test_what_cannot_be_read_is_read_once_until_it_changes(
     assert read.count("old") == 1
     (alert,) = scene.daemon.service.alerts()
     assert (alert.kind, alert.job) == ("trouble", "old")
-    assert "kind" in scene.job("old").held_because
+    assert "kind" in scene.job("old").blocked_by
     scene.daemon.service.resume("old", "me")
     scene.go(10)
     assert read.count("old") == 2
@@ -241,6 +241,6 @@ def test_a_job_that_cannot_be_read_is_in_trouble_until_it_is_cancelled(scene: Da
     for _ in ("the same daemon", "the next one"):
         scene.go(2)
         assert scene.daemon.board.snapshot.troubles == {}
-        assert scene.job("old").held_because == ""
+        assert scene.job("old").blocked_by == ""
         assert scene.job("old").summary.state is JobState.WAITING
         scene.restart()

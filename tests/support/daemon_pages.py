@@ -81,7 +81,7 @@ class Shown:
         self._add(RUNNING, "research", [*running, _weighed(RUNNING)], NOW)
         self._add(PAUSED, "vision", [e for e in sample_events(PAUSED) if e.at <= NOW][:2], NOW, 5)
         self._add(STRANGE, HOSTILE, [*_strange(), _weighed(STRANGE)], NOW)
-        self.registry.set_intent(PAUSED, DesiredState.PAUSED, HOSTILE, NOW)
+        self.registry.set_desired_state(PAUSED, DesiredState.PAUSED, HOSTILE, NOW)
         self._propose()
         self.board.alert(NOW, "budget", RUNNING, f"{RUNNING} has spent 90 % of its dollars")
         self.board.alert(NOW, "interruptions", "", f"storm in {HOSTILE}")

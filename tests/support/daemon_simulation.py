@@ -181,7 +181,7 @@ class Trial:
             if ticks in self.happenings:
                 self.happenings[ticks](self)
             if ticks in INTENTS:
-                self.registry.set_intent("two", INTENTS[ticks], "me", self.clock.now())
+                self.registry.set_desired_state("two", INTENTS[ticks], "me", self.clock.now())
             self.step(ticks)
             if self._all_over():
                 break

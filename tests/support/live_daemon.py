@@ -72,10 +72,10 @@ class DaemonPlace(NodeFolder):
         with open_registry(self.database or self.state / REGISTRY) as registry:
             registry.submit(submission)
 
-    def tell(self, name: str, intent: DesiredState) -> None:
+    def tell(self, name: str, desired_state: DesiredState) -> None:
         """As a user would."""
         with open_registry(self.database or self.state / REGISTRY) as registry:
-            registry.set_intent(name, intent, "a test", T0)
+            registry.set_desired_state(name, desired_state, "a test", T0)
 
     def saves(self, name: str) -> Path:
         """Where a job's checkpoints lie."""

@@ -48,31 +48,39 @@ class MemoryRegistry:
         return self._submissions.get(name)
 
     def submissions(
-        self, intents: Collection[DesiredState] = (), tenant: str | None = None
+        self, desired_states: Collection[DesiredState] = (), tenant: str | None = None
     ) -> tuple[Submission, ...]:
-        """Those with one of these intents, all where none is named, in order of submission; of one
-        tenant where one is named."""
+        """Return those with one of these desired states, all if none is given, in the order of
+        submission; those of one tenant if one is given."""
         with self._lock:
             known = tuple(self._submissions.values())
         return tuple(
-            s for s in known if (not intents or s.intent in intents) and tenant in (None, s.tenant)
+            s
+            for s in known
+            if (not desired_states or s.desired_state in desired_states)
+            and tenant in (None, s.tenant)
         )
 
-    def set_intent(self, name: str, intent: DesiredState, who: str, at: datetime) -> Submission:
+    def set_desired_state(
+        self, name: str, desired_state: DesiredState, who: str, at: datetime
+    ) -> Submission:
         """Raises SpecError for an unknown job, and for a cancelled one that is to run again."""
         with self._lock:
             before = self._known(name)
-            if before.intent is DesiredState.CANCELLED and intent is not DesiredState.CANCELLED:
+            if (
+                before.desired_state is DesiredState.CANCELLED
+                and desired_state is not DesiredState.CANCELLED
+            ):
                 raise SpecError(f"job {name!r} was cancelled", code="cancelled")
-            self._submissions[name] = replace(before, intent=intent)
-            self._note(at, who, intent.value, name)
+            self._submissions[name] = replace(before, desired_state=desired_state)
+            self._note(at, who, desired_state.value, name)
             return self._submissions[name]
 
     def set_priority(self, name: str, priority: int, who: str, at: datetime) -> Submission:
         """Raises SpecError for an unknown job, and for a cancelled one."""
         with self._lock:
             before = self._known(name)
-            if before.intent is DesiredState.CANCELLED:
+            if before.desired_state is DesiredState.CANCELLED:
                 raise SpecError(f"job {name!r} was cancelled", code="cancelled")
             self._submissions[name] = replace(before, priority=priority)
             self._note(at, who, "priority", name, str(priority))

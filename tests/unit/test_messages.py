@@ -247,7 +247,7 @@ def registry(folder: Path, use: Callable[[SqlRegistry], object]) -> None:
     job_document, at = "name: llm\n", NOW
     with open_registry(folder / "registry.sqlite") as opened:
         opened.submit(Submission("llm", "default", 0, job_document, "cheapest", "/srv", at, "me"))
-        opened.set_intent("llm", DesiredState.CANCELLED, "me", at)
+        opened.set_desired_state("llm", DesiredState.CANCELLED, "me", at)
         opened.tokens.add("ci", [Scope.READ], "me", at)
         use(opened)
 
@@ -280,10 +280,10 @@ CALLS: dict[str, Callable[[Path], object]] = {
     "checkpoint": lambda folder: CheckpointHistory.open(str(folder)).verify("last"),
     "submitted twice": partial(registry, use=again),
     "resumed after cancel": partial(
-        registry, use=lambda r: r.set_intent("llm", DesiredState.RUN, "me", NOW)
+        registry, use=lambda r: r.set_desired_state("llm", DesiredState.RUN, "me", NOW)
     ),
     "unknown job": partial(
-        registry, use=lambda r: r.set_intent("nope", DesiredState.RUN, "me", NOW)
+        registry, use=lambda r: r.set_desired_state("nope", DesiredState.RUN, "me", NOW)
     ),
     "token twice": partial(registry, use=lambda r: r.tokens.add("ci", [Scope.READ], "me", NOW)),
     "token without scope": partial(registry, use=lambda r: r.tokens.add("x", [], "me", NOW)),

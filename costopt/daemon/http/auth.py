@@ -21,7 +21,7 @@ from costopt.domain.token import Scope, Token, TokenStore
 
 LOCAL = "costopt.local"
 """The key of an ASGI scope that only our own listener on the local socket sets."""
-SESSION_COOKIE = "costopt_badge"
+SESSION_COOKIE = "costopt_session"
 """A browser's session, which may only read, whatever its token's scopes are."""
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 

@@ -118,7 +118,7 @@ class SubmissionInfo(ResponseModel):
     name: str
     tenant: str
     priority: int
-    intent: DesiredState
+    desired_state: DesiredState
     workdir: Text
     submitted_at: datetime
     submitted_by: Text
@@ -131,11 +131,11 @@ class SubmitResponse(SubmissionInfo):
 
 
 class JobListItem(ResponseModel):
-    """A job and its progress. ``held_because`` gives the reason why it has no nodes now, or ""."""
+    """A job and its progress. ``blocked_by`` gives the reason why it has no nodes now, or ""."""
 
     submission: SubmissionInfo
     summary: View[JobSummary]
-    held_because: Text
+    blocked_by: Text
     slack_s: Number
 
 

@@ -42,7 +42,7 @@ def _tiles(reader: TenantReader, fleet: FleetView) -> Tiles:
     every = reader.jobs()
     jobs = [status for status in every if not is_over(status)]
     training = sum(status.summary.state is JobState.TRAINING for status in jobs)
-    held = sum(bool(s.held_because) for s in jobs if s.submission.intent is DesiredState.RUN)
+    held = sum(bool(s.blocked_by) for s in jobs if s.submission.desired_state is DesiredState.RUN)
     spent = sum(status.summary.usd_micros for status in every)
     draining = sum(node.draining for node in fleet.nodes)
     note = "nodes that no job answers for"

@@ -125,13 +125,13 @@ def _tenants(reader: TenantReader) -> TableBlock:
 
 
 def _held(reader: TenantReader) -> TableBlock:
-    held = (s for s in reader.jobs() if s.held_because and not is_over(s))
+    held = (s for s in reader.jobs() if s.blocked_by and not is_over(s))
     rows, left_out = take_first(held, CHANGES_SHOWN)
     return table_block(
         "held",
         "Jobs held back now",
         make_columns("job", "why"),
-        tuple((job_cell(s.submission.name), Cell(s.held_because)) for s in rows),
+        tuple((job_cell(s.submission.name), Cell(s.blocked_by)) for s in rows),
         empty="Nothing holds a job back.",
         left_out=left_out,
     )

@@ -49,15 +49,15 @@ def job_page(reader: TenantReader, name: str, story: JobCharts) -> Page:
 
 
 def _lead(status: JobStatus) -> str:
-    intent, summary = status.submission.intent, status.summary
+    desired, summary = status.submission.desired_state, status.summary
     said = deadline_sentence(summary)
     lead = f"{summary.state.value.capitalize()}: {said}."
     if said.startswith(summary.state.value):
         lead = f"{said[0].upper()}{said[1:]}."
-    if intent is not DesiredState.RUN and summary.state is not JobState.FINISHED:
-        lead += f" Its owner wants it {intent.value}."
-    if status.held_because and not is_over(status):
-        lead += f" Held back: {status.held_because}"
+    if desired is not DesiredState.RUN and summary.state is not JobState.FINISHED:
+        lead += f" Its owner wants it {desired.value}."
+    if status.blocked_by and not is_over(status):
+        lead += f" Held back: {status.blocked_by}"
     return lead
 
 

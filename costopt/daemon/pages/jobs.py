@@ -71,12 +71,12 @@ def _slack(status: JobStatus) -> Cell:
 
 
 def _held(running: list[JobStatus]) -> TableBlock:
-    rows, left_out = take_first((s for s in running if s.held_because), JOBS_SHOWN)
+    rows, left_out = take_first((s for s in running if s.blocked_by), JOBS_SHOWN)
     return table_block(
         "held",
         "Held back",
         make_columns("job", "why"),
-        tuple((job_cell(s.submission.name), Cell(s.held_because)) for s in rows),
+        tuple((job_cell(s.submission.name), Cell(s.blocked_by)) for s in rows),
         lead="Jobs that get no nodes now, and what holds them.",
         empty="Nothing holds a job back.",
         left_out=left_out,

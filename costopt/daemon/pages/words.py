@@ -50,15 +50,15 @@ def slack_cell(slack_s: float | None) -> Cell:
 
 def state_cell(status: JobStatus) -> Cell:
     """What a job does, or what its owner wants of it where that is not to run."""
-    state, intent = status.summary.state, status.submission.intent
+    state, desired = status.summary.state, status.submission.desired_state
     if state in ENDED:
         return Cell(state.value, tone="good" if state is JobState.FINISHED else "bad")
-    if intent is not DesiredState.RUN:
-        return Cell(intent.value, tone="note")
+    if desired is not DesiredState.RUN:
+        return Cell(desired.value, tone="note")
     return Cell(state.value, tone="good" if state is JobState.TRAINING else "plain")
 
 
 def is_over(status: JobStatus) -> bool:
     """Whether the job needs no more nodes, ever."""
-    cancelled = status.submission.intent is DesiredState.CANCELLED
+    cancelled = status.submission.desired_state is DesiredState.CANCELLED
     return status.summary.state in ENDED or cancelled

@@ -178,12 +178,12 @@ def test_what_was_taken_before_the_account_named_tenants_gets_no_new_nodes(tmp_p
         scene.restart()
         scene.go(3)
         assert scene.living("llm") == []
-        assert "checkpoint.uri: 's3://data/blue/llm'" in scene.job("llm").held_because
+        assert "checkpoint.uri: 's3://data/blue/llm'" in scene.job("llm").blocked_by
         scene.account = Account(tenants={"blue": TENANTS["blue"]})
         scene.restart()
         scene.go(3)
         assert scene.living("llm") == []
-        assert "tenant: 'red'" in scene.job("llm").held_because
+        assert "tenant: 'red'" in scene.job("llm").blocked_by
         scene.account = Account()
         scene.restart()
         scene.go(3)

@@ -226,7 +226,7 @@ def test_a_token_of_the_jobs_own_tenant_steers_it(daemon: Served) -> None:
     assert [node["node_id"] for node in client.get("fleet")["nodes"]] == ["i-1"]
     assert [each["id"] for each in client.get("proposals")["proposals"]] == ["p-1"]
     assert [each["job"] for each in client.get("alerts")["alerts"]] == ["one"]
-    assert client.send("POST", "jobs", "one", "pause")["intent"] == "paused"
+    assert client.send("POST", "jobs", "one", "pause")["desired_state"] == "paused"
     assert client.send("POST", "jobs", body={"job": JOB.format(name="new")})["name"] == "new"
 
 
@@ -292,7 +292,7 @@ def test_a_job_goes_in_and_is_steered(daemon: Served) -> None:
         ("resume", DesiredState.RUN),
         ("cancel", DesiredState.CANCELLED),
     ):
-        assert client.send("POST", "jobs", "new", verb)["intent"] == intent.value
+        assert client.send("POST", "jobs", "new", verb)["desired_state"] == intent.value
     with pytest.raises(ApiError, match="'new'") as refusal:
         client.send("POST", "jobs", "new", "resume")
     assert (refusal.value.status, refusal.value.exit_code) == (409, 2)

@@ -76,8 +76,8 @@ def test_a_paused_job_has_no_nodes_and_goes_on_when_it_is_resumed(scene: DaemonS
     scene.daemon.service.pause("one", "me")
     scene.go(10)
     assert scene.living() == []
-    assert scene.job().held_because == "paused"
-    assert scene.job().submission.intent is DesiredState.PAUSED
+    assert scene.job().blocked_by == "paused"
+    assert scene.job().submission.desired_state is DesiredState.PAUSED
     scene.restart()
     scene.go(10)
     assert scene.living() == []
@@ -97,7 +97,7 @@ def test_a_job_that_has_finished_is_neither_paused_nor_cancelled(scene: DaemonSc
             change("one", "me")
     with pytest.raises(SpecError, check=has_code("finished")):
         service.reprioritize("one", 5, "me")
-    assert scene.job().submission.intent is DesiredState.RUN
+    assert scene.job().submission.desired_state is DesiredState.RUN
 
 
 def test_a_cancelled_job_drains_and_never_runs_again(scene: DaemonScene) -> None:
@@ -136,7 +136,7 @@ def test_nothing_is_launched_before_a_job_is_ready(scene: DaemonScene) -> None:
     scene.submit("one")
     scene.go(5)
     assert scene.cloud.requests == []
-    assert scene.job().held_because == "the store refused"
+    assert scene.job().blocked_by == "the store refused"
 
 
 def test_priorities_reach_the_engine(tmp_path: Path) -> None:
@@ -144,8 +144,8 @@ def test_priorities_reach_the_engine(tmp_path: Path) -> None:
     scene.submit("one", "two")
     scene.go(20)
     assert [len(scene.living(name)) for name in ("one", "two")] == [1, 0]
-    assert scene.job("two").held_because
-    assert scene.job("one").held_because == ""
+    assert scene.job("two").blocked_by
+    assert scene.job("one").blocked_by == ""
     scene.daemon.service.reprioritize("two", 5, "me")
     scene.go(20)
     assert [len(scene.living(name)) for name in ("one", "two")] == [0, 1]
@@ -258,11 +258,11 @@ def test_a_job_whose_launch_a_guard_refuses_says_so_for_as_long_as_it_does(
     scene.submit("one", "two", hours=1.0, policy=f"{POLICY}limits: {{{limit}}}\n")
     scene.go(20)
     assert len(scene.living("one")) == 1
-    assert scene.job("one").held_because == ""
-    assert scene.job("two").held_because.startswith(why)
+    assert scene.job("one").blocked_by == ""
+    assert scene.job("two").blocked_by.startswith(why)
     scene.go(60)
     assert len(scene.living("two")) == 1
-    assert scene.job("two").held_because == ""
+    assert scene.job("two").blocked_by == ""
 
 
 def test_a_guard_is_on_where_the_account_names_none(scene: DaemonScene) -> None:
@@ -273,7 +273,7 @@ def test_a_guard_is_on_where_the_account_names_none(scene: DaemonScene) -> None:
         )
     scene.cloud.silent.add("launch")
     scene.go(3)
-    held = [s.held_because for s in scene.daemon.service.jobs()]
+    held = [s.blocked_by for s in scene.daemon.service.jobs()]
     assert sum(why != "" for why in held) == 1
 
 

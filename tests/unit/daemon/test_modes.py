@@ -209,12 +209,12 @@ def test_a_halt_stops_launches_at_once_and_nothing_else(scene: DaemonScene) -> N
     assert (halted.reason, halted.who) == ("too dear", "ann")
     assert [e.guard for e in scene.events(GuardTripped, "two")] == ["halt"]
     assert [a.kind for a in scene.daemon.service.alerts()] == ["halt"]
-    assert re.fullmatch(r"guard halt: .*\bann\b.*: too dear", scene.job("two").held_because)
+    assert re.fullmatch(r"guard halt: .*\bann\b.*: too dear", scene.job("two").blocked_by)
     scene.restart()
     scene.go(5)
     assert scene.living("two") == [], "a halt outlives the daemon"
     scene.daemon.service.unhalt("ann")
     scene.go(5)
     assert len(scene.living("two")) == 1
-    assert scene.job("two").held_because == ""
+    assert scene.job("two").blocked_by == ""
     assert len(scene.events(LaunchesAllowed, "two")) == 1

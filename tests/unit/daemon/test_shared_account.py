@@ -47,7 +47,7 @@ def told(scene: DaemonScene, tenant: str) -> str:
     """Everything that a tenant reads of its jobs."""
     reader = TenantReader(scene.daemon.service, tenant)
     events = [e for status in reader.jobs() for e in reader.events(status.submission.name)]
-    held = [status.held_because for status in reader.jobs()]
+    held = [status.blocked_by for status in reader.jobs()]
     return json.dumps([*map(to_json, (*events, *reader.alerts())), held])
 
 
