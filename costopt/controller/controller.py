@@ -14,7 +14,6 @@ from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
 from costopt.domain.ports import Ledger, Strategy
-from costopt.domain.view import Desired, View
 from costopt.engine.cohort import JobTerms
 from costopt.engine.decider import DecisionScheduler
 from costopt.engine.gate import Gate
@@ -89,21 +88,17 @@ class Controller:
             forecasts=site.forecasts,
             carbon=site.carbon,
         )
-        self.engine = Engine(
-            (), Policy("none"), _Idle(), world, _engine_settings(site, settings), gate, decider
-        )
+        self.engine = Engine(world, _engine_settings(site, settings), gate, decider)
         if uncontrolled is not None:
             self.engine.spending.include(OtherJobs(ledger, uncontrolled).bills)
 
-    def add(self, job: Job, policy: Policy, strategy: Strategy | None = None) -> Strategy:
+    def add(self, job: Job, policy: Policy, strategy: Strategy | None = None) -> None:
         """Control a job under ``policy``, going on from what the ledger holds of it.
 
-        Returns what decides for it: ``strategy``, or that of the policy. Raises LedgerError, and
-        SpecError for an unknown strategy.
+        ``strategy`` decides for it, or that of the policy. Raises LedgerError, and SpecError for an
+        unknown strategy.
         """
-        chosen = strategy or build_strategy(policy)
-        self.engine.add(job, JobTerms(policy, chosen))
-        return chosen
+        self.engine.add(job, JobTerms(policy, strategy or build_strategy(policy)))
 
 
 def build_strategy(policy: Policy, make: Callable[[], Strategy] | None = None) -> Strategy:
@@ -127,11 +122,3 @@ def _engine_settings(site: Site, settings: ControllerSettings) -> EngineSettings
         launch_s=settings.launch_s,
         new_key=settings.new_key,
     )
-
-
-class _Idle:
-    """The strategy of an engine that begins without jobs."""
-
-    def decide(self, view: View) -> Desired:  # noqa: ARG002 - no job follows it
-        """Nothing."""
-        return Desired(())

@@ -13,8 +13,6 @@ from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import Offer, Pool
 from costopt.domain.plan import COOLDOWN
-from costopt.domain.policy import Policy
-from costopt.domain.ports import Strategy
 from costopt.domain.view import Decision, Desired
 from costopt.engine.admission import FairAdmission
 from costopt.engine.baseline import job_submitted_event
@@ -66,15 +64,12 @@ class Engine:
 
     def __init__(
         self,
-        jobs: Sequence[Job],
-        policy: Policy,
-        strategy: Strategy,
         world: World,
         settings: EngineSettings,
         gate: Gate | None = None,
         decider: DecisionScheduler | None = None,
     ) -> None:
-        """``jobs`` all follow ``policy`` by ``strategy``; those that are added need not."""
+        """An engine without jobs. ``costopt.controller`` assembles it: nothing else may."""
         self.jobs: dict[str, Job] = {}
         self.settings = settings
         self.world = world
@@ -110,8 +105,6 @@ class Engine:
             world, self.journal, settings, self.jobs, self._fleet, self._offers, self.training,
             self.stops, self._guards,
         )  # fmt: skip
-        for job in jobs:
-            self.add(job, JobTerms(policy, strategy))
 
     def add(self, job: Job, terms: JobTerms) -> None:
         """Control one more job, going on from what the ledger holds of it. Raises LedgerError.

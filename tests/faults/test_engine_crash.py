@@ -22,13 +22,13 @@ from costopt.domain.job import Job
 from costopt.domain.ports import Clock, RecordedEvent
 from costopt.engine.clock import VirtualClock
 from costopt.engine.settings import EngineSettings
-from costopt.engine.tick import Engine
 from costopt.engine.world import World
 from costopt.ledger.account import JobAccount
 from costopt.ledger.memory import MemoryLedger
 from costopt.provider.wrapper import ProviderWrapper
 from costopt.strategies import build
 from tests.support.cant_be_late import NoHazard, OneMachine, OnePower, job, market, policy
+from tests.support.engines import start_engine
 
 GAP_S = 600.0
 UP = [1, 1, 1, 0, 0, 1, 1, 1, 1, 0] * 30
@@ -150,7 +150,7 @@ def _run(scene: Scene, clock: VirtualClock) -> int:
     for _ in range(200):
         lives += 1
         try:
-            engine = Engine([_task()], rules, build(rules.strategy), world, settings)
+            engine = start_engine([_task()], rules, build(rules.strategy), world, settings)
             while not engine.tick().is_done:
                 clock.sleep(GAP_S)
         except Crash:

@@ -32,6 +32,7 @@ from costopt.provider.timeouts import TimeoutProvider
 from costopt.provider.wrapper import CAPABILITY_OF
 from costopt.strategies import build
 from tests.support.engine_fixtures import SPOT_A, Follow, Machines, Powers, Scene, always, task
+from tests.support.engines import start_engine
 from tests.support.live_run import PATIENCE_S
 from tests.support.market_fixtures import T0
 from tests.support.stub_provider import StubProvider
@@ -156,7 +157,7 @@ class TwoProviders(Scene):
             self.hazards,
         )  # fmt: skip
         strategy = self.strategy or build(self.policy.strategy)
-        self.engine = Engine(self.jobs, self.policy, strategy, world, self.settings)
+        self.engine = start_engine(self.jobs, self.policy, strategy, world, self.settings)
         return self.engine
 
 

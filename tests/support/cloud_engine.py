@@ -27,6 +27,7 @@ from costopt.engine.world import World
 from costopt.ledger.memory import MemoryLedger
 from tests.support.cant_be_late import NoHazard
 from tests.support.engine_fixtures import Follow, Powers, rules, task
+from tests.support.engines import start_engine
 from tests.support.market_fixtures import P3
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
@@ -129,7 +130,7 @@ class CloudScene(Generic[AnyAccount]):
         )
         strategy = Follow(*self.targets)
         policy = rules("greedy_spot", limits=Limits(capacity_types=tuple(CapacityType)))
-        self.engine = Engine([self.job], policy, strategy, world, settings)
+        self.engine = start_engine([self.job], policy, strategy, world, settings)
         return self.engine
 
     def go(self, ticks: int) -> None:

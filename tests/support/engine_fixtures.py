@@ -37,6 +37,7 @@ from costopt.ledger.summary import JobSummary
 from costopt.provider.wrapper import ProviderWrapper
 from costopt.strategies import build
 from tests.support.cant_be_late import NoHazard
+from tests.support.engines import start_engine
 from tests.support.market_fixtures import P3, T0, V100, market, pool_history, training_job
 
 SPOT_A = Pool("aws", "us-east-1", "us-east-1a", "p3.2xlarge", CapacityType.SPOT)
@@ -209,7 +210,7 @@ class Scene:
             carbon=self.carbon,
         )
         strategy = self.strategy or build(self.policy.strategy)
-        self.engine = Engine(self.jobs, self.policy, strategy, world, self.settings)
+        self.engine = start_engine(self.jobs, self.policy, strategy, world, self.settings)
         return self.engine
 
     def tick(self) -> TickResult:

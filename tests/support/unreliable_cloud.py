@@ -17,13 +17,14 @@ from costopt.domain.runtime import Runtime
 from costopt.engine.clock import VirtualClock
 from costopt.engine.loop import run_until_done
 from costopt.engine.settings import EngineSettings, deterministic_key
-from costopt.engine.tick import Engine, TickResult
+from costopt.engine.tick import TickResult
 from costopt.engine.world import World
 from costopt.ledger.memory import MemoryLedger
 from costopt.ledger.summary import JobSummary
 from costopt.provider.base import Provider
 from costopt.provider.wrapper import ProviderWrapper
 from tests.support.cant_be_late import NoHazard, OnePower
+from tests.support.engines import start_engine
 
 T = TypeVar("T")
 
@@ -92,7 +93,7 @@ def live_through(
         NoHazard(),
     )
     settings = EngineSettings(tick_s=tick_s, cooldown_s=cooldown_s, new_key=deterministic_key)
-    engine = Engine([job], policy, strategy, world, settings)
+    engine = start_engine([job], policy, strategy, world, settings)
     end_at = job.start_at + 3 * (job.deadline_at - job.start_at)
 
     def check(result: TickResult) -> None:

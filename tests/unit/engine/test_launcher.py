@@ -24,9 +24,9 @@ from costopt.engine.guards import Guards
 from costopt.engine.launcher import Launcher
 from costopt.engine.refusal import GuardViolation
 from costopt.engine.tally import UsageTally
-from costopt.engine.tick import Engine
 from costopt.ledger.memory import MemoryLedger
 from tests.support.engine_fixtures import SAFE, SPOT_A, SPOT_B, Follow, Scene, always, rules, task
+from tests.support.engines import start_engine
 
 NAMES = ("one", "two", "three")
 
@@ -174,7 +174,7 @@ def test_a_halt_stops_launches_that_were_announced() -> None:
     gate = HaltedAfter(scene, most=1)
     world, strategy = scene.engine.world, scene.strategy
     assert strategy is not None
-    scene.engine = Engine(scene.jobs, scene.policy, strategy, world, scene.settings, gate)
+    scene.engine = start_engine(scene.jobs, scene.policy, strategy, world, scene.settings, gate)
     scene.tick()
     assert [r.job for r in scene.cloud.requests] == ["one"]
     for name in ("two", "three"):
@@ -196,7 +196,7 @@ def test_a_halt_leaves_what_was_sent_in_doubt() -> None:
     gate = HaltedAfter(scene, most=None)
     world, strategy = scene.engine.world, scene.strategy
     assert strategy is not None
-    scene.engine = Engine(scene.jobs, scene.policy, strategy, world, scene.settings, gate)
+    scene.engine = start_engine(scene.jobs, scene.policy, strategy, world, scene.settings, gate)
     scene.cloud.silent = {"launch"}
     scene.tick()
     gate.most = 0
@@ -229,7 +229,7 @@ def test_what_is_refused_whatever_runs_is_not_reckoned_job_by_job(
     scene, strategy = _scene(limits), Follow(Target(SPOT_A, 1))
     gate = HaltedAfter(scene, most=3 if limits == Limits() else None)
     world, settings = scene.engine.world, scene.settings
-    scene.engine = Engine(scene.jobs, scene.policy, strategy, world, settings, gate)
+    scene.engine = start_engine(scene.jobs, scene.policy, strategy, world, settings, gate)
     scene.tick()
     strategy.targets = (Target(SAFE, 1),)
     tallied: list[datetime] = []

@@ -15,13 +15,13 @@ from costopt.domain.quota import Quota
 from costopt.domain.tenant import Tenant
 from costopt.domain.transfer import Transfer, transfer_table
 from costopt.domain.view import Target
-from costopt.engine.tick import Engine
 from costopt.optimize.request import PlanRequest
 from costopt.strategies.adaptive import AdaptiveStrategy
 from costopt.strategies.milp import MilpStrategy
 from costopt.strategies.option import GangOption, gang_options, uninterruptible_options
 from costopt.strategies.reserve import seconds_to_finish
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Follow, Scene, always, task
+from tests.support.engines import start_engine
 from tests.support.market_fixtures import after
 from tests.support.strategy_fixtures import look, nodes_in, offer, only
 
@@ -130,7 +130,7 @@ def test_the_engine_tells_of_the_transfers_and_the_account() -> None:
     engine = scene.engine
     world = replace(engine.world, transfers=lambda *way: WAY if way[0] == ELSEWHERE else None)
     settings = replace(scene.settings, account=account)
-    Engine(scene.jobs, scene.policy, strategy, world, settings).tick()
+    start_engine(scene.jobs, scene.policy, strategy, world, settings).tick()
     assert strategy.views[-1].transfers == {(ELSEWHERE, "aws/us-east-1"): WAY}
     assert strategy.views[-1].account == account
 
