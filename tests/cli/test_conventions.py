@@ -20,7 +20,9 @@ from click.testing import CliRunner, Result
 from costopt.cli.main import COMMANDS, cli
 from costopt.cli.reference import commands, reference
 from costopt.domain.errors import CostoptError, GuardTrippedError, StaleDataError
+from costopt.ledger.sql_ledger import open_sqlite_ledger
 from tests.support.errors import failure
+from tests.support.sample_run import sample_events
 
 ROOT = Path(__file__).parents[2]
 HEAVY = (
@@ -65,6 +67,23 @@ def test_help_imports_nothing_heavy(argument: str) -> None:
     assert done.returncode == 0, done.stderr
     assert "costopt" in done.stdout
     assert not set(done.stderr.split()) & set(HEAVY)
+
+
+@pytest.mark.parametrize("command", ["status", "events"])
+def test_reading_a_ledger_file_imports_no_sqlalchemy(tmp_path: Path, command: str) -> None:
+    with open_sqlite_ledger(tmp_path / "ledger.sqlite") as ledger:
+        ledger.append(*sample_events())
+    code = (
+        "import sys\n"
+        "from costopt.cli.main import main\n"
+        "try:\n    main()\n"
+        "except SystemExit as end:\n    assert end.code == 0, end.code\n"
+        "assert 'sqlalchemy' not in sys.modules"
+    )
+    job = () if command == "status" else ("llama-7b-finetune",)
+    done = process(code, command, *job, "--state-dir", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
 
 
 def test_help_lists_every_command() -> None:
