@@ -10,8 +10,6 @@ from costopt.daemon.snapshot import TickSnapshot
 from costopt.daemon.views import JobMetrics, JobStatus, MarketView, MetricsSnapshot
 from costopt.domain.control import Mode
 
-JOULES_PER_WH = 3600.0
-
 
 def collect_metrics(
     board: SharedState,
@@ -46,19 +44,13 @@ def collect_metrics(
 
 
 def _figures(status: JobStatus, seen: TickSnapshot) -> JobMetrics:
-    name, summary = status.submission.name, status.summary
+    name = status.submission.name
     return JobMetrics(
-        summary.job,
-        status.submission.tenant,
-        summary.usd,
-        None if summary.wh is None else summary.wh * JOULES_PER_WH,
-        summary.lost_units,
-        summary.done_share,
-        summary.interruptions,
-        status.slack_s,
-        summary.nodes_alive,
-        name in seen.troubles,
-        name in seen.closed,
+        tenant=status.submission.tenant,
+        summary=status.summary,
+        deadline_slack_s=status.slack_s,
+        is_failing=name in seen.troubles,
+        closed=name in seen.closed,
     )
 
 

@@ -1,41 +1,172 @@
-"""What the daemon measures, in Prometheus's text format: names with base units.
+"""What the daemon measures, as one table, in Prometheus's text format: names with base units.
 
-Counters are totals of each job since it was handed in, so they outlive the process. Where a
+Counters are totals of each job since it was submitted, so they outlive the process. Where a
 provider's bill corrects a total downwards, its counter stays where it was until the total is past
-it again, since Prometheus takes a counter that falls for one that began anew; the ledger has the
-exact figure.
+it again, since Prometheus takes a counter that falls for one that began again; the ledger has the
+exact figure. ``python -m costopt.daemon.metrics > docs/metrics.md`` writes the table's page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from threading import Lock
-from typing import Any, Protocol
+from typing import Protocol
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
-    Metric,
 )
+from prometheus_client.core import Metric as MetricFamily
 from prometheus_client.registry import Collector
 
 from costopt.daemon.http_metrics import HttpMetrics
 from costopt.daemon.service import DaemonService
-from costopt.daemon.views import JobMetrics, MetricsSnapshot
+from costopt.daemon.views import Health, JobMetrics, MetricsSnapshot
 from costopt.domain.control import Mode
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-JOB = ("job", "tenant")
+JOULES_PER_WH = 3600.0
+
+Labels = tuple[str, ...]
+Sample = tuple[Labels, float | None]
+"""The values of a metric's labels, and its own; None is unknown, and is not exposed."""
 
 
 class Deliveries(Protocol):
-    """Who counts webhooks' deliveries."""
+    """Counts the deliveries of webhooks."""
 
     def deliveries(self) -> dict[tuple[str, str], int]:
-        """How many, by (target, result)."""
+        """Return how many there were, by (target, result)."""
         ...
+
+
+class MetricKind(StrEnum):
+    """How Prometheus treats a metric."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """What is read of the daemon for one answer; HTTP and webhooks since the process began."""
+
+    seen: MetricsSnapshot
+    health: Health
+    http_requests: Mapping[tuple[str, int], int]
+    http_seconds: Mapping[str, float]
+    deliveries: Mapping[tuple[str, str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSpec:
+    """One metric: ``value`` returns its samples, with as many label values as ``labels``.
+
+    A counter's exposed name ends in _total. A histogram's samples are its cumulative buckets by
+    upper bound, then the count under "+Inf" and the sum under "sum".
+    """
+
+    name: str
+    kind: MetricKind
+    help: str
+    labels: Labels
+    value: Callable[[Scrape], Iterable[Sample]]
+
+    @property
+    def exposed_names(self) -> tuple[str, ...]:
+        """The names that Prometheus stores."""
+        match self.kind:
+            case MetricKind.COUNTER:
+                return (f"{self.name}_total",)
+            case MetricKind.GAUGE:
+                return (self.name,)
+            case MetricKind.HISTOGRAM:
+                return tuple(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
+
+
+def _of_jobs(figure: Callable[[JobMetrics], float | None]) -> Callable[[Scrape], Iterable[Sample]]:
+    return lambda scrape: (((job.job, job.tenant), figure(job)) for job in scrape.seen.jobs)
+
+
+def _of_daemon(figure: Callable[[Scrape], float | None]) -> Callable[[Scrape], Iterable[Sample]]:
+    return lambda scrape: (((), figure(scrape)),)
+
+
+def _counts(counts: Mapping[tuple[str, int], int] | Mapping[tuple[str, str], int]) -> list[Sample]:
+    return [((str(one), str(other)), count) for (one, other), count in counts.items()]
+
+
+def _tick_durations(scrape: Scrape) -> Iterator[Sample]:
+    for most_s, count in scrape.seen.tick_buckets:
+        yield (repr(most_s),), count
+    yield ("+Inf",), scrape.seen.tick_count
+    yield ("sum",), scrape.seen.tick_sum_s
+
+
+JOB = ("job", "tenant")
+_COUNTER, _GAUGE = MetricKind.COUNTER, MetricKind.GAUGE
+
+METRICS = (
+    MetricSpec("costopt_spend_usd", _COUNTER, "Dollars that the provider confirmed.", JOB,
+               _of_jobs(lambda job: job.summary.usd)),
+    MetricSpec("costopt_energy_joules", _COUNTER,
+               "Energy at the data centre's meter; absent where it is unknown.", JOB,
+               _of_jobs(lambda job: None if (wh := job.summary.wh) is None
+                        else wh * JOULES_PER_WH)),
+    MetricSpec("costopt_lost_work_units", _COUNTER, "Work done that no checkpoint held.", JOB,
+               _of_jobs(lambda job: job.summary.lost_units)),
+    MetricSpec("costopt_interruptions", _COUNTER, "Nodes that the provider took.", JOB,
+               _of_jobs(lambda job: job.summary.interruptions)),
+    MetricSpec("costopt_launches", _COUNTER, "Launches, by result: ok or failed.", ("result",),
+               lambda scrape: [((each,), n) for each, n in scrape.seen.launches.items()]),
+    MetricSpec("costopt_task_runs", _COUNTER, "Runs of the daemon's tasks.", ("task", "result"),
+               lambda scrape: _counts(scrape.seen.task_runs)),
+    MetricSpec("costopt_http_requests", _COUNTER, "Answers of the API.", ("operation", "status"),
+               lambda scrape: _counts(scrape.http_requests)),
+    MetricSpec("costopt_http_request_seconds", _COUNTER,
+               "Seconds that the API's answers took together.", ("operation",),
+               lambda scrape: [((each,), s) for each, s in scrape.http_seconds.items()]),
+    MetricSpec("costopt_webhook_deliveries", _COUNTER, "Deliveries of webhooks.",
+               ("target", "result"), lambda scrape: _counts(scrape.deliveries)),
+    MetricSpec("costopt_deadline_slack_seconds", _GAUGE,
+               "Seconds from the projected finish to the deadline; negative is late.", JOB,
+               _of_jobs(lambda job: job.deadline_slack_s)),
+    MetricSpec("costopt_done_ratio", _GAUGE, "Work done, 0 to 1.", JOB,
+               _of_jobs(lambda job: job.summary.done_share)),
+    MetricSpec("costopt_nodes", _GAUGE, "Living nodes.", JOB,
+               _of_jobs(lambda job: job.summary.nodes_alive)),
+    MetricSpec("costopt_job_in_trouble", _GAUGE,
+               "1 while a job's own store, file or strategy fails.", JOB,
+               _of_jobs(lambda job: job.is_failing)),
+    MetricSpec("costopt_build_info", _GAUGE, "This costopt; always 1.", ("version",),
+               lambda scrape: [((scrape.seen.version,), 1)]),
+    MetricSpec("costopt_mode", _GAUGE, "1 for the mode in force.", ("mode",),
+               lambda scrape: [((each.value,), each is scrape.seen.mode) for each in Mode]),
+    MetricSpec("costopt_price_age_seconds", _GAUGE, "Age of a provider's oldest price.",
+               ("provider",),
+               lambda scrape: [((each,), s) for each, s in scrape.seen.price_age_s.items()]),
+    MetricSpec("costopt_orphans", _GAUGE, "Orphaned nodes and volumes.", (),
+               _of_daemon(lambda scrape: scrape.seen.orphans)),
+    MetricSpec("costopt_halted", _GAUGE, "Whether all launches are stopped.", (),
+               _of_daemon(lambda scrape: scrape.seen.halted)),
+    MetricSpec("costopt_leader", _GAUGE, "Whether this daemon leads.", (),
+               _of_daemon(lambda scrape: scrape.seen.leads)),
+    MetricSpec("costopt_open_proposals", _GAUGE, "Proposals that wait for an answer.", (),
+               _of_daemon(lambda scrape: scrape.seen.open_proposals)),
+    MetricSpec("costopt_ready", _GAUGE, "Whether the daemon can do its work.", (),
+               _of_daemon(lambda scrape: scrape.health.ready)),
+    MetricSpec("costopt_tick_age_seconds", _GAUGE, "Seconds since the last successful tick.", (),
+               _of_daemon(lambda scrape: scrape.health.tick_age_s)),
+    MetricSpec("costopt_tick_duration_seconds", MetricKind.HISTOGRAM, "How long ticks took.", (),
+               _tick_durations),
+)  # fmt: skip
+"""Every metric of the daemon: a new one is a row here, and in docs/metrics.md."""
 
 
 class MetricsEndpoint:
@@ -46,7 +177,7 @@ class MetricsEndpoint:
         self._registry.register(_Collector(service, http, hooks))
 
     def text(self) -> bytes:
-        """The whole page. Raises LedgerError."""
+        """Return the whole page. Raises LedgerError."""
         return generate_latest(self._registry)
 
 
@@ -58,138 +189,77 @@ class _Collector(Collector):
         self._http = http
         self._hooks = hooks
         self._lock = Lock()
-        self._highest: dict[tuple[str, tuple[str, ...]], float] = {}
+        self._highest: dict[tuple[str, Labels], float] = {}
 
-    def describe(self) -> list[Metric]:
-        """Nothing: what there is becomes known when it is asked for."""
+    def describe(self) -> list[MetricFamily]:
+        """Return nothing: what there is becomes known when it is asked for."""
         return []
 
-    def collect(self) -> Iterator[Metric]:
-        """Every metric, with its help."""
-        seen = self._service.metrics_snapshot()
-        health = self._service.health()
+    def collect(self) -> Iterator[MetricFamily]:
+        """Return every metric of the table, with its help."""
+        scrape = Scrape(
+            seen=self._service.metrics_snapshot(),
+            health=self._service.health(),
+            http_requests=self._http.requests(),
+            http_seconds=self._http.seconds(),
+            deliveries={} if self._hooks is None else self._hooks.deliveries(),
+        )
+        closed: set[Labels] = {(job.job, job.tenant) for job in scrape.seen.jobs if job.closed}
         with self._lock:
-            yield from self._job_totals(seen)
-            yield from self._counts(seen)
-        yield from _job_gauges(seen)
-        yield from _daemon_gauges(seen)
-        yield _gauge("costopt_ready", "Whether the daemon can do its work.", float(health.ready))
-        if health.tick_age_s is not None:
-            about = "Seconds of the wall since the last tick that ended well."
-            yield _gauge("costopt_tick_age_seconds", about, health.tick_age_s)
-        yield _ticks(seen)
+            return iter([self._family(spec, scrape, closed) for spec in METRICS])
 
-    def _job_totals(self, seen: MetricsSnapshot) -> Iterator[Metric]:
-        rows: tuple[tuple[str, str, Callable[[JobMetrics], float | None]], ...] = (
-            ("costopt_spend_usd", "Dollars that the provider confirmed.", _spend),
-            ("costopt_energy_joules", "Energy at the data centre's meter, where known.", _energy),
-            ("costopt_lost_work_units", "Work done that no checkpoint held.", _lost),
-            ("costopt_interruptions", "Nodes that the provider took.", _interruptions),
-        )
-        for name, about, figure in rows:
-            family = CounterMetricFamily(name, about, labels=JOB)
-            for job in seen.jobs:
-                labels, value = (job.job, job.tenant), figure(job)
-                if value is not None:
-                    family.add_metric(labels, self._rising(name, labels, value, job.closed))
-            yield family
+    def _family(self, spec: MetricSpec, scrape: Scrape, closed: set[Labels]) -> MetricFamily:
+        samples = [(labels, float(v)) for labels, v in spec.value(scrape) if v is not None]
+        if spec.kind is MetricKind.HISTOGRAM:
+            return _histogram(spec, samples)
+        if spec.kind is MetricKind.GAUGE:
+            gauge = GaugeMetricFamily(spec.name, spec.help, labels=spec.labels)
+            for labels, value in samples:
+                gauge.add_metric(labels, value)
+            return gauge
+        counter = CounterMetricFamily(spec.name, spec.help, labels=spec.labels)
+        for labels, value in samples:
+            counter.add_metric(labels, self._rising(spec.name, labels, value, labels in closed))
+        return counter
 
-    def _counts(self, seen: MetricsSnapshot) -> Iterator[Metric]:
-        launches = CounterMetricFamily(
-            "costopt_launches", "Launches that were asked for.", labels=("result",)
-        )
-        for result, count in seen.launches.items():
-            total = self._rising("costopt_launches", (result,), float(count))
-            launches.add_metric((result,), total)
-        yield launches
-        yield _counter("costopt_task_runs", "Runs of tasks.", ("task", "result"), seen.task_runs)
-        requests = {(op, str(status)): n for (op, status), n in self._http.requests().items()}
-        about = "Answers of the API."
-        yield _counter("costopt_http_requests", about, ("operation", "status"), requests)
-        seconds = {(op,): s for op, s in self._http.seconds().items()}
-        about = "Seconds that the API's answers took together."
-        yield _counter("costopt_http_request_seconds", about, ("operation",), seconds)
-        sent = {} if self._hooks is None else self._hooks.deliveries()
-        about = "Webhooks sent."
-        yield _counter("costopt_webhook_deliveries", about, ("target", "result"), sent)
-
-    def _rising(self, name: str, labels: tuple[str, ...], now: float, final: bool = False) -> float:
+    def _rising(self, name: str, labels: Labels, now: float, final: bool) -> float:
+        """Return the highest value so far; nothing is remembered of one that changes no more."""
         highest = max(now, self._highest.pop((name, labels), now))
         if highest > now or not final:
             self._highest[name, labels] = highest
         return highest
 
 
-def _spend(job: JobMetrics) -> float:
-    return job.spend_usd
-
-
-def _energy(job: JobMetrics) -> float | None:
-    return job.energy_joules
-
-
-def _lost(job: JobMetrics) -> float:
-    return job.lost_work_units
-
-
-def _interruptions(job: JobMetrics) -> float:
-    return float(job.interruptions)
-
-
-def _job_gauges(seen: MetricsSnapshot) -> Iterator[Metric]:
-    slack = GaugeMetricFamily(
-        "costopt_deadline_slack_seconds",
-        "Seconds from the projected finish to the deadline; negative is late.",
-        labels=JOB,
-    )
-    done = GaugeMetricFamily("costopt_done_ratio", "Work done, 0 to 1.", labels=JOB)
-    nodes = GaugeMetricFamily("costopt_nodes", "Living nodes.", labels=JOB)
-    about = "1 while a job's own store, file or strategy fails."
-    troubled = GaugeMetricFamily("costopt_job_in_trouble", about, labels=JOB)
-    for job in seen.jobs:
-        labels = (job.job, job.tenant)
-        if job.deadline_slack_s is not None:
-            slack.add_metric(labels, job.deadline_slack_s)
-        if job.done_share is not None:
-            done.add_metric(labels, job.done_share)
-        nodes.add_metric(labels, job.nodes)
-        troubled.add_metric(labels, float(job.is_failing))
-    yield from (slack, done, nodes, troubled)
-
-
-def _daemon_gauges(seen: MetricsSnapshot) -> Iterator[Metric]:
-    info = GaugeMetricFamily("costopt_build_info", "This costopt; always 1.", labels=("version",))
-    info.add_metric((seen.version,), 1.0)
-    mode = GaugeMetricFamily("costopt_mode", "1 for the mode in force.", labels=("mode",))
-    for each in Mode:
-        mode.add_metric((each.value,), float(each is seen.mode))
-    ages = GaugeMetricFamily(
-        "costopt_price_age_seconds", "Age of a provider's oldest price.", labels=("provider",)
-    )
-    for provider, age_s in seen.price_age_s.items():
-        ages.add_metric((provider,), age_s)
-    yield from (info, mode, ages)
-    yield _gauge("costopt_orphans", "Nodes and volumes nobody answers for.", float(seen.orphans))
-    yield _gauge("costopt_halted", "Whether all launches are stopped.", float(seen.halted))
-    yield _gauge("costopt_leader", "Whether this daemon leads.", float(seen.leads))
-    about = "Proposals that wait for an answer."
-    yield _gauge("costopt_open_proposals", about, float(seen.open_proposals))
-
-
-def _ticks(seen: MetricsSnapshot) -> Metric:
-    family = HistogramMetricFamily("costopt_tick_duration_seconds", "How long ticks took.")
-    buckets = [(repr(most_s), float(count)) for most_s, count in seen.tick_buckets]
-    buckets.append(("+Inf", float(seen.tick_count)))
-    family.add_metric((), buckets, sum_value=seen.tick_sum_s)
+def _histogram(spec: MetricSpec, samples: list[tuple[Labels, float]]) -> MetricFamily:
+    *buckets, (_, total) = [(labels[0], value) for labels, value in samples]
+    family = HistogramMetricFamily(spec.name, spec.help)
+    family.add_metric((), buckets, sum_value=total)
     return family
 
 
-def _gauge(name: str, about: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, about, value=value)
+HEAD = """\
+# Metrics
+
+This page is written by `python -m costopt.daemon.metrics > docs/metrics.md`; a test compares the
+two. `GET /metrics` of the daemon exposes these in Prometheus's text format. Alert rules are in
+`deploy/prometheus/alerts.yaml`, a dashboard in `deploy/grafana/costopt.json`. Counters of jobs and
+launches are totals since the jobs were submitted, the others are since the process began. A figure
+that is unknown is absent.
+
+| Name | Kind | Labels | Meaning |
+|---|---|---|---|
+"""
 
 
-def _counter(name: str, about: str, labels: tuple[str, ...], counts: Mapping[Any, float]) -> Metric:
-    family = CounterMetricFamily(name, about, labels=labels)
-    for values, count in counts.items():
-        family.add_metric(values, float(count))
-    return family
+def metrics_page() -> str:
+    """Return docs/metrics.md."""
+    rows = (
+        f"| {', '.join(f'`{name}`' for name in spec.exposed_names)} | {spec.kind.value} "
+        f"| {', '.join(f'`{label}`' for label in spec.labels) or '–'} | {spec.help} |\n"
+        for spec in METRICS
+    )
+    return HEAD + "".join(rows)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(metrics_page())

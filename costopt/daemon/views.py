@@ -113,21 +113,21 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class JobMetrics:
-    """Totals of one job since it was handed in; unknown is None. Of a ``closed`` job they change
-    no more.
+    """What is measured of one job: totals since it was submitted. None is unknown.
+
+    Of a ``closed`` job they change no more.
     """
 
-    job: str
     tenant: str
-    spend_usd: float
-    energy_joules: float | None
-    lost_work_units: float
-    done_share: float | None
-    interruptions: int
+    summary: JobSummary
     deadline_slack_s: float | None
-    nodes: int
     is_failing: bool
     closed: bool
+
+    @property
+    def job(self) -> str:
+        """The job's name."""
+        return self.summary.job
 
 
 @dataclass(frozen=True, slots=True)

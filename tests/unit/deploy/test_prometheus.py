@@ -129,7 +129,8 @@ def test_a_counter_does_not_fall_where_a_bill_corrects_it(
     seen = daemon.service.metrics_snapshot()
 
     def spent(usd: float) -> str:
-        jobs = (replace(seen.jobs[0], spend_usd=usd),)
+        summary = replace(seen.jobs[0].summary, usd_micros=round(usd * 1e6))
+        jobs = (replace(seen.jobs[0], summary=summary),)
         monkeypatch.setattr(daemon.service, "metrics_snapshot", lambda: replace(seen, jobs=jobs))
         line = 'costopt_spend_usd_total{job="one",tenant="default"} '
         return next(each for each in page.text().decode().splitlines() if each.startswith(line))
