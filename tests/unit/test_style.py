@@ -48,7 +48,7 @@ MIRRORED = frozenset(
     }
 )
 """Classes of the same role, one in each provider."""
-DUPLICATES: frozenset[str] = frozenset({"Column", "Scenario", "Table"})
+DUPLICATES: frozenset[str] = frozenset({"Scenario"})
 """Classes that exist twice and are yet to become one."""
 
 BE = r"(?:is|are|was|were|be|been|being)"

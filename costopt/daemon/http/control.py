@@ -17,7 +17,7 @@ from costopt.daemon.http.requests import (
     TokenName,
     TokenRequest,
 )
-from costopt.daemon.http.routes import ApiCall, Call, Operations
+from costopt.daemon.http.routes import ApiCall, Call, RouteList
 from costopt.daemon.http.schemas import (
     AlertList,
     AuditLog,
@@ -37,7 +37,7 @@ from costopt.domain.control import Proposal
 from costopt.domain.errors import SpecError
 from costopt.domain.token import Scope
 
-CONTROL_OPERATIONS = Operations()
+CONTROL_OPERATIONS = RouteList()
 operation = CONTROL_OPERATIONS.add
 tenant_operation = partial(operation, by_tenants=True)
 

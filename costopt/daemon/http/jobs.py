@@ -17,7 +17,7 @@ from costopt.daemon.http.requests import (
     PriorityRequest,
     SubmitRequest,
 )
-from costopt.daemon.http.routes import ApiCall, Call, Operations
+from costopt.daemon.http.routes import ApiCall, Call, RouteList
 from costopt.daemon.http.schemas import (
     DecisionList,
     EventList,
@@ -35,7 +35,7 @@ from costopt.domain.submission import Submission
 from costopt.domain.token import Scope
 from costopt.protocol.node_logs import LogChunk
 
-JOB_OPERATIONS = Operations()
+JOB_OPERATIONS = RouteList()
 operation = JOB_OPERATIONS.add
 tenant_operation = partial(operation, by_tenants=True)
 

@@ -153,7 +153,7 @@ class ApiRoute(APIRoute):
         return statuses
 
 
-class Operations(list[ApiRoute]):
+class RouteList(list[ApiRoute]):
     """Routes in the order of the API's document."""
 
     def add(
