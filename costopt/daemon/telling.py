@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from threading import Event, Thread
+from threading import Thread
 
 from costopt.daemon.event_log import EventLogWriter
 from costopt.daemon.service import DaemonService
@@ -39,7 +40,7 @@ def run_notifiers(service: DaemonService, after: int, voice: NotificationConfig)
 
     ``after`` is the number of the last event that is no news.
     """
-    ended = Event()
+    ended = threading.Event()
     threads = [
         Thread(target=_repeat, args=[task, ended], name=f"costopt-{task.name}", daemon=True)
         for task in _tasks(service, after, voice)
@@ -73,7 +74,7 @@ def _tasks(service: DaemonService, after: int, voice: NotificationConfig) -> Ite
             yield _Task(f"webhook {line.hook.name}", WEBHOOKS_EVERY_S, deliver)
 
 
-def _repeat(task: _Task, ended: Event) -> None:
+def _repeat(task: _Task, ended: threading.Event) -> None:
     while not ended.is_set():
         _try(task)
         ended.wait(task.every_s)

@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costopt.domain.fleet import NodeState
-from costopt.domain.market import InstanceType, Offer
+from costopt.domain.market import CapacityType, InstanceType, Offer, Pool
 from costopt.domain.power import NodePower, PowerCap
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.shared import is_reserved
 
 UNCAPPED = -1
 """In place of the number of a power cap: none."""
@@ -181,3 +180,8 @@ def _column(values: Iterable[float]) -> Array:
 
 def _flags(values: Iterable[bool]) -> NDArray[np.bool_]:
     return np.fromiter(values, dtype=bool)
+
+
+def is_reserved(pool: Pool) -> bool:
+    """Whether the account has paid for the pool's nodes, so that what it has now it keeps."""
+    return pool.capacity_type is CapacityType.RESERVED

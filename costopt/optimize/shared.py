@@ -10,10 +10,11 @@ from costopt.domain.account import Account
 from costopt.domain.fleet import NodeState
 from costopt.domain.job import Job
 from costopt.domain.limits import Resource
-from costopt.domain.market import CapacityType, InstanceType, Offer, Pool
+from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.policy import BUDGET_LIMITS
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
+from costopt.optimize.offer_columns import is_reserved
 from costopt.optimize.request import PlanRequest, Quota
 
 
@@ -134,11 +135,6 @@ def room_nodes(offer: Offer, request: PlanRequest, demand: Demand) -> float:
     if not is_reserved(offer.pool):
         return offer.nodes_available + demand.running.get(offer.pool, 0)
     return offer.nodes_available + _living_nodes(request, offer.pool)
-
-
-def is_reserved(pool: Pool) -> bool:
-    """Whether the account has paid for the pool's nodes, so that what it has now it keeps."""
-    return pool.capacity_type is CapacityType.RESERVED
 
 
 def _living_nodes(request: PlanRequest, pool: Pool) -> int:

@@ -32,11 +32,11 @@ from costopt_gcp.leftovers import OrphanedResources
 from costopt_gcp.listing import InstanceInventory
 from costopt_gcp.market import GcpMarket
 from costopt_gcp.node_book import KnownNodes
+from costopt_gcp.offers import NAME
 from costopt_gcp.operations import Operations
 from costopt_gcp.options import GcpOptions
 from costopt_gcp.stopping import InstanceTerminator
 
-NAME = "gcp"
 CAPABILITIES = frozenset(
     {
         Capability.QUOTAS,
