@@ -25,13 +25,11 @@ from costopt.controller.site import LiveSite, connect_virtual_provider
 from costopt.daemon.daemon import Daemon
 from costopt.daemon.serve import GC_THRESHOLD
 from costopt.daemon.settings import DaemonSettings
-from costopt.domain.account import Account, AccountGuards
-from costopt.domain.control import Mode
+from costopt.domain.account import Account, AccountGuards, Tenant
+from costopt.domain.control import Mode, Submission
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Pool
-from costopt.domain.submission import Submission
-from costopt.domain.tenant import Tenant
-from costopt.engine.clock import VirtualClock
+from costopt.engine.loop import VirtualClock
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt.session.live import LEDGER

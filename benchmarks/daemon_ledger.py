@@ -14,7 +14,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from costopt.cli.ledger_view import job_account, job_events, job_summaries
+from costopt.cli.ledger import job_account, job_events, job_summaries
 from costopt.domain.events import (
     CheckpointCommitted,
     DecisionMade,
@@ -30,7 +30,7 @@ from costopt.domain.events import (
 )
 from costopt.domain.fleet import EndCause
 from costopt.engine.journal import Journal
-from costopt.ledger.snapshot import save_folds
+from costopt.ledger.fold_cache import save_folds
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.render.run_tables import RunView
 from costopt.session.live import LEDGER

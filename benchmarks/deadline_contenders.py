@@ -18,7 +18,7 @@ from costopt.market.lifetime import AgeRates, LifetimeModel
 from costopt.replay.backtest import hindsight_policy
 from costopt.replay.past import PriorObservation
 from costopt.replay.trial import Trial
-from costopt.strategies.adaptive import AdaptiveStrategy
+from costopt.strategies.adaptive.strategy import AdaptiveStrategy
 from costopt.strategies.shield import ShieldedStrategy
 from tests.support.cant_be_late import OneMachine, policy, read_trace
 

@@ -43,7 +43,7 @@ class SlowStore(FileStore):
 def run() -> Iterator[Figure]:
     """Megabytes and seconds of the save after ten more steps."""
     from costopt.checkpoint.commit import Committer
-    from costopt.checkpoint.place import CheckpointRepository
+    from costopt.checkpoint.repository import CheckpointRepository
 
     for what, as_delta in (("all of it", False), ("a delta", True)):
         with tempfile.TemporaryDirectory() as folder:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.elastic_steps import Figure, Pauses, StepFiles
 from benchmarks.elastic_trainers import SETTLED_S, SIZE, environment, trials
-from costopt.agent.launcher import with_parent_watchdog
+from costopt.agent.launch_spec import with_parent_watchdog
 
 HOST = "127.0.0.1"
 TRAINER = "benchmarks.elastic_torchrun_trainer"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from benchmarks.price_path import PricePaths, price_paths
-from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.estimate import Basis, Estimate, Series
 from costopt.domain.job import (
     CheckpointSpec,
     Job,
@@ -29,7 +29,6 @@ from costopt.domain.job import (
 from costopt.domain.market import CapacityType, Gpu, InstanceType, Offer, Pool
 from costopt.domain.policy import Limits, Objective, Policy
 from costopt.domain.power import NodePower, PowerCap
-from costopt.domain.series import Series
 from costopt.domain.view import JobView
 from costopt.optimize.request import PlanRequest, Quota
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.fleet_instance import instance
 from benchmarks.fleet_tick import after_tick
 from costopt.domain.plan import Plan, PlanStatus
-from costopt.optimize.fleet.warm import WarmStart
+from costopt.optimize.colgen.warm_start import WarmStart
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
 from tests.support.plan_check import shared_faults_of

@@ -13,11 +13,11 @@ from statistics import fmean
 
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Pool, Region
-from costopt.energy.carbon_csv import import_carbon_csv
+from costopt.energy.carbon import CarbonHistory
+from costopt.energy.carbon_files import import_carbon_csv
 from costopt.energy.carbon_forecast import forecast_carbon
-from costopt.energy.carbon_history import CarbonHistory
 from costopt.market.forecast import forecast_prices
-from costopt.market.wide_csv import import_wide_csv
+from costopt.market.importers import import_wide_csv
 
 HOURS = (1, 6, 24, 72)
 AWS_PRICES = "aws_v100_2023_price_avail_5zones.csv.gz"

@@ -21,9 +21,9 @@ RESTORES = 5
 KEY = ("j", 1, "secret")
 PEER = """
 import sys
-from costopt.checkpoint.near.gang_key import GangKey
-from costopt.checkpoint.near.memory import MemoryTier
-from costopt.checkpoint.near.peer_server import PeerServer
+from costopt.checkpoint.replicas.wire import GangKey
+from costopt.checkpoint.replicas.local import MemoryTier
+from costopt.checkpoint.replicas.peer import PeerServer
 server = PeerServer(MemoryTier(1 << 40))
 server.key = GangKey("j", 1, "secret")
 print(server.address, flush=True)
@@ -35,12 +35,11 @@ Figure = tuple[str, float, str]
 
 def restores(size_mb: int, state: dict[str, Any], folder: Path) -> Iterator[Figure]:
     """Milliseconds, the median of some; the tiers are emptied one by one."""
-    from costopt.checkpoint.near.desk import SnapshotSocketServer
-    from costopt.checkpoint.near.disk import DiskTier
-    from costopt.checkpoint.near.gang_key import GangKey
-    from costopt.checkpoint.near.memory import MemoryTier
-    from costopt.checkpoint.near.near_tiers import ReplicaGroup, ReplicaManager
-    from costopt.checkpoint.near.peer import PeerClient
+    from costopt.checkpoint.replicas.agent_socket import SnapshotSocketServer
+    from costopt.checkpoint.replicas.local import DiskTier, MemoryTier
+    from costopt.checkpoint.replicas.manager import ReplicaGroup, ReplicaManager
+    from costopt.checkpoint.replicas.peer import PeerClient
+    from costopt.checkpoint.replicas.wire import GangKey
     from costopt.train import Checkpointer
 
     with _peer() as address:

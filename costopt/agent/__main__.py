@@ -7,12 +7,11 @@ import sys
 from pathlib import Path
 
 from costopt.agent.agent import Agent
-from costopt.agent.data_cache import GIB
-from costopt.agent.launcher import LaunchMethod
-from costopt.agent.meter.node import open_node_meter
-from costopt.agent.notices.named import KINDS, notice_source
-from costopt.agent.quantity import duration_s, gib, interval_s
-from costopt.agent.settings import AgentSettings, default_memory_bytes
+from costopt.agent.data import GIB
+from costopt.agent.launch_spec import LaunchMethod
+from costopt.agent.meters import open_node_meter
+from costopt.agent.notices import KINDS, notice_source
+from costopt.agent.settings import AgentSettings, default_memory_bytes, duration_s, gib, interval_s
 from costopt.store import open_store
 
 

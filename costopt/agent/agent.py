@@ -1,24 +1,29 @@
-"""The loop on a training node: follow the gang, run the trainer, heed notices, heartbeat."""
+"""The loop.
+
+The loop on a training node: follow the gang, run the trainer, heed notices, heartbeat.
+
+The signals that tell an agent to leave.
+"""
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from costopt.agent.attempt import Attempt
-from costopt.agent.leave_signals import exit_on_signals
+from costopt.agent.attempt import Attempt, CheckpointRelay
+from costopt.agent.data import Prefetch
+from costopt.agent.heartbeats import AgentState, HeartbeatSender
 from costopt.agent.log_upload import LogUpload
-from costopt.agent.membership_host import MembershipHost
-from costopt.agent.meter.node import NodeMeter
-from costopt.agent.notices.notice_file import FileNoticeSource
-from costopt.agent.notices.source import NoNotices, Notice, NoticeSource
+from costopt.agent.membership_server import MembershipHost
+from costopt.agent.meters import NodeMeter
+from costopt.agent.notices.base import FileNoticeSource, NoNotices, Notice, NoticeSource
 from costopt.agent.power_limit import PowerLimiter
-from costopt.agent.prefetch import Prefetch
-from costopt.agent.pulse import AgentState, HeartbeatSender
+from costopt.agent.replicas import ReplicaService
 from costopt.agent.settings import AgentSettings
-from costopt.agent.snapshots import ReplicaService
-from costopt.agent.trainer_news import CheckpointRelay
 from costopt.domain.errors import CostoptError, StoreError
 from costopt.domain.ports import ObjectStore
 from costopt.protocol.mailbox import Mailbox
@@ -249,3 +254,20 @@ def _log_upload(settings: AgentSettings, store: ObjectStore) -> LogUpload | None
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def exit_on_signals(leave: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT call ``leave``; only the main thread may say so, others hear none."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = [signal.signal(number, lambda *_: leave()) for number in SIGNALS]
+    try:
+        yield
+    finally:
+        for number, action in zip(SIGNALS, before, strict=True):
+            signal.signal(number, action)

@@ -1,20 +1,27 @@
-"""One generation of the gang on one node: start the command, watch it, say how it ended."""
+"""One generation of the gang on a node; checkpoint news.
+
+One generation of the gang on one node: start the command, watch it, say how it ended.
+
+Where the members of a gang meet: rank 0's agent says so, the others wait to hear it.
+
+Passes on what a trainer tells of its checkpoints, each once.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
-from costopt.agent.launcher import process_specs
-from costopt.agent.meeting import await_rendezvous
+from costopt.agent.launch_spec import process_specs
 from costopt.agent.peers import PeerMonitor
-from costopt.agent.revivals import TrainerRestarts
+from costopt.agent.restarts import TrainerRestarts
 from costopt.agent.settings import AgentSettings
 from costopt.agent.trainer import Trainer
-from costopt.agent.trainer_news import CheckpointRelay
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import CommandFailure, Gang, NodeActivity, Rendezvous
 from costopt.protocol.trainer_files import StopNotice, TrainerEnv, TrainerState, TrainerStatus
@@ -346,3 +353,51 @@ class Attempt:
 
     def _status_message(self) -> str:
         return "" if self.status is None else self.status.message
+
+
+def await_rendezvous(gang: Gang, node_id: str, host: str, mailbox: Mailbox) -> Rendezvous | None:
+    """The meeting place of the gang's generation, or None while rank 0 has not named one.
+
+    An elastic gang meets through its membership; its trainers are told a place of their own, for
+    what asks for one. Raises StoreError.
+    """
+    if gang.elastic:
+        return Rendezvous(gang.generation, host, _free_port(host))
+    if gang.rank(node_id) == 0:
+        rendezvous = Rendezvous(gang.generation, host, _free_port(host))
+        mailbox.post_rendezvous(rendezvous)
+        return rendezvous
+    return mailbox.rendezvous(gang.generation)
+
+
+def _free_port(host: str) -> int:
+    """One that is free at this address; at any, where the machine has the address of another."""
+    with suppress(OSError):
+        return _taken(host)
+    return _taken("")
+
+
+def _taken(host: str) -> int:
+    with socket.create_server((host, 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class CheckpointRelay:
+    """Remembers what was told, over all generations of one agent."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
+        self._told: set[str] = set()
+        self._refused: set[str] = set()
+
+    def relay(self, status: TrainerStatus) -> None:
+        """Tell the controller of checkpoints that are new. Raises StoreError."""
+        for checkpoint in status.checkpoints:
+            if checkpoint.name not in self._told:
+                self._mailbox.post_checkpoint(checkpoint)
+                self._told.add(checkpoint.name)
+        for refused in status.refused:
+            if refused.name not in self._refused:
+                self._mailbox.post_rejected_checkpoint(refused)
+                self._refused.add(refused.name)

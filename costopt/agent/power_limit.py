@@ -13,11 +13,11 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from costopt.agent import power_tether
-from costopt.store.durable import replace_nondurable
+from costopt.agent import restore_power_limits
+from costopt.store.atomic_file import replace_nondurable
 
 TOOL = "nvidia-smi"
-TETHER = str(Path(power_tether.__file__).resolve())
+TETHER = str(Path(restore_power_limits.__file__).resolve())
 COMMAND_TIMEOUT_S = 4.0
 """Shorter than the silence after which a node is given up: a hanging tool must not look so."""
 TOLERANCE_W = 1.0

@@ -1,12 +1,19 @@
-"""How one agent is set up."""
+"""AgentSettings, CLI numbers.
+
+How one agent is set up.
+
+Numbers on the command lines of processes on nodes: in bounds, or refused with the bounds.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from costopt.agent.launcher import LaunchMethod
+from costopt.agent.launch_spec import LaunchMethod
 
 
 def default_memory_bytes() -> int:
@@ -55,3 +62,33 @@ class AgentSettings:
     def place(self, workdir: str) -> str:
         """Where the command runs whose folder the controller has at ``workdir``."""
         return workdir if self.workdir is None else str(self.workdir)
+
+
+MIN_INTERVAL_S = 0.01
+"""Shorter ones would have a process do nothing else."""
+DAY_S = 86_400.0
+MAX_GIB = 1e6
+
+
+def number_between(least: float, most: float) -> Callable[[str], float]:
+    """For ``type=`` of argparse: a number from ``least`` to ``most``, both allowed."""
+
+    def number(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(
+                f"expected a number from {least:g} to {most:g}, got {text!r}"
+            )
+        return value
+
+    return number
+
+
+interval_s = number_between(MIN_INTERVAL_S, DAY_S)
+"""Seconds from one look, beat or sending to the next."""
+duration_s = number_between(0.0, DAY_S)
+"""Seconds that something may take."""
+gib = number_between(0.0, MAX_GIB)

@@ -6,15 +6,22 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from functools import cache
 
-from costopt.catalog.machine import read_instance_types
-from costopt.catalog.power_cap import MeasuredCap, read_power_caps
-from costopt.catalog.price import PriceKey, SpotQuote, read_list_prices, read_spot_quotes
-from costopt.catalog.region import read_regions
-from costopt.catalog.transfer_price import find_transfer, read_transfer_prices
+from costopt.catalog.tables import (
+    MeasuredCap,
+    PriceKey,
+    SpotQuote,
+    find_transfer,
+    read_instance_types,
+    read_list_prices,
+    read_power_caps,
+    read_regions,
+    read_spot_quotes,
+    read_transfer_prices,
+)
 from costopt.domain.errors import CatalogError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import CapacityType, InstanceType, Offer, Pool, Region
-from costopt.domain.transfer import Transfer
+from costopt.domain.transfers import Transfer
 
 ANY_ZONE = "*"
 """Suffix of a region's name that stands for any of its zones ("us-east-1*")."""
@@ -118,7 +125,7 @@ class Catalog:
         """The built-in snapshot of the market: an offer per known price, any zone of the region.
 
         On-demand offers have a hazard of exactly 0; spot offers a prior (see
-        ``costopt.domain.bucket``). How many nodes are to be had is not known. Types that are not
+        ``costopt.domain.hazards``). How many nodes are to be had is not known. Types that are not
         rented on these terms have no offer.
         """
         if self._offers is None:

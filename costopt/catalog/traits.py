@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 
-from costopt.catalog.table import Row, parse_number, read_table
-from costopt.domain.bucket import hazard_from_daily_shares
+from costopt.catalog.csv_table import Row, parse_number, read_table
 from costopt.domain.errors import CatalogError
 from costopt.domain.estimate import Estimate
+from costopt.domain.hazards import hazard_from_daily_shares
 
 REGION, LETTER = "{region}", "{letter}"
 

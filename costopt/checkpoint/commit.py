@@ -14,10 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import cast
 
-from costopt.checkpoint.delta import Delta, changed_chunks
-from costopt.checkpoint.head import Head
-from costopt.checkpoint.keep import RetentionPolicy
-from costopt.checkpoint.line import (
+from costopt.checkpoint.history import RetentionPolicy
+from costopt.checkpoint.lineage import (
     compare_and_swap_head,
     current_lineage,
     lineage_from,
@@ -25,10 +23,22 @@ from costopt.checkpoint.line import (
     read_head,
     read_valid_manifest,
 )
-from costopt.checkpoint.manifest import Manifest, Origin
-from costopt.checkpoint.name import CheckpointName
-from costopt.checkpoint.part import CHUNK_BYTES, Part
-from costopt.checkpoint.place import MANIFEST, WRITER, CheckpointRepository, checkpoint_errors
+from costopt.checkpoint.manifest import (
+    CHUNK_BYTES,
+    CheckpointName,
+    Delta,
+    Manifest,
+    Origin,
+    Part,
+    changed_chunks,
+)
+from costopt.checkpoint.repository import (
+    MANIFEST,
+    WRITER,
+    CheckpointRepository,
+    Head,
+    checkpoint_errors,
+)
 from costopt.domain.errors import CheckpointError
 
 MAX_CONCURRENT_PARTS = 2

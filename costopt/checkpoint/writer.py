@@ -1,8 +1,12 @@
-"""The process that makes snapshots durable, and outlives the trainer that took them.
+"""The writer process.
+
+The process that makes snapshots durable, and outlives the trainer that took them.
 
 It is started by the trainer in a session of its own, is told of snapshots in shared memory over
 its standard input, a socket, and answers there. Once the trainer is gone it finishes what it was
 given and ends.
+
+When this process began.
 """
 
 from __future__ import annotations
@@ -10,20 +14,19 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from costopt.checkpoint.arena import SharedMemory
-from costopt.checkpoint.channel import Channel
 from costopt.checkpoint.commit import Committer, SaveRequest
-from costopt.checkpoint.keep import RetentionPolicy
-from costopt.checkpoint.manifest import Origin
-from costopt.checkpoint.near.near_client import ReplicaClient
-from costopt.checkpoint.near.near_writing import ReplicaWriter
-from costopt.checkpoint.place import CheckpointRepository
-from costopt.checkpoint.revision import detect_origin
+from costopt.checkpoint.history import RetentionPolicy
+from costopt.checkpoint.manifest import Origin, detect_origin
+from costopt.checkpoint.replicas.agent_socket import ReplicaClient, ReplicaWriter
+from costopt.checkpoint.repository import CheckpointRepository
+from costopt.checkpoint.writer_client import Channel, SharedMemory
 from costopt.domain.errors import CheckpointError, CostoptError
 
 PART_BYTES = 64 << 20
@@ -171,3 +174,17 @@ def _files(view: memoryview, tensor_bytes: int, object_bytes: int) -> dict[str, 
         end = min(begin + PART_BYTES, tensor_bytes)
         files[f"tensors-{number:05d}.bin"] = view[begin:end]
     return files
+
+
+START_FIELD = 19
+"""Of /proc/self/stat behind the name: starttime, in clock ticks since boot (proc(5))."""
+
+
+def process_start_time() -> float:
+    """Wall time in POSIX seconds; the present where the system does not tell."""
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        started_s = int(fields[START_FIELD]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return time.time()
+    return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - started_s)

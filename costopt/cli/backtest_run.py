@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from costopt.cli.progress import FIRST_LINE_S, with_progress
+from costopt.cli.backtest import FIRST_LINE_S, with_progress
 from costopt.replay.backtest import Runner, backtest
 from costopt.replay.score import Score
 from costopt.replay.trial import BacktestConfig, Trial, TrialKeys

@@ -8,8 +8,8 @@ from statistics import fmean, quantiles
 
 import click
 
+from costopt.cli.options import check_record
 from costopt.cli.output import output_option, print_table
-from costopt.cli.record_file import check_record
 from costopt.domain.errors import SignalError
 from costopt.domain.policy import CarbonSignal
 from costopt.formatting import number_text, percent_text, seconds_text
@@ -39,8 +39,7 @@ def import_(record: Path, out: Path, signal: str) -> None:
     gCO2e/kWh, named as Electricity Maps names zones (costopt catalog --regions lists each
     region's). Empty cells and missing hours stay gaps.
     """
-    from costopt.energy.carbon_csv import import_carbon_csv
-    from costopt.energy.carbon_file import write_carbon
+    from costopt.energy.carbon_files import import_carbon_csv, write_carbon
 
     check_record(record, SignalError)
     history = import_carbon_csv(record, CarbonSignal(signal))
@@ -57,7 +56,7 @@ def show_(file: Path, output: str) -> None:
 
     For each grid zone: the share of hours that were recorded, and their mean and spread.
     """
-    from costopt.energy.carbon_file import read_carbon
+    from costopt.energy.carbon_files import read_carbon
 
     history = read_carbon(file)
     table = Table(

@@ -50,7 +50,7 @@ def catalog(
 
 
 def _check_region(known: Catalog, region: str, provider: str | None) -> None:
-    from costopt.spec.nearest import did_you_mean
+    from costopt.spec.fields import did_you_mean
 
     names = {each.name for each in known.regions() if provider in (None, each.provider)}
     names |= {

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from costopt.cli.context import state_dir_option
 from costopt.cli.options import complete_file
 from costopt.cli.output import output_option, print_table
-from costopt.cli.state import state_dir_option
 from costopt.formatting import minute_text, number_text
 from costopt.render.table import Column, Table
 
@@ -155,7 +155,7 @@ def prune(
     state_dir: Path,
 ) -> None:
     """Remove checkpoints that are neither among the newest nor tagged, and what was cut short."""
-    from costopt.checkpoint.keep import RetentionPolicy
+    from costopt.checkpoint.history import RetentionPolicy
 
     rule = RetentionPolicy(last, every, best, metric)
     doomed = _history(job, state_dir).prune(rule, apply=apply)
@@ -191,7 +191,7 @@ def _uri(job: str, state_dir: Path) -> str:
 
 
 def _uri_in_ledger(job: str, state_dir: Path) -> str:
-    from costopt.cli.ledger_view import job_events
+    from costopt.cli.ledger import job_events
     from costopt.domain.errors import LedgerError
     from costopt.domain.events import CheckpointCommitted
 

@@ -102,7 +102,7 @@ def _known(command: click.Command, shared: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_key(config: Config, table: str, key: str, known: tuple[str, ...]) -> None:
-    from costopt.spec.nearest import did_you_mean
+    from costopt.spec.fields import did_you_mean
 
     where = f"{config.path}: [{table}] {key}" if table else f"{config.path}: {key}"
     plain = key.replace("-", "_")

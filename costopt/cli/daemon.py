@@ -1,4 +1,9 @@
-"""costopt daemon"""
+"""Daemon, restore.
+
+costopt daemon
+
+costopt restore
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from costopt.cli.context import state_dir_option
 from costopt.cli.options import (
     DAY_S,
     Number,
@@ -22,7 +28,6 @@ from costopt.cli.options import (
     start_option,
     tick_option,
 )
-from costopt.cli.state import state_dir_option
 
 LISTEN = "127.0.0.1:8420"
 REQUIRED_MODULES = (
@@ -156,13 +161,12 @@ def daemon(
     leave all nodes running; a daemon that is started again takes them over.
     """
     _check_extra()
-    from costopt.cli.run_cloud import Simulation, resolve_run_target
+    from costopt.cli.simulation import Simulation, resolve_run_target
     from costopt.daemon.json_log import log_as_json
+    from costopt.daemon.notifications import NotificationConfig
     from costopt.daemon.serve import serve
     from costopt.daemon.settings import DaemonSettings, TaskInterval, TaskIntervals
-    from costopt.daemon.telling import NotificationConfig
-    from costopt.daemon.webhook_file import read_webhooks
-    from costopt.daemon.webhooks import Webhooks
+    from costopt.daemon.webhooks import Webhooks, read_webhooks
     from costopt.domain.control import Mode
     from costopt.planning.request import load_account
 
@@ -190,8 +194,7 @@ def _check_extra() -> None:
     """Raises MissingExtraError."""
     from importlib.util import find_spec
 
-    from costopt.domain.distribution import install_hint
-    from costopt.domain.errors import MissingExtraError
+    from costopt.domain.errors import MissingExtraError, install_hint
 
     missing = [name for name in REQUIRED_MODULES if find_spec(name) is None]
     if missing:
@@ -204,3 +207,27 @@ def _check_extra() -> None:
 
 def _say(line: str) -> None:
     click.echo(line, err=True)
+
+
+@click.command()
+@state_dir_option
+def restore(state_dir: Path) -> None:
+    """Restore a daemon's corrupt files.
+
+    The newest sound backup of each file that is corrupt or lost takes its place; events of the
+    ledger that are newer and can still be read are added to it. The corrupt file stays beside it.
+    A file that is sound is left alone. End the daemon first.
+    """
+    from datetime import UTC, datetime
+
+    from costopt.daemon.backups import Backups
+
+    restored = Backups(state_dir, keep=1).restore(datetime.now(UTC))
+    if not restored:
+        click.echo(f"nothing to restore: what lies in {state_dir} is sound", err=True)
+    for file in restored:
+        click.echo(f"{file.file} is as it was at {file.copied_at:%Y-%m-%d %H:%M:%S} UTC")
+        if file.events:
+            click.echo(f"  and {file.events} later events were saved")
+        if file.damaged is not None:
+            click.echo(f"  the corrupt file is {file.damaged}", err=True)

@@ -1,14 +1,24 @@
-"""costopt doctor"""
+"""Doctor.
+
+costopt doctor
+
+The account of one provider, as `costopt doctor PROVIDER` looks at it.
+
+The packages of this installation, as `costopt doctor` looks at them.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import re
 import shutil
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata, util
 from pathlib import Path
@@ -16,13 +26,13 @@ from pathlib import Path
 import click
 
 from costopt import __version__
-from costopt.cli.doctor_packages import REINSTALL, core_checks, extra_checks, version_of
-from costopt.cli.options import account_option
+from costopt.cli.context import state_dir_option
+from costopt.cli.options import account_option, words
 from costopt.cli.output import output_option, print_table
-from costopt.cli.state import state_dir_option
-from costopt.domain.distribution import DISTRIBUTION
-from costopt.domain.errors import CostoptError
-from costopt.provider.base import Check, CheckStatus
+from costopt.domain.account import Account
+from costopt.domain.errors import DISTRIBUTION, FOREIGN, CostoptError, install_hint
+from costopt.planning.request import load_account
+from costopt.provider.base import Capability, Check, CheckStatus, Provider
 from costopt.render.table import Column, Table
 
 MIN_PYTHON = (3, 11)
@@ -59,8 +69,6 @@ def doctor(
             raise click.UsageError("--regions and --iam-policy are about a provider: name one")
         checks = list(_checks(state_dir))
     else:
-        from costopt.cli.doctor_account import access_policies, account_checks
-
         if iam_policy:
             click.echo(access_policies(provider, regions, account))
             return
@@ -186,3 +194,116 @@ def _browser() -> Check:
     if found is None:
         return Check("browser", CheckStatus.MISSING, "no Chromium", "needed for screenshots only")
     return Check("browser", CheckStatus.OK, found)
+
+
+def account_checks(provider: str, regions: str | None, account_file: str | None) -> list[Check]:
+    """What is found. Raises ProviderError, MissingExtraError, SpecError, UsageError."""
+    account = load_account(account_file)
+    with _doctor(provider, regions, account) as doctor:
+        return list(doctor.checks(account.owner, account.store))
+
+
+def access_policies(provider: str, regions: str | None, account_file: str | None) -> str:
+    """The least that the provider's roles need, as JSON. Raises as ``account_checks`` does."""
+    account = load_account(account_file)
+    with _doctor(provider, regions, account) as doctor:
+        return json.dumps(doctor.access_policies(account.owner, account.store), indent=2)
+
+
+@contextmanager
+def _doctor(name: str, regions: str | None, account: Account) -> Iterator[Provider]:
+    from costopt.catalog import load_catalog
+    from costopt.controller.site import connect_provider, find_adapter
+    from costopt.engine.loop import WallClock
+
+    find_adapter(name)
+    options = {"machines": load_catalog(), **account.providers.get(name, {})}
+    asked = words(regions) if regions is not None else options.get("regions") or _usual_region(name)
+    provider = connect_provider(name, WallClock(), {**options, "regions": asked})
+    try:
+        if Capability.ACCOUNT_CHECKS not in provider.capabilities():
+            raise click.UsageError(f"there is no account to look at with provider {name!r}")
+        yield provider
+    finally:
+        provider.close()
+
+
+def _usual_region(provider: str) -> tuple[str, ...]:
+    from costopt.catalog import find_traits
+
+    for variable in find_traits(provider).region_variables:
+        region = os.environ.get(variable)
+        if region:
+            return (region,)
+    raise click.UsageError(
+        f"which regions of {provider}? Give --regions, or --account FILE that names the provider "
+        "with its regions"
+    )
+
+
+REINSTALL = f"pip install --force-reinstall {DISTRIBUTION}"
+FOR_DEVELOPERS = "dev"
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
+
+
+def version_of(package: str) -> str | None:
+    """The version that is installed, None where there is none."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def core_checks() -> Iterator[Check]:
+    """The distribution itself, and each package that it cannot do without."""
+    needs = _needs()
+    if not needs:
+        hint = "pip install -e . in a working tree makes its packages known"
+        yield Check("packages", CheckStatus.MISSING, f"{DISTRIBUTION} is not installed", hint)
+    for name in needs.get("", ()):
+        found = version_of(name)
+        if found is None:
+            yield Check(name, CheckStatus.BROKEN, "not installed", REINSTALL)
+        else:
+            yield Check(name, CheckStatus.OK, found)
+    foreign = version_of(FOREIGN)
+    if foreign is not None:
+        yield Check(
+            f"package {FOREIGN}",
+            CheckStatus.BROKEN,
+            f"{foreign}, which is another project's and has files of the same names",
+            f"pip uninstall {FOREIGN}, then {REINSTALL}",
+        )
+
+
+def extra_checks() -> Iterator[Check]:
+    """Each extra, with all of its packages."""
+    for extra, packages in _needs().items():
+        if extra not in ("", FOR_DEVELOPERS):
+            yield _extra(extra, packages)
+
+
+def _extra(name: str, packages: tuple[str, ...]) -> Check:
+    found = {package: version_of(package) for package in packages}
+    label = f"extra {name}"
+    missing = [package for package, version in found.items() if version is None]
+    if missing:
+        hint = install_hint(name)
+        return Check(label, CheckStatus.MISSING, f"{', '.join(missing)} not installed", hint)
+    return Check(label, CheckStatus.OK, ", ".join(f"{p} {version}" for p, version in found.items()))
+
+
+def _needs() -> Mapping[str, tuple[str, ...]]:
+    """Packages by extra, under "" those that are always needed; nothing where it is not known."""
+    try:
+        required = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        return {}
+    needs: dict[str, tuple[str, ...]] = {}
+    for line in required:
+        name, extra = _NAME.match(line), _EXTRA.search(line)
+        assert name is not None, line
+        key = extra[1] if extra else ""
+        needs[key] = (*needs.get(key, ()), name[0])
+    return needs

@@ -1,7 +1,13 @@
-"""costopt explain"""
+"""Explain.
+
+costopt explain
+
+The events of a job as a daemon tells them.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -10,13 +16,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from costopt.cli.connection import connect, optional_server_options
+from costopt.cli.context import state_dir_option
 from costopt.cli.output import output_option
-from costopt.cli.server import connect, optional_server_options
-from costopt.cli.state import state_dir_option
 
 if TYPE_CHECKING:
+    from costopt.client.client import DaemonClient
     from costopt.domain.events import DecisionMade, Event
     from costopt.render.table import Table
+
 
 DECISION_ID = re.compile(r"(?P<job>.+)-d[0-9]+")
 NO_ALTERNATIVES = (
@@ -45,9 +53,8 @@ def explain(
     weighed: each alternative with what it was expected to cost to the end of the job, the
     estimates behind that, the slack, and the rule that bound it. A decision's id alone will do.
     """
-    from costopt.cli.ledger_view import job_events
+    from costopt.cli.ledger import job_events
     from costopt.cli.output import print_table
-    from costopt.cli.told import remote_events
     from costopt.domain.errors import CostoptError
 
     def events_by(name: str) -> tuple[Event, ...]:
@@ -162,7 +169,7 @@ def _one(job: str, made: list[DecisionMade], decision: str) -> Table:
 
 
 def _named(job: str, made: list[DecisionMade], decision: str) -> DecisionMade:
-    from costopt.spec.nearest import did_you_mean
+    from costopt.spec.fields import did_you_mean
 
     if decision == "last" and made:
         return made[-1]
@@ -178,3 +185,18 @@ def _named(job: str, made: list[DecisionMade], decision: str) -> DecisionMade:
 def _choice(event: DecisionMade) -> str:
     """In the words of an alternative."""
     return " + ".join(f"{nodes} × {pool}" for pool, nodes in event.targets) or "wait"
+
+
+PAGE = 1000
+
+
+def remote_events(client: DaemonClient, job: str) -> tuple[Event, ...]:
+    """All of them, in order. Raises RefusedError, LostError, LedgerError for a newer daemon's."""
+    from costopt.ledger.codec import SCHEMA_VERSION, decode
+
+    events: list[Event] = []
+    after = 0
+    while page := client.get("jobs", job, "events", after=after, limit=PAGE)["events"]:
+        events += [decode(json.dumps({"v": SCHEMA_VERSION, **each["event"]})) for each in page]
+        after = page[-1]["seq"]
+    return tuple(events)

@@ -1,16 +1,36 @@
-"""costopt list and costopt show"""
+"""List, show, submit, pause, resume, cancel.
+
+costopt list and costopt show
+
+costopt pause, resume, cancel and reprioritize
+
+costopt submit
+
+costopt submit-from
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from costopt.cli.connection import connect, server_options
+from costopt.cli.errors import print_error
+from costopt.cli.options import duration_s, job_argument, policy_option
 from costopt.cli.output import output_option, print_table
-from costopt.cli.server import connect, server_options
 from costopt.formatting import iso_minute_text, number_text, percent_text, seconds_text, usd_text
 from costopt.render.table import Column, OutputFormat, Row, Table
+
+if TYPE_CHECKING:
+    from costopt.client.client import DaemonClient
+    from costopt.domain.ports import ObjectStore
+    from costopt.session.deployed_jobs import DeployedJob
+
 
 COLUMNS = (
     Column("job", "Job"),
@@ -104,3 +124,230 @@ def _figures(answer: dict[str, Any]) -> list[Row]:
         "Because": None if decision is None else decision["reason"],
     }
     return [{"figure": key, "value": value} for key, value in told.items() if value is not None]
+
+
+_job = click.argument("job")
+
+
+@click.command()
+@_job
+@server_options
+def pause(job: str, server: str, token_file: Path | None) -> None:
+    """Save a job, give its nodes back, keep it for later."""
+    connect(server, token_file).send("POST", "jobs", job, "pause")
+    _say(f"{job} saves, then gives its nodes back; costopt resume {job} goes on with it")
+
+
+@click.command()
+@_job
+@server_options
+def resume(job: str, server: str, token_file: Path | None) -> None:
+    """Go on with a job that was paused or stopped."""
+    connect(server, token_file).send("POST", "jobs", job, "resume")
+    _say(f"{job} goes on from the next tick")
+
+
+@click.command()
+@_job
+@server_options
+def cancel(job: str, server: str, token_file: Path | None) -> None:
+    """Save a job, give its nodes back, never run it again."""
+    connect(server, token_file).send("POST", "jobs", job, "cancel")
+    _say(f"{job} saves, then gives its nodes back; its checkpoints are kept")
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@_job
+@click.argument("priority", type=click.IntRange(-1000, 1000))
+@server_options
+def reprioritize(job: str, priority: int, server: str, token_file: Path | None) -> None:
+    """Serve a job before or after others.
+
+    Jobs with a higher PRIORITY are served first and may take the room of those with a lower one,
+    which save before they yield.
+    """
+    told = connect(server, token_file).send(
+        "PUT", "jobs", job, "priority", body={"priority": priority}
+    )  # fmt: skip
+    _say(f"{job} has the priority {told['priority']}")
+
+
+def _say(what: str) -> None:
+    click.echo(what, err=True)
+
+
+@click.command()
+@job_argument
+@policy_option
+@click.option(
+    "--priority",
+    type=click.IntRange(-1000, 1000),
+    default=0,
+    help="Jobs with a higher one are served first.",
+)
+@click.option(
+    "--workdir",
+    metavar="FOLDER",
+    help="From where relative paths of the job count, on the daemon's machine; default: the job "
+    "file's folder for a daemon on this machine, else the daemon's own folder for jobs.",
+)
+@click.option(
+    "--anyway", is_flag=True, help="Hand it in also where no plan finishes it by its deadline."
+)
+@server_options
+def submit(
+    job: str,
+    policy: str,
+    priority: int,
+    workdir: str | None,
+    anyway: bool,
+    server: str,
+    token_file: Path | None,
+) -> None:
+    """Hand a job to a daemon.
+
+    The job and policy files are checked here and there, and kept as they are now. Times of the job
+    that are given as durations count from when the daemon takes it in. The daemon plans the job
+    alone on the market as it is now: where no plan finishes it by its deadline, this ends with 3
+    and the binding constraint, as `costopt plan` does, and the job is not handed in. What the
+    daemon does by itself with a job depends on its mode.
+    """
+    from costopt.client.client import UNIX
+    from costopt.spec import load_job, load_policy
+    from costopt.spec.policy_file import bundled_policies
+
+    client = connect(server, token_file)
+    load_job(job, _now(client))
+    chosen = policy if policy in bundled_policies() else _text(policy, load_policy)
+    if workdir is None and server.startswith(UNIX):
+        workdir = str(Path(job).resolve().parent)
+    body = {
+        "job": Path(job).read_text(encoding="utf-8-sig"),
+        "policy": chosen,
+        "workdir": workdir or "",
+        "priority": priority,
+        "anyway": anyway,
+    }
+    submit_job(client, body)
+
+
+def submit_job(client: DaemonClient, body: Mapping[str, Any]) -> None:
+    """Hand the job in, and tell what is to be told. Raises RefusedError, LostError."""
+    taken = client.send("POST", "jobs", body=body)
+    mode, halt = client.get("mode")["mode"], client.get("halt")["halt"]
+    click.echo(taken["name"])
+    click.echo(f"note: {_said(taken['verdict'])}", err=True)
+    click.echo(f"note: the daemon's mode is {mode}; see costopt show {taken['name']}", err=True)
+    if halt is not None:
+        click.echo(f"note: {halt['who']} stopped all launches: {halt['reason']}", err=True)
+
+
+def _now(client: DaemonClient) -> datetime:
+    """The daemon's present, which need not be ours where it lives on a recorded market."""
+    ticked_at = client.get("health")["last_tick_at"]
+    return datetime.now(UTC) if ticked_at is None else datetime.fromisoformat(ticked_at)
+
+
+def _said(verdict: Mapping[str, Any]) -> str:
+    """Whether the job can end in time, in words."""
+    if verdict["in_time"] is None:
+        return f"whether it ends in time was not planned: {verdict['why']}"
+    if not verdict["in_time"] or verdict["finish_at"] is None:
+        return verdict["why"] or "nothing is left to do"
+    finish, usd = iso_minute_text(verdict["finish_at"]), verdict["usd"]
+    return f"a plan for it alone finishes by {finish} and costs ${usd:,.2f}"
+
+
+def _text(path: str, check: object) -> str:
+    assert callable(check)
+    check(path)
+    return Path(path).read_text(encoding="utf-8-sig")
+
+
+RETRY_INTERVAL_S = 2.0
+
+
+@click.command()
+@click.argument("store", metavar="STORE")
+@click.option(
+    "--into",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Where each job gets a folder for its files, on the daemon's machine.",
+)
+@click.option(
+    "--patience",
+    default="0s",
+    callback=duration_s,
+    metavar="DURATION",
+    help="For how long a daemon that starts may take until it answers.",
+)
+@server_options
+def submit_from(
+    store: str, into: Path, patience: float, server: str, token_file: Path | None
+) -> None:
+    """Hand a daemon the jobs of a deployment.
+
+    The Terraform modules put them into STORE (their input `jobs`), and what they deploy starts this
+    beside the daemon. A job that the daemon knows is left as it is; its files are fetched again
+    where they are gone. One that is refused does not keep the others out, and this ends as the
+    first refusal does.
+    """
+    from costopt.domain.errors import CostoptError
+    from costopt.session.deployed_jobs import deployed_jobs
+    from costopt.store import open_store
+
+    deployed = open_store(store)
+    client = connect(server, token_file)
+    _await(client, patience)
+    exit_code = 0
+    for job in deployed_jobs(deployed):
+        try:
+            _bring(job, deployed, into.absolute() / job.name, client)
+        except CostoptError as error:
+            print_error("error", f"{job.name}: {error.message}", error.hint)
+            exit_code = exit_code or error.exit_code
+    click.get_current_context().exit(exit_code)
+
+
+def _await(client: DaemonClient, patience_s: float) -> None:
+    """Return as soon as the daemon answers. Raises LostError where it does not in time."""
+    from costopt.client.client import DaemonUnreachableError
+
+    until_s = time.monotonic() + patience_s
+    while True:
+        try:
+            client.get("mode")
+        except DaemonUnreachableError:
+            if time.monotonic() >= until_s:
+                raise
+            time.sleep(RETRY_INTERVAL_S)
+        else:
+            return
+
+
+def _bring(job: DeployedJob, store: ObjectStore, folder: Path, client: DaemonClient) -> None:
+    job.fetch(store, folder)
+    if not _knows(client, job.name):
+        submit_job(
+            client,
+            {
+                "job": job.document,
+                "policy": job.policy,
+                "workdir": str(folder),
+                "priority": job.priority,
+            },
+        )
+
+
+def _knows(client: DaemonClient, name: str) -> bool:
+    from costopt.client.client import ApiError
+
+    try:
+        client.get("jobs", name)
+    except ApiError as refusal:
+        if refusal.status != 404:
+            raise
+        return False
+    return True

@@ -1,18 +1,117 @@
-"""The entry point: ``costopt``."""
+"""Entry point, lazy commands.
+
+The entry point: ``costopt``.
+
+Commands that are imported when they are used.
+
+costopt completion
+
+costopt schema
+"""
 
 from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import click
 
 from costopt import __version__
-from costopt.cli.config import defaults_for, read_config
-from costopt.cli.group import CommandEntry, LazyGroup
-from costopt.cli.settings import CliContext
+from costopt.cli.config import FLAG_ONLY, defaults_for, read_config
+from costopt.cli.context import CliContext
+from costopt.cli.errors import exit_on_closed_pipe, run_command
+
+
+class CommandEntry(NamedTuple):
+    """Where a command is, and its one-line help, so that a list needs no import."""
+
+    module: str
+    attribute: str
+    help: str
+
+
+class LazyGroup(click.Group):
+    """A group whose commands stay unimported until one is invoked."""
+
+    def __init__(self, *args: Any, entries: Mapping[str, CommandEntry], **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.entries = entries
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Names in the order of use, not of the alphabet."""
+        return list(self.entries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import the command. What spends money is taken from the command line alone."""
+        entry = self.entries.get(cmd_name)
+        if entry is None:
+            return None
+        command = getattr(importlib.import_module(entry.module), entry.attribute)
+        assert isinstance(command, click.Command)
+        for option in command.params:
+            if isinstance(option, click.Option) and option.name in FLAG_ONLY:
+                option.allow_from_autoenv = False
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command named first, or a usage error with the nearest names."""
+        if args and args[0] not in self.entries and not args[0].startswith("-"):
+            from costopt.spec.fields import did_you_mean
+
+            near = did_you_mean(args[0], self.entries)
+            ctx.fail(f"there is no command {args[0]!r}{near}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        formatter: click.HelpFormatter,
+    ) -> None:
+        """The list of commands, from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in self.entries.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run; a reader that closed the pipe early is no error."""
+        with exit_on_closed_pipe():
+            return super().invoke(ctx)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run and, unless ``standalone_mode`` is False, tell errors our way and exit."""
+        settings = extra.setdefault("obj", CliContext())
+
+        def run() -> Any:
+            return super(LazyGroup, self).main(
+                args=args,
+                prog_name=prog_name or "costopt",
+                complete_var=complete_var,
+                standalone_mode=False,
+                windows_expand_args=windows_expand_args,
+                **extra,
+            )
+
+        if not standalone_mode:
+            return run()
+        sys.exit(run_command(run, settings))
+
 
 COMMANDS = {
     "plan": CommandEntry("costopt.cli.plan", "plan", "Choose pools, nodes and hours for a job."),
     "what-if": CommandEntry(
-        "costopt.cli.what_if", "what_if", "Compare policies, deadlines and terms."
+        "costopt.cli.plan", "what_if", "Compare policies, deadlines and terms."
     ),
     "run": CommandEntry("costopt.cli.run", "run", "Run a job until it is done."),
     "backtest": CommandEntry(
@@ -22,59 +121,53 @@ COMMANDS = {
         "costopt.cli.daemon", "daemon", "Run jobs that come and go, for months."
     ),
     "status": CommandEntry(
-        "costopt.cli.status", "status", "Show how far jobs are and what they cost."
+        "costopt.cli.ledger", "status", "Show how far jobs are and what they cost."
     ),
-    "events": CommandEntry("costopt.cli.events", "events", "List the facts that the ledger holds."),
+    "events": CommandEntry("costopt.cli.ledger", "events", "List the facts that the ledger holds."),
     "explain": CommandEntry("costopt.cli.explain", "explain", "Tell why a decision was made."),
     "report": CommandEntry(
-        "costopt.cli.report", "report", "Write a job's report as one HTML file."
+        "costopt.cli.ledger", "report", "Write a job's report as one HTML file."
     ),
     "checkpoints": CommandEntry(
         "costopt.cli.checkpoints",
         "checkpoints",
         "List, verify and prune checkpoints, go back, branch off.",
     ),
-    "submit": CommandEntry("costopt.cli.submit", "submit", "Hand a job to a daemon."),
+    "submit": CommandEntry("costopt.cli.jobs", "submit", "Hand a job to a daemon."),
     "submit-from": CommandEntry(
-        "costopt.cli.submit_from", "submit_from", "Hand a daemon the jobs of a deployment."
+        "costopt.cli.jobs", "submit_from", "Hand a daemon the jobs of a deployment."
     ),
     "list": CommandEntry("costopt.cli.jobs", "list_", "List a daemon's jobs."),
     "show": CommandEntry("costopt.cli.jobs", "show", "Show one job of a daemon."),
     "logs": CommandEntry("costopt.cli.logs", "logs", "Print a node's log."),
     "pause": CommandEntry(
-        "costopt.cli.job_control",
+        "costopt.cli.jobs",
         "pause",
         "Save a job, give its nodes back, keep it for later.",
     ),
     "resume": CommandEntry(
-        "costopt.cli.job_control",
+        "costopt.cli.jobs",
         "resume",
         "Go on with a job that was paused or stopped.",
     ),
     "cancel": CommandEntry(
-        "costopt.cli.job_control",
+        "costopt.cli.jobs",
         "cancel",
         "Save a job, give its nodes back, never run it again.",
     ),
     "reprioritize": CommandEntry(
-        "costopt.cli.job_control", "reprioritize", "Serve a job before or after others."
+        "costopt.cli.jobs", "reprioritize", "Serve a job before or after others."
     ),
-    "approve": CommandEntry(
-        "costopt.cli.daemon_control", "approve", "Let a daemon do what it proposed."
-    ),
-    "halt": CommandEntry(
-        "costopt.cli.daemon_control", "halt", "Stop all launches of a daemon at once."
-    ),
-    "unhalt": CommandEntry(
-        "costopt.cli.daemon_control", "unhalt", "Let a halted daemon launch again."
-    ),
+    "approve": CommandEntry("costopt.cli.operate", "approve", "Let a daemon do what it proposed."),
+    "halt": CommandEntry("costopt.cli.operate", "halt", "Stop all launches of a daemon at once."),
+    "unhalt": CommandEntry("costopt.cli.operate", "unhalt", "Let a halted daemon launch again."),
     "mode": CommandEntry(
-        "costopt.cli.daemon_control", "mode", "Show or set how far a daemon goes by itself."
+        "costopt.cli.operate", "mode", "Show or set how far a daemon goes by itself."
     ),
     "token": CommandEntry(
-        "costopt.cli.tokens", "token", "Make, list and revoke tokens for a daemon."
+        "costopt.cli.operate", "token", "Make, list and revoke tokens for a daemon."
     ),
-    "restore": CommandEntry("costopt.cli.restore", "restore", "Restore a daemon's corrupt files."),
+    "restore": CommandEntry("costopt.cli.daemon", "restore", "Restore a daemon's corrupt files."),
     "reconcile": CommandEntry(
         "costopt.cli.reconcile", "reconcile", "List what nobody answers for."
     ),
@@ -88,15 +181,11 @@ COMMANDS = {
     "validate": CommandEntry(
         "costopt.cli.validate", "validate", "Check job, policy and account files."
     ),
-    "schema": CommandEntry(
-        "costopt.cli.schema", "schema", "Print the JSON Schema of a file format."
-    ),
+    "schema": CommandEntry("costopt.cli.main", "schema", "Print the JSON Schema of a file format."),
     "doctor": CommandEntry(
         "costopt.cli.doctor", "doctor", "Check this installation, or the account with PROVIDER."
     ),
-    "completion": CommandEntry(
-        "costopt.cli.completion", "completion", "Print shell completion code."
-    ),
+    "completion": CommandEntry("costopt.cli.main", "completion", "Print shell completion code."),
 }
 
 
@@ -139,3 +228,35 @@ def cli(context: click.Context, debug: bool, config: str | None) -> None:
 def main() -> None:
     """Run the command line and exit with its code."""
     cli(prog_name="costopt")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print shell completion code.
+
+    \b
+    bash: eval "$(costopt completion bash)"        in ~/.bashrc
+    zsh:  eval "$(costopt completion zsh)"         in ~/.zshrc
+    fish: costopt completion fish > ~/.config/fish/completions/costopt.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    root = context.find_root().command
+    click.echo(kind(root, {}, "costopt", "_COSTOPT_COMPLETE").source())
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(["job", "policy", "account"]))
+def schema(kind: str) -> None:
+    """Print the JSON Schema of a file format.
+
+    Editors use it to complete and check the files as they are written.
+    """
+    from costopt.spec import account_schema, job_schema, policy_schema
+
+    schemas = {"job": job_schema, "policy": policy_schema, "account": account_schema}
+    click.echo(json.dumps(schemas[kind](), indent=2, ensure_ascii=False))

@@ -1,4 +1,9 @@
-"""costopt market"""
+"""Market generate, show, fill.
+
+costopt market
+
+costopt market fill
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.market_fill import fill
 from costopt.cli.market_record import record
 from costopt.cli.options import DAY_S, Number, complete_gpu, instant
 from costopt.cli.options import pool as pool_option
@@ -22,6 +26,27 @@ from costopt.render.table import Column, Row, Table
 
 if TYPE_CHECKING:
     from costopt.market.statistics import PoolStatistics
+
+
+@click.command()
+@click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True,
+              metavar="FILE", help="The parquet file to write; may be the same.")  # fmt: skip
+@click.option("--profile", default="typical", help="calm, typical or harsh.")
+@click.option("--seed", type=int, default=0, help="Another seed gives other capacity.")
+def fill(file: Path, out: Path, profile: str, seed: int) -> None:
+    """Model the capacity that a record of prices leaves open.
+
+    Spot pools whose price was recorded and whose capacity was not get that of a generated market,
+    so that backtest can replay the record; what was observed stays. The file says what is modelled.
+    """
+    from costopt.market.generator import fill_capacity
+    from costopt.market.history_file import read_history, write_history
+
+    history = fill_capacity(read_history(file), seed=seed, profile=profile)
+    write_history(history, out)
+    click.echo(f"wrote {out}: capacity modelled, profile {profile}, seed {seed}", err=True)
+
 
 ZONE_LETTERS = "abcdef"
 
@@ -128,9 +153,8 @@ def import_(
     us-east-1a_v100_1_price; of the options it takes --on-demand-price and --instance-type. All
     records together become one history.
     """
-    from costopt.cli.market_import import ImportOptions, import_record
-    from costopt.market.history_file import write_history
-    from costopt.market.merge import merge_histories
+    from costopt.cli.market_record import ImportOptions, import_record
+    from costopt.market.history_file import merge_histories, write_history
 
     if pool is not None and len(records) > 1:
         raise click.UsageError("--pool is for one trace; import several one by one")

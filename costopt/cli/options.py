@@ -1,4 +1,9 @@
-"""Options that several commands share, and callbacks that parse their text or say why not."""
+"""Shared options.
+
+Options that several commands share, and callbacks that parse their text or say why not.
+
+A file that a command imports.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +16,10 @@ from typing import TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from costopt.domain.errors import CostoptError
 from costopt.domain.market import Pool
 from costopt.engine.settings import DEFAULT_COOLDOWN_S
-from costopt.spec.duration import parse_duration_s
-from costopt.spec.instant import parse_instant
+from costopt.spec.fields import parse_duration_s, parse_instant
 
 Value = TypeVar("Value")
 
@@ -225,3 +230,15 @@ def check_price_source(
         raise click.UsageError("--provider and --market are two sources of prices: name one")
     if at is not None and market is None and not providers:
         raise click.UsageError("--at needs --market")
+
+
+def check_record(record: Path, refuse: type[CostoptError]) -> None:
+    """Raises ``refuse`` unless ``record`` is a regular file, since a pipe may never be written."""
+    if not record.exists():
+        raise refuse(f"{record} does not exist", hint="check the path", code="missing")
+    if not record.is_file():
+        raise refuse(
+            f"{record} is not a regular file",
+            hint="save the record as a file first",
+            code="not_a_file",
+        )

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from costopt.cli.context import DEFAULT_STATE_DIR
 from costopt.cli.options import complete_file, duration_s
 from costopt.cli.output import output_option, print_table
-from costopt.cli.state import DEFAULT_STATE_DIR
 from costopt.formatting import minute_text, plain_text, usd_text
 from costopt.render.table import Column, Table
 
@@ -124,7 +124,7 @@ def reconcile(
 
 @contextmanager
 def _ledgers(state_dirs: Sequence[Path]) -> Iterator[dict[Path, SqlLedger]]:
-    from costopt.cli.ledger_view import open_existing_ledger
+    from costopt.cli.ledger import open_existing_ledger
 
     with ExitStack() as held:
         yield {each: held.enter_context(open_existing_ledger(each)) for each in state_dirs}
@@ -192,7 +192,7 @@ def _row(orphan: Orphan, done: str) -> dict[str, object]:
 
 
 def _tell_silence(cloud: ReconcileTarget) -> None:
-    from costopt.cli.failure import print_error
+    from costopt.cli.errors import print_error
     from costopt.provider.base import Capability
 
     if Capability.PARTIAL_FAILURES in cloud.provider.capabilities():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.failure import print_error
+from costopt.cli.errors import print_error
 from costopt.cli.options import complete_file
 from costopt.cli.output import output_option, print_table
 from costopt.domain.errors import SpecError
@@ -17,7 +17,7 @@ from costopt.render.table import Column, OutputFormat, Row, Table
 if TYPE_CHECKING:
     from costopt.domain.account import Account
     from costopt.domain.job import Job
-    from costopt.spec.document import Document
+    from costopt.spec.yaml_document import Document
 
 Checked = tuple[str, str | None, SpecError | None]
 
@@ -62,7 +62,7 @@ def _read(
     """
     from costopt.planning.request import check_policy, load_checked_policy
     from costopt.spec import bundled_policies, detect_kind, parse_account, parse_job, parse_policy
-    from costopt.spec.document import read_document
+    from costopt.spec.yaml_document import read_document
 
     kind: str | None = None
     try:

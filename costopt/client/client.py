@@ -1,4 +1,11 @@
-"""A daemon, asked over HTTP."""
+"""DaemonClient, ApiError.
+
+Where a daemon is.
+
+A daemon, asked over HTTP.
+
+How a request to a daemon fails, with the exit code that the command line ends with.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +13,65 @@ import http.client
 import json
 import socket
 from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
-from costopt.client.address import ServerAddress
-from costopt.client.failure import ApiError, DaemonUnreachableError
+from costopt.domain.errors import CostoptError, SpecError
+
+UNIX = "unix:"
+_EXPECTED = "expected unix:PATH, http://HOST:PORT or https://HOST"
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """``socket_path`` is set for a local socket, ``host`` and ``port`` for the network."""
+
+    text: str
+    socket_path: str | None = None
+    host: str = "localhost"
+    port: int = 0
+    tls: bool = False
+
+    @property
+    def is_plaintext(self) -> bool:
+        """Whether what is said crosses a network as plain text."""
+        return self.socket_path is None and not self.tls and not _is_loopback(self.host)
+
+
+def parse_address(text: str) -> ServerAddress:
+    """``unix:PATH``, ``http://HOST:PORT`` or ``https://HOST``. Raises SpecError."""
+    if text.startswith(UNIX):
+        path = text.removeprefix(UNIX)
+        if not path or "\0" in path:
+            raise SpecError(f"{text!r} is no server", hint=_EXPECTED, code="invalid_address")
+        return ServerAddress(text, socket_path=path)
+    if "@" in text:
+        raise SpecError(
+            "a server's address holds no password",
+            hint="put the token into a file",
+            code="password_in_address",
+        )
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise SpecError(f"{text!r} is no server", hint=_EXPECTED, code="invalid_address") from None
+    if parts.scheme not in _PORTS or not host or parts.path.strip("/") or parts.query:
+        raise SpecError(f"{text!r} is no server", hint=_EXPECTED, code="invalid_address")
+    return ServerAddress(
+        text, host=host, port=port or _PORTS[parts.scheme], tls=parts.scheme == "https"
+    )  # fmt: skip
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
 
 RESPONSE_TIMEOUT_S = 60.0
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
@@ -111,3 +172,34 @@ def _parsed(data: bytes, address: ServerAddress) -> Answer:
     if not isinstance(answer, dict):
         raise DaemonUnreachableError(address.text, "what answers there is no costopt daemon")
     return answer
+
+
+class ApiError(CostoptError):
+    """The daemon answered with a refusal; ``status`` is HTTP's."""
+
+    def __init__(self, message: str, *, hint: str | None, status: int, exit_code: int) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.exit_code = exit_code  # type: ignore[misc]
+
+    @classmethod
+    def of(cls, status: int, answer: Mapping[str, Any]) -> ApiError:
+        """From the answer, as far as it says."""
+        code, hint = answer.get("exit_code"), answer.get("hint")
+        return cls(
+            str(answer.get("detail") or f"the daemon answered with HTTP status {status}"),
+            hint=str(hint) if hint else None,
+            status=status,
+            exit_code=code if isinstance(code, int) and 0 < code < 126 else 1,
+        )
+
+
+class DaemonUnreachableError(CostoptError):
+    """Nobody answers at the daemon's address, or somebody else does."""
+
+    def __init__(self, address: str, why: object) -> None:
+        reason = getattr(why, "strerror", None) or str(why) or type(why).__name__
+        super().__init__(
+            f"no daemon answers at {address}: {str(reason).lower()}",
+            hint="start one with costopt daemon, or name it with --server or COSTOPT_SERVER",
+        )

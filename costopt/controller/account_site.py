@@ -20,10 +20,10 @@ from costopt.controller.site import LiveSite, connect_provider
 from costopt.domain.account import Account
 from costopt.domain.errors import SpecError
 from costopt.domain.job import Job
-from costopt.domain.payload import Payload
 from costopt.domain.ports import Clock
-from costopt.energy.carbon_history import CarbonHistory
-from costopt.engine.clock import WallClock
+from costopt.domain.runtime import Payload
+from costopt.energy.carbon import CarbonHistory
+from costopt.engine.loop import WallClock
 from costopt.provider.base import Provider
 from costopt.session.payload import upload_payload
 from costopt.store import open_store

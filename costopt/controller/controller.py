@@ -14,21 +14,20 @@ from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
 from costopt.domain.ports import Ledger, Strategy
-from costopt.engine.cohort import JobTerms
-from costopt.engine.decider import DecisionScheduler
+from costopt.engine.billing import OtherJobs
+from costopt.engine.cohort import DecisionScheduler, JobTerms
+from costopt.engine.engine import Engine
 from costopt.engine.gate import Gate
-from costopt.engine.other_jobs import OtherJobs
 from costopt.engine.settings import (
     DEFAULT_COOLDOWN_S,
     DEFAULT_PATIENCE_S,
     DEFAULT_TICK_S,
     EngineSettings,
+    World,
     random_key,
 )
-from costopt.engine.tick import Engine
-from costopt.engine.world import World
 from costopt.strategies import build
-from costopt.strategies.steady import FaultIsolatedStrategy
+from costopt.strategies.fault_isolation import FaultIsolatedStrategy
 
 DRAIN_TIMEOUT_S = 300.0
 DRAIN_TIMEOUT_WALL_S = 30.0

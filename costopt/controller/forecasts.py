@@ -7,16 +7,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from costopt.catalog import Catalog, load_catalog
-from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.estimate import Basis, Estimate, Series
 from costopt.domain.fleet import Node
 from costopt.domain.history import MarketHistory
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.policy import CarbonSignal
 from costopt.domain.ports import Forecasts, HazardModel, PowerModel
-from costopt.domain.series import Series
 from costopt.energy import NodePowerModel
-from costopt.energy.carbon_history import HOUR, CarbonHistory
-from costopt.energy.carbon_record import RecordedCarbon
+from costopt.energy.carbon import HOUR, CarbonHistory, RecordedCarbon
 from costopt.market.hazard import LearnedHazard
 
 

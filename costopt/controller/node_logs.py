@@ -10,8 +10,8 @@ from costopt.domain.errors import SpecError, StoreError
 from costopt.domain.events import GangFormed, NodeLaunched
 from costopt.domain.ports import EventIndex, ObjectStore
 from costopt.protocol.node_logs import TRAINER_LOGS, LogChunk, NodeLog
-from costopt.store.key import is_key_part
-from costopt.store.plain_file import is_plain, read_plain
+from costopt.store.address import is_key_part
+from costopt.store.folder import is_plain, read_plain
 
 PIECE_BYTES = 256 * 1024
 

@@ -18,8 +18,7 @@ from costopt.controller.gang_status import (
     gang_status,
 )
 from costopt.domain.fleet import Node
-from costopt.domain.interval import noticed_share
-from costopt.domain.job import GangState, Job, Progress
+from costopt.domain.job import GangState, Job, Progress, noticed_share
 from costopt.domain.ports import Clock, ObjectStore
 from costopt.domain.power import PowerCap
 from costopt.domain.runtime import (

@@ -22,8 +22,8 @@ from costopt.domain.errors import StoreError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.ports import Clock
-from costopt.energy.carbon_history import CarbonHistory
-from costopt.engine.clock import ScaledClock
+from costopt.energy.carbon import CarbonHistory
+from costopt.engine.loop import ScaledClock
 from costopt.provider.base import Provider
 from costopt.session.checkpoint_place import check_checkpoint_storage
 from costopt.session.trainer import check_trainer

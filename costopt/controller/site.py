@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from costopt.controller.node_logs import LogReader
+from costopt.domain.account import Quota
 from costopt.domain.errors import CostoptError, ProviderError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
@@ -24,13 +25,12 @@ from costopt.domain.ports import (
     InstanceCatalog,
     PowerModel,
 )
-from costopt.domain.quota import Quota
 from costopt.domain.runtime import Runtime
-from costopt.domain.transfer import TransferPrices
+from costopt.domain.transfers import TransferPrices
 from costopt.market.hazard import LearnedHazard
 from costopt.provider.base import Capability, Provider, ProviderOptions
 from costopt.provider.fault_isolation import IsolatedProvider
-from costopt.spec.provider_options import GROUP
+from costopt.spec.account_file import GROUP
 
 
 def connect_provider(name: str, clock: Clock, options: ProviderOptions) -> Provider:

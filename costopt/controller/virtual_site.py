@@ -7,8 +7,8 @@ from datetime import datetime
 from costopt.controller.site import Site, connect_virtual_provider
 from costopt.domain.history import MarketHistory
 from costopt.domain.ports import CarbonRecord, Forecasts, HazardModel, InstanceCatalog, PowerModel
-from costopt.domain.transfer import TransferPrices
-from costopt.engine.clock import VirtualClock
+from costopt.domain.transfers import TransferPrices
+from costopt.engine.loop import VirtualClock
 
 OWNER = "costopt"
 

@@ -7,20 +7,19 @@ from dataclasses import replace
 
 from costopt.controller.controller import Controller, ControllerSettings
 from costopt.controller.site import LiveSite
-from costopt.daemon.mode import ModeGate
-from costopt.daemon.paced import TickScheduler
-from costopt.daemon.readiness import PayloadPreparer
-from costopt.daemon.roll import JobSync
+from costopt.daemon.job_sync import JobSync
+from costopt.daemon.mode_gate import ModeGate
+from costopt.daemon.payload_preparer import PayloadPreparer
 from costopt.daemon.settings import DaemonSettings
-from costopt.daemon.snapshot import TickSnapshot
-from costopt.daemon.strategies import StrategyPool
-from costopt.daemon.views import FleetNode
+from costopt.daemon.shared_state import FleetNode, TickSnapshot
+from costopt.daemon.strategy_pool import StrategyPool
+from costopt.daemon.tick_budget import TickScheduler
 from costopt.domain.account import Account
+from costopt.domain.control import Registry
 from costopt.domain.fleet import Node
-from costopt.domain.registry import Registry
 from costopt.engine.admission import SHARE
-from costopt.engine.tick import TickResult
-from costopt.ledger.snapshot import current_summaries
+from costopt.engine.engine import TickResult
+from costopt.ledger.fold_cache import current_summaries
 from costopt.ledger.stored import DurableLedger
 from costopt.provider.base import Provider
 

@@ -13,18 +13,17 @@ from threading import Lock
 
 from costopt.controller.site import LiveSite, provider_quotas
 from costopt.daemon.backups import Backups
-from costopt.daemon.board import SharedState
 from costopt.daemon.control import LeaderLoop
-from costopt.daemon.due_times import DueTimes
-from costopt.daemon.readiness import PayloadPreparer
+from costopt.daemon.notifications import AlertMonitor
+from costopt.daemon.orphan_sweeper import OrphanSweeper
+from costopt.daemon.payload_preparer import PayloadPreparer
 from costopt.daemon.reports import ReportProcess
-from costopt.daemon.schedule import PeriodicTask, TaskScheduler
+from costopt.daemon.scheduler import DueTimes, PeriodicTask, TaskScheduler
 from costopt.daemon.service import DaemonService
 from costopt.daemon.settings import DaemonSettings, TaskInterval
-from costopt.daemon.sweep import OrphanSweeper
-from costopt.daemon.watch import AlertMonitor
+from costopt.daemon.shared_state import SharedState
 from costopt.domain.account import Account, AccountGuards
-from costopt.domain.control import Mode
+from costopt.domain.control import Mode, Registry
 from costopt.domain.errors import (
     CostoptError,
     LeadershipLostError,
@@ -33,8 +32,7 @@ from costopt.domain.errors import (
     StoreError,
 )
 from costopt.domain.job import Job
-from costopt.domain.registry import Registry
-from costopt.ledger.snapshot import save_folds
+from costopt.ledger.fold_cache import save_folds
 from costopt.ledger.stored import DurableLedger
 from costopt.provider.timeouts import OfferCache, TimeoutProvider
 from costopt.session.live import LEDGER

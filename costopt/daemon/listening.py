@@ -17,9 +17,9 @@ from costopt.daemon.server import ApiServer
 from costopt.daemon.service import DaemonService
 from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.socket import SOCKET, UNIX, bind_tcp, bind_unix
+from costopt.domain.control import TokenStore
 from costopt.domain.errors import StoreError
-from costopt.domain.token import TokenStore
-from costopt.engine.clock import WallClock
+from costopt.engine.loop import WallClock
 
 FOLDERS = "folders"
 """In the state directory: folders of jobs from elsewhere, whose relative paths count from here."""

@@ -1,14 +1,19 @@
-"""What the daemon measures, as one table, in Prometheus's text format: names with base units.
+"""Prometheus page; figures by keyword.
+
+What the daemon measures, as one table, in Prometheus's text format: names with base units.
 
 Counters are totals of each job since it was submitted, so they outlive the process. Where a
 provider's bill corrects a total downwards, its counter stays where it was until the total is past
 it again, since Prometheus takes a counter that falls for one that began again; the ledger has the
 exact figure. ``python -m costopt.daemon.metrics > docs/metrics.md`` writes the table's page.
+
+How often the API was asked, with which result, and how long the answer took.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,9 +29,8 @@ from prometheus_client.core import (
 from prometheus_client.core import Metric as MetricFamily
 from prometheus_client.registry import Collector
 
-from costopt.daemon.http_metrics import HttpMetrics
 from costopt.daemon.service import DaemonService
-from costopt.daemon.views import Health, JobMetrics, MetricsSnapshot
+from costopt.daemon.shared_state import Health, JobMetrics, MetricsSnapshot
 from costopt.domain.control import Mode
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -263,3 +267,28 @@ def metrics_page() -> str:
 
 if __name__ == "__main__":
     sys.stdout.write(metrics_page())
+
+
+class HttpMetrics:
+    """Safe to share between threads; counts are since this process began."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._requests: Counter[tuple[str, int]] = Counter()
+        self._seconds: dict[str, float] = {}
+
+    def count(self, operation: str, status: int, took_s: float) -> None:
+        """One answer."""
+        with self._lock:
+            self._requests[operation, status] += 1
+            self._seconds[operation] = self._seconds.get(operation, 0.0) + took_s
+
+    def requests(self) -> dict[tuple[str, int], int]:
+        """By (operation, HTTP status)."""
+        with self._lock:
+            return dict(self._requests)
+
+    def seconds(self) -> dict[str, float]:
+        """All answers' time together, by operation."""
+        with self._lock:
+            return dict(self._seconds)

@@ -8,17 +8,10 @@ from dataclasses import replace
 from functools import cached_property
 
 from costopt.daemon.service import DaemonService, unknown_decision_error, unknown_job_error
-from costopt.daemon.views import (
-    Alert,
-    DecisionRow,
-    FleetView,
-    Health,
-    JobStatus,
-    MarketView,
-)
+from costopt.daemon.shared_state import Alert, DecisionRow, FleetView, Health, JobStatus, MarketView
+from costopt.domain.account import Tenant
 from costopt.domain.control import Mode, Proposal, ProposalState
 from costopt.domain.ports import RecordedEvent
-from costopt.domain.tenant import Tenant
 
 
 class TenantReader:

@@ -1,19 +1,30 @@
-"""Makes reports in a process of its own, so that no tick shares its interpreter with them."""
+"""Periodic reports in a child process.
+
+Makes reports in a process of its own, so that no tick shares its interpreter with them.
+
+What all jobs came to, as files: figures in JSON, and the page that ``costopt report`` makes.
+"""
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
+import shutil
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 from costopt.controller.child import exit_with_parent
-from costopt.daemon.report_folder import write_report
+from costopt.daemon.http.schemas import to_json
 from costopt.domain.errors import CostoptError, StoreError
-from costopt.ledger.stored import open_ledger
+from costopt.ledger.fold_cache import summaries
+from costopt.ledger.stored import DurableLedger, open_ledger
+from costopt.render.html import has_report_extra
+from costopt.render.run_report import write_run_report
 
 REPORTS = "reports"
 NICENESS = 10
@@ -74,3 +85,69 @@ def _make(answers: Connection, place: Path | str, folder: Path, now: datetime, k
         fault = error.message
     with suppress(BrokenPipeError):
         answers.send(fault)
+
+
+FIGURES = "report.json"
+SCHEMA = "costopt.daemon-report/1"
+UNFINISHED_SUFFIX = ".begun"
+
+
+def write_report(ledger: DurableLedger, folder: Path, now: datetime, keep: int) -> Path | None:
+    """A new folder in ``folder``, of which the newest ``keep`` stay; None where no job ever ran.
+
+    It holds the figures of all jobs, and a page for each job with news since the report before.
+    There are no pages without the extra ``report``. Raises LedgerError, and StoreError where the
+    disk refuses.
+    """
+    last_seqs = ledger.last_seqs()
+    if not last_seqs:
+        return None
+    before = list_reports(folder)
+    told_seq = _told_seq(before[-1]) if before else 0
+    try:
+        made = _made(folder)
+        figures = [to_json(each) for each in summaries(ledger, lambda _, at: max(at, now))]
+        _write_figures(made, figures, max(last_seqs.values()), now)
+        for job in (job for job, seq in last_seqs.items() if seq > told_seq and has_report_extra()):
+            events = [recorded.event for recorded in ledger.events(job)]
+            at = max(now, *(event.at for event in events))
+            write_run_report(events, made / f"{job}.html", now=at, title=job)
+        whole = made.rename(folder / f"{now.astimezone(UTC):%Y-%m-%dT%H%M%SZ}")
+        for old in list_reports(folder)[:-keep]:
+            shutil.rmtree(old)
+    except OSError as error:
+        raise StoreError(
+            f"the report in {folder} cannot be written: {(error.strerror or '').lower()}",
+            hint="check that the folder may be written to and has space",
+            code="unwritable",
+        ) from error
+    return whole
+
+
+def list_reports(folder: Path) -> list[Path]:
+    """Whole reports, the oldest first."""
+    return sorted(path.parent for path in folder.glob(f"[0-9]*/{FIGURES}"))
+
+
+def _made(folder: Path) -> Path:
+    """A folder for what is not whole yet, without what an earlier try left there."""
+    made = folder / UNFINISHED_SUFFIX
+    if made.exists():
+        shutil.rmtree(made)
+    made.mkdir(parents=True)
+    return made
+
+
+def _write_figures(folder: Path, jobs: list[Any], last_seq: int, now: datetime) -> None:
+    made_at = now.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    figures = {"schema": SCHEMA, "made_at": made_at, "last_seq": last_seq, "jobs": jobs}
+    text = json.dumps(figures, indent=1)
+    (folder / FIGURES).write_text(text, encoding="utf-8")
+
+
+def _told_seq(report: Path) -> int:
+    """Up to which event the report tells; 0 where that cannot be read."""
+    try:
+        return int(json.loads((report / FIGURES).read_text(encoding="utf-8"))["last_seq"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0

@@ -11,10 +11,10 @@ from threading import Event
 from costopt.controller.site import ScaledClockPort, SiteConfig
 from costopt.daemon.backups import Backups
 from costopt.daemon.daemon import Daemon
-from costopt.daemon.due_times import DUE_TIMES, open_due_times
 from costopt.daemon.listening import bind_listeners, serve_api
+from costopt.daemon.notifications import NO_NOTIFICATIONS, NotificationConfig, run_notifiers
+from costopt.daemon.scheduler import DUE_TIMES, open_due_times
 from costopt.daemon.settings import DaemonSettings
-from costopt.daemon.telling import NO_NOTIFICATIONS, NotificationConfig, run_notifiers
 from costopt.domain.account import Account
 from costopt.domain.errors import StoreError
 from costopt.ledger.stored import open_ledger

@@ -1,40 +1,58 @@
-"""What can be asked and told of a running daemon, in process; the API and the pages call this.
+"""All operations, in process.
+
+What can be asked and told of a running daemon, in process; the API and the pages call this.
 
 Every method may be called from any thread at any time and, but for ``verdict``, returns at once:
 what is told is written to the registry and carried out by the next tick, what is asked comes from
 the last tick or from the ledger. Every method may raise LedgerError.
+
+What is measured of the daemon and its jobs, for monitoring.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import islice
 
+from costopt import __version__
 from costopt.controller.node_logs import LogReader, logged_node
-from costopt.daemon.board import SharedState
-from costopt.daemon.intake import AdmittedJob, load_submission, parse_submission
-from costopt.daemon.judge import AdmissionPlanner, AdmissionResult
-from costopt.daemon.measures import collect_metrics
+from costopt.daemon.admission import (
+    AdmissionPlanner,
+    AdmissionResult,
+    AdmittedJob,
+    load_submission,
+    parse_submission,
+)
 from costopt.daemon.settings import DaemonSettings
-from costopt.daemon.views import (
+from costopt.daemon.shared_state import (
     Alert,
     DecisionRow,
     FleetView,
     Health,
+    JobMetrics,
     JobStatus,
     MarketRow,
     MarketView,
     MetricsSnapshot,
+    SharedState,
+    TickSnapshot,
 )
 from costopt.domain.account import UNLIMITED, Account
-from costopt.domain.control import AuditEntry, Halt, Mode, Proposal, ProposalState
+from costopt.domain.control import (
+    AuditEntry,
+    DesiredState,
+    Halt,
+    Mode,
+    Proposal,
+    ProposalState,
+    Registry,
+    Submission,
+)
 from costopt.domain.errors import SpecError
 from costopt.domain.events import DecisionMade
 from costopt.domain.ports import Clock, EventIndex, RecordedEvent
-from costopt.domain.registry import Registry
-from costopt.domain.submission import DesiredState, Submission
-from costopt.ledger.account import JobAccount
+from costopt.ledger.job_account import JobAccount
 from costopt.ledger.summary import JobState, JobSummary
 from costopt.protocol.node_logs import LogChunk
 
@@ -303,3 +321,56 @@ def unknown_decision_error(decision_id: str) -> SpecError:
 def _fresh(name: str, now: datetime) -> JobSummary:
     """Of a job that no tick has seen yet."""
     return JobAccount(name).summary(now)
+
+
+def collect_metrics(
+    board: SharedState,
+    statuses: Sequence[JobStatus],
+    market: MarketView,
+    *,
+    mode: Mode,
+    halted: bool,
+    open_proposals: int,
+) -> MetricsSnapshot:
+    """Everything, as of the last tick."""
+    seen = board.snapshot
+    return MetricsSnapshot(
+        now=seen.now,
+        version=__version__,
+        mode=mode,
+        halted=halted,
+        leads=board.leads,
+        jobs=tuple(_figures(s, seen) for s in statuses),
+        launches={
+            "ok": sum(s.summary.launches for s in statuses),
+            "failed": sum(s.summary.failed_launches for s in statuses),
+        },
+        price_age_s=_price_ages(market),
+        orphans=len(board.orphans),
+        tick_count=board.tick_count,
+        tick_sum_s=board.tick_sum_s,
+        tick_buckets=board.tick_buckets(),
+        task_runs=board.task_runs(),
+        open_proposals=open_proposals,
+    )
+
+
+def _figures(status: JobStatus, seen: TickSnapshot) -> JobMetrics:
+    name = status.submission.name
+    return JobMetrics(
+        tenant=status.submission.tenant,
+        summary=status.summary,
+        deadline_slack_s=status.slack_s,
+        is_failing=name in seen.troubles,
+        closed=name in seen.closed,
+    )
+
+
+def _price_ages(market: MarketView) -> dict[str, float]:
+    """The age of the oldest price of each provider."""
+    ages: dict[str, float] = {}
+    for row in market.rows:
+        if row.price_age_s is not None:
+            name = row.offer.pool.provider
+            ages[name] = max(row.price_age_s, ages.get(name, 0.0))
+    return ages

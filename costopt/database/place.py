@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from costopt.domain.distribution import install_hint
-from costopt.domain.errors import LedgerError, MissingExtraError
+from costopt.domain.errors import LedgerError, MissingExtraError, install_hint
 
 if TYPE_CHECKING:
     from sqlalchemy import URL

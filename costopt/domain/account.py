@@ -1,14 +1,21 @@
-"""The account that the jobs run in: its quotas, who shares it, and the clouds it is with."""
+"""Account, Quota, Tenant, AccountGuards.
+
+The account that the jobs run in: its quotas, who shares it, and the clouds it is with.
+
+What an account may have at a time.
+
+Who shares the account, with which claim on it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from costopt.domain.limits import Resource
-from costopt.domain.quota import Quota
-from costopt.domain.tenant import Tenant
+from costopt.domain.market import CapacityType, InstanceType, Pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +70,84 @@ def _concurrent(holder: Tenant | AccountGuards) -> dict[str, Any]:
 
 UNLIMITED = Account()
 """An account of which nothing is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """At most so many nodes, GPUs, vCPUs and kW at a time where all given fields match.
+
+    A field that is None or empty matches everything; a limit that is None does not limit.
+    ``gpu_model`` matches as a job's request does ("H100" means every H100); ``families`` are the
+    leading letters of instance types, by which AWS counts ("p", "g", "vt"), in any case, or these
+    with a generation ("p5" is p5, p5e and p5en, and no p4d) or with a series and its kind, by which
+    Google does ("a3-megagpu"); with a ``tenant`` only its jobs count. Nodes on flex-start count as
+    spot ones too. ``max_kw`` is at the meter: the power cap of a site.
+    """
+
+    name: str
+    provider: str | None = None
+    region: str | None = None
+    gpu_model: str | None = None
+    capacity_type: CapacityType | None = None
+    max_nodes: int | None = None
+    max_gpus: int | None = None
+    families: tuple[str, ...] = ()
+    tenant: str | None = None
+    max_vcpus: int | None = None
+    max_kw: float | None = None
+    max_usd_per_hour: float | None = None
+
+    def limits(self) -> Iterator[tuple[Resource, float]]:
+        """Yield what it limits, and to how much."""
+        for resource in Resource:
+            most = resource.limit_of(self)
+            if most is not None:
+                yield resource, most
+
+    def matches(self, pool: Pool, machine: InstanceType) -> bool:
+        """Whether nodes of ``pool`` count against this quota."""
+        return (
+            self.provider in (None, pool.provider)
+            and self.region in (None, pool.region)
+            and self.capacity_type in (None, pool.capacity_type, _shared_with(pool.capacity_type))
+            and (self.gpu_model is None or machine.gpu.matches_name(self.gpu_model))
+            and (not self.families or bool(_counted_as(pool.instance_type) & _lower(self.families)))
+        )
+
+
+def _shared_with(capacity_type: CapacityType) -> CapacityType:
+    """Flex-start takes from the preemptible quota.
+
+    https://docs.cloud.google.com/compute/docs/instances/about-flex-start-vms
+    """
+    return CapacityType.SPOT if capacity_type is CapacityType.FLEX_START else capacity_type
+
+
+def _counted_as(instance_type: str) -> frozenset[str]:
+    """ "p" and "p5" of "p5en.48xlarge"; "a", "a3" and "a3-megagpu" of "a3-megagpu-8g"."""
+    named = re.match(r"(([a-z]*)\d*)[a-z]*(-[a-z]+)?", instance_type.lower())
+    assert named is not None
+    return frozenset({named.group(2), named.group(1), named.group(0)})
+
+
+def _lower(words: Iterable[str]) -> frozenset[str]:
+    return frozenset(word.lower() for word in words)
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A team whose jobs share an account with others'.
+
+    Where capacity is short, each tenant is served its fair share, ``weight`` over the sum of the
+    weights of those with unfinished jobs, before any is served more. Limits that are None do not
+    limit. ``prefixes`` are addresses in object stores below which its jobs' checkpoints and data
+    may lie.
+    """
+
+    name: str
+    weight: float = 1.0
+    max_usd: float | None = None
+    max_usd_per_month: float | None = None
+    max_usd_per_hour: float | None = None
+    max_nodes: int | None = None
+    prefixes: tuple[str, ...] = ()

@@ -1,4 +1,6 @@
-"""Every error that costopt raises on purpose, and the exit code the CLI gives it.
+"""The exception tree with exit codes.
+
+Every error that costopt raises on purpose, and the exit code the CLI gives it.
 
 CostoptError                1   the base: a message, and a hint that says what to do
 ├── SpecError               2   a job or policy file is wrong: file, line, column, field
@@ -23,6 +25,8 @@ CostoptError                1   the base: a message, and a hint that says what t
     ├── BadRequestError         the request can never succeed as it stands
     ├── NotSupportedError       the provider does not have this capability
     └── ProviderUnavailableError  the API did not answer; the outcome is unknown
+
+What costopt is called where packages are installed from, and how to install it.
 """
 
 from __future__ import annotations
@@ -172,3 +176,13 @@ class ProviderUnavailableError(ProviderError):
     """The API did not answer, so the outcome of the call is unknown."""
 
     code = "ProviderUnavailable"
+
+
+DISTRIBUTION = "costopt-spot"
+"""On package indexes; "costopt" there is another project. What is imported is ``costopt``."""
+FOREIGN = "costopt"
+
+
+def install_hint(extra: str) -> str:
+    """The command that installs costopt with an extra, such as "aws"."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"

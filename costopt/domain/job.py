@@ -1,15 +1,25 @@
-"""What is to be done, and until when."""
+"""Job and its phases; the checkpoint interval.
+
+What is to be done, and until when.
+
+How often to checkpoint: the interval that loses least to saving and to interruptions.
+
+Which gang sizes are worth comparing: every small one, and a ladder of the large ones.
+
+A node more or less changes a gang of hundreds by less than its speed is known. So sizes grow by 1
+up to ``EVERY_SIZE`` and then in ``STEPS_PER_DOUBLING`` equal steps between powers of two (20, 24,
+28, 32, 40, …), which bounds the configurations of a job by the logarithm of its largest gang.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.gang_sizes import ladder
 from costopt.domain.market import Gpu, InstanceType
 
 
@@ -325,3 +335,101 @@ class Progress:
     resumed_units: float | None = None
     message: str = ""
     unreported: bool = False
+
+
+MIN_INTERVAL_S = 5.0
+
+
+def noticed_share(notice_s: float, save_s: float) -> float:
+    """The share of interruptions on whose notice a job can save: all of them where notices come
+    longer before than a save takes, else none."""
+    return 1.0 if notice_s > save_s else 0.0
+
+
+def checkpoint_interval_s(
+    *,
+    hazard_per_hour: float,
+    blocking_save_s: float,
+    noticed_share: float = 0.0,
+    persist_s: float = 0.0,
+    loss_budget_s: float = 1800.0,
+) -> float:
+    """Seconds between saves: τ = √(2 · MTBF · c / (1 − p)), floored and capped.
+
+    c is ``blocking_save_s``, the time for which a save stops the training; p is
+    ``noticed_share``, the share of interruptions with a notice long enough to save on. With
+    p = 0 this is Young's first-order optimum (Young 1974; Daly 2006, doi:10.1016/
+    j.future.2004.11.016); only unannounced interruptions lose work, so their rate is the hazard
+    times (1 − p). The floor is ``persist_s``, since a save must be durable before the next, and
+    the cap ``loss_budget_s``, the most work that one interruption may lose. Without hazard or
+    with p = 1 the answer is the cap.
+    """
+    return explained_interval(
+        hazard_per_hour=hazard_per_hour,
+        blocking_save_s=blocking_save_s,
+        noticed_share=noticed_share,
+        persist_s=persist_s,
+        loss_budget_s=loss_budget_s,
+    ).interval_s
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenInterval:
+    """Seconds between saves, and what they follow from, in words."""
+
+    interval_s: float
+    reason: str
+
+
+def explained_interval(
+    *,
+    hazard_per_hour: float,
+    blocking_save_s: float,
+    noticed_share: float = 0.0,
+    persist_s: float = 0.0,
+    loss_budget_s: float = 1800.0,
+) -> ChosenInterval:
+    """As ``checkpoint_interval_s``, with its reason."""
+    floor = max(persist_s, MIN_INTERVAL_S)
+    cap = max(floor, loss_budget_s)
+    unannounced = hazard_per_hour * (1.0 - noticed_share)
+    if unannounced <= 0:
+        return ChosenInterval(
+            cap, f"no interruption without notice is expected: at most {loss_budget_s:g} s are lost"
+        )
+    interval = math.sqrt(2 * (3600 / unannounced) * max(blocking_save_s, 0.0))
+    reason = (
+        f"an unannounced interruption every {1 / unannounced:.3g} h, "
+        f"a save stops training for {blocking_save_s:.3g} s"
+    )
+    if interval < floor:
+        return ChosenInterval(floor, f"{reason}; no shorter than a save takes to be durable")
+    if interval > cap:
+        return ChosenInterval(cap, f"{reason}; no more than {loss_budget_s:g} s may be lost")
+    return ChosenInterval(interval, reason)
+
+
+EVERY_SIZE = 16
+STEPS_PER_DOUBLING = 4
+
+
+def ladder(allowed: range, also: Iterable[int] = ()) -> tuple[int, ...]:
+    """Return the sizes of ``allowed`` to compare, ascending.
+
+    Besides the ladder they are the ends of ``allowed`` and what it holds of ``also``.
+    """
+    if not allowed or allowed[-1] <= EVERY_SIZE:
+        return tuple(allowed)
+    sizes = {allowed[0], allowed[-1]}
+    sizes.update(size for size in _rungs(allowed[-1]) if size in allowed)
+    sizes.update(size for size in also if size in allowed)
+    return tuple(sorted(sizes))
+
+
+def _rungs(largest: int) -> Iterator[int]:
+    yield from range(1, EVERY_SIZE + 1)
+    power = EVERY_SIZE
+    while power < largest:
+        step = power // STEPS_PER_DOUBLING
+        yield from range(power + step, 2 * power + 1, step)
+        power *= 2

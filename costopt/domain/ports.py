@@ -8,12 +8,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from costopt.domain.estimate import Estimate
+from costopt.domain.estimate import Estimate, Series
 from costopt.domain.events import Event
 from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.policy import CarbonSignal
 from costopt.domain.power import NodePower
-from costopt.domain.series import Series
 from costopt.domain.view import Desired, View
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)

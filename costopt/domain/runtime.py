@@ -1,4 +1,9 @@
-"""The training runtime on the nodes as the controller reaches it, and what it tells."""
+"""The Runtime port and what nodes report.
+
+The training runtime on the nodes as the controller reaches it, and what it tells.
+
+What a node needs before it can train: our agent and the job's code, as files of a store.
+"""
 
 from __future__ import annotations
 
@@ -130,3 +135,27 @@ class Runtime(Protocol):
     def is_drained(self, job: Job) -> frozenset[str]:
         """Nodes that have stopped training after a drain and may be released."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file that is named by its content: ``key`` in the store holds ``sha256``."""
+
+    key: str
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """``wheel`` is costopt itself, ``bundle`` a tar.gz of the job's folder, both under ``store``.
+
+    ``store`` is the URI that nodes reach the controller through; ``requirements`` are what the
+    wheel needs of other packages, as pip takes them, where a node's image lacks them.
+    """
+
+    job: str
+    store: str
+    wheel: StoredFile
+    bundle: StoredFile
+    requirements: tuple[str, ...] = ()

@@ -1,8 +1,20 @@
-"""Text that others wrote, so that it can be encoded, stored and shown everywhere."""
+"""Text from elsewhere, cut for one line of a message.
+
+Text that others wrote, so that it can be encoded, stored and shown everywhere.
+"""
 
 from __future__ import annotations
 
 import re
+
+MAX_EXCERPT_CHARACTERS = 240
+
+
+def excerpt(text: str) -> str:
+    """The first ``MAX_CHARACTERS`` of ``text`` on one line, with "…" where more was cut off."""
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_EXCERPT_CHARACTERS else f"{line[:MAX_EXCERPT_CHARACTERS]}…"
+
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 MAX_CHARACTERS = 4_096

@@ -8,14 +8,14 @@ from datetime import datetime
 from typing import Any
 
 from costopt.domain.account import UNLIMITED, Account
+from costopt.domain.estimate import Series
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Policy
 from costopt.domain.power import NodePower
-from costopt.domain.series import Series
-from costopt.domain.transfer import Transfer
+from costopt.domain.transfers import Transfer
 
 
 @dataclass(frozen=True, slots=True)

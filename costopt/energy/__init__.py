@@ -1,6 +1,6 @@
 """Watts of a node, energy at the meter, emissions."""
 
 from costopt.energy.carbon import AnnualCarbon
-from costopt.energy.node import Cooling, NodePowerModel, node_power_w
+from costopt.energy.node_power import Cooling, NodePowerModel, node_power_w
 
 __all__ = ["AnnualCarbon", "Cooling", "NodePowerModel", "node_power_w"]

@@ -1,12 +1,20 @@
-"""Carbon intensity of a region: its annual mean, average or marginal.
+"""Annual and recorded intensities.
+
+Carbon intensity of a region: its annual mean, average or marginal.
 
 The two signals reverse rankings (aws eu-north-1: average 25, marginal 791 g/kWh), so which one
 counts is the policy's choice and never a default in silence.
+
+The recorded carbon intensity of grid zones, hour by hour.
+
+Recorded intensities by region: a carbon history, and which grid zone each region lies in.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import Region
@@ -48,3 +56,74 @@ def _annual_estimate(region: Region, carbon_signal: CarbonSignal) -> Estimate | 
         source=f"annual {carbon_signal.value} intensity: {region.source}",
         observed_at=datetime(region.year, 12, 31, tzinfo=UTC),
     )
+
+
+HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class CarbonHistory:
+    """gCO2e/kWh of each hour from ``starts_at``, by grid zone; None where it was not recorded.
+
+    All zones have as many hours. ``carbon_signal`` says whether the intensities are averages or
+    marginal. Raises ValueError for zones of unequal length, none at all, or a naive time.
+    """
+
+    starts_at: datetime
+    zones: Mapping[str, tuple[float | None, ...]]
+    carbon_signal: CarbonSignal
+    source: str
+
+    def __post_init__(self) -> None:
+        if len({len(values) for values in self.zones.values()}) != 1 or not self.hours:
+            raise ValueError("a carbon history needs zones of equally many hours, at least one")
+        if self.starts_at.tzinfo is None:
+            raise ValueError("a carbon history starts at an aware time")
+
+    @property
+    def hours(self) -> int:
+        """How many hours are recorded."""
+        return len(next(iter(self.zones.values())))
+
+    @property
+    def ends_at(self) -> datetime:
+        """The end of the last hour."""
+        return self.starts_at + self.hours * HOUR
+
+    def at(self, zone: str, when: datetime) -> float | None:
+        """The intensity of the hour that holds ``when``, None where it was not recorded."""
+        index = (when - self.starts_at) // HOUR
+        values = self.zones.get(zone, ())
+        return values[index] if 0 <= index < len(values) else None
+
+
+FindRegion = Callable[[str, str], Region | None]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCarbon:
+    """Implements the port ``CarbonRecord``. ``region`` finds a region by provider and name."""
+
+    history: CarbonHistory
+    region: FindRegion
+
+    def find(self, name: str) -> Region | None:
+        """The region "provider/region", or None where it is unknown."""
+        provider, _, region = name.partition("/")
+        return self.region(provider, region)
+
+    def intensity(
+        self, region: str, hour_at: datetime, carbon_signal: CarbonSignal
+    ) -> Estimate | None:
+        """gCO2e/kWh of "provider/region" in the hour that begins at ``hour_at``.
+
+        None where the hour, the region's grid zone or the signal was not recorded.
+        """
+        found = self.find(region)
+        if carbon_signal is not self.history.carbon_signal or found is None:
+            return None
+        zone = found.electricity_maps_zone
+        value = None if zone is None else self.history.at(zone, hour_at)
+        if value is None:
+            return None
+        return Estimate.exact(value, Basis.MODELLED, self.history.source, hour_at)

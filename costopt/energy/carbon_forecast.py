@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from statistics import fmean
 
+from costopt.domain.estimate import Series
 from costopt.domain.market import Region
-from costopt.domain.series import Series
-from costopt.energy.carbon_history import HOUR, CarbonHistory
+from costopt.energy.carbon import HOUR, CarbonHistory
 
 WINDOW_DAYS = 14
 MIN_DAYS = 7

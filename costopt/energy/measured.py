@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from costopt.catalog.table import read_table
+from costopt.catalog.csv_table import read_table
 from costopt.domain.market import Gpu, InstanceType
-from costopt.energy.node import (
+from costopt.energy.node_power import (
     TRAINING_CPU_UTILISATION,
     TRAINING_GPU_UTILISATION,
     Cooling,

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 
 from costopt.domain.events import CarbonIntensityRecorded, NodeLaunched
 from costopt.domain.market import Pool
-from costopt.domain.move import region_key
 from costopt.domain.policy import CarbonSignal
+from costopt.domain.transfers import region_key
 from costopt.engine.cohort import JobTerms
 from costopt.engine.journal import Journal
-from costopt.engine.world import World
+from costopt.engine.settings import World
 
 HOUR = timedelta(hours=1)
 

@@ -1,6 +1,10 @@
-"""What stops launches: budgets, quotas, fleet size, watts, launch rate.
+"""Budget and rate guards.
+
+What stops launches: budgets, quotas, fleet size, watts, launch rate.
 
 Guards never stop a checkpoint.
+
+Within what a job's launches stay at one tick.
 """
 
 from __future__ import annotations
@@ -14,15 +18,12 @@ from costopt.domain.events import GuardTripped
 from costopt.domain.fleet import Launch, Node
 from costopt.domain.job import Job
 from costopt.domain.limits import ROUNDING, Resource
+from costopt.domain.market import Pool
 from costopt.domain.policy import Limits
-from costopt.engine.bounds import LaunchLimits
-from costopt.engine.draw import PowerDraw
+from costopt.engine.billing import Payer, SpendTracker
 from costopt.engine.journal import Journal
-from costopt.engine.quotas import QuotaLedger
-from costopt.engine.refusal import GuardViolation
-from costopt.engine.spending import Payer, SpendTracker
-from costopt.engine.tally import ResourceUsage, UsageTally
-from costopt.engine.world import World
+from costopt.engine.quotas import GuardViolation, PowerDraw, QuotaLedger, ResourceUsage, UsageTally
+from costopt.engine.settings import World
 
 MICROS = 1_000_000
 
@@ -252,3 +253,13 @@ def _energy_refusal(most: float | None, kwh: float | None) -> GuardViolation | N
     if kwh < most:
         return None
     return GuardViolation("max_kwh", f"used {kwh:.2f} kWh of a budget of {most:.2f} kWh")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchLimits:
+    """The limits that hold now, dollars per node-hour of the pools with room, and the jobs that
+    the limits bind together."""
+
+    limits: Limits
+    prices: Mapping[Pool, float]
+    jobs: frozenset[str]

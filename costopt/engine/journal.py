@@ -8,9 +8,9 @@ from datetime import datetime
 
 from costopt.domain.events import Event
 from costopt.domain.ports import Ledger
-from costopt.ledger.account import JobAccount
-from costopt.ledger.record import JobRecord
-from costopt.ledger.snapshot import load_fold
+from costopt.ledger.fold_cache import load_fold
+from costopt.ledger.job_account import JobAccount
+from costopt.ledger.job_record import JobRecord
 from costopt.ledger.summary import JobSummary
 
 

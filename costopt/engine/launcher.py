@@ -1,8 +1,12 @@
-"""Launches nodes: intents first, then the calls, then what came of them.
+"""Intents, calls, outcomes.
+
+Launches nodes: intents first, then the calls, then what came of them.
 
 Each of the three is one write to the ledger for many launches, as a write takes as long for one.
 Each time twice as many are announced, so that what a slow provider leaves unanswered when it is
 too late is never much more than what it has answered.
+
+What came of launches.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from costopt.domain.errors import ProviderError, ProviderUnavailableError
@@ -20,18 +25,13 @@ from costopt.domain.limits import Resource
 from costopt.domain.market import Pool
 from costopt.domain.policy import Limits
 from costopt.domain.view import Desired
-from costopt.engine.bounds import LaunchLimits
 from costopt.engine.emissions import Emissions
 from costopt.engine.fleet import node_launched_event
-from costopt.engine.gate import Gate
-from costopt.engine.guards import MICROS, Guards
+from costopt.engine.gate import Gate, Releases
+from costopt.engine.guards import MICROS, Guards, LaunchLimits
 from costopt.engine.journal import Journal
-from costopt.engine.launched import LaunchAnswer, LaunchRefused, LaunchResults
-from costopt.engine.refusal import GuardViolation
-from costopt.engine.release import Releases
-from costopt.engine.settings import EngineSettings
-from costopt.engine.tally import ResourceUsage, UsageTally
-from costopt.engine.world import World
+from costopt.engine.quotas import GuardViolation, ResourceUsage, UsageTally
+from costopt.engine.settings import EngineSettings, World
 
 TOGETHER = 50
 """Intents of a tick's first write; with a controller that dies as many launches may have to be
@@ -341,3 +341,39 @@ def _planned(intent: LaunchIntended) -> Iterator[Node]:
             launched_at=intent.at,
             usd_per_hour=intent.planned_micros_per_hour / MICROS,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRefused:
+    """Who refused a launch, and why; ``by_pool``: nothing more is asked of its pool."""
+
+    why: str
+    by_pool: bool = True
+
+
+LaunchAnswer = tuple[Node, ...] | LaunchRefused
+"""The nodes that are new, () while that is unknown."""
+
+
+@dataclass(slots=True)
+class LaunchResults:
+    """Nodes that are new, pools that refused, and jobs that drain nothing now: a launch of theirs
+    was refused or put off, so they decide again first, or waits for capacity, or a guard would
+    refuse it in any case. ``refused`` says who refused a launch, and why."""
+
+    nodes: list[Node] = field(default_factory=list)
+    refusing: set[Pool] = field(default_factory=set)
+    held: set[str] = field(default_factory=set)
+    refused: dict[Launch, str] = field(default_factory=dict)
+
+    def record(self, launch: Launch, answer: LaunchAnswer | None) -> None:
+        """What came of one more; None where it was put off."""
+        if isinstance(answer, LaunchRefused):
+            self.refused[launch] = answer.why
+            if answer.by_pool:
+                self.refusing.add(launch.pool)
+        elif answer is not None:
+            self.nodes += answer
+            if all(node.state is not NodeState.WAITING for node in answer):
+                return
+        self.held.add(launch.job)

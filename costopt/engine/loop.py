@@ -1,11 +1,18 @@
-"""Ticks until every job is over."""
+"""Run until done; clocks.
+
+Ticks until every job is over.
+
+The clocks behind the port: the wall, a wall that runs faster, and a replay's.
+"""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
-from costopt.engine.tick import Engine, TickResult
+from costopt.engine.engine import Engine, TickResult
 
 OnTick = Callable[[TickResult], None]
 
@@ -33,3 +40,57 @@ def stop_all(engine: Engine, reason: str, on_tick: OnTick | None = None) -> None
     """Checkpoint every job, give all nodes back and wait until the providers confirm it."""
     engine.stop(reason)
     run_until_done(engine, on_tick)
+
+
+class WallClock:
+    """Real time."""
+
+    speed = 1.0
+
+    def now(self) -> datetime:
+        """The present, aware UTC."""
+        return datetime.now(UTC)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(max(0.0, seconds))
+
+
+class ScaledClock:
+    """Market time that starts at ``start_at`` and runs ``speed`` times as fast as the wall.
+
+    ``elapsed_s`` is how long, by the wall, it has been running already. From then on it reads the
+    monotonic clock, so a step of the wall clock does not move market time.
+    """
+
+    def __init__(self, start_at: datetime, speed: float, elapsed_s: float = 0.0) -> None:
+        if speed <= 0:
+            raise ValueError("speed must be above 0")
+        self.start_at = start_at
+        self.speed = speed
+        self._began_s = time.monotonic() - elapsed_s
+
+    def now(self) -> datetime:
+        """The present of the market, aware UTC."""
+        return self.start_at + timedelta(seconds=(time.monotonic() - self._began_s) * self.speed)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for ``seconds`` of market time."""
+        time.sleep(max(0.0, seconds / self.speed))
+
+
+class VirtualClock:
+    """A replay's time: it stands still until somebody sleeps."""
+
+    speed = 1.0
+
+    def __init__(self, start_at: datetime) -> None:
+        self._now = start_at
+
+    def now(self) -> datetime:
+        """The present of the replay."""
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        """Jump ahead."""
+        self._now += timedelta(seconds=max(0.0, seconds))

@@ -18,9 +18,9 @@ from costopt.domain.job import Job
 from costopt.domain.market import Pool
 from costopt.domain.power import NodePower
 from costopt.domain.runtime import NodeReport
+from costopt.engine.fleet import notice_news
 from costopt.engine.journal import Journal
-from costopt.engine.node_notices import notice_news
-from costopt.engine.world import World
+from costopt.engine.settings import World
 
 REPORT_EVERY = timedelta(minutes=10)
 FINAL_EVERY = timedelta(seconds=30)

@@ -9,11 +9,10 @@ from statistics import median
 from costopt.domain.events import JobFailed, NodeGivenUp, NodeLaunched, SignalStale
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
+from costopt.engine.failures import JobFailures
 from costopt.engine.journal import Journal
-from costopt.engine.settings import EngineSettings
-from costopt.engine.troubles import JobFailures
-from costopt.engine.world import World
-from costopt.ledger.record import JobRecord
+from costopt.engine.settings import EngineSettings, World
+from costopt.ledger.job_record import JobRecord
 
 START_MULTIPLE = 4.0
 """Of the time that nodes of the pool took at most to start, or that the job declares."""

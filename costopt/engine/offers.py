@@ -15,11 +15,10 @@ from costopt.domain.job import Job, Resources
 from costopt.domain.market import Offer, Pool
 from costopt.domain.plan import COOLDOWN, Rejection
 from costopt.domain.policy import Policy
+from costopt.engine.failures import ProviderFailures
 from costopt.engine.journal import Journal
-from costopt.engine.settings import EngineSettings
-from costopt.engine.silence import ProviderFailures
-from costopt.engine.world import World
-from costopt.market.screen import screen_offers
+from costopt.engine.settings import EngineSettings, World
+from costopt.market.screening import screen_offers
 
 
 class OfferCollector:

@@ -1,13 +1,19 @@
-"""Brings the ledger in line with what the training runtime reports."""
+"""Observes the runtime; data transfers.
+
+Brings the ledger in line with what the training runtime reports.
+
+What it costs to have the job's data and checkpoints where its gang is not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from costopt.domain.events import (
     CheckpointCommitted,
     CheckpointRefused,
+    DataMoved,
     Event,
     JobFailed,
     JobFinished,
@@ -16,16 +22,23 @@ from costopt.domain.events import (
     TrainingStopped,
     WorkLost,
 )
+from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.market import Pool
 from costopt.domain.power import NodePower
+from costopt.domain.transfers import (
+    DataTransfer,
+    TransferPrices,
+    pools_without_data,
+    save_transfer,
+    start_transfers,
+)
+from costopt.engine.failures import JobFailures
 from costopt.engine.journal import Journal
 from costopt.engine.measurements import MeasurementObserver
-from costopt.engine.moves import save_transfer_events
-from costopt.engine.power import PowerCapManager
-from costopt.engine.troubles import JobFailures
-from costopt.engine.world import World
-from costopt.ledger.record import JobRecord
+from costopt.engine.power_limits import PowerCapManager
+from costopt.engine.settings import World
+from costopt.ledger.job_record import JobRecord
 
 REPORTED_SHARE = 0.01
 SMOOTHING = 0.3
@@ -331,3 +344,45 @@ def _known_units(progress: Progress, units: float) -> float | None:
 def _is_whole(job: Job, units: float) -> bool:
     """Whether a checkpoint holds all the work."""
     return units >= job.work.amount * (1 - 1e-9)
+
+
+UNKNOWN_PRICE = "no known price"
+
+
+def start_transfer_events(
+    job: Job,
+    members: Iterable[Node],
+    trained: Collection[str],
+    prices: TransferPrices | None,
+    now: datetime,
+    *,
+    restoring: bool,
+) -> tuple[DataMoved, ...]:
+    """What a new gang fetches; ``trained`` are the nodes that were in a gang of the job before."""
+    return tuple(
+        _moved(job, move, now, "start")
+        for pool in pools_without_data(members, trained)
+        for move in start_transfers(job, pool, prices, restoring=restoring)
+    )
+
+
+def save_transfer_events(
+    job: Job, pool: Pool | None, prices: TransferPrices | None, at: datetime
+) -> tuple[DataMoved, ...]:
+    """What a checkpoint that was saved in ``pool`` sends away."""
+    move = None if pool is None else save_transfer(job, pool, prices)
+    return () if move is None else (_moved(job, move, at, "save"),)
+
+
+def _moved(job: Job, move: DataTransfer, at: datetime, why: str) -> DataMoved:
+    usd = move.usd
+    return DataMoved(
+        at=at,
+        job=job.name,
+        from_region=move.from_region,
+        to_region=move.to_region,
+        gib=move.gib,
+        usd_micros=None if usd is None else round(usd * 1_000_000),
+        source=UNKNOWN_PRICE if move.transfer is None else move.transfer.source,
+        why=why,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from costopt.domain.ports import Ledger
-from costopt.ledger.account import JobAccount
+from costopt.ledger.job_account import JobAccount
 
 
 def accounts(ledger: Ledger) -> dict[str, JobAccount]:

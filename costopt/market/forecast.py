@@ -26,9 +26,9 @@ from datetime import datetime, timedelta
 import numpy as np
 from numpy.typing import NDArray
 
+from costopt.domain.estimate import Series
 from costopt.domain.history import MarketHistory, PoolHistory
 from costopt.domain.market import Pool
-from costopt.domain.series import Series
 
 Floats = NDArray[np.float64]
 

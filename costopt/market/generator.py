@@ -1,29 +1,34 @@
-"""Generates markets: semi-Markov availability, shortages shared by regions, prices in steps.
+"""Synthetic markets; capacity fill.
+
+Generates markets: semi-Markov availability, shortages shared by regions, prices in steps.
 
 A pool is up or down. A state of age a ends within the next tick Δ with probability
 1 − exp(−m · (H(a + Δ) − H(a))), where H(a) = (a / λ)^k is the cumulative hazard of a Weibull
 distribution and m the region's stress: exp(s z) for going down, exp(−s z) for coming back. The
 stress z is an Ornstein–Uhlenbeck process. Parameters and their sources: data/generator.toml.
+
+The generator's parameters, read from data/generator.toml, which says where they come from.
+
+Models the capacity that a record of prices leaves open, so that it can be replayed.
 """
 
 from __future__ import annotations
 
 import math
+import tomllib
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
+from importlib.resources import files
 from itertools import islice
 from random import Random
 
 from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
-from costopt.domain.market import Pool
-from costopt.market.profile import (
-    CapacityProfile,
-    GeneratorParameters,
-    MarketProfile,
-    generator_parameters,
-)
-from costopt.market.runs import UNLIMITED_NODES, compress_samples
+from costopt.domain.market import CapacityType, Pool
+from costopt.market.history_file import UNLIMITED_NODES, compress_samples
 
 END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 DEFAULT_START_AT = datetime(2024, 1, 1, tzinfo=UTC)
@@ -221,3 +226,144 @@ def _check(
         raise MarketError(
             f"a market of {hours:g} h from {start_at:%Y-%m-%d} on ends after all dates"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class AvailabilityProfile:
+    """Weibull shapes of up- and down-times, and the spread of their means between pools."""
+
+    up_shape: float
+    down_shape: float
+    pool_sigma: float
+
+
+@dataclass(frozen=True, slots=True)
+class StressProfile:
+    """Shortage that the zones of a region share."""
+
+    strength: float
+    memory_hours: float
+    shared_by_all_regions: float
+
+
+@dataclass(frozen=True, slots=True)
+class PriceProfile:
+    """Mean-reverting steps of the price's logarithm."""
+
+    changes_per_day: float
+    step_sigma: float
+    memory_days: float
+    shared_by_region: float
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityProfile:
+    """How many nodes a pool carries while it has capacity."""
+
+    min_nodes: int
+    max_nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MarketProfile:
+    """How often capacity goes and how long it stays away."""
+
+    name: str
+    mean_up_hours: float
+    mean_down_hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorParameters:
+    """All of generator.toml."""
+
+    availability: AvailabilityProfile
+    stress: StressProfile
+    price: PriceProfile
+    capacity: CapacityProfile
+    profiles: tuple[MarketProfile, ...]
+
+    def profile(self, name: str) -> MarketProfile:
+        """Raises MarketError where there is no such profile."""
+        for profile in self.profiles:
+            if profile.name == name:
+                return profile
+        raise MarketError(
+            f"market profile {name!r} is unknown",
+            hint=f"the profiles are {', '.join(p.name for p in self.profiles)}",
+            code="unknown_profile",
+        )
+
+
+@cache
+def generator_parameters() -> GeneratorParameters:
+    """The parameters that costopt ships."""
+    text = files("costopt.market").joinpath("data/generator.toml").read_text(encoding="utf-8")
+    raw = tomllib.loads(text)
+    return GeneratorParameters(
+        availability=AvailabilityProfile(**raw["availability"]),
+        stress=StressProfile(**raw["stress"]),
+        price=PriceProfile(**raw["price"]),
+        capacity=CapacityProfile(**raw["capacity"]),
+        profiles=tuple(MarketProfile(name, **means) for name, means in raw["profiles"].items()),
+    )
+
+
+def fill_capacity(
+    history: MarketHistory, *, seed: int, profile: str = "typical", tick_s: float = DEFAULT_TICK_S
+) -> MarketHistory:
+    """``history`` with the generator's capacity where a spot price is known and capacity is not.
+
+    What was observed stays, and so do gaps. The same seed and profile fill a record that has
+    grown as they filled it before. The capacity knows nothing of the prices: in a real market a
+    price may rise as capacity goes. Raises MarketError where nothing is open.
+    """
+    open_pools = [pool for pool, recorded in history.pools.items() if any(_open(recorded))]
+    if not open_pools:
+        raise MarketError(
+            f"market {history.name!r} leaves no capacity of spot pools open",
+            hint="backtest takes it as it is",
+            code="no_capacity",
+        )
+    begins_at = min(history.pools[pool].starts_at for pool in open_pools)
+    ends_at = max(history.pools[pool].ends_at for pool in open_pools)
+    drawn = generate_market(
+        dict.fromkeys(open_pools, 1.0),
+        hours=(ends_at - begins_at).total_seconds() / 3600 + tick_s / 3600,
+        seed=seed,
+        profile=profile,
+        start_at=begins_at,
+        tick_s=tick_s,
+    )
+    filled = {pool: _filled(history.pools[pool], drawn.pools[pool]) for pool in open_pools}
+    note = f"capacity modelled: profile {profile}, seed {seed}"
+    source = history.source if note in history.source else f"{history.source}; {note}"
+    return replace(history, pools={**history.pools, **filled}, tick_s=None, source=source)
+
+
+def _open(recorded: PoolHistory) -> Iterator[MarketState]:
+    if recorded.pool.capacity_type is not CapacityType.SPOT:
+        return
+    for state in recorded.states:
+        if state.nodes_available is None and state.price_usd_per_hour is not None:
+            yield state
+
+
+def _filled(recorded: PoolHistory, drawn: PoolHistory) -> PoolHistory:
+    return PoolHistory(
+        recorded.pool, compress_samples(_fill_states(recorded, drawn)), recorded.ends_at
+    )
+
+
+def _fill_states(recorded: PoolHistory, drawn: PoolHistory) -> Iterator[MarketState]:
+    ends = [state.starts_at for state in recorded.states[1:]] + [recorded.ends_at]
+    starts = [state.starts_at for state in drawn.states]
+    for state, ends_at in zip(recorded.states, ends, strict=True):
+        if state.nodes_available is not None or state.price_usd_per_hour is None:
+            yield state
+            continue
+        index = max(bisect_right(starts, state.starts_at) - 1, 0)
+        while index < len(starts) and starts[index] < ends_at:
+            at = max(starts[index], state.starts_at)
+            yield replace(state, starts_at=at, nodes_available=drawn.states[index].nodes_available)
+            index += 1

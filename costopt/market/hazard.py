@@ -1,9 +1,13 @@
-"""Interruptions per node-hour and the share of time with capacity, learned by watching the market.
+"""Gamma–Poisson hazard model.
+
+Interruptions per node-hour and the share of time with capacity, learned by watching the market.
 
 Interruptions of a pool are counted as a Poisson process whose rate has a gamma distribution:
 after n interruptions in h hours up, Gamma(k, r) becomes Gamma(k + n, r + h), with mean
 (k + n) / (r + h) interruptions per hour. Of the hours watched, those with capacity are counted
 against a prior that weighs as much as a few of them.
+
+Quantiles of the gamma distribution, without a numerical library.
 """
 
 from __future__ import annotations
@@ -12,11 +16,11 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import Offer, Pool
-from costopt.market.gamma import Z_95, gamma_interval
 
 JEFFREYS_SHAPE = 0.5
 """Shape of the prior that claims nothing about a Poisson rate (Jeffreys 1946); its rate is 0."""
@@ -256,3 +260,50 @@ def _look(record: _HazardRecord, up: bool | None, now: datetime) -> None:
         elif record.was_up is False:
             record.down_h += apart_s / 3600
     record.was_up, record.seen_at, record.estimate = up, now, None
+
+
+Z_95 = 1.6448536269514722
+"""The 95 % quantile of the standard normal distribution."""
+
+LARGE_SHAPE = 100.0
+
+
+@lru_cache(maxsize=4096)
+def gamma_interval(shape: float) -> tuple[float, float]:
+    """The 5 % and 95 % quantiles of the gamma distribution with this shape and rate 1.
+
+    From shape 100 on by Wilson and Hilferty (PNAS 17, 1931), k (1 − 1/(9k) + z/(3 √k))³, which is
+    then within 0.01 % of the truth. Below, where that fails near zero, by bisection on the
+    regularized incomplete gamma function (Abramowitz and Stegun, 6.5.29).
+    """
+    if shape >= LARGE_SHAPE:
+        return _wilson_hilferty(shape, -Z_95), _wilson_hilferty(shape, Z_95)
+    return _bisect(shape, 0.05), _bisect(shape, 0.95)
+
+
+def gamma_probability(shape: float, x: float) -> float:
+    """P(X ≤ x) for rate 1: x^k e^−x / Γ(k+1) · Σ xⁿ / ((k+1) … (k+n))."""
+    if x <= 0:
+        return 0.0
+    term = total = 1.0
+    n = 0
+    while term > 1e-16 * total:
+        n += 1
+        term *= x / (shape + n)
+        total += term
+    return min(total * math.exp(shape * math.log(x) - x - math.lgamma(shape + 1)), 1.0)
+
+
+def _wilson_hilferty(shape: float, z: float) -> float:
+    return shape * (1 - 1 / (9 * shape) + z / (3 * math.sqrt(shape))) ** 3
+
+
+def _bisect(shape: float, probability: float) -> float:
+    low, high = 0.0, shape + 10 * math.sqrt(shape) + 10
+    for _ in range(80):
+        middle = (low + high) / 2
+        if gamma_probability(shape, middle) < probability:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2

@@ -1,10 +1,16 @@
-"""A market history as a parquet file: one row per pool and stretch between changes.
+"""Parquet file; merging records.
+
+A market history as a parquet file: one row per pool and stretch between changes.
 
 Columns: ``pool`` (provider/region/zone/instance_type/capacity_type), ``starts_at`` and ``ends_at``
 (timestamps with a time zone), ``nodes_available`` (integer) and ``price_usd_per_hour`` (per node).
 A null in the last two means: not observed. The stretches of a pool, in whatever order their rows
 stand, follow each other in time without holes. The schema's metadata holds ``name``, ``tick_s``
 (empty for event data) and ``source``.
+
+Several records become one market.
+
+Samples of a pool become states between changes.
 """
 
 from __future__ import annotations
@@ -12,7 +18,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -23,7 +29,6 @@ from typing import Any
 from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import Pool
-from costopt.market.runs import compress_samples
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 COLUMNS = ("pool", "starts_at", "ends_at", "nodes_available", "price_usd_per_hour")
@@ -294,3 +299,57 @@ def _text(value: bytes) -> str:
 
 def _wrong(path: Path, number: int, column: str, what: str, hint: str) -> MarketError:
     return MarketError(f"market file {path}, row {number}, column {column}: {what}", hint=hint)
+
+
+def merge_histories(name: str, histories: Sequence[MarketHistory]) -> MarketHistory:
+    """The pools of all ``histories``. Raises MarketError where two record a pool differently.
+
+    The grid survives where all records lie on the same one; else the result is event data, for
+    which nothing is promised between changes.
+    """
+    if not histories:
+        raise MarketError(f"market {name!r}: nothing to merge", code="empty")
+    pools: dict[Pool, PoolHistory] = {}
+    for history in histories:
+        for pool, recorded in history.pools.items():
+            if pools.setdefault(pool, recorded) != recorded:
+                raise MarketError(
+                    f"market {name!r}: {pool} is recorded twice, and differently in "
+                    f"{history.name!r}",
+                    hint="merge records of different pools, or keep them as markets of their own",
+                    code="contradiction",
+                )
+    return MarketHistory(
+        name=name,
+        pools=pools,
+        tick_s=_common_tick_s(histories),
+        source="; ".join(dict.fromkeys(history.source for history in histories)),
+    )
+
+
+def _common_tick_s(histories: Iterable[MarketHistory]) -> float | None:
+    ticks = {history.tick_s for history in histories}
+    tick_s = ticks.pop()
+    if ticks or tick_s is None:
+        return None
+    starts = [recorded.starts_at for h in histories for recorded in h.pools.values()]
+    tick = timedelta(seconds=tick_s)
+    aligned = all((start - starts[0]) % tick == timedelta(0) for start in starts)
+    return tick_s if aligned else None
+
+
+UNLIMITED_NODES = 10_000
+"""Capacity of a pool that is never short, such as on-demand in a record that lists none."""
+
+
+def compress_samples(samples: Iterable[MarketState]) -> tuple[MarketState, ...]:
+    """``samples`` in order of time without those that change nothing."""
+    states: list[MarketState] = []
+    for sample in samples:
+        if not states or _differ(states[-1], sample):
+            states.append(sample)
+    return tuple(states)
+
+
+def _differ(a: MarketState, b: MarketState) -> bool:
+    return a.nodes_available != b.nodes_available or a.price_usd_per_hour != b.price_usd_per_hour

@@ -20,8 +20,12 @@ from costopt.domain.errors import MarketError, ProviderError
 from costopt.domain.estimate import Estimate
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Pool
-from costopt.market.history_file import read_history, write_history
-from costopt.market.runs import UNLIMITED_NODES, compress_samples
+from costopt.market.history_file import (
+    UNLIMITED_NODES,
+    compress_samples,
+    read_history,
+    write_history,
+)
 from costopt.provider.base import PriceChange, PriceSeriesKey, Provider
 
 MAX_CONCURRENCY = 6

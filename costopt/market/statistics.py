@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import Pool
-from costopt.market.gamma import Z_95
-from costopt.market.hazard import JEFFREYS_SHAPE, NEVER_INTERRUPTED, posterior
+from costopt.market.hazard import JEFFREYS_SHAPE, NEVER_INTERRUPTED, Z_95, posterior
 
 
 @dataclass(frozen=True, slots=True)

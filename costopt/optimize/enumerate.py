@@ -1,26 +1,49 @@
-"""From offers to the table of configurations of one job, with a reason for every offer left out."""
+"""Tables of all jobs; per-gang limits applied.
+
+From offers to the table of configurations of one job, with a reason for every offer left out.
+
+Limits on a gang by itself: zone share, nodes, hourly dollars, kilowatts, quotas.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costopt.domain.job import Job
+from costopt.domain.limits import ROUNDING, Resource
+from costopt.domain.market import CapacityType, InstanceType, Pool
 from costopt.domain.plan import Rejection
-from costopt.optimize.caps import add_power_caps
-from costopt.optimize.configuration import ConfigurationTable
+from costopt.domain.policy import Limits
+from costopt.optimize.configuration_table import (
+    ConfigurationTerms,
+    StartupCosts,
+    build_table,
+    terms_of,
+)
+from costopt.optimize.configurations import (
+    ConfigurationRows,
+    ConfigurationTable,
+    GangSizes,
+    add_power_caps,
+    enumerate_rows,
+    fits_available_nodes,
+    gang_busy_kw,
+    gang_sizes,
+    gang_sum,
+    offer_row_counts,
+)
 from costopt.optimize.demand import Demand
-from costopt.optimize.fetch import stored_locations
-from costopt.optimize.limits import filter_rows, gang_limits, largest_counted
-from costopt.optimize.offer_columns import OfferColumns
-from costopt.optimize.request import PlanRequest
-from costopt.optimize.rows import ConfigurationRows, GangSizes, enumerate_rows, gang_sizes
+from costopt.optimize.limits import all_quotas
+from costopt.optimize.offer_columns import OfferColumns, stored_locations
+from costopt.optimize.rates import Array
+from costopt.optimize.request import PlanRequest, Quota
 from costopt.optimize.screening import OfferScreen
-from costopt.optimize.table import build_table
-from costopt.optimize.terms import ConfigurationTerms, StartupCosts, terms_of
+from costopt.optimize.zone_spreads import Mask
 
 MAX_PAID_TO_USEFUL_RATIO = 1e6
 """Paid hours per useful hour beyond which a configuration is said never to get the work done."""
@@ -47,7 +70,7 @@ class TableEnumerator:
         """The configurations that the job, the policy and the quotas allow, alone, at any time,
         and the offers left out. Of large gangs there is a ladder of sizes (``Job.gang_sizes``).
 
-        Rejection codes besides those of ``costopt.market.screen``: ``hazard_unknown``,
+        Rejection codes besides those of ``costopt.market.screening``: ``hazard_unknown``,
         ``hazard_invalid``, ``hazard_too_high``, ``power_unknown`` (where its energy counts),
         ``power_invalid``, ``carbon_unknown``, ``transfer_unknown``, ``dated`` (its time is over, or
         does not meet the job's), ``gang_size``, ``capacity`` (a reservation too small),
@@ -110,3 +133,180 @@ def _hopeless(table: ConfigurationTable, hopeful: NDArray[np.bool_]) -> Rejectio
     return tuple(
         Rejection(table.offers[number].pool, "hazard_too_high", reason) for number in lost.tolist()
     )
+
+
+Refusal = tuple[str, str, NDArray[np.int64]]
+"""(code, reason, the rows that break a limit)."""
+
+
+def gang_limits(
+    columns: OfferColumns, rows: ConfigurationRows, request: PlanRequest, job: Job
+) -> Iterator[Refusal]:
+    """Every limit of the policy, the job's dollars per hour, and every quota for its tenant."""
+    limits = request.policy.limits
+    if columns.reserved.any():
+        reason = "the reservation has fewer nodes than the smallest gang"
+        yield "capacity", reason, np.flatnonzero(~_within_reservation(columns, rows))
+    if limits.max_zone_share is not None:
+        reason = f"more than {limits.max_zone_share:.0%} of the nodes would stand in one zone"
+        yield "zone_share", reason, np.flatnonzero(~_within_zone_share(rows, limits))
+    for resource, most in _concurrent_limits(limits, job):
+        reason = f"the smallest gang {resource.verb} more than {resource.text(most)}"
+        within = _gang_load(resource, columns, rows) <= most + ROUNDING
+        yield "limit", reason, np.flatnonzero(~within)
+    quotas = [quota for quota in all_quotas(request) if quota.tenant in (None, job.tenant)]
+    if quotas:
+        against = _Quotas(columns, rows)
+        for quota in quotas:
+            yield "quota", f"over the quota {quota.name}", against.broken(quota)
+
+
+def _concurrent_limits(limits: Limits, job: Job) -> Iterator[tuple[Resource, float]]:
+    """The policy's limits on what all nodes hold at a time, and the job's own."""
+    for _, resource, most in limits.concurrent():
+        yield resource, most
+    if job.budget.max_usd_per_hour is not None:
+        yield Resource.USD_PER_HOUR, job.budget.max_usd_per_hour
+
+
+def _gang_load(resource: Resource, columns: OfferColumns, rows: ConfigurationRows) -> Array:
+    """What each row's gang holds of the resource. Shape (rows,)."""
+    if resource is Resource.KW:
+        return gang_busy_kw(rows, columns)
+    if resource.per_machine is None:
+        return gang_sum(rows, columns.usd_per_hour)
+    per_machine = np.array([resource.node_load(one) for one in columns.machines])
+    return gang_sum(rows, per_machine[columns.machine] if len(columns) else np.empty(0))
+
+
+def largest_counted(columns: OfferColumns, request: PlanRequest, job: Job) -> list[set[int]]:
+    """Return for each machine the largest gangs that limits on what machines hold allow.
+
+    These are sizes at which the gangs end that a job can have, by the policy, by each quota that
+    counts some offer of the machine, and by each reservation.
+    """
+    sizes: list[set[int]] = [set() for _ in columns.machines]
+    limits = [(resource, most) for _, resource, most in request.policy.limits.concurrent()]
+    for machine, kind in enumerate(columns.machines):
+        sizes[machine].update(_counted_nodes(limits, kind))
+    for number in np.flatnonzero(columns.reserved & np.isfinite(columns.room_nodes)).tolist():
+        sizes[int(columns.machine[number])].add(int(columns.room_nodes[number]))
+    quotas = [quota for quota in all_quotas(request) if quota.tenant in (None, job.tenant)]
+    for pool, machine in _kinds(columns).items() if quotas else ():
+        kind = columns.machines[machine]
+        for quota in quotas:
+            if quota.matches(pool, kind):
+                sizes[machine].update(_counted_nodes(quota.limits(), kind))
+    return sizes
+
+
+def _kinds(columns: OfferColumns) -> dict[Pool, int]:
+    """One pool of each machine × region × capacity type, and the number of its machine.
+
+    Quotas do not distinguish zones.
+    """
+    kinds: dict[tuple[object, ...], tuple[Pool, int]] = {}
+    for offer, machine in zip(columns.offers, columns.machine.tolist(), strict=True):
+        pool = offer.pool
+        kinds.setdefault((machine, pool.region, pool.capacity_type), (pool, machine))
+    return dict(kinds.values())
+
+
+def _counted_nodes(
+    limits: Iterable[tuple[Resource, float]], machine: InstanceType
+) -> Iterator[int]:
+    """How many nodes of the machine each limit on what machines hold allows."""
+    for resource, most in limits:
+        each = 0.0 if resource.per_machine is None else resource.node_load(machine)
+        if each > 0:
+            yield int(most // each)
+
+
+def _within_reservation(columns: OfferColumns, rows: ConfigurationRows) -> Mask:
+    return fits_available_nodes(rows, np.where(columns.reserved, columns.room_nodes, math.inf))
+
+
+def _within_zone_share(rows: ConfigurationRows, limits: Limits) -> Mask:
+    """At most max(1, ⌊share · n⌋) nodes of a gang in a zone: a lone node is in one anyhow."""
+    share = limits.max_zone_share or 0.0
+    most = rows.nodes.copy()
+    most[rows.spread.rows] = rows.spread.largest()
+    allowed: Mask = most <= np.maximum(1, np.floor(share * rows.nodes + 1e-9))
+    return allowed
+
+
+class _Quotas:
+    """Which rows break a quota; what all quotas look at is worked out once."""
+
+    def __init__(self, columns: OfferColumns, rows: ConfigurationRows) -> None:
+        self._columns, self._rows = columns, rows
+        first = rows.first()
+        self._order = np.argsort(first, kind="stable")
+        self._begin = np.searchsorted(first[self._order], np.arange(len(columns) + 1))
+        self._loads: dict[Resource, Array] = {}
+        self._zones: dict[tuple[str, str], dict[tuple[str, CapacityType], list[int]]] = {}
+        for number, offer in enumerate(columns.offers):
+            pool = offer.pool
+            alike = self._zones.setdefault((pool.provider, pool.region), {})
+            alike.setdefault((pool.instance_type, pool.capacity_type), []).append(number)
+
+    def broken(self, quota: Quota) -> NDArray[np.int64]:
+        """The rows that by themselves are more than the quota allows, ascending."""
+        counted = self._counted(quota)
+        if not len(counted):
+            return counted
+        breaks = np.zeros(len(counted), dtype=bool)
+        for resource, most in quota.limits():
+            breaks |= ~(self._load(resource)[counted] <= most + ROUNDING)
+        return counted[breaks]
+
+    def _counted(self, quota: Quota) -> NDArray[np.int64]:
+        """The rows whose nodes count against the quota, ascending."""
+        groups = (
+            zones
+            for (provider, region), alike in self._zones.items()
+            if quota.provider in (None, provider) and quota.region in (None, region)
+            for zones in alike.values()
+        )
+        matching = [
+            self._order[self._begin[number] : self._begin[number + 1]]
+            for zones in groups
+            if self._matches(quota, zones[0])
+            for number in zones
+        ]
+        return np.sort(np.concatenate(matching)) if matching else np.empty(0, dtype=np.int64)
+
+    def _matches(self, quota: Quota, number: int) -> bool:
+        """Whether the offer counts; zones do not matter to quotas."""
+        columns = self._columns
+        machine = columns.machines[int(columns.machine[number])]
+        return quota.matches(columns.offers[number].pool, machine)
+
+    def _load(self, resource: Resource) -> Array:
+        if resource not in self._loads:
+            self._loads[resource] = _gang_load(resource, self._columns, self._rows)
+        return self._loads[resource]
+
+
+def filter_rows(
+    rows: ConfigurationRows, columns: OfferColumns, refusals: Iterator[Refusal]
+) -> tuple[ConfigurationRows, tuple[Rejection, ...]]:
+    """Rows that break no limit; an offer is refused by the one that took its last row."""
+    rejections: list[Rejection] = []
+    left = np.ones(len(rows), dtype=bool)
+    times = offer_row_counts(rows, np.arange(len(rows)), len(columns))
+    for number in np.flatnonzero(times == 0).tolist():
+        reason = "no phase of the job allows a gang of this machine"
+        rejections.append(Rejection(columns.offers[number].pool, "gang_size", reason))
+    for code, reason, broken in refusals:
+        taken = broken[left[broken]]
+        if not len(taken):
+            continue
+        left[taken] = False
+        fewer = times - offer_row_counts(rows, taken, len(columns))
+        rejections.extend(
+            Rejection(columns.offers[number].pool, code, reason)
+            for number in np.flatnonzero((times > 0) & (fewer == 0)).tolist()
+        )
+        times = fewer
+    return (rows if left.all() else rows.take(np.flatnonzero(left))), tuple(rejections)

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from costopt.domain.policy import Objective, ObjectiveTerm
-from costopt.optimize.aims import objective_usd, part_with_objective, with_objective
-from costopt.optimize.job_part import PlannedJob
-from costopt.optimize.layout import Segment
+from costopt.optimize.pareto import objective_usd, part_with_objective, with_objective
+from costopt.optimize.planned_job import PlannedJob
 from costopt.optimize.request import PlanRequest
+from costopt.optimize.segments import Segment
 from costopt.optimize.solve import SolverSettings, solve_jobs
 
 STEPS = 6

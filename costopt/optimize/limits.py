@@ -1,203 +1,198 @@
-"""Limits on a gang by itself: zone share, nodes, hourly dollars, kilowatts, quotas."""
+"""Limits that jobs share at each instant: quotas, dollars per hour, kW, nodes, room in pools."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from costopt.domain.account import Account
+from costopt.domain.fleet import NodeState
 from costopt.domain.job import Job
-from costopt.domain.limits import ROUNDING, Resource
-from costopt.domain.market import CapacityType, InstanceType, Pool
-from costopt.domain.plan import Rejection
-from costopt.domain.policy import Limits
-from costopt.optimize.caps import gang_busy_kw
-from costopt.optimize.offer_columns import OfferColumns
-from costopt.optimize.rates import Array
+from costopt.domain.limits import Resource
+from costopt.domain.market import InstanceType, Offer, Pool
+from costopt.domain.policy import BUDGET_LIMITS
+from costopt.optimize.configurations import ConfigurationTable
+from costopt.optimize.demand import Demand
+from costopt.optimize.offer_columns import is_reserved
 from costopt.optimize.request import PlanRequest, Quota
-from costopt.optimize.rows import (
-    ConfigurationRows,
-    fits_available_nodes,
-    gang_sum,
-    offer_row_counts,
-)
-from costopt.optimize.shared import all_quotas
-from costopt.optimize.spreads import Mask
-
-Refusal = tuple[str, str, NDArray[np.int64]]
-"""(code, reason, the rows that break a limit)."""
 
 
-def gang_limits(
-    columns: OfferColumns, rows: ConfigurationRows, request: PlanRequest, job: Job
-) -> Iterator[Refusal]:
-    """Every limit of the policy, the job's dollars per hour, and every quota for its tenant."""
+@dataclass(frozen=True, slots=True)
+class SharedLimit:
+    """The loads of all jobs together stay within ``most``, of the ``resource`` that is counted.
+
+    What counts is in the pools that match ``quota``, or in ``pool`` if there is one. ``near``
+    limits, on the capacity of a pool, hold only at present and count only nodes to be launched.
+    Where there is a ``tenant`` only its jobs count.
+    """
+
+    name: str
+    most: float
+    resource: Resource
+    near: bool = False
+    quota: Quota | None = None
+    pool: Pool | None = None
+    tenant: str | None = None
+
+    def load(
+        self, request: PlanRequest, demand: Demand, table: ConfigurationTable, row: int
+    ) -> float:
+        """What the job adds while it runs this configuration."""
+        if self.tenant not in (None, demand.job.tenant):
+            return 0.0
+        if self.resource.per_machine is None:
+            return self._gang_load(request, table, row)
+        return sum(
+            self.node_load(pool, request.machines[pool]) * self._counted(pool, nodes, demand)
+            for pool, nodes in table.parts(row)
+        )
+
+    def _gang_load(self, request: PlanRequest, table: ConfigurationTable, row: int) -> float:
+        """Dollars per hour, or kW under its power cap; all nodes of a gang are alike."""
+        pool, _ = table.parts(row)[0]
+        if self.quota is not None and not self.quota.matches(pool, request.machines[pool]):
+            return 0.0
+        return float((table.busy_kw if self.resource is Resource.KW else table.usd_per_hour)[row])
+
+    def _counted(self, pool: Pool, nodes: int, demand: Demand) -> int:
+        """A pool's room is for launches: nodes that the job has there already need none."""
+        return max(0, nodes - demand.running.get(pool, 0)) if self.near else nodes
+
+    def node_load(self, pool: Pool, machine: InstanceType) -> float:
+        """Return what a node of the pool adds to a limit on what instance types hold."""
+        if self.pool is not None:
+            return float(pool == self.pool)
+        if self.quota is not None and not self.quota.matches(pool, machine):
+            return 0.0
+        return self.resource.node_load(machine)
+
+
+class LimitIndex:
+    """Finds the few of many limits that a configuration's pools count against."""
+
+    def __init__(self, request: PlanRequest, limits: Sequence[SharedLimit]) -> None:
+        self._request, self._limits = request, limits
+        self._general = [n for n, limit in enumerate(limits) if limit.pool is None]
+        self._own: dict[Pool, list[int]] = {}
+        for number, limit in enumerate(limits):
+            if limit.pool is not None:
+                self._own.setdefault(limit.pool, []).append(number)
+        self._of_family: dict[object, list[int]] = {}
+
+    def loads(
+        self, demand: Demand, table: ConfigurationTable, row: int
+    ) -> tuple[tuple[int, float], ...]:
+        """(number of the limit, load) of a configuration, where it is not 0."""
+        numbers = sorted({n for pool, _ in table.parts(row) for n in self._numbers(pool)})
+        found = [(n, self._limits[n].load(self._request, demand, table, row)) for n in numbers]
+        return tuple((number, load) for number, load in found if load)
+
+    def _numbers(self, pool: Pool) -> list[int]:
+        """Zones of a region count alike, but for what each pool has."""
+        family = (pool.provider, pool.region, pool.instance_type, pool.capacity_type)
+        if family not in self._of_family:
+            machine = self._request.machines[pool]
+            self._of_family[family] = [
+                number
+                for number in self._general
+                if (quota := self._limits[number].quota) is None or quota.matches(pool, machine)
+            ]
+        return [*self._of_family[family], *self._own.get(pool, ())]
+
+
+def shared_limits(request: PlanRequest) -> tuple[SharedLimit, ...]:
+    """Every limit of the request that two jobs could break together."""
+    concurrent = request.policy.limits.concurrent()
+    shared = [SharedLimit(spec.field, most, resource) for spec, resource, most in concurrent]
+    for quota in all_quotas(request):
+        shared.extend(_quota_limits(quota))
+    shared.extend(
+        _capacity(offer, request) for offer in request.offers if offer.nodes_available is not None
+    )
+    return tuple(shared)
+
+
+def all_quotas(request: PlanRequest) -> tuple[Quota, ...]:
+    """The request's quotas, and what its tenants may have at a time."""
+    return Account(request.quotas, request.tenants).limits
+
+
+def _quota_limits(quota: Quota) -> Iterator[SharedLimit]:
+    for resource, most in quota.limits():
+        name = f"quota {quota.name}"
+        yield SharedLimit(name, most, resource, quota=quota, tenant=quota.tenant)
+
+
+def room_nodes(offer: Offer, request: PlanRequest, demand: Demand) -> float:
+    """How many nodes of an offer a job's gang can have, those it has included; ∞ where not known.
+
+    A spot or on-demand pool's room is for launches; a reservation's own nodes come free again when
+    another job gives them back.
+    """
+    if offer.nodes_available is None:
+        return math.inf
+    if not is_reserved(offer.pool):
+        return offer.nodes_available + demand.running.get(offer.pool, 0)
+    return offer.nodes_available + _living_nodes(request, offer.pool)
+
+
+def _living_nodes(request: PlanRequest, pool: Pool) -> int:
+    return sum(
+        node.pool == pool and node.state in (NodeState.PENDING, NodeState.RUNNING)
+        for view in request.jobs
+        for node in view.nodes
+    )
+
+
+def _capacity(offer: Offer, request: PlanRequest) -> SharedLimit:
+    """What a pool has: for launches at present, in a reservation for good."""
+    assert offer.nodes_available is not None
+    name = f"capacity of {offer.pool}"
+    if not is_reserved(offer.pool):
+        return SharedLimit(name, offer.nodes_available, Resource.NODES, near=True, pool=offer.pool)
+    most = offer.nodes_available + _living_nodes(request, offer.pool)
+    return SharedLimit(name, most, Resource.NODES, pool=offer.pool)
+
+
+@dataclass(frozen=True, slots=True)
+class TotalLimit:
+    """All jobs together, or all of one tenant, come to at most ``most_usd`` dollars."""
+
+    name: str
+    most_usd: float
+    tenant: str | None = None
+
+    def counts(self, job: Job) -> bool:
+        """Whether the job's dollars count."""
+        return self.tenant in (None, job.tenant)
+
+
+def total_limits(request: PlanRequest) -> tuple[TotalLimit, ...]:
+    """Every limit on the plan's dollars: the tightest of the policy's and each tenant's."""
+    policy = _policy_total(request)
+    tenants = sorted(request.tenants.values(), key=lambda tenant: tenant.name)
+    return (
+        *(() if policy is None else (TotalLimit(f"{policy[0]} of the policy", policy[1]),)),
+        *(
+            TotalLimit(f"max_usd of tenant {tenant.name}", tenant.max_usd, tenant.name)
+            for tenant in tenants
+            if tenant.max_usd is not None
+        ),
+    )
+
+
+def max_usd_of(request: PlanRequest, job: Job) -> float | None:
+    """The most dollars that a plan of the job alone may come to; None is no limit."""
+    caps = [total.most_usd for total in total_limits(request) if total.counts(job)]
+    if job.budget.max_usd is not None:
+        caps.append(job.budget.max_usd)
+    return min(caps, default=None)
+
+
+def _policy_total(request: PlanRequest) -> tuple[str, float] | None:
+    """The tightest limit on all jobs' dollars together; a month's counts for a plan within one."""
     limits = request.policy.limits
-    if columns.reserved.any():
-        reason = "the reservation has fewer nodes than the smallest gang"
-        yield "capacity", reason, np.flatnonzero(~_within_reservation(columns, rows))
-    if limits.max_zone_share is not None:
-        reason = f"more than {limits.max_zone_share:.0%} of the nodes would stand in one zone"
-        yield "zone_share", reason, np.flatnonzero(~_within_zone_share(rows, limits))
-    for resource, most in _concurrent_limits(limits, job):
-        reason = f"the smallest gang {resource.verb} more than {resource.text(most)}"
-        within = _gang_load(resource, columns, rows) <= most + ROUNDING
-        yield "limit", reason, np.flatnonzero(~within)
-    quotas = [quota for quota in all_quotas(request) if quota.tenant in (None, job.tenant)]
-    if quotas:
-        against = _Quotas(columns, rows)
-        for quota in quotas:
-            yield "quota", f"over the quota {quota.name}", against.broken(quota)
-
-
-def _concurrent_limits(limits: Limits, job: Job) -> Iterator[tuple[Resource, float]]:
-    """The policy's limits on what all nodes hold at a time, and the job's own."""
-    for _, resource, most in limits.concurrent():
-        yield resource, most
-    if job.budget.max_usd_per_hour is not None:
-        yield Resource.USD_PER_HOUR, job.budget.max_usd_per_hour
-
-
-def _gang_load(resource: Resource, columns: OfferColumns, rows: ConfigurationRows) -> Array:
-    """What each row's gang holds of the resource. Shape (rows,)."""
-    if resource is Resource.KW:
-        return gang_busy_kw(rows, columns)
-    if resource.per_machine is None:
-        return gang_sum(rows, columns.usd_per_hour)
-    per_machine = np.array([resource.node_load(one) for one in columns.machines])
-    return gang_sum(rows, per_machine[columns.machine] if len(columns) else np.empty(0))
-
-
-def largest_counted(columns: OfferColumns, request: PlanRequest, job: Job) -> list[set[int]]:
-    """Return for each machine the largest gangs that limits on what machines hold allow.
-
-    These are sizes at which the gangs end that a job can have, by the policy, by each quota that
-    counts some offer of the machine, and by each reservation.
-    """
-    sizes: list[set[int]] = [set() for _ in columns.machines]
-    limits = [(resource, most) for _, resource, most in request.policy.limits.concurrent()]
-    for machine, kind in enumerate(columns.machines):
-        sizes[machine].update(_counted_nodes(limits, kind))
-    for number in np.flatnonzero(columns.reserved & np.isfinite(columns.room_nodes)).tolist():
-        sizes[int(columns.machine[number])].add(int(columns.room_nodes[number]))
-    quotas = [quota for quota in all_quotas(request) if quota.tenant in (None, job.tenant)]
-    for pool, machine in _kinds(columns).items() if quotas else ():
-        kind = columns.machines[machine]
-        for quota in quotas:
-            if quota.matches(pool, kind):
-                sizes[machine].update(_counted_nodes(quota.limits(), kind))
-    return sizes
-
-
-def _kinds(columns: OfferColumns) -> dict[Pool, int]:
-    """One pool of each machine × region × capacity type, and the number of its machine.
-
-    Quotas do not distinguish zones.
-    """
-    kinds: dict[tuple[object, ...], tuple[Pool, int]] = {}
-    for offer, machine in zip(columns.offers, columns.machine.tolist(), strict=True):
-        pool = offer.pool
-        kinds.setdefault((machine, pool.region, pool.capacity_type), (pool, machine))
-    return dict(kinds.values())
-
-
-def _counted_nodes(
-    limits: Iterable[tuple[Resource, float]], machine: InstanceType
-) -> Iterator[int]:
-    """How many nodes of the machine each limit on what machines hold allows."""
-    for resource, most in limits:
-        each = 0.0 if resource.per_machine is None else resource.node_load(machine)
-        if each > 0:
-            yield int(most // each)
-
-
-def _within_reservation(columns: OfferColumns, rows: ConfigurationRows) -> Mask:
-    return fits_available_nodes(rows, np.where(columns.reserved, columns.room_nodes, math.inf))
-
-
-def _within_zone_share(rows: ConfigurationRows, limits: Limits) -> Mask:
-    """At most max(1, ⌊share · n⌋) nodes of a gang in a zone: a lone node is in one anyhow."""
-    share = limits.max_zone_share or 0.0
-    most = rows.nodes.copy()
-    most[rows.spread.rows] = rows.spread.largest()
-    allowed: Mask = most <= np.maximum(1, np.floor(share * rows.nodes + 1e-9))
-    return allowed
-
-
-class _Quotas:
-    """Which rows break a quota; what all quotas look at is worked out once."""
-
-    def __init__(self, columns: OfferColumns, rows: ConfigurationRows) -> None:
-        self._columns, self._rows = columns, rows
-        first = rows.first()
-        self._order = np.argsort(first, kind="stable")
-        self._begin = np.searchsorted(first[self._order], np.arange(len(columns) + 1))
-        self._loads: dict[Resource, Array] = {}
-        self._zones: dict[tuple[str, str], dict[tuple[str, CapacityType], list[int]]] = {}
-        for number, offer in enumerate(columns.offers):
-            pool = offer.pool
-            alike = self._zones.setdefault((pool.provider, pool.region), {})
-            alike.setdefault((pool.instance_type, pool.capacity_type), []).append(number)
-
-    def broken(self, quota: Quota) -> NDArray[np.int64]:
-        """The rows that by themselves are more than the quota allows, ascending."""
-        counted = self._counted(quota)
-        if not len(counted):
-            return counted
-        breaks = np.zeros(len(counted), dtype=bool)
-        for resource, most in quota.limits():
-            breaks |= ~(self._load(resource)[counted] <= most + ROUNDING)
-        return counted[breaks]
-
-    def _counted(self, quota: Quota) -> NDArray[np.int64]:
-        """The rows whose nodes count against the quota, ascending."""
-        groups = (
-            zones
-            for (provider, region), alike in self._zones.items()
-            if quota.provider in (None, provider) and quota.region in (None, region)
-            for zones in alike.values()
-        )
-        matching = [
-            self._order[self._begin[number] : self._begin[number + 1]]
-            for zones in groups
-            if self._matches(quota, zones[0])
-            for number in zones
-        ]
-        return np.sort(np.concatenate(matching)) if matching else np.empty(0, dtype=np.int64)
-
-    def _matches(self, quota: Quota, number: int) -> bool:
-        """Whether the offer counts; zones do not matter to quotas."""
-        columns = self._columns
-        machine = columns.machines[int(columns.machine[number])]
-        return quota.matches(columns.offers[number].pool, machine)
-
-    def _load(self, resource: Resource) -> Array:
-        if resource not in self._loads:
-            self._loads[resource] = _gang_load(resource, self._columns, self._rows)
-        return self._loads[resource]
-
-
-def filter_rows(
-    rows: ConfigurationRows, columns: OfferColumns, refusals: Iterator[Refusal]
-) -> tuple[ConfigurationRows, tuple[Rejection, ...]]:
-    """Rows that break no limit; an offer is refused by the one that took its last row."""
-    rejections: list[Rejection] = []
-    left = np.ones(len(rows), dtype=bool)
-    times = offer_row_counts(rows, np.arange(len(rows)), len(columns))
-    for number in np.flatnonzero(times == 0).tolist():
-        reason = "no phase of the job allows a gang of this machine"
-        rejections.append(Rejection(columns.offers[number].pool, "gang_size", reason))
-    for code, reason, broken in refusals:
-        taken = broken[left[broken]]
-        if not len(taken):
-            continue
-        left[taken] = False
-        fewer = times - offer_row_counts(rows, taken, len(columns))
-        rejections.extend(
-            Rejection(columns.offers[number].pool, code, reason)
-            for number in np.flatnonzero((times > 0) & (fewer == 0)).tolist()
-        )
-        times = fewer
-    return (rows if left.all() else rows.take(np.flatnonzero(left))), tuple(rejections)
+    set_limits = [(spec.field, limits.maximum(spec)) for spec in BUDGET_LIMITS]
+    found = [(name, most) for name, most in set_limits if most is not None]
+    return min(found, key=lambda pair: pair[1]) if found else None

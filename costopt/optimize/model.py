@@ -1,4 +1,6 @@
-"""The mixed-integer program: which configuration each job runs in each slot, and for how long.
+"""The MILP.
+
+The mixed-integer program: which configuration each job runs in each slot, and for how long.
 
 Sets: jobs j, their options o = (stage, configuration), groups h = (stage, gang) of options that
 differ only in a power cap, slots t of L_t hours inside the job's time. Variables:
@@ -26,26 +28,27 @@ to one gang of a job as a whole:
 Elsewhere only unavailable capacity could make it pause: the plan is checked for that.
 Work is counted in shares of the stage, x in shares of its most, money in shares of ``unit_usd``, so
 that the solver sees numbers near 1 whatever the units.
+
+Rows of the mixed-integer program for stages that may not wait for capacity once begun.
+
+Rows of the mixed-integer program for stages that follow one another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from costopt.optimize.cells import GangGroup, ModelVariables
-from costopt.optimize.job_part import PlannedJob
-from costopt.optimize.no_pause import add_no_pause_rows
-from costopt.optimize.order import add_order
-from costopt.optimize.prune import StageConfiguration
+from costopt.optimize.limits import SharedLimit, total_limits
+from costopt.optimize.planned_job import GangGroup, ModelVariables, PlannedJob
+from costopt.optimize.pruning import StageConfiguration
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.shared import SharedLimit, total_limits
+from costopt.optimize.segments import SlotUse, uses_of
+from costopt.optimize.slot_costs import ForecastTable, SlotCosts
 from costopt.optimize.slots import Slot
 from costopt.optimize.solver import LinearModel, Solution
-from costopt.optimize.tariff import ForecastTable, SlotCosts
-from costopt.optimize.uses import SlotUse, uses_of
 
 WORK_MARGIN = 2e-6
 """The share of the work planned on top, so that the solver's tolerance never leaves work undone."""
@@ -285,3 +288,111 @@ def _unit_usd(parts: list[PlannedJob]) -> float:
             per_unit = part.table.score_per_hour[rows] / part.table.paid_units_per_hour[rows]
             total += float(per_unit.min()) * part.demand.units
     return total if total > 0 else 1.0
+
+
+def add_no_pause_rows(
+    model: LinearModel, part: PlannedJob, cells: ModelVariables, slots: Sequence[Slot]
+) -> None:
+    """A stage that may not pause begins once, and leaves no slot unfilled but its last."""
+    for number, stage in enumerate(part.demand.stages):
+        if stage.may_pause:
+            continue
+        begins: dict[int, float] = {}
+        before: dict[int, float] = {}
+        for t in range(len(slots)):
+            here = {u: 1.0 for (group, at), u in cells.u.items() if at == t and group[0] == number}
+            begun = model.variable(1)
+            begins[begun] = 1.0
+            model.at_least({begun: 1.0} | _negative(here) | before, 0)
+            if before and here:
+                both = _negative(here) | _negative(before)
+                _add_filled(model, part, cells, slots[t - 1], number, t - 1, both)
+            before = here
+        model.at_most(begins, 1)
+
+
+def _add_filled(
+    model: LinearModel,
+    part: PlannedJob,
+    cells: ModelVariables,
+    slot: Slot,
+    stage: int,
+    t: int,
+    both: dict[int, float],
+) -> None:
+    """The slot is held to its end where the stage is used in it and in the next one."""
+    hours = slot.hours_of(part.demand)
+    terms = {i: a * hours for i, a in both.items()}
+    for (o, at), x in cells.x.items():
+        if at == t and part.options[o].stage == stage:
+            terms[x] = float(part.table.stretch[part.options[o].row]) * cells.hours[o, at]
+    for (group, at), u in cells.u.items():
+        if at != t or group[0] != stage:
+            continue
+        row = part.options[cells.members[group, at][0]].row
+        delta = min(float(part.table.start_h[row]), hours)
+        terms[u] = terms.get(u, 0.0) + delta
+        if (group, at) in cells.k:
+            left_h = part.demand.starting_h if (group, at) in cells.living else 0.0
+            terms[cells.k[group, at]] = -(delta - min(left_h, delta))
+    model.at_least(terms, -hours - 1e-9)
+
+
+def _negative(terms: Mapping[int, float]) -> dict[int, float]:
+    return {variable: -factor for variable, factor in terms.items()}
+
+
+def add_order(
+    model: LinearModel, part: PlannedJob, cells: ModelVariables, slots: Sequence[Slot]
+) -> None:
+    """A stage begins once the one before it is done, and none goes on once a later one has begun.
+
+    Without the second, a solution that does more than a stage's work may do it after later stages.
+    """
+    for stage in range(1, len(part.demand.stages)):
+        done = _add_done(model, part, cells, stage - 1, len(slots))
+        for (group, t), u in cells.u.items():
+            if group[0] != stage:
+                continue
+            model.at_least({done[t]: 1.0, u: -1.0}, 0)
+            if (group, t) in cells.k:
+                before = {done[t - 1]: 1.0} if t else {}
+                model.at_least(before | {cells.k[group, t]: -1.0}, 0)
+        _add_end_of_earlier(model, cells, stage, len(slots))
+
+
+def _add_done(
+    model: LinearModel, part: PlannedJob, cells: ModelVariables, stage: int, slots: int
+) -> list[int]:
+    """By slot, a variable of at most the share of the stage's work that is done by its end.
+
+    Each rests on the one before: sums over all earlier slots would make the rows dense.
+    """
+    units = part.demand.stages[stage].units
+    by_slot: dict[int, dict[int, float]] = {}
+    for (o, t), x in cells.x.items():
+        option = part.options[o]
+        if option.stage == stage:
+            share = cells.hours[o, t] * part.units_per_hour(option) / units
+            by_slot.setdefault(t, {})[x] = share
+    done: list[int] = []
+    for t in range(slots):
+        here = model.variable(1)
+        before = {done[-1]: 1.0} if done else {}
+        model.at_least(before | by_slot.get(t, {}) | {here: -1.0}, 0)
+        done.append(here)
+    return done
+
+
+def _add_end_of_earlier(model: LinearModel, cells: ModelVariables, stage: int, slots: int) -> None:
+    """``begun`` is at least every use of this stage or a later one in the slots before."""
+    begun = model.variable(1)
+    for t in range(1, slots):
+        later = [u for (group, at), u in cells.u.items() if at == t - 1 and group[0] >= stage]
+        earlier = [u for (group, at), u in cells.u.items() if at == t and group[0] == stage - 1]
+        if later:
+            before, begun = begun, model.variable(1)
+            for variable in (before, *later):
+                model.at_least({begun: 1.0, variable: -1.0}, 0)
+        for u in earlier:
+            model.at_most({u: 1.0, begun: 1.0}, 1)

@@ -7,22 +7,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from costopt.domain.plan import Candidate, Constraint, Forecast, Plan, PlanStatus, Rejection
-from costopt.optimize.aims import restrict_offers
-from costopt.optimize.binding import find_binding_constraint
 from costopt.optimize.candidates import ReferencePlan, judge_candidates
-from costopt.optimize.constraints import binding_constraints
+from costopt.optimize.chance_constraint import (
+    ChosenPlan,
+    drop_unservable_jobs,
+    solve_chance_constrained,
+)
+from costopt.optimize.colgen.warm_start import WarmStart
 from costopt.optimize.demand import remaining_demand
 from costopt.optimize.enumerate import TableEnumerator
-from costopt.optimize.fleet.warm import WarmStart
-from costopt.optimize.job_part import PlannedJob
-from costopt.optimize.layout import allocations_of
+from costopt.optimize.infeasibility import find_binding_constraint
+from costopt.optimize.pareto import restrict_offers
+from costopt.optimize.planned_job import PlannedJob
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.risk import (
-    done_forecast,
-)
+from costopt.optimize.segments import allocations_of
+from costopt.optimize.sensitivity import binding_constraints
+from costopt.optimize.simulation import done_forecast
 from costopt.optimize.solve import SolveResult, SolverSettings
 from costopt.optimize.solver import SolveStatus
-from costopt.optimize.surety import ChosenPlan, drop_unservable_jobs, solve_chance_constrained
 
 EXPLAIN_S, EXPLAINED = 0.5, 5
 """Seconds for each plan that a shadow price takes, and jobs up to which these are made."""

@@ -14,8 +14,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from costopt.domain.interval import checkpoint_interval_s
-from costopt.domain.job import CheckpointSpec
+from costopt.domain.job import CheckpointSpec, checkpoint_interval_s
 
 Array = NDArray[np.float64]
 

@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from costopt.domain.account import Account
+from costopt.domain.account import Account, Quota, Tenant
+from costopt.domain.estimate import Series
 from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Policy
 from costopt.domain.power import NodePower
-from costopt.domain.quota import Quota
-from costopt.domain.series import Series
-from costopt.domain.tenant import Tenant
-from costopt.domain.transfer import Transfer
+from costopt.domain.transfers import Transfer
 from costopt.domain.view import JobView, View
 
 __all__ = ["PlanRequest", "Quota", "build_request"]

@@ -9,18 +9,18 @@ from datetime import timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-from costopt.domain.energy_terms import energy_term
+from costopt.domain.estimate import Series
 from costopt.domain.job import Job
 from costopt.domain.market import InstanceType, Offer
 from costopt.domain.plan import Rejection
+from costopt.domain.policy import energy_term
 from costopt.domain.power import NodePower
-from costopt.domain.series import Series
-from costopt.market.screen import screen_for_job, screen_offers
+from costopt.market.screening import screen_for_job, screen_offers
 from costopt.optimize.demand import Demand
-from costopt.optimize.fetch import Stored, TransferCosts, stored_locations, transfer_costs
+from costopt.optimize.limits import all_quotas
+from costopt.optimize.offer_columns import Stored, TransferCosts, stored_locations, transfer_costs
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.shared import all_quotas
 from costopt.optimize.speeds import stage_speeds
 
 OfferFault = tuple[str, str]

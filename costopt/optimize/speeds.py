@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from costopt.domain.estimate import Estimate
 from costopt.domain.market import InstanceType
-from costopt.optimize.caps import capped_speed_share
+from costopt.optimize.configurations import ConfigurationRows, capped_speed_share
 from costopt.optimize.demand import Demand, Stage
 from costopt.optimize.offer_columns import OfferColumns
 from costopt.optimize.rates import Array
-from costopt.optimize.rows import ConfigurationRows
-from costopt.optimize.spreads import Mask
+from costopt.optimize.zone_spreads import Mask
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from costopt.domain.account import UNLIMITED, Account
+from costopt.domain.account import UNLIMITED, Account, Quota
 from costopt.domain.errors import MarketError
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.flex_start import flex_start_offer
+from costopt.domain.fleet import flex_start_offer
 from costopt.domain.history import MarketHistory, PoolHistory
 from costopt.domain.market import CapacityType, Offer
-from costopt.domain.quota import Quota
 from costopt.formatting import minute_text, seconds_text
 
 if TYPE_CHECKING:
-    from costopt.energy.carbon_history import CarbonHistory
+    from costopt.energy.carbon import CarbonHistory
     from costopt.market.statistics import PoolStatistics
 
 
@@ -57,7 +56,7 @@ def resolve_quotes(
     seen = account_quotes(account, providers) if providers else _quotes(market, at)
     if carbon is None:
         return seen
-    from costopt.energy.carbon_file import read_carbon
+    from costopt.energy.carbon_files import read_carbon
 
     return replace(seen, carbon=read_carbon(carbon))
 
@@ -132,7 +131,7 @@ def account_quotes(account: Account, names: tuple[str, ...]) -> QuoteSet:
     from costopt.controller.account_site import connect_account
     from costopt.controller.site import provider_quotas
     from costopt.domain.errors import ProviderError
-    from costopt.engine.clock import WallClock
+    from costopt.engine.loop import WallClock
 
     clock = WallClock()
     now = clock.now()

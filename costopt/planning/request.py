@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import InfeasibleError, SpecError, StaleDataError
+from costopt.domain.estimate import Series
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import Offer, Pool
 from costopt.domain.plan import Plan, PlanStatus
 from costopt.domain.policy import CarbonSignal, Policy
-from costopt.domain.series import Series
-from costopt.domain.transfer import transfer_table
+from costopt.domain.transfers import transfer_table
 from costopt.domain.view import JobView, View
 from costopt.planning.quotes import QuoteSet
 
@@ -76,8 +76,8 @@ def build_job_view(
     """
     from costopt.catalog import load_catalog
     from costopt.energy import NodePowerModel
-    from costopt.engine.rules import effective_limits
-    from costopt.market.screen import screen_offers
+    from costopt.engine.cohort import effective_limits
+    from costopt.market.screening import screen_offers
 
     left_s = (job.deadline_at - now).total_seconds()
     policy = replace(

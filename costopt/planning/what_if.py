@@ -80,7 +80,7 @@ def plan_scenario(
 
 def non_dominated_scenarios(scenarios: Sequence[Scenario]) -> Iterator[int]:
     """Numbers of the scenarios that none other surely beats in dollars and kWh."""
-    from costopt.optimize.frontier_point import surely_unbeaten
+    from costopt.optimize.pareto import surely_unbeaten
 
     planned = [index for index, scenario in enumerate(scenarios) if scenario.forecast is not None]
     forecasts = [forecast for each in scenarios if (forecast := each.forecast) is not None]

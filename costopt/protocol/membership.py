@@ -1,7 +1,7 @@
 """What trainers and the membership say to each other: one JSON object a line, over TCP.
 
 Where the membership has a key, both prove first that they know its secret
-(costopt.checkpoint.near.handshake). A trainer opens with Hello and goes on with Beat (every
+(costopt.checkpoint.replicas.wire). A trainer opens with Hello and goes on with Beat (every
 BEAT_S), Ready and Bye; the membership answers with Formed, Over and Waiting. An empty connection
 closed by either side ends the membership of that trainer.
 """
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from costopt.checkpoint.near.gang_key import GangKey
+from costopt.checkpoint.replicas.wire import GangKey
 from costopt.protocol.messages import decode_message
-from costopt.store.durable import replace_nondurable
+from costopt.store.atomic_file import replace_nondurable
 
 HEARTBEAT_INTERVAL_S = 0.25
 HEARTBEAT_TIMEOUT_S = 1.2

@@ -14,7 +14,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from costopt.checkpoint.near.gang_key import GangKey
+from costopt.checkpoint.replicas.wire import GangKey
 from costopt.domain.text import untrusted_text
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from costopt.store.durable import replace_nondurable
+from costopt.store.atomic_file import replace_nondurable
 
 JOB = "COSTOPT_JOB"
 NODE = "COSTOPT_NODE"

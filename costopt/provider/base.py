@@ -9,12 +9,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NoReturn
 
-from costopt.domain.bill import NodeBill, ProviderCharge
+from costopt.domain.account import Quota
 from costopt.domain.errors import NotSupportedError
 from costopt.domain.estimate import Estimate
-from costopt.domain.fleet import LaunchRequest, Node
+from costopt.domain.fleet import LaunchRequest, Node, NodeBill, ProviderCharge
 from costopt.domain.market import Interruption, Offer, Pool
-from costopt.domain.quota import Quota
 from costopt.domain.runtime import Runtime
 
 ProviderOptions = Mapping[str, object]

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from costopt.domain.payload import Payload
+from costopt.domain.runtime import Payload
 from costopt.provider import boot
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from costopt.domain.account import Quota
 from costopt.domain.errors import CostoptError, ProviderError, ProviderUnavailableError
 from costopt.domain.fleet import Node
 from costopt.domain.market import Interruption, Offer
-from costopt.domain.quota import Quota
 from costopt.provider.base import Check, OrphanedResource, PriceChange, PriceSeriesKey
 from costopt.provider.wrapper import ProviderWrapper
 

@@ -7,11 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from costopt.domain.bill import NodeBill, ProviderCharge
+from costopt.domain.account import Quota
 from costopt.domain.estimate import Estimate
-from costopt.domain.fleet import LaunchRequest, Node
+from costopt.domain.fleet import LaunchRequest, Node, NodeBill, ProviderCharge
 from costopt.domain.market import Interruption, Offer
-from costopt.domain.quota import Quota
 from costopt.domain.runtime import Runtime
 from costopt.provider.base import (
     CAPABILITY_METHODS,

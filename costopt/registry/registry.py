@@ -12,9 +12,16 @@ from typing import Self
 from sqlalchemy import Connection, select
 
 from costopt.database.connection import Database
-from costopt.domain.control import AuditEntry, Halt, Mode, Proposal, ProposalState
+from costopt.domain.control import (
+    AuditEntry,
+    DesiredState,
+    Halt,
+    Mode,
+    Proposal,
+    ProposalState,
+    Submission,
+)
 from costopt.domain.errors import SpecError
-from costopt.domain.submission import DesiredState, Submission
 from costopt.registry import proposals, submissions
 from costopt.registry.changes import append_audit_entry, audit_entries_after
 from costopt.registry.migrations import MIGRATIONS

@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, select
 
+from costopt.domain.control import DesiredState, Submission
 from costopt.domain.errors import SpecError
-from costopt.domain.submission import DesiredState, Submission
 from costopt.registry.tables import SUBMISSIONS
 
 _FIELDS = [field.name for field in fields(Submission)]

@@ -9,8 +9,7 @@ from typing import Any
 
 from sqlalchemy import Dialect, Float, Integer, String, TypeDecorator, column, table
 
-from costopt.domain.control import ActionKind, Mode, ProposalState
-from costopt.domain.submission import DesiredState
+from costopt.domain.control import ActionKind, DesiredState, Mode, ProposalState
 
 
 class UtcDateTime(TypeDecorator[datetime]):

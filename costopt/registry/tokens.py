@@ -18,8 +18,8 @@ from typing import Any
 from sqlalchemy import Row, select
 
 from costopt.database.connection import Database
+from costopt.domain.control import Scope, Token, validate_scopes
 from costopt.domain.errors import SpecError
-from costopt.domain.token import Scope, Token, validate_scopes
 from costopt.registry.changes import append_audit_entry
 from costopt.registry.tables import TOKENS
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import costopt
-from costopt.domain.distribution import install_hint
-from costopt.domain.errors import MissingExtraError, StoreError
+from costopt.domain.errors import MissingExtraError, StoreError, install_hint
 from costopt.formatting import second_text
 
 if TYPE_CHECKING:

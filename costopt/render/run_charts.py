@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from costopt.domain.market import CapacityType, Pool
 from costopt.formatting import usd_micros_text, wh_text, whole_percent_text
-from costopt.ledger.curve import SpendPoint
-from costopt.ledger.node import NodeInterval
+from costopt.ledger.node_account import NodeInterval
+from costopt.ledger.summary import SpendPoint
 from costopt.render.run_tables import RunView
 from costopt.render.svg import (
     POOL_COLOURS,

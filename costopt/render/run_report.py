@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from costopt.domain.bill import ProviderCharge
 from costopt.domain.events import Event, JobFailed
+from costopt.domain.fleet import ProviderCharge
 from costopt.formatting import (
     UNKNOWN_TEXT,
     second_text,
@@ -16,7 +16,7 @@ from costopt.formatting import (
     usd_micros_text,
     wh_text,
 )
-from costopt.ledger.node import NodeInterval
+from costopt.ledger.node_account import NodeInterval
 from costopt.ledger.summary import JobState, JobSummary
 from costopt.render.events import EventText, describe_event
 from costopt.render.html import render_page, require_report_extra, write_page

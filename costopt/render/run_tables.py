@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 
-from costopt.domain.bill import ProviderCharge
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import CheckpointCommitted, DecisionMade, Event
+from costopt.domain.fleet import ProviderCharge
 from costopt.formatting import (
     UNKNOWN_TEXT,
     gco2e_text,
@@ -23,10 +23,9 @@ from costopt.formatting import (
     whole_percent_text,
     work_text,
 )
-from costopt.ledger.account import JobAccount
-from costopt.ledger.curve import RunCurves
-from costopt.ledger.node import NodeInterval
-from costopt.ledger.summary import JobState, JobSummary
+from costopt.ledger.job_account import JobAccount
+from costopt.ledger.node_account import NodeInterval
+from costopt.ledger.summary import JobState, JobSummary, RunCurves
 from costopt.render.table import Column, OutputFormat, Row, Table
 
 

@@ -15,8 +15,8 @@ from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.policy import Limits, Policy, StrategySpec
-from costopt.energy.carbon_file import read_carbon
-from costopt.energy.carbon_record import RecordedCarbon
+from costopt.energy.carbon import RecordedCarbon
+from costopt.energy.carbon_files import read_carbon
 from costopt.replay.coverage import RecordCoverage
 from costopt.replay.edition import code_digest
 from costopt.replay.rehearsal import replay_tick_s

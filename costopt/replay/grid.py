@@ -16,7 +16,7 @@ from costopt.domain.policy import Policy
 from costopt.domain.ports import InstanceCatalog
 from costopt.formatting import seconds_text
 from costopt.market.history_file import read_history
-from costopt.market.screen import screen_for_job
+from costopt.market.screening import screen_for_job
 from costopt.replay.backtest import (
     hindsight_policy,
     oracle_policy,

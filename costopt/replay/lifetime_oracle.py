@@ -18,14 +18,14 @@ from datetime import timedelta
 
 from costopt.domain.history import MarketHistory
 from costopt.domain.view import Decision, Desired, JobView, View
-from costopt.strategies.cant_be_late import CapacityMode, current_mode
-from costopt.strategies.option import (
+from costopt.strategies.gang_options import (
     GangOption,
     gang_options,
     spot_options,
     uninterruptible_options,
 )
 from costopt.strategies.shield import choose_fallback
+from costopt.strategies.uniform_progress import CapacityMode, current_mode
 
 
 class LifetimeOracle:

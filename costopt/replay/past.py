@@ -11,7 +11,7 @@ from costopt.domain.market import Offer, Pool
 from costopt.domain.policy import Policy
 from costopt.domain.ports import HazardModel, InstanceCatalog, Strategy
 from costopt.market.lifetime import LifetimeModel, lifetime_key
-from costopt.strategies.learner import lifetime_model
+from costopt.strategies.fault_isolation import lifetime_model
 
 OBSERVATION_INTERVAL_S = 300.0
 """Between two looks at a record without a grid."""

@@ -8,8 +8,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 
-from costopt.domain.distribution import install_hint
-from costopt.domain.errors import CostoptError, MissingExtraError
+from costopt.domain.errors import CostoptError, MissingExtraError, install_hint
 from costopt.replay.score import Score
 from costopt.replay.trial import BacktestConfig, Trial
 

@@ -22,11 +22,11 @@ from costopt.domain.ports import (
     RecordedEvent,
     Strategy,
 )
-from costopt.domain.transfer import TransferPrices
+from costopt.domain.transfers import TransferPrices
+from costopt.engine.engine import TickResult
+from costopt.engine.failures import STRATEGY
 from costopt.engine.loop import run_until_done
 from costopt.engine.settings import DEFAULT_COOLDOWN_S, deterministic_key
-from costopt.engine.tick import TickResult
-from costopt.engine.troubles import STRATEGY
 from costopt.ledger.memory import MemoryLedger
 from costopt.ledger.summary import JobSummary
 

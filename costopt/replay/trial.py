@@ -22,7 +22,7 @@ from costopt.domain.ports import (
     PowerModel,
     Strategy,
 )
-from costopt.domain.transfer import TransferPrices
+from costopt.domain.transfers import TransferPrices
 from costopt.engine.settings import DEFAULT_COOLDOWN_S
 from costopt.replay.hindsight import hindsight_optimum
 from costopt.replay.lifetime_oracle import LifetimeOracle

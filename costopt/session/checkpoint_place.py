@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from costopt.domain.errors import StoreError
 from costopt.domain.job import Job
-from costopt.store import durable
+from costopt.store import atomic_file
 
 GIB = 2**30
 
@@ -31,7 +31,7 @@ def check_checkpoint_storage(job: Job) -> None:
     except OSError as error:
         raise StoreError(
             f"job {job.name!r} cannot keep checkpoints in {folder}: {error.strerror}",
-            hint=durable.write_error_hint(error),
+            hint=atomic_file.write_error_hint(error),
         ) from error
     size_gib = job.checkpoint.size_gib
     if free_gib < size_gib:

@@ -16,7 +16,7 @@ from typing import Any
 
 from costopt.market.hazard import LearnedHazard
 from costopt.market.lifetime import LifetimeModel
-from costopt.store.durable import write_atomic
+from costopt.store.atomic_file import write_atomic
 
 SCHEMA = "costopt.learned/1"
 

@@ -15,7 +15,7 @@ from costopt.domain.errors import LedgerError, MarketError, StoreError
 from costopt.domain.events import JobFailed, JobFinished, JobSubmitted
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
-from costopt.engine.tick import Engine, TickResult
+from costopt.engine.engine import Engine, TickResult
 from costopt.ledger.sql_ledger import SqlLedger, open_sqlite_ledger
 from costopt.provider.base import Provider
 from costopt.session.learned import LearnedState
@@ -23,7 +23,7 @@ from costopt.session.provenance import with_provenance
 from costopt.session.release import release_all_nodes
 from costopt.session.state_lock import run_lock
 from costopt.session.stop_signals import InterruptibleClock, StopSignals
-from costopt.strategies.learner import lifetime_model
+from costopt.strategies.fault_isolation import lifetime_model
 
 LEDGER = "ledger.sqlite"
 LEARNED = "learned.json"

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from costopt.domain.fleet import Node
 from costopt.domain.ports import Ledger
-from costopt.ledger.record import JobRecord
+from costopt.ledger.job_record import JobRecord
 from costopt.provider.base import Capability, OrphanedResource, Provider
 
 

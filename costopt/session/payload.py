@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 from costopt.domain.job import Job
-from costopt.domain.payload import Payload, StoredFile
 from costopt.domain.ports import ObjectStore
+from costopt.domain.runtime import Payload, StoredFile
 from costopt.session.bundle import write_bundle
 from costopt.session.wheel import node_requirements, wheel_name, write_wheel
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from costopt.checkpoint.revision import CODE_REVISION, POLICY, git_revision
+from costopt.checkpoint.manifest import CODE_REVISION, POLICY, git_revision
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
 

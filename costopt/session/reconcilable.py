@@ -13,7 +13,7 @@ from costopt.controller.runtime import MailboxRuntime
 from costopt.controller.simulated_site import CLOCK, STORE, connect_simulator, load_market_clock
 from costopt.domain.account import Account
 from costopt.domain.history import MarketHistory
-from costopt.engine.clock import WallClock
+from costopt.engine.loop import WallClock
 from costopt.ledger.sql_ledger import SqlLedger
 from costopt.provider.base import Provider
 from costopt.store.folder import FileStore

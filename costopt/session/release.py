@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from costopt.domain.errors import CostoptError
 from costopt.domain.market import Pool
-from costopt.ledger.record import JobRecord
+from costopt.ledger.job_record import JobRecord
 from costopt.provider.base import Provider
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from costopt.domain.distribution import install_hint
-from costopt.domain.errors import MissingExtraError, SpecError
+from costopt.domain.errors import MissingExtraError, SpecError, install_hint
 from costopt.domain.job import Job
 
 

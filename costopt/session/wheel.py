@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 import costopt
-from costopt.domain.distribution import DISTRIBUTION
+from costopt.domain.errors import DISTRIBUTION
 
 STEM = f"{DISTRIBUTION.replace('-', '_')}-{costopt.__version__}"
 """As wheels and their metadata are named (packaging.python.org, "Binary distribution format")."""

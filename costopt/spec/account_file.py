@@ -1,23 +1,26 @@
-"""What an account file may say, and the domain's Account that it means."""
+"""Account.yaml.
+
+What an account file may say, and the domain's Account that it means.
+
+The options of the providers in an account file, checked by their adapters' own models.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from costopt.domain.account import Account, AccountGuards
+from costopt.domain.account import Account, AccountGuards, Quota, Tenant
 from costopt.domain.errors import StoreError
 from costopt.domain.market import CapacityType
-from costopt.domain.quota import Quota
-from costopt.domain.tenant import Tenant
-from costopt.spec.document import Document
-from costopt.spec.gpu_models import gpu_model_error
-from costopt.spec.nearest import did_you_mean
-from costopt.spec.problem import VALUE_ERROR, SpecFileError, SpecProblem
-from costopt.spec.provider_options import provider_problems
-from costopt.spec.section import Count, FileModel, Name, Positive, Text, Version
+from costopt.provider.options import OptionModel
+from costopt.spec.fields import Count, FileModel, Name, Positive, Text, Version, did_you_mean
+from costopt.spec.job_mapping import gpu_model_error
+from costopt.spec.yaml_document import VALUE_ERROR, Document, SpecFileError, SpecProblem
 from costopt.store.address import REMOTE_SCHEMES, StoreAddress
 
 InstanceFamily = Annotated[str, Field(pattern=r"^[A-Za-z]+$", max_length=16)]
@@ -194,3 +197,45 @@ def _contradictions(
 
 def _listed(names: tuple[str, ...]) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+GROUP = "costopt.providers"
+"""The entry points of adapters; none is imported by name."""
+MODEL = "OPTIONS"
+SECTION = "providers"
+
+
+def provider_problems(
+    document: Document, providers: Mapping[str, Mapping[str, Any]]
+) -> Iterator[SpecProblem]:
+    """What is wrong with the options of each provider, with its place.
+
+    An adapter that is not installed, cannot be imported or has no model is not checked here.
+    """
+    installed = {entry.name: entry for entry in entry_points(group=GROUP)}
+    for name, options in providers.items():
+        model = _model(installed[name]) if name in installed else None
+        if model is not None:
+            yield from _problems(model, document, name, options)
+
+
+def _problems(
+    model: type[OptionModel], document: Document, name: str, options: Mapping[str, Any]
+) -> Iterator[SpecProblem]:
+    known = model.of_files()
+    for problem in model.problems(options):
+        message = problem.message
+        if problem.is_unknown and len(problem.at) == 1:
+            near = did_you_mean(str(problem.at[0]), known)
+            message = f"unknown key{near}" if near else f"unknown key; allowed: {', '.join(known)}"
+        at = (SECTION, name, *problem.at)
+        code = "extra_forbidden" if problem.is_unknown else VALUE_ERROR
+        yield document.problem(at, message, on_key=problem.is_unknown, code=code)
+
+
+def _model(entry: EntryPoint) -> type[OptionModel] | None:
+    try:
+        model = getattr(import_module(entry.module), MODEL, None)
+    except ImportError:
+        return None
+    return model if isinstance(model, type) and issubclass(model, OptionModel) else None

@@ -9,10 +9,9 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from costopt.domain.job import WorkUnit
-from costopt.spec.duration import MAX_DURATION_S
-from costopt.spec.duration import PATTERN as DURATION_PATTERN
-from costopt.spec.moment import INSTANT_PATTERN, moment
-from costopt.spec.section import (
+from costopt.spec.fields import (
+    INSTANT_PATTERN,
+    MAX_DURATION_S,
     Count,
     DurationS,
     FileModel,
@@ -23,7 +22,9 @@ from costopt.spec.section import (
     Share,
     Text,
     Version,
+    moment,
 )
+from costopt.spec.fields import PATTERN as DURATION_PATTERN
 
 
 def _words(value: object) -> object:

@@ -1,9 +1,18 @@
-"""What a job file means: checks between fields, and the domain's Job."""
+"""Job.yaml to Job.
+
+What a job file means: checks between fields, and the domain's Job.
+
+Whether the catalogue knows a GPU model that a file names.
+
+Whether the catalogue knows a region that a file names.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 
 from costopt.domain.job import (
@@ -17,14 +26,9 @@ from costopt.domain.job import (
     ThroughputSample,
     WorkAmount,
 )
-from costopt.spec.document import Document, FieldPath
-from costopt.spec.duration import MAX_DURATION_S
-from costopt.spec.gpu_models import gpu_model_error
+from costopt.spec.fields import MAX_DURATION_S, did_you_mean, moment
 from costopt.spec.job_file import JobFile, PhaseSection, PointSection, ThroughputSection
-from costopt.spec.moment import moment
-from costopt.spec.nearest import did_you_mean
-from costopt.spec.problem import VALUE_ERROR, SpecFileError, SpecProblem
-from costopt.spec.region_names import unknown_region
+from costopt.spec.yaml_document import VALUE_ERROR, Document, FieldPath, SpecFileError, SpecProblem
 
 SCHEMES = ("file", "s3", "gs")
 SHARE_TOLERANCE = 1e-6
@@ -287,3 +291,53 @@ def _normal(path: Path) -> str:
 
 def _shown(when: datetime) -> str:
     return when.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def gpu_model_error(requested: str) -> str | None:
+    """Why ``requested`` names no GPU of the catalogue, or None where it does.
+
+    A request matches a model or a leading run of its parts, as in ``Gpu.answers_to``.
+    """
+    models = _models()
+    asked = requested.upper().split("-")
+    if any(model.upper().split("-")[: len(asked)] == asked for model in models):
+        return None
+    families = sorted({model.split("-")[0] for model in models})
+    near = did_you_mean(requested, (*families, *models))
+    known = near or f"; it holds {', '.join(families)}"
+    return f"the GPU model {requested!r} is not in the catalogue{known}"
+
+
+@cache
+def _models() -> tuple[str, ...]:
+    from costopt.catalog import load_catalog
+
+    return tuple(load_catalog().gpu_models())
+
+
+def unknown_region(requested: str) -> str | None:
+    """Why "provider/region" names no region of the catalogue, or None where it may.
+
+    A provider of which the catalogue holds no region is not judged: any adapter may bring one.
+    """
+    provider, _, region = requested.partition("/")
+    known = _regions().get(provider)
+    if known is None or region in known:
+        return None
+    near = did_you_mean(requested, [f"{provider}/{name}" for name in known])
+    return (
+        f"the region {requested!r} is not in the catalogue{near}; "
+        "costopt catalog --regions lists them all"
+    )
+
+
+@cache
+def _regions() -> Mapping[str, frozenset[str]]:
+    from costopt.catalog import load_catalog
+
+    regions = load_catalog().regions()
+    providers = {region.provider for region in regions}
+    return {
+        provider: frozenset(region.name for region in regions if region.provider == provider)
+        for provider in providers
+    }

@@ -1,20 +1,26 @@
-"""From a file to a Job, a Policy or an Account."""
+"""Load_job, load_policy, load_account, JSON Schemas.
+
+From a file to a Job, a Policy or an Account.
+
+JSON Schema of the files, for editors and other tools.
+"""
 
 from __future__ import annotations
 
 import os
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import SpecError
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
-from costopt.spec.nearest import did_you_mean
-from costopt.spec.shipped import bundled_policies, bundled_policy_path
+from costopt.spec.fields import did_you_mean
+from costopt.spec.policy_file import bundled_policies, bundled_policy_path
 
 if TYPE_CHECKING:
-    from costopt.spec.document import Document
+    from costopt.spec.yaml_document import Document
+
 
 FileKind = Literal["job", "policy", "account"]
 
@@ -30,16 +36,16 @@ def load_job(path: str | os.PathLike[str], now: datetime, account: Account = UNL
     the workdir are resolved against the file's folder; local checkpoint URIs become absolute
     paths. Raises SpecFileError with every problem and its place.
     """
-    from costopt.spec.document import read_document
+    from costopt.spec.yaml_document import read_document
 
     return parse_job(read_document(os.fspath(path)), now, account)
 
 
 def parse_job(document: Document, now: datetime, account: Account = UNLIMITED) -> Job:
     """As ``load_job``, of a file that has been read."""
+    from costopt.spec.fields import parse_section
     from costopt.spec.job_file import JobFile
     from costopt.spec.job_mapping import job_of
-    from costopt.spec.section import parse_section
 
     job = job_of(parse_section(JobFile, document), document, now)
     check_tenant(job, document, account)
@@ -49,7 +55,7 @@ def parse_job(document: Document, now: datetime, account: Account = UNLIMITED) -
 def check_tenant(job: Job, document: Document, account: Account) -> None:
     """Refuse a job of a tenant that the account does not name, where it names any: no tenant's
     limit would bind it. Raises SpecFileError."""
-    from costopt.spec.problem import SpecFileError
+    from costopt.spec.yaml_document import SpecFileError
 
     names = sorted(account.tenants)
     if names and job.tenant not in names:
@@ -68,22 +74,22 @@ def load_policy(path_or_name: str | os.PathLike[str]) -> Policy:
     A shipped name is taken as such even where a file of that name exists; ``./name`` is the file.
     Raises SpecFileError with every problem and its place, SpecError for an unknown name.
     """
-    from costopt.spec.document import read_document
+    from costopt.spec.yaml_document import read_document
 
     return parse_policy(read_document(_policy_path(os.fspath(path_or_name))))
 
 
 def parse_policy(document: Document) -> Policy:
     """As ``load_policy``, of a file that has been read."""
+    from costopt.spec.fields import parse_section
     from costopt.spec.policy_file import PolicyFile, policy_of
-    from costopt.spec.section import parse_section
 
     return policy_of(parse_section(PolicyFile, document), document)
 
 
 def load_account(path: str | os.PathLike[str]) -> Account:
     """The account of a YAML file. Raises SpecFileError with every problem and its place."""
-    from costopt.spec.document import read_document
+    from costopt.spec.yaml_document import read_document
 
     return parse_account(read_document(os.fspath(path)))
 
@@ -91,7 +97,7 @@ def load_account(path: str | os.PathLike[str]) -> Account:
 def parse_account(document: Document) -> Account:
     """As ``load_account``, of a file that has been read."""
     from costopt.spec.account_file import AccountFile, account_of
-    from costopt.spec.section import parse_section
+    from costopt.spec.fields import parse_section
 
     return account_of(parse_section(AccountFile, document), document)
 
@@ -101,7 +107,7 @@ def detect_kind(document: Document) -> FileKind:
 
     Raises SpecFileError where it cannot be told.
     """
-    from costopt.spec.problem import SpecFileError
+    from costopt.spec.yaml_document import SpecFileError
 
     match document.values.get("kind"):
         case "job":
@@ -136,3 +142,48 @@ def _policy_path(path_or_name: str) -> str:
             subject=path_or_name,
         )
     return path_or_name
+
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def job_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of job.yaml."""
+    from costopt.spec.job_file import JobFile
+
+    return _headed("job", JobFile.model_json_schema())
+
+
+def policy_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of policy.yaml."""
+    from costopt.spec.policy_file import PolicyFile
+
+    return _headed("policy", PolicyFile.model_json_schema())
+
+
+def account_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of account.yaml."""
+    from costopt.spec.account_file import AccountFile
+
+    return _headed("account", AccountFile.model_json_schema())
+
+
+def _headed(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
+    head = {
+        "$schema": DIALECT,
+        "$id": f"urn:costopt:schema:{kind}:1",
+        "version": 1,
+    }
+    return {**head, **_closed(schema), "title": f"costopt {kind}"}
+
+
+def _closed(schema: Any) -> Any:
+    """The schema, in which a mapping with a pattern for its keys allows no other keys."""
+    if isinstance(schema, list):
+        return [_closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {key: _closed(value) for key, value in schema.items()}
+    if "patternProperties" in closed:
+        closed.setdefault("additionalProperties", False)
+    return closed

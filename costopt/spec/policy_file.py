@@ -1,8 +1,14 @@
-"""What a policy file may say, and the domain's Policy that it means."""
+"""Policy.yaml; bundled policies.
+
+What a policy file may say, and the domain's Policy that it means.
+
+The policies that come with costopt.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, create_model
@@ -21,9 +27,7 @@ from costopt.domain.policy import (
     RuleSignal,
     StrategySpec,
 )
-from costopt.spec.document import Document, FieldPath
-from costopt.spec.problem import SpecFileError
-from costopt.spec.section import (
+from costopt.spec.fields import (
     Count,
     DurationS,
     FileModel,
@@ -34,6 +38,7 @@ from costopt.spec.section import (
     Text,
     Version,
 )
+from costopt.spec.yaml_document import Document, FieldPath, SpecFileError
 
 LIMITS, OBJECTIVE = Limits(), Objective()
 
@@ -242,3 +247,26 @@ def _limits(section: LimitsSection) -> Limits:
         value = getattr(section, spec.key)
         values[spec.field] = tuple(value) if isinstance(value, list) else value
     return Limits(**values)
+
+
+BUNDLED_POLICIES = ("cheapest", "balanced", "greenest", "deadline-first", "on-demand")
+
+
+def bundled_policies() -> tuple[str, ...]:
+    """Their names, the plainest first."""
+    found = {path.stem for path in _folder().glob("*.yaml")}
+    return tuple(name for name in BUNDLED_POLICIES if name in found) + tuple(
+        sorted(found - set(BUNDLED_POLICIES))
+    )
+
+
+def bundled_policy_path(name: str) -> str:
+    """The file of a shipped policy."""
+    return str(_folder() / f"{name}.yaml")
+
+
+def _folder() -> Path:
+    """Inside the installed package, or beside it in a working tree."""
+    package = Path(__file__).resolve().parent.parent
+    installed = package / "policies"
+    return installed if installed.is_dir() else package.parent / "policies"

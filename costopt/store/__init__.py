@@ -22,11 +22,11 @@ def open_store(uri: str) -> ObjectStore:
     address = StoreAddress.parse(uri)
     match address.scheme:
         case "s3":
-            from costopt.store.s3 import open_s3
+            from costopt.store.backends import open_s3
 
             return open_s3(address)
         case "gs":
-            from costopt.store.gcs import open_gcs
+            from costopt.store.backends import open_gcs
 
             return open_gcs(address)
     from costopt.store.folder import FileStore

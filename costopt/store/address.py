@@ -1,13 +1,18 @@
-"""Where an object store is: what a URI says of it."""
+"""StoreAddress; key syntax.
+
+Where an object store is: what a URI says of it.
+
+Which keys every store takes.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 from costopt.domain.errors import StoreError
-from costopt.store.key import validate_key
 
 REMOTE_SCHEMES = frozenset({"s3", "gs"})
 OPTIONS = {"s3": frozenset({"endpoint", "region"}), "gs": frozenset({"endpoint"})}
@@ -116,3 +121,28 @@ def _folder(uri: str, host: str, path: str) -> str:
     if host not in ("", "localhost") or not path:
         raise StoreError(f"{uri!r} is no local folder", hint="write file:///path", code="not_local")
     return unquote(path)
+
+
+SAFE_PART = re.compile(r"[A-Za-z0-9_@+=,%-][A-Za-z0-9._@+=,:%-]*")
+
+
+def is_key_part(name: str) -> bool:
+    """Whether a key can have this part."""
+    return SAFE_PART.fullmatch(name) is not None
+
+
+def validate_key(key: str) -> tuple[str, ...]:
+    """The parts of a key, which is a relative path without hidden parts.
+
+    Each part begins with a letter, digit or one of ``_@+=,%-``, so that no key can leave its store
+    and the same keys work in all of them. Raises StoreError.
+    """
+    parts = tuple(key.split("/"))
+    if not all(map(is_key_part, parts)):
+        raise StoreError(
+            f"{key!r} is no key: it must be a relative path without '..' or hidden parts",
+            hint="name jobs and nodes with letters, digits, '-', '_' and '.'",
+            code="invalid_key",
+            subject=key,
+        )
+    return parts

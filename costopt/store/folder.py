@@ -1,4 +1,13 @@
-"""A folder as an object store."""
+"""A folder as an object store.
+
+A folder as an object store.
+
+Opens files below a folder to which others write, without waiting and without leaving it.
+
+A symbolic link is never followed, a pipe without a writer is not waited for, and only a regular
+file is read. Everything raises OSError; a missing file or folder FileNotFoundError or
+NotADirectoryError.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +16,7 @@ import fcntl
 import hashlib
 import heapq
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,10 +24,9 @@ from typing import BinaryIO
 
 from costopt.domain.errors import StoreError
 from costopt.domain.ports import VersionedObject
-from costopt.store import durable
-from costopt.store.key import is_key_part, validate_key
-from costopt.store.plain_file import open_plain, opened_folder, read_plain
-from costopt.store.refusal import file_size_bytes, object_too_large_error
+from costopt.store import atomic_file
+from costopt.store.address import is_key_part, validate_key
+from costopt.store.remote import file_size_bytes, object_too_large_error
 
 MAX_ENTRIES = 1_000_000
 """Files that one listing looks at: what a job's command writes holds up no other job."""
@@ -39,14 +48,14 @@ class FileStore:
     def put(self, key: str, data: bytes) -> None:
         """Write or replace, durably."""
         with self._place("write", key, create=True) as place:
-            durable.write_atomic(place, data)
+            atomic_file.write_atomic(place, data)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Write unless the key exists; False where it does. One winner among many writers."""
         with self._place("write", key, create=True) as place:
             if os.path.lexists(place):
                 return False
-            return durable.write_if_absent(place, data)
+            return atomic_file.write_if_absent(place, data)
 
     def get(self, key: str, most_bytes: int | None = None) -> bytes | None:
         """The bytes, or None where the key is missing."""
@@ -74,14 +83,14 @@ class FileStore:
             found = self.get_tagged(key)
             if (None if found is None else found.tag) != tag:
                 return False
-            durable.write_atomic(place, data)
+            atomic_file.write_atomic(place, data)
             return True
 
     def put_file(self, key: str, path: Path) -> None:
         """Write or replace with the bytes of a file, durably."""
         file_size_bytes(path)
         with self._place("write", key, create=True) as place:
-            durable.copy_atomic(path, place)
+            atomic_file.copy_atomic(path, place)
 
     def get_file(self, key: str, path: Path) -> bool:
         """Write the bytes to ``path``, whole or not at all; False where the key is missing."""
@@ -137,8 +146,8 @@ class FileStore:
     def _copy_out(self, file: BinaryIO, path: Path) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            pieces = iter(lambda: file.read(durable.PIECE_BYTES), b"")
-            durable.write_chunks_atomic(path, pieces)
+            pieces = iter(lambda: file.read(atomic_file.PIECE_BYTES), b"")
+            atomic_file.write_chunks_atomic(path, pieces)
         except OSError as error:
             raise _refused("write", path, error) from error
 
@@ -171,7 +180,63 @@ def _digest(data: bytes) -> str:
 def _refused(verb: str, path: Path, error: OSError) -> StoreError:
     return StoreError(
         f"cannot {verb} {path}: {error.strerror}",
-        hint=durable.write_error_hint(error),
+        hint=atomic_file.write_error_hint(error),
         code="unwritable" if verb == "write" else "unreadable",
         subject=str(path),
     )
+
+
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+@contextmanager
+def opened_folder(root: Path, parts: Sequence[str], *, create: bool = False) -> Iterator[Path]:
+    """Hold the folder ``parts`` below ``root`` open; give a path to it that no one can redirect.
+
+    ``root`` itself may be a symbolic link.
+    """
+    if create:
+        root.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(root, _FOLDER)
+    try:
+        for part in parts:
+            below = _enter(descriptor, part, create=create)
+            os.close(descriptor)
+            descriptor = below
+        yield Path(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+
+
+def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Return a descriptor of the regular file at ``path``."""
+    descriptor = os.open(path, flags | _FILE, 0o666)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+
+
+def read_plain(path: Path) -> BinaryIO:
+    """Return the regular file at ``path``, open for reading."""
+    return os.fdopen(open_plain(path), "rb")
+
+
+def is_plain(path: Path) -> bool:
+    """Whether a regular file, and not a link to one, lies at ``path``."""
+    with suppress(OSError):
+        return stat.S_ISREG(path.lstat().st_mode)
+    return False
+
+
+def _enter(folder: int, name: str, *, create: bool) -> int:
+    if create:
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=folder)
+    try:
+        return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+    except NotADirectoryError:
+        if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise OSError(errno.ELOOP, "it is a symbolic link", name) from None
+        raise

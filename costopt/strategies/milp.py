@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, ClassVar
 from costopt.domain.errors import InfeasibleError, SolverError
 from costopt.domain.plan import Plan, PlanStatus
 from costopt.domain.view import Decision, Desired, JobView, Target, View
-from costopt.strategies.kept import keep_current
-from costopt.strategies.option import gang_options
+from costopt.strategies.gang_options import gang_options
+from costopt.strategies.remaining_time import keep_current
 
 if TYPE_CHECKING:
-    from costopt.optimize.fleet.warm import WarmStart
+    from costopt.optimize.colgen.warm_start import WarmStart
 
 PRICE_STEP = 1.02
 
@@ -55,7 +55,7 @@ class MilpStrategy:
 
     def _current_plan(self, view: View) -> Plan | None:
         """The plan that stands, or a new one; None where the optimizer fails."""
-        from costopt.optimize.fleet.warm import WarmStart
+        from costopt.optimize.colgen.warm_start import WarmStart
         from costopt.optimize.planner import plan
         from costopt.optimize.request import build_request
 

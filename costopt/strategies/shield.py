@@ -40,9 +40,14 @@ from costopt.domain.market import Pool
 from costopt.domain.plan import COOLDOWN
 from costopt.domain.ports import Strategy
 from costopt.domain.view import Decision, Desired, JobView, View
-from costopt.strategies.option import GangOption, gang_options, uninterruptible_options
-from costopt.strategies.power_cap import with_power_caps, without_power_caps
-from costopt.strategies.reserve import (
+from costopt.strategies.gang_options import (
+    GangOption,
+    gang_options,
+    uninterruptible_options,
+    with_power_caps,
+    without_power_caps,
+)
+from costopt.strategies.remaining_time import (
     is_running,
     remaining_startup_s,
     seconds_left,

@@ -13,9 +13,8 @@ The same script runs under the agent, under torchrun and as plain Python. A loop
 way can use ``Checkpointer`` alone. docs/training.md says what is guaranteed.
 """
 
-from costopt.checkpoint.keep import RetentionPolicy
-from costopt.domain.distribution import install_hint
-from costopt.domain.errors import MissingExtraError
+from costopt.checkpoint.history import RetentionPolicy
+from costopt.domain.errors import MissingExtraError, install_hint
 from costopt.protocol.trainer_files import SavedCheckpoint
 
 try:
@@ -27,9 +26,8 @@ except ImportError as error:
 
 from costopt.train.attach import attach
 from costopt.train.checkpointer import Checkpointer, RestoredCheckpoint
-from costopt.train.loop import RegroupEvent, TrainingExit, TrainingLoop
-from costopt.train.loss_watch import RollbackPolicy
-from costopt.train.outcome import FailedSave
+from costopt.train.loop import RegroupEvent, RollbackPolicy, TrainingExit, TrainingLoop
+from costopt.train.save_queue import FailedSave
 
 __all__ = [
     "Checkpointer",

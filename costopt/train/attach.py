@@ -10,32 +10,28 @@ from typing import Any, Literal
 from torch import nn
 from torch.optim import Optimizer
 
-from costopt.checkpoint.keep import RetentionPolicy
+from costopt.checkpoint.history import RetentionPolicy
 from costopt.domain.errors import CostoptError
 from costopt.protocol.trainer_files import TrainerEnv
-from costopt.train.cadence import SaveInterval
+from costopt.train.all_reduce import AllReduceReduction
+from costopt.train.batches import ShardWorker, batch_source
+from costopt.train.checkpoint_manager import CheckpointManager, SaveInterval
 from costopt.train.checkpointer import Checkpointer
-from costopt.train.close_reduction import AllReduceReduction
-from costopt.train.conditions import (
+from costopt.train.elastic_group import ElasticGroup
+from costopt.train.group import RankGroup
+from costopt.train.loop import LossMonitor, RollbackPolicy, StopRequest, TrainingLoop
+from costopt.train.membership_client import MembershipClient
+from costopt.train.reduction import GradientLayout, Reduction
+from costopt.train.reporter import Reporter
+from costopt.train.run_state import (
     ExactnessGuarantee,
+    RunState,
+    Stateful,
+    TrainingState,
     encode_conditions,
     nondeterministic_kernels,
     runtime_conditions,
 )
-from costopt.train.elastic_group import ElasticGroup
-from costopt.train.group import RankGroup
-from costopt.train.layout import GradientLayout
-from costopt.train.loop import TrainingLoop
-from costopt.train.loss_watch import LossMonitor, RollbackPolicy
-from costopt.train.member import MembershipClient
-from costopt.train.notice import StopRequest
-from costopt.train.reduction import Reduction
-from costopt.train.reporter import Reporter
-from costopt.train.run_state import RunState
-from costopt.train.samples import batch_source
-from costopt.train.saving import CheckpointManager
-from costopt.train.shard_work import ShardWorker
-from costopt.train.state import Stateful, TrainingState
 from costopt.train.tree_reduction import TreeReduction
 
 Exactness = Literal["exact", "close"]

@@ -10,20 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from costopt.checkpoint.commit import SUPERSEDED_HINT, SupersededError
-from costopt.checkpoint.keep import RetentionPolicy
-from costopt.checkpoint.line import read_head
-from costopt.checkpoint.manifest import Manifest
-from costopt.checkpoint.name import CheckpointName
-from costopt.checkpoint.near.near_client import ReplicaClient
-from costopt.checkpoint.near.tier import Replica, Tier, describe_location
-from costopt.checkpoint.part import Part
-from costopt.checkpoint.place import CheckpointRepository
-from costopt.checkpoint.process_start import process_start_time
+from costopt.checkpoint.history import RetentionPolicy
+from costopt.checkpoint.lineage import read_head
+from costopt.checkpoint.manifest import CheckpointName, Manifest, Part
+from costopt.checkpoint.replicas.agent_socket import ReplicaClient
+from costopt.checkpoint.replicas.snapshot import Replica, Tier, describe_location
+from costopt.checkpoint.repository import CheckpointRepository
+from costopt.checkpoint.writer import process_start_time
 from costopt.domain.errors import CheckpointError
 from costopt.protocol.trainer_files import RejectedCheckpoint, SavedCheckpoint
-from costopt.train.nearest import NearestReplica, ReplicaRestore
-from costopt.train.outcome import FailedSave, SaveOutcome
-from costopt.train.save_queue import SaveQueue, SaveState
+from costopt.train.replica_restore import NearestReplica, ReplicaRestore
+from costopt.train.save_queue import FailedSave, SaveOutcome, SaveQueue, SaveState
 from costopt.train.state_layout import rebuild_state
 
 OBJECTS = "objects.pt"

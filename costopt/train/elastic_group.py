@@ -15,7 +15,7 @@ from torch import Tensor
 
 from costopt.protocol.membership import GangFormedMessage, TrainerProgress
 from costopt.train.group import PeerLostError, RankGroup
-from costopt.train.member import MembershipClient
+from costopt.train.membership_client import MembershipClient
 
 c10d: Any = torch._C._distributed_c10d
 """What torch.distributed is made of; its type stubs lack some of it."""

@@ -1,12 +1,26 @@
-"""A training loop that resumes where it was, saves when it should and stops when it must."""
+"""TrainingLoop, stop requests, loss spikes.
+
+A training loop that resumes where it was, saves when it should and stops when it must.
+
+Whether this process has been asked to save and stop: by its agent's file, or by SIGTERM.
+
+Notices a loss that is not a number, or far above those before it.
+"""
 
 from __future__ import annotations
 
+import math
 import os
+import signal
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from types import FrameType
 from typing import Any
 
 import torch
@@ -15,17 +29,13 @@ from torch.optim import Optimizer
 
 from costopt.checkpoint.commit import SupersededError
 from costopt.domain.errors import CostoptError
-from costopt.protocol.trainer_files import STATUS_FILE, TrainerState
+from costopt.protocol.trainer_files import STATUS_FILE, StopNotice, TrainerState
+from costopt.train.batches import ShardWorker
+from costopt.train.checkpoint_manager import CheckpointManager
 from costopt.train.elastic_group import ElasticGroup
-from costopt.train.group import PeerLostError, RankGroup
-from costopt.train.loss_watch import LossMonitor
-from costopt.train.notice import StopRequest
+from costopt.train.group import PeerLostError, RankGroup, StepAgreement, StepVote
 from costopt.train.reporter import Reporter
-from costopt.train.run_state import RunState
-from costopt.train.saving import CheckpointManager
-from costopt.train.shard_work import ShardWorker
-from costopt.train.state import Stateful
-from costopt.train.vote import StepAgreement, StepVote
+from costopt.train.run_state import RunState, Stateful
 
 SIGTERM_EXIT = 143
 
@@ -311,3 +321,67 @@ class TrainingLoop:
         self._group.publish_state(self.step)
         self._reporter.on_rollback(self.step)
         self._saving.log_error(f"step {bad}: {wrong}: back to step {self.step}, other data")
+
+
+class StopRequest:
+    """Looked at once a step. Installs a SIGTERM handler where it is made in the main thread."""
+
+    def __init__(self, notice_file: Path | None) -> None:
+        self._notice_file = notice_file
+        self._signalled = False
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._on_sigterm)
+
+    def is_requested(self) -> bool:
+        """True from the first notice on."""
+        return self._signalled or (self._notice_file is not None and self._notice_file.exists())
+
+    def notice(self) -> StopNotice | None:
+        """What the agent knows of it; None where there is no notice by file."""
+        return None if self._notice_file is None else StopNotice.read(self._notice_file)
+
+    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self._signalled = True
+
+
+MIN_HISTORY = 10
+WINDOW = 50
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPolicy:
+    """Go back to the last checkpoint where the loss goes wrong, and skip the data in between.
+
+    Wrong is NaN or infinite; with ``spike``, also more than that many times the median of the
+    last 50 steps (after 10). At most ``limit`` times in the life of the job. Skipping the batches
+    between the checkpoint and the spike follows Chowdhery et al., PaLM (2022), section 5.1.
+    """
+
+    limit: int = 3
+    spike: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.limit < 1 or (self.spike is not None and self.spike <= 1.0):
+            raise ValueError(f"{self}: limit must be at least 1, spike above 1")
+
+
+class LossMonitor:
+    """Looks at each step's mean loss, before the step is made."""
+
+    def __init__(self, rule: RollbackPolicy) -> None:
+        self.rule = rule
+        self._past: deque[float] = deque(maxlen=WINDOW)
+
+    def wrong(self, loss: float | None) -> str | None:
+        """What is wrong with it, or None; a step without an observed loss is fine."""
+        if loss is None:
+            return None
+        if not math.isfinite(loss):
+            return f"the loss is {loss}"
+        spike = self.rule.spike
+        if spike is not None and len(self._past) >= MIN_HISTORY:
+            usual = median(self._past)
+            if loss > spike * usual:
+                return f"the loss is {loss:g}, {spike:g} times the usual {usual:g} or more"
+        self._past.append(loss)
+        return None

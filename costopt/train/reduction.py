@@ -1,10 +1,29 @@
-"""One reduction a step: the gradients, and with them what all ranks agree on."""
+"""Reduction port, gradient layout, virtual-shard tree.
+
+One reduction a step: the gradients, and with them what all ranks agree on.
+
+Where in one flat vector each number lies that a step sums over the shards.
+
+Virtual shards: a step's batch cut into a number of parts that never changes, and the one tree
+in which what comes of them is added, whoever computes which.
+
+Floating-point addition does not associate, so a sum over the processes depends on how many there
+are. Here the order is that of the shards: neighbours first, then neighbours of those. a + b = b + a
+holds bit for bit; only the bracketing matters, and that is fixed.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
-from costopt.train.vote import StepAgreement, StepVote
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from costopt.domain.errors import CostoptError
+from costopt.train.group import StepAgreement, StepVote
 
 
 class Reduction(Protocol):
@@ -36,3 +55,186 @@ class Reduction(Protocol):
         Collective. Raises PeerLostError.
         """
         ...
+
+
+class GradientLayout:
+    """The gradients of a model's trainable parameters, then the running statistics of its
+    normalizations, in an order that never changes.
+
+    Running statistics (BatchNorm) of a step are the mean over the shards of what each made of
+    those before the step. Sums are taken in float32, in float64 where a parameter is of that.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        for name, parameter in named:
+            if not parameter.dtype.is_floating_point:
+                raise CostoptError(
+                    f"gradients of {name} ({parameter.dtype}) cannot be summed in shards",
+                    hint="only real parameters can be trained with virtual shards",
+                )
+        self.parameters = [parameter for _, parameter in named]
+        tracked = [m for m in model.modules() if isinstance(m, _NormBase) and m.track_running_stats]
+        self._statistics = [
+            buffer
+            for module in tracked
+            for buffer in (module.running_mean, module.running_var)
+            if buffer is not None
+        ]
+        self._counts = [
+            module.num_batches_tracked
+            for module in tracked
+            if module.num_batches_tracked is not None
+        ]
+        self._tensors: list[Tensor] = [*self.parameters, *self._statistics]
+        self._sizes = [tensor.numel() for tensor in self._tensors]
+        self.length = sum(self._sizes)
+        wide = any(t.dtype is torch.float64 for t in self._tensors)
+        self.dtype = torch.float64 if wide else torch.float32
+        self.device = self.parameters[0].device if named else torch.device("cpu")
+        self._before: list[Tensor] = []
+
+    @property
+    def slots(self) -> int:
+        """How many tensors the vector holds."""
+        return len(self._tensors)
+
+    def vector(self, length: int) -> Tensor:
+        """A flat vector of at least the layout's length, with undefined content."""
+        return torch.empty(max(length, self.length), dtype=self.dtype, device=self.device)
+
+    def views(self, vector: Tensor) -> list[Tensor]:
+        """The slot of each tensor."""
+        slots = torch.split(vector[: self.length], self._sizes)
+        return [slot.view_as(t) for slot, t in zip(slots, self._tensors, strict=True)]
+
+    def begin_shard(self) -> None:
+        """Every shard of a step starts from the same statistics."""
+        if self._before:
+            for buffer, before in zip(
+                [*self._statistics, *self._counts], self._before, strict=True
+            ):
+                buffer.copy_(before)
+        else:
+            self._before = [buffer.clone() for buffer in [*self._statistics, *self._counts]]
+
+    def found(self) -> list[Tensor | None]:
+        """What a shard made: gradients, None where a parameter has none, then statistics."""
+        return [*(parameter.grad for parameter in self.parameters), *self._statistics]
+
+    def drop_gradients(self) -> None:
+        """Leave none in the parameters."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def load_gradients(self, views: list[Tensor], present: list[bool]) -> None:
+        """Make the slots gradients, None where no rank had any, and statistics."""
+        count = len(self.parameters)
+        for parameter, view, has in zip(self.parameters, views[:count], present, strict=False):
+            parameter.grad = view.to(parameter.dtype) if has else None
+        for buffer, view in zip(self._statistics, views[count:], strict=True):
+            buffer.copy_(view)
+        if self._before:
+            for counter, before in zip(
+                self._counts, self._before[len(self._statistics) :], strict=True
+            ):
+                counter.copy_(before + 1)
+        self._before = []
+
+    def discard(self) -> None:
+        """Put the statistics back as they were before the step."""
+        if self._before:
+            self.begin_shard()
+        self._before = []
+
+
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TreeNode:
+    """The shards [place · 2^level, (place + 1) · 2^level) of the tree, as far as there are any."""
+
+    level: int
+    place: int
+
+    @property
+    def parent(self) -> TreeNode:
+        """The node that this one is added into."""
+        return TreeNode(self.level + 1, self.place // 2)
+
+    @property
+    def sibling(self) -> TreeNode:
+        """The node that this one is added to."""
+        return TreeNode(self.level, self.place ^ 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionTree:
+    """The binary tree over ``shards`` leaves; one without a sibling passes to its parent as is."""
+
+    shards: int
+
+    @property
+    def root(self) -> TreeNode:
+        """The node of all shards."""
+        return TreeNode((self.shards - 1).bit_length(), 0)
+
+    def exists(self, node: TreeNode) -> bool:
+        """Whether the node holds any shard."""
+        return node.place << node.level < self.shards
+
+
+def owned_shards(rank: int, size: int, shards: int) -> range:
+    """The shards of a rank: contiguous, and as many as of any other, or one more or less."""
+    return range(shards * rank // size, shards * (rank + 1) // size)
+
+
+def covering_nodes(tree: ReductionTree, shards: range) -> list[TreeNode]:
+    """The fewest nodes that hold exactly these contiguous shards, in order."""
+    sums: PartialSums[None] = PartialSums(tree, lambda *_: None)
+    for shard in shards:
+        sums.add(TreeNode(0, shard), None)
+    return [node for node, _ in sums.in_order()]
+
+
+class PartialSums(Generic[Part]):
+    """Adds parts in the tree's order, as early as it can; holds at most about log2 of them.
+
+    ``add(left, right)`` may overwrite and return ``left``.
+    """
+
+    def __init__(self, tree: ReductionTree, add: Callable[[Part, Part], Part]) -> None:
+        self._tree = tree
+        self._add = add
+        self._parts: dict[TreeNode, Part] = {}
+
+    def add(self, node: TreeNode, part: Part) -> None:
+        """Take in the sum of a node, and of every node above that this completes."""
+        while node != self._tree.root:
+            sibling = node.sibling
+            if not self._tree.exists(sibling):
+                node = node.parent
+            elif sibling in self._parts:
+                other = self._parts.pop(sibling)
+                pair = (other, part) if sibling < node else (part, other)
+                node, part = node.parent, self._add(*pair)
+            else:
+                break
+        self._parts[node] = part
+
+    def absorb(self, node: TreeNode) -> None:
+        """The node's part has been added to its sibling's by the caller: carry on from there."""
+        self.add(node.parent, self._parts.pop(node.sibling))
+
+    def left_of(self, shard: int) -> Part | None:
+        """The part that the shard's own would be added to at once, if it is here."""
+        return self._parts.get(TreeNode(0, shard).sibling)
+
+    def in_order(self) -> Iterator[tuple[TreeNode, Part]]:
+        """What is held, by the shards it covers."""
+        return iter(sorted(self._parts.items(), key=lambda item: item[0].place << item[0].level))
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._parts.clear()

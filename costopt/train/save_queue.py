@@ -1,4 +1,9 @@
-"""Saves on their way from this process through shared memory to the process that writes them."""
+"""Saves in flight.
+
+Saves on their way from this process through shared memory to the process that writes them.
+
+How saves that were begun have ended.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +16,13 @@ from typing import Any
 
 import torch
 
-from costopt.checkpoint.arena import SharedMemory
-from costopt.checkpoint.keep import RetentionPolicy
-from costopt.checkpoint.near.tier import Replica, Tier
-from costopt.checkpoint.place import CheckpointRepository
-from costopt.checkpoint.writer_process import WriterProcess
+from costopt.checkpoint.history import RetentionPolicy
+from costopt.checkpoint.replicas.snapshot import Replica, Tier
+from costopt.checkpoint.repository import CheckpointRepository
+from costopt.checkpoint.writer_client import SharedMemory, WriterProcess
 from costopt.domain.errors import CheckpointError
 from costopt.protocol.trainer_files import SavedCheckpoint
-from costopt.train.outcome import FailedSave, SaveOutcome
-from costopt.train.snapshot import SnapshotCopy
-from costopt.train.state_layout import StateLayout, unloadable_reason
+from costopt.train.state_layout import SnapshotCopy, StateLayout, unloadable_reason
 
 SLOTS = 2
 """Buffers: the second is only taken by a save that may not wait until the first is written."""
@@ -328,3 +330,14 @@ class SaveQueue:
     def _ticket(self) -> int:
         self._tickets += 1
         return self._tickets
+
+
+@dataclass(frozen=True, slots=True)
+class FailedSave:
+    """A save that did not become a checkpoint; what was saved before is still there."""
+
+    step: int
+    error: CheckpointError
+
+
+SaveOutcome = SavedCheckpoint | FailedSave

@@ -7,10 +7,15 @@ import math
 import torch
 from torch import Tensor
 
-from costopt.train.group import RankGroup
-from costopt.train.layout import GradientLayout
-from costopt.train.shards import PartialSums, ReductionTree, TreeNode, covering_nodes, owned_shards
-from costopt.train.vote import VOTE_NUMBERS, StepAgreement, StepVote
+from costopt.train.group import VOTE_NUMBERS, RankGroup, StepAgreement, StepVote
+from costopt.train.reduction import (
+    GradientLayout,
+    PartialSums,
+    ReductionTree,
+    TreeNode,
+    covering_nodes,
+    owned_shards,
+)
 
 
 class TreeReduction:

@@ -1,22 +1,33 @@
-"""How nodes come up: image, role, network and user data, from options and the job's payload."""
+"""Role, network, user data, bucket.
+
+How nodes come up: image, role, network and user data, from options and the job's payload.
+
+What a node is started with: image, role, network, first commands.
+
+What a node runs on its first boot: one small script that holds no secrets.
+
+Where a bucket is, and what is kept in it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, Protocol
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from pydantic import BeforeValidator, Field, InstanceOf
 
 from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import LaunchRequest
-from costopt.domain.payload import Payload
+from costopt.domain.runtime import Payload
+from costopt.provider.boot_script import render_boot_script
 from costopt.provider.options import OptionModel, Text, matches
-from costopt_aws.ami import DEEP_LEARNING, ImageResolver
-from costopt_aws.bucket import bucket_region
+from costopt_aws.boot import Ec2Platform
 from costopt_aws.clients import Clients
-from costopt_aws.node_setup import NodeSetup
-from costopt_aws.user_data import bucket_of, user_data
+from costopt_aws.errors import code_of, map_errors
+from costopt_aws.images import DEEP_LEARNING, ImageResolver
 
 INSTANCE_PROFILE = "costopt-node"
 ROOT_GIB = 200
@@ -110,3 +121,127 @@ class AwsBootstrap:
             endpoint = self._clients.reading("s3", region).meta.endpoint_url
             self._buckets[bucket] = (region, endpoint)
         return self._buckets[bucket]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSetup:
+    """``user_data`` is plain text and holds no secrets; ``instance_profile`` a name.
+
+    ``subnet_ids`` are by zone id; in a zone without one the default subnet is used. ``root_gib``
+    is the size of the gp3 root volume, which goes with its node.
+    """
+
+    image_id: str
+    user_data: str
+    instance_profile: str
+    security_group_ids: tuple[str, ...] = ()
+    subnet_ids: Mapping[str, str] = field(default_factory=dict)
+    root_device: str = "/dev/sda1"
+    root_gib: int = 200
+    key_name: str | None = None
+
+
+class Bootstrap(Protocol):
+    """Says what nodes are started with."""
+
+    def setup(self, request: LaunchRequest) -> NodeSetup:
+        """For the nodes of ``request``; the same for all launches of a job in a region.
+
+        Raises ProviderError where the image or the job's bundle is missing.
+        """
+        ...
+
+
+ROOT = "/opt/costopt"
+PYTHONS = (
+    "/opt/pytorch/bin/python3",
+    "/opt/conda/envs/pytorch/bin/python3",
+    "/usr/bin/python3.13",
+    "/usr/bin/python3.12",
+    "/usr/bin/python3.11",
+    "/usr/bin/python3",
+)
+"""Where the Deep Learning AMIs keep the Python that has PyTorch (their release notes: a virtual
+environment since PyTorch 2.5, a conda environment before), then a plain image's."""
+
+
+def user_data(
+    payload: Payload,
+    *,
+    region: str,
+    endpoint: str,
+    root: str = ROOT,
+    pythons: tuple[str, ...] = PYTHONS,
+) -> str:
+    """The script for the nodes of the payload's job: the same text for the same payload.
+
+    ``region`` and ``endpoint`` are those of the store's bucket. Raises BadRequestError where the
+    store is not one that a node's role can open.
+    """
+    store = _store(payload.store, region, endpoint)
+    return render_boot_script(payload, Ec2Platform, store, root=root, pythons=pythons)
+
+
+def bucket_of(uri: str) -> str:
+    """The bucket of a store. Raises BadRequestError where the URI is not of S3."""
+    parts = urlsplit(uri)
+    if parts.scheme != "s3" or not parts.netloc:
+        raise BadRequestError(
+            f"EC2 nodes cannot be reached through the store {uri!r}",
+            hint="give the account file a store: of the kind s3://bucket/prefix",
+        )
+    return parts.netloc
+
+
+def _store(uri: str, region: str, endpoint: str) -> Mapping[str, str]:
+    bucket, parts = bucket_of(uri), urlsplit(uri)
+    options = {**dict(parse_qsl(parts.query)), "region": region}
+    return {
+        "uri": parts._replace(query=urlencode(options)).geturl(),
+        "bucket": bucket,
+        "prefix": parts.path.strip("/"),
+        "region": region,
+        "endpoint": options.get("endpoint", endpoint).rstrip("/"),
+    }
+
+
+ANY_REGION = "us-east-1"
+"""S3 tells from here where any bucket of the account is."""
+LEGACY_LOCATIONS = {None: ANY_REGION, "": ANY_REGION, "EU": "eu-west-1"}
+"""https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetBucketLocation.html"""
+
+
+def bucket_region(clients: Clients, bucket: str) -> str:
+    """The region of a bucket. Raises BadRequestError where there is none, ForbiddenError."""
+    with map_errors("s3:GetBucketLocation", f"bucket {bucket}"):
+        answer = clients.reading("s3", ANY_REGION).get_bucket_location(Bucket=bucket)
+    told = answer.get("LocationConstraint")
+    return str(LEGACY_LOCATIONS.get(told, told))
+
+
+def expires_old_versions(clients: Clients, region: str, bucket: str, prefix: str) -> bool:
+    """Whether a lifecycle rule ends the replaced versions of all that is below a prefix.
+
+    https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetBucketLifecycleConfiguration.html.
+    Raises ForbiddenError.
+    """
+    try:
+        with map_errors("s3:GetLifecycleConfiguration", f"bucket {bucket}"):
+            s3 = clients.reading("s3", region)
+            rules = s3.get_bucket_lifecycle_configuration(Bucket=bucket).get("Rules", [])
+    except BadRequestError as error:
+        if code_of(error) != "NoSuchLifecycleConfiguration":
+            raise
+        return False
+    return any(_ends_versions(rule, prefix) for rule in rules)
+
+
+def _ends_versions(rule: Mapping[str, Any], prefix: str) -> bool:
+    """A rule for objects of some tag or size is not one for all of them."""
+    only: Mapping[str, str] = rule.get("Filter") or {"Prefix": rule.get("Prefix", "")}
+    return (
+        rule.get("Status") == "Enabled"
+        and "NoncurrentVersionExpiration" in rule
+        and set(only) <= {"Prefix"}
+        and prefix.startswith(only.get("Prefix", ""))
+    )

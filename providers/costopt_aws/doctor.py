@@ -9,24 +9,23 @@ from urllib.parse import urlsplit
 from costopt.domain.errors import BadRequestError, ForbiddenError, ProviderError
 from costopt.domain.market import CapacityType
 from costopt.provider.base import Check, CheckStatus
-from costopt_aws.ami import ImageResolver
-from costopt_aws.bucket import bucket_region, expires_old_versions
+from costopt_aws.bootstrap import bucket_of, bucket_region, expires_old_versions
 from costopt_aws.clients import Clients
 from costopt_aws.errors import map_errors
 from costopt_aws.iam import (
     DISPENSABLE,
     NODE_TRUST,
+    Permissions,
     actions,
     daemon_policy,
     job_policy,
     node_policy,
 )
+from costopt_aws.images import ImageResolver
 from costopt_aws.launch_scope import LaunchScope, subnets_in
 from costopt_aws.options import AwsOptions
-from costopt_aws.permissions import Permissions
 from costopt_aws.quotas import AccountQuotas
 from costopt_aws.regions import Regions
-from costopt_aws.user_data import bucket_of
 
 GPU_FAMILIES = frozenset({"g", "p"})
 MAX_NAMES_SHOWN = 6

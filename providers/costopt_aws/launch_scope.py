@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from costopt_aws.ami import IMAGE_ID
+from costopt_aws.images import IMAGE_ID
 from costopt_aws.options import QUEUE_URL, AwsOptions
 
 AMAZON = "amazon"

@@ -11,10 +11,10 @@ from typing import Any
 
 from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import LaunchRequest
+from costopt_aws.bootstrap import NodeSetup
 from costopt_aws.clients import Clients
 from costopt_aws.errors import code_of, map_errors
-from costopt_aws.node_setup import NodeSetup
-from costopt_aws.tags import make_tags
+from costopt_aws.instances import make_tags
 
 EXISTS = "InvalidLaunchTemplateName.AlreadyExistsException"
 MAX_USER_DATA_BYTES = 16 * 1024

@@ -1,31 +1,30 @@
-"""The market of EC2: what is for rent now, what it cost before, and what the account may have."""
+"""Offers, quotas, price history, launch price.
+
+The market of EC2: what is for rent now, what it cost before, and what the account may have.
+
+What a node costs at its launch, asked for then and there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
+from costopt.domain.account import Quota
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Estimate
 from costopt.domain.market import CapacityType, Offer, Pool
-from costopt.domain.quota import Quota
 from costopt.provider.base import PriceChange, PriceSeriesKey
 from costopt.provider.cache import fan_out_or_raise
-from costopt_aws.advisor import SpotAdvisor
-from costopt_aws.capacity_blocks import CapacityBlocks
+from costopt_aws.capacity import CapacityBlocks, PlacementScores, SpotAdvisor
 from costopt_aws.clients import Clients
-from costopt_aws.instance_types import InstanceTypes
-from costopt_aws.market_options import MarketOptions
-from costopt_aws.offerings import Offerings
+from costopt_aws.instance_types import InstanceTypes, Offerings
 from costopt_aws.offers import NAME, Ec2Offers, OfferScope, OfferSources
-from costopt_aws.on_demand_prices import OnDemandPrices
-from costopt_aws.placement_scores import PlacementScores
-from costopt_aws.price_file import PriceFile
-from costopt_aws.pricing_api import PricingApi
+from costopt_aws.options import MarketOptions
+from costopt_aws.prices import OnDemandPrices, PriceFile, PricingApi
 from costopt_aws.quotas import AccountQuotas
-from costopt_aws.regions import Regions
+from costopt_aws.regions import Regions, Zones
 from costopt_aws.spot_prices import HISTORY_DAYS, SpotPrices
-from costopt_aws.zones import Zones
 
 
 class AwsMarket:
@@ -98,3 +97,31 @@ class AwsMarket:
         """The on-demand list price of one node."""
         prices, _ = self._sources.on_demand.prices(series.region, [series.instance_type], now)
         return prices.get(series.instance_type)
+
+
+class LaunchPrice:
+    """The price that a launch comes out at, which the one it was planned with is held against."""
+
+    def __init__(self, clients: Clients, market: AwsMarket) -> None:
+        self._market = market
+        self._spot = SpotPrices(clients, market.zones)
+
+    def __call__(self, pool: Pool, now: datetime) -> float | None:
+        """Dollars per node-hour; None where AWS does not tell. Raises ProviderError."""
+        match pool.capacity_type:
+            case CapacityType.SPOT:
+                return self._spot_price(pool, now)
+            case CapacityType.RESERVED:
+                return 0.0
+            case CapacityType.ON_DEMAND:
+                series = PriceSeriesKey(pool.provider, pool.region, pool.instance_type)
+                listed = self._market.list_price(series, now)
+                return None if listed is None else listed.value
+            case CapacityType.FLEX_START:
+                return None
+
+    def _spot_price(self, pool: Pool, now: datetime) -> float | None:
+        prices = self._spot.current(pool.region, [pool.instance_type], now)
+        zone_id = self._market.zones.ids(pool.region).get(pool.zone, pool.zone)
+        told = prices.get((zone_id, pool.instance_type))
+        return None if told is None else told.usd_per_hour

@@ -15,7 +15,7 @@ from costopt.domain.market import Interruption
 from costopt.provider.cache import fan_out
 from costopt_aws.clients import Clients
 from costopt_aws.errors import map_errors
-from costopt_aws.node_book import KnownNodes
+from costopt_aws.known_nodes import KnownNodes
 
 WARNING = "EC2 Spot Instance Interruption Warning"
 REBALANCE = "EC2 Instance Rebalance Recommendation"

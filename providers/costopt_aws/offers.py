@@ -10,12 +10,9 @@ from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.provider.cache import TtlCache, fan_out_or_raise
-from costopt_aws.advisor import SpotAdvisor
-from costopt_aws.capacity_blocks import CapacityBlocks
-from costopt_aws.instance_types import InstanceTypeInfo, InstanceTypes
-from costopt_aws.offerings import Offerings
-from costopt_aws.on_demand_prices import OnDemandPrices
-from costopt_aws.placement_scores import MIN_TYPES, PlacementScores
+from costopt_aws.capacity import MIN_TYPES, CapacityBlocks, PlacementScores, SpotAdvisor
+from costopt_aws.instance_types import InstanceTypeInfo, InstanceTypes, Offerings
+from costopt_aws.prices import OnDemandPrices
 from costopt_aws.regions import Regions
 from costopt_aws.spot_prices import SpotPrice, SpotPrices
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from costopt.domain.bill import NodeBill, ProviderCharge
+from costopt.domain.account import Quota
 from costopt.domain.errors import BadRequestError
 from costopt.domain.estimate import Estimate
-from costopt.domain.fleet import LaunchRequest, Node
+from costopt.domain.fleet import LaunchRequest, Node, NodeBill, ProviderCharge
 from costopt.domain.market import Interruption, Offer
 from costopt.domain.ports import Clock
-from costopt.domain.quota import Quota
 from costopt.provider.base import (
     Capability,
     Check,
@@ -20,21 +19,18 @@ from costopt.provider.base import (
     PriceSeriesKey,
     Provider,
 )
-from costopt_aws.billing import Billing
+from costopt_aws.billing import Billing, CostExplorer
 from costopt_aws.bootstrap import AwsBootstrap
+from costopt_aws.cleanup import InstanceTerminator, OrphanedResources
 from costopt_aws.clients import Clients
-from costopt_aws.cost_explorer import CostExplorer
 from costopt_aws.doctor import Doctor
 from costopt_aws.instance_types import InstanceTypes
-from costopt_aws.launching import Ec2Launcher
-from costopt_aws.leftovers import OrphanedResources
-from costopt_aws.listing import InstanceInventory
-from costopt_aws.market import AwsMarket
-from costopt_aws.node_book import KnownNodes
+from costopt_aws.instances import InstanceInventory
+from costopt_aws.known_nodes import KnownNodes
+from costopt_aws.launch import Ec2Launcher
+from costopt_aws.market import AwsMarket, LaunchPrice
 from costopt_aws.notices import InterruptionQueue
 from costopt_aws.options import AwsOptions
-from costopt_aws.price_now import LaunchPrice
-from costopt_aws.stopping import InstanceTerminator
 
 NAME = "aws"
 CAPABILITIES = frozenset(

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from costopt.domain.account import Quota
 from costopt.domain.market import CapacityType
-from costopt.domain.quota import Quota
 from costopt.provider.cache import TtlCache
 from costopt_aws.clients import Clients
 from costopt_aws.errors import map_errors

@@ -10,7 +10,7 @@ from typing import Any
 
 from costopt_aws.clients import Clients
 from costopt_aws.errors import map_errors
-from costopt_aws.zones import Zones
+from costopt_aws.regions import Zones
 
 PRODUCT = "Linux/UNIX"
 HISTORY_DAYS = 90

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from costopt.domain.distribution import install_hint
-from costopt.domain.errors import MissingExtraError
+from costopt.domain.errors import MissingExtraError, install_hint
 from costopt.domain.ports import Clock
 from costopt.provider.base import ProviderOptions
 from costopt_gcp.options import GcpOptions

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from costopt.domain.bill import NodeBill
 from costopt.domain.errors import BadRequestError
-from costopt.domain.fleet import EndCause, Node
+from costopt.domain.fleet import EndCause, Node, NodeBill
 from costopt.domain.market import CapacityType
-from costopt_gcp.capacity_history import SpotPriceInterval
+from costopt_gcp.capacity import SpotPriceInterval
 from costopt_gcp.prices import GcePrices, in_force
 
 MIN_S = 60.0

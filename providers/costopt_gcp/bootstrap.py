@@ -1,21 +1,183 @@
-"""How nodes come up: image, account, network and start script, from options and the payload."""
+"""Image, account, network, startup script.
+
+How nodes come up: image, account, network and start script, from options and the payload.
+
+What a node is started with: image, service account, network, first commands.
+
+What a node runs when it boots: one small script that holds no secrets.
+
+Which image nodes boot: a Deep Learning VM image, by its family.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Protocol
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import Field, InstanceOf
 
 from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import LaunchRequest
-from costopt.domain.payload import Payload
+from costopt.domain.runtime import Payload
+from costopt.provider.boot_script import render_boot_script
+from costopt.provider.cache import TtlCache
 from costopt.provider.options import OptionModel, Text, matches
+from costopt_gcp.boot import GcePlatform
 from costopt_gcp.clients import Clients
-from costopt_gcp.images import DEEP_LEARNING, ImageResolver
-from costopt_gcp.node_setup import NodeSetup
-from costopt_gcp.startup import startup_script
+from costopt_gcp.errors import MISSING, asking, code_of
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSetup:
+    """``startup_script`` is plain text and holds no secrets; ``image`` a resource's path.
+
+    ``service_account`` is the nodes' identity, None for one without any. ``root_gib`` is the size
+    of the boot disk, which goes with its node. ``external_ip``: whether nodes reach the internet by
+    an address of their own; without one they need Cloud NAT or Private Google Access.
+    """
+
+    image: str
+    startup_script: str
+    service_account: str | None
+    network: str = "global/networks/default"
+    subnetwork: str | None = None
+    external_ip: bool = True
+    root_gib: int = 200
+    disk_type: str = "pd-balanced"
+
+
+class Bootstrap(Protocol):
+    """Says what nodes are started with."""
+
+    def setup(self, request: LaunchRequest) -> NodeSetup:
+        """For the nodes of ``request``; the same for all launches of a job in a region.
+
+        Raises ProviderError where the image or the job's bundle is missing.
+        """
+        ...
+
+
+ROOT = "/opt/costopt"
+STORAGE = "https://storage.googleapis.com"
+PYTHONS = (
+    "/opt/conda/bin/python3",
+    "/opt/python/bin/python3",
+    "/usr/bin/python3.13",
+    "/usr/bin/python3.12",
+    "/usr/bin/python3.11",
+    "/usr/bin/python3",
+)
+"""Where Deep Learning VM images keep the Python that has PyTorch, then a plain image's."""
+
+
+def startup_script(
+    payload: Payload, *, notice_s: int, root: str = ROOT, pythons: tuple[str, ...] = PYTHONS
+) -> str:
+    """The script for the nodes of the payload's job: the same text for the same payload.
+
+    Raises BadRequestError where the store is not one that a node's account can open.
+    """
+    return render_boot_script(
+        payload,
+        GcePlatform,
+        _store(payload.store),
+        root=root,
+        pythons=pythons,
+        more={"notice_s": notice_s},
+    )
+
+
+def bucket_of(uri: str) -> str:
+    """The bucket of a store. Raises BadRequestError where the URI is not of Cloud Storage."""
+    parts = urlsplit(uri)
+    if parts.scheme != "gs" or not parts.netloc:
+        raise BadRequestError(
+            f"Compute Engine nodes cannot be reached through the store {uri!r}",
+            hint="give the account file a store: of the kind gs://bucket/prefix",
+        )
+    return parts.netloc
+
+
+def _store(uri: str) -> dict[str, str]:
+    parts = urlsplit(uri)
+    given = dict(parse_qsl(parts.query)).get("endpoint")
+    emulator = os.environ.get("STORAGE_EMULATOR_HOST")
+    if emulator and "://" not in emulator:
+        emulator = f"http://{emulator}"
+    return {
+        "uri": uri,
+        "bucket": bucket_of(uri),
+        "prefix": parts.path.strip("/"),
+        "endpoint": (given or emulator or STORAGE).rstrip("/"),
+    }
+
+
+DEEP_LEARNING = (
+    "projects/deeplearning-platform-release/global/images/family/"
+    "pytorch-2-9-cu129-ubuntu-2404-nvidia-580"
+)
+"""PyTorch 2.9, CUDA, the driver, and Ubuntu 24.04 for its Python 3.12; Ubuntu 22.04 has 3.10.
+
+https://cloud.google.com/deep-learning-vm/docs/images lists the families. They come and go with the
+versions in their names: pytorch-latest-gpu is gone.
+"""
+DAY_S = 86400.0
+_IMAGE = re.compile(
+    r"projects/(?P<project>[^/]+)/global/images/(?P<family>family/)?(?P<name>[^/]+)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineImage:
+    """``path`` names one image and not a family; ``root_gib`` is the least size of its disk."""
+
+    path: str
+    root_gib: int
+
+
+class ImageResolver:
+    """The image of all regions, asked for once a day: images of Google Cloud are global."""
+
+    def __init__(self, clients: Clients, named: str = DEEP_LEARNING) -> None:
+        """``named``: projects/PROJECT/global/images/NAME, or …/images/family/NAME."""
+        self._clients = clients
+        self._named = named
+        self._kept: TtlCache[None, MachineImage] = TtlCache(DAY_S, DAY_S)
+
+    def image(self, now: datetime) -> MachineImage:
+        """Raises BadRequestError where there is none of that name, ProviderError."""
+        return self._kept.get(None, now, self._ask)
+
+    def _ask(self) -> MachineImage:
+        parts = _IMAGE.fullmatch(self._named)
+        if parts is None:
+            raise BadRequestError(
+                f"{self._named!r} is no image",
+                hint="write projects/PROJECT/global/images/family/NAME",
+            )
+        client, project = self._clients.of("images"), parts["project"]
+        reading = self._clients.reading()
+        try:
+            with asking("compute.images.get", self._named):
+                if parts["family"]:
+                    told = client.get_from_family(project=project, family=parts["name"], **reading)
+                else:
+                    told = client.get(project=project, image=parts["name"], **reading)
+        except BadRequestError as error:
+            if code_of(error) not in MISSING:
+                raise
+            raise BadRequestError(
+                f"there is no image {self._named}",
+                hint="`gcloud compute images list --project deeplearning-platform-release` lists "
+                "the Deep Learning VM images",
+            ) from error
+        return MachineImage(f"projects/{project}/global/images/{told.name}", told.disk_size_gb)
+
 
 DEFAULT_NETWORK = "global/networks/default"
 ROOT_GIB = 200

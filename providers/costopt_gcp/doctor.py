@@ -1,31 +1,36 @@
-"""Whether a Google Cloud project is fit to run jobs, found out before anything is launched."""
+"""Project check.
+
+Whether a Google Cloud project is fit to run jobs, found out before anything is launched.
+
+The bucket of the store, as Cloud Storage describes it.
+
+Which APIs the project has enabled.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from costopt.domain.errors import ForbiddenError, ProviderError
 from costopt.domain.market import CapacityType
 from costopt.provider.base import Check, CheckStatus
-from costopt_gcp.bucket import describe_bucket
-from costopt_gcp.clients import Clients
-from costopt_gcp.enabled_apis import NEEDED, USEFUL, disabled_apis
-from costopt_gcp.images import ImageResolver
+from costopt_gcp.bootstrap import ImageResolver, bucket_of
+from costopt_gcp.clients import Clients, WebApi
 from costopt_gcp.options import GcpOptions
-from costopt_gcp.permissions import Permissions
-from costopt_gcp.quotas import AccountQuotas
-from costopt_gcp.regions import Regions
+from costopt_gcp.quotas import AccountQuotas, Regions
 from costopt_gcp.roles import (
     ACCOUNT,
     BUCKET,
     PROJECT,
+    Permissions,
     daemon_condition,
     daemon_role,
     node_role,
     role_with,
 )
-from costopt_gcp.startup import bucket_of
 
 
 class Doctor:
@@ -196,3 +201,77 @@ def _grant(permission: str) -> str:
         f"{role_with(permission)} has it, as has the role that `costopt doctor gcp --iam-policy` "
         "prints"
     )
+
+
+OF_OLD_VERSIONS = frozenset({"daysSinceNoncurrentTime", "numNewerVersions"})
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """``location`` is a region, or the name of several ("us"). ``uniform``: who may do what is said
+    by the bucket and not by each object. ``keeps_deleted_s``: for how long what was deleted is
+    kept, and paid for. ``ends_versions``: a lifecycle rule deletes replaced ones wherever they are.
+    """
+
+    location: str
+    versioned: bool
+    uniform: bool
+    keeps_deleted_s: int
+    ends_versions: bool
+
+
+def describe_bucket(clients: Clients, name: str) -> Bucket:
+    """https://cloud.google.com/storage/docs/json_api/v1/buckets/get. Raises ProviderError."""
+    api = WebApi(clients, "storage.googleapis.com")
+    told = api.get("storage.buckets.get", f"bucket {name}", f"/storage/v1/b/{name}")
+    uniform: Any = told.get("iamConfiguration", {}).get("uniformBucketLevelAccess", {})
+    return Bucket(
+        location=str(told.get("location", "")).lower(),
+        versioned=bool(told.get("versioning", {}).get("enabled")),
+        uniform=bool(uniform.get("enabled")),
+        keeps_deleted_s=int(told.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0)),
+        ends_versions=any(
+            _ends_versions(rule) for rule in told.get("lifecycle", {}).get("rule", [])
+        ),
+    )
+
+
+def _ends_versions(rule: Mapping[str, Any]) -> bool:
+    """https://cloud.google.com/storage/docs/lifecycle#conditions. A rule for some names, classes or
+    files put in before some day is not one for all of them."""
+    condition = set(rule.get("condition", {}))
+    return (
+        rule.get("action", {}).get("type") == "Delete"
+        and bool(condition & OF_OLD_VERSIONS)
+        and condition <= OF_OLD_VERSIONS | {"isLive", "age"}
+    )
+
+
+NEEDED = ("compute.googleapis.com", "storage.googleapis.com")
+USEFUL = {
+    "cloudbilling.googleapis.com": "list prices are the catalogue's, which are dated",
+    "cloudresourcemanager.googleapis.com": "permissions cannot be tested",
+    "iam.googleapis.com": "permissions on the nodes' account cannot be tested",
+}
+"""What goes without them, and how."""
+
+
+def disabled_apis(clients: Clients, wanted: Collection[str]) -> frozenset[str]:
+    """Of ``wanted``, at most 20, those that are off. Raises ProviderError.
+
+    https://cloud.google.com/service-usage/docs/reference/rest/v1/services/batchGet
+    """
+    parent = f"projects/{clients.project}"
+    api = WebApi(clients, "serviceusage.googleapis.com")
+    told = api.get(
+        "serviceusage.services.get",
+        parent,
+        f"/v1/{parent}/services:batchGet",
+        {"names": [f"{parent}/services/{name}" for name in wanted]},
+    )
+    enabled = {
+        str(service["name"]).rpartition("/")[2]
+        for service in told.get("services", ())
+        if service.get("state") == "ENABLED"
+    }
+    return frozenset(wanted) - enabled

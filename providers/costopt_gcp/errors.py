@@ -20,7 +20,7 @@ from costopt.domain.errors import (
     QuotaExceededError,
     ThrottledError,
 )
-from costopt.domain.excerpt import excerpt
+from costopt.domain.text import excerpt
 
 NO_CAPACITY = (
     "ZONE_RESOURCE_POOL_EXHAUSTED",

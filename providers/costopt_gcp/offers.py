@@ -10,15 +10,18 @@ from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.provider.cache import TtlCache, fan_out, fan_out_or_raise
-from costopt_gcp.capacity_advice import CapacityAdvice, CapacityEstimate
-from costopt_gcp.capacity_history import CapacityHistory, DailyPreemptions
+from costopt_gcp.capacity import (
+    CapacityAdvice,
+    CapacityEstimate,
+    CapacityHistory,
+    DailyPreemptions,
+    hazard_from_shares,
+)
 from costopt_gcp.clients import Clients
-from costopt_gcp.hazard import hazard_from_shares
-from costopt_gcp.machine_types import MachineTypes, ZoneInfo
+from costopt_gcp.machine_types import MachineShape, MachineTypes, ZoneInfo, family
 from costopt_gcp.prices import GcePrices
-from costopt_gcp.regions import Regions
+from costopt_gcp.quotas import Regions
 from costopt_gcp.reservations import Reservations
-from costopt_gcp.shape import MachineShape, family
 
 NAME = "gcp"
 DAY_S = 86400.0

@@ -1,18 +1,21 @@
-"""Google Compute Engine as the engine sees it."""
+"""GcpProvider.
+
+Google Compute Engine as the engine sees it.
+
+The market of Compute Engine: what is for rent, what it cost, what the project may have.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from costopt.domain.bill import NodeBill
-from costopt.domain.errors import BadRequestError
+from costopt.domain.account import Quota
+from costopt.domain.errors import BadRequestError, ProviderError
 from costopt.domain.estimate import Estimate
-from costopt.domain.fleet import LaunchRequest, Node
-from costopt.domain.flex_start import flex_start_offer
-from costopt.domain.market import CapacityType, Interruption, Offer
+from costopt.domain.fleet import LaunchRequest, Node, NodeBill, flex_start_offer
+from costopt.domain.market import CapacityType, Interruption, Offer, Pool
 from costopt.domain.ports import Clock
-from costopt.domain.quota import Quota
 from costopt.provider.base import (
     Capability,
     Check,
@@ -21,21 +24,22 @@ from costopt.provider.base import (
     PriceSeriesKey,
     Provider,
 )
+from costopt.provider.cache import fan_out_or_raise
 from costopt_gcp.billing import Billing
 from costopt_gcp.bootstrap import GcpBootstrap
+from costopt_gcp.cleanup import InstanceTerminator, OrphanedResources
 from costopt_gcp.clients import Clients
-from costopt_gcp.compact_placement import CompactPlacement
 from costopt_gcp.doctor import Doctor
-from costopt_gcp.endings import InstanceEndings
-from costopt_gcp.launching import GceLauncher
-from costopt_gcp.leftovers import OrphanedResources
-from costopt_gcp.listing import InstanceInventory
-from costopt_gcp.market import GcpMarket
-from costopt_gcp.node_book import KnownNodes
-from costopt_gcp.offers import NAME
-from costopt_gcp.operations import Operations
-from costopt_gcp.options import GcpOptions
-from costopt_gcp.stopping import InstanceTerminator
+from costopt_gcp.known_nodes import InstanceInventory, KnownNodes
+from costopt_gcp.launch import GceLauncher
+from costopt_gcp.launch_request import CompactPlacement
+from costopt_gcp.machine_types import MachineTypes
+from costopt_gcp.offers import NAME, GceOffers, OfferScope
+from costopt_gcp.operations import InstanceEndings, Operations
+from costopt_gcp.options import GcpOptions, MarketOptions
+from costopt_gcp.prices import GcePrices, SkuPrices
+from costopt_gcp.quotas import AccountQuotas, Regions
+from costopt_gcp.reservations import Reservations
 
 CAPABILITIES = frozenset(
     {
@@ -193,3 +197,77 @@ class GcpProvider(Provider):
     def close(self) -> None:
         """Let go of connections."""
         self.clients.close()
+
+
+class GcpMarket:
+    """Offers, quotas and price history of the provider."""
+
+    def __init__(self, clients: Clients, regions: tuple[str, ...], options: MarketOptions) -> None:
+        self.regions = Regions(clients)
+        types = MachineTypes(clients)
+        skus = SkuPrices(clients, self.regions, types)
+        self.prices = GcePrices(clients, skus, options.list_prices, options.spot_prices)
+        self._named = regions
+        scope = OfferScope(regions, options.instance_types, options.advised_nodes)
+        self.reservations = Reservations(clients)
+        self._offers = GceOffers(
+            scope, clients, self.regions, types, self.prices, self.reservations
+        )
+        self._quotas = AccountQuotas(clients, self.regions)
+
+    def offers(self, now: datetime) -> tuple[Offer, ...]:
+        """Every pool of the regions. Raises ProviderError where no region answers."""
+        return self._offers.now(now)
+
+    def quotas(self, now: datetime) -> tuple[Quota, ...]:
+        """The quotas of GPUs that can be asked for; raises where none can."""
+        answers = fan_out_or_raise(self._named, lambda region: self._quotas.of(region, now))
+        told = [answer for answer in answers.values() if not isinstance(answer, ProviderError)]
+        regional = tuple(quota for quotas in told for quota in quotas)
+        try:
+            return (*regional, *self._quotas.everywhere(now))
+        except ProviderError:
+            return regional
+
+    def price_series(
+        self, region: str, instance_types: Collection[str], now: datetime
+    ) -> tuple[PriceSeriesKey, ...]:
+        """The types of the region, whose prices hold in all its zones. Raises ProviderError."""
+        sold = self._offers.sold(region, tuple(instance_types), now)
+        return tuple(PriceSeriesKey(NAME, region, name) for name in sorted(sold) if "+" not in name)
+
+    def price_changes(
+        self, series: PriceSeriesKey, since: datetime, until: datetime
+    ) -> tuple[PriceChange, ...]:
+        """Google tells the prices of past months by region: each zone gets them.
+
+        Raises ProviderError.
+        """
+        region, name = series.region, series.instance_type
+        told = self.prices.history(region, name, until)
+        before = [price for price in told if price.at <= since][-1:]
+        within = [price for price in told if since < price.at < until]
+        zones = self._offers.sold(region, (name,), until).get(name, [])
+        return tuple(
+            PriceChange(
+                Pool(NAME, region, zone, name, CapacityType.SPOT), price.at, price.usd_per_hour
+            )
+            for zone in zones
+            for price in (*before, *within)
+        )
+
+    def list_price(self, series: PriceSeriesKey, now: datetime) -> Estimate | None:
+        """The on-demand list price of one node."""
+        return self.prices.on_demand(series.region, series.instance_type, now)[0]
+
+    def price_now(self, pool: Pool, now: datetime) -> float | None:
+        """What a node costs that is launched now; None where it is not known."""
+        if pool.capacity_type is CapacityType.RESERVED:
+            return 0.0
+        told = {
+            CapacityType.SPOT: self.prices.spot,
+            CapacityType.ON_DEMAND: self.prices.on_demand,
+            CapacityType.FLEX_START: self.prices.flex_start,
+        }[pool.capacity_type]
+        price = told(pool.region, pool.instance_type, now)[0]
+        return None if price is None else price.value

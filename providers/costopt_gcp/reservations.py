@@ -12,13 +12,19 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from costopt.domain.market import CapacityType, Offer, Pool
-from costopt.domain.reservation import Reservation, reservation_offers, select_reservation
+from costopt.domain.market import (
+    CapacityType,
+    Offer,
+    Pool,
+    Reservation,
+    reservation_offers,
+    select_reservation,
+)
 from costopt.provider.cache import TtlCache
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import asking
-from costopt_gcp.instance import time_of
-from costopt_gcp.shape import instance_type_of, last, region_of
+from costopt_gcp.instances import time_of
+from costopt_gcp.machine_types import instance_type_of, last, region_of
 
 MINUTES_5_S = 300.0
 USABLE_S = 3600.0

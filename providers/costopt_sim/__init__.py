@@ -26,7 +26,7 @@ def connect(clock: Clock, options: ProviderOptions) -> SimProvider:
     BadRequestError.
     """
     if options.get("mode") == SimMode.PROCESS:
-        from costopt_sim.process import connect_processes
+        from costopt_sim.process_provider import connect_processes
 
         return connect_processes(clock, ProcessOptions.parse(options))
     parsed = SimOptions.parse(options)

@@ -1,25 +1,32 @@
-"""The nodes of a simulated cloud, and when the market takes them.
+"""Simulated nodes, their prices and market cursor.
+
+The nodes of a simulated cloud, and when the market takes them.
 
 Time is advanced lazily: every query first plays the record up to the instant it asks about, in
 the order of the record's changes. What happens therefore depends on the record and on when nodes
 were launched and released, never on how often anyone looks.
+
+What simulated nodes may have besides their record.
+
+At which price a launch is taken, and why one is not taken at all.
+
+Reads one pool's record forwards in constant time.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from threading import RLock
+from typing import Protocol
 
-from costopt.domain.errors import NoCapacityError, ProviderError
+from costopt.domain.errors import BadRequestError, NoCapacityError, ProviderError
 from costopt.domain.fleet import EndCause, LaunchRequest, Node, NodeState
-from costopt.domain.history import MarketHistory, MarketState
+from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Interruption, Pool
-from costopt_sim.admission import launch_price
-from costopt_sim.cursor import END_OF_TIME, PoolCursor
 from costopt_sim.flex_start import FlexStartQueue
-from costopt_sim.node_host import NodeProcessHost
 
 LAUNCH_ABORTED = "its launch was cut short"
 KEEP_ENDED = timedelta(hours=2)
@@ -345,3 +352,86 @@ class SimFleet:
 
 def _notice_of(interruption: Interruption) -> timedelta:
     return interruption.interrupts_at - interruption.noticed_at
+
+
+class NodeProcessHost(Protocol):
+    """Gives nodes a body: process mode starts and kills something real. Called in order.
+
+    Where it raises ProviderError for a node of a launch, the whole launch is undone.
+    """
+
+    def wait(self, node: Node) -> None:
+        """The node was asked for, and waits for capacity without a body."""
+        ...
+
+    def start(self, node: Node) -> None:
+        """The node was launched, or has waited long enough."""
+        ...
+
+    def notice(self, interruption: Interruption) -> None:
+        """The node was told that it will be taken."""
+        ...
+
+    def stop(self, node: Node) -> None:
+        """The node ended; ``end_cause`` says why."""
+        ...
+
+
+def launch_price(market: MarketHistory, request: LaunchRequest, now: datetime) -> float:
+    """Dollars per hour of one node. Raises BadRequestError, NoCapacityError (in a gap)."""
+    pool = request.pool
+    if pool not in market.pools:
+        raise BadRequestError(
+            f"pool {pool} is not in market {market.name!r}",
+            hint="launch only in pools that offers() lists",
+        )
+    if request.nodes < 1:
+        raise BadRequestError(f"{pool}: a launch of {request.nodes} nodes")
+    state = market.pools[pool].at(now)
+    if state is None or state.nodes_available is None or state.price_usd_per_hour is None:
+        raise NoCapacityError(
+            f"{pool}: the market {market.name!r} records no capacity or no price at "
+            f"{now:%Y-%m-%d %H:%M:%S} UTC",
+            hint="a gap in the record is not guessed over; try another pool or later",
+        )
+    return state.price_usd_per_hour
+
+
+BEGINNING_OF_TIME = datetime.min.replace(tzinfo=UTC)
+END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+
+
+class PoolCursor:
+    """``at(when)`` like PoolHistory.at, but without a search while the same state holds."""
+
+    __slots__ = ("_from", "_history", "_starts", "_state", "_until")
+
+    def __init__(self, history: PoolHistory) -> None:
+        self._history = history
+        self._starts = [state.starts_at for state in history.states]
+        self._from = self._until = BEGINNING_OF_TIME
+        self._state: MarketState | None = None
+
+    def at(self, when: datetime) -> MarketState | None:
+        """The state in force at ``when``, or None outside the record."""
+        if not self._from <= when < self._until:
+            self._seek(when)
+        return self._state
+
+    def next_change_after(self, when: datetime) -> datetime:
+        """The first instant after ``when`` at which a recorded state begins, else NEVER."""
+        index = bisect_right(self._starts, when)
+        return self._starts[index] if index < len(self._starts) else END_OF_TIME
+
+    def _seek(self, when: datetime) -> None:
+        ends_at = self._history.ends_at
+        if when >= ends_at:
+            self._from, self._until, self._state = ends_at, END_OF_TIME, None
+            return
+        index = bisect_right(self._starts, when) - 1
+        following = index + 1
+        self._until = self._starts[following] if following < len(self._starts) else ends_at
+        if index < 0:
+            self._from, self._state = BEGINNING_OF_TIME, None
+        else:
+            self._from, self._state = self._starts[index], self._history.states[index]

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from costopt.domain.fleet import Node
-from costopt.domain.flex_start import MAX_RUN, MAX_WAIT
+from costopt.domain.fleet import MAX_RUN, MAX_WAIT, Node
 from costopt.domain.history import MarketHistory
 from costopt.domain.market import Pool
 

@@ -11,7 +11,7 @@ from pydantic import Field, InstanceOf, SkipValidation
 from costopt.domain.history import MarketHistory
 from costopt.domain.ports import InstanceCatalog
 from costopt.domain.runtime import Runtime
-from costopt.domain.transfer import TransferPrices
+from costopt.domain.transfers import TransferPrices
 from costopt.provider.options import OptionModel, with_method
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.fleet import LaunchRequest, Node
-from costopt.domain.flex_start import flex_start_offer
+from costopt.domain.fleet import LaunchRequest, Node, flex_start_offer
 from costopt.domain.market import CapacityType, Interruption, Offer, Pool
 from costopt.domain.ports import Clock
 from costopt.domain.runtime import Runtime
 from costopt.provider.base import Capability, Provider
-from costopt_sim.cursor import PoolCursor
-from costopt_sim.fleet import SimFleet
+from costopt_sim.fleet import PoolCursor, SimFleet
 
 NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "capacity of this type is never interrupted")
 

@@ -9,7 +9,6 @@ from costopt.domain.errors import BadRequestError, CatalogError
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import InstanceType
-from costopt.domain.move import pools_without_data, start_transfers
 from costopt.domain.ports import Clock, InstanceCatalog
 from costopt.domain.power import PowerCap
 from costopt.domain.runtime import (
@@ -18,12 +17,9 @@ from costopt.domain.runtime import (
     PowerLimitRecord,
     RejectedCheckpointRecord,
 )
-from costopt.domain.transfer import TransferPrices
-from costopt_sim.cursor import BEGINNING_OF_TIME
-from costopt_sim.fleet import SimFleet
-from costopt_sim.gang import SimulatedGang
-from costopt_sim.speeds import speeds_of
-from costopt_sim.training import SimulatedTraining
+from costopt.domain.transfers import TransferPrices, pools_without_data, start_transfers
+from costopt_sim.fleet import BEGINNING_OF_TIME, SimFleet
+from costopt_sim.training import SimulatedGang, SimulatedTraining, speeds_of
 
 
 class VirtualRuntime:

@@ -19,8 +19,8 @@ from costopt.domain.history import MarketHistory
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.policy import CarbonSignal
 from costopt.domain.view import Desired, View
-from costopt.energy.carbon_file import write_carbon
-from costopt.energy.carbon_history import CarbonHistory
+from costopt.energy.carbon import CarbonHistory
+from costopt.energy.carbon_files import write_carbon
 from costopt.market.history_file import write_history
 from tests.support.errors import failure
 from tests.support.installed_strategy import install_strategy

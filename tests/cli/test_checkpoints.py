@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from costopt.checkpoint.commit import Committer, SaveRequest
-from costopt.checkpoint.place import CheckpointRepository
+from costopt.checkpoint.repository import CheckpointRepository
 from costopt.cli.main import cli
 from tests.support.errors import failure
 

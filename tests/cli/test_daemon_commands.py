@@ -14,13 +14,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 import costopt.cli.logs as logs_command
+from costopt.cli.connection import connect
 from costopt.cli.main import cli
-from costopt.cli.server import connect
-from costopt.client.failure import ApiError, DaemonUnreachableError
-from costopt.daemon.snapshot import TickSnapshot
-from costopt.domain.control import Mode, ProposalState
-from costopt.domain.submission import DesiredState
-from costopt.domain.token import Scope
+from costopt.client.client import ApiError, DaemonUnreachableError
+from costopt.daemon.shared_state import TickSnapshot
+from costopt.domain.control import DesiredState, Mode, ProposalState, Scope
 from tests.support.daemon_api import JOB, POOL, Served, served
 from tests.support.errors import failure
 

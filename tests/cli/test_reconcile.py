@@ -27,7 +27,7 @@ from costopt.domain.market import Pool
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.session.reconcilable import simulated_targets
 from costopt.session.state_lock import daemon_lock
-from costopt_sim.process_group import is_running, kill_node
+from costopt_sim.process_host import is_running, kill_node
 from tests.support.aws.account import SPOT, NewAccount
 from tests.support.aws.overlay.faults import drop, unauthorized
 from tests.support.live_run import CALM, history

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner, Result
 
-from costopt.cli import submit_from as command
+from costopt.cli import jobs as command
 from costopt.cli.main import cli
-from costopt.client.failure import DaemonUnreachableError
+from costopt.client.client import DaemonUnreachableError
 from costopt.domain.ports import ObjectStore
 from costopt.store import open_store
 from tests.support.daemon_api import JOB, Served, served

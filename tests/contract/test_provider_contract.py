@@ -12,7 +12,7 @@ from costopt.domain.errors import BadRequestError, NoCapacityError
 from costopt.domain.fleet import EndCause, LaunchRequest, NodeState
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.ports import Clock
-from costopt.engine.clock import VirtualClock
+from costopt.engine.loop import VirtualClock
 from costopt.provider.base import CAPABILITY_METHODS, Provider
 from tests.support.market_fixtures import (
     ELSEWHERE,

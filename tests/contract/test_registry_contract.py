@@ -10,10 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from costopt.domain.control import ActionKind, Halt, Mode, Proposal, ProposalState
+from costopt.domain.control import (
+    ActionKind,
+    DesiredState,
+    Halt,
+    Mode,
+    Proposal,
+    ProposalState,
+    Registry,
+    Submission,
+)
 from costopt.domain.errors import SpecError
-from costopt.domain.registry import Registry
-from costopt.domain.submission import DesiredState, Submission
 from costopt.registry.registry import open_registry
 from tests.support.errors import has_code
 from tests.support.memory_registry import MemoryRegistry

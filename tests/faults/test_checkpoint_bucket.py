@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from costopt.checkpoint.place import CheckpointRepository
+from costopt.checkpoint.repository import CheckpointRepository
 from costopt.domain.errors import CheckpointError
 from costopt.train.checkpointer import Checkpointer
-from costopt.train.outcome import FailedSave
+from costopt.train.save_queue import FailedSave
 from tests.support.object_stores import Unreliable, served_s3
 
 

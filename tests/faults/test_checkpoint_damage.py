@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from costopt.checkpoint.sealed import decode_with_digest, encode_with_digest
+from costopt.checkpoint.manifest import decode_with_digest, encode_with_digest
 from costopt.domain.errors import CheckpointError
 from costopt.train.checkpointer import Checkpointer
-from costopt.train.outcome import FailedSave
+from costopt.train.save_queue import FailedSave
 from tests.support.errors import has_code
 
 NEWEST = "step-000000002.0.0"

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from costopt.train import Checkpointer, FailedSave, snapshot
+from costopt.train import Checkpointer, FailedSave, state_layout
 
 ROOT = Path(__file__).parents[2]
 WIDTH = 200
@@ -54,7 +54,7 @@ def copy_held_until_a_step_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Callable[[Callable[[], None]], None]]:
     """The copy begins once the step that is passed has ended, or is known to wait."""
-    stepped, copy_all = threading.Event(), snapshot._copy_all
+    stepped, copy_all = threading.Event(), state_layout._copy_all
 
     def slow(*given: object) -> None:
         stepped.wait(STEP_WITHIN_S)
@@ -64,7 +64,7 @@ def copy_held_until_a_step_ends(
         step()
         stepped.set()
 
-    monkeypatch.setattr(snapshot, "_copy_all", slow)
+    monkeypatch.setattr(state_layout, "_copy_all", slow)
     yield make
 
 
@@ -102,7 +102,7 @@ def test_steps_after_a_copy_do_not_wait(tmp_path: Path) -> None:
     for step in range(1, 4):
         assert checkpointer.begin(step, trained.state(), overlap=True)
         trained.step()
-        assert not snapshot._overlapped
+        assert not state_layout._overlapped
         assert not any(isinstance(outcome, FailedSave) for outcome in checkpointer.wait())
 
 

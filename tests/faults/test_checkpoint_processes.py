@@ -16,7 +16,7 @@ import torch
 
 from costopt.domain.errors import CheckpointError
 from costopt.train.checkpointer import Checkpointer
-from costopt.train.outcome import FailedSave
+from costopt.train.save_queue import FailedSave
 from tests.support.process_state import is_running
 
 TRAINER = """
@@ -161,17 +161,17 @@ def test_a_trainer_that_was_stopped_and_wakes_may_not_save(tmp_path: Path) -> No
 def test_tensors_that_change_while_they_are_copied_are_no_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from costopt.train import snapshot
+    from costopt.train import state_layout
 
     started_copy, go_on = threading.Event(), threading.Event()
-    copy_all = snapshot._copy_all
+    copy_all = state_layout._copy_all
 
     def slow(*given: object) -> None:
         started_copy.set()
         go_on.wait(200)
         copy_all(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(snapshot, "_copy_all", slow)
+    monkeypatch.setattr(state_layout, "_copy_all", slow)
     checkpointer = Checkpointer(tmp_path)
     weights, small = torch.ones(100_000), torch.ones(10)
     assert checkpointer.begin(1, {"weights": weights, "small": small}, overlap=True)
@@ -239,7 +239,7 @@ def test_a_later_generation_of_an_earlier_run_is_taken_over(
 
 def test_who_ends_without_a_word_to_the_writer_hears_no_complaint() -> None:
     code = (
-        "from costopt.checkpoint.writer_process import WriterProcess\n"
+        "from costopt.checkpoint.writer_client import WriterProcess\n"
         "WriterProcess({})\n"
         "kept = WriterProcess({})"
     )

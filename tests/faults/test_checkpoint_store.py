@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from costopt.checkpoint.commit import Committer, SaveRequest, SupersededError
-from costopt.checkpoint.history import CheckpointHistory
-from costopt.checkpoint.keep import RetentionPolicy
-from costopt.checkpoint.place import MANIFEST, CheckpointRepository
+from costopt.checkpoint.history import CheckpointHistory, RetentionPolicy
+from costopt.checkpoint.repository import MANIFEST, CheckpointRepository
 from costopt.domain.errors import CheckpointError
 from tests.support.errors import has_code
 from tests.support.failing_store import Failing

@@ -18,10 +18,9 @@ from costopt.cli.main import cli
 from costopt.daemon.backups import BACKUPS, Backups
 from costopt.database import backup
 from costopt.database.backup import find_corruption
-from costopt.domain.control import Mode
+from costopt.domain.control import Mode, Submission
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event, RunStopped
-from costopt.domain.submission import Submission
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt.session.live import LEDGER

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from costopt.daemon import roll
-from costopt.daemon.intake import AdmittedJob, load_submission
+from costopt.daemon import job_sync
+from costopt.daemon.admission import AdmittedJob, load_submission
+from costopt.domain.control import Submission
 from costopt.domain.errors import StoreError
 from costopt.domain.events import JobFinished, NodeLaunched, SignalStale, WorkLost
 from costopt.domain.job import Job, Progress
-from costopt.domain.submission import Submission
 from costopt.domain.view import Desired, View
 from costopt.ledger.summary import JobState
-from costopt.strategies.greedy_spot import GreedySpotStrategy
+from costopt.strategies.baselines import GreedySpotStrategy
 from costopt.strategies.milp import MilpStrategy
 from tests.support.daemon_fixtures import POLICY, DaemonScene
 from tests.support.engine_fixtures import SAFE
@@ -214,7 +214,7 @@ def test_what_cannot_be_read_is_read_once_until_it_changes(
         read.append(submission.name)
         return load_submission(submission)
 
-    monkeypatch.setattr(roll, "load_submission", counting)
+    monkeypatch.setattr(job_sync, "load_submission", counting)
     scene.submit("one", "two", hours=0.3)
     known = scene.registry.submission("one")
     assert known is not None

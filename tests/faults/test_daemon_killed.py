@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from costopt.domain import events as ev
-from costopt.domain.submission import DesiredState
+from costopt.domain.control import DesiredState
 from tests.support.counting_trainer import hold, let_go
 from tests.support.live_daemon import DaemonPlace, awaits_end
 from tests.support.live_run import FIRM, PATIENCE_S, no_traceback, wait_until

@@ -20,10 +20,9 @@ from costopt.domain.events import Event, NodeEnded, NodeLaunched
 from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.job import Job
 from costopt.domain.ports import Clock, RecordedEvent
-from costopt.engine.clock import VirtualClock
-from costopt.engine.settings import EngineSettings
-from costopt.engine.world import World
-from costopt.ledger.account import JobAccount
+from costopt.engine.loop import VirtualClock
+from costopt.engine.settings import EngineSettings, World
+from costopt.ledger.job_account import JobAccount
 from costopt.ledger.memory import MemoryLedger
 from costopt.provider.wrapper import ProviderWrapper
 from costopt.strategies import build

@@ -14,7 +14,7 @@ from costopt.domain.errors import (
     ThrottledError,
 )
 from costopt.domain.fleet import EndCause, NodeState
-from costopt_gcp.labels import node_names
+from costopt_gcp.instances import node_names
 from tests.support.gcp.account import ELSEWHERE, EMPTY, SPOT, TYPE, NewAccount
 from tests.support.gcp.faults import (
     Fault,

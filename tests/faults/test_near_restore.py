@@ -14,14 +14,12 @@ import pytest
 import torch
 
 from costopt.checkpoint.history import CheckpointHistory
-from costopt.checkpoint.near.desk import SnapshotSocketServer
-from costopt.checkpoint.near.disk import DiskTier
-from costopt.checkpoint.near.gang_key import GangKey
-from costopt.checkpoint.near.memory import MemoryTier
-from costopt.checkpoint.near.near_tiers import ReplicaGroup, ReplicaManager
-from costopt.checkpoint.near.peer import PeerClient
-from costopt.checkpoint.near.peer_server import PeerServer
-from costopt.checkpoint.near.tier import Tier
+from costopt.checkpoint.replicas.agent_socket import SnapshotSocketServer
+from costopt.checkpoint.replicas.local import DiskTier, MemoryTier
+from costopt.checkpoint.replicas.manager import ReplicaGroup, ReplicaManager
+from costopt.checkpoint.replicas.peer import PeerClient, PeerServer
+from costopt.checkpoint.replicas.snapshot import Tier
+from costopt.checkpoint.replicas.wire import GangKey
 from costopt.domain.errors import CheckpointError
 from costopt.protocol.trainer_files import SavedCheckpoint
 from costopt.train.checkpointer import Checkpointer, RestoredCheckpoint
@@ -33,7 +31,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is share
 
 TRAINER = """
 import os, resource, signal, sys, torch
-from costopt.checkpoint.name import CheckpointName
+from costopt.checkpoint.manifest import CheckpointName
 from costopt.train.checkpointer import Checkpointer
 checkpointer = Checkpointer(sys.argv[1], near=sys.argv[2])
 checkpointer.save(1, {"weights": torch.full((64,), 1.0)})

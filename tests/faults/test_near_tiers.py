@@ -12,17 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from costopt.checkpoint.near import peer as peer_module
-from costopt.checkpoint.near.disk import DiskTier
-from costopt.checkpoint.near.frame import receive_frame, send_frame
-from costopt.checkpoint.near.gang_key import GangKey
-from costopt.checkpoint.near.memory import MemoryTier
-from costopt.checkpoint.near.near_tiers import AvailableSnapshot, ReplicaGroup, ReplicaManager
-from costopt.checkpoint.near.peer import PeerClient
-from costopt.checkpoint.near.peer_server import PeerServer
-from costopt.checkpoint.near.tier import Tier
+from costopt.checkpoint.replicas import peer as peer_module
+from costopt.checkpoint.replicas.local import DiskTier, MemoryTier
+from costopt.checkpoint.replicas.manager import AvailableSnapshot, ReplicaGroup, ReplicaManager
+from costopt.checkpoint.replicas.peer import PeerClient, PeerServer
+from costopt.checkpoint.replicas.snapshot import Tier
+from costopt.checkpoint.replicas.wire import GangKey, receive_frame, send_frame
 from costopt.domain.errors import CheckpointError
-from costopt.store import durable
+from costopt.store import atomic_file
 from tests.support.errors import has_code
 from tests.support.snapshot_fixtures import MIB, Line, be_patient_with_peers, held
 
@@ -216,7 +213,7 @@ def test_a_full_disk_keeps_what_it_had_and_the_other_tiers_go_on(
         path.write_bytes(bytes(data[: len(data) // 2]))
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(durable, "write_atomic", full)
+    monkeypatch.setattr(atomic_file, "write_atomic", full)
     told = {kept.tier: kept.complaint for kept in tiers.store(held(8))}
     assert "No space left" in told.pop(Tier.DISK)
     assert told == {Tier.MEMORY: "", Tier.PEER: ""}

@@ -17,8 +17,8 @@ from costopt.domain.fleet import EndCause, LaunchRequest, Node, NodeState
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Pool
 from costopt_sim import SimProvider, connect
-from costopt_sim.process import ProcessProvider
-from costopt_sim.process_group import is_running
+from costopt_sim.process_host import is_running
+from costopt_sim.process_provider import ProcessProvider
 from tests.support.live_run import wait_until
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

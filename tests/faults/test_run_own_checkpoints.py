@@ -12,7 +12,7 @@ import pytest
 
 from costopt.domain import events as ev
 from costopt.domain.fleet import EndCause
-from costopt.ledger.account import JobAccount
+from costopt.ledger.job_account import JobAccount
 from tests.support.known_figure import known
 from tests.support.live_run import FIRM, Place
 from tests.support.node_folder import ROOT

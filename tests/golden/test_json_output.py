@@ -11,13 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 from costopt.checkpoint.commit import Committer, SaveRequest
-from costopt.checkpoint.place import CheckpointRepository
+from costopt.checkpoint.repository import CheckpointRepository
 from costopt.cli.main import cli
+from costopt.domain.control import Scope
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.policy import CarbonSignal
-from costopt.domain.token import Scope
-from costopt.energy.carbon_file import write_carbon
-from costopt.energy.carbon_history import CarbonHistory
+from costopt.energy.carbon import CarbonHistory
+from costopt.energy.carbon_files import write_carbon
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.market.history_file import write_history
 from tests.support.daemon_api import served

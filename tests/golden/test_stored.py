@@ -13,17 +13,15 @@ from pyarrow.parquet import read_schema
 from torch import nn
 from torch.optim import SGD
 
-from costopt.checkpoint.head import Head
-from costopt.checkpoint.manifest import Manifest
-from costopt.checkpoint.name import CheckpointName
-from costopt.checkpoint.place import MANIFEST, WRITER, CheckpointRepository
+from costopt.checkpoint.manifest import CheckpointName, Manifest
+from costopt.checkpoint.repository import MANIFEST, WRITER, CheckpointRepository, Head
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.events import EVENT_TYPES
 from costopt.domain.history import MarketHistory
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.policy import CarbonSignal
-from costopt.energy.carbon_file import write_carbon
-from costopt.energy.carbon_history import CarbonHistory
+from costopt.energy.carbon import CarbonHistory
+from costopt.energy.carbon_files import write_carbon
 from costopt.ledger import codec
 from costopt.ledger.dialects import POSTGRES_MIGRATIONS
 from costopt.ledger.sql_ledger import open_sqlite_ledger
@@ -47,10 +45,8 @@ from costopt.replay.results_file import open_results_file
 from costopt.replay.score import Score
 from costopt.session.learned import LearnedState
 from costopt.store.folder import FileStore
-from costopt.train.conditions import ExactnessGuarantee
 from costopt.train.group import RankGroup
-from costopt.train.run_state import RunState
-from costopt.train.state import TrainingState
+from costopt.train.run_state import ExactnessGuarantee, RunState, TrainingState
 from tests.support.golden import AT, check, example
 from tests.support.market_fixtures import T0, pool_history
 

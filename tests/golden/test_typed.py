@@ -11,23 +11,20 @@ from typing import Any, TypeVar
 
 import click
 
-import costopt_aws.tags
-import costopt_gcp.labels
+import costopt_aws.instances
+import costopt_gcp.instances
 import costopt_sim
-from costopt.checkpoint.near.tier import Tier
-from costopt.cli.failure import BROKEN_PIPE, INTERRUPTED
+from costopt.checkpoint.replicas.snapshot import Tier
+from costopt.cli.errors import BROKEN_PIPE, INTERRUPTED
 from costopt.cli.reference import commands
-from costopt.daemon.board import SharedState
 from costopt.daemon.http.app import api_document
-from costopt.daemon.http_metrics import HttpMetrics
-from costopt.daemon.metrics import MetricsEndpoint
+from costopt.daemon.metrics import HttpMetrics, MetricsEndpoint
 from costopt.daemon.pages.routes import page_routes
-from costopt.daemon.schedule import PeriodicTask
-from costopt.daemon.views import Alert
-from costopt.daemon.webhook_file import Webhook, WebhookFormat
-from costopt.daemon.webhooks import Webhooks
+from costopt.daemon.scheduler import PeriodicTask
+from costopt.daemon.shared_state import Alert, SharedState
+from costopt.daemon.webhooks import Webhook, WebhookFormat, Webhooks
 from costopt.domain import errors
-from costopt.domain.control import ActionKind, Mode, ProposalState
+from costopt.domain.control import ActionKind, DesiredState, Mode, ProposalState, Scope
 from costopt.domain.errors import CostoptError, ProviderError
 from costopt.domain.estimate import Basis
 from costopt.domain.events.node import NOT_SENT_ERROR
@@ -36,22 +33,20 @@ from costopt.domain.job import GangState, WorkUnit
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import COOLDOWN, PlanStatus, Rejection
 from costopt.domain.policy import CONCURRENT_LIMITS, CarbonSignal, ObjectiveTerm, RuleSignal
-from costopt.domain.submission import DesiredState
-from costopt.domain.token import Scope
 from costopt.domain.view import Decision
 from costopt.engine.admission import SHARE
-from costopt.engine.refusal import GuardViolation
+from costopt.engine.quotas import GuardViolation
 from costopt.ledger.summary import JobState
 from costopt.protocol.messages import NodeActivity
 from costopt.protocol.trainer_files import TrainerState
 from costopt.provider.base import CheckStatus
 from costopt.registry.changes import append_audit_entry
 from costopt.spec import account_schema, job_schema, policy_schema
-from costopt.spec.shipped import bundled_policies
+from costopt.spec.policy_file import bundled_policies
 from costopt.strategies import strategy_names
+from costopt.strategies.fault_isolation import FAILED
 from costopt.strategies.registry import strategy_parameters
 from costopt.strategies.shield import NO_PAUSE, SHIELD
-from costopt.strategies.steady import FAILED
 from tests.support import source_literals
 from tests.support.daemon_api import served
 from tests.support.golden import check, example
@@ -257,14 +252,14 @@ def _keys(schema: Any, path: str = "") -> Iterator[str]:
 
 def test_names_outside() -> None:
     """Names by which costopt's things are known in clouds, environments and folders."""
-    aws = costopt_aws.tags.make_tags(
+    aws = costopt_aws.instances.make_tags(
         owner="text", job="text", key="text", pool="text", usd_per_hour="1"
     )
     check(
         "names",
         {
             "EC2 tags": sorted(tag["Key"] for tag in aws),
-            "Compute Engine labels": sorted(costopt_gcp.labels.labels("text", "text", "text")),
+            "Compute Engine labels": sorted(costopt_gcp.instances.labels("text", "text", "text")),
             "environment": source_literals.names("_?COSTOPT_[A-Z0-9_]+"),
             "files": source_literals.names(
                 r"[\w-][\w.-]*\.(json|sqlite|lock|sock|toml|yaml|pt|log|service)"

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from costopt.domain.estimate import Series
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Phase, Throughput, ThroughputSample
 from costopt.domain.market import Pool
 from costopt.domain.policy import CarbonSignal, Objective
-from costopt.domain.series import Series
 from costopt.replay.rehearsal import replay
 from tests.properties.test_shield import GAP_S, traces
 from tests.support.cant_be_late import (

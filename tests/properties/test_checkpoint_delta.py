@@ -10,11 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costopt.checkpoint.commit import Committer, SaveRequest
-from costopt.checkpoint.history import CheckpointHistory
-from costopt.checkpoint.keep import RetentionPolicy
-from costopt.checkpoint.manifest import Manifest
-from costopt.checkpoint.name import CheckpointName
-from costopt.checkpoint.place import CheckpointRepository
+from costopt.checkpoint.history import CheckpointHistory, RetentionPolicy
+from costopt.checkpoint.manifest import CheckpointName, Manifest
+from costopt.checkpoint.repository import CheckpointRepository
 
 CHUNK = 10
 

@@ -21,7 +21,7 @@ from schemathesis.checks import CHECKS
 
 from costopt.daemon.http.app import api_document, api_operations
 from costopt.daemon.http.routes import ApiRoute
-from costopt.domain.token import Scope
+from costopt.domain.control import Scope
 from tests.support.daemon_api import Served, method_of, served
 
 NAMES = {"job": ("one", "two"), "decision": ("one-d1",), "proposal": ("p-1",), "token": ("t0",)}

@@ -25,7 +25,7 @@ from costopt.domain.events import (
 )
 from costopt.domain.fleet import EndCause
 from costopt.domain.policy import CarbonSignal
-from costopt.ledger.account import JobAccount
+from costopt.ledger.job_account import JobAccount
 from tests.support.known_figure import known
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from costopt.domain.events import EVENT_TYPES, Event, NodeEnded, NodeLaunched
-from costopt.ledger.account import JobAccount
-from costopt.ledger.frozen import deserialize_fold, serialize_fold
-from costopt.ledger.record import JobRecord
+from costopt.ledger.fold_cache import deserialize_fold, serialize_fold
+from costopt.ledger.job_account import JobAccount
+from costopt.ledger.job_record import JobRecord
 
 POOLS = st.sampled_from(["aws/r/a/t/spot", "aws/r/b/t/on_demand", "gcp/s/c/u/spot"])
 NAMES = st.sampled_from(["1", "2", "3"])

@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 from costopt.domain.fleet import Node
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Pool
-from costopt.market.generator import generate_market
-from costopt.market.history_file import read_history, write_history
-from costopt.market.profile import generator_parameters
-from costopt.market.runs import compress_samples
+from costopt.market.generator import generate_market, generator_parameters
+from costopt.market.history_file import compress_samples, read_history, write_history
 from tests.support.market_fixtures import T0, Sim, training_job
 
 names = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=8)

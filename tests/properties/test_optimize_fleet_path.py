@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costopt.optimize.fleet.menu import JobMenu
-from costopt.optimize.fleet.path import PricingSolution, solve_pricing
-from costopt.optimize.fleet.prices import PricingDuals
+from costopt.optimize.colgen.menu import JobMenu, PricingDuals
+from costopt.optimize.colgen.pricing import PricingSolution, solve_pricing
 from costopt.optimize.planner import prepare
 from costopt.optimize.request import PlanRequest
+from costopt.optimize.slot_costs import ForecastTable, SlotCosts
 from costopt.optimize.slots import Slot
-from costopt.optimize.tariff import ForecastTable, SlotCosts
 from tests.support.fleet_options import (
     BELIEF_H,
     Choice,

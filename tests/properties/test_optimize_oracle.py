@@ -14,13 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costopt.domain.interval import checkpoint_interval_s
-from costopt.domain.job import Job, Progress, Resources
+from costopt.domain.job import Job, Progress, Resources, checkpoint_interval_s
 from costopt.domain.market import Offer
 from costopt.domain.plan import Plan, PlanStatus
 from costopt.domain.policy import Objective, Policy, Risk
 from costopt.domain.view import JobView
-from costopt.optimize import prune
+from costopt.optimize import pruning
 from costopt.optimize.planner import plan
 from costopt.optimize.rates import paid_to_useful_ratio
 from costopt.optimize.request import PlanRequest, Quota
@@ -160,7 +159,7 @@ def test_pruning_loses_little(instance: tuple[list[Offer], Job]) -> None:
     if on_the_edge(offers, what):
         return
     best = optimum(offers, what)
-    with patch.object(prune, "KEEP_ALL", 0):
+    with patch.object(pruning, "KEEP_ALL", 0):
         made = planned(offers, what)
     if math.isinf(best):
         assert made.status is PlanStatus.INFEASIBLE

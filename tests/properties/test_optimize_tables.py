@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from costopt.domain.job import Resources
 from costopt.domain.market import Offer
-from costopt.optimize.configuration import ConfigurationTable
+from costopt.optimize.configurations import ConfigurationTable
 from costopt.optimize.demand import Demand, remaining_demand
 from costopt.optimize.enumerate import TableEnumerator
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest, Quota
-from costopt.optimize.spreads import Parts, ZoneSpreads
+from costopt.optimize.zone_spreads import Parts, ZoneSpreads
 from tests.support.fleet_requests import Shape, small_request
 
 

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costopt.controller.site import connect_provider
-from costopt.domain.bill import NodeBill
 from costopt.domain.errors import (
     NotSupportedError,
     ProviderError,
@@ -20,12 +19,12 @@ from costopt.domain.errors import (
     StoreError,
 )
 from costopt.domain.events import JobFinished, NodeLaunched, SignalStale
-from costopt.domain.fleet import LaunchRequest, Node
+from costopt.domain.fleet import LaunchRequest, Node, NodeBill
 from costopt.domain.market import CapacityType, Interruption, Offer, Pool
 from costopt.domain.view import Target
-from costopt.engine.clock import VirtualClock
-from costopt.engine.tick import Engine
-from costopt.engine.world import World
+from costopt.engine.engine import Engine
+from costopt.engine.loop import VirtualClock
+from costopt.engine.settings import World
 from costopt.provider.base import CAPABILITY_METHODS, Capability, Provider
 from costopt.provider.fault_isolation import ITEMS, IsolatedProvider
 from costopt.provider.timeouts import TimeoutProvider

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from costopt.domain.view import Decision, Desired, View
 from costopt.replay.rehearsal import replay
-from costopt.strategies.option import gang_options, spot_options
+from costopt.strategies.gang_options import gang_options, spot_options
 from costopt.strategies.shield import ShieldedStrategy
 from tests.support.cant_be_late import NoHazard, OneMachine, OnePower, job, market, policy
 

@@ -23,7 +23,7 @@ from costopt.domain.ports import Strategy
 from costopt.domain.view import Decision, Desired, View
 from costopt.replay.rehearsal import ReplayResult, replay
 from costopt.strategies import build
-from costopt.strategies.option import gang_options
+from costopt.strategies.gang_options import gang_options
 from costopt.strategies.shield import ShieldedStrategy
 from tests.properties.test_shield import GAP_S, Reckless
 from tests.support.cant_be_late import EPOCH, NoHazard, OneMachine, OnePower, job, market, policy

@@ -19,14 +19,11 @@ from jsonschema.validators import extend
 
 from costopt.spec import SpecFileError, account_schema, job_schema, policy_schema
 from costopt.spec.account_file import AccountFile
-from costopt.spec.document import Document, FieldPath, parse_document
-from costopt.spec.duration import parse_duration_s
+from costopt.spec.fields import FileModel, moment, parse_duration_s, parse_section
 from costopt.spec.job_file import JobFile
 from costopt.spec.load import parse_account, parse_job, parse_policy
-from costopt.spec.moment import moment
 from costopt.spec.policy_file import PolicyFile
-from costopt.spec.problem import SpecProblem
-from costopt.spec.section import FileModel, parse_section
+from costopt.spec.yaml_document import Document, FieldPath, SpecProblem, parse_document
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from costopt.domain.bucket import InterruptionBucket
+from costopt.domain.hazards import InterruptionBucket
 from costopt.domain.history import PoolHistory
 from costopt.domain.market import CapacityType, Pool
+from costopt.market.importers import import_wide_csv
 from costopt.market.recorder import extend_history
-from costopt.market.wide_csv import import_wide_csv
 from costopt.provider.base import PriceChange
-from costopt_aws.advisor import read_buckets
+from costopt_aws.capacity import read_buckets
+from costopt_aws.regions import Zones
 from costopt_aws.spot_prices import SpotPrices
-from costopt_aws.zones import Zones
 from tests.support.aws.clients import shared_clients
 from tests.support.aws.cloud import Cloud
 from tests.support.aws.overlay.list_prices import RANGES

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from costopt.agent.agent import Agent
-from costopt.agent.launcher import LaunchMethod
-from costopt.agent.notices.notice_file import FileNoticeSource
+from costopt.agent.launch_spec import LaunchMethod
+from costopt.agent.notices.base import FileNoticeSource
 from costopt.agent.settings import AgentSettings
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import Heartbeat

@@ -21,9 +21,8 @@ from costopt.domain.runtime import (
     RejectedCheckpointRecord,
 )
 from costopt.domain.view import Target
-from costopt.engine.settings import EngineSettings, deterministic_key
-from costopt.engine.tick import Engine
-from costopt.engine.world import World
+from costopt.engine.engine import Engine
+from costopt.engine.settings import EngineSettings, World, deterministic_key
 from costopt.ledger.memory import MemoryLedger
 from tests.support.cant_be_late import NoHazard
 from tests.support.engine_fixtures import Follow, Powers, rules, task

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from costopt.protocol.trainer_files import SavedCheckpoint, TrainerEnv, TrainerState, TrainerStatus
-from costopt.store.durable import write_atomic
+from costopt.store.atomic_file import write_atomic
 
 SAVE_EVERY = int(os.environ.get("STEPPER_SAVE_EVERY", "10"))
 LAST_SAVE_S = float(os.environ.get("STEPPER_LAST_SAVE_S", "0"))

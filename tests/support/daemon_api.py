@@ -9,26 +9,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from costopt.client.address import parse_address
-from costopt.client.client import DaemonClient
-from costopt.daemon.board import SharedState
+from costopt.client.client import DaemonClient, parse_address
 from costopt.daemon.http.app import build_app
 from costopt.daemon.http.auth import ApiContext
 from costopt.daemon.http.routes import ApiRoute
 from costopt.daemon.server import ApiServer
 from costopt.daemon.service import DaemonService
 from costopt.daemon.settings import DaemonSettings
-from costopt.daemon.snapshot import TickSnapshot
+from costopt.daemon.shared_state import FleetNode, SharedState, TickSnapshot
 from costopt.daemon.socket import bind_tcp, bind_unix
-from costopt.daemon.views import FleetNode
-from costopt.domain.control import ActionKind, AuditEntry, Proposal
+from costopt.domain.control import ActionKind, AuditEntry, Proposal, Scope
 from costopt.domain.errors import SpecError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.events import DecisionMade, GuardTripped, NodeLaunched
 from costopt.domain.fleet import NodeState
 from costopt.domain.market import CapacityType, Offer, Pool
-from costopt.domain.token import Scope
-from costopt.engine.clock import WallClock
+from costopt.engine.loop import WallClock
 from costopt.ledger.memory import MemoryLedger
 from costopt.protocol.node_logs import LogChunk
 from costopt.registry.registry import SqlRegistry, open_registry

@@ -10,16 +10,15 @@ from typing import TypeVar
 from costopt.controller.site import LiveSite
 from costopt.daemon.daemon import Daemon
 from costopt.daemon.settings import DaemonSettings
-from costopt.daemon.views import JobStatus
+from costopt.daemon.shared_state import JobStatus
 from costopt.domain.account import Account
-from costopt.domain.control import Mode
+from costopt.domain.control import Mode, Registry
 from costopt.domain.errors import StoreError
 from costopt.domain.events import Event
 from costopt.domain.fleet import Node
 from costopt.domain.history import PoolHistory
 from costopt.domain.job import Job
-from costopt.domain.registry import Registry
-from costopt.engine.clock import VirtualClock
+from costopt.engine.loop import VirtualClock
 from costopt.ledger.sql_ledger import SqlLedger, open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, SqlRegistry, open_registry
 from tests.support.engine_fixtures import SAFE, SPOT_A, FaultyCloud, always

@@ -8,27 +8,29 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from costopt.daemon.board import SharedState
 from costopt.daemon.http.app import build_app
 from costopt.daemon.http.auth import SESSION_COOKIE, ApiContext
 from costopt.daemon.pages.routes import page_routes
 from costopt.daemon.server import ApiServer
 from costopt.daemon.service import DaemonService
 from costopt.daemon.settings import DaemonSettings
-from costopt.daemon.snapshot import TickSnapshot
+from costopt.daemon.shared_state import FleetNode, SharedState, TickSnapshot
 from costopt.daemon.socket import bind_tcp, bind_unix
-from costopt.daemon.views import FleetNode
-from costopt.domain.account import Account, AccountGuards
-from costopt.domain.control import ActionKind, Proposal, ProposalState
+from costopt.domain.account import Account, AccountGuards, Tenant
+from costopt.domain.control import (
+    ActionKind,
+    DesiredState,
+    Proposal,
+    ProposalState,
+    Scope,
+    Submission,
+)
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.events import DecisionMade, Event, GuardTripped, JobSubmitted
 from costopt.domain.fleet import NodeState
 from costopt.domain.market import Offer, Pool
-from costopt.domain.submission import DesiredState, Submission
-from costopt.domain.tenant import Tenant
-from costopt.domain.token import Scope
-from costopt.engine.clock import WallClock
-from costopt.ledger.account import JobAccount
+from costopt.engine.loop import WallClock
+from costopt.ledger.job_account import JobAccount
 from costopt.ledger.memory import MemoryLedger
 from tests.support.daemon_api import TextLogs
 from tests.support.memory_registry import MemoryRegistry

@@ -21,13 +21,12 @@ from typing import Any, cast
 
 from costopt.daemon.daemon import Daemon
 from costopt.domain.account import Account
-from costopt.domain.control import Mode, ProposalState
+from costopt.domain.control import DesiredState, Mode, ProposalState
 from costopt.domain.events import Event, LaunchIntended, NodeEnded, NodeLaunched
 from costopt.domain.fleet import Node
 from costopt.domain.history import PoolHistory
-from costopt.domain.submission import DesiredState
-from costopt.engine.clock import VirtualClock
-from costopt.ledger.account import JobAccount
+from costopt.engine.loop import VirtualClock
+from costopt.ledger.job_account import JobAccount
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.ledger.summary import JobState
 from costopt.registry.registry import REGISTRY, open_registry

@@ -28,10 +28,9 @@ from costopt.domain.ports import (
 from costopt.domain.power import NodePower
 from costopt.domain.runtime import Runtime
 from costopt.domain.view import Decision, Desired, Target, View
-from costopt.engine.clock import VirtualClock
-from costopt.engine.settings import EngineSettings, deterministic_key
-from costopt.engine.tick import Engine, TickResult
-from costopt.engine.world import World
+from costopt.engine.engine import Engine, TickResult
+from costopt.engine.loop import VirtualClock
+from costopt.engine.settings import EngineSettings, World, deterministic_key
 from costopt.ledger.memory import MemoryLedger
 from costopt.ledger.summary import JobSummary
 from costopt.provider.wrapper import ProviderWrapper

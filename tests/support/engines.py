@@ -8,10 +8,9 @@ from costopt.domain.job import Job
 from costopt.domain.policy import Policy
 from costopt.domain.ports import Strategy
 from costopt.engine.cohort import JobTerms
+from costopt.engine.engine import Engine
 from costopt.engine.gate import Gate
-from costopt.engine.settings import EngineSettings
-from costopt.engine.tick import Engine
-from costopt.engine.world import World
+from costopt.engine.settings import EngineSettings, World
 
 
 def start_engine(

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from hypothesis import strategies as st
 
+from costopt.domain.estimate import Series
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.job import (
     Budget,
@@ -21,8 +22,7 @@ from costopt.domain.job import (
 from costopt.domain.market import Offer, Pool
 from costopt.domain.policy import Limits, Objective, Policy, Risk
 from costopt.domain.power import NodePower, PowerCap
-from costopt.domain.series import Series
-from costopt.domain.transfer import Transfer
+from costopt.domain.transfers import Transfer
 from costopt.domain.view import JobView
 from costopt.optimize.request import PlanRequest, Quota
 from tests.support.optimize_fixtures import NOW, job, machine, offer, pool, power

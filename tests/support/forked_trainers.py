@@ -120,13 +120,13 @@ def _waits(job: Any, step: int, options: dict[str, Any]) -> bool:
 def _answer_first_head(pipe: str | None) -> None:
     if pipe is None:
         return
-    from costopt.checkpoint import head
+    from costopt.checkpoint import repository
     from costopt.store.folder import FileStore
 
     get = FileStore.get
 
     def answered(self: FileStore, key: str, most_bytes: int | None = None) -> bytes | None:
-        if key != head.KEY:
+        if key != repository.KEY:
             return get(self, key, most_bytes)
         FileStore.get = get  # type: ignore[method-assign]
         return Path(pipe).read_bytes()

@@ -13,20 +13,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from costopt.daemon.pages.limits import limits_grid
+from costopt.daemon.pages.guards import limits_grid
+from costopt.domain.control import Submission
 from costopt.domain.events import GuardTripped
 from costopt.domain.job import Progress, Resources
 from costopt.domain.policy import LIMIT_SPECS, Limits, Policy
-from costopt.domain.submission import Submission
 from costopt.domain.view import JobView, Target
-from costopt.market.screen import screen_offers
+from costopt.market.screening import screen_offers
 from costopt.optimize.demand import remaining_demand
 from costopt.optimize.enumerate import TableEnumerator
+from costopt.optimize.limits import shared_limits
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.shared import shared_limits
 from costopt.spec import load_policy
-from costopt.spec.schema import policy_schema
+from costopt.spec.load import policy_schema
 from tests.support import engine_fixtures as engine
 from tests.support import optimize_fixtures as optimizer
 from tests.support.daemon_pages import JOB

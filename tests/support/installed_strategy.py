@@ -10,7 +10,7 @@ MINE = '''\
 """A strategy outside of costopt: the cheapest gang that can be had, and nothing else."""
 
 from costopt.domain.view import Decision, Desired
-from costopt.strategies.option import gang_options
+from costopt.strategies.gang_options import gang_options
 
 
 class Mine:

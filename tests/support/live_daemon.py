@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from costopt.daemon.intake import parse_submission
+from costopt.daemon.admission import parse_submission
 from costopt.domain import events as ev
-from costopt.domain.submission import DesiredState
+from costopt.domain.control import DesiredState
 from costopt.ledger.stored import open_ledger
 from costopt.market.history_file import write_history
 from costopt.registry.registry import REGISTRY, open_registry

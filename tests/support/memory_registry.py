@@ -7,9 +7,16 @@ from dataclasses import replace
 from datetime import datetime
 from threading import RLock
 
-from costopt.domain.control import AuditEntry, Halt, Mode, Proposal, ProposalState
+from costopt.domain.control import (
+    AuditEntry,
+    DesiredState,
+    Halt,
+    Mode,
+    Proposal,
+    ProposalState,
+    Submission,
+)
 from costopt.domain.errors import SpecError
-from costopt.domain.submission import DesiredState, Submission
 
 STILL_OPEN = {
     ProposalState.OPEN: frozenset(ProposalState),

@@ -6,8 +6,8 @@ import secrets
 from collections.abc import Collection
 from datetime import datetime
 
+from costopt.domain.control import Scope, Token, validate_scopes
 from costopt.domain.errors import SpecError
-from costopt.domain.token import Scope, Token, validate_scopes
 
 
 class MemoryTokens:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from costopt_sim.process_group import FOLDER_VARIABLE
+from costopt_sim.process_host import FOLDER_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,7 +15,7 @@ from costopt.controller.site import LiveSite, ScaledClockPort, connect_virtual_p
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.energy import NodePowerModel
-from costopt.engine.clock import VirtualClock
+from costopt.engine.loop import VirtualClock
 from costopt.market.hazard import LearnedHazard
 from costopt.provider.base import Provider
 from costopt.provider.fault_isolation import IsolatedProvider

@@ -9,12 +9,11 @@ from contextlib import suppress
 
 import pytest
 
-from costopt.checkpoint.arena import SharedMemory
-from costopt.checkpoint.manifest import Manifest
-from costopt.checkpoint.near import handshake, peer, peer_server
-from costopt.checkpoint.near.memory import MemorySnapshot
-from costopt.checkpoint.near.snapshot import Snapshot
-from costopt.checkpoint.part import Part
+from costopt.checkpoint.manifest import Manifest, Part
+from costopt.checkpoint.replicas import peer, wire
+from costopt.checkpoint.replicas.local import MemorySnapshot
+from costopt.checkpoint.replicas.snapshot import Snapshot
+from costopt.checkpoint.writer_client import SharedMemory
 
 MIB = 1 << 20
 
@@ -50,8 +49,8 @@ def be_patient_with_peers(patch: pytest.MonkeyPatch) -> None:
         (peer, "CONNECT_S"),
         (peer, "IO_TIMEOUT_S"),
         (peer, "PATIENCE_S"),
-        (peer_server, "IO_TIMEOUT_S"),
-        (handshake, "HANDSHAKE_TIMEOUT_S"),
+        (peer, "IO_TIMEOUT_S"),
+        (wire, "HANDSHAKE_TIMEOUT_S"),
     ):
         patch.setattr(module, name, 120.0)
 

@@ -14,11 +14,9 @@ from costopt.domain.job import Job
 from costopt.domain.policy import Policy
 from costopt.domain.ports import InstanceCatalog, Strategy
 from costopt.domain.runtime import Runtime
-from costopt.engine.clock import VirtualClock
-from costopt.engine.loop import run_until_done
-from costopt.engine.settings import EngineSettings, deterministic_key
-from costopt.engine.tick import TickResult
-from costopt.engine.world import World
+from costopt.engine.engine import TickResult
+from costopt.engine.loop import VirtualClock, run_until_done
+from costopt.engine.settings import EngineSettings, World, deterministic_key
 from costopt.ledger.memory import MemoryLedger
 from costopt.ledger.summary import JobSummary
 from costopt.provider.base import Provider

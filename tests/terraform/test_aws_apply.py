@@ -18,9 +18,9 @@ from costopt.domain.account import Account
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.spec import load_account
 from costopt_aws.iam import NODE_TRUST, daemon_policy, job_policy, node_policy
+from costopt_aws.instances import LAUNCHED
 from costopt_aws.launch_scope import LaunchScope
 from costopt_aws.options import AwsOptions
-from costopt_aws.tags import LAUNCHED
 from tests.support.aws.instance_processes import Bodies
 from tests.support.cloud_run import hold_of
 from tests.support.live_run import PATIENCE_S, no_traceback, wait_until

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from costopt.cli.daemon import daemon
-from costopt.cli.submit_from import submit_from
+from costopt.cli.jobs import submit_from
 from costopt.session.deployed_jobs import deployed_jobs
 from costopt.spec import load_account
 from costopt.store import open_store

@@ -12,7 +12,7 @@ from typing import Any
 import hcl2
 import pytest
 
-from costopt_gcp.enabled_apis import NEEDED, USEFUL
+from costopt_gcp.doctor import NEEDED, USEFUL
 from costopt_gcp.roles import ACCOUNT, BUCKET, PROJECT, STORE
 from tests.support.terraform.readme import MODULES, PAGES, blocks, generated
 from tests.support.terraform.workspace import SOURCE, Workspace, missing

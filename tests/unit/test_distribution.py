@@ -14,9 +14,8 @@ import pytest
 
 import costopt_aws
 import costopt_gcp
-from costopt.domain.distribution import DISTRIBUTION, install_hint
-from costopt.domain.errors import MissingExtraError
-from costopt.engine.clock import WallClock
+from costopt.domain.errors import DISTRIBUTION, MissingExtraError, install_hint
+from costopt.engine.loop import WallClock
 from costopt.session.wheel import wheel_name
 
 ROOT = Path(__file__).parents[2]

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from costopt.domain.account import Quota
 from costopt.domain.limits import LimitScope, Resource, limit_specs
 from costopt.domain.policy import LIMIT_SPECS, Limits
-from costopt.domain.quota import Quota
 
 ROOT = Path(__file__).parents[2]
 NEXT_ROW = "    max_launches_per_hour: int | None = field("

@@ -16,10 +16,9 @@ from click.testing import CliRunner
 from costopt.catalog import load_catalog
 from costopt.checkpoint.history import CheckpointHistory
 from costopt.cli.main import cli
-from costopt.client.address import parse_address
+from costopt.client.client import parse_address
+from costopt.domain.control import DesiredState, Scope, Submission
 from costopt.domain.errors import CostoptError
-from costopt.domain.submission import DesiredState, Submission
-from costopt.domain.token import Scope
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.market.history_file import read_history
 from costopt.registry.registry import SqlRegistry, open_registry

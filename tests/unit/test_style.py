@@ -99,7 +99,7 @@ KNOWN: dict[str, int] = {
     "costopt/cli": 49,
     "costopt/client": 6,
     "costopt/controller": 21,
-    "costopt/daemon": 112,
+    "costopt/daemon": 108,
     "costopt/database": 4,
     "costopt/domain": 45,
     "costopt/energy": 4,

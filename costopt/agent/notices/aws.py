@@ -16,9 +16,13 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from costopt.agent.notices.metadata import MetadataError, MetadataResponse, get_metadata
-from costopt.agent.notices.source import Notice
-from costopt.agent.notices.watched import PollingNoticeSource
+from costopt.agent.notices.base import (
+    MetadataError,
+    MetadataResponse,
+    Notice,
+    PollingNoticeSource,
+    get_metadata,
+)
 
 ENDPOINT_VARIABLE = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
 ENDPOINT = "http://169.254.169.254"

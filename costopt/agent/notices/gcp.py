@@ -14,9 +14,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from costopt.agent.notices.metadata import MetadataError, get_metadata
-from costopt.agent.notices.source import Notice
-from costopt.agent.notices.watched import PollingNoticeSource
+from costopt.agent.notices.base import MetadataError, Notice, PollingNoticeSource, get_metadata
 
 HOST_VARIABLE = "GCE_METADATA_HOST"
 HOST = "metadata.google.internal"

@@ -28,10 +28,9 @@ from costopt.daemon.http.jobs import JOB_OPERATIONS
 from costopt.daemon.http.problems import problem_of
 from costopt.daemon.http.routes import ApiRoute, problem_response, rights
 from costopt.daemon.http.schemas import ProblemDetails
-from costopt.daemon.http_metrics import HttpMetrics
-from costopt.daemon.metrics import CONTENT_TYPE, Deliveries, MetricsEndpoint
+from costopt.daemon.metrics import CONTENT_TYPE, Deliveries, HttpMetrics, MetricsEndpoint
+from costopt.domain.control import Scope
 from costopt.domain.errors import CostoptError
-from costopt.domain.token import Scope
 
 MAX_CONCURRENT_AUTHENTICATIONS = 8
 API_DESCRIPTION = (

@@ -15,9 +15,9 @@ from starlette.requests import HTTPConnection
 from costopt.daemon.http.problems import HttpProblemError
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.service import DaemonService
+from costopt.domain.control import Scope, Token, TokenStore
 from costopt.domain.errors import LedgerError, StoreError
 from costopt.domain.ports import Clock
-from costopt.domain.token import Scope, Token, TokenStore
 
 LOCAL = "costopt.local"
 """The key of an ASGI scope that only our own listener on the local socket sets."""

@@ -31,11 +31,10 @@ from costopt.daemon.http.schemas import (
     TokenRevoked,
     model_of,
 )
-from costopt.daemon.views import FleetView, Health, MarketView
+from costopt.daemon.shared_state import FleetView, Health, MarketView
 from costopt.domain.account import Account
-from costopt.domain.control import Proposal
+from costopt.domain.control import Proposal, Scope
 from costopt.domain.errors import SpecError
-from costopt.domain.token import Scope
 
 CONTROL_OPERATIONS = RouteList()
 operation = CONTROL_OPERATIONS.add

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from costopt.daemon.folders import check_local_paths
+from costopt.daemon.admission import AdmissionResult, check_local_paths
 from costopt.daemon.http.problems import HttpProblemError, spec_errors_as
 from costopt.daemon.http.requests import (
     After,
@@ -28,11 +28,9 @@ from costopt.daemon.http.schemas import (
     SubmitResponse,
     model_of,
 )
-from costopt.daemon.judge import AdmissionResult
-from costopt.daemon.views import DecisionRow, JobStatus
+from costopt.daemon.shared_state import DecisionRow, JobStatus
+from costopt.domain.control import Scope, Submission
 from costopt.domain.errors import InfeasibleError
-from costopt.domain.submission import Submission
-from costopt.domain.token import Scope
 from costopt.protocol.node_logs import LogChunk
 
 JOB_OPERATIONS = RouteList()

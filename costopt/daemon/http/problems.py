@@ -25,7 +25,7 @@ from costopt.domain.errors import (
     SpecError,
 )
 from costopt.domain.text import encodable_text
-from costopt.spec.problem import SpecFileError
+from costopt.spec.yaml_document import SpecFileError
 
 MEDIA_TYPE = "application/problem+json"
 STATUS_DESCRIPTIONS = {

@@ -7,8 +7,7 @@ from typing import Annotated
 from fastapi import Path, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema
 
-from costopt.domain.control import Mode, ProposalState
-from costopt.domain.token import Scope
+from costopt.domain.control import Mode, ProposalState, Scope
 
 MAX_DOCUMENT_BYTES = 256 * 1024
 MAX_SAFE_INTEGER = 2**53 - 1

@@ -31,8 +31,8 @@ from costopt.daemon.http.problems import (
 from costopt.daemon.http.schemas import ProblemDetails
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.service import DaemonService
+from costopt.domain.control import Scope
 from costopt.domain.errors import CostoptError
-from costopt.domain.token import Scope
 
 MAX_BODY_BYTES = 2 * 1024 * 1024
 BODY_TIMEOUT_S = 20.0

@@ -22,15 +22,13 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from costopt.daemon.judge import AdmissionResult
-from costopt.daemon.views import Alert, DecisionRow, FleetNode
-from costopt.domain.control import AuditEntry, Halt, Mode, Proposal
+from costopt.daemon.admission import AdmissionResult
+from costopt.daemon.shared_state import Alert, DecisionRow, FleetNode
+from costopt.domain.control import AuditEntry, DesiredState, Halt, Mode, Proposal, Scope, Token
 from costopt.domain.events import EVENT_TYPES, DecisionMade, Event
 from costopt.domain.market import Pool
 from costopt.domain.ports import RecordedEvent
-from costopt.domain.submission import DesiredState
 from costopt.domain.text import encodable_text
-from costopt.domain.token import Scope, Token
 from costopt.ledger.summary import JobSummary
 
 T = TypeVar("T")

@@ -1,15 +1,27 @@
-"""The page of what runs now."""
+"""Fleet and market pages.
+
+The page of what runs now.
+
+The page of what providers sell.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 
-from costopt.daemon.pages.asked import PageRequest, take_first
-from costopt.daemon.pages.words import age_text, clock, is_over, pool_text
+from costopt.daemon.pages.layout import PageRequest, age_text, clock, is_over, pool_text, take_first
 from costopt.daemon.reader import TenantReader
-from costopt.daemon.views import Alert, FleetNode, FleetView
-from costopt.domain.submission import DesiredState
-from costopt.formatting import seconds_text, usd_micros_text, usd_per_hour_text
+from costopt.daemon.shared_state import Alert, FleetNode, FleetView, MarketRow, MarketView
+from costopt.domain.control import DesiredState
+from costopt.domain.estimate import Estimate
+from costopt.domain.policy import Limits
+from costopt.formatting import (
+    UNKNOWN_TEXT,
+    seconds_text,
+    usd_micros_text,
+    usd_per_hour_text,
+    usd_text,
+)
 from costopt.ledger.summary import JobState
 from costopt.render.page import Page, TableBlock, Tiles, job_cell, make_columns, table_block
 from costopt.render.run_tables import Metric, pluralize
@@ -147,4 +159,91 @@ def _orphans(fleet: FleetView) -> TableBlock:
         make_columns("node"),
         tuple((Cell(node, tone="bad"),) for node in fleet.orphans),
         empty=f"{pluralize(0, 'orphan')} found by the last sweep.",
+    )
+
+
+OFFERS_SHOWN = 400
+OLD_S = Limits().max_price_age_s
+
+
+def market_page(reader: TenantReader, asked: PageRequest) -> Page:
+    """Offers with prices, hazards and how old they are, the cheapest first."""
+    market = reader.market()
+    wanted = [row for row in market.rows if asked.wants(str(row.offer.pool))]
+    rows, left_out = take_first(sorted(wanted, key=_by_price), OFFERS_SHOWN)
+    grid = table_block(
+        "offers",
+        "Offers",
+        make_columns(
+            "pool", "#price", "price is", "#price age", "#hazard per hour", "hazard is",
+            "#to be had", "note",
+        ),
+        tuple(_offer(row) for row in rows),
+        lead="The cheapest first. A hazard counts interruptions per node-hour, with its interval.",
+        empty="No offer is like that." if asked.words else "No provider told an offer yet.",
+        left_out=left_out,
+    )  # fmt: skip
+    return Page(
+        title="Market",
+        over="What providers sell",
+        lead=f"{pluralize(len(market.rows), 'offer')} at {clock(market.now)}.",
+        blocks=(_silent(market), grid),
+        filter_label="Which provider, region, machine or terms?",
+    )
+
+
+def _by_price(row: MarketRow) -> tuple[float, str]:
+    price = row.offer.price_usd_per_hour
+    return (float("inf") if price is None else price.value, str(row.offer.pool))
+
+
+def _offer(row: MarketRow) -> tuple[Cell, ...]:
+    offer = row.offer
+    price, hazard = offer.price_usd_per_hour, offer.hazard_per_hour
+    free = offer.nodes_available
+    return (
+        Cell(pool_text(str(offer.pool))),
+        Cell(UNKNOWN_TEXT if price is None else usd_text(price.value), tone=_tone(price)),
+        Cell(_source(price)),
+        _age(row),
+        Cell(_interval(hazard), tone=_tone(hazard)),
+        Cell(_source(hazard)),
+        Cell("not told" if free is None else str(free), tone="bad" if free == 0 else "plain"),
+        Cell(offer.unknown_because or "—"),
+    )
+
+
+def _tone(figure: Estimate | None) -> str:
+    return "bad" if figure is None else "plain"
+
+
+def _source(figure: Estimate | None) -> str:
+    return "—" if figure is None else f"{figure.basis.value}: {figure.source}"
+
+
+def _interval(hazard: Estimate | None) -> str:
+    if hazard is None:
+        return UNKNOWN_TEXT
+    if hazard.low == hazard.high:
+        return f"{hazard.value:.3g}"
+    return f"{hazard.value:.3g} ({hazard.low:.2g}–{hazard.high:.2g})"
+
+
+def _age(row: MarketRow) -> Cell:
+    if row.price_age_s is None:
+        return Cell("—")
+    old = OLD_S is not None and row.price_age_s > OLD_S
+    return Cell(seconds_text(max(0.0, row.price_age_s)), tone="bad" if old else "plain")
+
+
+def _silent(market: MarketView) -> TableBlock:
+    return table_block(
+        "silent",
+        "Providers that do not answer",
+        make_columns("provider", "why"),
+        tuple(
+            (Cell(name, tone="bad"), Cell(why))
+            for name, why in sorted(market.provider_errors.items())
+        ),
+        empty="All of them answer.",
     )

@@ -1,14 +1,52 @@
-"""The page of all jobs."""
+"""Job list and job page.
+
+The page of all jobs.
+
+The page of one job: how it stands, what it came to, and why.
+"""
 
 from __future__ import annotations
 
-from costopt.daemon.pages.asked import PageRequest, take_first
-from costopt.daemon.pages.words import clock, is_over, slack_cell, state_cell
+from datetime import datetime, timedelta
+
+from costopt.daemon.pages.decisions import decision_row, last_decisions
+from costopt.daemon.pages.guards import limits_grid
+from costopt.daemon.pages.layout import (
+    JobCharts,
+    PageRequest,
+    clock,
+    decision_text,
+    is_over,
+    pool_text,
+    slack_cell,
+    state_cell,
+    take_first,
+)
 from costopt.daemon.reader import TenantReader
-from costopt.daemon.views import JobStatus
-from costopt.formatting import usd_micros_text, wh_text, whole_percent_text
-from costopt.render.page import Page, TableBlock, job_cell, make_columns, table_block
-from costopt.render.run_tables import pluralize
+from costopt.daemon.shared_state import JobStatus
+from costopt.domain.control import DesiredState
+from costopt.formatting import (
+    UNKNOWN_TEXT,
+    seconds_text,
+    usd_micros_text,
+    usd_text,
+    wh_text,
+    whole_percent_text,
+)
+from costopt.ledger.node_account import NodeInterval
+from costopt.ledger.summary import JobState, JobSummary
+from costopt.render.events import describe_event
+from costopt.render.page import (
+    Block,
+    FactList,
+    Page,
+    TableBlock,
+    Tiles,
+    job_cell,
+    make_columns,
+    table_block,
+)
+from costopt.render.run_tables import Metric, RunView, deadline_sentence, pluralize, run_tiles
 from costopt.render.table import Cell
 
 JOBS_SHOWN = 300
@@ -81,3 +119,172 @@ def _held(running: list[JobStatus]) -> TableBlock:
         empty="Nothing holds a job back.",
         left_out=left_out,
     )
+
+
+NODES_SHOWN = 100
+EVENTS_SHOWN = 50
+DECISIONS_SHOWN = 10
+
+
+def job_page(reader: TenantReader, name: str, story: JobCharts) -> Page:
+    """Raises SpecError where there is no such job."""
+    status = reader.job(name)
+    run = story.run
+    blocks: list[Block] = [Tiles((*_standing(status), *_came_to(run)))]
+    blocks += [_forecast(status), *story.plots]
+    if run is not None:
+        blocks += [_nodes(run), _events(run)]
+    blocks += [
+        _decisions(reader, name),
+        _facts(status, story),
+        limits_grid(status.submission),
+    ]
+    late = status.summary.on_time is False or status.summary.state is JobState.FAILED
+    return Page(
+        title=name,
+        over=f"Job of tenant {status.submission.tenant}",
+        lead=_lead(status),
+        blocks=tuple(blocks),
+        tone="bad" if late else "good" if status.summary.on_time else "plain",
+    )
+
+
+def _lead(status: JobStatus) -> str:
+    desired, summary = status.submission.desired_state, status.summary
+    said = deadline_sentence(summary)
+    lead = f"{summary.state.value.capitalize()}: {said}."
+    if said.startswith(summary.state.value):
+        lead = f"{said[0].upper()}{said[1:]}."
+    if desired is not DesiredState.RUN and summary.state is not JobState.FINISHED:
+        lead += f" Its owner wants it {desired.value}."
+    if status.blocked_by and not is_over(status):
+        lead += f" Held back: {status.blocked_by}"
+    return lead
+
+
+def _came_to(run: RunView | None) -> tuple[Metric, ...]:
+    return () if run is None else run_tiles(run, "measured")
+
+
+def _standing(status: JobStatus) -> tuple[Metric, ...]:
+    slack_s = None if is_over(status) else status.slack_s
+    nodes = Metric("Nodes", str(len(status.nodes)), "measured", _speed(status.summary))
+    if is_over(status):
+        return (nodes,)
+    note = "until only capacity that nobody takes away keeps the deadline"
+    return (nodes, Metric("Slack", slack_cell(slack_s).text, "modelled", note))
+
+
+def _speed(summary: JobSummary) -> str:
+    if not summary.nodes_alive:
+        return "no gang trains now"
+    if summary.units_per_s is None:
+        return "no speed reported yet"
+    return f"{summary.units_per_s:,.3g} {summary.unit or 'units'} per second"
+
+
+def _forecast(status: JobStatus) -> FactList:
+    """What the last decision and the present pace promise."""
+    summary, decision = status.summary, status.decision
+    if is_over(status):
+        return FactList("forecast", "Forecast", (("Finish", "The job is over."),))
+    to_come = None
+    if decision is not None:
+        values = {what: value for what, value, _ in decision.alternatives}
+        to_come = values.get(decision_text(decision))
+    total = None if to_come is None else summary.usd_micros + to_come * 1e6
+    facts = (
+        ("At the present pace", _finish_at_pace(summary)),
+        ("On the safest capacity", _safest_finish(status)),
+        ("Dollars to come", usd_text(to_come)),
+        ("Dollars in all", usd_micros_text(total)),
+    )
+    made_at = None if decision is None else clock(decision.at)
+    as_of = f"By the decision at {made_at}." if made_at else "No decision was made yet."
+    return FactList("forecast", "Forecast", facts, as_of)
+
+
+def _finish_at_pace(summary: JobSummary) -> str:
+    if not summary.units_per_s or not summary.work_units or not summary.nodes_alive:
+        return UNKNOWN_TEXT
+    left_s = max(0.0, summary.work_units - summary.done_units) / summary.units_per_s
+    return f"done at {clock(summary.now + timedelta(seconds=left_s))}, if nothing stops it"
+
+
+def _safest_finish(status: JobStatus) -> str:
+    """The slack is what then is left until the deadline."""
+    due = status.summary.deadline_at
+    if due is None or status.slack_s is None:
+        return UNKNOWN_TEXT
+    latest = due - timedelta(seconds=status.slack_s)
+    return f"done by {clock(latest)}, if it went there at once"
+
+
+def _nodes(run: RunView) -> TableBlock:
+    rows, left_out = take_first(reversed(run.intervals), NODES_SHOWN)
+    return table_block(
+        "nodes",
+        "Nodes",
+        make_columns("node", "pool", "launched", "ended", "why", "#lasted", "#cost", "#energy"),
+        tuple(_node(row, run.now) for row in rows),
+        lead="The newest first.",
+        empty="It never had a node.",
+        left_out=left_out,
+    )
+
+
+def _node(row: NodeInterval, now: datetime) -> tuple[Cell, ...]:
+    lost = row.cause is not None and row.cause.is_unplanned
+    lasted_s = ((row.ended_at or now) - row.launched_at).total_seconds()
+    return (
+        Cell(row.node_id),
+        Cell(pool_text(str(row.pool))),
+        Cell(clock(row.launched_at)),
+        Cell(clock(row.ended_at) or "—"),
+        Cell("running" if row.cause is None else row.cause.value, tone="bad" if lost else "plain"),
+        Cell(seconds_text(lasted_s)),
+        Cell(usd_micros_text(row.usd_micros)),
+        Cell(wh_text(row.wh)),
+    )
+
+
+def _events(run: RunView) -> TableBlock:
+    notable = [row for row in map(describe_event, run.events) if not row.routine]
+    rows, left_out = take_first(reversed(notable), EVENTS_SHOWN)
+    return table_block(
+        "events",
+        "Events",
+        make_columns("time", "event", "detail"),
+        tuple((Cell(clock(r.at)), Cell(r.what, tone=r.tone), Cell(r.detail)) for r in rows),
+        lead="What changed the run, the newest first. The API and costopt events hold every one.",
+        left_out=left_out,
+    )
+
+
+def _decisions(reader: TenantReader, name: str) -> TableBlock:
+    rows = reader.decisions(name, DECISIONS_SHOWN)
+    return last_decisions(tuple(decision_row(row.decision) for row in rows), "The last ones.")
+
+
+def _baseline(summary: JobSummary) -> str:
+    return (
+        f"{usd_micros_text(summary.baseline_usd_micros)} for the whole job {summary.baseline_basis}"
+    )
+
+
+def _facts(status: JobStatus, story: JobCharts) -> FactList:
+    submission, summary = status.submission, status.summary
+    facts = [
+        ("Handed in", f"at {clock(submission.submitted_at)} by {submission.submitted_by}"),
+        ("Priority", str(submission.priority)),
+        (
+            "Policy, strategy",
+            f"{summary.policy or UNKNOWN_TEXT}, {summary.strategy or UNKNOWN_TEXT}",
+        ),
+        ("Deadline", clock(summary.deadline_at) or UNKNOWN_TEXT),
+        ("On-demand baseline", _baseline(summary)),
+        ("Folder", submission.workdir),
+    ]
+    if story.without_plots:
+        facts.append(("Curves", story.without_plots))
+    return FactList("facts", "The job", tuple(facts))

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from costopt.daemon.pages.asked import PageRequest, take_first
+from costopt.daemon.pages.layout import PageRequest, take_first
 from costopt.daemon.reader import TenantReader
 from costopt.formatting import (
     UNKNOWN_TEXT,

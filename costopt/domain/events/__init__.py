@@ -6,27 +6,29 @@ these events, so an event carries every figure that its fold needs.
 
 from __future__ import annotations
 
-from costopt.domain.events.checkpoint import (
+from costopt.domain.events.job import (
+    ActionProposed,
     CheckpointCommitted,
     CheckpointIntervalChanged,
     CheckpointRefused,
     DataMoved,
-)
-from costopt.domain.events.control import (
-    ActionProposed,
-    GuardTripped,
-    LaunchesAllowed,
-    LaunchesHalted,
-    ModeChanged,
-    SignalStale,
-)
-from costopt.domain.events.event import Event
-from costopt.domain.events.job import (
     DecisionMade,
+    Event,
+    GangFormed,
+    GuaranteeChanged,
+    GuardTripped,
     JobFailed,
     JobFinished,
     JobSubmitted,
+    LaunchesAllowed,
+    LaunchesHalted,
+    ModeChanged,
+    ProgressReported,
     RunStopped,
+    SignalStale,
+    TrainingStarted,
+    TrainingStopped,
+    WorkLost,
 )
 from costopt.domain.events.node import (
     CarbonIntensityRecorded,
@@ -45,14 +47,6 @@ from costopt.domain.events.node import (
     PowerLimitReported,
     PriceChanged,
     TerminateIntended,
-)
-from costopt.domain.events.training import (
-    GangFormed,
-    GuaranteeChanged,
-    ProgressReported,
-    TrainingStarted,
-    TrainingStopped,
-    WorkLost,
 )
 
 __all__ = [

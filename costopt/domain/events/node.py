@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from costopt.domain.events.event import Event
+from costopt.domain.events.job import Event
 from costopt.domain.fleet import EndCause
 from costopt.domain.policy import CarbonSignal
 

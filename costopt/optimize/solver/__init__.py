@@ -4,7 +4,7 @@
 columns between solves.
 """
 
-from costopt.optimize.solver.growing import IncrementalProgram, LpSolution
-from costopt.optimize.solver.program import LinearModel, Solution, SolveStatus
+from costopt.optimize.solver.incremental import IncrementalProgram, LpSolution
+from costopt.optimize.solver.linear_model import LinearModel, Solution, SolveStatus
 
 __all__ = ["IncrementalProgram", "LinearModel", "LpSolution", "Solution", "SolveStatus"]

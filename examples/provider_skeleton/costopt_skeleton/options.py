@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, InstanceOf, SkipValidation
 
-from costopt.domain.payload import Payload
 from costopt.domain.ports import InstanceCatalog
+from costopt.domain.runtime import Payload
 from costopt.provider.options import Listed, OptionModel, Text
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 
+from costopt.domain.account import Quota
 from costopt.domain.errors import (
     BadRequestError,
     NoCapacityError,
@@ -17,7 +18,6 @@ from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.fleet import EndCause, LaunchRequest, Node, NodeState
 from costopt.domain.market import CapacityType, Interruption, Offer, Pool
 from costopt.domain.ports import Clock
-from costopt.domain.quota import Quota
 from costopt.provider.base import Capability, Provider
 from costopt.provider.cache import TtlCache
 from costopt.provider.launch import CapacityBackoff, IdempotentLauncher

@@ -8,8 +8,8 @@ import costopt_aws
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.market import CapacityType, Pool
 from costopt_aws import AwsOptions, AwsProvider
+from costopt_aws.bootstrap import NodeSetup
 from costopt_aws.clients import Clients
-from costopt_aws.node_setup import NodeSetup
 from tests.support.aws.cloud import NOTICE, Cloud
 
 REGION = "us-east-1"

@@ -8,8 +8,8 @@ from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.market import CapacityType, Pool
 from costopt_gcp import GcpOptions, GcpProvider
+from costopt_gcp.bootstrap import NodeSetup
 from costopt_gcp.clients import Clients, Timeouts
-from costopt_gcp.node_setup import NodeSetup
 from tests.support.gcp.cloud import NOTICE, Cloud
 
 REGION = "us-central1"

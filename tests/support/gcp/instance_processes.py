@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from costopt_sim.process_group import FOLDER_VARIABLE, kill_node
+from costopt_sim.process_host import FOLDER_VARIABLE, kill_node
 from tests.support.aws import fake_systemctl
 from tests.support.fake_metadata import FakeMetadata
 from tests.support.gcp.cloud import Cloud

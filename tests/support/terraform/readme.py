@@ -9,7 +9,7 @@ from typing import Any
 
 import hcl2
 
-from costopt.catalog.table import Row, read_table
+from costopt.catalog.csv_table import Row, read_table
 from tests.support.terraform.workspace import SOURCE
 
 MODULES = ("modules/aws", "modules/aws/modules/events", "modules/gcp")

@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from costopt.agent.data_cache import DataCache, DataObject
-from costopt.agent.data_index import INDEX, list_data_objects
-from costopt.agent.prefetch import Prefetch
+from costopt.agent.data import INDEX, DataCache, DataObject, Prefetch, list_data_objects
 from costopt.domain.errors import StoreError
 from costopt.store.folder import FileStore
 from tests.support.errors import has_code

@@ -16,11 +16,10 @@ from typing import Any
 
 import pytest
 
-from costopt.agent import agent, membership_host, peers, revivals
+from costopt.agent import agent, membership_server, peers, restarts
 from costopt.agent.agent import Agent
-from costopt.agent.launcher import LaunchMethod
-from costopt.agent.notices.notice_file import FileNoticeSource
-from costopt.agent.notices.source import NoNotices
+from costopt.agent.launch_spec import LaunchMethod
+from costopt.agent.notices.base import FileNoticeSource, NoNotices
 from costopt.agent.settings import AgentSettings
 from costopt.protocol.mailbox import Mailbox, MembershipEndpoint
 from costopt.protocol.messages import Gang, Heartbeat, NodeActivity
@@ -314,7 +313,7 @@ def test_data_that_cannot_be_had_are_told_of(tmp_path: Path, make: Make) -> None
 def test_an_elastic_trainer_that_fails_at_once_is_not_started_for_ever(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(revivals, "RESTART_WINDOW_S", math.inf)
+    monkeypatch.setattr(restarts, "RESTART_WINDOW_S", math.inf)
     node.run("raise ValueError('no such corpus')", elastic=True)
     beat = node.ends_as(NodeActivity.FAILED)
     assert beat.restarts == 3
@@ -357,7 +356,7 @@ def test_an_elastic_trainer_goes_on_in_a_newer_gang_and_another_is_handed_over(n
 def test_a_node_that_is_through_leaves_the_membership_with_who_serves_it(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = ManualClock(monkeypatch, peers, membership_host)
+    clock = ManualClock(monkeypatch, peers, membership_server)
     served = MembershipEndpoint("n2", "127.0.0.1:1")
     node.mailbox.post_membership(served)
     command = (sys.executable, "-c", "pass")
@@ -367,7 +366,7 @@ def test_a_node_that_is_through_leaves_the_membership_with_who_serves_it(
     beats = count()
 
     def both_beat() -> NodeActivity:
-        clock.now_s += membership_host.HEARTBEAT_TIMEOUT_S / 2
+        clock.now_s += membership_server.HOST_HEARTBEAT_TIMEOUT_S / 2
         state = NodeActivity.TRAINING
         node.mailbox.post_heartbeat(Heartbeat("n2", 1, state, at=0.0, beat=next(beats)))
         return node.beat().state

@@ -15,10 +15,8 @@ import pytest
 from costopt.agent import membership_server
 from costopt.agent.membership import Membership
 from costopt.agent.membership_server import MembershipServer
-from costopt.checkpoint.near import handshake
-from costopt.checkpoint.near.frame import receive_frame, send_frame
-from costopt.checkpoint.near.gang_key import GangKey
-from costopt.checkpoint.near.handshake import authenticate
+from costopt.checkpoint.replicas import wire
+from costopt.checkpoint.replicas.wire import GangKey, authenticate, receive_frame, send_frame
 from costopt.domain.errors import StoreError
 from costopt.protocol.membership import (
     GangFormedMessage,
@@ -43,7 +41,7 @@ PATIENCE_S = 120.0
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that hangs up on nobody who only waits for its turn on a busy machine."""
     monkeypatch.setattr(membership_server, "SEND_TIMEOUT_S", PATIENCE_S)
-    monkeypatch.setattr(handshake, "HANDSHAKE_TIMEOUT_S", PATIENCE_S)
+    monkeypatch.setattr(wire, "HANDSHAKE_TIMEOUT_S", PATIENCE_S)
 
 
 class Table:
@@ -421,7 +419,7 @@ def drip(link: socket.socket) -> None:
 def test_who_dawdles_over_its_letter_is_hung_up_on(
     guarded: MembershipServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handshake, "HANDSHAKE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(wire, "HANDSHAKE_TIMEOUT_S", 0.2)
     with knock(guarded) as link:
         receive_frame(link)
         link.sendall(b"\0\0\1\0")

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from costopt.agent import membership_host, membership_server, peers
-from costopt.agent.membership_host import MembershipHost
+from costopt.agent import membership_server, peers
+from costopt.agent.membership_server import MembershipHost
 from costopt.agent.peers import PeerMonitor
-from costopt.checkpoint.near import handshake
-from costopt.checkpoint.near.gang_key import GangKey
-from costopt.checkpoint.near.handshake import authenticate
+from costopt.checkpoint.replicas import wire
+from costopt.checkpoint.replicas.wire import GangKey, authenticate
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.membership import MembershipAddress
 from costopt.protocol.messages import Gang, Heartbeat, NodeActivity
@@ -28,8 +27,8 @@ PATIENCE_S = 120.0
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     monkeypatch.setattr(membership_server, "SEND_TIMEOUT_S", PATIENCE_S)
-    monkeypatch.setattr(handshake, "HANDSHAKE_TIMEOUT_S", PATIENCE_S)
-    return ManualClock(monkeypatch, peers, membership_host)
+    monkeypatch.setattr(wire, "HANDSHAKE_TIMEOUT_S", PATIENCE_S)
+    return ManualClock(monkeypatch, peers, membership_server)
 
 
 class Node:

@@ -11,10 +11,8 @@ from typing import Any
 import pynvml
 import pytest
 
-from costopt.agent.meter import node as node_module
-from costopt.agent.meter.gpu import GpuMeter, open_gpu_meter
-from costopt.agent.meter.node import NodeMeter
-from costopt.agent.meter.rapl import RaplMeter, open_rapl_meter
+from costopt.agent import meters as node_module
+from costopt.agent.meters import GpuMeter, NodeMeter, RaplMeter, open_gpu_meter, open_rapl_meter
 from tests.support.manual_clock import ManualClock
 
 

@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from costopt.agent.notices import aws
+from costopt.agent.notices import aws, notice_source
 from costopt.agent.notices.aws import ACTION_PATH, REBALANCE_PATH, AwsNoticeSource
+from costopt.agent.notices.base import FileNoticeSource, NoNotices, NoticeSource
 from costopt.agent.notices.gcp import GcpNoticeSource
-from costopt.agent.notices.named import notice_source
-from costopt.agent.notices.notice_file import FileNoticeSource
-from costopt.agent.notices.source import NoNotices, NoticeSource
 from tests.support.fake_metadata import FakeMetadata
 
 FAST_S = 0.01

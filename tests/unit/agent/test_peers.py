@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from costopt.agent.launcher import LaunchMethod, process_specs
+from costopt.agent.launch_spec import LaunchMethod, process_specs
 from costopt.agent.peers import PeerMonitor
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import Gang, Heartbeat, NodeActivity, Rendezvous

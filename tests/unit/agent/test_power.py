@@ -11,7 +11,7 @@ import pytest
 
 from costopt.agent import power_limit
 from costopt.agent.agent import Agent
-from costopt.agent.launcher import LaunchMethod
+from costopt.agent.launch_spec import LaunchMethod
 from costopt.agent.settings import AgentSettings
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import Gang, Heartbeat, NodeActivity

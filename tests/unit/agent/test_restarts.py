@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from costopt.agent import revivals
-from costopt.agent.revivals import MAX_LOST_STANDBYS, TrainerRestarts
+from costopt.agent import restarts
+from costopt.agent.restarts import MAX_LOST_STANDBYS, TrainerRestarts
 from costopt.agent.settings import AgentSettings
 from costopt.protocol.messages import Gang
 
@@ -30,7 +30,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(revivals, "time", clock)
+    monkeypatch.setattr(restarts, "time", clock)
     return clock
 
 

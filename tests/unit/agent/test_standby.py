@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from costopt.agent.launcher import ProcessSpec
-from costopt.agent.standby import WarmStandby
+from costopt.agent.launch_spec import ProcessSpec
+from costopt.agent.trainer import WarmStandby
 
 pytestmark = pytest.mark.process
 

@@ -6,11 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from costopt.domain.bill import NodeBill
 from costopt.domain.events import NodeBilled, NodeEnded, NodeLaunched
-from costopt.domain.fleet import EndCause, Node, NodeState
+from costopt.domain.fleet import EndCause, Node, NodeBill, NodeState
 from costopt.domain.market import CapacityType, Pool
-from costopt.ledger.account import JobAccount
+from costopt.ledger.job_account import JobAccount
 from costopt_aws.billing import compute_bill
 from costopt_aws.spot_prices import SpotPrice
 from tests.support.aws.account import SPOT, TYPE, NewAccount

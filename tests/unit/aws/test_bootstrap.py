@@ -10,10 +10,10 @@ import pytest
 from costopt.domain.errors import BadRequestError, ProviderError
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.market import CapacityType, Pool
-from costopt.domain.payload import Payload, StoredFile
-from costopt_aws.ami import DEEP_LEARNING, ImageResolver
+from costopt.domain.runtime import Payload, StoredFile
 from costopt_aws.bootstrap import AwsBootstrap, NodeOptions
 from costopt_aws.clients import Clients
+from costopt_aws.images import DEEP_LEARNING, ImageResolver
 from tests.support.aws.cloud import Cloud
 
 REGION = "eu-west-1"

@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 from costopt.cli.main import cli
-from costopt.domain.bill import ProviderCharge
 from costopt.domain.errors import ForbiddenError
+from costopt.domain.fleet import ProviderCharge
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.render.run_tables import RunView, ledger_drift
+from costopt_aws.billing import CostExplorer
 from costopt_aws.clients import Clients
-from costopt_aws.cost_explorer import CostExplorer
 from tests.support.aws.cloud import Cloud
 from tests.support.aws.overlay.faults import unauthorized
 from tests.support.sample_run import finished_at, sample_events

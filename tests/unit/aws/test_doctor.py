@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from costopt.cli.main import cli
-from costopt.engine.clock import WallClock
+from costopt.engine.loop import WallClock
 from costopt.provider.base import Check, CheckStatus, Provider
 from costopt_aws import AwsOptions, AwsProvider
-from costopt_aws.ami import DEEP_LEARNING
 from costopt_aws.clients import Clients
 from costopt_aws.iam import DISPENSABLE
+from costopt_aws.images import DEEP_LEARNING
 from tests.support.aws.cloud import Cloud
 from tests.support.aws.overlay.call import Call, Forward, Reply
 from tests.support.aws.overlay.faults import unauthorized

@@ -13,8 +13,8 @@ import pytest
 import costopt_aws
 from costopt.domain.errors import BadRequestError
 from costopt.spec import load_account
-from costopt_aws.ami import DEEP_LEARNING
 from costopt_aws.iam import actions, daemon_policy, job_policy, node_policy
+from costopt_aws.images import DEEP_LEARNING
 from costopt_aws.launch_scope import LaunchScope, zone_id_prefix
 from costopt_aws.options import AwsOptions
 from tests.support.terraform.iam_policy import allows

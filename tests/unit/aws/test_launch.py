@@ -12,8 +12,8 @@ import pytest
 from costopt.domain.errors import BadRequestError, NoCapacityError
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.market import CapacityType, Pool
-from costopt_aws.launch_order import RunInstancesRequest, client_token
-from costopt_aws.node_setup import NodeSetup
+from costopt_aws.bootstrap import NodeSetup
+from costopt_aws.launch_request import RunInstancesRequest, client_token
 from tests.support.aws.account import SPOT, TYPE, NewAccount
 from tests.support.aws.overlay.call import Call, Forward, Reply
 from tests.support.aws.overlay.faults import refuse

@@ -9,12 +9,10 @@ import pytest
 from costopt.domain.errors import BadRequestError, ForbiddenError
 from costopt.domain.estimate import Basis
 from costopt.domain.market import CapacityType, Pool
-from costopt_aws.capacity_blocks import CapacityBlocks
-from costopt_aws.instance_types import InstanceTypeInfo, InstanceTypes
-from costopt_aws.offerings import Offerings
-from costopt_aws.placement_scores import PlacementScores
+from costopt_aws.capacity import CapacityBlocks, PlacementScores
+from costopt_aws.instance_types import InstanceTypeInfo, InstanceTypes, Offerings
 from costopt_aws.quotas import AccountQuotas
-from costopt_aws.zones import Zones
+from costopt_aws.regions import Zones
 from tests.support.aws.clients import shared_clients
 from tests.support.aws.cloud import Cloud
 from tests.support.aws.overlay.faults import unauthorized

@@ -11,10 +11,15 @@ import pytest
 
 from costopt.domain.errors import BadRequestError, ProviderUnavailableError
 from costopt.domain.estimate import Basis, Estimate
-from costopt_aws.advisor import SpotAdvisor
-from costopt_aws.on_demand_prices import ListPrices, OnDemandPrices
-from costopt_aws.price_file import PriceFile, read_price_file
-from costopt_aws.pricing_api import PricingApi, read_products
+from costopt_aws.capacity import SpotAdvisor
+from costopt_aws.prices import (
+    ListPrices,
+    OnDemandPrices,
+    PriceFile,
+    PricingApi,
+    read_price_file,
+    read_products,
+)
 from tests.support.aws.clients import shared_clients
 from tests.support.aws.cloud import Cloud
 from tests.support.aws.overlay.call import Reply

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from costopt.domain.errors import BadRequestError
-from costopt.domain.payload import Payload, StoredFile
+from costopt.domain.runtime import Payload, StoredFile
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import Gang
 from costopt.provider.boot import disk_options
 from costopt.session.payload import upload_payload
 from costopt.store import open_store
-from costopt_aws import node_start
-from costopt_aws.user_data import user_data
+from costopt_aws import boot as node_start
+from costopt_aws.bootstrap import user_data
 from tests.support.aws import fake_systemctl
 from tests.support.aws.cloud import Cloud
 from tests.support.live_run import PATIENCE_S, wait_until

@@ -10,9 +10,9 @@ from costopt.domain.errors import BadRequestError, ForbiddenError, ProviderUnava
 from costopt.domain.estimate import Basis
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.policy import Policy
-from costopt.engine.clock import ScaledClock
+from costopt.engine.loop import ScaledClock
 from costopt.market.hazard import LearnedHazard
-from costopt.market.screen import screen_offers
+from costopt.market.screening import screen_offers
 from costopt.provider.base import PriceSeriesKey
 from costopt_aws import connect
 from costopt_aws.options import AwsOptions

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from costopt.domain.errors import ForbiddenError, ThrottledError
+from costopt_aws.regions import Zones
 from costopt_aws.spot_prices import SpotPrice, SpotPrices
-from costopt_aws.zones import Zones
 from tests.support.aws.clients import shared_clients
 from tests.support.aws.cloud import Cloud
 from tests.support.aws.overlay.faults import throttle, unauthorized

@@ -9,15 +9,14 @@ from datetime import datetime, timedelta
 import pytest
 
 from costopt.controller.forecasts import RecordedForecasts
+from costopt.domain.estimate import Series
 from costopt.domain.history import MarketHistory, PoolHistory
 from costopt.domain.market import Pool, Region
 from costopt.domain.policy import CarbonSignal
-from costopt.domain.series import Series
 from costopt.domain.view import Desired, View
-from costopt.energy.carbon_history import CarbonHistory
-from costopt.energy.carbon_record import RecordedCarbon
+from costopt.energy.carbon import CarbonHistory, RecordedCarbon
 from costopt.replay.rehearsal import ReplayResult, replay
-from costopt.strategies.greedy_spot import GreedySpotStrategy
+from costopt.strategies.baselines import GreedySpotStrategy
 from tests.support.engine_fixtures import (
     HOUR_S,
     SAFE,

@@ -17,7 +17,7 @@ from costopt.market.lifetime import LifetimeModel
 from costopt.replay.backtest import shift_job
 from costopt.replay.past import PriorObservation
 from costopt.replay.trial import BacktestConfig, Trial, TrialKeys, Window
-from costopt.strategies.adaptive import AdaptiveStrategy
+from costopt.strategies.adaptive.strategy import AdaptiveStrategy
 from costopt.strategies.shield import ShieldedStrategy
 from tests.support.engine_fixtures import (
     HOUR_S,

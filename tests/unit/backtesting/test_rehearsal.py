@@ -12,7 +12,7 @@ from costopt.domain.errors import MarketError, ProviderError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.policy import Limits, Policy
-from costopt.engine.clock import VirtualClock
+from costopt.engine.loop import VirtualClock
 from costopt.ledger.summary import JobState
 from costopt.replay.rehearsal import ReplayResult, check_coverage, replay
 from tests.support.cant_be_late import NoHazard

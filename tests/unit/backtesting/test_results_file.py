@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from costopt.domain.account import Account
+from costopt.domain.account import Account, Quota
 from costopt.domain.errors import StoreError
-from costopt.domain.quota import Quota
 from costopt.replay.backtest import backtest
 from costopt.replay.results_file import HEADER, open_results_file
 from costopt.replay.score import Score

@@ -14,13 +14,10 @@ import pytest
 
 import costopt.catalog
 from costopt.catalog import find_traits, load_catalog
-from costopt.catalog.price import read_list_prices, read_spot_quotes
-from costopt.catalog.table import parse_number, read_table
-from costopt.domain.bucket import (
-    InterruptionBucket,
-    hazard_from_interruption_bucket,
-)
+from costopt.catalog.csv_table import parse_number, read_table
+from costopt.catalog.tables import read_list_prices, read_spot_quotes
 from costopt.domain.errors import CatalogError
+from costopt.domain.hazards import InterruptionBucket, hazard_from_interruption_bucket
 
 TABLES = (
     "instance_types",

@@ -10,11 +10,9 @@ import pytest
 import torch
 
 from costopt.checkpoint.commit import Committer, SaveRequest
-from costopt.checkpoint.history import CheckpointHistory
-from costopt.checkpoint.keep import RetentionPolicy
-from costopt.checkpoint.manifest import Manifest
-from costopt.checkpoint.name import CheckpointName
-from costopt.checkpoint.place import CheckpointRepository
+from costopt.checkpoint.history import CheckpointHistory, RetentionPolicy
+from costopt.checkpoint.manifest import CheckpointName, Manifest
+from costopt.checkpoint.repository import CheckpointRepository
 from costopt.domain.errors import CheckpointError
 from costopt.train.checkpointer import Checkpointer
 from tests.support.errors import has_code

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from costopt.checkpoint.commit import Committer, SaveRequest, SupersededError
-from costopt.checkpoint.history import CheckpointHistory
-from costopt.checkpoint.keep import RetentionPolicy
-from costopt.checkpoint.name import CheckpointName
-from costopt.checkpoint.place import CheckpointRepository
+from costopt.checkpoint.history import CheckpointHistory, RetentionPolicy
+from costopt.checkpoint.manifest import CheckpointName
+from costopt.checkpoint.repository import CheckpointRepository
 from costopt.domain.errors import CheckpointError
 from tests.support.errors import has_code
 from tests.support.object_stores import served_s3

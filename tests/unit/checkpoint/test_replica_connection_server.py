@@ -7,7 +7,7 @@ import socket
 import threading
 from typing import Any
 
-from costopt.checkpoint.near.acceptor import ConnectionServer
+from costopt.checkpoint.replicas.peer import ConnectionServer
 from tests.support.live_run import wait_until
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from costopt.checkpoint.head import Head
 from costopt.checkpoint.manifest import Manifest
-from costopt.checkpoint.near.snapshot import Snapshot, mismatch_reason
+from costopt.checkpoint.replicas.snapshot import Snapshot, mismatch_reason
+from costopt.checkpoint.repository import Head
 from tests.support.snapshot_fixtures import held
 
 NEWEST = "step-000000010.3.0"

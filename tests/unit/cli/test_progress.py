@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from costopt.cli.progress import FIRST_LINE_S, INTERVAL_S, with_progress
+from costopt.cli.backtest import FIRST_LINE_S, INTERVAL_S, with_progress
 
 
 class Work:

@@ -21,7 +21,7 @@ from costopt.controller.forecasts import CatalogModels
 from costopt.controller.simulated_site import SimulatedSiteConfig
 from costopt.daemon.daemon import Daemon
 from costopt.daemon.settings import DaemonSettings
-from costopt.domain.account import UNLIMITED, Account, AccountGuards
+from costopt.domain.account import UNLIMITED, Account, AccountGuards, Quota
 from costopt.domain.control import Mode
 from costopt.domain.events import (
     CarbonIntensityRecorded,
@@ -37,14 +37,12 @@ from costopt.domain.job import Job
 from costopt.domain.market import CapacityType
 from costopt.domain.policy import CarbonSignal, Policy
 from costopt.domain.ports import RecordedEvent
-from costopt.domain.quota import Quota
 from costopt.domain.view import Decision, Desired, Target, View
-from costopt.energy.carbon_file import write_carbon
-from costopt.energy.carbon_history import CarbonHistory
-from costopt.energy.carbon_record import RecordedCarbon
+from costopt.energy.carbon import CarbonHistory, RecordedCarbon
+from costopt.energy.carbon_files import write_carbon
+from costopt.engine.engine import TickResult
 from costopt.engine.loop import run_until_done
 from costopt.engine.settings import EngineSettings
-from costopt.engine.tick import TickResult
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt.replay.backtest import backtest_config

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from costopt.checkpoint.revision import detect_origin
+from costopt.checkpoint.manifest import detect_origin
 from costopt.domain.policy import Policy
 from costopt.session.provenance import with_provenance
 from tests.support.market_fixtures import training_job

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from costopt.controller.site import provider_quotas
+from costopt.domain.account import Quota
 from costopt.domain.errors import ForbiddenError
-from costopt.domain.quota import Quota
 from costopt.provider.base import Capability
 from tests.support.stub_provider import StubProvider
 

@@ -7,15 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from costopt.client.address import parse_address
-from costopt.client.client import DaemonClient
-from costopt.client.failure import ApiError
-from costopt.daemon.intake import load_submission, parse_submission
-from costopt.domain.account import Account
-from costopt.domain.submission import Submission
-from costopt.domain.tenant import Tenant
-from costopt.domain.token import Scope
-from costopt.spec.problem import SpecFileError
+from costopt.client.client import ApiError, DaemonClient, parse_address
+from costopt.daemon.admission import load_submission, parse_submission
+from costopt.domain.account import Account, Tenant
+from costopt.domain.control import Scope, Submission
+from costopt.spec.yaml_document import SpecFileError
 from tests.support.daemon_api import JOB
 from tests.support.daemon_fixtures import POLICY, DaemonScene
 from tests.support.daemon_pages import shown

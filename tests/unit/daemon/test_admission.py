@@ -8,12 +8,11 @@ from threading import Event, Thread
 
 import pytest
 
-from costopt.daemon import judge
-from costopt.daemon.judge import AdmissionResult
-from costopt.domain.account import Account, AccountGuards
+from costopt.daemon import admission
+from costopt.daemon.admission import AdmissionResult
+from costopt.domain.account import Account, AccountGuards, Quota
 from costopt.domain.errors import InfeasibleError, SolverError
 from costopt.domain.plan import Plan
-from costopt.domain.quota import Quota
 from tests.support.daemon_fixtures import POLICY, DaemonScene, document
 from tests.support.live_run import PATIENCE_S
 
@@ -72,7 +71,7 @@ def test_a_solver_that_fails_refuses_nothing(
         raise SolverError("out of memory")
 
     scene.go(1)
-    monkeypatch.setattr(judge, "plan", fail)
+    monkeypatch.setattr(admission, "plan", fail)
     assert verdict(scene) == AdmissionResult(None, "out of memory")
 
 
@@ -88,8 +87,8 @@ def test_ticks_go_on_while_a_job_is_planned(
         raise SolverError("told to end")
 
     scene.go(1)
-    monkeypatch.setattr(judge, "plan", wait)
-    monkeypatch.setattr(judge, "LOCK_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(admission, "plan", wait)
+    monkeypatch.setattr(admission, "LOCK_TIMEOUT_S", 0.01)
     told: list[AdmissionResult] = []
     asking = Thread(target=lambda: told.append(verdict(scene)))
     asking.start()

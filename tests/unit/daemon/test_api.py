@@ -13,16 +13,12 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate as validate_document
 
-from costopt.client.address import parse_address
-from costopt.client.client import DaemonClient
-from costopt.client.failure import ApiError
+from costopt.client.client import ApiError, DaemonClient, parse_address
 from costopt.daemon.http.app import api_operations
 from costopt.daemon.http.auth import SESSION_COOKIE
 from costopt.daemon.http.routes import MAX_BODY_BYTES, ApiRoute
-from costopt.domain.control import Mode
+from costopt.domain.control import DesiredState, Mode, Scope
 from costopt.domain.errors import LedgerError
-from costopt.domain.submission import DesiredState
-from costopt.domain.token import Scope
 from tests.support.daemon_api import JOB, Served, method_of, served
 
 BODIES: Mapping[str, Any] = {

@@ -11,12 +11,11 @@ import pytest
 
 from costopt.catalog import load_catalog
 from costopt.domain.account import Account, AccountGuards
-from costopt.domain.control import Mode
+from costopt.domain.control import DesiredState, Mode
 from costopt.domain.errors import SpecError
 from costopt.domain.events import JobFinished, LaunchIntended, NodeLaunched, WorkLost
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.policy import CarbonSignal
-from costopt.domain.submission import DesiredState
 from costopt.ledger.summary import JobState
 from tests.support.daemon_fixtures import POLICY, DaemonScene, document
 from tests.support.engine_fixtures import SPOT_A

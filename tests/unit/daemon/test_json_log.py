@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from costopt.client.failure import ApiError
-from costopt.daemon import event_log
-from costopt.daemon.event_log import EventLogWriter
+from costopt.client.client import ApiError
+from costopt.daemon import notifications
 from costopt.daemon.json_log import log_as_json
+from costopt.daemon.notifications import EventLogWriter
+from costopt.domain.control import Scope
 from costopt.domain.events import DecisionMade, GuardTripped
-from costopt.domain.token import Scope
 from tests.support.daemon_api import served
 from tests.support.market_fixtures import T0
 
@@ -90,7 +90,7 @@ def test_events_carry_the_decision_that_they_follow(written: io.StringIO, tmp_pa
 def test_the_last_decision_is_remembered_of_jobs_that_something_happens_to(
     monkeypatch: pytest.MonkeyPatch, written: io.StringIO, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(event_log, "MAX_JOBS", 2)
+    monkeypatch.setattr(notifications, "MAX_JOBS", 2)
     with served(tmp_path, fill=False) as daemon:
         for job in ("a", "b", "a", "c", "b", "a"):
             said = GuardTripped(at=T0, job=job, guard="budget", message="spent")

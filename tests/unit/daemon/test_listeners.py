@@ -15,15 +15,14 @@ from threading import Event
 import pytest
 
 from costopt.daemon import impatient
-from costopt.daemon import telling as telling_module
+from costopt.daemon import notifications as telling_module
 from costopt.daemon.impatient import IdleTimeoutProtocol
 from costopt.daemon.listening import bind_listeners
+from costopt.daemon.notifications import NotificationConfig, run_notifiers
 from costopt.daemon.settings import DaemonSettings
+from costopt.daemon.shared_state import Health
 from costopt.daemon.socket import bind_tcp, bind_unix
-from costopt.daemon.telling import NotificationConfig, run_notifiers
-from costopt.daemon.views import Health
-from costopt.daemon.webhook_file import Webhook
-from costopt.daemon.webhooks import Webhooks
+from costopt.daemon.webhooks import Webhook, Webhooks
 from costopt.domain.control import Mode
 from costopt.domain.errors import LedgerError, SpecError
 from tests.support.daemon_api import served

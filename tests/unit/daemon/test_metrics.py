@@ -6,10 +6,9 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from costopt.daemon.http_metrics import HttpMetrics
-from costopt.daemon.metrics import MetricsEndpoint, _Collector
-from costopt.daemon.snapshot import TickSnapshot
-from costopt.ledger.account import JobAccount
+from costopt.daemon.metrics import HttpMetrics, MetricsEndpoint, _Collector
+from costopt.daemon.shared_state import TickSnapshot
+from costopt.ledger.job_account import JobAccount
 from tests.support.daemon_api import Served, served
 from tests.support.market_fixtures import T0
 

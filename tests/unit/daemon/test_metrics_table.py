@@ -12,9 +12,9 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from costopt.daemon import metrics
-from costopt.daemon.http_metrics import HttpMetrics
 from costopt.daemon.metrics import (
     METRICS,
+    HttpMetrics,
     MetricKind,
     MetricsEndpoint,
     MetricSpec,

@@ -17,12 +17,12 @@ import pytest
 
 from costopt.daemon.http.auth import SESSION_COOKIE
 from costopt.daemon.listening import bind_listeners, serve_api
-from costopt.daemon.pages import story
-from costopt.daemon.pages.entry import safe_redirect_path
-from costopt.daemon.pages.frame import PLACES
+from costopt.daemon.pages import layout
+from costopt.daemon.pages.layout import PLACES
+from costopt.daemon.pages.routes import safe_redirect_path
 from costopt.daemon.settings import DaemonSettings
+from costopt.domain.control import Scope
 from costopt.domain.errors import LedgerError
-from costopt.domain.token import Scope
 from costopt.render.run_charts import timeline
 from costopt.render.run_tables import RunView
 from costopt.render.svg import ResponsiveChart
@@ -449,9 +449,9 @@ def test_curves_are_drawn_once_per_tick(tmp_path: Path, monkeypatch: pytest.Monk
         drawn.append(run.summary.job)
         return timeline(run)
 
-    monkeypatch.setattr("costopt.daemon.pages.story.timeline", draw)
+    monkeypatch.setattr("costopt.daemon.pages.layout.timeline", draw)
     with shown(tmp_path) as daemon:
-        stories = story.ChartCache(daemon.service)
+        stories = layout.ChartCache(daemon.service)
         threads = [threading.Thread(target=stories.of, args=[RUNNING]) for _ in range(4)]
         for thread in threads:
             thread.start()
@@ -467,7 +467,7 @@ def test_curves_are_drawn_once_per_tick(tmp_path: Path, monkeypatch: pytest.Monk
 def test_without_what_draws_a_job_is_told_in_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(story, "find_spec", lambda name: None)
+    monkeypatch.setattr(layout, "find_spec", lambda name: None)
     with shown(tmp_path) as daemon:
         text = text_of(daemon, f"/jobs/{RUNNING}", daemon.cookie())
     assert "costopt-spot[report]" in text
@@ -477,7 +477,7 @@ def test_without_what_draws_a_job_is_told_in_tables(
 def test_a_job_of_too_many_events_is_told_without_curves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(story, "MAX_EVENTS", 50)
+    monkeypatch.setattr(layout, "MAX_EVENTS", 50)
     with shown(tmp_path) as daemon:
         text = text_of(daemon, f"/jobs/{RUNNING}", daemon.cookie())
     assert re.search(r"\b50 events", text)

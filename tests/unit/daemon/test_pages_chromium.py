@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from costopt.daemon.pages.frame import PLACES
+from costopt.daemon.pages.layout import PLACES
 from tests.support.chromium import (
     CONTRAST,
     CUT_OFF,

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from costopt.daemon import report_folder
-from costopt.daemon.report_folder import FIGURES, list_reports, write_report
-from costopt.daemon.reports import REPORTS, ReportProcess
+from costopt.daemon import reports
+from costopt.daemon.reports import FIGURES, REPORTS, ReportProcess, list_reports, write_report
 from costopt.domain.errors import StoreError
 from tests.support.daemon_fixtures import DaemonScene
 
@@ -81,7 +80,7 @@ def test_without_the_extra_there_are_figures(
 ) -> None:
     scene.submit("one")
     scene.go(5)
-    monkeypatch.setattr(report_folder, "has_report_extra", lambda: False)
+    monkeypatch.setattr(reports, "has_report_extra", lambda: False)
     report = write_report(scene.ledger, scene.folder / REPORTS, scene.clock.now(), keep=2)
     assert report is not None
     assert [path.name for path in report.iterdir()] == [FIGURES]

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import Connection
 
 from costopt.domain.account import Account, AccountGuards
+from costopt.domain.control import Submission
 from costopt.domain.events import LaunchIntended
-from costopt.domain.submission import Submission
 from costopt.engine.journal import Journal
 from costopt.ledger.summary import JobState
 from costopt.registry import submissions

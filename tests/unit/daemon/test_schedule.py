@@ -10,10 +10,9 @@ from threading import Event
 import pytest
 
 import costopt
-from costopt.daemon.board import SharedState
-from costopt.daemon.due_times import DUE_TIMES, open_due_times
-from costopt.daemon.schedule import PeriodicTask, TaskScheduler
+from costopt.daemon.scheduler import DUE_TIMES, PeriodicTask, TaskScheduler, open_due_times
 from costopt.daemon.settings import TaskInterval
+from costopt.daemon.shared_state import SharedState
 from costopt.domain.errors import LedgerError
 from tests.support.live_run import PATIENCE_S, wait_until
 from tests.support.market_fixtures import T0

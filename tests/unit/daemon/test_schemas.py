@@ -12,11 +12,11 @@ from pydantic import BaseModel, ValidationError
 
 from costopt.daemon.http.requests import ModeRequest, PriorityRequest, SubmitRequest, TokenRequest
 from costopt.daemon.http.schemas import model_of, to_json
-from costopt.daemon.views import Alert, FleetNode
+from costopt.daemon.shared_state import Alert, FleetNode
 from costopt.domain.control import Halt
 from costopt.domain.events import EVENT_TYPES, DecisionMade, Event
 from costopt.domain.fleet import NodeState
-from costopt.ledger.account import JobAccount
+from costopt.ledger.job_account import JobAccount
 from costopt.ledger.summary import JobSummary
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

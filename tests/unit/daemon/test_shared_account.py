@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from costopt.daemon.admission import AdmittedJob, load_submission
 from costopt.daemon.http.schemas import to_json
-from costopt.daemon.intake import AdmittedJob, load_submission
 from costopt.daemon.reader import TenantReader
-from costopt.domain.account import Account, AccountGuards
+from costopt.domain.account import Account, AccountGuards, Quota, Tenant
+from costopt.domain.control import Submission
 from costopt.domain.errors import SpecError
 from costopt.domain.events import GuardTripped, LaunchIntended
-from costopt.domain.quota import Quota
-from costopt.domain.submission import Submission
-from costopt.domain.tenant import Tenant
 from costopt.ledger.summary import JobState
 from costopt.registry.registry import REGISTRY
 from tests.support.daemon_fixtures import POLICY, DaemonScene
@@ -140,7 +138,7 @@ def test_a_job_that_cannot_be_read_any_more_still_counts(
             raise SpecError("a file of another version")
         return load_submission(submission)
 
-    monkeypatch.setattr("costopt.daemon.roll.load_submission", without_one)
+    monkeypatch.setattr("costopt.daemon.job_sync.load_submission", without_one)
     hold_to(scene, **{guard: 0.99 * usd})
     scene.submit("two", tenant=OURS)
     scene.go(20)

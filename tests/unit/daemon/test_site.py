@@ -9,11 +9,11 @@ import pytest
 
 from costopt.controller.account_site import AccountSiteConfig, PayloadsByJob
 from costopt.controller.node_logs import PIECE_BYTES, FolderLogs
-from costopt.daemon.readiness import PayloadPreparer
+from costopt.daemon.payload_preparer import PayloadPreparer
 from costopt.domain.account import Account
 from costopt.domain.errors import SpecError, StoreError
 from costopt.domain.job import Job
-from costopt.domain.payload import Payload, StoredFile
+from costopt.domain.runtime import Payload, StoredFile
 from costopt.protocol.node_logs import LogPosition, NodeLog
 from costopt.store.folder import FileStore
 from costopt_aws.bootstrap import NodeOptions

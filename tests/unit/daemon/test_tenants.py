@@ -14,17 +14,13 @@ from pathlib import Path
 import pytest
 
 from costopt.daemon.http.app import api_operations
-from costopt.daemon.pages.frame import PLACES
-from costopt.daemon.snapshot import TickSnapshot
-from costopt.daemon.views import FleetNode
-from costopt.domain.account import Account
-from costopt.domain.control import ActionKind, Proposal
+from costopt.daemon.pages.layout import PLACES
+from costopt.daemon.shared_state import FleetNode, TickSnapshot
+from costopt.domain.account import Account, Tenant
+from costopt.domain.control import ActionKind, Proposal, Scope, Submission
 from costopt.domain.events import DecisionMade, GuardTripped, NodeLaunched
 from costopt.domain.fleet import NodeState
-from costopt.domain.submission import Submission
-from costopt.domain.tenant import Tenant
-from costopt.domain.token import Scope
-from costopt.ledger.account import JobAccount
+from costopt.ledger.job_account import JobAccount
 from tests.support.daemon_api import JOB, method_of
 from tests.support.daemon_pages import NOW, POLICY, Shown, shown
 from tests.support.sample_run import SPOT_A

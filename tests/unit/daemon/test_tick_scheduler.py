@@ -12,21 +12,19 @@ from weakref import ref
 
 import pytest
 
-from costopt.daemon.family import StrategyGroup
-from costopt.daemon.paced import PACE, TickScheduler
-from costopt.daemon.strategies import StrategyPool
+from costopt.daemon.strategy_pool import StrategyGroup, StrategyPool
+from costopt.daemon.tick_budget import PACE, TickScheduler
+from costopt.domain.control import Submission
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.job import Progress
 from costopt.domain.policy import StrategySpec
 from costopt.domain.ports import Strategy
-from costopt.domain.submission import Submission
 from costopt.domain.view import Decision, Desired, JobView, Target, View
 from costopt.market.hazard import LearnedHazard
 from costopt.strategies import build
-from costopt.strategies.adaptive import AdaptiveStrategy
-from costopt.strategies.learner import lifetime_model
+from costopt.strategies.adaptive.strategy import AdaptiveStrategy
+from costopt.strategies.fault_isolation import FaultIsolatedStrategy, lifetime_model
 from costopt.strategies.shield import ShieldedStrategy, slack_s
-from costopt.strategies.steady import FaultIsolatedStrategy
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, rules, task
 from tests.support.market_fixtures import T0
 from tests.support.strategy_fixtures import look, offer

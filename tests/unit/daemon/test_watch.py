@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from costopt.daemon.board import SharedState
-from costopt.daemon.snapshot import TickSnapshot
-from costopt.daemon.watch import STORM_COUNT, AlertMonitor
+from costopt.daemon.notifications import STORM_COUNT, AlertMonitor
+from costopt.daemon.shared_state import SharedState, TickSnapshot
 from costopt.domain.events import DecisionMade
-from costopt.ledger.account import JobAccount
+from costopt.ledger.job_account import JobAccount
 from costopt.ledger.summary import JobState
 from tests.support.market_fixtures import T0
 

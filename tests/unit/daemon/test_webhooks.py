@@ -21,11 +21,18 @@ from typing import Any
 
 import pytest
 
-from costopt.daemon import webhook_post
-from costopt.daemon.views import Alert
-from costopt.daemon.webhook_file import Webhook, WebhookFormat, read_webhooks
-from costopt.daemon.webhook_post import post
-from costopt.daemon.webhooks import DELIVERY_TTL_S, MAX_BACKOFF_S, SIGNATURE, Webhooks
+from costopt.daemon import webhooks
+from costopt.daemon.shared_state import Alert
+from costopt.daemon.webhooks import (
+    DELIVERY_TTL_S,
+    MAX_BACKOFF_S,
+    SIGNATURE,
+    Webhook,
+    WebhookFormat,
+    Webhooks,
+    post,
+    read_webhooks,
+)
 from costopt.domain.errors import SpecError
 
 AT = datetime(2026, 5, 1, tzinfo=UTC)
@@ -195,7 +202,7 @@ def test_a_receiver_that_fails_holds_up_no_other_and_is_not_told_of_in_full(
 
 
 def test_a_receiver_that_drips_its_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook_post, "DELIVERY_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(webhooks, "DELIVERY_TIMEOUT_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         dripping = Thread(target=_drip, args=[listener])
         dripping.start()

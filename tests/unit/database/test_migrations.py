@@ -11,7 +11,7 @@ from threading import Thread
 
 import pytest
 
-from costopt.daemon import due_times
+from costopt.daemon import scheduler
 from costopt.database.migrations import Migrations
 from costopt.domain.errors import LedgerError
 from costopt.ledger.dialects import POSTGRES_MIGRATIONS, SQLITE_MIGRATIONS
@@ -26,7 +26,7 @@ RELEASED: dict[str, tuple[Migrations, list[str]]] = {
     "ledger in SQLite": (SQLITE_MIGRATIONS, ["49f9cdd83a0784e9"]),
     "ledger on PostgreSQL": (POSTGRES_MIGRATIONS, ["d368596331299224"]),
     "registry": (MIGRATIONS, ["0a0be10d58c12226"]),
-    "schedule": (due_times.MIGRATIONS, ["cd2853558ab77615"]),
+    "schedule": (scheduler.MIGRATIONS, ["cd2853558ab77615"]),
 }
 ON_POSTGRES = pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))
 

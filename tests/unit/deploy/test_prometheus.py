@@ -14,8 +14,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from costopt.daemon.http_metrics import HttpMetrics
-from costopt.daemon.metrics import MetricsEndpoint
+from costopt.daemon.metrics import HttpMetrics, MetricsEndpoint
 from tests.support.daemon_api import Served, served
 from tests.support.live_run import PATIENCE_S
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from costopt.domain.account import Quota
 from costopt.domain.market import CapacityType, Pool
-from costopt.domain.quota import Quota
 from tests.support.optimize_fixtures import machine
 
 

@@ -12,10 +12,9 @@ import pytest
 from costopt.domain.errors import SignalError
 from costopt.domain.market import Region
 from costopt.domain.policy import CarbonSignal
-from costopt.energy.carbon_csv import import_carbon_csv
-from costopt.energy.carbon_file import read_carbon, write_carbon
+from costopt.energy.carbon import CarbonHistory
+from costopt.energy.carbon_files import import_carbon_csv, read_carbon, write_carbon
 from costopt.energy.carbon_forecast import CarbonForecasts, forecast_carbon
-from costopt.energy.carbon_history import CarbonHistory
 from tests.support.errors import has_code
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -18,7 +18,7 @@ from costopt.domain.policy import CarbonSignal
 from costopt.domain.ports import PowerModel
 from costopt.energy import Cooling, NodePowerModel, node_power_w
 from costopt.energy.measured import mean_absolute_error, measured_nodes
-from costopt.energy.node import GPU_LOAD_CURVE, gpu_load, idle_power_w
+from costopt.energy.node_power import GPU_LOAD_CURVE, gpu_load, idle_power_w
 
 H100_NODE = InstanceType(
     provider="mlperf",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from costopt.domain.bill import NodeBill
 from costopt.domain.errors import ProviderUnavailableError
 from costopt.domain.events import NodeBilled
-from costopt.domain.fleet import Node
+from costopt.domain.fleet import Node, NodeBill
 from costopt.provider.base import Capability
 from tests.support.engine_fixtures import SPOT_A, FaultyCloud, Scene, always, task
 

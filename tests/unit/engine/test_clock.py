@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from costopt.engine.clock import ScaledClock, VirtualClock, WallClock
+from costopt.engine.loop import ScaledClock, VirtualClock, WallClock
 from tests.support.market_fixtures import T0
 
 

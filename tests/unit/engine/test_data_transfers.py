@@ -20,11 +20,11 @@ from costopt.domain.history import PoolHistory
 from costopt.domain.job import DataLocation, Job, Progress
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.policy import Limits
-from costopt.domain.transfer import Transfer
+from costopt.domain.transfers import Transfer
 from costopt.domain.view import Decision, Desired, JobView, Target, View
-from costopt.ledger.account import JobAccount
+from costopt.ledger.job_account import JobAccount
 from costopt.replay.rehearsal import ReplayResult, replay
-from costopt.strategies.option import gang_options
+from costopt.strategies.gang_options import gang_options
 from tests.support.engine_fixtures import (
     HOUR_S,
     SPOT_A,

@@ -19,7 +19,7 @@ from costopt.domain.fleet import EndCause
 from costopt.domain.job import Budget
 from costopt.domain.policy import Limits, Rule, RuleSignal
 from costopt.domain.view import Target
-from costopt.engine.spending import SpendTracker
+from costopt.engine.billing import SpendTracker
 from costopt.ledger.summary import JobState
 from tests.support.engine_fixtures import (
     BIG_SAFE,

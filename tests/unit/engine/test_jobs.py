@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from costopt.domain.account import Account, AccountGuards
+from costopt.domain.account import Account, AccountGuards, Tenant
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import (
     DecisionMade,
@@ -18,11 +18,10 @@ from costopt.domain.events import (
 )
 from costopt.domain.job import Job
 from costopt.domain.policy import Limits
-from costopt.domain.tenant import Tenant
 from costopt.domain.view import Target
 from costopt.engine.cohort import JobTerms
-from costopt.engine.tick import Engine
-from costopt.engine.world import World
+from costopt.engine.engine import Engine
+from costopt.engine.settings import World
 from costopt.ledger.summary import JobState
 from tests.support.engine_fixtures import (
     HOUR_S,

@@ -19,11 +19,9 @@ from costopt.domain.fleet import Action, Launch, LaunchRequest, Node
 from costopt.domain.policy import Limits
 from costopt.domain.view import Target
 from costopt.engine import launcher
-from costopt.engine.bounds import LaunchLimits
-from costopt.engine.guards import Guards
+from costopt.engine.guards import Guards, LaunchLimits
 from costopt.engine.launcher import Launcher
-from costopt.engine.refusal import GuardViolation
-from costopt.engine.tally import UsageTally
+from costopt.engine.quotas import GuardViolation, UsageTally
 from costopt.ledger.memory import MemoryLedger
 from tests.support.engine_fixtures import SAFE, SPOT_A, SPOT_B, Follow, Scene, always, rules, task
 from tests.support.engines import start_engine

@@ -8,8 +8,8 @@ from datetime import datetime
 import pytest
 
 from costopt.domain.events import JobFinished, JobSubmitted, NodeLaunched
+from costopt.engine.engine import TickResult
 from costopt.engine.loop import run_until_done
-from costopt.engine.tick import TickResult
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Scene, always, task
 from tests.support.market_fixtures import T0, after
 

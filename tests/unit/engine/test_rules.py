@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from costopt.domain.events import NodeLaunched
 from costopt.domain.market import CapacityType
 from costopt.domain.policy import Limits, Policy, Rule, RuleSignal
-from costopt.engine.rules import effective_limits
+from costopt.engine.cohort import effective_limits
 from tests.support.engine_fixtures import (
     HOUR_S,
     SAFE,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costopt.engine.sharing import ResourceRequest, share_capacity
-from costopt.engine.tally import Limit
+from costopt.engine.admission import ResourceRequest, share_capacity
+from costopt.engine.quotas import Limit
 
 NODES: Limit = ("q", "nodes")
 GPUS: Limit = ("q", "GPUs")

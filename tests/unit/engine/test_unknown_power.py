@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from costopt.daemon.http_metrics import HttpMetrics
-from costopt.daemon.metrics import MetricsEndpoint
+from costopt.daemon.metrics import HttpMetrics, MetricsEndpoint
 from costopt.daemon.pages.ledger import CostTotalsRow
-from costopt.daemon.snapshot import TickSnapshot
+from costopt.daemon.shared_state import TickSnapshot
 from costopt.domain.events import (
     CarbonIntensityRecorded,
     GuardTripped,
@@ -24,10 +23,10 @@ from costopt.domain.job import Budget
 from costopt.domain.market import Pool
 from costopt.domain.policy import CarbonSignal, Limits, Objective, Policy
 from costopt.domain.power import NodePower
-from costopt.ledger.account import JobAccount
 from costopt.ledger.codec import decode, encode
-from costopt.ledger.frozen import deserialize_fold, serialize_fold
-from costopt.ledger.record import JobRecord
+from costopt.ledger.fold_cache import deserialize_fold, serialize_fold
+from costopt.ledger.job_account import JobAccount
+from costopt.ledger.job_record import JobRecord
 from costopt.render.run_charts import energy_plot
 from costopt.render.run_tables import RunView, run_tiles
 from tests.support.daemon_api import served

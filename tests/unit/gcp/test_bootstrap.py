@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from costopt.domain.errors import BadRequestError
-from costopt.domain.payload import Payload, StoredFile
+from costopt.domain.runtime import Payload, StoredFile
 from costopt_gcp.bootstrap import GcpBootstrap, NodeOptions
 from tests.support.gcp.account import NewAccount
 

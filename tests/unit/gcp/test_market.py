@@ -11,10 +11,9 @@ from costopt.domain.errors import BadRequestError, ForbiddenError, ProviderError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.provider.base import PriceSeriesKey
-from costopt_gcp.capacity_history import DailyPreemptions
-from costopt_gcp.hazard import hazard_from_shares
+from costopt_gcp.capacity import DailyPreemptions, hazard_from_shares
+from costopt_gcp.machine_types import MachineShape
 from costopt_gcp.quotas import read_quotas
-from costopt_gcp.shape import MachineShape
 from tests.support.gcp.account import ELSEWHERE, EMPTY, OTHER_REGION, REGION, SPOT, TYPE, NewAccount
 from tests.support.gcp.faults import fail, unauthorized
 from tests.support.optimize_fixtures import machine

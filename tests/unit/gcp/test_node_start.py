@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from costopt.domain.errors import BadRequestError
-from costopt.domain.payload import Payload, StoredFile
+from costopt.domain.runtime import Payload, StoredFile
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import Gang
 from costopt.session.payload import upload_payload
 from costopt.store import open_store
-from costopt_gcp import node_start
-from costopt_gcp.startup import startup_script
+from costopt_gcp import boot
+from costopt_gcp.bootstrap import startup_script
 from tests.support.aws.fake_systemctl import stop
 from tests.support.fake_gcs import FakeGcs
 from tests.support.gcp.instance_processes import Body
@@ -111,4 +111,4 @@ def test_gpus_are_counted_by_what_the_bus_shows(tmp_path: Path) -> None:
         (tmp_path / name / "vendor").write_text(vendor + "\n")
         (tmp_path / name / "class").write_text(kind + "\n")
     (tmp_path / "d").mkdir()
-    assert [node_start.is_gpu(tmp_path / each) for each in "abcd"] == [True, False, False, False]
+    assert [boot.is_gpu(tmp_path / each) for each in "abcd"] == [True, False, False, False]

@@ -12,11 +12,8 @@ from costopt.domain.errors import ForbiddenError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import CapacityType
 from costopt_gcp.clients import Clients
-from costopt_gcp.machine_types import MachineTypeInfo
-from costopt_gcp.prices import GcePrices
-from costopt_gcp.shape import MachineShape
-from costopt_gcp.sku_prices import node_usd_per_hour
-from costopt_gcp.skus import SkuCatalog, part_of, read_skus
+from costopt_gcp.machine_types import MachineShape, MachineTypeInfo
+from costopt_gcp.prices import GcePrices, SkuCatalog, node_usd_per_hour, part_of, read_skus
 from tests.support.gcp.account import ELSEWHERE, REGION, SPOT, NewAccount
 from tests.support.gcp.faults import fail, refuse, unauthorized
 from tests.support.gcp.responses import Reply

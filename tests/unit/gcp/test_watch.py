@@ -10,7 +10,7 @@ from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import EndCause, NodeState
 from costopt.domain.market import CapacityType
 from costopt.provider.base import OrphanedResource
-from costopt_gcp.labels import label
+from costopt_gcp.instances import label
 from tests.support.gcp.account import ELSEWHERE, REGION, SPOT, TYPE, NewAccount
 from tests.support.gcp.faults import fail
 

@@ -31,8 +31,8 @@ from costopt.domain.events import (
     WorkLost,
 )
 from costopt.domain.fleet import EndCause
-from costopt.ledger.account import JobAccount
 from costopt.ledger.fold import account_of, accounts
+from costopt.ledger.job_account import JobAccount
 from costopt.ledger.memory import MemoryLedger
 from costopt.ledger.summary import JobState
 from tests.support.known_figure import known

@@ -9,7 +9,7 @@ import pytest
 
 from costopt.domain.events import ProgressReported
 from costopt.domain.job import Job
-from costopt.ledger.account import JobAccount
+from costopt.ledger.job_account import JobAccount
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Scene, always, task
 
 STARTUP_S = 100

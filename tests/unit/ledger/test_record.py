@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from costopt.domain.events import Event, LaunchFailed, LaunchIntended, NodeLaunched
-from costopt.ledger.record import JobRecord
+from costopt.ledger.job_record import JobRecord
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 POOL = "aws/us-east-1/us-east-1a/g5.xlarge/spot"

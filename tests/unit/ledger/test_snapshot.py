@@ -13,12 +13,20 @@ import pytest
 
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event, ProgressReported, RunStopped
-from costopt.ledger import frozen, snapshot
-from costopt.ledger.account import JobAccount
-from costopt.ledger.frozen import deserialize_fold, fold_code_digest, serialize_fold
+from costopt.ledger import fold_cache
+from costopt.ledger.fold_cache import (
+    ACCOUNT,
+    SUMMARY,
+    deserialize_fold,
+    fold_code_digest,
+    require_fold,
+    save_folds,
+    serialize_fold,
+    summaries,
+)
+from costopt.ledger.job_account import JobAccount
+from costopt.ledger.job_record import JobRecord
 from costopt.ledger.kept_folds import CachedFold
-from costopt.ledger.record import JobRecord
-from costopt.ledger.snapshot import ACCOUNT, SUMMARY, require_fold, save_folds, summaries
 from costopt.ledger.stored import DurableLedger, open_ledger
 from tests.support.errors import has_code
 from tests.support.sample_run import sample_events
@@ -93,7 +101,7 @@ def test_what_is_kept_is_not_read_again(
     assert save_folds(ledger) == 0
     ledger.append(RunStopped(at=sample_events()[-1].at, job="a", reason="r"))
     assert require_fold(ledger, "a").fresh == 1
-    monkeypatch.setattr(snapshot, "require_fold", no_fold)
+    monkeypatch.setattr(fold_cache, "require_fold", no_fold)
     with pytest.raises(AssertionError):
         list(summaries(ledger, later))
 
@@ -111,7 +119,7 @@ def test_a_running_job_is_kept_once_it_has_grown(ledger: DurableLedger) -> None:
         *(
             ProgressReported(at=at + timedelta(seconds=n), job="a", done_units=n, saved_units=0.0,
                              units_per_s=1.0)
-            for n in range(snapshot.MIN_EVENTS)
+            for n in range(fold_cache.MIN_EVENTS)
         )
     )  # fmt: skip
     assert save_folds(ledger) == 1
@@ -154,7 +162,7 @@ def test_an_older_snapshot_never_replaces_a_newer(ledger: DurableLedger) -> None
 def test_the_code_s_digest_is_of_modules_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frozen, "files", lambda package: tmp_path)
+    monkeypatch.setattr(fold_cache, "files", lambda package: tmp_path)
     folds = tmp_path / "part" / "folds.py"
     folds.parent.mkdir()
     folds.write_text("1")

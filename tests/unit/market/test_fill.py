@@ -8,7 +8,7 @@ import pytest
 
 from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory, PoolHistory
-from costopt.market.fill import fill_capacity
+from costopt.market.generator import fill_capacity
 from tests.support.errors import has_code
 from tests.support.market_fixtures import (
     ELSEWHERE,

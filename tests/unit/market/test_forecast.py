@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from costopt.domain.estimate import Series
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Pool
-from costopt.domain.series import Series
 from costopt.market.forecast import forecast_prices
-from costopt.market.runs import compress_samples
+from costopt.market.history_file import compress_samples
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAYS = 20

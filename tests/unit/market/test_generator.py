@@ -12,9 +12,8 @@ import pytest
 from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory, MarketState
 from costopt.domain.market import CapacityType, Pool
-from costopt.market.generator import generate_market
-from costopt.market.profile import generator_parameters
-from costopt.market.runs import UNLIMITED_NODES
+from costopt.market.generator import generate_market, generator_parameters
+from costopt.market.history_file import UNLIMITED_NODES
 from costopt.market.statistics import history_statistics
 from tests.support.errors import has_code
 from tests.support.market_fixtures import ON_DEMAND, SPOT, T0

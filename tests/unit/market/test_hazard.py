@@ -8,9 +8,8 @@ import pytest
 
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import Offer, Pool
-from costopt.market.gamma import gamma_interval, gamma_probability
 from costopt.market.generator import generate_market
-from costopt.market.hazard import LearnedHazard, gamma_prior
+from costopt.market.hazard import LearnedHazard, gamma_interval, gamma_prior, gamma_probability
 from costopt.market.statistics import history_statistics, pool_statistics
 from tests.support.market_fixtures import (
     ELSEWHERE,

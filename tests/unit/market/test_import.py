@@ -15,11 +15,13 @@ from costopt.catalog import find_traits
 from costopt.domain.errors import CatalogError, MarketError
 from costopt.domain.history import MarketHistory
 from costopt.domain.market import CapacityType, Pool
-from costopt.market.merge import merge_histories
-from costopt.market.place import TraceFileName, instance_type_of
-from costopt.market.runs import UNLIMITED_NODES
-from costopt.market.spot_traces import import_spot_trace
-from costopt.market.wide_csv import import_wide_csv
+from costopt.market.history_file import UNLIMITED_NODES, merge_histories
+from costopt.market.importers import (
+    TraceFileName,
+    import_spot_trace,
+    import_wide_csv,
+    instance_type_of,
+)
 from tests.support.errors import has_code
 from tests.support.market_fixtures import ELSEWHERE, SPOT, T0, after, market, pool_history
 

@@ -15,9 +15,8 @@ from costopt.domain.errors import ForbiddenError, MarketError, ProviderUnavailab
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.history import MarketState
 from costopt.domain.market import CapacityType, Pool
-from costopt.market.history_file import read_history
+from costopt.market.history_file import UNLIMITED_NODES, read_history
 from costopt.market.recorder import RecordingResult, extend_history, parts_folder, record_prices
-from costopt.market.runs import UNLIMITED_NODES
 from costopt.provider.base import PriceChange, PriceSeriesKey
 from tests.support.errors import has_code
 from tests.support.stub_provider import StubProvider

@@ -12,7 +12,7 @@ from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.job import Resources
 from costopt.domain.market import CapacityType, InstanceType, Pool
 from costopt.domain.policy import Limits, Policy
-from costopt.market.screen import screen_for_job, screen_offers
+from costopt.market.screening import screen_for_job, screen_offers
 from tests.support.optimize_fixtures import NOW, job, machine, machines_of, offer, pool
 
 POLICY = Policy("p")

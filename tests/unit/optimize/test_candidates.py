@@ -9,19 +9,22 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
+from costopt.domain.estimate import Series
 from costopt.domain.job import Job, Progress, Resources
 from costopt.domain.market import CapacityType, Offer
 from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Limits, Policy, Risk
-from costopt.domain.series import Series
 from costopt.domain.view import JobView
-from costopt.optimize.alone import single_configuration_segments
+from costopt.optimize.chance_constraint import (
+    MIN_IMPROVEMENT,
+    PROBABILITY_TOLERANCE,
+    solve_chance_constrained,
+)
 from costopt.optimize.planner import plan, prepare
-from costopt.optimize.prune import single_held_h, usable_h
+from costopt.optimize.pruning import single_held_h, usable_h
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.risk import forecast_segments, with_time_margin
-from costopt.optimize.solve import SolverSettings
-from costopt.optimize.surety import MIN_IMPROVEMENT, PROBABILITY_TOLERANCE, solve_chance_constrained
+from costopt.optimize.simulation import forecast_segments, with_time_margin
+from costopt.optimize.solve import SolverSettings, single_configuration_segments
 from tests.support.optimize_fixtures import NOW, job, machines_of, offer, pool, power
 
 ON_DEMAND = CapacityType.ON_DEMAND

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from costopt.domain.account import Tenant
 from costopt.domain.job import Budget, Job, Progress
 from costopt.domain.market import Offer
 from costopt.domain.plan import Constraint, Plan
 from costopt.domain.policy import Limits, Policy, Risk
-from costopt.domain.tenant import Tenant
 from costopt.domain.view import JobView
-from costopt.optimize import layout
+from costopt.optimize import segments
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
 from tests.support.optimize_fixtures import NOW, job, machine, offer, pool, power
@@ -130,4 +130,4 @@ def test_the_peak_is_the_greatest_sum_at_any_begin(
     stretches = [(begin / 4, (begin + long) / 4, float(load)) for begin, long, load in spans]
     begins = [begin for begin, _, _ in stretches if not near or begin < 1.0]
     sums = [sum(load for b, e, load in stretches if b <= at < e) for at in begins]
-    assert layout._peak(stretches, near=near) == max(sums, default=0.0)
+    assert segments._peak(stretches, near=near) == max(sums, default=0.0)

@@ -10,12 +10,12 @@ from costopt.domain.job import DataLocation, Job, Progress
 from costopt.domain.market import Pool
 from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Policy
-from costopt.domain.transfer import GIGABITS_PER_GIB, Transfer
+from costopt.domain.transfers import GIGABITS_PER_GIB, Transfer
 from costopt.domain.view import JobView
-from costopt.optimize.configuration import ConfigurationTable
+from costopt.optimize.configurations import ConfigurationTable
 from costopt.optimize.demand import remaining_demand
 from costopt.optimize.enumerate import TableEnumerator
-from costopt.optimize.fetch import transfer_costs
+from costopt.optimize.offer_columns import transfer_costs
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
 from tests.support.optimize_fixtures import NOW, job, machine, machines_of, offer, pool, power

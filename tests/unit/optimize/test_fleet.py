@@ -9,16 +9,16 @@ from itertools import pairwise
 
 import pytest
 
+from costopt.domain.account import Tenant
+from costopt.domain.estimate import Series
 from costopt.domain.job import Job, Phase, Progress, Resources
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.plan import Plan, PlanStatus
 from costopt.domain.policy import Limits, Objective, Policy, Risk
 from costopt.domain.power import NodePower, PowerCap
-from costopt.domain.series import Series
-from costopt.domain.tenant import Tenant
 from costopt.domain.view import JobView
-from costopt.optimize.fleet.generation import ColumnGeneration
-from costopt.optimize.fleet.warm import WarmStart
+from costopt.optimize.colgen.generation import ColumnGeneration
+from costopt.optimize.colgen.warm_start import WarmStart
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
 from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power

@@ -11,15 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costopt.domain.errors import InfeasibleError
-from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.estimate import Basis, Estimate, Series
 from costopt.domain.job import Job, Progress, Resources
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import Forecast, PlanStatus
 from costopt.domain.policy import Objective, Policy
-from costopt.domain.series import Series
 from costopt.domain.view import JobView
 from costopt.optimize.frontier import FrontierPoint, frontier, scenarios
-from costopt.optimize.frontier_point import surely_unbeaten
+from costopt.optimize.pareto import surely_unbeaten
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
 from tests.support.errors import has_code

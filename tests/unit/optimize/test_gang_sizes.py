@@ -10,19 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from costopt.domain.account import Quota, Tenant
 from costopt.domain.fleet import Node, NodeState
-from costopt.domain.gang_sizes import EVERY_SIZE, STEPS_PER_DOUBLING, ladder
-from costopt.domain.job import Job, Phase, Progress, Resources
+from costopt.domain.job import (
+    EVERY_SIZE,
+    STEPS_PER_DOUBLING,
+    Job,
+    Phase,
+    Progress,
+    Resources,
+    ladder,
+)
 from costopt.domain.market import Pool
 from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Limits, Policy
-from costopt.domain.quota import Quota
-from costopt.domain.tenant import Tenant
 from costopt.domain.view import JobView
-from costopt.optimize.configuration import ConfigurationTable
+from costopt.optimize.configurations import ConfigurationTable
 from costopt.optimize.planner import plan, prepare
 from costopt.optimize.request import PlanRequest
-from costopt.strategies.option import gang_options
+from costopt.strategies.gang_options import gang_options
 from tests.support.engine_fixtures import SPOT_A, task
 from tests.support.optimize_fixtures import (
     NOW,
@@ -164,7 +170,7 @@ def test_a_ladder_costs_next_to_nothing(work_h: float, monkeypatch: pytest.Monke
     """Against every size up to 128 nodes, at deadlines that ask for few and for many of them."""
     request = request_of(wide(128, work_h=work_h))
     short = plan(request, time_limit_s=UNHURRIED_S, explain=False)
-    monkeypatch.setattr("costopt.domain.gang_sizes.EVERY_SIZE", 128)
+    monkeypatch.setattr("costopt.domain.job.EVERY_SIZE", 128)
     assert len(sizes_of(request)) == 128
     whole = plan(request, time_limit_s=UNHURRIED_S, explain=False)
     assert {short.status, whole.status} <= {PlanStatus.OPTIMAL, PlanStatus.FEASIBLE}

@@ -9,21 +9,20 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
+from costopt.domain.estimate import Series
 from costopt.domain.job import Job, Progress, Resources
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import Plan
 from costopt.domain.policy import Objective, ObjectiveTerm, Policy, Risk
 from costopt.domain.power import NodePower
-from costopt.domain.series import Series
 from costopt.domain.view import JobView
-from costopt.optimize.alone import single_configuration_segments
+from costopt.optimize.chance_constraint import PROBABILITY_TOLERANCE, solve_chance_constrained
 from costopt.optimize.lexicographic import Figures
 from costopt.optimize.planner import plan, prepare
-from costopt.optimize.prune import single_held_h, usable_h
+from costopt.optimize.pruning import single_held_h, usable_h
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.risk import forecast_segments, with_time_margin
-from costopt.optimize.solve import SolverSettings
-from costopt.optimize.surety import PROBABILITY_TOLERANCE, solve_chance_constrained
+from costopt.optimize.simulation import forecast_segments, with_time_margin
+from costopt.optimize.solve import SolverSettings, single_configuration_segments
 from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
 
 HUNGRY, FRUGAL, CLEAN = pool("a"), pool("b"), pool("c", region="r2")

@@ -9,20 +9,19 @@ import numpy as np
 import pytest
 
 from benchmarks.fleet_instance import instance
-from costopt.domain.series import Series
-from costopt.optimize.fleet import menus as fleet_menus
-from costopt.optimize.fleet.capacity import SharedCapacity
-from costopt.optimize.fleet.menu import JobMenu
-from costopt.optimize.fleet.menus import Menus
-from costopt.optimize.fleet.path import solve_pricing
-from costopt.optimize.fleet.prices import PricingDuals
-from costopt.optimize.fleet.response import min_unit_cost
-from costopt.optimize.fleet.solve import planning_slots
-from costopt.optimize.job_part import PlannedJob
+from costopt.domain.estimate import Series
+from costopt.optimize.colgen import menus as fleet_menus
+from costopt.optimize.colgen.best_response import min_unit_cost
+from costopt.optimize.colgen.capacity import SharedCapacity
+from costopt.optimize.colgen.menu import JobMenu, PricingDuals
+from costopt.optimize.colgen.menus import Menus
+from costopt.optimize.colgen.pricing import solve_pricing
+from costopt.optimize.colgen.solve import planning_slots
+from costopt.optimize.limits import shared_limits
+from costopt.optimize.planned_job import PlannedJob
 from costopt.optimize.planner import prepare
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.shared import shared_limits
-from costopt.optimize.tariff import ForecastTable
+from costopt.optimize.slot_costs import ForecastTable
 
 
 @pytest.fixture(autouse=True)

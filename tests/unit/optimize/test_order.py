@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from costopt.domain.errors import SolverError
+from costopt.domain.estimate import Series
 from costopt.domain.job import (
     Job,
     Phase,
@@ -26,17 +27,16 @@ from costopt.domain.job import (
 from costopt.domain.market import CapacityType, Offer
 from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Limits, Objective, Policy, Risk
-from costopt.domain.series import Series
 from costopt.domain.view import JobView
-from costopt.optimize.fleet.solve import planning_slots
-from costopt.optimize.job_part import PlannedJob
-from costopt.optimize.layout import Segment, schedule_uses, verify
+from costopt.optimize.colgen.solve import planning_slots
 from costopt.optimize.model import PlanModel
+from costopt.optimize.planned_job import PlannedJob
 from costopt.optimize.planner import plan, prepare
-from costopt.optimize.prune import stage_configurations
+from costopt.optimize.pruning import stage_configurations
 from costopt.optimize.request import PlanRequest
+from costopt.optimize.segments import Segment, schedule_uses, verify
+from costopt.optimize.slot_costs import ForecastTable, SlotCosts
 from costopt.optimize.solve import SolverSettings
-from costopt.optimize.tariff import ForecastTable, SlotCosts
 from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
 
 HEADLINE = (

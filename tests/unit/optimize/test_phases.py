@@ -14,11 +14,11 @@ from costopt.domain.plan import Candidate
 from costopt.domain.policy import Policy, Risk
 from costopt.domain.view import JobView
 from costopt.optimize.candidates import ReferencePlan, judge_candidates
-from costopt.optimize.configuration import ConfigurationTable
+from costopt.optimize.configurations import ConfigurationTable
 from costopt.optimize.demand import Demand, remaining_demand
 from costopt.optimize.enumerate import TableEnumerator
-from costopt.optimize.job_part import PlannedJob
-from costopt.optimize.prune import single_held_h, single_work_units, stage_configurations
+from costopt.optimize.planned_job import PlannedJob
+from costopt.optimize.pruning import single_held_h, single_work_units, stage_configurations
 from costopt.optimize.rates import base_units
 from costopt.optimize.request import PlanRequest
 from tests.support.optimize_fixtures import NOW, job, machine, offer, pool, power

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+from costopt.domain.account import Tenant
 from costopt.domain.job import Job, Progress, Resources
 from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Limits, Policy
-from costopt.domain.tenant import Tenant
 from costopt.domain.view import JobView
-from costopt.optimize.configuration import ConfigurationTable
+from costopt.optimize.configurations import ConfigurationTable
 from costopt.optimize.demand import Demand, remaining_demand
 from costopt.optimize.enumerate import TableEnumerator
+from costopt.optimize.limits import SharedLimit, TotalLimit, shared_limits, total_limits
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
-from costopt.optimize.shared import SharedLimit, TotalLimit, shared_limits, total_limits
 from tests.support.optimize_fixtures import NOW, job, machine, machines_of, offer, pool, power
 
 P5, G6 = pool("a", name="p5.48xlarge"), pool("a", name="g6.48xlarge")

@@ -14,12 +14,12 @@ from costopt.domain.market import CapacityType, Offer
 from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Limits, Policy
 from costopt.domain.view import JobView
-from costopt.optimize.configuration import ConfigurationTable
+from costopt.optimize.configurations import ConfigurationTable
 from costopt.optimize.demand import remaining_demand
 from costopt.optimize.enumerate import TableEnumerator
+from costopt.optimize.limits import room_nodes, shared_limits
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.shared import room_nodes, shared_limits
 from tests.support.optimize_fixtures import NOW, job, machines_of, offer, pool, power
 
 RESERVED = pool("a", kind=CapacityType.RESERVED)

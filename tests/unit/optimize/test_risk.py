@@ -15,11 +15,11 @@ from costopt.domain.job import Job, Progress
 from costopt.domain.market import CapacityType, Offer
 from costopt.domain.policy import Limits, Policy, Risk
 from costopt.domain.view import JobView
-from costopt.optimize import samples, surety
-from costopt.optimize.alone import single_configuration_segments
+from costopt.optimize import chance_constraint, random_draws
 from costopt.optimize.planner import plan, prepare
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.risk import forecast_rows, forecast_segments
+from costopt.optimize.simulation import forecast_rows, forecast_segments
+from costopt.optimize.solve import single_configuration_segments
 from tests.support.known_figure import known
 from tests.support.optimize_fixtures import NOW, job, machines_of, offer, pool, power
 
@@ -98,7 +98,7 @@ def test_a_fallback_is_cheaper_than_a_margin_bought_in_advance() -> None:
     safe = offer(pool("b", kind=CapacityType.ON_DEMAND), 6.0)
     what = job(20, deadline_h=23)
     wanted = request([shaky, safe], what, Policy("p", risk=Risk(0.95, 0.0)))
-    with patch.object(surety, "MARGIN_SHARES", ()):
+    with patch.object(chance_constraint, "MARGIN_SHARES", ()):
         held = plan(wanted, explain=False)
     made = plan(wanted, explain=False)
     assert safe.pool in {a.pool for a in held.allocations}
@@ -156,11 +156,11 @@ def test_the_stated_noise_covers_what_other_draws_change(
     shaky = [offer(pool("a"), 1.0, hazard=0.3, hazard_high=0.9)]
     found = []
     for seed in range(12):
-        monkeypatch.setattr("costopt.optimize.samples.SEED", seed)
-        samples.permuted_grid.cache_clear()
+        monkeypatch.setattr("costopt.optimize.random_draws.SEED", seed)
+        random_draws.permuted_grid.cache_clear()
         made = plan(request(shaky, job(20, deadline_h=96), Policy("p")), explain=False)
         found.append(made.forecasts[0][1])
-    samples.permuted_grid.cache_clear()
+    random_draws.permuted_grid.cache_clear()
     assert len({f.kwh for f in found}) == len(found)
     for one in found:
         assert np.std([f.usd_p50 for f in found]) < one.usd_error < 0.05 * one.usd_p50

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from costopt.optimize.samples import EXACT_MEAN, draw_randoms, gamma_quantile, poisson_quantile
+from costopt.optimize.random_draws import EXACT_MEAN, draw_randoms, gamma_quantile, poisson_quantile
 
 SAMPLES = 4000
 

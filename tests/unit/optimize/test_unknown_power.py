@@ -9,16 +9,16 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
+from costopt.domain.account import Quota
+from costopt.domain.estimate import Series
 from costopt.domain.job import Budget, Job, Progress, Resources
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.plan import Forecast, PlanStatus
 from costopt.domain.policy import Limits, Objective, ObjectiveTerm, Policy, Risk, Rule, RuleSignal
 from costopt.domain.power import NodePower
-from costopt.domain.quota import Quota
-from costopt.domain.series import Series
 from costopt.domain.view import JobView
 from costopt.optimize.frontier import frontier
-from costopt.optimize.frontier_point import non_dominated_mask, surely_unbeaten
+from costopt.optimize.pareto import non_dominated_mask, surely_unbeaten
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
 from tests.support.known_figure import known

@@ -15,10 +15,10 @@ import costopt_sim
 from costopt.cli.main import cli
 from costopt.controller.site import connect_provider
 from costopt.domain.errors import BadRequestError
-from costopt.engine.clock import WallClock
+from costopt.engine.loop import WallClock
 from costopt.provider.options import OptionModel
 from costopt.spec import load_account
-from costopt.spec.problem import SpecFileError
+from costopt.spec.yaml_document import SpecFileError
 
 HEAD = "kind: account\nversion: 1\n"
 REGIONS = {"aws": "us-east-1", "gcp": "us-central1"}

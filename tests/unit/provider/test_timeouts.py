@@ -10,15 +10,14 @@ from typing import Any, TypeVar
 
 import pytest
 
-from costopt.domain.bill import NodeBill
 from costopt.domain.errors import (
     LeadershipLostError,
     NoCapacityError,
     NotSupportedError,
     ProviderUnavailableError,
 )
-from costopt.domain.fleet import LaunchRequest, Node
-from costopt.engine.clock import VirtualClock
+from costopt.domain.fleet import LaunchRequest, Node, NodeBill
+from costopt.engine.loop import VirtualClock
 from costopt.provider import timeouts as patient_module
 from costopt.provider.base import Capability
 from costopt.provider.timeouts import OfferCache, TimeoutProvider

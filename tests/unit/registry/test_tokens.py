@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from costopt.domain.control import Scope, Token
 from costopt.domain.errors import LedgerError, SpecError
-from costopt.domain.token import Scope, Token
 from costopt.registry.registry import SqlRegistry, open_registry
 from tests.support.errors import has_code
 

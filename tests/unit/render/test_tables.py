@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from costopt.domain.events import EVENT_TYPES, Event, JobFailed, JobSubmitted
-from costopt.ledger.account import JobAccount
+from costopt.ledger.job_account import JobAccount
 from costopt.render import events as event_row
 from costopt.render.backtest_table import BACKTEST_COLUMNS, backtest_table
 from costopt.render.run_tables import deadline_sentence, run_table

@@ -9,8 +9,7 @@ import pytest
 
 from costopt.domain.errors import BadRequestError
 from costopt.domain.job import Job, Phase, Throughput, ThroughputSample
-from costopt_sim.gang import SimulatedGang
-from costopt_sim.speeds import speeds_of
+from costopt_sim.training import SimulatedGang, speeds_of
 from tests.support.optimize_fixtures import job, machine
 
 AT = datetime(2026, 3, 2, tzinfo=UTC)

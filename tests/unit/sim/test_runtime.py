@@ -15,7 +15,7 @@ from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.market import Pool
 from costopt.domain.power import PowerCap
 from costopt.domain.runtime import PowerLimitRecord
-from costopt.market.spot_traces import import_spot_trace
+from costopt.market.importers import import_spot_trace
 from tests.support.market_fixtures import (
     ELSEWHERE,
     ON_DEMAND,

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from costopt.controller.account_site import connect_account
-from costopt.domain.account import Account
+from costopt.domain.account import Account, Quota, Tenant
 from costopt.domain.market import CapacityType
-from costopt.domain.quota import Quota
-from costopt.domain.tenant import Tenant
-from costopt.engine.clock import WallClock
+from costopt.engine.loop import WallClock
 from costopt.spec import SpecFileError, SpecProblem, account_schema, detect_kind, load_account
-from costopt.spec.document import read_document
+from costopt.spec.yaml_document import read_document
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "planning" / "account.yaml"
 

@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from costopt.spec.document import MAX_BYTES, parse_document, read_document
-from costopt.spec.problem import SpecFileError, SpecProblem
+from costopt.spec.yaml_document import (
+    MAX_BYTES,
+    SpecFileError,
+    SpecProblem,
+    parse_document,
+    read_document,
+)
 
 
 def refusal(tmp_path: Path, data: bytes | str) -> SpecProblem:

@@ -12,7 +12,7 @@ from costopt.domain.errors import SpecError
 from costopt.domain.market import CapacityType
 from costopt.domain.policy import Limits, Objective, ObjectiveTerm, Policy, StrategySpec
 from costopt.spec import SpecFileError, bundled_policies, detect_kind, load_policy, policy_schema
-from costopt.spec.document import read_document
+from costopt.spec.yaml_document import read_document
 
 
 def load(tmp_path: Path, text: str) -> Policy:

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costopt.domain.token import Scope
-from costopt.spec.document import parse_document
-from costopt.spec.problem import SpecFileError
+from costopt.domain.control import Scope
+from costopt.spec.yaml_document import SpecFileError, parse_document
 from tests.support.daemon_api import JOB, served
 from tests.support.live_run import PATIENCE_S
 

@@ -107,7 +107,7 @@ def test_no_credentials_are_said_to_be_missing(
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "none"))
-    monkeypatch.setattr("costopt.store.s3.RETRIES", {"max_retries": 0})
+    monkeypatch.setattr("costopt.store.backends.RETRIES", {"max_retries": 0})
     monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(StoreError, match=r"s3://bucket .*no credentials") as caught:
         open_store("s3://bucket/x").get("key")

@@ -12,8 +12,8 @@ from costopt.domain.market import Offer
 from costopt.domain.policy import StrategySpec
 from costopt.domain.view import Decision, Target
 from costopt.strategies import build
-from costopt.strategies.adaptive import AdaptiveStrategy
-from costopt.strategies.learner import share_lifetimes
+from costopt.strategies.adaptive.strategy import AdaptiveStrategy
+from costopt.strategies.fault_isolation import share_lifetimes
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
 from tests.support.market_fixtures import after
 from tests.support.strategy_fixtures import look, nodes_in, offer, only

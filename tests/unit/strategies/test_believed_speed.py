@@ -9,8 +9,7 @@ import pytest
 from costopt.domain.fleet import Node
 from costopt.domain.market import Pool
 from costopt.domain.view import Target, View
-from costopt.strategies.adaptive import AdaptiveStrategy
-from costopt.strategies.believed_speed import SmoothedSpeed
+from costopt.strategies.adaptive.strategy import AdaptiveStrategy, SmoothedSpeed
 from costopt.strategies.shield import ShieldedStrategy
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, task
 from tests.support.market_fixtures import after

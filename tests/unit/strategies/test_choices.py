@@ -8,18 +8,16 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from costopt.domain.account import Account
+from costopt.domain.account import Account, Quota, Tenant
 from costopt.domain.job import DataLocation, Job, Phase, Throughput, ThroughputSample
 from costopt.domain.market import CapacityType, Pool
-from costopt.domain.quota import Quota
-from costopt.domain.tenant import Tenant
-from costopt.domain.transfer import Transfer, transfer_table
+from costopt.domain.transfers import Transfer, transfer_table
 from costopt.domain.view import Target
 from costopt.optimize.request import PlanRequest
-from costopt.strategies.adaptive import AdaptiveStrategy
+from costopt.strategies.adaptive.strategy import AdaptiveStrategy
+from costopt.strategies.gang_options import GangOption, gang_options, uninterruptible_options
 from costopt.strategies.milp import MilpStrategy
-from costopt.strategies.option import GangOption, gang_options, uninterruptible_options
-from costopt.strategies.reserve import seconds_to_finish
+from costopt.strategies.remaining_time import seconds_to_finish
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Follow, Scene, always, task
 from tests.support.engines import start_engine
 from tests.support.market_fixtures import after

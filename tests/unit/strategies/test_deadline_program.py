@@ -9,8 +9,8 @@ from functools import cache
 import pytest
 
 from costopt.market.lifetime import AgeRates
-from costopt.strategies.deadline_program import ValueFunction
-from costopt.strategies.deadline_terms import DeadlineProblem, ProgramStage, SpotOption
+from costopt.strategies.adaptive.problem import DeadlineProblem, ProgramStage, SpotOption
+from costopt.strategies.adaptive.program import ValueFunction
 
 STEP_H = 0.5
 SPOT, SAFE = 1.0, 3.0

@@ -8,7 +8,7 @@ import pytest
 
 from costopt.domain.job import Progress
 from costopt.domain.view import Decision, Desired, JobView, Target, View
-from costopt.strategies.steady import FAILED, FaultIsolatedStrategy
+from costopt.strategies.fault_isolation import FAILED, FaultIsolatedStrategy
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
 from tests.support.strategy_fixtures import look, nodes_in, offer
 

@@ -11,7 +11,7 @@ from costopt.domain.fleet import Node, NodeState
 from costopt.domain.market import CapacityType, Offer
 from costopt.domain.view import Target, View
 from costopt.strategies import build
-from costopt.strategies.option import gang_options, uninterruptible_options
+from costopt.strategies.gang_options import gang_options, uninterruptible_options
 from costopt.strategies.shield import ShieldedStrategy
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, rules, task
 from tests.support.market_fixtures import after

@@ -8,9 +8,9 @@ import pytest
 
 from costopt.domain.fleet import Node
 from costopt.domain.view import Target
-from costopt.strategies.cant_be_late import CapacityMode, apply_safety_net, current_mode
-from costopt.strategies.greedy_spot import GreedySpotStrategy
-from costopt.strategies.option import gang_options, uninterruptible_options
+from costopt.strategies.baselines import GreedySpotStrategy
+from costopt.strategies.gang_options import gang_options, uninterruptible_options
+from costopt.strategies.uniform_progress import CapacityMode, apply_safety_net, current_mode
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
 from tests.support.strategy_fixtures import TICK_S, look, nodes_in, offer, only
 

@@ -15,7 +15,7 @@ from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import Offer, Pool
 from costopt.domain.plan import Plan
 from costopt.domain.view import Target, View
-from costopt.optimize.fleet.warm import WarmStart
+from costopt.optimize.colgen.warm_start import WarmStart
 from costopt.optimize.request import PlanRequest
 from costopt.replay.rehearsal import replay
 from costopt.strategies.milp import MilpStrategy

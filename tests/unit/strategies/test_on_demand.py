@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from costopt.domain.events import NodeLaunched
 from costopt.domain.view import Target
-from costopt.strategies.on_demand import OnDemandStrategy
+from costopt.strategies.baselines import OnDemandStrategy
 from tests.support.engine_fixtures import (
     BIG_SAFE,
     HOUR_S,

@@ -9,16 +9,16 @@ import pytest
 from click.testing import CliRunner
 
 from costopt.cli.main import cli
-from costopt.daemon.strategies import StrategyPool
+from costopt.daemon.strategy_pool import StrategyPool
+from costopt.domain.control import Submission
 from costopt.domain.errors import SpecError
 from costopt.domain.policy import Limits, Policy, StrategySpec
-from costopt.domain.submission import Submission
 from costopt.domain.view import Decision, Desired, View
 from costopt.market.hazard import LearnedHazard
 from costopt.replay.trial import BacktestConfig, Trial, TrialKeys, Window
 from costopt.strategies import build, check, is_joint, strategy_names
+from costopt.strategies.fault_isolation import FaultIsolatedStrategy
 from costopt.strategies.shield import ShieldedStrategy
-from costopt.strategies.steady import FaultIsolatedStrategy
 from tests.support.cant_be_late import NoHazard
 from tests.support.engine_fixtures import SAFE, SPOT_A, Machines, Powers, always, rules
 from tests.support.installed_strategy import MINE, install_strategy
@@ -89,7 +89,7 @@ def test_no_package_replaces_one_of_costopt_s_own(
     install_strategy(monkeypatch, tmp_path, "on_demand", "their_module:Mine")
     made = build(StrategySpec("on_demand"))
     assert isinstance(made, ShieldedStrategy)
-    assert type(made.inner).__module__ == "costopt.strategies.on_demand"
+    assert type(made.inner).__module__ == "costopt.strategies.baselines"
 
 
 def test_a_joint_strategy_decides_a_tenant_s_jobs_together(

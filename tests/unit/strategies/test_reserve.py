@@ -8,8 +8,8 @@ import pytest
 
 from costopt.domain.job import Phase, Throughput, ThroughputSample
 from costopt.domain.view import Target
-from costopt.strategies.option import GangOption, gang_options
-from costopt.strategies.reserve import (
+from costopt.strategies.gang_options import GangOption, gang_options
+from costopt.strategies.remaining_time import (
     is_running,
     remaining_startup_s,
     seconds_left,

@@ -7,7 +7,7 @@ import pytest
 from costopt.domain.fleet import Node
 from costopt.domain.market import Offer
 from costopt.domain.view import Decision, Target
-from costopt.strategies.adaptive import AdaptiveStrategy
+from costopt.strategies.adaptive.strategy import AdaptiveStrategy
 from tests.support.engine_fixtures import (
     HOUR_S,
     SAFE,

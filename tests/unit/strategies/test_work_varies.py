@@ -8,13 +8,13 @@ from datetime import timedelta
 
 import pytest
 
+from costopt.domain.estimate import Series
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Phase, Throughput, ThroughputSample
 from costopt.domain.market import Pool
 from costopt.domain.policy import Objective
-from costopt.domain.series import Series
 from costopt.domain.view import Decision, Target, View
-from costopt.strategies.adaptive import AdaptiveStrategy
+from costopt.strategies.adaptive.strategy import AdaptiveStrategy
 from costopt.strategies.shield import ShieldedStrategy
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
 from tests.support.market_fixtures import T0

@@ -14,7 +14,7 @@ import pytest
 
 from costopt.agent.membership import Membership
 from costopt.agent.membership_server import MembershipServer
-from costopt.checkpoint.near.gang_key import GangKey
+from costopt.checkpoint.replicas.wire import GangKey
 from costopt.protocol.membership import MembershipAddress
 from tests.support.forked_trainers import STEPS, TrainerFactory, result
 

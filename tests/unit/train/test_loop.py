@@ -17,7 +17,7 @@ from torch import Tensor
 from costopt.domain.errors import CheckpointError, CostoptError
 from costopt.protocol.trainer_files import TrainerState, TrainerStatus
 from costopt.train import TrainingExit, TrainingLoop, attach
-from costopt.train.cadence import SaveInterval
+from costopt.train.checkpoint_manager import SaveInterval
 from tests.support.errors import has_code
 
 STEPS = 12
@@ -182,7 +182,7 @@ def test_the_status_survives_nonsense(tmp_path: Path) -> None:
     [
         ("costopt.agent.__main__", {"torch", "numpy", "pydantic"}),
         ("costopt.controller.runtime", {"torch", "numpy", "pydantic"}),
-        ("costopt_sim.process", {"torch", "numpy"}),
+        ("costopt_sim.process_provider", {"torch", "numpy"}),
     ],
 )
 def test_neither_agent_nor_provider_imports_what_is_heavy(module: str, heavy: set[str]) -> None:

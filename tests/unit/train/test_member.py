@@ -13,7 +13,7 @@ from costopt.protocol.membership import (
     decode,
     encode,
 )
-from costopt.train.member import MembershipClient
+from costopt.train.membership_client import MembershipClient
 
 
 class Line:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from costopt.train.pace import MIN_STEPS, WARM_STEPS, WINDOW_S, StepRate
+from costopt.train.reporter import MIN_STEPS, WARM_STEPS, WINDOW_S, StepRate
 
 
 def paced(*lengths_s: float) -> StepRate:

@@ -6,13 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from costopt.train.close_reduction import AllReduceReduction
-from costopt.train.group import PeerLostError, RankGroup
-from costopt.train.layout import GradientLayout
-from costopt.train.samples import FunctionSamples
-from costopt.train.shard_work import ShardWorker
+from costopt.train.all_reduce import AllReduceReduction
+from costopt.train.batches import FunctionSamples, ShardWorker
+from costopt.train.group import PeerLostError, RankGroup, StepVote
+from costopt.train.reduction import GradientLayout
 from costopt.train.tree_reduction import TreeReduction
-from costopt.train.vote import StepVote
 
 SHARDS = 5
 

@@ -13,19 +13,17 @@ from typing import Any
 import pytest
 import torch
 
-from costopt.checkpoint.near.desk import SnapshotSocketServer
-from costopt.checkpoint.near.gang_key import GangKey
-from costopt.checkpoint.near.memory import MemoryTier
-from costopt.checkpoint.near.near_tiers import ReplicaGroup, ReplicaManager
-from costopt.checkpoint.near.peer import PeerClient
-from costopt.checkpoint.near.peer_server import PeerServer
+from costopt.checkpoint.replicas.agent_socket import SnapshotSocketServer
+from costopt.checkpoint.replicas.local import MemoryTier
+from costopt.checkpoint.replicas.manager import ReplicaGroup, ReplicaManager
+from costopt.checkpoint.replicas.peer import PeerClient, PeerServer
+from costopt.checkpoint.replicas.wire import GangKey
 from costopt.domain.errors import CheckpointError
 from costopt.protocol.trainer_files import StopNotice, TrainerStatus
-from costopt.train.cadence import SaveInterval
+from costopt.train.checkpoint_manager import CheckpointManager, SaveInterval
 from costopt.train.checkpointer import Checkpointer
 from costopt.train.group import PeerLostError, RankGroup
 from costopt.train.reporter import Reporter
-from costopt.train.saving import CheckpointManager
 from tests.support.snapshot_fixtures import be_patient_with_peers
 
 pytestmark = pytest.mark.process

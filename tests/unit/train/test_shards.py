@@ -11,10 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costopt.domain.errors import CostoptError
-from costopt.train.conditions import ExactnessGuarantee, changed_conditions, runtime_conditions
-from costopt.train.loss_watch import LossMonitor, RollbackPolicy
-from costopt.train.samples import DatasetSamples, FunctionSamples, batch_source, seed_generators
-from costopt.train.shards import PartialSums, ReductionTree, TreeNode, covering_nodes, owned_shards
+from costopt.train.batches import DatasetSamples, FunctionSamples, batch_source, seed_generators
+from costopt.train.loop import LossMonitor, RollbackPolicy
+from costopt.train.reduction import (
+    PartialSums,
+    ReductionTree,
+    TreeNode,
+    covering_nodes,
+    owned_shards,
+)
+from costopt.train.run_state import ExactnessGuarantee, changed_conditions, runtime_conditions
 
 
 def bracketed(tree: ReductionTree, parts: dict[TreeNode, str]) -> str:

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from costopt.protocol.trainer_files import TrainerStatus
-from costopt.train import loop, reporter, time_use
+from costopt.train import loop, reporter
 from costopt.train.attach import attach
-from costopt.train.time_use import StepTimer
+from costopt.train.reporter import StepTimer
 from tests.support.manual_clock import ManualClock
 
 
@@ -71,7 +71,7 @@ def test_a_loop_that_fetches_by_itself_has_no_known_wait() -> None:
 
 
 def test_a_warm_process_is_as_old_as_its_script(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = ManualClock(monkeypatch, time_use).now_s
+    now = ManualClock(monkeypatch, reporter).now_s
     monkeypatch.setenv("COSTOPT_BEGAN_AT", repr(now - 1000.0))
     use = StepTimer()
     use.begin_step(now)
@@ -80,7 +80,7 @@ def test_a_warm_process_is_as_old_as_its_script(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_loop_tells_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = ManualClock(monkeypatch, loop, reporter, time_use)
+    clock = ManualClock(monkeypatch, loop, reporter, reporter)
     monkeypatch.setenv("COSTOPT_STATUS_FILE", str(tmp_path / "status.json"))
     monkeypatch.setenv("COSTOPT_BEGAN_AT", repr(clock.now_s - 15.0))
     model = nn.Linear(2, 1)

@@ -3,8 +3,7 @@
 import os
 import sys
 
-from costopt.client.address import parse_address
-from costopt.client.client import Client
+from costopt.client.client import Client, parse_address
 from costopt.domain.errors import CostoptError
 
 try:

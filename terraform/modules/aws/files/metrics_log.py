@@ -5,8 +5,7 @@ import os
 import sys
 import time
 
-from costopt.client.address import parse_address
-from costopt.client.client import Client
+from costopt.client.client import Client, parse_address
 from costopt.domain.errors import CostoptError
 
 EVERY_S = 60.0

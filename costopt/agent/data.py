@@ -1,0 +1,306 @@
+"""Dataset cache and prefetch.
+
+The job's data on this node's disk: fetched once, verified, and never more than fits the bound.
+
+FOLDER/objects/<key>           whole, verified objects; their mtime is when they were last used
+FOLDER/partial/<hash of key>/  a fetch under way, or one that was cut short
+FOLDER/locks/                  held (flock) by who fetches or evicts; the kernel lets go on a crash
+
+Any number of processes may use one folder. A file that is evicted while it is read stays readable
+for who has it open.
+
+What the job's data consist of: an index beside them, or else whatever the store lists.
+
+Brings the job's data to the node's disk beside the agent's loop.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from costopt.domain.errors import CostoptError, StoreError
+from costopt.domain.ports import ObjectStore
+from costopt.store import open_store
+from costopt.store.address import validate_key
+from costopt.store.atomic_file import write_error_hint
+
+GIB = 2**30
+ALL_OBJECTS = "everything"
+RESERVED = "reserved"
+
+
+@dataclass(frozen=True, slots=True)
+class DataObject:
+    """A named object; ``size_bytes`` and ``sha256`` (hex) are checked where they are known."""
+
+    key: str
+    size_bytes: int | None = None
+    sha256: str | None = None
+
+
+class DataCache:
+    """Objects of ``store`` in ``folder``, of which at most ``most_bytes`` are kept.
+
+    The least recently used go first. What is being fetched counts with the size that is announced
+    for it; where none is, it comes on top until it is whole. Methods raise StoreError.
+    """
+
+    def __init__(self, store: ObjectStore, folder: Path, max_bytes: int) -> None:
+        self._store = store
+        self._most_bytes = max_bytes
+        self._folder = folder
+        self.objects = folder / "objects"
+        with _told("make a cache in", folder):
+            for each in (self.objects, folder / "partial", folder / "locks"):
+                each.mkdir(parents=True, exist_ok=True)
+
+    def path(self, key: str) -> Path:
+        """Where the object lies once it is here."""
+        return self.objects.joinpath(*validate_key(key))
+
+    def open(self, wanted: DataObject) -> BinaryIO:
+        """The object, open for reading, fetched and verified if it was not here; marks it as used.
+
+        What others evict meanwhile it has open all the same.
+        """
+        path = self.path(wanted.key)
+        found = self._opened(path, wanted)
+        if found is None:
+            with self._locked(_name(wanted.key)):
+                found = self._opened(path, wanted) or self._download(wanted, path)
+        return found
+
+    def fetch(self, wanted: DataObject) -> Path:
+        """Where the object lies, as ``open`` finds it; others may evict it at any time."""
+        self.open(wanted).close()
+        return self.path(wanted.key)
+
+    def holds(self, key: str) -> bool:
+        """Whether the object is here."""
+        return self.path(key).is_file()
+
+    def size_bytes(self) -> int:
+        """What the whole objects take."""
+        return sum(size for _, size, _ in self._by_use())
+
+    def _opened(self, path: Path, wanted: DataObject) -> BinaryIO | None:
+        """What is here, None where that is nothing or not what is wanted."""
+        try:
+            file = path.open("rb")
+            os.utime(file.fileno())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise _refused("use", path, error) from error
+        if wanted.size_bytes in (None, os.fstat(file.fileno()).st_size):
+            return file
+        file.close()
+        return None
+
+    def _download(self, wanted: DataObject, path: Path) -> BinaryIO:
+        """Called by who holds the key's lock: what lies there in part is nobody's."""
+        partial = self._folder / "partial" / _name(wanted.key)
+        fresh = partial / "object"
+        try:
+            with _told("fetch to", partial):
+                shutil.rmtree(partial, ignore_errors=True)
+                partial.mkdir()
+                self._make_room(wanted.key, wanted.size_bytes or 0)
+                (partial / RESERVED).write_text(str(wanted.size_bytes or 0))
+            if not self._store.get_file(wanted.key, fresh):
+                raise StoreError(
+                    f"the data hold no {wanted.key}",
+                    hint="see that the job's data.uri is right",
+                    code="missing",
+                )
+            with _told("fetch to", partial):
+                size_bytes = _verified(wanted, fresh)
+                with self._locked(ALL_OBJECTS):
+                    self._evict(size_bytes, but=wanted.key)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    fresh.replace(path)
+                    os.utime(path)
+                    return path.open("rb")
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+    def _make_room(self, key: str, size_bytes: int) -> None:
+        with self._locked(ALL_OBJECTS):
+            self._evict(size_bytes, but=key)
+
+    def _evict(self, size_bytes: int, but: str) -> None:
+        """Until ``size_bytes`` more fit beside what others fetch at present."""
+        if size_bytes > self._most_bytes:
+            raise StoreError(
+                f"{but} takes {size_bytes / GIB:.3g} GiB, more than the cache in {self._folder} "
+                f"may hold ({self._most_bytes / GIB:.3g} GiB)",
+                hint="give the cache more room",
+                code="too_large",
+            )
+        room = self._most_bytes - size_bytes - self._reserved_bytes(_name(but))
+        kept = self._by_use()
+        total = sum(size for _, size, _ in kept)
+        for _, size, path in kept:
+            if total <= room:
+                return
+            path.unlink(missing_ok=True)
+            total -= size
+
+    def _reserved_bytes(self, but: str) -> int:
+        """What others have announced; what a dead process left is removed."""
+        total = 0
+        for partial in (self._folder / "partial").iterdir():
+            if partial.name == but:
+                continue
+            self._clear_if_abandoned(partial)
+            with suppress(OSError, ValueError):
+                total += int((partial / RESERVED).read_text())
+        return total
+
+    def _clear_if_abandoned(self, partial: Path) -> None:
+        """Who fetches holds the lock; nobody can begin to while it is held here."""
+        with (self._folder / "locks" / partial.name).open("ab") as lock, suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(partial, ignore_errors=True)
+
+    def _by_use(self) -> list[tuple[float, int, Path]]:
+        """(last use, size, path) of every whole object, the longest unused first."""
+        found = []
+        for path in self.objects.rglob("*"):
+            with suppress(FileNotFoundError):
+                stat = path.stat()
+                if path.is_file():
+                    found.append((stat.st_mtime, stat.st_size, path))
+        return sorted(found)
+
+    @contextmanager
+    def _locked(self, name: str) -> Iterator[None]:
+        with _told("lock", self._folder):
+            lock = (self._folder / "locks" / name).open("ab")
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _verified(wanted: DataObject, path: Path) -> int:
+    """The file's size. Raises StoreError where the bytes are not those announced."""
+    size_bytes = path.stat().st_size
+    if wanted.size_bytes not in (None, size_bytes):
+        raise _wrong(wanted, f"{size_bytes} bytes came in place of {wanted.size_bytes}")
+    if wanted.sha256 is not None:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != wanted.sha256.lower():
+            raise _wrong(wanted, f"its SHA-256 is {digest}, not {wanted.sha256}")
+    return size_bytes
+
+
+def _wrong(wanted: DataObject, what: str) -> StoreError:
+    return StoreError(
+        f"{wanted.key} is not what the data's index says: {what}",
+        hint="write the object or the index anew",
+        code="unreadable",
+    )
+
+
+def _name(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+@contextmanager
+def _told(verb: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _refused(verb, path, error) from error
+
+
+def _refused(verb: str, path: Path, error: OSError) -> StoreError:
+    return StoreError(f"cannot {verb} {path}: {error.strerror}", hint=write_error_hint(error))
+
+
+INDEX = "costopt-data.json"
+
+
+def list_data_objects(store: ObjectStore) -> tuple[DataObject, ...]:
+    """The objects in the order of the index, {"objects": [{"key", "size_bytes", "sha256"}, …]}.
+
+    Without an index every key, of which nothing is known but that it came whole. Raises StoreError.
+    """
+    told = store.get(INDEX)
+    if told is None:
+        return tuple(DataObject(key) for key in store.keys(""))
+    try:
+        return tuple(
+            DataObject(str(o["key"]), o.get("size_bytes"), o.get("sha256"))
+            for o in json.loads(told)["objects"]
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(
+            f"the data's index {INDEX} cannot be read: {error}",
+            hint='write {"objects": [{"key": …, "size_bytes": …, "sha256": …}]}',
+            code="unreadable",
+        ) from error
+
+
+RETRY_S = 5.0
+
+
+class Prefetch:
+    """``done`` once all is here that fits; ``message`` says how far it is, or what is wrong.
+
+    A store that refuses is asked again: data are not there for good only where the job says so.
+    """
+
+    def __init__(self, uri: str, folder: Path, most_bytes: int) -> None:
+        self.uri = uri
+        self.message = f"fetching data from {uri}"
+        self.directory = folder / "objects"
+        self._folder = folder
+        self._most_bytes = most_bytes
+        self._done = threading.Event()
+        self._closed = threading.Event()
+        threading.Thread(target=self._run, name="prefetch", daemon=True).start()
+
+    @property
+    def done(self) -> bool:
+        """Whether training may begin."""
+        return self._done.is_set()
+
+    def close(self) -> None:
+        """Fetch no further object."""
+        self._closed.set()
+
+    def _run(self) -> None:
+        while not self._closed.is_set() and not self.done:
+            try:
+                self._fetch_all()
+            except CostoptError as error:
+                self.message = str(error)
+                self._closed.wait(RETRY_S)
+
+    def _fetch_all(self) -> None:
+        store = open_store(self.uri)
+        cache = DataCache(store, self._folder, self._most_bytes)
+        objects = list_data_objects(store)
+        for number, wanted in enumerate(objects, start=1):
+            if self._closed.is_set():
+                return
+            known = wanted.size_bytes or 0
+            if not cache.holds(wanted.key) and cache.size_bytes() + known > self._most_bytes:
+                break
+            cache.fetch(wanted)
+            self.message = f"fetched {number} of {len(objects)} objects from {self.uri}"
+        self._done.set()

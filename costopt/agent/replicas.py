@@ -1,0 +1,100 @@
+"""This node's part in keeping the newest state near: for its own trainers, and for other nodes."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from costopt.agent.peers import PeerMonitor
+from costopt.agent.settings import AgentSettings
+from costopt.checkpoint.replicas.agent_socket import SnapshotSocketServer
+from costopt.checkpoint.replicas.local import DiskTier, MemoryTier
+from costopt.checkpoint.replicas.manager import ReplicaGroup, ReplicaManager
+from costopt.checkpoint.replicas.peer import PeerClient, PeerServer
+from costopt.checkpoint.replicas.wire import GangKey
+from costopt.domain.errors import StoreError
+from costopt.protocol.messages import Gang
+
+HEARTBEAT_TIMEOUT_S = 5.0
+"""A peer unheard for so long is given nothing."""
+
+
+class ReplicaService:
+    """Nothing is served until ``open``; without memory for it, nothing ever is. Where the node's
+    address cannot be served at, only its own trainers are.
+
+    ``address`` is what other nodes reach, "" where nothing is served.
+    """
+
+    def __init__(self, settings: AgentSettings) -> None:
+        self._settings = settings
+        self._key: GangKey | None = None
+        self._tiers = ReplicaManager(MemoryTier(settings.snapshot_bytes), _disk(settings))
+        self._desk: SnapshotSocketServer | None = None
+        self._server: PeerServer | None = None
+
+    @property
+    def address(self) -> str:
+        """ "host:port" for the heartbeat."""
+        return "" if self._server is None else self._server.address
+
+    @property
+    def socket_server(self) -> str | None:
+        """What trainers of this node are told; None where nothing is kept."""
+        return None if self._desk is None else self._desk.address
+
+    def open(self, gang: Gang) -> None:
+        """Serve the nodes of this gang, and nobody of an older one.
+
+        A trainer that hands over still gives its last snapshot to who is in the new gang.
+        """
+        if self._settings.snapshot_bytes <= 0 or sys.platform != "linux":
+            return
+        if self._desk is None:
+            self._desk = SnapshotSocketServer(self._tiers)
+            self._serve()
+        key = gang.key
+        if key == self._key:
+            return
+        self._key = key
+        if self._server is not None:
+            self._server.key = key
+        old = self._tiers.circle
+        kept = () if old is None else tuple(p for p in old.peers if p.node in gang.members)
+        self._tiers.circle = None if key is None else ReplicaGroup(key, kept)
+
+    def follow(self, gang: Gang, peers: PeerMonitor) -> None:
+        """Give to the peers that were heard of lately: in other zones first, then by rank."""
+        key, own = self._key, gang.rank(self._settings.node_id)
+        if key is None or own is None or key.generation != gang.generation:
+            return
+        after = (*gang.members[own + 1 :], *gang.members[:own])
+        addresses = peers.snapshot_addresses(since=time.monotonic() - HEARTBEAT_TIMEOUT_S)
+        found = [PeerClient(n, addresses[n], gang.zone(n)) for n in after if n in addresses]
+        zone = gang.zone(self._settings.node_id)
+        self._tiers.circle = ReplicaGroup(
+            key, tuple(sorted(found, key=lambda peer: peer.zone == zone))
+        )
+
+    def forget(self) -> None:
+        """The job is done: give memory and disk back."""
+        self._tiers.clear()
+
+    def close(self) -> None:
+        """Serve no more. What is on disk stays."""
+        for each in (self._desk, self._server):
+            if each is not None:
+                each.close()
+        self._tiers.memory.clear()
+
+    def _serve(self) -> None:
+        try:
+            self._server = PeerServer(self._tiers.memory, host=self._settings.host)
+        except StoreError as error:
+            print(error, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _disk(settings: AgentSettings) -> DiskTier | None:
+    if settings.snapshot_folder is None or settings.snapshot_disk_bytes <= 0:
+        return None
+    return DiskTier(settings.snapshot_folder / settings.job, settings.snapshot_disk_bytes)

@@ -1,0 +1,276 @@
+"""SnapshotSocketServer, ReplicaClient, ReplicaWriter.
+
+Where the trainers of this node bring their snapshots and ask for one: a Unix socket.
+
+The name is abstract (unix(7)): it is gone with the process, however that ends. Processes of
+another user are turned away.
+
+The near tiers as a trainer and its writer reach them, through this node's agent.
+
+What a checkpoint writer does for the near tiers, beside its commit to the store.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from costopt.checkpoint.commit import Committer, SaveRequest
+from costopt.checkpoint.lineage import read_head
+from costopt.checkpoint.manifest import Manifest, Part
+from costopt.checkpoint.replicas.local import DiskTier, MemorySnapshot
+from costopt.checkpoint.replicas.manager import AvailableSnapshot, ReplicaManager
+from costopt.checkpoint.replicas.peer import ConnectionServer
+from costopt.checkpoint.replicas.snapshot import Replica, Snapshot, Tier
+from costopt.checkpoint.replicas.wire import receive_frame, receive_frame_and_descriptor, send_frame
+from costopt.checkpoint.writer_client import SharedMemory
+from costopt.domain.errors import CheckpointError, CostoptError
+
+CREDENTIALS = struct.Struct("3i")
+"""struct ucred of SO_PEERCRED: pid, uid, gid."""
+IO_TIMEOUT_S = 30.0
+
+
+class SnapshotSocketServer:
+    """Serves in threads from when it is made until ``close``; ``address`` begins with "@"."""
+
+    def __init__(self, tiers: ReplicaManager) -> None:
+        self.address = f"@costopt-{uuid.uuid4().hex}"
+        self._tiers = tiers
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(socket_name(self.address))
+        listener.listen()
+        self._acceptor = ConnectionServer(listener, self._handle, name="desk", stall_s=IO_TIMEOUT_S)
+
+    def close(self) -> None:
+        """Accept nobody any more."""
+        self._acceptor.close()
+
+    def _handle(self, link: socket.socket) -> None:
+        if not _is_ours(link):
+            return
+        request, descriptor = receive_frame_and_descriptor(link)
+        match request["op"]:
+            case "keep":
+                self._keep(link, request, descriptor)
+            case "offers":
+                offers = [
+                    {"tier": each.tier, "node": each.node, "snapshot": each.snapshot.encode()}
+                    for each in self._tiers.available()
+                ]
+                send_frame(link, {"offers": offers})
+            case "fetch":
+                self._fetch(link, request)
+            case other:
+                raise ValueError(f"nothing answers {other!r}")
+
+    def _keep(self, link: socket.socket, request: dict[str, Any], descriptor: int | None) -> None:
+        if descriptor is None:
+            raise ValueError("a snapshot without its memory")
+        arena = SharedMemory(descriptor, request["arena_bytes"], writable=False)
+        # Who brought it may be gone before all is kept.
+        heard = True
+        for kept in self._tiers.store(MemorySnapshot(Snapshot.decode(request["snapshot"]), arena)):
+            if heard:
+                try:
+                    send_frame(link, {"kept": asdict(kept)})
+                except OSError:
+                    heard = False
+        if heard:
+            send_frame(link, {"done": True})
+
+    def _fetch(self, link: socket.socket, request: dict[str, Any]) -> None:
+        offer = AvailableSnapshot(
+            Tier(request["tier"]), Snapshot.decode(request["snapshot"]), request["node"]
+        )
+        if offer.tier is Tier.DISK and self._tiers.disk is not None:
+            send_frame(link, {"folder": str(self._tiers.disk.folder)})
+            return
+        held = self._tiers.fetch(offer)
+        send_frame(link, {"arena_bytes": held.arena.size_bytes}, held.arena.descriptor)
+
+
+def socket_name(address: str) -> str:
+    """The socket's name as the kernel takes it. Raises ValueError for another kind of address."""
+    if not address.startswith("@"):
+        raise ValueError(f"{address!r} is no address of a desk")
+    return "\0" + address[1:]
+
+
+def _is_ours(link: socket.socket) -> bool:
+    found = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+    _, user, _ = CREDENTIALS.unpack(found)
+    return bool(user == os.getuid())
+
+
+REPLY_TIMEOUT_S = 120.0
+MAX_READ_BYTES = 1 << 30
+"""Linux reads no more than 2 GiB at a time."""
+Read = Callable[[Part], bytes]
+"""The verified bytes of a part. Raises ValueError."""
+
+
+class ReplicaClient:
+    """Every method raises CheckpointError where the agent does not answer, or refuses."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def store(self, held: MemorySnapshot) -> Iterator[Replica]:
+        """Each tier as it holds the snapshot, or does not and why. The arena must stay as it is
+        until this ends."""
+        request = {
+            "op": "keep",
+            "snapshot": held.snapshot.encode(),
+            "arena_bytes": held.arena.size_bytes,
+        }
+        with self._asked(request, held.arena.descriptor) as link:
+            while True:
+                answer = _answer(receive_frame(link))
+                if "done" in answer:
+                    return
+                fields = answer["kept"]
+                yield Replica(**{**fields, "tier": Tier(fields["tier"])})
+
+    def available(self) -> tuple[AvailableSnapshot, ...]:
+        """What can be had."""
+        with self._asked({"op": "offers"}) as link:
+            offers = _answer(receive_frame(link))["offers"]
+            return tuple(
+                AvailableSnapshot(
+                    Tier(each["tier"]), Snapshot.decode(each["snapshot"]), each["node"]
+                )
+                for each in offers
+            )
+
+    def open(self, offer: AvailableSnapshot) -> Read:
+        """Have its bytes brought to this node."""
+        request = {
+            "op": "fetch",
+            "tier": offer.tier,
+            "node": offer.node,
+            "snapshot": offer.snapshot.encode(),
+        }
+        with self._asked(request) as link:
+            fields, descriptor = receive_frame_and_descriptor(link)
+            answer = _answer(fields)
+        if descriptor is None:
+            disk = DiskTier(Path(answer["folder"]), 0)
+            return lambda part: disk.read(offer.snapshot, part)
+        return _reader(
+            MemorySnapshot(
+                offer.snapshot, SharedMemory(descriptor, answer["arena_bytes"], writable=False)
+            )
+        )
+
+    @contextmanager
+    def _asked(
+        self, request: dict[str, Any], descriptor: int | None = None
+    ) -> Iterator[socket.socket]:
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+                link.settimeout(REPLY_TIMEOUT_S)
+                link.connect(socket_name(self.address))
+                send_frame(link, request, descriptor)
+                yield link
+        except (OSError, EOFError, ValueError, KeyError) as error:
+            raise CheckpointError(f"the near tiers of this node: {error}") from error
+
+
+def _answer(fields: dict[str, Any]) -> dict[str, Any]:
+    if "refused" in fields:
+        raise ValueError(str(fields["refused"]))
+    return fields
+
+
+def _reader(held: MemorySnapshot) -> Read:
+    begins = {part.name: begin for part, begin in held.snapshot.extents()}
+
+    def read(part: Part) -> bytes:
+        # A copy first: what is verified must not change any more. Reading costs less than mapping.
+        data = _bytes(held.arena.descriptor, begins[part.name], part.size_bytes)
+        part.check(memoryview(data))
+        return data
+
+    return read
+
+
+def _bytes(descriptor: int, begin: int, size_bytes: int) -> bytes:
+    """What is missing at the end is found by who verifies."""
+    pieces = []
+    while size_bytes > 0 and (
+        piece := os.pread(descriptor, min(size_bytes, MAX_READ_BYTES), begin)
+    ):
+        pieces.append(piece)
+        begin, size_bytes = begin + len(piece), size_bytes - len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+OBJECTS = "objects.pt"
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+class ReplicaWriter:
+    """One snapshot on its way into the near tiers, in a thread: they come first, and the store
+    does not wait for them. ``tell`` hears of each tier, as a dictionary of ``Replica``."""
+
+    def __init__(
+        self,
+        client: ReplicaClient,
+        committer: Committer,
+        saving: SaveRequest,
+        arena: SharedMemory,
+        tell: Tell,
+    ) -> None:
+        self._client, self._committer = client, committer
+        self._saving, self._arena, self._tell = saving, arena, tell
+        self._parent = committer.parent
+        self._generation = committer.generation
+        self._thread = threading.Thread(target=self._run, name="near")
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait until the arena may change again."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            for kept in self._client.store(MemorySnapshot(self._snapshot(), self._arena)):
+                self._tell(asdict(kept))
+        except CostoptError as error:
+            self._tell(asdict(Replica(Tier.MEMORY, complaint=error.message)))
+
+    def _snapshot(self) -> Snapshot:
+        saving = self._saving
+        # In the arena the objects lie behind the tensors.
+        names = sorted(saving.files, key=lambda name: (name == OBJECTS, name))
+        manifest = Manifest(
+            step=saving.step,
+            generation=self._generation,
+            world_size=saving.world_size,
+            parts=tuple(Part.of(name, saving.files[name]) for name in names),
+            at=time.time() - (time.monotonic() - saving.began_at),
+            save_s=0.0,
+            parent=self._parent or self._newest(),
+            origin=self._committer.origin,
+            labels=saving.labels,
+        )
+        return Snapshot(self._committer.writer, manifest)
+
+    def _newest(self) -> str | None:
+        """A first save goes on from what is the newest by then."""
+        try:
+            head = read_head(self._committer.place)
+        except CheckpointError:
+            return None
+        return head.line[0] if head is not None and head.line else None

@@ -1,0 +1,150 @@
+"""The near tiers of one node: what becomes of a snapshot, and where one can be had."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from costopt.checkpoint.replicas.local import DiskTier, MemorySnapshot, MemoryTier
+from costopt.checkpoint.replicas.peer import PeerClient
+from costopt.checkpoint.replicas.snapshot import Replica, Snapshot, Tier
+from costopt.checkpoint.replicas.wire import GangKey
+from costopt.checkpoint.writer_client import SharedMemory
+from costopt.domain.errors import CheckpointError, CostoptError
+
+PEERS_TRIED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaGroup:
+    """The gang as this node sees it: its key, and the other nodes, who is to hold first."""
+
+    key: GangKey
+    peers: tuple[PeerClient, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AvailableSnapshot:
+    """A snapshot that can be had. ``node`` is "" for this one."""
+
+    tier: Tier
+    snapshot: Snapshot
+    node: str = ""
+
+
+@dataclass(slots=True)
+class ReplicaManager:
+    """``circle`` is None while there is nobody to share with. For several threads."""
+
+    memory: MemoryTier
+    disk: DiskTier | None = None
+    circle: ReplicaGroup | None = None
+    _writing: threading.Lock = field(default_factory=threading.Lock)
+
+    def store(self, held: MemorySnapshot) -> Iterator[Replica]:
+        """Hold a trainer's snapshot here, give it to a peer and write it to the disk; tells of
+        each as it is done, of failures too. Ends when none of them reads the arena any more."""
+        yield _told(Tier.MEMORY, lambda: self._hold(held))
+        done: queue.SimpleQueue[Replica] = queue.SimpleQueue()
+        works = [(Tier.PEER, lambda: self._give(held))] if self._peers() else []
+        if self.disk is not None:
+            works.append((Tier.DISK, lambda: self._write(held)))
+        for tier, work in works:
+            threading.Thread(target=_tell, args=(tier, work, done), daemon=True).start()
+        for _ in works:
+            yield done.get()
+
+    def available(self) -> tuple[AvailableSnapshot, ...]:
+        """Every snapshot within reach, those of this node first. Peers that do not answer offer
+        nothing."""
+        found = [AvailableSnapshot(Tier.MEMORY, held.snapshot) for held in self.memory.newest()]
+        if self.disk is not None:
+            found += [AvailableSnapshot(Tier.DISK, snapshot) for snapshot in self.disk.snapshots()]
+        circle = self.circle
+        if circle is not None and circle.peers:
+            with ThreadPoolExecutor(len(circle.peers)) as pool:
+                for offered in pool.map(lambda peer: _offered(peer, circle.key), circle.peers):
+                    found += offered
+        return tuple(found)
+
+    def fetch(self, offer: AvailableSnapshot) -> MemorySnapshot:
+        """A snapshot from this node's memory or a peer's. Raises CheckpointError."""
+        if offer.tier is Tier.PEER:
+            return self._fetched(offer)
+        held = self.memory.find(offer.snapshot)
+        if held is None:
+            raise CheckpointError(f"{offer.snapshot.title} is not here any more")
+        return held
+
+    def clear(self) -> None:
+        """Forget all of it: the job is done."""
+        self.memory.clear()
+        if self.disk is not None:
+            with self._writing:
+                self.disk.clear()
+
+    def _peers(self) -> tuple[PeerClient, ...]:
+        return () if self.circle is None else self.circle.peers
+
+    def _hold(self, held: MemorySnapshot) -> Replica:
+        self.memory.put(held)
+        return Replica(Tier.MEMORY)
+
+    def _write(self, held: MemorySnapshot) -> Replica:
+        assert self.disk is not None
+        with self._writing:
+            self.disk.write(held.snapshot, held.view)
+        return Replica(Tier.DISK)
+
+    def _give(self, held: MemorySnapshot) -> Replica:
+        """To the first peer that takes it."""
+        assert self.circle is not None
+        circle, complaints = self.circle, []
+        for peer in circle.peers[:PEERS_TRIED]:
+            try:
+                peer.send(circle.key, held.snapshot, held.view)
+            except CheckpointError as error:
+                complaints.append(error.message)
+            else:
+                return Replica(Tier.PEER, peer.node, peer.zone)
+        raise CheckpointError("; ".join(complaints))
+
+    def _fetched(self, offer: AvailableSnapshot) -> MemorySnapshot:
+        circle = self.circle
+        peers = () if circle is None else circle.peers
+        for peer in peers:
+            if peer.node == offer.node and circle is not None:
+                held = MemorySnapshot(
+                    offer.snapshot, SharedMemory.create(offer.snapshot.size_bytes)
+                )
+                peer.fetch(circle.key, offer.snapshot, held.view)
+                return held
+        raise CheckpointError(
+            f"{offer.node} is no member of this gang any more", code="not_a_member"
+        )
+
+
+def _tell(tier: Tier, work: Callable[[], Replica], done: queue.SimpleQueue[Replica]) -> None:
+    done.put(_told(tier, work))
+
+
+def _told(tier: Tier, work: Callable[[], Replica]) -> Replica:
+    """A tier that fails costs the others nothing, and the training neither."""
+    try:
+        return work()
+    except CostoptError as error:
+        return Replica(tier, complaint=error.message)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must be heard of
+        return Replica(tier, complaint=f"{type(error).__name__}: {error}")
+
+
+def _offered(peer: PeerClient, key: GangKey) -> list[AvailableSnapshot]:
+    try:
+        return [
+            AvailableSnapshot(Tier.PEER, snapshot, peer.node) for snapshot in peer.snapshots(key)
+        ]
+    except CheckpointError:
+        return []

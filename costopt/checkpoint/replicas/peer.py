@@ -1,0 +1,206 @@
+"""Peer memory, client and server.
+
+Another node's memory, as this one reaches it: give it a snapshot, or fetch one.
+
+The bytes of a snapshot follow a signed request or answer as they are; the digests in the signed
+manifest tell whether they are right.
+
+Lets the other nodes of the gang put snapshots into this node's memory, and fetch them.
+
+Attends whoever connects to a listening socket, in a thread for each.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from costopt.checkpoint.replicas.local import MemoryTier
+from costopt.checkpoint.replicas.snapshot import Snapshot
+from costopt.checkpoint.replicas.wire import (
+    GangKey,
+    accept_peer,
+    authenticate,
+    receive_exactly,
+    send_bytes,
+    send_frame,
+    verify_reply,
+)
+from costopt.domain.errors import CheckpointError, CostoptError, StoreError
+
+CONNECT_S = 2.0
+IO_TIMEOUT_S = 5.0
+"""A peer that takes or gives no byte for so long is gone."""
+PATIENCE_S = 3.0
+"""A peer may hear of a new generation later than this node."""
+RETRY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class PeerClient:
+    """``address`` is "host:port"; ``zone`` "" where it is unknown."""
+
+    node: str
+    address: str
+    zone: str = ""
+
+    def send(self, key: GangKey, snapshot: Snapshot, view: memoryview) -> None:
+        """Put a snapshot into its memory; when this returns it has it, verified.
+
+        Raises CheckpointError: gone, refused, of an older generation, no room.
+        """
+        with self._asked(key, {"op": "give", "snapshot": snapshot.encode()}) as (link, nonce, _):
+            send_bytes(link, view)
+            verify_reply(nonce, link, key)
+
+    def snapshots(self, key: GangKey) -> tuple[Snapshot, ...]:
+        """What it holds. Raises CheckpointError."""
+        with self._asked(key, {"op": "list"}) as (_, _, answer):
+            return tuple(Snapshot.decode(fields) for fields in answer["snapshots"])
+
+    def fetch(self, key: GangKey, snapshot: Snapshot, target: memoryview) -> None:
+        """Its bytes, verified. Raises CheckpointError."""
+        with self._asked(key, {"op": "fetch", "snapshot": snapshot.encode()}) as (link, _, _):
+            receive_exactly(link, target)
+            snapshot.check(target)
+
+    @contextmanager
+    def _asked(
+        self, key: GangKey, request: dict[str, Any]
+    ) -> Iterator[tuple[socket.socket, str, dict[str, Any]]]:
+        """A connection on which the request was granted, our nonce, and the answer."""
+        end = time.monotonic() + PATIENCE_S
+        try:
+            while True:
+                with self._connected() as link:
+                    nonce, answer = authenticate(link, key, request)
+                    if answer is not None:
+                        yield link, nonce, answer
+                        return
+                if time.monotonic() > end:
+                    raise ValueError(f"it does not know generation {key.generation}")
+                time.sleep(RETRY_S)
+        except (OSError, EOFError, ValueError, KeyError) as error:
+            raise CheckpointError(f"{self.node} at {self.address}: {error}") from error
+
+    @contextmanager
+    def _connected(self) -> Iterator[socket.socket]:
+        host, _, port = self.address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=CONNECT_S) as link:
+            link.settimeout(IO_TIMEOUT_S)
+            yield link
+
+
+class PeerServer:
+    """Serves in threads from when it is made until ``close``. ``key`` None refuses everybody.
+
+    Raises StoreError where the address cannot be had.
+    """
+
+    def __init__(self, memory: MemoryTier, *, host: str = "127.0.0.1", port: int = 0) -> None:
+        self.key: GangKey | None = None
+        self._memory = memory
+        try:
+            listener = socket.create_server((host, port))
+        except OSError as error:
+            raise StoreError(
+                f"cannot serve snapshots at {host}:{port}: {error}",
+                hint="give an address of this machine",
+            ) from error
+        self.address = f"{host}:{listener.getsockname()[1]}"
+        self._acceptor = ConnectionServer(
+            listener, self._attend, name="snapshots", stall_s=IO_TIMEOUT_S
+        )
+
+    def close(self) -> None:
+        """Accept nobody any more."""
+        self._acceptor.close()
+
+    def _attend(self, link: socket.socket) -> None:
+        caller = accept_peer(link, self.key)
+        if caller is None:
+            return
+        request = caller.request
+        match request["op"]:
+            case "list":
+                caller.accept(snapshots=[held.snapshot.encode() for held in self._memory.newest()])
+            case "fetch":
+                held = self._memory.find(Snapshot.decode(request["snapshot"]))
+                if held is None:
+                    raise ValueError("the snapshot is not here any more")
+                caller.accept()
+                send_bytes(link, held.view)
+            case "give":
+                snapshot = Snapshot.decode(request["snapshot"])
+                with self._memory.receiving(snapshot) as target:
+                    caller.accept()
+                    receive_exactly(link, target)
+                    snapshot.check(target)
+                caller.accept()
+            case other:
+                raise ValueError(f"nothing answers {other!r}")
+
+
+MAX_CONNECTIONS = 32
+PAUSE_S = 0.05
+
+
+class ConnectionServer:
+    """Accepts from when it is made until ``close``.
+
+    ``attend`` is given each connection, which is closed when it returns, and may stand still for
+    ``stall_s``. What it raises ends the connection; ValueError, KeyError, TypeError and
+    CostoptError are told as {"refused": why}.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        attend: Callable[[socket.socket], None],
+        *,
+        name: str,
+        stall_s: float,
+    ) -> None:
+        self._listener, self._attend, self._stall_s = listener, attend, stall_s
+        self._closed = False
+        self._room = threading.Semaphore(MAX_CONNECTIONS)
+        threading.Thread(target=self._accept, name=name, daemon=True).start()
+
+    def close(self) -> None:
+        """Accept nobody any more."""
+        self._closed = True
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                link, _ = self._listener.accept()
+            except OSError:
+                # Closed; or no descriptor is free, or who called is gone: others still come.
+                time.sleep(PAUSE_S)
+                continue
+            self._room.acquire()
+            threading.Thread(target=self._receive, args=(link,), daemon=True).start()
+
+    def _receive(self, link: socket.socket) -> None:
+        try:
+            with link, suppress(OSError, EOFError):
+                link.settimeout(self._stall_s)
+                self._serve(link)
+        finally:
+            self._room.release()
+
+    def _serve(self, link: socket.socket) -> None:
+        try:
+            self._attend(link)
+        except (ValueError, KeyError, TypeError) as error:
+            send_frame(link, {"refused": str(error)})
+        except CostoptError as error:
+            send_frame(link, {"refused": error.message})

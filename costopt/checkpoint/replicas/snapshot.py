@@ -1,0 +1,136 @@
+"""Snapshot, Tier, Replica.
+
+A state as it was taken, before it is anything in the object store.
+
+Where a copy of the state is, the nearest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from costopt.checkpoint.manifest import Manifest, Part
+from costopt.checkpoint.repository import Head
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """``writer`` is the fencing word of who took it, as in HEAD.
+
+    The manifest's parts are in the order in which their bytes lie, without gaps. Its ``at`` is
+    when the snapshot was taken, its ``parent`` the newest checkpoint in the store by then; it has
+    no name.
+    """
+
+    writer: str
+    manifest: Manifest
+
+    @property
+    def age(self) -> tuple[int, float]:
+        """Greater is newer."""
+        return self.manifest.generation, self.manifest.at
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all parts."""
+        return self.manifest.size_bytes
+
+    @property
+    def title(self) -> str:
+        """As people read it."""
+        return f"the snapshot of step {self.manifest.step} of generation {self.manifest.generation}"
+
+    def encode(self) -> dict[str, str]:
+        """As JSON carries it."""
+        return {"writer": self.writer, "manifest": self.manifest.encode().decode()}
+
+    @classmethod
+    def decode(cls, fields: dict[str, str]) -> Snapshot:
+        """The inverse; raises ValueError."""
+        try:
+            return cls(str(fields["writer"]), Manifest.decode(fields["manifest"].encode()))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"no snapshot: {error!r}") from error
+
+    def extents(self) -> Iterator[tuple[Part, int]]:
+        """Each part, and where its bytes begin."""
+        begin = 0
+        for part in self.manifest.parts:
+            yield part, begin
+            begin += part.size_bytes
+
+    def check(self, view: memoryview) -> None:
+        """Raises ValueError where a byte is not what was taken."""
+        for part, begin in self.extents():
+            part.check(view[begin : begin + part.size_bytes])
+
+    def matches(self, manifest: Manifest) -> bool:
+        """Whether a checkpoint in the store holds the same bytes."""
+        ours, theirs = ({part.name: part for part in m.parts} for m in (self.manifest, manifest))
+        return self.manifest.step == manifest.step and ours == theirs
+
+
+def mismatch_reason(snapshot: Snapshot, head: Head | None, newest: Manifest | None) -> str | None:
+    """Why training may not go on from ``snapshot``, or None where it may.
+
+    ``newest`` is the manifest of what HEAD names first. A snapshot counts where the store holds
+    the same bytes, or where it goes on from there: by who holds the place now, or by a later
+    generation that had no time to take it. So nothing older than the store's newest is taken up,
+    nothing that a rollback left behind, and nothing of a process that was superseded.
+    """
+    if head is None:
+        return "the store has no HEAD to compare it with"
+    if newest is not None and snapshot.matches(newest):
+        return None
+    manifest, holds = snapshot.manifest, snapshot.writer == head.writer
+    if not holds and manifest.generation <= head.generation:
+        return f"generation {head.generation} has taken over from who took it"
+    if manifest.parent == (head.line[0] if head.line else None):
+        return None
+    if holds and newest is not None and manifest.at > newest.at - newest.save_s:
+        return None
+    return "the store holds a newer checkpoint"
+
+
+class Tier(StrEnum):
+    """MEMORY and DISK are this node's, PEER the memory of another. STORE alone is durable."""
+
+    MEMORY = "memory"
+    DISK = "disk"
+    PEER = "peer"
+    STORE = "store"
+
+    @property
+    def distance(self) -> int:
+        """Less is nearer."""
+        return list(Tier).index(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A tier holds a snapshot, on ``node`` in ``zone`` ("" where nobody said), or, with
+    ``complaint``, does not and why."""
+
+    tier: Tier
+    node: str = ""
+    zone: str = ""
+    complaint: str = ""
+
+    def __str__(self) -> str:
+        """As people read it."""
+        return describe_location(self.tier, self.node) + (f" ({self.zone})" if self.zone else "")
+
+
+def describe_location(tier: Tier, node: str) -> str:
+    """The tier, and the node where it is another one's."""
+    match tier:
+        case Tier.MEMORY:
+            return "the memory of this node"
+        case Tier.DISK:
+            return "the disk of this node"
+        case Tier.PEER:
+            return f"the memory of {node}"
+        case Tier.STORE:
+            return "the object store"

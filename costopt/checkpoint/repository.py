@@ -1,0 +1,268 @@
+"""CheckpointRepository: paths, reads, HEAD.
+
+Where the checkpoints of one job lie, and how each of them is read.
+
+HEAD                                the newest checkpoint and who may commit the next
+step-N.<generation>.<attempt>/
+    writer                          who took this name; a name is taken once
+    objects.pt, tensors-NNNNN.bin   the state
+    manifest.json                   written last: names, lengths and digests of the others
+tags/<tag>                          the name of a checkpoint, which is then kept
+tags/base-of:step-N.…               the name of the base of this delta
+
+The one document that says which checkpoint is the newest, and who may commit the next.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from costopt.checkpoint.manifest import (
+    CheckpointName,
+    Delta,
+    Manifest,
+    Part,
+    decode_with_digest,
+    encode_with_digest,
+    merge_chunks,
+)
+from costopt.domain.errors import CheckpointError, StoreError
+from costopt.domain.ports import ObjectStore
+from costopt.store import open_store
+from costopt.store.folder import FileStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+MANIFEST = "manifest.json"
+WRITER = "writer"
+TAGS = "tags/"
+BASE_TAG_PREFIX = "base-of:"
+"""Begins tags that nobody can give by hand, so that whoever keeps what is tagged keeps bases."""
+
+
+class CheckpointRepository:
+    """Every method raises CheckpointError where the store refuses, unless it says otherwise."""
+
+    def __init__(self, store: ObjectStore, uri: str) -> None:
+        self.store = store
+        self.uri = uri.rstrip("/")
+        self._folder = store.root if isinstance(store, FileStore) else None
+        self._numbers: dict[tuple[CheckpointName, str], float | None] = {}
+
+    @classmethod
+    def open(cls, uri: str) -> CheckpointRepository:
+        """A path, file://, s3:// or gs://. Raises CheckpointError for any other address."""
+        with checkpoint_errors():
+            return cls(open_store(uri), uri)
+
+    def path(self, name: CheckpointName | str) -> str:
+        """Where a checkpoint lies, for people: a path in a folder, else a URI."""
+        return f"{self.uri if self._folder is None else self._folder}/{name}"
+
+    def names(self) -> list[CheckpointName]:
+        """Every checkpoint, whole or not, the newest first."""
+        if self._folder is not None:
+            found = _entries(self._folder)
+        else:
+            with checkpoint_errors():
+                found = {key.split("/")[0] for key in self.store.keys("step-")}
+        parsed = (CheckpointName.parse(text) for text in found)
+        return sorted((name for name in parsed if name is not None), reverse=True)
+
+    def head(self) -> Head | None:
+        """None where nothing was ever committed. Raises ValueError where it is damaged."""
+        with checkpoint_errors():
+            data = self.store.get(KEY)
+        return None if data is None else Head.decode(data)
+
+    def candidates(self) -> tuple[list[CheckpointName], str | None]:
+        """What to restore, the best first, and what is wrong with HEAD, if anything.
+
+        It is what HEAD names; all that lies there where HEAD is damaged or missing.
+        """
+        try:
+            head = self.head()
+        except ValueError as error:
+            return self.names(), str(error)
+        if head is None:
+            return self.names(), None
+        parsed = (CheckpointName.parse(text) for text in head.line)
+        return [name for name in parsed if name is not None], None
+
+    def manifest(self, name: CheckpointName) -> Manifest:
+        """The manifest. Raises ValueError saying why the checkpoint is not valid."""
+        try:
+            data = self.store.get(f"{name}/{MANIFEST}")
+        except StoreError as error:
+            raise ValueError(error.message) from error
+        if data is None:
+            raise ValueError("no manifest: the save was cut short")
+        manifest = Manifest.decode(data)
+        if (manifest.name, manifest.step, manifest.generation) != (
+            str(name),
+            name.step,
+            name.generation,
+        ):
+            raise ValueError("the manifest is that of another checkpoint")
+        return manifest
+
+    def number(self, name: CheckpointName, label: str) -> float | None:
+        """The finite number in a label of a checkpoint; None where it has none, or is not valid.
+
+        A store that refuses raises CheckpointError: what it holds may be the best there is.
+        Manifests never change, so each is read once.
+        """
+        if (name, label) not in self._numbers:
+            with checkpoint_errors():
+                data = self.store.get(f"{name}/{MANIFEST}")
+            if data is None:
+                return None
+            try:
+                self._numbers[name, label] = Manifest.decode(data).number(label)
+            except ValueError:
+                return None
+        return self._numbers[name, label]
+
+    def read(self, name: CheckpointName, part: Part, delta: Delta | None) -> bytes:
+        """The verified bytes of a part; ``delta`` is that of the manifest.
+
+        Raises ValueError saying why they are not valid, and in which checkpoint if not in this one.
+        """
+        shared = frozenset() if delta is None else delta.shared_chunks(part)
+        if delta is None or not shared:
+            data = self._stored(name, part)
+        else:
+            base = self._stored_in_base(delta.base, part, shared)
+            own = self._stored(name, part) if len(shared) < len(part.digests) else b""
+            data = merge_chunks(part, own, base, shared)
+        part.check(memoryview(data))
+        return data
+
+    def _stored_in_base(self, base: str, part: Part, shared: frozenset[int]) -> bytes:
+        try:
+            data = self._stored(base, part)
+            part.check(memoryview(data), only=shared)
+        except ValueError as error:
+            raise ValueError(f"its base {base}: {error}") from error
+        return data
+
+    def _stored(self, name: CheckpointName | str, part: Part) -> bytes:
+        try:
+            data = self.store.get(f"{name}/{part.name}")
+        except StoreError as error:
+            raise ValueError(error.message) from error
+        if data is None:
+            raise ValueError(f"{part.name} is missing")
+        return data
+
+    def tags(self) -> dict[str, str]:
+        """Tag → name of the checkpoint."""
+        with checkpoint_errors():
+            found = {key: self.store.get(key) for key in self.store.keys(TAGS)}
+        return {
+            key.removeprefix(TAGS): data.decode(errors="replace")
+            for key, data in found.items()
+            if data is not None
+        }
+
+    def tagged(self) -> frozenset[CheckpointName]:
+        """The checkpoints that have a tag."""
+        parsed = (CheckpointName.parse(text) for text in self.tags().values())
+        return frozenset(name for name in parsed if name is not None)
+
+    def deltas(self) -> frozenset[CheckpointName]:
+        """The checkpoints that need another, their base."""
+        with checkpoint_errors():
+            found = self.store.keys(TAGS + BASE_TAG_PREFIX)
+        parsed = (CheckpointName.parse(key.removeprefix(TAGS + BASE_TAG_PREFIX)) for key in found)
+        return frozenset(name for name in parsed if name is not None)
+
+    def pin_base(self, name: CheckpointName, base: str) -> None:
+        """Tag the base of a delta, until the delta is removed."""
+        with checkpoint_errors():
+            self.store.put(TAGS + base_tag(name), base.encode())
+
+    def remove(self, name: CheckpointName) -> None:
+        """Give the space of a checkpoint back.
+
+        The manifest goes first, so that a removal cut short leaves a torn checkpoint, not a
+        corrupt one; then the tag of its base, while there still is something to find and remove.
+        """
+        with checkpoint_errors():
+            self.store.delete(f"{name}/{MANIFEST}")
+            self.store.delete(TAGS + base_tag(name))
+            for key in self.store.keys(f"{name}/"):
+                self.store.delete(key)
+        if self._folder is not None:  # what a killed writer left is hidden from the store
+            shutil.rmtree(self._folder / str(name), ignore_errors=True)
+
+    def remove_all(self, names: Sequence[CheckpointName]) -> None:
+        """Remove what can be removed; a checkpoint too many does no harm."""
+        for name in names:
+            with suppress(CheckpointError):
+                self.remove(name)
+
+
+def base_tag(delta: CheckpointName) -> str:
+    """The tag of its base."""
+    return f"{BASE_TAG_PREFIX}{delta}"
+
+
+@contextmanager
+def checkpoint_errors() -> Iterator[None]:
+    """Say a store's refusal as a CheckpointError."""
+    try:
+        yield
+    except StoreError as error:
+        raise CheckpointError(
+            error.message, hint=error.hint, code=error.code, subject=error.subject
+        ) from error
+
+
+def _entries(folder: Path) -> set[str]:
+    try:
+        return {entry.name for entry in folder.iterdir()}
+    except FileNotFoundError:
+        return set()
+    except OSError as error:
+        raise CheckpointError(f"cannot list {folder}: {error.strerror}") from error
+
+
+SCHEMA = 1
+KEY = "HEAD"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """``generation`` and ``writer`` (a random word) are the fencing token: nobody else commits.
+
+    ``line`` are the committed checkpoints that training stands on, the newest first; a restore
+    takes the first that is valid. ``at`` is wall time in POSIX seconds.
+    """
+
+    generation: int
+    writer: str
+    line: tuple[str, ...]
+    at: float
+
+    def encode(self) -> bytes:
+        """The document that is stored."""
+        return encode_with_digest({"schema": SCHEMA, **asdict(self)})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Head:
+        """The inverse; raises ValueError saying what is wrong."""
+        fields = decode_with_digest(data, KEY)
+        if fields.pop("schema", None) != SCHEMA:
+            raise ValueError(f"the {KEY} is of another version")
+        try:
+            return cls(**{**fields, "line": tuple(fields["line"])})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"the {KEY} lacks a field: {error}") from error

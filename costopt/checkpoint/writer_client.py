@@ -1,0 +1,200 @@
+"""The trainer's end: WriterProcess, Channel, SharedMemory.
+
+The trainer's hold on the process that writes its checkpoints.
+
+Messages between a trainer and the process that writes its checkpoints.
+
+Memory that two processes share and that is gone with the last of them.
+
+An anonymous file of memory (memfd_create) has no name, so a crash leaves nothing behind in
+/dev/shm, and containers that allow little of that do not limit it.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import select
+import socket
+import subprocess
+import sys
+import weakref
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from costopt.domain.errors import CheckpointError
+
+PROGRAM = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from costopt.checkpoint.writer import main; main(int(sys.argv[2]))"
+)
+WRITER_EXITED = "the process that writes checkpoints has ended before the save was done"
+
+_left: set[int] = set()
+"""Writers that were let go: they end by themselves, and are not to be waited for."""
+
+
+class WriterProcess:
+    """A running writer. ``pid`` is its process, ``of_pid`` the process that may speak to it."""
+
+    def __init__(self, opening: dict[str, Any]) -> None:
+        """Start it and tell it what to write for. Raises CheckpointError."""
+        _reap()
+        self._channel, theirs = Channel.pair()
+        path = json.dumps([entry or os.getcwd() for entry in sys.path])  # noqa: PTH109
+        try:
+            self._process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-c", PROGRAM, path, str(os.getpid())],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._channel.close()
+            raise CheckpointError(
+                f"cannot start the process that writes checkpoints: {error.strerror}"
+            ) from error
+        finally:
+            theirs.close()
+        self.of_pid = os.getpid()
+        self._let_go = weakref.finalize(self, _let_go, self._channel, self._process, self.of_pid)
+        self._send({"op": "open", **opening})
+
+    @property
+    def pid(self) -> int:
+        """Of the writer."""
+        return self._process.pid
+
+    def send(self, slot: int, arena: SharedMemory) -> None:
+        """Share the memory of a slot. Raises CheckpointError, as all that follow."""
+        message = {"op": "arena", "slot": slot, "size_bytes": arena.size_bytes}
+        self._send(message, arena.descriptor)
+
+    def request(self, message: dict[str, Any]) -> None:
+        """Send one request; it is answered in its turn."""
+        self._send(message)
+
+    def replies(self, *, wait: bool) -> Iterator[dict[str, Any]]:
+        """What was answered; with ``wait`` at least one. Raises CheckpointError if it is gone."""
+        while self._channel.waits(None if wait else 0):
+            received = self._channel.receive()
+            if received is None:
+                raise CheckpointError(
+                    WRITER_EXITED, hint="see whether the machine ran out of memory"
+                )
+            yield received[0]
+            wait = False
+
+    def _send(self, message: dict[str, Any], descriptor: int | None = None) -> None:
+        try:
+            self._channel.send(message, descriptor)
+        except OSError as error:
+            raise CheckpointError(
+                WRITER_EXITED, hint="see whether the machine ran out of memory"
+            ) from error
+
+    def close(self) -> None:
+        """Let it finish what it has, and wait for its end."""
+        with suppress(OSError):
+            self._channel.finish()
+        self._process.wait()
+        self._let_go()
+
+
+def _let_go(channel: Channel, process: subprocess.Popen[bytes], of_pid: int) -> None:
+    channel.close()
+    if os.getpid() == of_pid and process.poll() is None:
+        _left.add(process.pid)
+        # It is reaped by its id: Popen is not to mourn it.
+        process.returncode = 0
+
+
+def _reap() -> None:
+    for pid in tuple(_left):
+        with suppress(ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG) == (0, 0):
+                continue
+        _left.discard(pid)
+
+
+MAX_BYTES = 1 << 16
+
+
+class Channel:
+    """One end. A message is a JSON object, whole or not at all, with a descriptor or none."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.end = end
+
+    @classmethod
+    def pair(cls) -> tuple[Channel, socket.socket]:
+        """Our end, and the other for a child process."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        return cls(ours), theirs
+
+    def send(self, message: dict[str, Any], descriptor: int | None = None) -> None:
+        """Raises OSError where the other end is gone."""
+        given = [] if descriptor is None else [descriptor]
+        socket.send_fds(self.end, [json.dumps(message).encode()], given)
+
+    def waits(self, timeout_s: float | None) -> bool:
+        """Whether a message, or the end, can be received within ``timeout_s`` (None: for ever)."""
+        ready, _, _ = select.select([self.end], [], [], timeout_s)
+        return bool(ready)
+
+    def receive(self) -> tuple[dict[str, Any], int | None] | None:
+        """The next message and its descriptor, or None where the other end is gone."""
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self.end, MAX_BYTES, 1)
+        except ConnectionResetError:
+            return None
+        if not data:
+            return None
+        message: dict[str, Any] = json.loads(data)
+        return message, descriptors[0] if descriptors else None
+
+    def finish(self) -> None:
+        """Say that nothing more will be sent."""
+        self.end.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Close this end."""
+        self.end.close()
+
+
+PAGE_BYTES = 2 << 20
+
+
+class SharedMemory:
+    """``size_bytes`` of memory behind a descriptor that can be handed to another process."""
+
+    def __init__(self, descriptor: int, size_bytes: int, *, writable: bool) -> None:
+        self.descriptor = descriptor
+        self.size_bytes = size_bytes
+        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        self.map = mmap.mmap(descriptor, size_bytes, mmap.MAP_SHARED, protection)
+        weakref.finalize(self, os.close, descriptor)
+
+    @classmethod
+    def create(cls, size_bytes: int) -> SharedMemory:
+        """Reserve the memory now, so that its lack is an error here and no crash while copying.
+
+        Raises CheckpointError.
+        """
+        rounded = max(1, -(-size_bytes // PAGE_BYTES)) * PAGE_BYTES
+        descriptor = -1
+        try:
+            descriptor = os.memfd_create("costopt-checkpoint", os.MFD_CLOEXEC)
+            os.posix_fallocate(descriptor, 0, rounded)
+            return cls(descriptor, rounded, writable=True)
+        except OSError as error:
+            if descriptor >= 0:
+                os.close(descriptor)
+            raise CheckpointError(
+                f"no memory for a snapshot of {size_bytes / 2**20:.0f} MiB: {error.strerror}",
+                hint="checkpoints are copied in memory first: leave room for one copy of the state",
+                code="no_memory",
+            ) from error

@@ -1,0 +1,92 @@
+"""Which daemon a command talks to, and as whom."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from costopt.cli.context import DEFAULT_STATE_DIR
+
+if TYPE_CHECKING:
+    from costopt.client.client import DaemonClient
+
+DEFAULT_SERVER = f"unix:{DEFAULT_STATE_DIR / 'daemon.sock'}"
+TOKEN = "COSTOPT_TOKEN"  # noqa: S105 - the variable's name
+MAX_TOKEN_BYTES = 4096
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_server = click.option(
+    "--server",
+    default=DEFAULT_SERVER,
+    envvar="COSTOPT_SERVER",
+    show_envvar=True,
+    metavar="ADDRESS",
+    help="The daemon: unix:PATH, http://HOST:PORT or https://HOST.",
+)
+_token_file = click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="COSTOPT_TOKEN_FILE",
+    show_envvar=True,
+    metavar="FILE",
+    help="Holds the token for a daemon on the network; COSTOPT_TOKEN wins over it.",
+)
+
+
+def server_options(command: Command) -> Command:
+    """Add ``--server`` and ``--token-file``."""
+    return _server(_token_file(command))
+
+
+def optional_server_options(command: Command) -> Command:
+    """The same for a command that reads the state directory where no server is named."""
+    option = click.option(
+        "--server",
+        envvar="COSTOPT_SERVER",
+        show_envvar=True,
+        metavar="ADDRESS",
+        help="Ask this daemon in place of the state directory.",
+    )
+    return option(_token_file(command))
+
+
+def connect(server: str, token_file: Path | None) -> DaemonClient:
+    """The daemon. Raises SpecError for a malformed address or a token file that cannot be read."""
+    from costopt.client.client import DaemonClient, parse_address
+
+    address = parse_address(server)
+    token = os.environ.get(TOKEN) or _read(token_file)
+    if token is not None and address.is_plaintext:
+        click.echo(
+            f"note: the token goes to {address.host} unencrypted; use https:// or an SSH tunnel",
+            err=True,
+        )
+    return DaemonClient(address, token)
+
+
+def _read(path: Path | None) -> str | None:
+    from costopt.domain.errors import SpecError
+
+    if path is None:
+        return None
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_TOKEN_BYTES).decode("ascii").strip()
+    except OSError as error:
+        raise SpecError(
+            f"{path}: cannot be read: {(error.strerror or '').lower()}", code="unreadable"
+        ) from None
+    except UnicodeDecodeError:
+        text = ""
+    if not text or any(character.isspace() for character in text):
+        raise SpecError(
+            f"{path}: holds no token",
+            hint="it should be what costopt token add told",
+            code="no_token",
+        )
+    return text

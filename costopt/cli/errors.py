@@ -1,0 +1,87 @@
+"""How a command ends when it does not end well: one message on stderr and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import click
+
+from costopt.cli.context import CliContext
+from costopt.domain.errors import CostoptError
+
+INTERRUPTED = 130
+"""128 + SIGINT, as shells report it."""
+BROKEN_PIPE = 141
+"""128 + SIGPIPE, as for any Unix tool whose reader left."""
+
+
+def run_command(run: Callable[[], object], settings: CliContext) -> int:
+    """Run the command line; print its error, if any, on stderr. Returns the exit code.
+
+    Raises SystemExit with the exit code from a CostoptError, whose code and subject its callers
+    then find as ``__cause__``.
+    """
+    try:
+        answer = run()
+    except CostoptError as error:
+        if settings.debug:
+            traceback.print_exc()
+        print_error("error", error.message, error.hint)
+        raise SystemExit(error.exit_code) from error
+    except click.UsageError as error:
+        where = f"{error.ctx.command_path} --help" if error.ctx else "costopt --help"
+        print_error("error", error.format_message(), f"see {where}")
+        return error.exit_code
+    except click.ClickException as error:
+        print_error("error", error.format_message())
+        return error.exit_code
+    except click.Abort as abort:
+        interrupted = isinstance(abort.__cause__, KeyboardInterrupt)
+        print_error("interrupted" if interrupted else "stopped")
+        return INTERRUPTED if interrupted else 1
+    except OSError as error:
+        if settings.debug:
+            traceback.print_exc()
+        place = f"{error.filename}: " if error.filename else ""
+        print_error("error", f"{place}{(error.strerror or str(error)).lower()}")
+        return 1
+    except Exception as error:  # noqa: BLE001 - the last resort: no traceback without --debug
+        _tell_unexpected(error, settings)
+        return 1
+    return answer if isinstance(answer, int) else 0
+
+
+def print_error(kind: str, message: str = "", hint: str | None = None) -> None:
+    """A message for people, on stderr: ``kind: message`` and ``→ hint``."""
+    head = click.style(kind, fg="red", bold=True) if kind == "error" else kind
+    text = f"{head}: {message}" if message else head
+    if hint:
+        text += f"\n  → {hint}"
+    click.echo(text, err=True, color=None if "NO_COLOR" not in os.environ else False)
+
+
+@contextmanager
+def exit_on_closed_pipe() -> Iterator[None]:
+    """End without a word where the reader of stdout has gone."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:  # noqa: PTH123
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        raise click.exceptions.Exit(BROKEN_PIPE) from None
+
+
+def _tell_unexpected(error: Exception, settings: CliContext) -> None:
+    said = " ".join(f"{type(error).__name__}: {error}".split())
+    if settings.debug:
+        traceback.print_exc()
+        print_error("error", f"unexpected {said}", "please report this, with the lines above")
+    else:
+        print_error(
+            "error", f"unexpected {said}", "costopt --debug COMMAND shows where; please report it"
+        )

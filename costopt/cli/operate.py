@@ -1,0 +1,158 @@
+"""Approve, halt, unhalt, mode, token.
+
+costopt approve, halt, unhalt and mode
+
+costopt token
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from costopt.cli.connection import connect, server_options
+from costopt.cli.output import output_option, print_table
+from costopt.formatting import iso_minute_text, usd_text
+from costopt.render.table import Column, Table
+
+if TYPE_CHECKING:
+    from costopt.client.client import DaemonClient
+
+
+PROPOSAL_COLUMNS = (
+    Column("id", "ID"),
+    Column("job", "Job"),
+    Column("kind", "Action"),
+    Column("nodes", "Nodes", right=True),
+    Column("pool", "Pool"),
+    Column("node_id", "Node", rank=2),
+    Column("usd_per_hour", "$/h each", usd_text, right=True, rank=1),
+    Column("reason", "Reason", fold_at=50),
+    Column("proposed_at", "Proposed", iso_minute_text, rank=3),
+    Column("state", "State", detail=True),
+)
+
+
+@click.command()
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option("--reject", is_flag=True, help="Refuse instead.")
+@server_options
+@output_option
+def approve(
+    ids: tuple[str, ...], reject: bool, server: str, token_file: Path | None, output: str
+) -> None:
+    """Let a daemon do what it proposed.
+
+    Without ID, list the proposals that wait for an answer. The next tick does what was approved,
+    if it is still wanted then.
+    """
+    client = connect(server, token_file)
+    if not ids:
+        print_table(_open(client), output)
+        return
+    for each in ids:
+        told = client.send("POST", "proposals", each, "reject" if reject else "approve")
+        click.echo(f"{each}: {told['state']}", err=True)
+
+
+@click.command()
+@click.argument("reason", nargs=-1)
+@server_options
+def halt(reason: tuple[str, ...], server: str, token_file: Path | None) -> None:
+    """Stop all launches of a daemon at once.
+
+    What runs goes on, saves and may be released. costopt unhalt ends it.
+    """
+    said = " ".join(reason).strip() or "asked for on the command line"
+    told = connect(server, token_file).send("PUT", "halt", body={"reason": said})["halt"]
+    click.echo(f"halted by {told['who']}: {told['reason']}", err=True)
+
+
+@click.command()
+@server_options
+def unhalt(server: str, token_file: Path | None) -> None:
+    """Let a halted daemon launch again."""
+    connect(server, token_file).send("DELETE", "halt")
+    click.echo("launches may happen again", err=True)
+
+
+@click.command()
+@click.argument("mode", required=False, type=click.Choice(["observe", "recommend", "enforce"]))
+@server_options
+def mode(mode: str | None, server: str, token_file: Path | None) -> None:
+    """Show or set how far a daemon goes by itself.
+
+    observe plans and records and never acts, recommend asks for approval, enforce acts.
+    """
+    client = connect(server, token_file)
+    if mode is None:
+        click.echo(client.get("mode")["mode"])
+        return
+    told = client.send("PUT", "mode", body={"mode": mode})
+    click.echo(f"from the next tick on the daemon is in the mode {told['mode']}", err=True)
+
+
+def _open(client: DaemonClient) -> Table:
+    rows = client.get("proposals", state="open")["proposals"]
+    return Table("costopt.proposals/1", "Proposals that wait for an answer", PROPOSAL_COLUMNS, rows)
+
+
+TOKEN_COLUMNS = (
+    Column("name", "Name"),
+    Column("scopes", "May"),
+    Column("tenant", "Tenant"),
+    Column("added_at", "Added", iso_minute_text),
+    Column("added_by", "By"),
+)
+
+
+@click.group()
+def token() -> None:
+    """Make, list and revoke tokens for a daemon.
+
+    A token is needed over the network, none over the daemon's local socket.
+    """
+
+
+@token.command()
+@click.argument("name")
+@click.option(
+    "--scope",
+    "scopes",
+    type=click.Choice(["read", "submit", "admin"]),
+    multiple=True,
+    default=("read",),
+    help="What its bearer may do; submit holds read, admin holds all.",
+)
+@click.option("--tenant", help="Bind it to this tenant's jobs; default: those of all.")
+@server_options
+def add(
+    name: str, scopes: tuple[str, ...], tenant: str | None, server: str, token_file: Path | None
+) -> None:
+    """Make a token and print it, this once."""
+    told = connect(server, token_file).send(
+        "POST", "tokens", body={"name": name, "scopes": list(scopes), "tenant": tenant}
+    )
+    rights = " and ".join(told["scopes"]) + (f" of tenant {tenant}" if tenant else "")
+    click.echo(told["token"])
+    click.echo(f"note: {name} may {rights}; it cannot be told again", err=True)
+
+
+@token.command("list")
+@server_options
+@output_option
+def list_(server: str, token_file: Path | None, output: str) -> None:
+    """List tokens, without their secrets."""
+    rows = connect(server, token_file).get("tokens")["tokens"]
+    print_table(Table("costopt.tokens/1", "Tokens", TOKEN_COLUMNS, rows), output)
+
+
+@token.command()
+@click.argument("name")
+@server_options
+def revoke(name: str, server: str, token_file: Path | None) -> None:
+    """Make a token worthless at once."""
+    connect(server, token_file).send("DELETE", "tokens", name)
+    click.echo(f"{name} is no token any more", err=True)

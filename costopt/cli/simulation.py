@@ -1,0 +1,99 @@
+"""What `costopt run` runs on: a simulated cloud or those of the account, with their prices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from costopt.domain.account import Account
+from costopt.domain.history import MarketHistory
+from costopt.formatting import minute_text
+from costopt.planning.quotes import QuoteSet, account_quotes, recorded_quotes
+
+if TYPE_CHECKING:
+    from costopt.controller.site import SiteConfig
+
+
+@dataclass(frozen=True, slots=True)
+class RunTarget:
+    """A site, and what it offers at an instant; the account's clouds know only the present."""
+
+    site: SiteConfig
+    quotes: Callable[[datetime], QuoteSet]
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """How to play a record, as the command line says."""
+
+    at: datetime | None
+    speed: float
+    notice_s: float
+    price_forecasts: bool
+
+
+def resolve_run_target(
+    market: str | None,
+    account: Account,
+    providers: tuple[str, ...],
+    simulation: Simulation,
+    carbon: Path | None,
+) -> RunTarget:
+    """Raises UsageError where neither or both are named, MarketError for an unreadable record."""
+    if market is not None and providers:
+        raise click.UsageError("--provider and --market are two clouds to run on: name one")
+    if market is not None:
+        return _simulated(Path(market), simulation, carbon)
+    if not account.providers:
+        raise click.UsageError(
+            "nowhere to run: give --market FILE to simulate a cloud, or --account FILE with the "
+            "providers to rent from"
+        )
+    if simulation.at is not None or simulation.speed != 1.0:
+        raise click.UsageError("--at and --speed play a record: give --market FILE as well")
+    return _rented(account, providers, carbon)
+
+
+def _simulated(market: Path, simulation: Simulation, carbon: Path | None) -> RunTarget:
+    from costopt.controller.simulated_site import SimulatedSiteConfig
+    from costopt.energy.carbon_files import read_carbon
+    from costopt.market.history_file import read_history
+
+    history = read_history(market)
+    start_at = simulation.at or history.first_priced_at
+    _check_start(history, start_at)
+    intensities = None if carbon is None else read_carbon(carbon)
+    site = SimulatedSiteConfig(
+        history,
+        start_at,
+        simulation.speed,
+        simulation.notice_s,
+        simulation.price_forecasts,
+        intensities,
+    )
+    return RunTarget(site, lambda now: recorded_quotes(history, now, intensities))
+
+
+def _rented(account: Account, providers: tuple[str, ...], carbon: Path | None) -> RunTarget:
+    from costopt.controller.account_site import AccountSiteConfig
+    from costopt.energy.carbon_files import read_carbon
+
+    intensities = None if carbon is None else read_carbon(carbon)
+    site = AccountSiteConfig(account, providers, intensities)
+    return RunTarget(site, lambda _: account_quotes(account, providers))
+
+
+def _check_start(history: MarketHistory, start_at: datetime) -> None:
+    begins_at, ends_at = history.starts_at, history.ends_at
+    if not begins_at <= start_at < ends_at:
+        raise click.BadParameter(
+            f"market {history.name!r} is recorded from {minute_text(begins_at)} "
+            f"to {minute_text(ends_at)}, "
+            f"not at {minute_text(start_at)}",
+            param_hint="'--at'",
+        )

@@ -1,0 +1,227 @@
+"""Checks of a submission; admission plan.
+
+Jobs on their way in: from texts to a Submission, and from a Submission to a Job.
+
+Whether a job that is handed in could end in time, by the market as the last tick saw it.
+
+Which places in object stores a job may name: those of its tenant.
+
+Which folders of the daemon's own machine a job from elsewhere may name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from urllib.parse import urlsplit
+
+from costopt.controller.account_site import CHECKPOINTS
+from costopt.daemon.shared_state import SharedState
+from costopt.domain.account import UNLIMITED, Account
+from costopt.domain.control import Submission
+from costopt.domain.errors import CostoptError, InfeasibleError, SpecError, StoreError
+from costopt.domain.job import Job
+from costopt.domain.policy import Policy
+from costopt.optimize.planner import plan
+from costopt.optimize.request import build_request
+from costopt.planning.request import build_job_view, raise_if_infeasible
+from costopt.spec import parse_job, parse_policy
+from costopt.spec.policy_file import bundled_policies, bundled_policy_path
+from costopt.spec.yaml_document import Document, SpecFileError, SpecProblem, parse_document
+from costopt.store.address import REMOTE_SCHEMES, StoreAddress, join_uri
+
+JOB_FILE = "job.yaml"
+POLICY_FILE = "policy.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedJob:
+    """A job with the policy that it follows, as its submission says."""
+
+    submission: Submission
+    job: Job
+    policy: Policy
+
+
+def parse_submission(
+    job_document: str,
+    policy_document: str,
+    workdir: str,
+    who: str,
+    priority: int,
+    now: datetime,
+) -> Submission:
+    """Check both texts and make a Submission of them. A shipped policy's name becomes its text.
+
+    Raises SpecFileError with every problem and its place, SpecError.
+    """
+    policy_text = _policy_text(policy_document)
+    job = _job(job_document, workdir, now, UNLIMITED)
+    _policy(policy_text, workdir)
+    return Submission(job.name, job.tenant, priority, job_document, policy_text, workdir, now, who)
+
+
+def load_submission(submission: Submission, account: Account = UNLIMITED) -> AdmittedJob:
+    """The job and policy of a submission, with times that count from when it was handed in.
+
+    Raises SpecError where this costopt cannot read them any more, ``account`` does not name the
+    job's tenant, or the job names places that are none of its tenant's.
+    """
+    job = _job(submission.job_document, submission.workdir, submission.submitted_at, account)
+    return AdmittedJob(submission, job, _policy(submission.policy_document, submission.workdir))
+
+
+def _job(text: str, workdir: str, now: datetime, account: Account) -> Job:
+    document = parse_document(text, str(Path(workdir, JOB_FILE)))
+    job = parse_job(document, now, account)
+    check_storage_locations(job, document, account)
+    return job
+
+
+@lru_cache(maxsize=256)
+def _policy(text: str, workdir: str) -> Policy:
+    """Read once: many jobs follow the same."""
+    return parse_policy(parse_document(text, str(Path(workdir, POLICY_FILE))))
+
+
+def _policy_text(name_or_text: str) -> str:
+    if "\n" in name_or_text or ":" in name_or_text:
+        return name_or_text
+    names = bundled_policies()
+    if name_or_text not in names:
+        raise SpecError(
+            f"no policy is named {name_or_text!r}",
+            hint=f"use one of {', '.join(names)}, or the text of a policy file",
+        )
+    return Path(bundled_policy_path(name_or_text)).read_text(encoding="utf-8")
+
+
+PLAN_S = 5.0
+LOCK_TIMEOUT_S = 10.0
+"""How long a job waits for the plans of others, by the wall."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionResult:
+    """``in_time`` None: not known, or no plan was asked for; ``why`` says so, or why not.
+
+    A plan for the job alone finishes by ``finish_at`` (95th percentile) and costs ``usd`` (median).
+    """
+
+    in_time: bool | None
+    why: str = ""
+    finish_at: datetime | None = None
+    usd: float | None = None
+
+
+class AdmissionPlanner:
+    """Plans one job at a time, in the thread of who asks: a tick never waits for it."""
+
+    def __init__(self, board: SharedState, account: Account) -> None:
+        self._board = board
+        self._account = account
+        self._planning = Lock()
+
+    def check(self, job: Job, policy: Policy) -> AdmissionResult:
+        """Raises InfeasibleError where no plan ends the job in time."""
+        if not self._board.snapshot.offers:
+            return AdmissionResult(None, "no prices are known yet")
+        if not self._planning.acquire(timeout=LOCK_TIMEOUT_S):
+            return AdmissionResult(None, "other jobs are being planned")
+        try:
+            return self._planned(job, policy)
+        except InfeasibleError:
+            raise
+        except CostoptError as error:
+            return AdmissionResult(None, error.message)
+        finally:
+            self._planning.release()
+
+    def _planned(self, job: Job, policy: Policy) -> AdmissionResult:
+        seen = self._board.snapshot
+        account = self._account
+        account = replace(account, quotas=(*account.quotas, *self._board.quotas))
+        request = build_request(build_job_view(job, policy, seen.offers, seen.now, account))
+        made = plan(request, time_limit_s=PLAN_S, explain=False)
+        raise_if_infeasible(made, job)
+        forecast = made.forecast_of(job.name)
+        if forecast is None:
+            return AdmissionResult(True)
+        return AdmissionResult(True, "", forecast.finish_p95_at, forecast.usd_p50)
+
+
+def check_storage_locations(job: Job, document: Document, account: Account) -> None:
+    """Refuse a job of an account with tenants whose checkpoints or data lie in no place of its own.
+
+    Those are below its tenant's prefixes, and its own folder for checkpoints in the account's
+    store. Raises SpecFileError with every other place that ``document``, the job's file, names.
+    """
+    problems = tuple(_problems(job, document, account)) if account.tenants else ()
+    if problems:
+        raise SpecFileError(problems, hint=_hint(job, account))
+
+
+def _problems(job: Job, document: Document, account: Account) -> Iterator[SpecProblem]:
+    own = _own(job, account)
+    named = {"checkpoint": job.checkpoint.uri, "data": job.data.uri if job.data else ""}
+    for section, address in named.items():
+        if urlsplit(address).scheme in REMOTE_SCHEMES:
+            refusal = _refusal(address, own, job.tenant)
+            if refusal is not None:
+                yield document.problem((section, "uri"), refusal, code="outside_prefixes")
+
+
+def _own(job: Job, account: Account) -> tuple[StoreAddress, ...]:
+    addresses = list(_prefixes(job, account))
+    if account.store is not None:
+        addresses.append(join_uri(account.store, f"{CHECKPOINTS}/{job.name}"))
+    return tuple(StoreAddress.parse(address) for address in addresses)
+
+
+def _refusal(address: str, own: tuple[StoreAddress, ...], tenant: str) -> str | None:
+    try:
+        place = StoreAddress.parse(address)
+    except StoreError as error:
+        return error.message
+    if any(each.holds(place) for each in own):
+        return None
+    return f"{address!r} is in no place of tenant {tenant}"
+
+
+def _hint(job: Job, account: Account) -> str:
+    prefixes = _prefixes(job, account)
+    if prefixes:
+        return f"use a place below {' or '.join(prefixes)}"
+    return (
+        f"add prefixes: to tenant {job.tenant} in the account file; checkpoints of a job whose "
+        "checkpoint.uri is a folder go to the account's store"
+    )
+
+
+def _prefixes(job: Job, account: Account) -> tuple[str, ...]:
+    tenant = account.tenants.get(job.tenant)
+    return () if tenant is None else tenant.prefixes
+
+
+def check_local_paths(job: Job, allowed: tuple[Path, ...]) -> None:
+    """Refuse a job whose code or checkpoints would lie in any other folder of this machine.
+
+    Links are followed. What is no path (s3://…) passes. Raises SpecError.
+    """
+    named = [("workdir", job.workdir), ("checkpoint.uri", job.checkpoint.uri)]
+    roots = tuple(root.resolve() for root in allowed)
+    for field, place in named:
+        if "://" in place and not place.startswith("file://"):
+            continue
+        path = Path(place.removeprefix("file://")).resolve()
+        if not any(path.is_relative_to(root) for root in roots):
+            told = ", ".join(str(root) for root in roots)
+            raise SpecError(
+                f"{field}: {place} is not in a folder that jobs from elsewhere may use",
+                hint=f"put it into {told} on the daemon's machine, or use an object store",
+                code="folder_not_allowed",
+            )

@@ -1,0 +1,230 @@
+"""Which jobs the engine controls, kept in step with what was handed in and what people want."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from functools import cache
+
+from costopt.checkpoint.manifest import git_revision
+from costopt.controller.site import LiveSite
+from costopt.daemon.admission import load_submission
+from costopt.daemon.payload_preparer import PayloadPreparer
+from costopt.daemon.strategy_pool import StrategyPool
+from costopt.domain.control import DesiredState, Halt, Mode, Registry, Submission
+from costopt.domain.errors import CostoptError, LedgerError, SpecError
+from costopt.domain.events import Event, LaunchesAllowed, LaunchesHalted, ModeChanged
+from costopt.engine.billing import Payer, month_of
+from costopt.engine.engine import Engine
+from costopt.ledger.summary import JobState, JobSummary
+from costopt.session.provenance import RevisionOf, with_provenance
+
+BILL_TIMEOUT = timedelta(days=1)
+RESUMED = "run"
+
+
+class JobSync:
+    """Calls jobs in, stops and resumes them as people say, and lets those go that are over."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        registry: Registry,
+        site: LiveSite,
+        readiness: PayloadPreparer,
+        strategies: StrategyPool,
+        recorded: Iterable[str],
+        resting: Mapping[str, JobSummary],
+    ) -> None:
+        """``recorded`` are all jobs of the ledger, ``resting`` those of which it need not be read
+        again if they are long over."""
+        self._engine = engine
+        self._registry = registry
+        self._site = site
+        self._readiness = readiness
+        self._strategies = strategies
+        self._resting = dict(resting)
+        self._revision_of: RevisionOf = git_revision
+        self._heeded = max((number for number, _ in registry.changes()), default=0)
+        self._submissions = {each.name: each for each in registry.submissions()}
+        self._strangers = tuple(job for job in recorded if job not in self._submissions)
+        self._retrying: set[str] = set()
+        self._unreadable: dict[str, Submission] = {}
+        self._troubles: dict[str, str] = {}
+        self.closed: dict[str, JobSummary] = {}
+
+    def sync(self, now: datetime) -> None:
+        """Before a tick: take up what is new. Raises LedgerError."""
+        # Git takes a while, and many jobs come from the same folder.
+        self._revision_of = cache(git_revision)
+        self._read_changes()
+        self._reopen(now)
+        for name, submission in tuple(self._submissions.items()):
+            if name in self.closed or self._was_over(submission, now):
+                del self._submissions[name]
+                continue
+            if name not in self._engine.jobs and not self._is_unreadable(submission):
+                self._add(submission, now)
+            if name in self._engine.jobs:
+                self._follow(submission)
+
+    def record_mode(self, mode: Mode, now: datetime) -> None:
+        """Tell each job's ledger when the mode or a halt has changed. Raises LedgerError."""
+        halt = self._registry.halted()
+        news: list[Event] = []
+        for name, record in self._engine.journal.records.items():
+            if record.mode != mode.value:
+                news.append(ModeChanged(at=now, job=name, mode=mode.value))
+            if halt is not None and not _is_told(halt, record.halted):
+                news.append(LaunchesHalted(at=now, job=name, reason=halt.reason, who=halt.who))
+            if halt is None and record.halted is not None:
+                news.append(LaunchesAllowed(at=now, job=name))
+        self._engine.journal.write(*news)
+
+    def retire(self, now: datetime) -> None:
+        """After a tick: let go of jobs that are over and have given everything back."""
+        for name, submission in self._submissions.items():
+            if name not in self._engine.jobs or not self._is_over(submission):
+                continue
+            record = self._engine.journal.records[name]
+            at_rest = not (record.live or record.intents)
+            if at_rest and not self._engine.awaits_bill(name, now - BILL_TIMEOUT):
+                self.closed[name] = self._engine.journal.accounts[name].summary(now)
+                self._engine.remove(name)
+                self._readiness.forget(name)
+
+    def held_jobs(self) -> dict[str, str]:
+        """Why jobs get no nodes, as far as people, budgets or their files are the reason."""
+        held = self.troubles()
+        for name in self._engine.jobs:
+            reason = self._engine.stops.reason(name) or self._readiness.error(name)
+            if reason:
+                held[name] = reason
+        return held
+
+    def uncontrolled(self) -> Iterator[str]:
+        """Jobs that the engine does not control and that were not closed: those that cannot be
+        read, and those of the ledger that were never submitted here, such as a run's."""
+        for name in dict.fromkeys((*self._strangers, *self._submissions)):
+            if name not in self._engine.jobs and name not in self.closed:
+                yield name
+
+    def troubles(self) -> dict[str, str]:
+        """Jobs that cannot be read, or whose nodes cannot be heard or told, with the reason."""
+        return self._engine.troubles.told | self._troubles
+
+    def _was_over(self, submission: Submission, now: datetime) -> bool:
+        """Close a job that was over before this month began, without reading its events again."""
+        name = submission.name
+        summary = self._resting.get(name)
+        if summary is None or name in self._engine.jobs:
+            return False
+        ended = summary.state in _ENDED or submission.desired_state is DesiredState.CANCELLED
+        if not ended or summary.now >= min(now - BILL_TIMEOUT, month_of(now)):
+            return False
+        payer = Payer(submission.tenant, summary.policy)
+        self._engine.spending.restore(name, payer, summary.usd_micros, now)
+        self.closed[name] = summary
+        return True
+
+    def _is_over(self, submission: Submission) -> bool:
+        record = self._engine.journal.records[submission.name]
+        return record.over or submission.desired_state is DesiredState.CANCELLED
+
+    def _add(self, submission: Submission, now: datetime) -> None:
+        try:
+            known = load_submission(submission)
+            fitted = self._site.prepare_job(known.job)
+            job = with_provenance(fitted, known.policy, self._revision_of)
+        except CostoptError as error:
+            self._troubles[submission.name] = error.message
+            if isinstance(error, SpecError):
+                self._unreadable[submission.name] = submission
+            if submission.desired_state is DesiredState.CANCELLED:
+                self._give_up(submission, now)
+            return
+        self._troubles.pop(submission.name, None)
+        self._engine.add(job, self._strategies.terms(known.policy, submission, now))
+        if not self._engine.journal.records[job.name].over:
+            self._readiness.request(job)
+
+    def _is_unreadable(self, submission: Submission) -> bool:
+        """Whether it is still as it was when it could not be read."""
+        return self._unreadable.get(submission.name) == submission
+
+    def _give_up(self, submission: Submission, now: datetime) -> None:
+        """Close a job that was cancelled and cannot be read, unless there may be nodes of it."""
+        name, journal = submission.name, self._engine.journal
+        journal.open(name)
+        record, summary = journal.records[name], journal.accounts[name].summary(now)
+        at_rest = not (record.live or record.intents)
+        if at_rest:
+            self._engine.spending.close(name, Payer(submission.tenant, summary.policy), now)
+        journal.close(name)
+        if not at_rest:
+            nodes = ", ".join(record.live) or "those of a launch without an answer"
+            self._troubles[name] += f"; give its nodes back by hand: {nodes}"
+            return
+        del self._troubles[name]
+        self.closed[name] = summary
+
+    def _follow(self, submission: Submission) -> None:
+        name, stops = submission.name, self._engine.stops
+        self._engine.reprioritize(name, submission.priority)
+        match submission.desired_state:
+            case DesiredState.RUN if stops.reason(name) in _REASONS.values():
+                stops.end(name)
+            case DesiredState.PAUSED | DesiredState.CANCELLED:
+                if stops.reason(name) != _REASONS[submission.desired_state]:
+                    stops.end(name)
+                    self._engine.stop(_REASONS[submission.desired_state], name)
+
+    def _read_changes(self) -> None:
+        """Of all that were ever handed in only those are read that somebody changed."""
+        for number, change in self._registry.changes(self._heeded):
+            self._heeded = number
+            submission = self._registry.submission(change.subject)
+            if submission is not None:
+                self._submissions[submission.name] = submission
+            if change.what == RESUMED:
+                self._retrying.add(change.subject)
+
+    def _reopen(self, now: datetime) -> None:
+        """A job that failed and is told to run tries again; so does one that cannot be read."""
+        for name in tuple(self._retrying):
+            submission = self._registry.submission(name)
+            self._troubles.pop(name, None)
+            try:
+                if (
+                    submission is not None
+                    and submission.desired_state is not DesiredState.CANCELLED
+                ):
+                    self._retry(submission, now)
+            except LedgerError:
+                raise
+            except CostoptError as error:
+                self._troubles[name] = error.message
+                continue
+            self._retrying.discard(name)
+
+    def _retry(self, submission: Submission, now: datetime) -> None:
+        name = submission.name
+        self._unreadable.pop(name, None)
+        self._resting.pop(name, None)
+        self._submissions[name] = submission
+        over = self.closed.get(name)
+        if over is not None and over.state is JobState.FAILED:
+            del self.closed[name]
+            self._add(submission, now)
+        if name in self._engine.failed:
+            self._site.retry(self._engine.jobs[name])
+            self._engine.retry(name)
+            self._readiness.request(self._engine.jobs[name])
+
+
+def _is_told(halt: Halt, told: LaunchesHalted | None) -> bool:
+    return told is not None and (told.reason, told.who) == (halt.reason, halt.who)
+
+
+_ENDED = (JobState.FINISHED, JobState.FAILED)
+_REASONS = {DesiredState.PAUSED: "paused", DesiredState.CANCELLED: "cancelled"}

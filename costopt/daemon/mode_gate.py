@@ -1,0 +1,225 @@
+"""How far the daemon goes by itself: the gate between what is decided and what is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from costopt.domain.control import ActionKind, Mode, Proposal, ProposalState, Registry
+from costopt.domain.events import ActionProposed, LaunchIntended, NodeLaunched
+from costopt.domain.fleet import Action, Drain, Launch, Terminate
+from costopt.engine.engine import Engine
+from costopt.engine.guards import LaunchLimits
+from costopt.engine.quotas import GuardViolation
+
+REJECTED_FOR = timedelta(hours=1)
+"""How long the same is not asked again after a no."""
+APPROVAL_TTL = timedelta(hours=1)
+"""An approval that was of no use for so long is of another market."""
+DAEMON = "costopt"
+Key = tuple[str, str, str, int, str]
+
+
+class ModeGate:
+    """A Gate that lets everything, what was approved, or nothing through.
+
+    In every mode a launch waits until its job's files are where its nodes can fetch them
+    (``ready``), and nothing is launched while launches are halted. In ``recommend`` the release of
+    nodes whose job is over, or was stopped, needs no approval: it follows from the launch's.
+    """
+
+    def __init__(self, registry: Registry, mode: Mode, ready: Callable[[str], bool]) -> None:
+        self._registry = registry
+        self._default = mode
+        self._ready = ready
+        self._engine: Engine | None = None
+        self._observed: frozenset[Key] = frozenset()
+        self._granted: list[Proposal] = []
+        self.mode = mode
+
+    def serve(self, engine: Engine) -> None:
+        """The engine whose actions come here."""
+        self._engine = engine
+
+    def begin_tick(self) -> Mode:
+        """Take up the mode that was set last, for the tick that begins."""
+        self.mode = self._registry.mode() or self._default
+        return self.mode
+
+    @property
+    def is_acting(self) -> bool:
+        """Not while it only observes."""
+        return self.mode is not Mode.OBSERVE
+
+    def halt(self) -> GuardViolation | None:
+        """The halt that stands at this very instant."""
+        halt = self._registry.halted()
+        if halt is None:
+            return None
+        return GuardViolation("halt", halt.message)
+
+    def permitted(
+        self, actions: Sequence[Action], bounds: Mapping[str, LaunchLimits], now: datetime
+    ) -> tuple[Action, ...]:
+        """Those that may be done now; the others are proposed."""
+        actions = [a for a in actions if not isinstance(a, Launch) or self._ready(a.job)]
+        match self.mode:
+            case Mode.ENFORCE:
+                self._withdraw(frozenset(), now)
+                return tuple(actions)
+            case Mode.OBSERVE:
+                self._withdraw(frozenset(), now)
+                self._observe(actions, bounds, now)
+                return ()
+            case Mode.RECOMMEND:
+                return self._recommend(actions, bounds, now)
+
+    def settle(self, refused: Mapping[Launch, str], now: datetime) -> None:
+        """Tell what became of the proposals that were approved and taken up."""
+        why = {_key(launch, str(launch.pool)): reason for launch, reason in refused.items()}
+        for proposal in self._granted:
+            reason = why.get(_key_of(proposal))
+            if reason is not None:
+                state = ProposalState.REFUSED
+                self._registry.answer(proposal.id, state, DAEMON, now, reason)
+            elif self._is_done(proposal):
+                self._registry.answer(proposal.id, ProposalState.EXECUTED, DAEMON, now)
+        self._granted.clear()
+
+    def _observe(
+        self, actions: Sequence[Action], bounds: Mapping[str, LaunchLimits], now: datetime
+    ) -> None:
+        """Each once for as long as it is wanted."""
+        keys = frozenset(_key(action, self._pool(action)) for action in actions)
+        for action in actions:
+            if _key(action, self._pool(action)) not in self._observed:
+                self._record(self._proposal(action, bounds, now))
+        self._observed = keys
+
+    def _recommend(
+        self, actions: Sequence[Action], bounds: Mapping[str, LaunchLimits], now: datetime
+    ) -> tuple[Action, ...]:
+        known = {_key_of(p): p for p in self._registry.proposals(_STANDING) if _counts(p, now)}
+        wanted: set[Key] = set()
+        done: list[Action] = []
+        for action in actions:
+            if self._matches_mode(action):
+                done.append(action)
+                continue
+            key = _key(action, self._pool(action))
+            wanted.add(key)
+            standing = known.get(key)
+            if standing is None:
+                proposal = self._proposal(action, bounds, now)
+                self._record(proposal)
+                self._registry.propose(proposal)
+            elif standing.state is ProposalState.APPROVED:
+                self._granted.append(standing)
+                done.append(action)
+        self._withdraw(frozenset(wanted), now)
+        return tuple(done)
+
+    def _matches_mode(self, action: Action) -> bool:
+        """Whether a release follows from what was approved, or told, before."""
+        assert self._engine is not None
+        if isinstance(action, Launch):
+            return False
+        record = self._engine.journal.records[action.job]
+        return record.over or action.job in self._engine.stops
+
+    def _withdraw(self, wanted: frozenset[Key], now: datetime) -> None:
+        for proposal in self._registry.proposals([ProposalState.OPEN, ProposalState.APPROVED]):
+            if _key_of(proposal) not in wanted:
+                done = proposal.state is ProposalState.APPROVED and self._is_done(proposal)
+                state = ProposalState.EXECUTED if done else ProposalState.WITHDRAWN
+                self._registry.answer(proposal.id, state, DAEMON, now)
+
+    def _is_done(self, proposal: Proposal) -> bool:
+        """Whether it has begun since it was approved, also by a daemon that died before it could
+        say so."""
+        assert self._engine is not None
+        record = self._engine.journal.records.get(proposal.job)
+        if record is None or proposal.answered_at is None:
+            return False
+        if proposal.kind is not ActionKind.LAUNCH:
+            return proposal.node_id in record.draining
+        begun: tuple[LaunchIntended | NodeLaunched, ...] = (
+            *record.intents.values(),
+            *record.live.values(),
+        )
+        return any(e.pool == proposal.pool and e.at >= proposal.answered_at for e in begun)
+
+    def _proposal(
+        self, action: Action, bounds: Mapping[str, LaunchLimits], now: datetime
+    ) -> Proposal:
+        assert self._engine is not None
+        number = self._engine.journal.records[action.job].proposal_count + 1
+        pool = self._pool(action)
+        proposal_id = f"{action.job}-p{number}"
+        if not isinstance(action, Launch):
+            kind = ActionKind.DRAIN if isinstance(action, Drain) else ActionKind.TERMINATE
+            return Proposal(
+                proposal_id, action.job, kind, pool, 1, action.reason, now, node_id=action.node_id
+            )
+        decision = self._engine.journal.accounts[action.job].last_decision
+        reason = "" if decision is None else decision.reason
+        price = bounds[action.job].prices.get(action.pool)
+        return Proposal(
+            proposal_id, action.job, ActionKind.LAUNCH, pool, action.nodes, reason, now,
+            usd_per_hour=price,
+        )  # fmt: skip
+
+    def _pool(self, action: Action) -> str:
+        if isinstance(action, Launch):
+            return str(action.pool)
+        assert self._engine is not None
+        return self._engine.journal.records[action.job].live[action.node_id].pool
+
+    def _record(self, proposal: Proposal) -> None:
+        assert self._engine is not None
+        usd = proposal.usd_per_hour
+        self._engine.journal.write(
+            ActionProposed(
+                at=proposal.proposed_at,
+                job=proposal.job,
+                proposal_id=proposal.id,
+                mode=self.mode.value,
+                action=proposal.kind.value,
+                pool=proposal.pool,
+                nodes=proposal.nodes,
+                reason=proposal.reason,
+                node_id=proposal.node_id,
+                micros_per_hour=None if usd is None else round(usd * 1_000_000),
+            )
+        )
+
+
+_STANDING = (ProposalState.OPEN, ProposalState.APPROVED, ProposalState.REJECTED)
+
+
+def _counts(proposal: Proposal, now: datetime) -> bool:
+    """Whether the answer, or that none was given yet, still stands."""
+    since = proposal.answered_at or proposal.proposed_at
+    match proposal.state:
+        case ProposalState.REJECTED:
+            return now - since < REJECTED_FOR
+        case ProposalState.APPROVED:
+            return now - since < APPROVAL_TTL
+        case _:
+            return True
+
+
+def _key(action: Action, pool: str) -> Key:
+    match action:
+        case Launch():
+            return action.job, ActionKind.LAUNCH.value, pool, action.nodes, ""
+        case Drain():
+            return action.job, ActionKind.DRAIN.value, pool, 1, action.node_id
+        case Terminate():
+            return action.job, ActionKind.TERMINATE.value, pool, 1, action.node_id
+
+
+def _key_of(proposal: Proposal) -> Key:
+    return (
+        proposal.job, proposal.kind.value, proposal.pool, proposal.nodes, proposal.node_id or ""
+    )  # fmt: skip

@@ -1,0 +1,255 @@
+"""Event log, alerts.
+
+What the daemon tells of its own accord: events into the log, alerts to webhooks.
+
+The ledger's new events as lines of the log, each with the decision that it follows.
+
+What a person should hear of, seen in what ticks leave behind.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from threading import Thread
+
+from costopt.daemon.http.schemas import to_json
+from costopt.daemon.service import DaemonService
+from costopt.daemon.shared_state import SharedState, TickSnapshot
+from costopt.daemon.webhooks import Webhooks
+from costopt.domain.errors import CostoptError
+from costopt.domain.events import (
+    DecisionMade,
+    Event,
+    GuardTripped,
+    JobFailed,
+    LaunchFailed,
+    NodeMeasured,
+    ProgressReported,
+    SignalStale,
+)
+from costopt.ledger.summary import JobState, JobSummary
+
+EVENTS_EVERY_S = 1.0
+WEBHOOKS_EVERY_S = 5.0
+STOP_TIMEOUT_S = 2.0
+
+log = logging.getLogger("costopt.daemon.notifications")
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationConfig:
+    """Whom the daemon tells. ``events``: each new event of the ledger goes into the log."""
+
+    webhooks: Webhooks | None = None
+    events: bool = False
+
+
+NO_NOTIFICATIONS = NotificationConfig()
+
+
+@contextmanager
+def run_notifiers(service: DaemonService, after: int, voice: NotificationConfig) -> Iterator[None]:
+    """Tell while the context lasts, each in a thread of its own: none holds up another, or a tick.
+
+    ``after`` is the number of the last event that is no news.
+    """
+    ended = threading.Event()
+    threads = [
+        Thread(target=_repeat, args=[task, ended], name=f"costopt-{task.name}", daemon=True)
+        for task in _tasks(service, after, voice)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        latest_s = time.monotonic() + STOP_TIMEOUT_S
+        for thread in threads:
+            thread.join(max(0.0, latest_s - time.monotonic()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """One thread's work: ``act`` is done every so often."""
+
+    name: str
+    every_s: float
+    act: Callable[[], None]
+
+
+def _tasks(service: DaemonService, after: int, voice: NotificationConfig) -> Iterator[_Task]:
+    if voice.events:
+        yield _Task("events", EVENTS_EVERY_S, EventLogWriter(service, after).follow)
+    if (hooks := voice.webhooks) is not None:
+        for line in hooks.lines:
+            deliver = partial(hooks.deliver, line, service.alerts)
+            yield _Task(f"webhook {line.hook.name}", WEBHOOKS_EVERY_S, deliver)
+
+
+def _repeat(task: _Task, ended: threading.Event) -> None:
+    while not ended.is_set():
+        _try(task)
+        ended.wait(task.every_s)
+    _try(task)
+
+
+def _try(task: _Task) -> None:
+    """A failure is told and tried again; the thread goes on."""
+    try:
+        task.act()
+    except CostoptError as error:
+        log.warning("%s: %s", task.name, error.message)
+    except Exception:
+        log.exception("%s failed", task.name)
+
+
+MAX_BATCH = 1000
+MAX_JOBS = 10_000
+"""Of which the last decision is remembered: those that something happened to most recently."""
+_QUIET = (ProgressReported, NodeMeasured)
+_WARNINGS = (GuardTripped, JobFailed, LaunchFailed, SignalStale)
+
+events_log = logging.getLogger("costopt.events")
+
+
+class EventLogWriter:
+    """Follows the ledger from event ``after`` on; one thread at a time."""
+
+    def __init__(self, service: DaemonService, after: int = 0) -> None:
+        self._service = service
+        self._after = after
+        self._decisions: dict[str, str] = {}
+
+    def follow(self) -> None:
+        """Write what is new. Raises LedgerError."""
+        while events := self._service.events(None, self._after, MAX_BATCH):
+            for recorded in events:
+                self._write(recorded.seq, recorded.event)
+                self._after = recorded.seq
+
+    def _write(self, seq: int, event: Event) -> None:
+        decision_id = self._followed(event)
+        fields = to_json(event)
+        kind = fields.pop("kind")
+        fields.pop("alternatives", None)
+        extra = {
+            "decision_id": decision_id,
+            "job": event.job,
+            "event": kind,
+            "seq": seq,
+            "fields": fields,
+        }
+        events_log.log(_level(event), "%s: %s", event.job, kind, extra=extra)
+
+    def _followed(self, event: Event) -> str | None:
+        last = self._decisions.pop(event.job, None)
+        decision_id = event.decision_id if isinstance(event, DecisionMade) else last
+        if decision_id is not None:
+            self._decisions[event.job] = decision_id
+        if len(self._decisions) > MAX_JOBS:
+            del self._decisions[next(iter(self._decisions))]
+        return decision_id
+
+
+def _level(event: Event) -> int:
+    if isinstance(event, _WARNINGS):
+        return logging.WARNING
+    return logging.DEBUG if isinstance(event, _QUIET) else logging.INFO
+
+
+STORM_WINDOW = timedelta(hours=1)
+STORM_COUNT = 10
+"""So many interruptions within the hour are a storm."""
+ENDED = (JobState.FINISHED, JobState.FAILED)
+
+
+class AlertMonitor:
+    """Compares each snapshot with what was normal, and alerts once for as long as it is not."""
+
+    def __init__(self, board: SharedState) -> None:
+        self._board = board
+        self._troubled: set[str] = set()
+        self._failing: dict[str, str] = {}
+        self._interruptions: dict[str, int] = {}
+        self._closed: frozenset[str] = frozenset()
+        self._recent: deque[tuple[datetime, int]] = deque()
+
+    def look(self, seen: TickSnapshot) -> None:
+        """What the newest tick left; jobs that are closed are looked at once more."""
+        over = self._closed & seen.closed
+        jobs = {name: job for name, job in seen.summaries.items() if name not in over}
+        for name, summary in jobs.items():
+            self._look_at_deadline(seen, summary)
+            if name in seen.guarded:
+                self._board.alert(seen.now, "budget", name, f"{name}: {seen.guarded[name]}")
+            else:
+                self._board.settled("budget", name)
+            if summary.state is JobState.FAILED:
+                self._board.alert(seen.now, "failed", name, f"{name} failed")
+        self._look_for_troubles(seen)
+        self._look_for_failing_nodes(seen)
+        self._look_for_storm(seen, jobs)
+        self._forget(seen.closed - over)
+        self._closed = seen.closed
+
+    def _look_for_troubles(self, seen: TickSnapshot) -> None:
+        for name in self._troubled - seen.troubles.keys():
+            self._board.settled("trouble", name)
+        for name, why in seen.troubles.items():
+            self._board.alert(seen.now, "trouble", name, f"{name}: {why}")
+        self._troubled = set(seen.troubles)
+
+    def _look_for_failing_nodes(self, seen: TickSnapshot) -> None:
+        """Each further failure is news: the second may say more than the first."""
+        for name in self._failing.keys() | seen.failing_nodes.keys():
+            why = seen.failing_nodes.get(name)
+            if why != self._failing.get(name):
+                self._board.settled("nodes", name)
+            if why is not None:
+                self._board.alert(seen.now, "nodes", name, f"{name}: {why}")
+        self._failing = dict(seen.failing_nodes)
+
+    def _look_at_deadline(self, seen: TickSnapshot, summary: JobSummary) -> None:
+        name = summary.job
+        decision = seen.decisions.get(name)
+        slack_s = None if decision is None else decision.slack_s
+        short = slack_s is not None and slack_s < 0 and summary.state not in ENDED
+        if summary.on_time is False:
+            self._board.alert(seen.now, "deadline", name, f"{name} misses its deadline")
+        elif short:
+            self._board.alert(
+                seen.now, "deadline", name, f"{name} is short of {-(slack_s or 0.0):.0f} s"
+            )
+        else:
+            self._board.settled("deadline", name)
+
+    def _forget(self, closed: Iterable[str]) -> None:
+        for name in closed:
+            self._interruptions.pop(name, None)
+            for kind in ("deadline", "budget", "failed"):
+                self._board.settled(kind, name)
+
+    def _look_for_storm(self, seen: TickSnapshot, jobs: Mapping[str, JobSummary]) -> None:
+        new = 0
+        for name, summary in jobs.items():
+            new += summary.interruptions - self._interruptions.get(name, summary.interruptions)
+            self._interruptions[name] = summary.interruptions
+        if new:
+            self._recent.append((seen.now, new))
+        while self._recent and self._recent[0][0] <= seen.now - STORM_WINDOW:
+            self._recent.popleft()
+        count = sum(number for _, number in self._recent)
+        if count >= STORM_COUNT:
+            message = f"{count} nodes were interrupted within the last hour"
+            self._board.alert(seen.now, "interruptions", "", message)
+        else:
+            self._board.settled("interruptions", "")

@@ -1,0 +1,81 @@
+"""Looks for nodes that bear our tag and that nobody answers for, and gives them back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+
+from costopt.daemon.shared_state import SharedState
+from costopt.domain.errors import ProviderError
+from costopt.domain.fleet import Node
+from costopt.domain.ports import Ledger
+from costopt.ledger.job_record import JobRecord
+from costopt.provider.base import Provider
+from costopt.session.orphans import orphan_reason
+
+
+class OrphanSweeper:
+    """``reaps``: gives orphans back; else it only tells of them."""
+
+    def __init__(
+        self,
+        providers: Iterable[Provider],
+        ledger: Ledger,
+        owner: str,
+        grace_s: float,
+        board: SharedState,
+    ) -> None:
+        self._providers = tuple(providers)
+        self._ledger = ledger
+        self._owner = owner
+        self._grace = timedelta(seconds=grace_s)
+        self._board = board
+
+    def sweep(self, now: datetime, *, releases: bool) -> tuple[str, ...]:
+        """The orphans that are left, as texts. Raises LedgerError and, once the providers that
+        answer are swept, ProviderError."""
+        left: list[str] = []
+        silent: ProviderError | None = None
+        for provider in self._providers:
+            try:
+                left += self._sweep(provider, now, releases)
+            except ProviderError as error:
+                silent = error
+        self._board.orphans = tuple(left)
+        if not left:
+            self._board.settled("orphan", "")
+        if silent is not None:
+            raise silent
+        return self._board.orphans
+
+    def _sweep(self, provider: Provider, now: datetime, releases: bool) -> Iterable[str]:
+        found = self._unknown(provider, now)
+        records = self._records({node.job for node in found})
+        for node in found:
+            why = orphan_reason(node, records)
+            if not why:
+                continue
+            self._board.alert(now, "orphan", "", f"{node.node_id} in {node.pool}: {why}")
+            if releases:
+                provider.terminate(node.node_id)
+            else:
+                yield f"{node.node_id}: {why}"
+
+    def _unknown(self, provider: Provider, now: datetime) -> list[Node]:
+        """Living nodes, old enough, that the last tick did not see."""
+        answered = {node.node_id for node in self._board.snapshot.nodes}
+        return [
+            node
+            for node in provider.nodes(self._owner)
+            if node.state.is_alive
+            and node.node_id not in answered
+            and now - node.launched_at >= self._grace
+        ]
+
+    def _records(self, jobs: Iterable[str]) -> Mapping[str, JobRecord]:
+        """Of those jobs of which the ledger holds anything."""
+        records: dict[str, JobRecord] = {}
+        for job in jobs:
+            for recorded in self._ledger.events(job):
+                records.setdefault(job, JobRecord(job)).apply(recorded.event)
+        return records

@@ -1,0 +1,313 @@
+"""Frame, templates, cached charts, filter.
+
+What stands around every page: where one is, how the daemon is, and whether it refreshes.
+
+Pages as HTML: everything that is not ours is escaped, and nothing is loaded but our style.
+
+A job's events with the drawings of them, made once per tick however many look.
+
+How the pages say what several of them say.
+
+What a browser asked for.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from importlib.resources import files
+from importlib.util import find_spec
+from threading import Lock
+from typing import TypeVar
+from urllib.parse import urlencode
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader
+
+import costopt
+from costopt.daemon.reader import TenantReader
+from costopt.daemon.service import DaemonService
+from costopt.daemon.shared_state import Health, JobStatus
+from costopt.domain.control import DesiredState, Halt, Mode, ProposalState
+from costopt.domain.errors import install_hint
+from costopt.domain.events import DecisionMade
+from costopt.domain.market import Pool
+from costopt.formatting import UNKNOWN_TEXT, second_text, seconds_text
+from costopt.ledger.summary import JobState
+from costopt.render.html import template_environment
+from costopt.render.page import Page, Plot
+from costopt.render.run_charts import energy_plot, pool_label, progress_plot, spend_plot, timeline
+from costopt.render.run_tables import RunView
+from costopt.render.table import Cell
+
+REFRESH_S = 30
+REFRESH = "refresh"
+OFF = "off"
+PLACES = (
+    ("/", "Fleet"),
+    ("/jobs", "Jobs"),
+    ("/market", "Market"),
+    ("/decisions", "Decisions"),
+    ("/ledger", "Ledger"),
+    ("/guards", "Guards"),
+    ("/proposals", "Proposals"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PageLayout:
+    """``path`` is the page's own; ``words`` what narrows its rows. ``who`` looks at it."""
+
+    path: str
+    words: str
+    who: str
+    signed_in: bool
+    refreshes: bool
+    now: datetime
+    mode: Mode
+    halt: Halt | None
+    health: Health
+    open_proposals: int
+
+    @property
+    def refresh_s(self) -> int:
+        """After how many seconds the browser loads the page anew."""
+        return REFRESH_S
+
+    @property
+    def place(self) -> str:
+        """The place of the page in the menu, of which a job's or a decision's page is a part."""
+        places = [path for path, _ in PLACES if path != "/" and self.path.startswith(path)]
+        return places[0] if places else "/"
+
+    @property
+    def places(self) -> tuple[tuple[str, str], ...]:
+        """Path and name of each place in the menu."""
+        return PLACES
+
+    @property
+    def other_refresh(self) -> str:
+        """The address of this page where it refreshes if it does not now, and the other way."""
+        query: Mapping[str, str] = {REFRESH: OFF if self.refreshes else "on"}
+        return f"?{urlencode({'q': self.words, **query} if self.words else query)}"
+
+
+def build_layout(
+    reader: TenantReader, path: str, words: str, who: str, *, signed_in: bool, refreshes: bool
+) -> PageLayout:
+    """May raise LedgerError."""
+    fleet = reader.fleet()
+    return PageLayout(
+        path=path,
+        words=words,
+        who=who,
+        signed_in=signed_in,
+        refreshes=refreshes,
+        now=fleet.now,
+        mode=fleet.mode,
+        halt=fleet.halt,
+        health=reader.health(),
+        open_proposals=len(reader.proposals([ProposalState.OPEN])),
+    )
+
+
+STYLE_PATH = "/pages.css"
+ICON_PATH = "/pages.svg"
+
+
+def render(page: Page, frame: PageLayout) -> str:
+    """One HTML document."""
+    return _environment().get_template("place.html.j2").render(page=page, frame=frame)
+
+
+def render_notice(title: str, message: str, hint: str = "") -> str:
+    """A document that says why there is no page."""
+    template = _environment().get_template("notice.html.j2")
+    return template.render(title=title, message=message, hint=hint)
+
+
+def render_login(then: str, refused: str = "") -> str:
+    """A document that asks for a token; ``then`` is the path that is shown afterwards."""
+    return _environment().get_template("login.html.j2").render(then=then, refused=refused)
+
+
+@cache
+def style() -> str:
+    """The style of the reports, whose drawings the pages show, and what the pages add to it."""
+    return _text("costopt.render", "page.css") + _text("costopt.daemon.pages", "pages.css")
+
+
+@cache
+def icon() -> str:
+    """The pages' mark, as SVG."""
+    return _text("costopt.daemon.pages", "icon.svg")
+
+
+def _text(package: str, name: str) -> str:
+    return files(package).joinpath("templates", name).read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    environment = template_environment(
+        ChoiceLoader([PackageLoader("costopt.daemon.pages"), PackageLoader("costopt.render")])
+    )
+    environment.globals.update(
+        version=costopt.__version__, style_path=STYLE_PATH, icon_path=ICON_PATH
+    )
+    environment.filters["instant"] = second_text
+    return environment
+
+
+KEPT = 16
+MAX_EVENTS = 200_000
+"""Beyond it a job's page shows figures and no curves, which would take seconds to fold."""
+Key = tuple[str, datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class JobCharts:
+    """``run`` is None where there are no events, or too many; ``plots`` are empty then.
+
+    They are empty too where nothing that draws is installed.
+    """
+
+    run: RunView | None
+    plots: tuple[Plot, ...] = ()
+    without_plots: str = ""
+
+
+class ChartCache:
+    """Those that were looked at last. Safe to share between threads; one draws at a time."""
+
+    def __init__(self, service: DaemonService) -> None:
+        self._service = service
+        self._lock = Lock()
+        self._kept: OrderedDict[Key, JobCharts] = OrderedDict()
+
+    def of(self, job: str) -> JobCharts:
+        """The job as of the last tick. Raises LedgerError."""
+        key = (job, self._service.fleet().now)
+        with self._lock:
+            story = self._kept.get(key)
+            if story is None:
+                story = self._kept[key] = _told(self._service, *key)
+            self._kept.move_to_end(key)
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+            return story
+
+
+def _told(service: DaemonService, job: str, now: datetime) -> JobCharts:
+    events = tuple(each.event for each in service.events(job, limit=MAX_EVENTS))
+    if not events:
+        return JobCharts(None, (), "Nothing has happened to this job yet.")
+    if len(events) == MAX_EVENTS:
+        return JobCharts(None, (), f"Its curves are not drawn: it has over {MAX_EVENTS:,} events.")
+    run = RunView.of(events, max(now, *(event.at for event in events)))
+    if find_spec("matplotlib") is None:
+        return JobCharts(run, (), f"Curves are drawn with an extra: {install_hint('report')}.")
+    return JobCharts(run, _plots(run))
+
+
+def _plots(run: RunView) -> tuple[Plot, ...]:
+    plots = [
+        Plot(
+            "progress", "Progress",
+            "Work done, and the part of it that an interruption can no longer take.",
+            progress_plot(run),
+        ),
+        Plot(
+            "spend", "Dollars",
+            "What its nodes cost so far, beside uninterrupted on-demand nodes for the same work.",
+            spend_plot(run),
+        ),
+        Plot(
+            "energy", "Energy in kWh",
+            "At the data centre's meter, cooling included, beside on-demand for the same work.",
+            energy_plot(run),
+        ),
+    ]  # fmt: skip
+    if run.intervals:
+        bars = Plot(
+            "timeline", "Nodes by pool",
+            "Every node from launch to end, as the provider confirmed them.", timeline(run),
+        )  # fmt: skip
+        plots.insert(0, bars)
+    return tuple(plots)
+
+
+ENDED = (JobState.FINISHED, JobState.FAILED)
+
+
+def pool_text(pool: str) -> str:
+    """A pool in words; as it was recorded where it is none."""
+    try:
+        return pool_label(Pool.parse(pool))
+    except ValueError:
+        return pool
+
+
+def clock(at: datetime | None) -> str:
+    """An instant to the second, "" where there is none."""
+    return "" if at is None else second_text(at)
+
+
+def age_text(at: datetime, now: datetime) -> str:
+    """How long ago something was."""
+    return f"{seconds_text(max(0.0, (now - at).total_seconds()))} ago"
+
+
+def decision_text(decision: DecisionMade) -> str:
+    """What a decision wants."""
+    return " + ".join(f"{n} × {pool}" for pool, n in decision.targets) or "wait"
+
+
+def slack_cell(slack_s: float | None) -> Cell:
+    """Slack; a lack of it stands out."""
+    if slack_s is None:
+        return Cell(UNKNOWN_TEXT)
+    if slack_s < 0:
+        return Cell(f"short of {seconds_text(-slack_s)}", tone="bad")
+    return Cell(seconds_text(slack_s))
+
+
+def state_cell(status: JobStatus) -> Cell:
+    """What a job does, or what its owner wants of it where that is not to run."""
+    state, desired = status.summary.state, status.submission.desired_state
+    if state in ENDED:
+        return Cell(state.value, tone="good" if state is JobState.FINISHED else "bad")
+    if desired is not DesiredState.RUN:
+        return Cell(desired.value, tone="note")
+    return Cell(state.value, tone="good" if state is JobState.TRAINING else "plain")
+
+
+def is_over(status: JobStatus) -> bool:
+    """Whether the job needs no more nodes, ever."""
+    cancelled = status.submission.desired_state is DesiredState.CANCELLED
+    return status.summary.state in ENDED or cancelled
+
+
+MAX_FILTER_LENGTH = 200
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """``name`` is what the path names, "" where it names nothing; ``words`` narrow the rows."""
+
+    name: str = ""
+    words: str = ""
+
+    def wants(self, *texts: str) -> bool:
+        """Whether each word stands in one of the texts, in any case."""
+        held = " ".join(texts).casefold()
+        return all(word in held for word in self.words.casefold().split())
+
+
+def take_first(rows: Iterable[Row], most: int) -> tuple[tuple[Row, ...], int]:
+    """The first rows, and how many are left out."""
+    every = tuple(rows)
+    return every[:most], max(0, len(every) - most)

@@ -1,0 +1,200 @@
+"""Periodic tasks.
+
+When the daemon's tasks run: APScheduler, a thread for each, none ever twice at a time.
+
+When tasks that are ``kept`` are due again is stored before they run, so that what a daemon that was
+down has missed is made up for once, and what is not due yet is not repeated at every start.
+
+When tasks are due that a daemon started later is not to repeat: two columns of a SQLite file.
+
+Nothing but a name and a time is read back, so a file that a restore brings cannot run anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from apscheduler.events import (
+    EVENT_JOB_ERROR,
+    EVENT_JOB_EXECUTED,
+    EVENT_JOB_MAX_INSTANCES,
+    EVENT_JOB_MISSED,
+    JobEvent,
+)
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.interval import IntervalTrigger
+from sqlalchemy import text
+
+from costopt.daemon.settings import TaskInterval
+from costopt.daemon.shared_state import SharedState
+from costopt.database.connection import Database
+from costopt.database.migrations import Migrations
+from costopt.domain.errors import CostoptError, LedgerError
+
+RESULTS = {
+    EVENT_JOB_EXECUTED: "ok",
+    EVENT_JOB_ERROR: "failed",
+    EVENT_JOB_MISSED: "missed",
+    EVENT_JOB_MAX_INSTANCES: "overrun",
+}
+MIN_INTERVAL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodicTask:
+    """Something that is done again and again; ``kept`` as the module says."""
+
+    name: str
+    interval: TaskInterval
+    run: Callable[[], None]
+    kept: bool = False
+
+
+class TaskScheduler:
+    """The tasks, from ``start`` to ``stop``; counts on ``board`` how each run ended.
+
+    ``due_times`` None: nothing is remembered.
+    """
+
+    def __init__(
+        self, tasks: Iterable[PeriodicTask], board: SharedState, due_times: DueTimes | None
+    ) -> None:
+        self._tasks = tuple(tasks)
+        self._board = board
+        self._due_times = due_times
+        self._scheduler = BackgroundScheduler(
+            executors={"default": ThreadPoolExecutor(max(1, len(self._tasks)))},
+            job_defaults={"coalesce": True, "max_instances": 1},
+            timezone=UTC,
+            daemon=True,
+        )
+        # What it would log is counted on the board, and a task's error is told by the task.
+        logging.getLogger("apscheduler").setLevel(logging.CRITICAL)
+        self._scheduler.add_listener(self._note, sum(RESULTS))
+
+    def start(self) -> None:
+        """Begin; tasks that are not kept, and kept ones that are new, run at once.
+
+        Raises LedgerError where it cannot be read when they are due.
+        """
+        begin_at = {task.name: self._begin_at(task) for task in self._tasks}
+        self._scheduler.start(paused=True)
+        for task in self._tasks:
+            self._add(task, begin_at[task.name])
+        self._scheduler.resume()
+
+    def stop(self) -> None:
+        """Let every task that runs finish, and begin no other."""
+        self._scheduler.shutdown(wait=True)
+
+    def _begin_at(self, task: PeriodicTask) -> datetime:
+        """Now, or when a kept task is due; never later than one interval from now, whatever the
+        clock was when that was stored."""
+        now = datetime.now(UTC)
+        due_at = self._due_times.get(task.name) if task.kept and self._due_times else None
+        if due_at is None:
+            return now
+        every_s, grace_s = _every_s(task.interval), task.interval.grace_s
+        late_s = (now - due_at).total_seconds()
+        if grace_s is not None and late_s > grace_s:
+            return due_at + timedelta(seconds=math.ceil(late_s / every_s) * every_s)
+        return max(now, min(due_at, now + timedelta(seconds=every_s)))
+
+    def _add(self, task: PeriodicTask, begin_at: datetime) -> None:
+        self._scheduler.add_job(
+            self._run,
+            IntervalTrigger(
+                seconds=_every_s(task.interval), jitter=task.interval.jitter_s or None, timezone=UTC
+            ),
+            args=[task],
+            id=task.name,
+            name=task.name,
+            misfire_grace_time=task.interval.grace_s,
+            next_run_time=begin_at,
+        )
+
+    def _run(self, task: PeriodicTask) -> None:
+        try:
+            self._store_due_time(task)
+            task.run()
+        except CostoptError as error:
+            sys.stderr.write(f"costopt daemon: task {task.name}: {error}\n")
+            raise
+        except Exception:
+            traceback.print_exc()
+            raise
+
+    def _store_due_time(self, task: PeriodicTask) -> None:
+        """Where it cannot be stored, the task runs all the same, and again at the next start."""
+        if not task.kept or self._due_times is None:
+            return
+        try:
+            due_at = datetime.now(UTC) + timedelta(seconds=_every_s(task.interval))
+            self._due_times.set(task.name, due_at)
+        except LedgerError as error:
+            sys.stderr.write(f"costopt daemon: task {task.name}: {error}\n")
+
+    def _note(self, event: JobEvent) -> None:
+        self._board.record_task_run(event.job_id, RESULTS[event.code])
+
+
+def _every_s(interval: TaskInterval) -> float:
+    return max(MIN_INTERVAL_S, interval.every_s)
+
+
+DUE_TIMES = "schedule.sqlite"
+MIGRATIONS = Migrations(
+    "schedule",
+    "due_times",
+    (("CREATE TABLE due_times (name TEXT PRIMARY KEY, due_at TEXT NOT NULL)",),),
+)
+_GET = text("SELECT due_at FROM due_times WHERE name = :name")
+_SET = text(
+    "INSERT INTO due_times (name, due_at) VALUES (:name, :due_at)"
+    " ON CONFLICT (name) DO UPDATE SET due_at = excluded.due_at"
+)
+
+
+class DueTimes:
+    """Safe to share between threads."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self, name: str) -> datetime | None:
+        """When the task is due, None where that is unknown. Raises LedgerError."""
+        with self._database.read_transaction() as connection:
+            due_at = connection.scalar(_GET, {"name": name})
+        try:
+            return None if due_at is None else datetime.fromisoformat(due_at).astimezone(UTC)
+        except (TypeError, ValueError):
+            return None
+
+    def set(self, name: str, due_at: datetime) -> None:
+        """The task is due then. Raises LedgerError."""
+        with self._database.write_transaction() as connection:
+            connection.execute(_SET, {"name": name, "due_at": due_at.isoformat()})
+
+
+@contextmanager
+def open_due_times(path: Path) -> Iterator[DueTimes]:
+    """Those in a file, made where it is missing. Raises LedgerError."""
+    database = Database("schedule", path, lock=0)
+    try:
+        try:
+            MIGRATIONS.apply(database)
+        except LedgerError as error:
+            hint = f"remove {path}: tasks then run once more than they need to"
+            raise LedgerError(error.message, hint=hint) from error
+        yield DueTimes(database)
+    finally:
+        database.close()

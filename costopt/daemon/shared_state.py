@@ -1,0 +1,280 @@
+"""What threads publish; frozen views.
+
+Where the daemon's threads leave what others may see.
+
+What the daemon tells of itself: frozen, and safe to hand to any thread.
+
+What a tick leaves behind for those who look: made once, changed never.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from threading import Lock
+
+from costopt.domain.account import Quota
+from costopt.domain.control import Halt, Mode, Submission
+from costopt.domain.events import DecisionMade
+from costopt.domain.fleet import NodeState
+from costopt.domain.market import Offer
+from costopt.ledger.summary import JobSummary
+
+BUCKETS_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+MAX_ALERTS = 1000
+
+
+class SharedState:
+    """Safe to share between threads. ``began`` is the daemon's clock when it was made.
+
+    ``quotas`` are what the clouds say that the account may have.
+    """
+
+    def __init__(self, began: datetime) -> None:
+        self._lock = Lock()
+        self._snapshot = TickSnapshot(began)
+        self._alerts: deque[Alert] = deque(maxlen=MAX_ALERTS)
+        self._alert_count = 0
+        self._standing: dict[tuple[str, str], str] = {}
+        self._buckets = [0] * (len(BUCKETS_S) + 1)
+        self.tick_count = 0
+        self.tick_sum_s = 0.0
+        self.ticked_at: datetime | None = None
+        self.tick_failure = ""
+        self.orphans: tuple[str, ...] = ()
+        self.quotas: tuple[Quota, ...] = ()
+        self.leads = True
+        self._ticked_mono_s: float | None = None
+        self._task_runs: Counter[tuple[str, str]] = Counter()
+
+    def publish(self, snapshot: TickSnapshot, took_s: float) -> None:
+        """A tick ended well."""
+        with self._lock:
+            self._snapshot = snapshot
+            self.ticked_at = snapshot.now
+            self.tick_failure = ""
+            self._ticked_mono_s = time.monotonic()
+            self.tick_count += 1
+            self.tick_sum_s += took_s
+            self._buckets[bisect_left(BUCKETS_S, took_s)] += 1
+
+    def set_standby(self) -> None:
+        """The loop goes on, and another daemon leads."""
+        with self._lock:
+            self.tick_failure = ""
+            self._ticked_mono_s = time.monotonic()
+
+    @property
+    def snapshot(self) -> TickSnapshot:
+        """What the last tick left, empty before the first."""
+        return self._snapshot
+
+    @property
+    def tick_age_s(self) -> float | None:
+        """Seconds of the wall since the loop last went well; None before it first did."""
+        at = self._ticked_mono_s
+        return None if at is None else time.monotonic() - at
+
+    def tick_buckets(self) -> tuple[tuple[float, int], ...]:
+        """(upper bound in seconds, ticks that took no longer), ascending."""
+        with self._lock:
+            sums = [sum(self._buckets[: i + 1]) for i in range(len(BUCKETS_S))]
+        return tuple(zip(BUCKETS_S, sums, strict=True))
+
+    def record_task_run(self, task: str, result: str) -> None:
+        """Count a run of a task; ``result`` is "ok", "failed" or "missed"."""
+        with self._lock:
+            self._task_runs[task, result] += 1
+
+    def task_runs(self) -> dict[tuple[str, str], int]:
+        """Runs by (task, result)."""
+        with self._lock:
+            return dict(self._task_runs)
+
+    def alert(self, at: datetime, kind: str, job: str, message: str) -> None:
+        """Tell people, once for as long as the same goes on: until ``settled``."""
+        with self._lock:
+            if self._standing.get((kind, job)) is not None:
+                return
+            self._standing[kind, job] = message
+            self._alert_count += 1
+            self._alerts.append(Alert(self._alert_count, at, kind, job, message))
+
+    def settled(self, kind: str, job: str) -> None:
+        """What was alerted of is over, and would be news again."""
+        with self._lock:
+            self._standing.pop((kind, job), None)
+
+    def alerts(self, after: int) -> tuple[Alert, ...]:
+        """Those with a higher number, oldest first; only the newest are kept."""
+        with self._lock:
+            return tuple(alert for alert in self._alerts if alert.seq > after)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetNode:
+    """A living node. ``usd_per_hour`` is the price at launch."""
+
+    node_id: str
+    job: str
+    tenant: str
+    pool: str
+    state: NodeState
+    launched_at: datetime
+    usd_per_hour: float
+    draining: bool
+    interrupts_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """A job that was handed in, and how it stands.
+
+    ``summary`` is of the last tick. ``blocked_by`` says why it gets no nodes now, "" where
+    nothing holds it. ``slack_s`` is that of its last decision, None where it is not known.
+    """
+
+    submission: Submission
+    summary: JobSummary
+    blocked_by: str
+    slack_s: float | None
+    decision: DecisionMade | None
+    nodes: tuple[FleetNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetView:
+    """All living nodes at the last tick. ``orphans`` are what nobody answers for."""
+
+    now: datetime
+    nodes: tuple[FleetNode, ...]
+    usd_per_hour: float
+    mode: Mode
+    halt: Halt | None
+    orphans: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MarketRow:
+    """A pool as it was last told; ``price_age_s`` is None where there is no price or no time."""
+
+    offer: Offer
+    price_age_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MarketView:
+    """What the providers sell. ``silent`` says of each that does not answer why, by its name."""
+
+    now: datetime
+    rows: tuple[MarketRow, ...]
+    provider_errors: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRow:
+    """A decision with its place in the ledger."""
+
+    seq: int
+    decision: DecisionMade
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """``alive``: the loop goes on. ``ready``: it also knows the market and can write its ledger.
+
+    ``problems`` are sentences, empty where all is well. ``tick_age_s`` is by the wall.
+    """
+
+    alive: bool
+    ready: bool
+    problems: tuple[str, ...]
+    last_tick_at: datetime | None
+    tick_age_s: float | None
+    leads: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Something that a person should hear of, numbered from 1.
+
+    ``kind`` is "deadline", "budget", "interruptions", "nodes", "orphan", "halt", "backup", "tick"
+    or "trouble". ``job`` is "" where none is meant.
+    """
+
+    seq: int
+    at: datetime
+    kind: str
+    job: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobMetrics:
+    """What is measured of one job: totals since it was submitted. None is unknown.
+
+    Of a ``closed`` job they change no more.
+    """
+
+    tenant: str
+    summary: JobSummary
+    deadline_slack_s: float | None
+    is_failing: bool
+    closed: bool
+
+    @property
+    def job(self) -> str:
+        """The job's name."""
+        return self.summary.job
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsSnapshot:
+    """Everything that is measured, at one instant; counts are since this process began.
+
+    ``launches`` and ``task_runs`` are by result and by (task, result). ``price_age_s`` is by
+    provider. ``tick_buckets`` are (upper bound in seconds, ticks no longer than it), ascending.
+    """
+
+    now: datetime
+    version: str
+    mode: Mode
+    halted: bool
+    leads: bool
+    jobs: tuple[JobMetrics, ...]
+    launches: dict[str, int]
+    price_age_s: dict[str, float]
+    orphans: int
+    tick_count: int
+    tick_sum_s: float
+    tick_buckets: tuple[tuple[float, int], ...]
+    task_runs: dict[tuple[str, str], int]
+    open_proposals: int
+
+
+@dataclass(frozen=True, slots=True)
+class TickSnapshot:
+    """The state after a tick, by job where it is of jobs.
+
+    ``held`` says why a job gets no nodes, ``troubles`` what is wrong with it alone,
+    ``failing_nodes`` which of its nodes have failed since it saved work last, ``guarded`` why a
+    guard has stopped it. To jobs that are ``closed`` nothing happens any more. ``silent`` says why
+    a provider does not answer.
+    """
+
+    now: datetime
+    nodes: tuple[FleetNode, ...] = ()
+    nodes_of: Mapping[str, tuple[FleetNode, ...]] = field(default_factory=dict)
+    summaries: Mapping[str, JobSummary] = field(default_factory=dict)
+    decisions: Mapping[str, DecisionMade] = field(default_factory=dict)
+    held: Mapping[str, str] = field(default_factory=dict)
+    troubles: Mapping[str, str] = field(default_factory=dict)
+    failing_nodes: Mapping[str, str] = field(default_factory=dict)
+    guarded: Mapping[str, str] = field(default_factory=dict)
+    closed: frozenset[str] = frozenset()
+    offers: tuple[Offer, ...] = ()
+    silent: Mapping[str, str] = field(default_factory=dict)

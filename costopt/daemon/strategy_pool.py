@@ -1,0 +1,136 @@
+"""Shared strategies by tenant and policy.
+
+One strategy for all jobs of a tenant that follow the same policy.
+
+What it learns of the market it shares with those of other tenants for that policy, and what it
+solves with all.
+
+The strategies of all jobs of a tenant that follow one policy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from costopt.controller.controller import build_strategy
+from costopt.domain.control import Submission
+from costopt.domain.policy import Policy
+from costopt.domain.ports import Strategy
+from costopt.domain.view import Decision, Desired, JobView, View
+from costopt.engine.cohort import JobTerms
+from costopt.market.hazard import LearnedHazard
+from costopt.market.lifetime import LifetimeModel
+from costopt.session.learned import LearnedState
+from costopt.strategies import is_joint
+from costopt.strategies.adaptive.program import ProgramCache
+from costopt.strategies.fault_isolation import lifetime_model, share_lifetimes, share_programs
+
+FOLDER = "learned"
+HAZARDS = "hazards.json"
+
+
+class StrategyPool:
+    """Keeps what was learned in files of ``folder``: one of hazards, one for each strategy.
+
+    A strategy that no job follows any more is forgotten, but for its file.
+    """
+
+    def __init__(self, folder: Path, hazards: LearnedHazard, now: datetime) -> None:
+        self._folder = folder / FOLDER
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._kept_s: float | None = None
+        self._followed: WeakValueDictionary[tuple[str, str], Strategy] = WeakValueDictionary()
+        self._programs = ProgramCache()
+        self._learned: dict[str, LearnedState] = {}
+        self._hazards = LearnedState(self._folder / HAZARDS, None, hazards)
+        self._hazards.load(now)
+
+    def terms(self, policy: Policy, submission: Submission, now: datetime) -> JobTerms:
+        """What a job with this policy follows. The limits bind no other tenant's jobs."""
+        key = submission.tenant, submission.policy_document
+        strategy = self._followed.get(key)
+        if strategy is None:
+            strategy = self._followed[key] = self._strategy(policy, key[1], now)
+        return JobTerms(policy, strategy, submission.priority)
+
+    def save(self, now: datetime, *, every_s: float = 0.0) -> tuple[str, ...]:
+        """Write what was learned, unless that was done less than ``every_s`` of the wall ago.
+
+        What went wrong, each told once for as long as it goes on.
+        """
+        if self._kept_s is not None and time.monotonic() - self._kept_s < every_s:
+            return ()
+        self._kept_s = time.monotonic()
+        told = [learned.save(now) for learned in (self._hazards, *self._learned.values())]
+        followed = {document for _, document in self._followed}
+        self._learned = {d: learned for d, learned in self._learned.items() if d in followed}
+        return tuple(problem for problem in told if problem is not None)
+
+    def _strategy(self, policy: Policy, document: str, now: datetime) -> Strategy:
+        if is_joint(policy.strategy.name):
+            return build_strategy(policy)
+        kin = self._kin(document)
+        family = StrategyGroup(lambda: build_strategy(policy), kin, self._programs)
+        if kin is None and family.lifetimes is not None:
+            self._recall(document, family.lifetimes, now)
+        return family
+
+    def _kin(self, document: str) -> StrategyGroup | None:
+        """Another tenant's strategies for the policy."""
+        for (_, followed), strategy in self._followed.items():
+            if followed == document and isinstance(strategy, StrategyGroup):
+                return strategy
+        return None
+
+    def _recall(self, document: str, lifetimes: LifetimeModel, now: datetime) -> None:
+        if (before := self._learned.get(document)) is not None:
+            before.save(now)
+        name = hashlib.sha256(document.encode()).hexdigest()[:16]
+        learned = LearnedState(self._folder / f"{name}.json", lifetimes, LearnedHazard({}))
+        learned.load(now)
+        self._learned[document] = learned
+
+
+class StrategyGroup:
+    """One strategy for each job, as ``make`` makes it; they share what they learn and solve."""
+
+    def __init__(
+        self,
+        make: Callable[[], Strategy],
+        peer: StrategyGroup | None = None,
+        programs: ProgramCache | None = None,
+    ) -> None:
+        """It learns together with its ``kin``, whose strategies are made alike, and solves
+        together with all that have the same ``programs``."""
+        self._make = make
+        self._of_job: dict[str, Strategy] = {}
+        self._first = make()
+        if programs is not None:
+            share_programs(self._first, programs)
+        if peer is not None:
+            share_lifetimes(self._first, peer._first)
+        self.lifetimes: LifetimeModel | None = lifetime_model(self._first)
+
+    def decide(self, view: View) -> Desired:
+        """One decision per job, in the order of the view."""
+        return Desired(tuple(self.decide_one(view, job_view) for job_view in view.jobs))
+
+    def decide_one(self, view: View, job_view: JobView) -> Decision:
+        """What the job's own strategy decides."""
+        name = job_view.job.name
+        if name not in self._of_job:
+            self._of_job[name] = self._make()
+            share_lifetimes(self._of_job[name], self._first)
+        (decision,) = self._of_job[name].decide(replace(view, jobs=(job_view,))).decisions
+        return decision
+
+    def forget(self, wanted: Collection[str]) -> None:
+        """The strategies of all jobs but these."""
+        for name in self._of_job.keys() - set(wanted):
+            del self._of_job[name]

@@ -1,0 +1,119 @@
+"""Transfer prices and the transfers of starts and saves.
+
+What it takes to move data from where they lie to where a job runs.
+
+Data that goes from one region to another because a job runs away from where they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from costopt.domain.fleet import Node
+from costopt.domain.job import Job
+from costopt.domain.market import InstanceType, Pool
+
+GIGABITS_PER_GIB = 2**30 * 8 / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Moving data from one region to another: the list price, and the speed per node.
+
+    ``gbps`` is in gigabits per second, None where nobody has measured it: the node's own network
+    then counts, and no time at all where that is unknown too.
+    """
+
+    usd_per_gib: float
+    gbps: float | None
+    source: str
+
+    def hours(self, gib: float, machine: InstanceType) -> float:
+        """How long one node of ``machine`` takes to fetch ``gib``."""
+        known = [gbps for gbps in (self.gbps, machine.network_gbps) if gbps]
+        return gib * GIGABITS_PER_GIB / min(known) / 3600 if known else 0.0
+
+
+TransferPrices = Callable[[str, str], Transfer | None]
+"""From one "provider/region" to another, None where the price is unknown."""
+
+
+def transfer_table(
+    jobs: Iterable[Job], pools: Iterable[Pool], price: TransferPrices
+) -> Mapping[tuple[str, str], Transfer]:
+    """What is known of moving the jobs' data and checkpoints to the pools' regions and back."""
+    stores = {store for job in jobs for store in _stores(job)}
+    places = {f"{pool.provider}/{pool.region}" for pool in pools} if stores else ()
+    ways = [way for store in stores for place in places for way in ((store, place), (place, store))]
+    return {way: found for way in sorted(ways) if (found := price(*way)) is not None}
+
+
+def _stores(job: Job) -> Iterable[str]:
+    """Where the job's checkpoints and data lie, as far as it says so."""
+    if job.checkpoint.region is not None:
+        yield job.checkpoint.region
+    if job.data is not None and job.data.region is not None:
+        yield job.data.region
+
+
+@dataclass(frozen=True, slots=True)
+class DataTransfer:
+    """``gib`` from one "provider/region" to another; ``transfer`` None: its price is unknown."""
+
+    from_region: str
+    to_region: str
+    gib: float
+    transfer: Transfer | None
+
+    @property
+    def usd(self) -> float | None:
+        """Dollars at the list price, None where it is unknown."""
+        return None if self.transfer is None else self.gib * self.transfer.usd_per_gib
+
+    def hours(self, machine: InstanceType) -> float:
+        """How long it takes, see Transfer; none is counted where nothing is known of it."""
+        return 0.0 if self.transfer is None else self.transfer.hours(self.gib, machine)
+
+
+def start_transfers(
+    job: Job, pool: Pool, prices: TransferPrices | None, *, restoring: bool
+) -> tuple[DataTransfer, ...]:
+    """What a gang in ``pool`` fetches before it trains: the data, and a checkpoint to restore."""
+    here = region_key(pool)
+    stored = [] if job.data is None else [(job.data.region, job.data.size_gib)]
+    if restoring:
+        stored.append((job.checkpoint.region, job.checkpoint.size_gib))
+    return tuple(
+        DataTransfer(there, here, gib, None if prices is None else prices(there, here))
+        for there, gib in stored
+        if there is not None and there != here and gib > 0
+    )
+
+
+def save_transfer(job: Job, pool: Pool, prices: TransferPrices | None) -> DataTransfer | None:
+    """What a save of a gang in ``pool`` sends to another region, None where it sends nothing."""
+    here, there, gib = region_key(pool), job.checkpoint.region, job.checkpoint.size_gib
+    if there is None or there == here or gib <= 0:
+        return None
+    return DataTransfer(here, there, gib, None if prices is None else prices(here, there))
+
+
+def pools_without_data(members: Iterable[Node], trained: Collection[str]) -> tuple[Pool, ...]:
+    """A pool of each region in which no member was in a gang of the job before.
+
+    Members of earlier gangs, named by ``trained``, hold the data and share them in their region.
+    """
+    there: dict[str, list[Node]] = {}
+    for node in members:
+        there.setdefault(region_key(node.pool), []).append(node)
+    return tuple(
+        nodes[0].pool
+        for nodes in there.values()
+        if not any(node.node_id in trained for node in nodes)
+    )
+
+
+def region_key(pool: Pool) -> str:
+    """The region as "provider/region", as files and transfers name it."""
+    return f"{pool.provider}/{pool.region}"

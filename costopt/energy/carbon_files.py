@@ -1,0 +1,219 @@
+"""Parquet file, CSV import.
+
+A carbon history as a parquet file: one row per hour, one column per grid zone.
+
+Columns: ``starts_at`` (timestamps with a time zone, hourly without holes) and the zones, in
+gCO2e/kWh; a null means: not recorded. The schema's metadata holds ``carbon_signal`` and ``source``.
+
+Imports hourly carbon intensities: a CSV with a column of hours and one per grid zone.
+
+The first column is the beginning of the hour, in UTC where it does not say otherwise; the others
+are named by zones as Electricity Maps names them (DE, US-CAL-CISO), in gCO2e/kWh. An empty cell,
+and every hour that the file leaves out, is a gap: never filled in.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+import os
+import zlib
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from costopt.domain.errors import SignalError
+from costopt.domain.policy import CarbonSignal
+from costopt.energy.carbon import HOUR, CarbonHistory
+
+TIME = "starts_at"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+IMPORT_AGAIN = "write the file again with `costopt carbon import`"
+
+
+def write_carbon(history: CarbonHistory, path: Path) -> None:
+    """Write so that a reader sees the old file or the new one. Raises SignalError."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    hours = [history.starts_at + index * HOUR for index in range(history.hours)]
+    schema = pa.schema(
+        [
+            pa.field(TIME, pa.timestamp("us", "UTC"), nullable=False),
+            *(pa.field(zone, pa.float64()) for zone in history.zones),
+        ],
+        metadata={"carbon_signal": history.carbon_signal.value, "source": history.source},
+    )
+    table = pa.table({TIME: hours, **history.zones}, schema=schema)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        pq.write_table(table, beside, write_page_checksum=True)
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise SignalError(
+            f"carbon file {path} cannot be written: {error}",
+            hint="check the folder and its space",
+            code="unwritable",
+        ) from error
+
+
+def read_carbon(path: Path) -> CarbonHistory:
+    """Read what ``write_carbon`` wrote. Raises SignalError that names the file and the column."""
+    table = _read_table(path)
+    metadata = {
+        key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()
+    }
+    try:
+        carbon_signal = CarbonSignal(metadata.get("carbon_signal", ""))
+    except ValueError as error:
+        raise SignalError(
+            f"carbon file {path} does not say whether it is average or marginal", hint=IMPORT_AGAIN
+        ) from error
+    hours = [EPOCH + timedelta(microseconds=micros) for micros in _micros(path, table)]
+    if not hours or len(table.column_names) < 2:
+        raise SignalError(f"carbon file {path} holds no hour of any zone", hint=IMPORT_AGAIN)
+    if hours[0] != hours[0].replace(minute=0, second=0, microsecond=0) or any(
+        b - a != HOUR for a, b in pairwise(hours)
+    ):
+        raise SignalError(f"carbon file {path}: its rows are not hour by hour", hint=IMPORT_AGAIN)
+    return CarbonHistory(
+        starts_at=hours[0],
+        zones={zone: _zone(path, table, zone) for zone in table.column_names if zone != TIME},
+        carbon_signal=carbon_signal,
+        source=metadata.get("source") or f"file {path.name}",
+    )
+
+
+def _read_table(path: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path.exists() and not path.is_file():
+        raise SignalError(f"carbon file {path} is not a regular file", hint="check the path")
+    try:
+        return pq.ParquetFile(path, page_checksum_verification=True).read()
+    except FileNotFoundError as error:
+        raise SignalError(
+            f"carbon file {path} does not exist", hint="check the path", code="missing"
+        ) from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise SignalError(
+            f"carbon file {path} is truncated or no parquet file: {reason}",
+            hint=IMPORT_AGAIN,
+            code="not_parquet",
+        ) from error
+
+
+def _micros(path: Path, table: Any) -> Sequence[int]:
+    import pyarrow as pa
+
+    kind = table.schema.field(TIME).type if TIME in table.column_names else None
+    if kind is None or not pa.types.is_timestamp(kind) or kind.tz is None:
+        raise SignalError(
+            f"carbon file {path} has no column {TIME} of times with a zone",
+            hint=IMPORT_AGAIN,
+            code="missing_column",
+        )
+    column = table.column(TIME).cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64())
+    micros: list[int] = column.drop_null().to_pylist()
+    return micros
+
+
+def _zone(path: Path, table: Any, zone: str) -> tuple[float | None, ...]:
+    import pyarrow as pa
+
+    kind = table.schema.field(zone).type
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
+        raise SignalError(f"carbon file {path}, column {zone}: holds {kind}", hint=IMPORT_AGAIN)
+    values = table.column(zone).to_pylist()
+    for value in values:
+        if value is not None and not (math.isfinite(value) and value >= 0):
+            raise SignalError(
+                f"carbon file {path}, column {zone}: {value} g/kWh is impossible", hint=IMPORT_AGAIN
+            )
+    return tuple(None if value is None else float(value) for value in values)
+
+
+MAX_HOURS = 24 * 366 * 20
+
+
+def import_carbon_csv(
+    path: Path, carbon_signal: CarbonSignal = CarbonSignal.AVERAGE
+) -> CarbonHistory:
+    """The zones of the file (plain or .gz). Raises SignalError with line and column."""
+    header, rows = _read(path)
+    hours = _hours(path, rows)
+    count = (hours[-1] - hours[0]) // HOUR + 1
+    if count > MAX_HOURS:
+        raise SignalError(f"{path} spans {count} hours", hint="check the years of its times")
+    zones: dict[str, list[float | None]] = {zone: [None] * count for zone in header[1:]}
+    for number, (hour, row) in enumerate(zip(hours, rows, strict=True), start=2):
+        for zone, cell in zip(header[1:], row[1:], strict=True):
+            zones[zone][(hour - hours[0]) // HOUR] = _intensity(path, number, zone, cell)
+    return CarbonHistory(
+        starts_at=hours[0],
+        zones={zone: tuple(values) for zone, values in zones.items()},
+        carbon_signal=carbon_signal,
+        source=f"{carbon_signal.value} intensities of {path.name}",
+    )
+
+
+def _read(path: Path) -> tuple[list[str], list[list[str]]]:
+    try:
+        raw = path.read_bytes()
+        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise SignalError(
+            f"{path} cannot be read: {error}", hint="download it again", code="unreadable"
+        ) from error
+    header, *rows = list(csv.reader(io.StringIO(text))) or [[]]
+    if len(header) < 2 or not all(header[1:]) or len(set(header)) != len(header):
+        raise SignalError(
+            f"{path}, line 1: no column of hours followed by columns of zones, each once",
+            hint="the first line reads like: hour_utc,DE,FR,US-CAL-CISO",
+        )
+    if not rows:
+        raise SignalError(f"{path} holds no hour", hint="one line per hour follows the first")
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            raise SignalError(f"{path}, line {number}: {len(row)} cells, the header {len(header)}")
+    return header, rows
+
+
+def _hours(path: Path, rows: Sequence[Sequence[str]]) -> list[datetime]:
+    hours: list[datetime] = []
+    for number, row in enumerate(rows, start=2):
+        try:
+            hour = datetime.fromisoformat(row[0])
+        except ValueError as error:
+            raise SignalError(f"{path}, line {number}: {row[0]!r} is no time") from error
+        hour = hour.replace(tzinfo=UTC) if hour.tzinfo is None else hour.astimezone(UTC)
+        if hour != hour.replace(minute=0, second=0, microsecond=0):
+            raise SignalError(
+                f"{path}, line {number}: {row[0]} is no full hour", hint="store means per hour"
+            )
+        if hours and hour <= hours[-1]:
+            raise SignalError(f"{path}, line {number}: not after the line before it")
+        hours.append(hour)
+    return hours
+
+
+def _intensity(path: Path, number: int, zone: str, cell: str) -> float | None:
+    if not cell.strip():
+        return None
+    try:
+        value = float(cell)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise SignalError(
+            f"{path}, line {number}, column {zone}: {cell!r} is no intensity",
+            hint="gCO2e per kWh, 0 or more; empty means not recorded",
+        )
+    return value

@@ -1,0 +1,283 @@
+"""Bills; spend by job, tenant, account.
+
+What nodes cost in the end, by their providers' own rules.
+
+What jobs, policies, tenants and the whole account have spent, computed once a tick.
+
+What jobs cost that share the ledger with those of this engine, and that it does not control.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from costopt.domain.errors import ProviderError
+from costopt.domain.events import NodeBilled, NodeEnded, NodeLaunched
+from costopt.domain.fleet import Node, NodeState
+from costopt.domain.job import Job
+from costopt.domain.market import Pool
+from costopt.domain.ports import Ledger
+from costopt.engine.cohort import JobTerms
+from costopt.engine.journal import Journal
+from costopt.engine.settings import World
+from costopt.ledger.fold_cache import FoldState, load_fold
+from costopt.ledger.job_account import JobAccount
+from costopt.provider.base import Capability, Provider
+
+PAUSE = timedelta(minutes=10)
+
+
+class BillCollector:
+    """Asks for the bill of each node that has ended, again after a while where there is none yet.
+
+    Until then the ledger holds what follows from the prices that were seen.
+    """
+
+    def __init__(self, world: World, journal: Journal, owner: str) -> None:
+        self._journal = journal
+        self._owner = owner
+        self._sources: Mapping[str, Provider] = {
+            name: provider
+            for provider in world.providers
+            if Capability.BILLS in provider.capabilities()
+            for name in provider.names
+        }
+        self._ask_from: dict[str, datetime] = {}
+
+    def collect(self, now: datetime) -> None:
+        """Write down every bill that can be had."""
+        if not self._sources:
+            return
+        ask_from: dict[str, datetime] = {}
+        for record in self._journal.records.values():
+            for launched, ended in tuple(record.unbilled.values()):
+                from_at = self._ask_from.get(launched.node_id, now)
+                if from_at > now:
+                    ask_from[launched.node_id] = from_at
+                elif not self._settle(launched, ended, now):
+                    ask_from[launched.node_id] = now + PAUSE
+        self._ask_from = ask_from
+
+    def is_pending(self, job: str, since: datetime) -> bool:
+        """Whether the bill of a node that ended after ``since``, or its true end, may yet come."""
+        record = self._journal.records[job]
+        return any(
+            ended.ended_at > since
+            and (node.node_id in record.lost or Pool.parse(ended.pool).provider in self._sources)
+            for node, ended in record.unbilled.values()
+        )
+
+    def _settle(self, launched: NodeLaunched, ended: NodeEnded, now: datetime) -> bool:
+        """Whether there was a bill to be had."""
+        node = self._node(launched, ended)
+        source = self._sources.get(node.pool.provider)
+        if source is None:
+            return False
+        try:
+            bill = source.bill(node)
+        except ProviderError:
+            bill = None
+        if bill is None:
+            return False
+        self._journal.write(
+            NodeBilled(
+                at=now,
+                job=node.job,
+                node_id=node.node_id,
+                pool=launched.pool,
+                prices=tuple((at, round(usd * 1_000_000)) for at, usd in bill.prices),
+                least_s=bill.least_s,
+                source=bill.source,
+            )
+        )
+        return True
+
+    def _node(self, launched: NodeLaunched, ended: NodeEnded) -> Node:
+        return Node(
+            node_id=launched.node_id,
+            owner=self._owner,
+            job=launched.job,
+            pool=Pool.parse(launched.pool),
+            key=launched.key,
+            state=NodeState.ENDED,
+            launched_at=launched.launched_at,
+            usd_per_hour=launched.micros_per_hour / 1_000_000,
+            ended_at=ended.ended_at,
+            end_cause=ended.cause,
+        )
+
+
+MICROS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Payer:
+    """Against whose limits a job counts: its tenant's, and of these those of the policy with this
+    name. None is unknown: such a job counts against the account alone."""
+
+    tenant: str | None
+    policy: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What a job has cost: in all, and in the month that begins at ``month_at``."""
+
+    payer: Payer
+    usd_micros: int
+    month_at: datetime
+    month_usd_micros: int
+
+
+OtherBills = Callable[[datetime], Iterable[Bill]]
+"""What the jobs cost that the ledger holds and the engine neither controls nor has closed."""
+
+
+class SpendTracker:
+    """Dollars by job, policy, tenant and account; jobs that were closed keep counting.
+
+    A limit of a policy counts all of a tenant's jobs under policies of its name: a policy file that
+    is edited, or a daemon that starts again, begins no new month.
+    """
+
+    def __init__(
+        self, journal: Journal, jobs: Mapping[str, Job], terms: Mapping[str, JobTerms]
+    ) -> None:
+        self._journal = journal
+        self._jobs = jobs
+        self._terms = terms
+        self._closed: dict[str, Bill] = {}
+        self._others: OtherBills = lambda _: ()
+        self._now: datetime | None = None
+        self._months: dict[str, int] = {}
+        self._bills: tuple[Bill, ...] | None = None
+        self._totals: dict[tuple[str, str | None, str | None], int] = {}
+
+    def payer(self, job: str) -> Payer:
+        """Against whose limits a job that is open counts."""
+        return Payer(self._jobs[job].tenant, self._terms[job].policy.name)
+
+    def include(self, others: OtherBills) -> None:
+        """Count these jobs as well, asked for once a tick."""
+        self._others = others
+
+    def close(self, job: str, payer: Payer, now: datetime) -> None:
+        """Keep what a job has cost, before the journal forgets it."""
+        self._closed[job] = bill(self._journal.accounts[job], payer, month_of(now), now)
+        self._forget_totals()
+
+    def restore(self, job: str, payer: Payer, usd_micros: int, now: datetime) -> None:
+        """Count a job that was over before this month began, and is not opened."""
+        self._closed[job] = Bill(payer, usd_micros, month_of(now), 0)
+        self._forget_totals()
+
+    def reopen(self, job: str) -> None:
+        """The journal knows the job again."""
+        self._closed.pop(job, None)
+        self._forget_totals()
+
+    def usd(self, now: datetime, tenant: str | None = None) -> float:
+        """What all jobs have cost, or those of a tenant."""
+        self._turn_to(now)
+        total = self._totals.get(("all", tenant, None))
+        if total is None:
+            jobs = self._open(tenant, None)
+            total = sum(self._journal.summary(job, now).usd_micros for job in jobs)
+            total += sum(each.usd_micros for each in self._billed(now, tenant, None))
+            self._totals["all", tenant, None] = total
+        return total / MICROS
+
+    def month_usd(
+        self, now: datetime, tenant: str | None = None, policy: str | None = None
+    ) -> float:
+        """The same since the calendar month (UTC) began; with ``policy``, of the jobs under it."""
+        self._turn_to(now)
+        total = self._totals.get(("month", tenant, policy))
+        if total is None:
+            month_at = month_of(now)
+            total = sum(self._month_micros(job, now) for job in self._open(tenant, policy))
+            bills = self._billed(now, tenant, policy)
+            total += sum(each.month_usd_micros for each in bills if each.month_at == month_at)
+            self._totals["month", tenant, policy] = total
+        return total / MICROS
+
+    def job_month_usd(self, job: str, now: datetime) -> float:
+        """What an open job has cost since the calendar month (UTC) began."""
+        self._turn_to(now)
+        return self._month_micros(job, now) / MICROS
+
+    def _month_micros(self, job: str, now: datetime) -> int:
+        if job not in self._months:
+            account, month_at = self._journal.accounts[job], month_of(now)
+            began = account.submitted
+            if began is not None and began.at >= month_at and began.start_at >= month_at:
+                self._months[job] = self._journal.summary(job, now).usd_micros
+            else:
+                self._months[job] = account.usd_micros_between(month_at, now)
+        return self._months[job]
+
+    def _open(self, tenant: str | None, policy: str | None) -> Iterable[str]:
+        jobs = self._jobs.items()
+        return (
+            name
+            for name, job in jobs
+            if tenant in (None, job.tenant) and policy in (None, self._terms[name].policy.name)
+        )
+
+    def _billed(self, now: datetime, tenant: str | None, policy: str | None) -> Iterable[Bill]:
+        if self._bills is None:
+            self._bills = (*self._closed.values(), *self._others(now))
+        return (
+            each
+            for each in self._bills
+            if tenant in (None, each.payer.tenant) and policy in (None, each.payer.policy)
+        )
+
+    def _turn_to(self, now: datetime) -> None:
+        if now != self._now:
+            self._now = now
+            self._months.clear()
+            self._forget_totals()
+
+    def _forget_totals(self) -> None:
+        self._totals.clear()
+        self._bills = None
+
+
+def bill(account: JobAccount, payer: Payer, month_at: datetime, until: datetime) -> Bill:
+    """What a job has cost by ``until``, and by then in the month that begins at ``month_at``."""
+    month_ends_at = month_of(month_at + timedelta(days=32))
+    in_month = account.usd_micros_between(month_at, min(until, month_ends_at))
+    return Bill(payer, account.summary(until).usd_micros, month_at, in_month)
+
+
+def month_of(now: datetime) -> datetime:
+    """When the calendar month (UTC) began."""
+    return now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+
+
+class OtherJobs:
+    """Follows the jobs that ``names`` returns: runs of other processes or of former ones, and jobs
+    that cannot be read any more. What is known of one that stays out is not read again."""
+
+    def __init__(self, ledger: Ledger, names: Callable[[], Iterable[str]]) -> None:
+        self._ledger = ledger
+        self._names = names
+        self._known: dict[str, FoldState] = {}
+
+    def bills(self, now: datetime) -> tuple[Bill, ...]:
+        """One of each that ever began, as far as the ledger goes now. Raises LedgerError."""
+        folds = {
+            name: load_fold(self._ledger, name, self._known.get(name)) for name in self._names()
+        }
+        self._known = {name: fold for name, fold in folds.items() if fold is not None}
+        return tuple(_bill(fold, now) for fold in self._known.values())
+
+
+def _bill(known: FoldState, now: datetime) -> Bill:
+    """Until now, or the job's last event where its clock is ahead, as another replay's may be."""
+    submitted = known.account.submitted
+    payer = Payer(None, None) if submitted is None else Payer(submitted.tenant, submitted.policy)
+    return bill(known.account, payer, month_of(now), max(now, known.last_at))

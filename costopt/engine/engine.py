@@ -1,0 +1,349 @@
+"""The whole control loop: one call of ``Engine.tick`` observes, decides, acts and records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from costopt.domain.account import Account
+from costopt.domain.errors import LedgerError
+from costopt.domain.events import DecisionMade, Event
+from costopt.domain.fleet import Node
+from costopt.domain.job import Job, Progress
+from costopt.domain.market import Offer, Pool
+from costopt.domain.plan import COOLDOWN
+from costopt.domain.view import Decision, Desired
+from costopt.engine.admission import FairAdmission
+from costopt.engine.billing import BillCollector, SpendTracker
+from costopt.engine.cohort import DecisionScheduler, JobTerms, SequentialDecider, group_into_cohorts
+from costopt.engine.emissions import Emissions
+from costopt.engine.executor import Executor
+from costopt.engine.failures import STRATEGY, JobFailures, ProviderFailures
+from costopt.engine.fleet import FleetObserver, outlived, resting_pools
+from costopt.engine.gangs import GangManager
+from costopt.engine.gate import EnforcingGate, Gate, Releases
+from costopt.engine.guards import Guards, LaunchLimits
+from costopt.engine.journal import Journal
+from costopt.engine.launcher import Launcher, LaunchResults
+from costopt.engine.node_failures import NodeFailures, waiting_jobs
+from costopt.engine.offers import OfferCollector
+from costopt.engine.reconcile import Actual, PendingLaunch, reconcile
+from costopt.engine.settings import EngineSettings, World
+from costopt.engine.stops import StopManager, stop_decision
+from costopt.engine.training import TrainingObserver
+from costopt.engine.view_builder import CohortView, ViewBuilder, job_submitted_event
+from costopt.strategies.fault_isolation import FAILED
+
+ATTEMPTS_PER_TICK = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TickResult:
+    """``over`` means that no job wants anything and no node of theirs is left. ``refused`` says, by
+    job, who refused a launch of it last, and why."""
+
+    now: datetime
+    is_done: bool
+    desired: Desired
+    nodes: tuple[Node, ...]
+    refused: Mapping[str, str]
+
+
+class Engine:
+    """Runs jobs, each under its own policy. All it knows it can have again from the ledger."""
+
+    def __init__(
+        self,
+        world: World,
+        settings: EngineSettings,
+        gate: Gate | None = None,
+        decider: DecisionScheduler | None = None,
+    ) -> None:
+        """An engine without jobs. ``costopt.controller`` assembles it: nothing else may."""
+        self.jobs: dict[str, Job] = {}
+        self.settings = settings
+        self.world = world
+        self._gate = gate or EnforcingGate()
+        self._decider = decider or SequentialDecider()
+        self._terms: dict[str, JobTerms] = {}
+        self.journal = Journal(world.ledger, ())
+        self.troubles = JobFailures(self.journal)
+        self.training = TrainingObserver(world, self.journal, self.jobs, self.troubles)
+        self._node_failures = NodeFailures(
+            world, self.journal, settings, self.jobs, self.troubles
+        )  # fmt: skip
+        self.stops = StopManager(self.journal)
+        self.spending = SpendTracker(self.journal, self.jobs, self._terms)
+        self._silence = silence = ProviderFailures(self.journal)
+        self._emissions = emissions = Emissions(world, self.journal, self._terms)
+        self._fleet = FleetObserver(world, self.journal, settings, silence, self._gate, emissions)
+        self._bills = BillCollector(world, self.journal, settings.owner)
+        self._offers = OfferCollector(world, self.journal, settings, silence, self.jobs)
+        self._guards = Guards(world, self.journal, settings.account, self.jobs, self.spending)
+        releases = Releases(world, self.journal)
+        self._launcher = Launcher(
+            world, self.journal, settings, self._guards, self._gate, releases, emissions
+        )  # fmt: skip
+        self._executor = Executor(
+            world, self.journal, settings, self.jobs, self._launcher, releases, self.troubles
+        )  # fmt: skip
+        self._gangs = GangManager(
+            world, self.journal, settings, self.jobs, self._fleet, self.training, self.troubles
+        )  # fmt: skip
+        self._admission = FairAdmission(settings, self._guards)
+        self._outlook = ViewBuilder(
+            world, self.journal, settings, self.jobs, self._fleet, self._offers, self.training,
+            self.stops, self._guards,
+        )  # fmt: skip
+
+    def add(self, job: Job, terms: JobTerms) -> None:
+        """Control one more job, going on from what the ledger holds of it. Raises LedgerError.
+
+        A job that is here already takes on the new terms.
+        """
+        if job.name not in self.jobs:
+            self.journal.open(job.name)
+            self.jobs[job.name] = job
+            self.spending.reopen(job.name)
+            self._guards.reopen(job.name)
+        self._terms[job.name] = terms
+
+    def reprioritize(self, job: str, priority: int) -> None:
+        """From the next tick on the job goes before or after others."""
+        if self._terms[job].priority != priority:
+            self._terms[job] = replace(self._terms[job], priority=priority)
+
+    def remove(self, job: str) -> None:
+        """Control a job no more; what it has cost keeps counting. Raises LedgerError for one
+        that still has nodes, or a launch without an answer."""
+        record = self.journal.records[job]
+        if record.live or record.intents:
+            raise LedgerError(
+                f"job {job!r} still has nodes", hint="stop it first", code="has_nodes"
+            )
+        payer, now = self.spending.payer(job), self.world.clock.now()
+        self.spending.close(job, payer, now)
+        self._guards.close(job, payer, now)
+        del self.jobs[job], self._terms[job]
+        self.stops.end(job)
+        self.training.forget(job)
+        self._gangs.forget(job)
+        self._node_failures.forget(job)
+        self.journal.close(job)
+
+    def retry(self, job: str) -> None:
+        """Let a job that failed try again. Raises LedgerError."""
+        begun = self.journal.accounts[job].submitted
+        if self.journal.records[job].failed is not None and begun is not None:
+            self.journal.write(replace(begun, at=self.world.clock.now()))
+
+    def set_account(self, account: Account) -> None:
+        """From the next tick on plans and launches keep to these quotas, tenants and guards."""
+        self._guards.set_account(account)
+
+    def tick(self) -> TickResult:
+        """One pass. What a provider refuses, or goes wrong with one job's own store, is recorded,
+        never raised; LedgerError is raised."""
+        now = self.world.clock.now()
+        self.troubles.turn()
+        self._observe(now)
+        desired, why = self._converge(now)
+        if self._gate.is_acting:
+            self._executor.terminate_drained(now)
+        self.stops.confirm(now)
+        return TickResult(now, self._over(), desired, self._fleet.nodes, why)
+
+    def stop(self, reason: str, job: str | None = None) -> None:
+        """Ask a job, or all, to checkpoint and give the nodes back; the next ticks do so."""
+        now = self.world.clock.now()
+        for name in tuple(self.jobs) if job is None else (job,):
+            self._stop(name, reason, now)
+
+    def awaits_bill(self, job: str, since: datetime) -> bool:
+        """Whether a bill of a node of the job that ended after ``since`` may yet come."""
+        return self._bills.is_pending(job, since)
+
+    def progress_of(self, job: str) -> Progress:
+        """How far the job was at the last tick."""
+        return self.training.progress.get(job, Progress())
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """What the providers offered at the last tick."""
+        return self._offers.told
+
+    @property
+    def failing_nodes(self) -> dict[str, str]:
+        """By job, which of its nodes have failed since it saved work last."""
+        return {job: why for job, why in self._node_failures.reported.items() if why}
+
+    @property
+    def provider_errors(self) -> dict[str, str]:
+        """By provider or part of one, why it does not answer now."""
+        return self._silence.record
+
+    def _observe(self, now: datetime) -> None:
+        with self.journal.batch():
+            self._emissions.observe(now)
+            self._fleet.observe(now)
+            self._bills.collect(now)
+            self.training.observe(now)
+            self._node_failures.observe(now)
+
+    def _hold_to_budgets(self, sights: Iterable[CohortView], now: datetime) -> None:
+        for sight in sights:
+            for name in sight.cohort.jobs:
+                if not self.journal.records[name].over:
+                    self._hold_to_budget(name, sight.bounds, now)
+
+    def _hold_to_budget(self, name: str, bounds: LaunchLimits, now: datetime) -> None:
+        refusal = self._guards.over_budget(self.jobs[name], bounds, now)
+        if refusal is None:
+            self.stops.guard_allows(name)
+            return
+        self._guards.check_spend(name, refusal, now)
+        self._stop(name, refusal.message, now, by_guard=True)
+
+    def _stop(self, name: str, reason: str, now: datetime, *, by_guard: bool = False) -> None:
+        stops_now = name in self.stops or self.journal.records[name].over
+        if not stops_now and self.journal.records[name].submitted:
+            self._record([stop_decision(name)], now)
+        self.stops.begin(name, reason, now, by_guard=by_guard)
+
+    def _converge(self, now: datetime) -> tuple[Desired, Mapping[str, str]]:
+        """Decide and act; where a pool refuses, decide again without it. And by job, why its
+        launches were refused."""
+        desired, why = Desired(()), dict[str, str]()
+        refused: frozenset[Pool] = frozenset()
+        for _ in range(ATTEMPTS_PER_TICK):
+            sights = self._outlook.build(group_into_cohorts(self._terms.items()), now, refused)
+            self._hold_to_budgets(sights, now)
+            self._submit(sights, now)
+            desired = self._decide(sights, now)
+            done = self._act(desired, _bounds(sights), now)
+            why |= {launch.job: reason for launch, reason in done.refused.items()}
+            settled = not done.refusing - refused and not self._unanswered(desired)
+            if settled or self._launcher.is_overdue(now):
+                break
+            refused |= done.refusing
+        if self._gate.is_acting:
+            self._gangs.form(desired, now)
+        return desired, why
+
+    def _act(
+        self, desired: Desired, bounds: Mapping[str, LaunchLimits], now: datetime
+    ) -> LaunchResults:
+        if self._gate.is_acting:
+            again = self._launcher.retry_unanswered(desired, bounds, now)
+            self._fleet.add(again.nodes)
+            if again.refusing:
+                return again
+        actions = self._gate.permitted(reconcile(desired, self._actual(now)), bounds, now)
+        done = self._executor.execute(actions, self._fleet.nodes, bounds, now)
+        self._gate.settle(done.refused, now)
+        self._fleet.add(done.nodes)
+        return done
+
+    def _unanswered(self, desired: Desired) -> bool:
+        """Whether a launch that is wanted, and may be asked for again, still has no answer."""
+        if not self._gate.is_acting or self._gate.halt() is not None:
+            return False
+        return any(
+            intent.pool in {str(target.pool) for target in decision.targets}
+            for decision in desired.decisions
+            for intent in self.journal.records[decision.job].intents.values()
+        )
+
+    def _submit(self, sights: Iterable[CohortView], now: datetime) -> None:
+        """Begin the runs that are due; the baseline looks at all offers, allowed or not."""
+        begun: list[Event] = []
+        for sight in sights:
+            new = [j for j in sight.view.jobs if not self.journal.records[j.job.name].submitted]
+            if new:
+                everything = self._outlook.build_all(sight.view)
+                policy = sight.cohort.policy
+                begun += [job_submitted_event(each.job, policy, everything, now) for each in new]
+        self.journal.write(*begun)
+
+    def _decide(self, sights: Sequence[CohortView], now: datetime) -> Desired:
+        asked = [(sight.cohort.strategy, sight.view) for sight in sights if sight.view.jobs]
+        wanted = self._decider.decide(asked)
+        for decision in wanted:
+            if decision.rule == FAILED:
+                self.troubles.report(decision.job, STRATEGY, decision.reason, now)
+        wanted.sort(key=lambda decision: -self._terms[decision.job].priority)
+        decisions = [stop_decision(d.job) if d.job in self.stops else d for d in wanted]
+        decisions = self._admission.admit(decisions, sights, self._terms, now)
+        self._record(decisions, now)
+        return Desired(tuple(decisions))
+
+    def _record(self, decisions: Iterable[Decision], now: datetime) -> None:
+        """Write down what is new, at once: there may be many jobs."""
+        made = (self._made(decision, now) for decision in decisions)
+        self.journal.write(*[event for event in made if event is not None])
+
+    def _made(self, decision: Decision, now: datetime) -> DecisionMade | None:
+        """None where it differs in nothing from the last."""
+        record = self.journal.records[decision.job]
+        targets = tuple((str(t.pool), t.nodes) for t in decision.targets)
+        # Once it stands, that a pool is no longer left alone is no news.
+        cooled = record.rule == COOLDOWN and decision.rule is None
+        if targets == record.targets and (cooled or decision.rule == record.rule):
+            return None
+        weighed = decision.alternatives if self.settings.explain else ()
+        return DecisionMade(
+            at=now,
+            job=decision.job,
+            decision_id=f"{decision.job}-d{record.decision_count + 1}",
+            targets=targets,
+            reason=decision.reason,
+            rule=decision.rule,
+            slack_s=decision.slack_s,
+            alternatives=tuple((a.choice, a.value_usd, a.note) for a in weighed),
+        )
+
+    def _actual(self, now: datetime) -> Actual:
+        records = self.journal.records.values()
+        cooldown = timedelta(seconds=self.settings.cooldown_s)
+        seen = {n.key for n in self._fleet.nodes}
+        return Actual(
+            nodes=self._fleet.nodes,
+            draining=frozenset(n for r in records for n in r.draining),
+            interruption_noticed=frozenset(n for r in records for n in r.noticed),
+            given_up=frozenset(n for r in records for n in r.given_up),
+            waiting=waiting_jobs(records, now),
+            outlived=frozenset(n for r in records for n in outlived(r, now)),
+            unconfirmed=frozenset(n for r in records for n in r.unconfirmed),
+            resting=frozenset(
+                (r.name, pool) for r in records for pool in resting_pools(r, cooldown, now)
+            ),
+            pending=tuple(
+                PendingLaunch(r.name, Pool.parse(i.pool), i.nodes)
+                for r in records
+                for i in r.intents.values()
+                if i.key not in seen
+            ),
+        )
+
+    def _over(self) -> bool:
+        for name, record in self.journal.records.items():
+            wants = not record.over and name not in self.stops
+            if wants or record.live or record.intents:
+                return False
+        return True
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Jobs that failed, with the reason."""
+        records = self.journal.records.items()
+        return {name: r.failed for name, r in records if r.failed is not None}
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """Jobs that are neither finished nor failed."""
+        return tuple(name for name, r in self.journal.records.items() if not r.over)
+
+
+def _bounds(sights: Iterable[CohortView]) -> Mapping[str, LaunchLimits]:
+    return {name: sight.bounds for sight in sights for name in sight.cohort.jobs}

@@ -1,0 +1,107 @@
+"""Carries actions out: intent first, then the call, then the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from costopt.domain.events import DrainIntended
+from costopt.domain.fleet import Action, Drain, Launch, Node, Terminate
+from costopt.domain.job import Job
+from costopt.engine.failures import JobFailures
+from costopt.engine.gate import Releases
+from costopt.engine.guards import LaunchLimits
+from costopt.engine.journal import Journal
+from costopt.engine.launcher import Launcher, LaunchResults
+from costopt.engine.settings import EngineSettings, World
+
+
+class Executor:
+    """Turns actions into calls, each announced in the ledger before it is made."""
+
+    def __init__(
+        self,
+        world: World,
+        journal: Journal,
+        settings: EngineSettings,
+        jobs: Mapping[str, Job],
+        launcher: Launcher,
+        releases: Releases,
+        troubles: JobFailures,
+    ) -> None:
+        self._world = world
+        self._journal = journal
+        self._settings = settings
+        self._jobs = jobs
+        self._launcher = launcher
+        self._releases = releases
+        self._troubles = troubles
+        self._asked_to_drain: set[str] = set()
+
+    def execute(
+        self,
+        actions: Sequence[Action],
+        nodes: Sequence[Node],
+        bounds: Mapping[str, LaunchLimits],
+        now: datetime,
+    ) -> LaunchResults:
+        """``nodes`` are all that live. Launches come first, so that what runs is kept where one is
+        refused."""
+        launches = [action for action in actions if isinstance(action, Launch)]
+        done = self._launcher.launch(launches, nodes, bounds, now)
+        drains = (a for a in actions if isinstance(a, Drain) and a.job not in done.held)
+        for job, reasons in _reasons(drains).items():
+            self._drain(job, reasons, now)
+        for job, reasons in _reasons(a for a in actions if isinstance(a, Terminate)).items():
+            self._releases.release(job, reasons, now)
+        return done
+
+    def terminate_drained(self, now: datetime) -> None:
+        """Give back the nodes that have finished draining, or taken too long over it.
+
+        A release that the provider did not take is asked for again.
+        """
+        timeout = timedelta(seconds=self._settings.drain_timeout_s)
+        records = self._journal.records
+        self._asked_to_drain.intersection_update(n for r in records.values() for n in r.draining)
+        for name, record in records.items():
+            leaving = [n for n in record.draining if n in record.live]
+            if not leaving:
+                continue
+            drained: frozenset[str] = frozenset()
+            with self._troubles.isolate(name, now):
+                self._ask_to_drain(name, leaving)
+                drained = self._world.runtime.is_drained(self._jobs[name])
+            reasons: dict[str, str] = {}
+            for node_id in leaving:
+                late = now - record.draining[node_id] >= timeout
+                # A member of the gang before this one may still be saving.
+                idle = node_id not in record.trainers
+                if node_id in drained or idle or late or node_id in record.releasing:
+                    reasons[node_id] = "drained" if not late else "drain timed out"
+            self._releases.release(name, reasons, now)
+
+    def _drain(self, job: str, reasons: Mapping[str, str], now: datetime) -> None:
+        self._journal.write(
+            *(
+                DrainIntended(at=now, job=job, node_id=node_id, reason=reason)
+                for node_id, reason in reasons.items()
+            )
+        )
+        with self._troubles.isolate(job, now):
+            self._ask_to_drain(job, reasons)
+
+    def _ask_to_drain(self, job: str, node_ids: Iterable[str]) -> None:
+        """Ask those that were not asked yet, by this engine: another may have died before."""
+        unasked = [n for n in node_ids if n not in self._asked_to_drain]
+        if unasked:
+            self._world.runtime.drain(self._jobs[job], unasked)
+            self._asked_to_drain.update(unasked)
+
+
+def _reasons(actions: Iterable[Drain | Terminate]) -> Mapping[str, Mapping[str, str]]:
+    """By job and node."""
+    reasons: dict[str, dict[str, str]] = {}
+    for action in actions:
+        reasons.setdefault(action.job, {})[action.node_id] = action.reason
+    return reasons

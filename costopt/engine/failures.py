@@ -1,0 +1,110 @@
+"""Per-job and per-provider failures, reported once.
+
+What goes wrong with one job's own store, runtime or strategy, kept to that job.
+
+Which providers do not answer, told once for as long as it goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+
+from costopt.domain.errors import CostoptError, LedgerError
+from costopt.domain.events import SignalStale
+from costopt.domain.text import untrusted_text
+from costopt.engine.journal import Journal
+from costopt.provider.base import Capability, Provider
+
+RUNTIME = "the job's runtime"
+STRATEGY = "the job's strategy"
+
+log = logging.getLogger("costopt.engine.failures")
+
+
+class JobFailures:
+    """Remembers which jobs had trouble at this tick and at the one before."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._before: dict[str, str] = {}
+        self.told: dict[str, str] = {}
+
+    def turn(self) -> None:
+        """A tick begins: everything is tried again."""
+        self._before, self.told = self.told, {}
+
+    @contextmanager
+    def isolate(self, job: str, now: datetime) -> Iterator[None]:
+        """What fails inside is told in the job's ledger, once for as long as it goes on, and ends
+        nothing but this, whatever it is. Raises LedgerError."""
+        try:
+            yield
+        except LedgerError:
+            raise
+        except CostoptError as error:
+            self.report(job, RUNTIME, error.message, now)
+        except Exception as error:  # what a job's own nodes brought about ends no other's tick
+            log.exception("job %s: its runtime failed", job)
+            self.report(job, RUNTIME, f"{type(error).__name__}: {error}", now)
+
+    def report(self, job: str, source: str, message: str, now: datetime) -> None:
+        """The job is in trouble: news, unless it was so at this tick or the one before. Raises
+        LedgerError."""
+        message = untrusted_text(message)
+        if job not in self._before and job not in self.told:
+            self._journal.write(SignalStale(at=now, job=job, source=source, message=message))
+        self.told[job] = message
+
+
+class ProviderFailures:
+    """Remembers, by provider, which of its calls failed the last time."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._failing: dict[str, set[str]] = {}
+        self._complaints: dict[str, set[str]] = {}
+        self._reasons: dict[str, str] = {}
+        self._parts: dict[str, dict[str, str]] = {}
+
+    @property
+    def record(self) -> dict[str, str]:
+        """By provider or part of one, why it does not answer now."""
+        return {name: self._reasons[name] for name, calls in self._failing.items() if calls} | {
+            source: why for why_of in self._parts.values() for source, why in why_of.items()
+        }
+
+    def ended(self, provider: Provider, call: str) -> None:
+        """The call was answered."""
+        self._failing.get(_label(provider), set()).discard(call)
+
+    def is_failing(self, provider: Provider, call: str, error: CostoptError, now: datetime) -> None:
+        """The call failed: an event for each job, unless another call of it fails already."""
+        failing = self._failing.setdefault(_label(provider), set())
+        if not failing:
+            self._tell(_label(provider), error.message, now)
+        failing.add(call)
+        self._reasons[_label(provider)] = error.message
+
+    def record_partial(self, provider: Provider, now: datetime) -> None:
+        """Tell which parts of a provider that answers do not, each once."""
+        told = self._complaints.setdefault(_label(provider), set())
+        partial = Capability.PARTIAL_FAILURES in provider.capabilities()
+        complaints = provider.errors_by_region() if partial else {}
+        for source in sorted(complaints.keys() - told):
+            self._tell(source, complaints[source], now)
+        self._complaints[_label(provider)] = set(complaints)
+        self._parts[_label(provider)] = dict(complaints)
+
+    def _tell(self, source: str, message: str, now: datetime) -> None:
+        told = (
+            SignalStale(at=now, job=job, source=source, message=message)
+            for job in self._journal.records
+        )
+        self._journal.write(*told)
+
+
+def _label(provider: Provider) -> str:
+    return "+".join(sorted(provider.names))

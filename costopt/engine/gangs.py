@@ -1,0 +1,177 @@
+"""Forms gangs out of the nodes that stay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from costopt.domain.events import GangFormed
+from costopt.domain.fleet import Node, NodeState
+from costopt.domain.job import GangState, Job, checkpoint_interval_s
+from costopt.domain.view import Decision, Desired
+from costopt.engine.failures import JobFailures
+from costopt.engine.fleet import FleetObserver
+from costopt.engine.journal import Journal
+from costopt.engine.power_limits import PowerCapManager
+from costopt.engine.settings import EngineSettings, World
+from costopt.engine.training import TrainingObserver, start_transfer_events
+from costopt.ledger.job_record import JobRecord
+
+
+@dataclass(frozen=True, slots=True)
+class _Gang:
+    """Nodes that may train the job together; in the order of their ids."""
+
+    job: Job
+    decision: Decision
+    members: tuple[Node, ...]
+
+    @property
+    def node_ids(self) -> tuple[str, ...]:
+        return tuple(node.node_id for node in self.members)
+
+
+class GangManager:
+    """Tells whole gangs to train; a gang that lost a member is formed anew from what is left."""
+
+    def __init__(
+        self,
+        world: World,
+        journal: Journal,
+        settings: EngineSettings,
+        jobs: Mapping[str, Job],
+        fleet: FleetObserver,
+        training: TrainingObserver,
+        troubles: JobFailures,
+    ) -> None:
+        self._world = world
+        self._journal = journal
+        self._settings = settings
+        self._jobs = jobs
+        self._fleet = fleet
+        self._training = training
+        self._troubles = troubles
+        self._power = PowerCapManager(world, journal)
+        self._told: dict[str, int] = {}
+
+    def form(self, desired: Desired, now: datetime) -> None:
+        """Form gangs whose nodes are there and differ from those that train already.
+
+        All of them are in the ledger before the first is told.
+        """
+        gangs = [gang for d in desired.decisions if (gang := self._whole(d)) is not None]
+        new = {gang.job.name for gang in gangs if self._is_new(gang)}
+        with self._journal.batch():
+            for gang in gangs:
+                if gang.job.name in new:
+                    self._announce(gang, now)
+        for gang in gangs:
+            with self._troubles.isolate(gang.job.name, now):
+                if gang.job.name in new:
+                    self._begin(gang, now)
+                else:
+                    self._resend(gang)
+                    self._power.change(gang.job, gang.decision, gang.members, now)
+
+    def forget(self, job: str) -> None:
+        """The job is controlled no more."""
+        self._told.pop(job, None)
+        self._power.forget(job)
+
+    def _whole(self, decision: Decision) -> _Gang | None:
+        job, record = self._jobs[decision.job], self._journal.records[decision.job]
+        leaving = record.draining.keys() | record.noticed.keys() | record.given_up.keys()
+        wanted = {target.pool for target in decision.targets}
+        ready = (
+            n
+            for n in self._fleet.nodes_of(job.name)
+            if n.node_id not in leaving and n.state is NodeState.RUNNING and n.pool in wanted
+        )
+        members = tuple(sorted(ready, key=lambda n: n.node_id))
+        if not self._is_complete(job, record, decision, members):
+            return None
+        return _Gang(job, decision, members)
+
+    def _is_complete(
+        self, job: Job, record: JobRecord, decision: Decision, members: tuple[Node, ...]
+    ) -> bool:
+        wanted = sum(target.nodes for target in decision.targets)
+        fewest = job.phase_at(record.done_units).min_nodes
+        if not members or not fewest <= len(members) <= wanted:
+            return False
+        if len(members) == wanted:
+            return True
+        some_members_gone = bool(record.members) and any(
+            m not in record.live for m in record.members
+        )
+        pools = {str(target.pool) for target in decision.targets}
+        comes = any(intent.pool in pools for intent in record.intents.values())
+        return some_members_gone and not comes
+
+    def _is_new(self, gang: _Gang) -> bool:
+        """Also where the members are the same, yet they stopped: a command that failed is tried
+        again."""
+        record = self._journal.records[gang.job.name]
+        progress = self._training.progress.get(gang.job.name)
+        broken = (
+            progress is not None
+            and progress.generation == record.generation
+            and progress.state is GangState.IDLE
+        )
+        return broken or gang.node_ids != record.members
+
+    def _resend(self, gang: _Gang) -> None:
+        """The runtime is told what it may not know: the controller was restarted, or not heard."""
+        job, generation = gang.job, self._journal.records[gang.job.name].generation
+        if self._told.get(job.name) == generation:
+            return
+        interval_s = self._interval_s(job, gang.members)
+        self._world.runtime.form_gang(job, generation, gang.members, interval_s)
+        self._told[job.name] = generation
+
+    def _announce(self, gang: _Gang, now: datetime) -> None:
+        job, record = gang.job, self._journal.records[gang.job.name]
+        self._training.hand_over(job, now)
+        fetched = start_transfer_events(
+            job,
+            gang.members,
+            record.trainers,
+            self._world.transfers,
+            now,
+            restoring=record.checkpoint_units > 0,
+        )
+        self._journal.write(
+            GangFormed(
+                at=now,
+                job=job.name,
+                generation=record.generation + 1,
+                node_ids=gang.node_ids,
+                checkpoint_interval_s=self._interval_s(job, gang.members),
+            ),
+            *fetched,
+        )
+
+    def _begin(self, gang: _Gang, now: datetime) -> None:
+        job, generation = gang.job, self._journal.records[gang.job.name].generation
+        cap = self._power.wanted(job, gang.decision, gang.members)
+        interval_s = self._interval_s(job, gang.members)
+        self._world.runtime.form_gang(job, generation, gang.members, interval_s, cap)
+        self._told[job.name] = generation
+        self._power.observe(job, now)
+        self._training.expect(job, now)
+
+    def _interval_s(self, job: Job, members: tuple[Node, ...]) -> float:
+        if job.checkpoint.interval_s is not None:
+            return job.checkpoint.interval_s
+        hazard = 0.0
+        for node in members:
+            if node.pool.capacity_type.is_interruptible:
+                known = self._world.hazards.hazard_per_hour(node.pool)
+                hazard += known.value if known is not None else 0.1
+        return checkpoint_interval_s(
+            hazard_per_hour=hazard,
+            blocking_save_s=job.checkpoint.save_s,
+            noticed_share=self._settings.noticed_share_of(job),
+            persist_s=job.checkpoint.save_s,
+        )

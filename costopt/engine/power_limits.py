@@ -1,0 +1,101 @@
+"""Power limits of the gangs' GPUs: what decisions ask for, and what the nodes say became of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from costopt.domain.events import NodeLaunched, PowerLimitReported
+from costopt.domain.fleet import Node
+from costopt.domain.job import Job
+from costopt.domain.market import Pool
+from costopt.domain.power import PowerCap
+from costopt.domain.runtime import PowerLimitRecord
+from costopt.domain.view import Decision
+from costopt.engine.journal import Journal
+from costopt.engine.settings import World
+from costopt.ledger.job_record import JobRecord
+
+
+class PowerCapManager:
+    """Asks gangs to keep to a power cap, and records which nodes do."""
+
+    def __init__(self, world: World, journal: Journal) -> None:
+        self._world = world
+        self._journal = journal
+        self._asked: dict[str, float | None] = {}
+
+    def wanted(self, job: Job, decision: Decision, members: tuple[Node, ...]) -> PowerCap | None:
+        """The cap for a gang that is about to be formed; remembered as asked for."""
+        cap = self._cap_of(decision, members)
+        self._asked[job.name] = None if cap is None else cap.cap_w
+        return cap
+
+    def forget(self, job: str) -> None:
+        """The job is controlled no more."""
+        self._asked.pop(job, None)
+
+    def change(
+        self, job: Job, decision: Decision, members: tuple[Node, ...], now: datetime
+    ) -> None:
+        """Ask the gang that trains for another cap, or for none, without starting it anew."""
+        before = self._asked.get(job.name, NOT_REQUESTED)
+        cap = self.wanted(job, decision, members)
+        if before != self._asked[job.name]:
+            self._world.runtime.cap_power(job, cap)
+            self.observe(job, now)
+
+    def observe(self, job: Job, now: datetime) -> None:
+        """Record what the nodes say, where it is new."""
+        record = self._journal.records[job.name]
+        for told in self._world.runtime.power_limits(job):
+            node = record.live.get(told.node_id)
+            if node is not None and _is_news(record, told):
+                self._journal.write(
+                    PowerLimitReported(
+                        at=now,
+                        job=job.name,
+                        node_id=told.node_id,
+                        cap_w=told.cap_w,
+                        busy_w=self._busy_w(node, told.cap_w),
+                        message=told.message,
+                        asked_w=told.asked_w,
+                    )
+                )
+
+    def speed(self, job: Job) -> float:
+        """The share of its uncapped speed that the gang has under the limits in force."""
+        record = self._journal.records[job.name]
+        shares = [
+            cap.speed
+            for member in record.members
+            if (limit := record.power_limits.get(member)) is not None
+            and (node := record.live.get(member)) is not None
+            and (cap := self._known(Pool.parse(node.pool), limit.cap_w)) is not None
+        ]
+        return min(shares, default=1.0)
+
+    def _cap_of(self, decision: Decision, members: tuple[Node, ...]) -> PowerCap | None:
+        """The cap of the decision's targets, all of one machine type, as the power model has it."""
+        asked = {t.power_cap_w for t in decision.targets if t.power_cap_w is not None}
+        return self._known(members[0].pool, min(asked)) if asked else None
+
+    def _busy_w(self, node: NodeLaunched, cap_w: float | None) -> float | None:
+        cap = self._known(Pool.parse(node.pool), cap_w)
+        return node.busy_w if cap is None else cap.busy_w
+
+    def _known(self, pool: Pool, cap_w: float | None) -> PowerCap | None:
+        power = None if cap_w is None else self._world.powers.node_power(pool)
+        caps = () if power is None else power.caps
+        return next((cap for cap in caps if cap.cap_w == cap_w), None)
+
+
+NOT_REQUESTED = -1.0
+"""In place of what was asked for: this controller has not asked yet."""
+
+
+def _is_news(record: JobRecord, told: PowerLimitRecord) -> bool:
+    last = record.power_limits.get(told.node_id)
+    if last is None:
+        return True
+    before = last.asked_w, last.cap_w, last.message
+    return before != (told.asked_w, told.cap_w, told.message)

@@ -1,0 +1,287 @@
+"""Builds the View; on-demand baseline.
+
+What decisions rest on at one tick: the market, the jobs and what is known of both.
+
+What the job would have cost on the cheapest on-demand gang that is in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from costopt.domain.errors import ProviderError
+from costopt.domain.estimate import Series
+from costopt.domain.events import JobSubmitted
+from costopt.domain.fleet import NodeState
+from costopt.domain.job import Job, Progress
+from costopt.domain.market import InstanceType, Offer, Pool
+from costopt.domain.policy import CarbonSignal, Limits, Policy, RuleSignal
+from costopt.domain.power import NodePower
+from costopt.domain.transfers import Transfer, region_key, transfer_table
+from costopt.domain.view import JobView, View
+from costopt.engine.cohort import Cohort, effective_limits
+from costopt.engine.fleet import FleetObserver
+from costopt.engine.guards import Guards, LaunchLimits
+from costopt.engine.journal import Journal
+from costopt.engine.offers import OfferCollector
+from costopt.engine.settings import EngineSettings, World
+from costopt.engine.stops import StopManager
+from costopt.engine.training import TrainingObserver
+from costopt.market.screening import screen_offers
+from costopt.provider.base import Provider
+from costopt.strategies.gang_options import gang_options, uninterruptible_options
+from costopt.strategies.remaining_time import seconds_to_finish
+from costopt.strategies.shield import choose_fallback, slack_s
+
+ANY_POLICY = Policy("anything", limits=Limits(capacity_types=()))
+
+
+@dataclass(frozen=True, slots=True)
+class CohortView:
+    """What one cohort sees, and within what its launches stay."""
+
+    cohort: Cohort
+    view: View
+    bounds: LaunchLimits
+
+
+class ViewBuilder:
+    """Learns the machines and powers of pools as it meets them."""
+
+    def __init__(
+        self,
+        world: World,
+        journal: Journal,
+        settings: EngineSettings,
+        jobs: Mapping[str, Job],
+        fleet: FleetObserver,
+        offers: OfferCollector,
+        training: TrainingObserver,
+        stops: StopManager,
+        guards: Guards,
+    ) -> None:
+        self._world = world
+        self._journal = journal
+        self._settings = settings
+        self._jobs = jobs
+        self._fleet = fleet
+        self._offers = offers
+        self._training = training
+        self._stops = stops
+        self._guards = guards
+        self._machines: dict[Pool, InstanceType] = {}
+        self._powers: dict[CarbonSignal, dict[Pool, NodePower]] = {s: {} for s in CarbonSignal}
+
+    def build(
+        self, cohorts: Sequence[Cohort], now: datetime, refused: frozenset[Pool]
+    ) -> tuple[CohortView, ...]:
+        """Ask the market, and say what each cohort sees; one without a job that is due, nothing."""
+        nodes = self._fleet.nodes
+        self._offers.observe(nodes, now)
+        for pool in (*(o.pool for o in self._offers.told), *(n.pool for n in nodes)):
+            self._learn(pool)
+        counts = {cohort.policy.objective.carbon_signal for cohort in cohorts}
+        seen = {signal: self._background(signal, now) for signal in counts}
+        return tuple(
+            self._sight(cohort, seen[cohort.policy.objective.carbon_signal], refused)
+            for cohort in cohorts
+        )
+
+    def _background(self, carbon_signal: CarbonSignal, now: datetime) -> View:
+        """What all cohorts see that count this carbon signal."""
+        return View(
+            now=now,
+            tick_s=self._settings.tick_s,
+            uninterruptible_s=min((_firm_s(p, now) for p in self._world.providers), default=0.0),
+            jobs=(),
+            offers=(),
+            machines=self._machines,
+            powers=self._training.measured_powers(self._powers[carbon_signal]),
+            policy=ANY_POLICY,
+            transfers=self._transfers(),
+            account=self._guards.account,
+            price_forecasts=self._price_forecasts(now),
+            carbon_forecasts=self._carbon_forecasts(now, carbon_signal),
+        )
+
+    def build_all(self, view: View) -> View:
+        """The same with every offer that has a price, allowed or not."""
+        priced, _ = screen_offers(self._offers.told, ANY_POLICY, view.now, check_age=False)
+        return replace(view, offers=self._fit(priced))
+
+    def _sight(self, cohort: Cohort, background: View, refused: frozenset[Pool]) -> CohortView:
+        now = background.now
+        jobs = tuple(self._job_view(name) for name in self._wanting(cohort, now))
+        together = frozenset(cohort.jobs)
+        nodes = [node for name in cohort.jobs for node in self._fleet.nodes_of(name)]
+        powers = self._cappable_powers(background.powers, cohort)
+        view = replace(background, jobs=jobs, policy=cohort.policy, powers=powers)
+        if not jobs:
+            return CohortView(cohort, view, LaunchLimits(cohort.policy.limits, {}, together))
+        offers, rejections = self._offers.usable(cohort.policy, nodes, now, refused)
+        view = replace(view, offers=self._fit(offers), rejections=rejections)
+        limits = effective_limits(cohort.policy, len(jobs), self._least_slack_s(view), now)
+        if limits is not cohort.policy.limits:
+            policy = replace(cohort.policy, limits=limits)
+            offers, rejections = self._offers.usable(policy, nodes, now, refused)
+            fit = self._fit(offers)
+            view = replace(view, offers=fit, policy=policy, rejections=rejections)
+        return CohortView(cohort, view, LaunchLimits(limits, _prices(view), together))
+
+    def _wanting(self, cohort: Cohort, now: datetime) -> Iterable[str]:
+        """Jobs of the cohort that are due and neither over nor stopped for good."""
+        for name in cohort.jobs:
+            record = self._journal.records[name]
+            resting = record.submitted and self._stops.is_stopped(name)
+            if now >= self._jobs[name].start_at and not (record.over or resting):
+                yield name
+
+    def _job_view(self, name: str) -> JobView:
+        record, job = self._journal.records[name], self._jobs[name]
+        leaving = record.draining.keys() | record.noticed.keys() | record.given_up.keys()
+        staying = [n for n in self._fleet.nodes_of(name) if n.node_id not in leaving]
+        return JobView(
+            job,
+            self._training.progress.get(name, Progress()),
+            tuple(n for n in staying if n.state is not NodeState.WAITING),
+            self._training.speed_factor.get(name, 1.0),
+            self._training.capped_speed(job),
+            tuple(n for n in staying if n.state is NodeState.WAITING),
+        )
+
+    def _cappable_powers(
+        self, powers: Mapping[Pool, NodePower], cohort: Cohort
+    ) -> Mapping[Pool, NodePower]:
+        """Power by pool, without caps where a node of the cohort reports that it could not set
+        one: what nodes of other jobs report, their own commands may have written."""
+        records = (self._journal.records[name] for name in cohort.jobs)
+        refused = {pool for record in records for pool in record.uncappable}
+        uncapped = {p: replace(powers[p], caps=()) for p in refused & powers.keys()}
+        return {**powers, **uncapped} if uncapped else powers
+
+    def _transfers(self) -> Mapping[tuple[str, str], Transfer]:
+        price = self._world.transfers
+        if price is None:
+            return {}
+        return transfer_table(
+            self._jobs.values(), (offer.pool for offer in self._offers.told), price
+        )
+
+    def _price_forecasts(self, now: datetime) -> Mapping[Pool, Series]:
+        forecasts, until = self._world.forecasts, self._last_deadline_at
+        if forecasts is None or until is None:
+            return {}
+        return forecasts.prices([o.pool for o in self._offers.told], now, until)
+
+    def _carbon_forecasts(self, now: datetime, carbon_signal: CarbonSignal) -> Mapping[str, Series]:
+        forecasts, until = self._world.forecasts, self._last_deadline_at
+        if forecasts is None or until is None:
+            return {}
+        regions = {f"{o.pool.provider}/{o.pool.region}" for o in self._offers.told}
+        return forecasts.carbon(regions, now, until, carbon_signal)
+
+    @property
+    def _last_deadline_at(self) -> datetime | None:
+        return max((job.deadline_at for job in self._jobs.values()), default=None)
+
+    def _fit(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
+        """Those whose machine is known."""
+        return tuple(o for o in offers if o.pool in self._machines)
+
+    def _least_slack_s(self, view: View) -> float | None:
+        """The least slack of all jobs under the policy's own limits, where a rule asks for it."""
+        if not any(rule.trigger is RuleSignal.SLACK for rule in view.policy.rules):
+            return None
+        slacks = (slack_s(view, job_view) for job_view in view.jobs)
+        return min((s for s in slacks if s is not None), default=None)
+
+    def _learn(self, pool: Pool) -> None:
+        if pool not in self._machines:
+            machine = self._world.machines.instance_type(pool)
+            powers = {s: self._world.powers.node_power(pool, s) for s in CarbonSignal}
+            known = {signal: power for signal, power in powers.items() if power is not None}
+            if machine is not None:
+                self._machines[pool] = machine
+                for signal, power in known.items():
+                    self._powers[signal][pool] = power
+
+
+def _prices(view: View) -> Mapping[Pool, float]:
+    """Of the pools with room."""
+    return {
+        o.pool: o.price_usd_per_hour.value
+        for o in view.offers
+        if o.price_usd_per_hour is not None and o.nodes_available != 0
+    }
+
+
+def _firm_s(provider: Provider, now: datetime) -> float:
+    """What a provider that does not answer promises: nothing."""
+    try:
+        return provider.uninterruptible_s(now)
+    except ProviderError:
+        return 0.0
+
+
+def job_submitted_event(job: Job, policy: Policy, view: View, now: datetime) -> JobSubmitted:
+    """The event that begins a run; without an on-demand offer the baseline is unknown, and its
+    energy where the power of the pool is."""
+    fresh = JobView(job, Progress())
+    chosen = choose_fallback(
+        view, fresh, uninterruptible_options(gang_options(view, fresh)), job.work.amount
+    )
+    facts = JobSubmitted(
+        at=now,
+        job=job.name,
+        work_units=job.work.amount,
+        unit=job.work.unit.value,
+        start_at=job.start_at,
+        deadline_at=job.deadline_at,
+        policy=policy.name,
+        strategy=policy.strategy.name,
+        tenant=job.tenant,
+    )
+    if chosen is None:
+        return facts
+    at_worst = tuple(chosen.work_left(0.0))
+    machine = view.machines[chosen.pool]
+    work = tuple((nodes, _expected_s(job, machine, nodes, s)) for nodes, s in at_worst)
+    needed_s = seconds_to_finish(chosen, job, job.work.amount) - chosen.start_s
+    saves_s = needed_s - sum(seconds for _, seconds in at_worst)
+    # Saves and the starts between phases are spread over the phases by their length.
+    stretch = 1.0 + saves_s / sum(seconds for _, seconds in work)
+    busy_node_s = sum(nodes * seconds for nodes, seconds in work) * stretch
+    idle_node_s = work[0][0] * job.startup_s
+    power = view.powers.get(chosen.pool)
+    usd_per_node_s = chosen.usd_per_hour / chosen.nodes / 3600
+    facts = replace(
+        facts,
+        baseline_pool=str(chosen.pool),
+        baseline_usd_micros=round(usd_per_node_s * (idle_node_s + busy_node_s) * 1_000_000),
+        baseline_startup_usd_micros=round(usd_per_node_s * idle_node_s * 1_000_000),
+    )
+    if power is None:
+        return facts
+    kwh = power.kwh(idle_node_s, busy_node_s)
+    return replace(
+        facts,
+        baseline_wh=kwh * 1000,
+        baseline_startup_wh=power.kwh(idle_node_s, 0.0) * 1000,
+        baseline_gco2e=_gco2e(view, chosen.pool, power, kwh, chosen.start_s + needed_s),
+    )
+
+
+def _gco2e(view: View, pool: Pool, power: NodePower, kwh: float, lasts_s: float) -> float | None:
+    """At the mean of what is forecast for as long as it lasts from now, else the annual mean."""
+    series = view.carbon_forecasts.get(region_key(pool))
+    if series is None:
+        return power.gco2e(kwh)
+    return kwh * series.mean(view.now, view.now + timedelta(seconds=lasts_s))
+
+
+def _expected_s(job: Job, machine: InstanceType, nodes: int, seconds: float) -> float:
+    """The same work at the speed that is expected, not at its lower end: savings stay honest."""
+    speed = job.gang_units_per_s(machine, nodes)
+    return seconds if speed is None else seconds * speed.low / speed.value

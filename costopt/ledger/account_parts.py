@@ -1,0 +1,364 @@
+"""Running totals of an account.
+
+Running totals of dollars, energy and carbon over nodes, in whole numbers so that sums agree.
+
+The nodes that a job has had: which live, which were lost, and what all of them came to.
+
+What the job's data cost on their way between regions.
+
+The work of one job: done, saved, lost, and how it went over time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from costopt.domain.events import (
+    CarbonIntensityRecorded,
+    CheckpointCommitted,
+    DataMoved,
+    NodeBilled,
+    NodeEnded,
+    NodeLaunched,
+    NodeMeasured,
+    NodeReturned,
+    PriceChanged,
+    ProgressReported,
+    WorkLost,
+)
+from costopt.domain.fleet import EndCause
+from costopt.domain.market import CapacityType
+from costopt.ledger.node_account import NodeAccount, energy_basis
+from costopt.ledger.node_emissions import Emission, HourlyIntensities, carbon_basis
+from costopt.ledger.node_meter import MS_PER_HOUR, to_milliseconds
+from costopt.ledger.summary import ProgressCurve
+
+
+@dataclass(slots=True)
+class CostTotals:
+    """Sums over nodes: micro-dollars, micro-watt-hours, emissions, milliseconds.
+
+    ``measured_uwh`` of the energy was measured, the rest modelled. The energy of ``unpowered_ms``
+    of the nodes' time is unknown and not in any of the sums.
+    """
+
+    usd_micros: int = 0
+    spot_usd_micros: int = 0
+    on_demand_usd_micros: int = 0
+    idle_uwh: int = 0
+    busy_uwh: int = 0
+    emitted: Emission = field(default_factory=Emission)
+    node_ms: int = 0
+    measured_uwh: int = 0
+    unpowered_ms: int = 0
+
+    @property
+    def idle_wh(self) -> float | None:
+        """Watt-hours drawn while not training, None where any node's are unknown."""
+        return None if self.unpowered_ms else self.idle_uwh / 1e6
+
+    @property
+    def busy_wh(self) -> float | None:
+        """Watt-hours drawn while training, None where any node's are unknown."""
+        return None if self.unpowered_ms else self.busy_uwh / 1e6
+
+    @property
+    def wh(self) -> float | None:
+        """Watt-hours of all, None where any node's are unknown."""
+        return None if self.unpowered_ms else (self.idle_uwh + self.busy_uwh) / 1e6
+
+    @property
+    def gco2e(self) -> float | None:
+        """Grams emitted, None where any energy or the intensity of any is unknown."""
+        unknown = self.unpowered_ms or self.emitted.unknown_uwh
+        return None if unknown else self.emitted.ugco2e / 1e6
+
+    def copy(self) -> CostTotals:
+        """The same sums, to be carried on apart."""
+        return CostTotals(
+            self.usd_micros,
+            self.spot_usd_micros,
+            self.on_demand_usd_micros,
+            self.idle_uwh,
+            self.busy_uwh,
+            self.emitted,
+            self.node_ms,
+            self.measured_uwh,
+            self.unpowered_ms,
+        )
+
+    def add(self, node: NodeAccount, now_ms: int) -> None:
+        """Charge a node until its end, or until now while it lives."""
+        self._count(node, node.until_ms(now_ms), 1)
+
+    @contextmanager
+    def recounting(self, node: NodeAccount) -> Iterator[None]:
+        """Within, more becomes known of a node that has ended and was added before."""
+        end_ms = node.until_ms(node.launched_ms)
+        self._count(node, end_ms, -1)
+        try:
+            yield
+        finally:
+            self._count(node, end_ms, 1)
+
+    def _count(self, node: NodeAccount, until_ms: int, times: int) -> None:
+        usd_micros = times * node.usd_micros(until_ms)
+        idle_uwh, busy_uwh = node.uwh(until_ms)
+        self.usd_micros += usd_micros
+        if node.capacity_type is CapacityType.SPOT:
+            self.spot_usd_micros += usd_micros
+        elif node.capacity_type is CapacityType.ON_DEMAND:
+            self.on_demand_usd_micros += usd_micros
+        self.idle_uwh += times * idle_uwh
+        self.busy_uwh += times * busy_uwh
+        self.emitted = self.emitted.plus(node.emitted(until_ms), times)
+        self.node_ms += times * (until_ms - node.launched_ms)
+        self.measured_uwh += times * node.measured_uwh(until_ms)
+        self.unpowered_ms += times * node.unpowered_ms(until_ms)
+
+
+class FleetAccount:
+    """The accounts of a job's nodes by id. The end of a lost node is a guess, and may be taken
+    back; ``interruptions`` are the nodes that their provider took."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, NodeAccount] = {}
+        self.alive: dict[str, NodeAccount] = {}
+        self.interruptions = 0
+        self._lost: dict[str, NodeAccount] = {}
+        self._ended = CostTotals()
+        self._prices: dict[str, list[tuple[int, int]]] = {}
+        self._intensities: dict[str, HourlyIntensities] = {}
+
+    def launch(self, event: NodeLaunched) -> bool:
+        """A node lives; False where it was known already."""
+        if event.node_id in self.nodes:
+            return False
+        node = NodeAccount(event, self._intensities)
+        for at_ms, micros_per_hour in self._prices.get(event.pool, ()):
+            if at_ms > node.launched_ms:
+                node.cost.change(at_ms, micros_per_hour)
+        self.nodes[event.node_id] = self.alive[event.node_id] = node
+        return True
+
+    def change_price(self, event: PriceChanged) -> None:
+        """The pool's nodes cost this from here on, also those whose launch is told later."""
+        at_ms = to_milliseconds(event.at)
+        self._prices.setdefault(event.pool, []).append((at_ms, event.micros_per_hour))
+        for node in self._unsettled():
+            if node.launched.pool == event.pool:
+                node.cost.change(at_ms, event.micros_per_hour)
+
+    def record_intensity(self, event: CarbonIntensityRecorded) -> None:
+        """What the region's nodes drew in that hour counts at this intensity."""
+        hour_ms = to_milliseconds(event.hour_at) // MS_PER_HOUR * MS_PER_HOUR
+        known = self._intensities.setdefault(event.region, HourlyIntensities())
+        nodes = [node for node in self.nodes.values() if node.region == event.region]
+        with self._recounting(node for node in nodes if _ended_after(node, hour_ms)):
+            known.by_hour[hour_ms // MS_PER_HOUR] = event.gco2e_per_kwh
+            for node in nodes:
+                node.emission.reopen(hour_ms)
+
+    def has_intensity(self, region: str, hour_at: datetime) -> bool:
+        """Whether the region's intensity of the hour that begins at ``hour_at`` is recorded."""
+        known = self._intensities.get(region)
+        return known is not None and to_milliseconds(hour_at) // MS_PER_HOUR in known.by_hour
+
+    def start_training(self, node_ids: Iterable[str], at_ms: int) -> None:
+        """These nodes train from then on: those that have ended since, until their end."""
+        nodes = [self.nodes[node_id] for node_id in node_ids if node_id in self.nodes]
+        going_on = [n for n in nodes if n.alive or n.node_id in self._lost]
+        ended = [n for n in nodes if _ended_after(n, at_ms) and n.node_id not in self._lost]
+        with self._recounting(ended):
+            for node in (*going_on, *ended):
+                node.start_training(at_ms)
+
+    def measure(self, event: NodeMeasured) -> None:
+        """A living node measured its energy."""
+        node = self.alive.get(event.node_id)
+        if node is not None:
+            node.measure(event)
+
+    def record_end(self, event: NodeEnded) -> None:
+        """A node is gone, or a lost one's end is known."""
+        node = self.alive.pop(event.node_id, None) or self._lost.pop(event.node_id, None)
+        if node is None:
+            return
+        node.ended = event
+        if event.cause is EndCause.LOST:
+            self._lost[event.node_id] = node
+        else:
+            self._ended.add(node, to_milliseconds(event.ended_at))
+        if event.cause is EndCause.INTERRUPTED:
+            self.interruptions += 1
+
+    def reinstate(self, event: NodeReturned) -> None:
+        """A lost node never ended."""
+        node = self._lost.pop(event.node_id, None)
+        if node is not None:
+            node.ended = None
+            self.alive[event.node_id] = node
+
+    def settle(self, event: NodeBilled) -> None:
+        """A node that has ended costs what its provider charges."""
+        node = self.nodes.get(event.node_id)
+        if event.node_id in self._lost:
+            self._lost[event.node_id].settle(event)
+        elif node is not None and node.ended is not None:
+            with self._ended.recounting(node):
+                node.settle(event)
+
+    def unsettled(self, node_ids: Iterable[str]) -> list[NodeAccount]:
+        """Those of the nodes that live, or are lost and may yet turn out to have gone on."""
+        found = (self.alive.get(node_id) or self._lost.get(node_id) for node_id in node_ids)
+        return [node for node in found if node is not None]
+
+    def bill(self, now_ms: int) -> CostTotals:
+        """What all nodes came to. Living and lost ones are added up anew each time."""
+        bill = self._ended.copy()
+        for node in self._unsettled():
+            bill.add(node, now_ms)
+        return bill
+
+    def carbon_basis(self, bill: CostTotals) -> str | None:
+        """On what the emissions of ``bill`` rest; None where no energy was drawn, or any is
+        unknown."""
+        if bill.unpowered_ms:
+            return None
+        signals = frozenset(node.launched.carbon_signal for node in self.nodes.values())
+        return carbon_basis(signals, bill.emitted.hourly_uwh, bill.idle_uwh + bill.busy_uwh)
+
+    def energy_basis(self, bill: CostTotals) -> str | None:
+        """On what the energy of ``bill`` rests; None before the first node."""
+        bases = {node.launched.energy_basis for node in self.nodes.values()}
+        basis = " and ".join(sorted(bases))
+        if bill.unpowered_ms:
+            return basis
+        return energy_basis(basis, bill.measured_uwh, bill.idle_uwh + bill.busy_uwh) or None
+
+    def usd_micros_between(self, start_ms: int, end_ms: int) -> int:
+        """What the nodes cost from one instant to another."""
+        return sum(
+            node.usd_micros(end_ms) - node.usd_micros(start_ms)
+            for node in self.nodes.values()
+            if node.launched_ms < end_ms
+        )
+
+    @contextmanager
+    def _recounting(self, nodes: Iterable[NodeAccount]) -> Iterator[None]:
+        """Within, more becomes known of nodes, of which those that have ended were added up."""
+        with ExitStack() as stack:
+            for node in nodes:
+                if node.node_id not in self._lost:
+                    stack.enter_context(self._ended.recounting(node))
+            yield
+
+    def _unsettled(self) -> tuple[NodeAccount, ...]:
+        return (*self.alive.values(), *self._lost.values())
+
+
+def _ended_after(node: NodeAccount, ms: int) -> bool:
+    return not node.alive and node.until_ms(ms) > ms
+
+
+class TransferAccount:
+    """Micro-dollars of every move; those whose price is unknown are remembered as unknown."""
+
+    def __init__(self) -> None:
+        self.usd_micros = 0
+        self._unknown = False
+        self._moves: list[tuple[int, int]] = []
+
+    def move(self, event: DataMoved) -> None:
+        """Charge a move at once, when it begins."""
+        if event.usd_micros is None:
+            self._unknown = True
+            return
+        self.usd_micros += event.usd_micros
+        self._moves.append((to_milliseconds(event.at), event.usd_micros))
+        self._moves.sort()
+
+    @property
+    def known_usd_micros(self) -> int | None:
+        """All moves together, None where the price of one is unknown."""
+        return None if self._unknown else self.usd_micros
+
+    @property
+    def moves(self) -> tuple[tuple[int, int], ...]:
+        """(milliseconds since the epoch, micro-dollars) of each, ascending."""
+        return tuple(self._moves)
+
+    def usd_micros_until(self, ms: int) -> int:
+        """The moves that began before ``ms``."""
+        return sum(micros for _, micros in self._moves[: bisect_left(self._moves, (ms, 0))])
+
+
+RATIO_ROUNDING = 1e-9
+
+
+class WorkAccount:
+    """Units of work, as the newest event tells; lost units only ever add up."""
+
+    def __init__(self) -> None:
+        self.done_units = 0.0
+        self.saved_units = 0.0
+        self.lost_units = 0.0
+        self.units_per_s: float | None = None
+        self.checkpoints = 0
+        self.curve = ProgressCurve()
+        self._rated_to_units = 0.0
+        self._measured_units = 0.0
+        self._declared_units = 0.0
+
+    @property
+    def speed_ratio(self) -> float | None:
+        """The measured speed over the declared one, the mean over all work for which one was
+        measured, work that was done twice included; None where none was."""
+        if self._declared_units <= 0:
+            return None
+        ratio = self._measured_units / self._declared_units
+        return 1.0 if abs(ratio - 1.0) < RATIO_ROUNDING else ratio
+
+    def record_done(self, at: datetime, done_units: float) -> None:
+        """The gang starts or stops at ``done_units``; less than before is a step down at ``at``."""
+        if done_units < self.done_units:
+            self.record_point(at)
+        self.done_units = done_units
+        self._rated_to_units = min(self._rated_to_units, done_units)
+        self.record_point(at)
+
+    def report(self, event: ProgressReported) -> None:
+        """What the nodes report replaces what was known."""
+        done_units = event.done_units - self._rated_to_units
+        self._rated_to_units = event.done_units
+        if event.speed_ratio is not None and done_units > 0:
+            self._measured_units += done_units
+            self._declared_units += done_units / event.speed_ratio
+        self.done_units, self.saved_units = event.done_units, event.saved_units
+        self.units_per_s = event.units_per_s
+        self.record_point(event.at)
+
+    def commit(self, event: CheckpointCommitted) -> None:
+        """A checkpoint never takes work back."""
+        self.checkpoints += 1
+        self.saved_units = max(self.saved_units, event.units)
+        self.done_units = max(self.done_units, event.units)
+        self.record_point(event.at)
+
+    def lose(self, event: WorkLost) -> None:
+        """Work falls back, at most to what is saved."""
+        self.lost_units += event.units
+        self.record_done(event.at, max(self.saved_units, self.done_units - event.units))
+
+    def finish(self, at: datetime, units: float) -> None:
+        """All of it is done and saved."""
+        self.done_units = self.saved_units = units
+        self.record_point(at)
+
+    def record_point(self, at: datetime) -> None:
+        """Add the present figures to the curve."""
+        self.curve.add(at, self.done_units, self.saved_units)

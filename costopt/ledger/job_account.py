@@ -1,0 +1,372 @@
+"""Fold: cost, energy, progress of a job.
+
+Cost, energy and progress of a job, folded from its events one at a time.
+
+A node costs, per stretch of one price, micros_per_hour × milliseconds // 3,600,000 micro-dollars,
+from ``launched_at`` to ``ended_at`` as the provider confirmed them; the provider's bill replaces
+these prices. It draws ``busy_w`` while the gang that it belongs to trains and ``idle_w`` otherwise,
+times PUE; from a report of a power limit on, ``busy_w`` is that of the report. Where the node
+measured its energy, that counts. Where the power of any node is unknown, so are the job's energy
+and emissions. The energy of an hour emits by the intensity that is recorded for
+that hour and region, else by the annual mean of the node's launch. Moves of data between regions
+cost what their events say.
+
+What the whole job would cost on demand, at the speed that it turned out to have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from costopt.domain.errors import LedgerError
+from costopt.domain.events import (
+    CarbonIntensityRecorded,
+    CheckpointCommitted,
+    CheckpointIntervalChanged,
+    CheckpointRefused,
+    DataMoved,
+    DecisionMade,
+    DrainIntended,
+    Event,
+    GangFormed,
+    GuaranteeChanged,
+    InterruptionExpected,
+    InterruptionNoticed,
+    JobFailed,
+    JobFinished,
+    JobSubmitted,
+    LaunchFailed,
+    LaunchIntended,
+    NodeBilled,
+    NodeEnded,
+    NodeLaunched,
+    NodeMeasured,
+    NodeReturned,
+    NoticeWithdrawn,
+    PowerLimitReported,
+    PriceChanged,
+    ProgressReported,
+    RunStopped,
+    TerminateIntended,
+    TrainingStarted,
+    TrainingStopped,
+    WorkLost,
+)
+from costopt.domain.events.node import NOT_SENT_ERROR
+from costopt.domain.market import Pool
+from costopt.ledger.account_parts import FleetAccount, TransferAccount, WorkAccount
+from costopt.ledger.node_account import MeasurementAccount, NodeAccount, NodeInterval
+from costopt.ledger.node_meter import to_milliseconds
+from costopt.ledger.summary import JobState, JobSummary, RunCurves, spend_points
+
+
+class JobAccount:
+    """The account of one job. Applying an event takes constant time per node that it names;
+    a summary takes time in the number of living and lost nodes."""
+
+    def __init__(self, job: str) -> None:
+        self.job = job
+        self.submitted: JobSubmitted | None = None
+        self.last_decision: DecisionMade | None = None
+        self.gang: GangFormed | None = None
+        self.failure: str | None = None
+        self.finished_at: datetime | None = None
+        self.work = WorkAccount()
+        self._launches: set[str] = set()
+        self._failed_launches = 0
+        self.fleet = FleetAccount()
+        self.transfers = TransferAccount()
+        self.measured = MeasurementAccount()
+        self._stopped = False
+        self._training = False
+        self._gang_pools: frozenset[Pool] = frozenset()
+        self._checkpoints_refused = 0
+        self._pool_switches = 0
+
+    @property
+    def generation(self) -> int:
+        """The number of the newest gang, 0 before the first."""
+        return 0 if self.gang is None else self.gang.generation
+
+    @property
+    def training(self) -> bool:
+        """Whether the newest gang does new work."""
+        return self._training
+
+    def apply(self, event: Event) -> None:
+        """Fold one event in. Raises LedgerError for another job's event."""
+        if event.job != self.job:
+            raise LedgerError(
+                f"an event of job {event.job!r} in the account of job {self.job!r}",
+                hint="fold each job's events into its own account",
+                code="wrong_job",
+            )
+        fold = _FOLDS.get(type(event))
+        if fold is not None:
+            fold(self, event)
+
+    def live_nodes(self) -> Mapping[str, NodeAccount]:
+        """By id, the nodes that were launched and have not ended."""
+        return dict(self.fleet.alive)
+
+    def node(self, node_id: str) -> NodeAccount | None:
+        """A node that the job ever had, or None."""
+        return self.fleet.nodes.get(node_id)
+
+    def intervals(self, now: datetime) -> tuple[NodeInterval, ...]:
+        """Every node's row in the timeline, in the order of launch."""
+        now_ms = to_milliseconds(now)
+        nodes = self.fleet.nodes.values()
+        ordered = sorted(nodes, key=lambda node: (node.launched_ms, node.node_id))
+        return tuple(node.interval(now_ms) for node in ordered)
+
+    def curves(self, now: datetime) -> RunCurves:
+        """Spend and progress over time, until ``now``."""
+        spend = spend_points(self.fleet.nodes.values(), self.transfers.moves, to_milliseconds(now))
+        return RunCurves(spend, tuple(self.work.curve))
+
+    def usd_micros_between(self, start: datetime, end: datetime) -> int:
+        """What the job cost from ``start`` to ``end``, for limits per hour or month."""
+        start_ms, end_ms = to_milliseconds(start), to_milliseconds(end)
+        moved = self.transfers.usd_micros_until(end_ms) - self.transfers.usd_micros_until(start_ms)
+        return moved + self.fleet.usd_micros_between(start_ms, end_ms)
+
+    def summary(self, now: datetime) -> JobSummary:
+        """The figures at ``now``, which no event may lie after."""
+        bill = self.fleet.bill(to_milliseconds(now))
+        terms, baseline = self.submitted, baseline_at(self.submitted, self.work.speed_ratio)
+        return JobSummary(
+            job=self.job,
+            now=now,
+            state=self.state,
+            strategy=None if terms is None else terms.strategy,
+            policy=None if terms is None else terms.policy,
+            unit=None if terms is None else terms.unit,
+            work_units=None if terms is None else terms.work_units,
+            start_at=None if terms is None else terms.start_at,
+            deadline_at=None if terms is None else terms.deadline_at,
+            finished_at=self.finished_at,
+            on_time=self._on_time(now),
+            done_units=self.work.done_units,
+            saved_units=self.work.saved_units,
+            lost_units=self.work.lost_units,
+            units_per_s=self.work.units_per_s,
+            usd_micros=bill.usd_micros + self.transfers.usd_micros,
+            spot_usd_micros=bill.spot_usd_micros,
+            on_demand_usd_micros=bill.on_demand_usd_micros,
+            transfer_usd_micros=self.transfers.known_usd_micros,
+            wh=bill.wh,
+            idle_wh=bill.idle_wh,
+            busy_wh=bill.busy_wh,
+            gco2e=bill.gco2e,
+            carbon_basis=self.fleet.carbon_basis(bill),
+            energy_basis=self.fleet.energy_basis(bill),
+            measured_wh=bill.measured_uwh / 1e6,
+            hourly_carbon_wh=bill.emitted.hourly_uwh / 1e6,
+            guarantee=self.measured.guarantee,
+            failure=self.failure or "",
+            node_seconds=bill.node_ms / 1000,
+            nodes_alive=len(self.fleet.alive),
+            nodes_launched=len(self.fleet.nodes),
+            launches=len(self._launches),
+            failed_launches=self._failed_launches,
+            interruptions=self.fleet.interruptions,
+            checkpoints=self.work.checkpoints,
+            checkpoints_refused=self._checkpoints_refused,
+            pool_switches=self._pool_switches,
+            generation=self.generation,
+            speed_ratio=self.work.speed_ratio,
+            baseline_pool=baseline.pool,
+            baseline_usd_micros=baseline.usd_micros,
+            baseline_wh=baseline.wh,
+            baseline_gco2e=baseline.gco2e,
+        )
+
+    @property
+    def state(self) -> JobState:
+        """What the job is doing."""
+        if self.failure is not None:
+            return JobState.FAILED
+        if self.finished_at is not None:
+            return JobState.FINISHED
+        if self._stopped:
+            return JobState.STOPPED
+        if self._training and self.fleet.alive:
+            return JobState.TRAINING
+        return JobState.STARTING if self.fleet.alive else JobState.WAITING
+
+    def _on_time(self, now: datetime) -> bool | None:
+        if self.submitted is None:
+            return None
+        if self.finished_at is not None:
+            return self.finished_at <= self.submitted.deadline_at
+        if self.failure is not None or now > self.submitted.deadline_at:
+            return False
+        return None
+
+    def _submit(self, event: JobSubmitted) -> None:
+        self.submitted = event
+        self.finished_at = None
+        self.failure = None
+        self._stopped = False
+        self.work.record_point(event.at)
+
+    def _decide(self, event: DecisionMade) -> None:
+        self.last_decision = event
+        self._stopped = False
+
+    def _intend_launch(self, _: LaunchIntended) -> None:
+        self._stopped = False
+
+    def _launch_failed(self, event: LaunchFailed) -> None:
+        self._failed_launches += event.error != NOT_SENT_ERROR
+
+    def _node_launched(self, event: NodeLaunched) -> None:
+        if not event.waiting and self.fleet.launch(event):
+            self._launches.add(event.key)
+
+    def _gang_formed(self, event: GangFormed) -> None:
+        if self._training and event.generation != self.generation:
+            self._stop_training(event.at)
+        self.gang = event
+        nodes = self.fleet.nodes
+        pools = frozenset(nodes[i].pool for i in event.node_ids if i in nodes)
+        if self._gang_pools and pools and pools != self._gang_pools:
+            self._pool_switches += 1
+        self._gang_pools = pools or self._gang_pools
+
+    def _training_started(self, event: TrainingStarted) -> None:
+        if event.generation != self.generation:
+            return
+        self._training = True
+        self._stopped = False
+        if self.gang is not None:
+            self.fleet.start_training(self.gang.node_ids, to_milliseconds(event.at))
+        self._reach(event)
+
+    def _training_stopped(self, event: TrainingStopped) -> None:
+        if event.generation != self.generation:
+            return
+        self._stop_training(event.at)
+        self._reach(event)
+
+    def _reach(self, event: TrainingStarted | TrainingStopped) -> None:
+        if event.units is not None:
+            self.work.record_done(event.at, event.units)
+
+    def _stop_training(self, at: datetime) -> None:
+        self._training = False
+        for node in self._gang_nodes():
+            node.stop_training(to_milliseconds(at))
+
+    def _gang_nodes(self) -> list[NodeAccount]:
+        return [] if self.gang is None else self.fleet.unsettled(self.gang.node_ids)
+
+    def _checkpoint_refused(self, _: CheckpointRefused) -> None:
+        self._checkpoints_refused += 1
+
+    def _node_measured(self, event: NodeMeasured) -> None:
+        self.measured.measure(event)
+        self.fleet.measure(event)
+
+    def _finish(self, event: JobFinished) -> None:
+        self._stop_training(event.at)
+        self.finished_at = event.at
+        self.work.finish(event.at, event.units)
+
+    def _fail(self, event: JobFailed) -> None:
+        self._stop_training(event.at)
+        self.failure = event.message
+
+    def _run_stopped(self, _: RunStopped) -> None:
+        self._stopped = True
+
+
+def _of_node(take: Callable[[NodeAccount, Any], None]) -> Callable[[JobAccount, Any], None]:
+    """The fold of an event that only its node takes note of."""
+
+    def fold(account: JobAccount, event: Any) -> None:
+        node = account.node(event.node_id)
+        if node is not None:
+            take(node, event)
+
+    return fold
+
+
+_FOLDS: dict[type[Event], Callable[[JobAccount, Any], None]] = {
+    JobSubmitted: JobAccount._submit,
+    DecisionMade: JobAccount._decide,
+    LaunchIntended: JobAccount._intend_launch,
+    LaunchFailed: JobAccount._launch_failed,
+    NodeLaunched: JobAccount._node_launched,
+    PriceChanged: lambda account, event: account.fleet.change_price(event),
+    CarbonIntensityRecorded: lambda account, event: account.fleet.record_intensity(event),
+    GangFormed: JobAccount._gang_formed,
+    TrainingStarted: JobAccount._training_started,
+    TrainingStopped: JobAccount._training_stopped,
+    ProgressReported: lambda account, event: account.work.report(event),
+    CheckpointCommitted: lambda account, event: account.work.commit(event),
+    DataMoved: lambda account, event: account.transfers.move(event),
+    CheckpointRefused: JobAccount._checkpoint_refused,
+    PowerLimitReported: _of_node(NodeAccount.limit_power),
+    NodeMeasured: JobAccount._node_measured,
+    CheckpointIntervalChanged: lambda account, event: account.measured.change_interval(event),
+    GuaranteeChanged: lambda account, event: account.measured.change_guarantee(event),
+    InterruptionExpected: lambda account, event: account.measured.record_interruption_warning(
+        event
+    ),
+    WorkLost: lambda account, event: account.work.lose(event),
+    InterruptionNoticed: _of_node(NodeAccount.note),
+    NoticeWithdrawn: _of_node(NodeAccount.withdraw_notice),
+    DrainIntended: _of_node(NodeAccount.drain),
+    TerminateIntended: _of_node(NodeAccount.terminate),
+    NodeEnded: lambda account, event: account.fleet.record_end(event),
+    NodeReturned: lambda account, event: account.fleet.reinstate(event),
+    NodeBilled: lambda account, event: account.fleet.settle(event),
+    JobFinished: JobAccount._finish,
+    JobFailed: JobAccount._fail,
+    RunStopped: JobAccount._run_stopped,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The job on one on-demand pool without interruptions; None is unknown."""
+
+    pool: str | None = None
+    usd_micros: int | None = None
+    wh: float | None = None
+    gco2e: float | None = None
+
+
+def baseline_at(terms: JobSubmitted | None, speed_ratio: float | None) -> Baseline:
+    """The baseline of ``terms`` where the job trains ``speed_ratio`` times as fast as declared;
+    as declared where that is None. The start-up takes as long at any speed, and the pool stays
+    the one that was cheapest at the declared speed."""
+    if terms is None:
+        return Baseline()
+    if speed_ratio is None or speed_ratio == 1.0:
+        return Baseline(
+            terms.baseline_pool,
+            terms.baseline_usd_micros,
+            terms.baseline_wh,
+            terms.baseline_gco2e,
+        )
+    usd_micros = _scaled(terms.baseline_usd_micros, terms.baseline_startup_usd_micros, speed_ratio)
+    wh = _scaled(terms.baseline_wh, terms.baseline_startup_wh, speed_ratio)
+    gco2e = terms.baseline_gco2e
+    if gco2e is not None and wh is not None and terms.baseline_wh:
+        gco2e *= wh / terms.baseline_wh
+    return Baseline(
+        terms.baseline_pool, None if usd_micros is None else round(usd_micros), wh, gco2e
+    )
+
+
+def _scaled(whole: float | None, startup: float | None, speed_ratio: float) -> float | None:
+    """Return the whole with all but the start-up scaled, None where either is unknown."""
+    if whole is None or startup is None:
+        return None
+    return startup + (whole - startup) / speed_ratio

@@ -1,0 +1,349 @@
+"""Fold of one node; its meters and measurements.
+
+The account of one node: what it cost and consumed from launch to end.
+
+What nodes have measured of themselves, and what they were told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from costopt.domain.errors import LedgerError
+from costopt.domain.events import (
+    CheckpointIntervalChanged,
+    DrainIntended,
+    GuaranteeChanged,
+    InterruptionExpected,
+    InterruptionNoticed,
+    NodeBilled,
+    NodeEnded,
+    NodeLaunched,
+    NodeMeasured,
+    NoticeWithdrawn,
+    PowerLimitReported,
+    TerminateIntended,
+)
+from costopt.domain.fleet import EndCause
+from costopt.domain.market import CapacityType, Pool
+from costopt.domain.transfers import region_key
+from costopt.ledger.node_emissions import Emission, EmissionMeter, HourlyIntensities, carbon_basis
+from costopt.ledger.node_meter import (
+    MS_PER_HOUR,
+    BusyMeter,
+    CostMeter,
+    PowerMeter,
+    from_milliseconds,
+    to_milliseconds,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInterval:
+    """A row of the timeline: one node from launch to end, or to now while ``ended_at`` is None.
+
+    ``busy`` are the stretches in which it trained. Energy is at the data centre's meter, split
+    into what the node drew while it trained and while it did not; None where it is unknown.
+    """
+
+    node_id: str
+    key: str
+    pool: Pool
+    launched_at: datetime
+    ended_at: datetime | None
+    cause: EndCause | None
+    usd_micros: int
+    idle_wh: float | None
+    busy_wh: float | None
+    gco2e: float | None
+    energy_basis: str
+    carbon_basis: str | None
+    noticed_at: datetime | None
+    busy: tuple[tuple[datetime, datetime], ...]
+
+    @property
+    def wh(self) -> float | None:
+        """Watt-hours, idle and busy; None where unknown."""
+        if self.idle_wh is None or self.busy_wh is None:
+            return None
+        return self.idle_wh + self.busy_wh
+
+
+class NodeAccount:
+    """Meters of one node. ``noticed_at``, ``interrupts_at``, ``draining`` and ``terminating`` are
+    None until the ledger says so; the latter two hold the reason."""
+
+    __slots__ = (
+        "busy",
+        "cost",
+        "draining",
+        "emission",
+        "ended",
+        "interrupts_at",
+        "launched",
+        "launched_ms",
+        "least_ms",
+        "measured",
+        "noticed_at",
+        "pool",
+        "power",
+        "region",
+        "terminating",
+    )
+
+    def __init__(self, launched: NodeLaunched, intensities: dict[str, HourlyIntensities]) -> None:
+        """``intensities`` are by region, and go on growing. Raises LedgerError."""
+        self.launched = launched
+        self.pool = _pool(launched)
+        self.region = region_key(self.pool)
+        self.launched_ms = to_milliseconds(launched.launched_at)
+        self.cost = CostMeter(self.launched_ms, launched.micros_per_hour)
+        self.least_ms = 0
+        self.busy = BusyMeter()
+        self.measured = EnergyMeter()
+        self.power = (
+            None if launched.busy_w is None else PowerMeter(self.launched_ms, launched.busy_w)
+        )
+        hourly = intensities.setdefault(self.region, HourlyIntensities())
+        self.emission = EmissionMeter(self.launched_ms, launched.gco2e_per_kwh, hourly)
+        self.ended: NodeEnded | None = None
+        self.noticed_at: datetime | None = None
+        self.interrupts_at: datetime | None = None
+        self.draining: str | None = None
+        self.terminating: str | None = None
+
+    @property
+    def node_id(self) -> str:
+        """The provider's name of the node."""
+        return self.launched.node_id
+
+    @property
+    def alive(self) -> bool:
+        """Whether the ledger holds no end of the node."""
+        return self.ended is None
+
+    @property
+    def capacity_type(self) -> CapacityType:
+        """On which terms the node is rented."""
+        return self.pool.capacity_type
+
+    def note(self, event: InterruptionNoticed) -> None:
+        """It was announced that the provider takes the node."""
+        self.noticed_at, self.interrupts_at = self.noticed_at or event.at, event.interrupts_at
+
+    def withdraw_notice(self, _: NoticeWithdrawn) -> None:
+        """No interruption of it is announced any more."""
+        self.noticed_at = self.interrupts_at = None
+
+    def drain(self, event: DrainIntended) -> None:
+        """It is asked to checkpoint."""
+        self.draining = event.reason
+
+    def terminate(self, event: TerminateIntended) -> None:
+        """It is to be released."""
+        self.terminating = event.reason
+
+    def start_training(self, at_ms: int) -> None:
+        """It trains from then on, or from its launch where that is later."""
+        at_ms = max(at_ms, self.launched_ms)
+        self.busy.start(at_ms)
+        self.emission.reopen(at_ms)
+
+    def stop_training(self, at_ms: int) -> None:
+        """It trains until then."""
+        self.busy.stop(at_ms)
+        self.emission.reopen(at_ms)
+
+    def limit_power(self, event: PowerLimitReported) -> None:
+        """It draws what the event says while it trains."""
+        if self.power is not None and event.busy_w is not None:
+            at_ms = to_milliseconds(event.at)
+            self.power.change(at_ms, event.busy_w)
+            self.emission.reopen(at_ms)
+
+    def measure(self, event: NodeMeasured) -> None:
+        """Its energy was measured."""
+        if event.wh is not None:
+            from_ms = max(to_milliseconds(event.from_at), self.launched_ms)
+            self.measured.set(from_ms, to_milliseconds(event.until_at), round(event.wh * 1e6))
+            self.emission.reopen(from_ms)
+
+    def settle(self, billed: NodeBilled) -> None:
+        """It costs what the provider charges, not what was reckoned. The node has ended."""
+        first, *later = billed.prices
+        self.cost = CostMeter(self.launched_ms, first[1])
+        for at, micros_per_hour in later:
+            self.cost.change(to_milliseconds(at), micros_per_hour)
+        self.least_ms = round(billed.least_s * 1000)
+
+    def until_ms(self, now_ms: int) -> int:
+        """The node's end, or now while it lives; never before its launch."""
+        end = now_ms if self.ended is None else to_milliseconds(self.ended.ended_at)
+        return max(end, self.launched_ms)
+
+    def usd_micros(self, now_ms: int) -> int:
+        """Cost until its end or now, whichever is sooner; a least charge falls due at the end."""
+        until_ms = self.until_ms(now_ms)
+        surcharge = self._surcharge_micros(until_ms) if now_ms >= until_ms else 0
+        return surcharge + self.cost.micros_until(min(until_ms, max(now_ms, self.launched_ms)))
+
+    def _surcharge_micros(self, until_ms: int) -> int:
+        missing_ms = max(0, self.least_ms - (until_ms - self.launched_ms))
+        return self.cost.micros_per_hour * missing_ms // MS_PER_HOUR
+
+    def unpowered_ms(self, now_ms: int) -> int:
+        """Milliseconds until its end or now of which the energy is unknown: all or none."""
+        if self.launched.pue is not None:
+            return 0
+        return max(0, min(self.until_ms(now_ms), now_ms) - self.launched_ms)
+
+    def uwh(self, now_ms: int) -> tuple[int, int]:
+        """Micro-watt-hours drawn idle and busy, at the data centre's meter, each rounded once.
+
+        W × ms / 3,600,000 × PUE as modelled; a stretch that was measured counts as it was measured,
+        shared between idle and busy, and over time, as the model would. What was drawn in
+        ``unpowered_ms`` is not in it.
+        """
+        until = min(self.until_ms(now_ms), max(now_ms, self.launched_ms))
+        idle, busy = self._modelled_uwh(until)
+        for start, end, uwh in self.measured.stretches():
+            part_idle, part_busy, measured = self._measured_part(start, end, uwh, until)
+            modelled = part_idle + part_busy
+            idle += measured * (part_idle / modelled if modelled else 1.0) - part_idle
+            busy += measured * (part_busy / modelled if modelled else 0.0) - part_busy
+        return round(idle), round(busy)
+
+    def measured_uwh(self, now_ms: int) -> int:
+        """How much of ``uwh`` was measured."""
+        until = min(self.until_ms(now_ms), max(now_ms, self.launched_ms))
+        stretches = self.measured.stretches()
+        return round(sum(self._measured_part(*stretch, until)[2] for stretch in stretches))
+
+    def _modelled_uwh(self, until: int) -> tuple[float, float]:
+        idle_w, pue = self.launched.idle_w, self.launched.pue
+        if self.power is None or idle_w is None or pue is None:
+            return 0.0, 0.0
+        idle_ms = until - self.launched_ms - self.busy.ms_until(until)
+        per_ms = pue * 1e6 / MS_PER_HOUR
+        busy = self.power.busy_w_ms(self.busy, until) * per_ms
+        return idle_w * idle_ms * per_ms, busy
+
+    def _measured_part(
+        self, start: int, end: int, uwh: int, until: int
+    ) -> tuple[float, float, float]:
+        """Of a measured stretch before ``until``: modelled idle, modelled busy, measured.
+
+        All 0 without a PUE, as what was measured is at the plug.
+        """
+        start, end = max(start, self.launched_ms), max(end, self.launched_ms)
+        cut = min(end, until)
+        if cut <= start or self.launched.pue is None:
+            return 0.0, 0.0, 0.0
+        before, at_cut, whole = (self._modelled_uwh(ms) for ms in (start, cut, end))
+        idle, busy = at_cut[0] - before[0], at_cut[1] - before[1]
+        modelled = sum(whole) - sum(before)
+        share = (idle + busy) / modelled if modelled > 0 else (cut - start) / (end - start)
+        return idle, busy, uwh * self.launched.pue * share
+
+    def emitted(self, now_ms: int) -> Emission:
+        """What the energy until its end or ``now_ms``, whichever is sooner, emitted."""
+        until = min(self.until_ms(now_ms), max(now_ms, self.launched_ms))
+        return self.emission.until(until, lambda ms: sum(self.uwh(ms)))
+
+    def interval(self, now_ms: int) -> NodeInterval:
+        """The node's row in the timeline."""
+        until = self.until_ms(now_ms)
+        idle_uwh, busy_uwh = self.uwh(until)
+        emitted = self.emitted(until)
+        unpowered = self.unpowered_ms(until) > 0
+        return NodeInterval(
+            node_id=self.node_id,
+            key=self.launched.key,
+            pool=self.pool,
+            launched_at=self.launched.launched_at,
+            ended_at=None if self.ended is None else self.ended.ended_at,
+            cause=None if self.ended is None else self.ended.cause,
+            usd_micros=self.usd_micros(until),
+            idle_wh=None if unpowered else idle_uwh / 1e6,
+            busy_wh=None if unpowered else busy_uwh / 1e6,
+            gco2e=None if unpowered or emitted.unknown_uwh else emitted.ugco2e / 1e6,
+            energy_basis=energy_basis(
+                self.launched.energy_basis, self.measured_uwh(until), idle_uwh + busy_uwh
+            ),
+            carbon_basis=carbon_basis(
+                frozenset({self.launched.carbon_signal}), emitted.hourly_uwh, idle_uwh + busy_uwh
+            ),
+            noticed_at=self.noticed_at,
+            busy=tuple(
+                (from_milliseconds(start), from_milliseconds(end))
+                for start, end in self.busy.spans_until(until)
+            ),
+        )
+
+
+def energy_basis(basis: str, measured_uwh: int, uwh: int) -> str:
+    """``basis`` where nothing was measured, else how much of it was."""
+    if measured_uwh <= 0 or uwh <= 0:
+        return basis
+    share = measured_uwh / uwh
+    return "measured" if share > 0.995 else f"{share:.0%} measured, the rest {basis}"
+
+
+def _pool(launched: NodeLaunched) -> Pool:
+    try:
+        return Pool.parse(launched.pool)
+    except ValueError as error:
+        raise LedgerError(
+            f"node {launched.node_id} of job {launched.job!r}: {error}",
+            hint="the ledger is damaged; restore it from a backup",
+        ) from error
+
+
+class MeasurementAccount:
+    """The newest word on each matter: measurements and warnings by node, the save interval,
+    how exact the result is ("" before a trainer said so)."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, NodeMeasured] = {}
+        self.expected: dict[str, str] = {}
+        self.interval: CheckpointIntervalChanged | None = None
+        self.guarantee = ""
+
+    def measure(self, event: NodeMeasured) -> None:
+        """A node's totals."""
+        self.nodes[event.node_id] = event
+
+    def change_interval(self, event: CheckpointIntervalChanged) -> None:
+        """How often the trainers save from here on."""
+        self.interval = event
+
+    def change_guarantee(self, event: GuaranteeChanged) -> None:
+        """How exact the result is from here on."""
+        self.guarantee = event.guarantee
+
+    def record_interruption_warning(self, event: InterruptionExpected) -> None:
+        """What the provider says of a node short of a notice; "" takes it back."""
+        self.expected[event.node_id] = event.message
+
+
+class EnergyMeter:
+    """Stretches of time for which a node's energy was measured: micro-watt-hours at its plug."""
+
+    __slots__ = ("_stretches",)
+
+    def __init__(self) -> None:
+        self._stretches: dict[int, tuple[int, int]] = {}
+
+    def set(self, from_ms: int, until_ms: int, uwh: int) -> None:
+        """A later total from the same instant replaces the one before; stretches do not overlap."""
+        earlier = [end for start, (end, _) in self._stretches.items() if start < from_ms]
+        from_ms = max(from_ms, *earlier) if earlier else from_ms
+        if until_ms > from_ms:
+            self._stretches[from_ms] = until_ms, uwh
+
+    def stretches(self) -> tuple[tuple[int, int, int], ...]:
+        """(from, until, micro-watt-hours), ascending."""
+        if not self._stretches:
+            return ()
+        return tuple((start, end, uwh) for start, (end, uwh) in sorted(self._stretches.items()))

@@ -1,0 +1,360 @@
+"""The cheapest plan that is as sure as the policy asks, judged by simulation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from costopt.domain.job import Job
+from costopt.domain.plan import Forecast
+from costopt.domain.policy import ObjectiveTerm
+from costopt.optimize.colgen.warm_start import WarmStart
+from costopt.optimize.lexicographic import (
+    Figures,
+    JobsPlan,
+    Segments,
+    improve_in_order,
+    planned_figures,
+)
+from costopt.optimize.limits import max_usd_of
+from costopt.optimize.planned_job import PlannedJob
+from costopt.optimize.random_draws import RunSamples
+from costopt.optimize.request import PlanRequest
+from costopt.optimize.segments import Segment
+from costopt.optimize.simulation import choose_fallback_row, forecast_segments, with_time_margin
+from costopt.optimize.solve import (
+    SolveResult,
+    SolverSettings,
+    single_configuration_plans,
+    solve_jobs,
+)
+from costopt.optimize.solver import SolveStatus
+
+TIGHTENINGS = 3
+"""How often due time and budget are drawn in where the plan does not keep them as simulated."""
+
+TIGHTER = 1.1
+"""They are drawn in by what the plan exceeds them, times this."""
+
+MARGIN_SHARES = (0.0, 0.33, 0.67)
+"""Shares of the margin that are tried where there is a fallback, the boldest first."""
+
+MIN_IMPROVEMENT = 1e-3
+"""A bolder plan that saves less than this share in the model is not looked at further."""
+
+NEXT_SHARE = 0.5
+"""Of the remaining time: what a plan of one job may take where others are compared with it."""
+
+PROBABILITY_TOLERANCE = 0.01
+"""How far the simulated probability may fall short: the noise of 2,000 samples."""
+
+
+def drop_unservable_jobs(
+    request: PlanRequest, parts: Sequence[PlannedJob], settings: SolverSettings
+) -> SolveResult:
+    """Jobs that cannot run at all are not served; the others are planned without them."""
+    able = [p for p in parts if len(p.table) and p.demand.hours_left > 0]
+    if not able:
+        return SolveResult(SolveStatus.INFEASIBLE)
+    answer = solve_jobs(request, able, settings)
+    if len(able) == len(parts):
+        return answer
+    planned = iter(answer.segments or ((),) * len(able))
+    chosen = {id(p) for p in able}
+    unable = tuple(p.demand.job.name for p in parts if id(p) not in chosen)
+    return replace(
+        answer,
+        outcome=SolveStatus.INFEASIBLE,
+        segments=tuple(next(planned) if id(p) in chosen else () for p in parts),
+        unserved=(*answer.unserved, *unable),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedPlan:
+    """A job's plan as simulated: hours too late at the asked probability, 0 where sure enough.
+
+    ``over_usd`` and ``over_kwh`` are what its forecast exceeds the job's budgets by, 0 where it
+    does not; ``figures`` are means over the samples.
+    """
+
+    late_h: float
+    figures: Figures
+    forecast: Forecast
+    over_usd: float = 0.0
+    over_kwh: float = 0.0
+
+    @property
+    def may_be_taken(self) -> bool:
+        """Whether it is sure enough and expected to keep the job's budget."""
+        return self.late_h <= 0 and self.over_usd <= 0 and self.over_kwh <= 0
+
+    @property
+    def score_usd(self) -> float:
+        """The policy's objective."""
+        return self.figures.objective_usd
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenPlan:
+    """The plan that is made, the jobs as it was solved for, and the simulated one of each served.
+
+    ``bound_usd`` holds at every margin that was tried.
+    """
+
+    answer: SolveResult
+    parts: Sequence[PlannedJob]
+    judged: Sequence[SimulatedPlan]
+    bound_usd: float
+
+    def forecasts(self) -> dict[str, Forecast]:
+        """Of the jobs that are served."""
+        served = [p for p, own in zip(self.parts, self.answer.segments, strict=False) if own]
+        pairs = zip(served, self.judged, strict=False)
+        return {part.demand.job.name: one.forecast for part, one in pairs}
+
+    def or_less_reserved(
+        self, answer: SolveResult, part: PlannedJob, one: SimulatedPlan
+    ) -> ChosenPlan:
+        """This, or a plan of the only job where it may be taken and is cheaper as simulated."""
+        bound_usd = min(self.bound_usd, answer.bound_usd) if self.judged else answer.bound_usd
+        if one.may_be_taken and (not self.judged or one.score_usd < self.judged[0].score_usd):
+            return ChosenPlan(answer, [part], [one], bound_usd)
+        return replace(self, bound_usd=bound_usd)
+
+
+def solve_chance_constrained(
+    request: PlanRequest, parts: Sequence[PlannedJob], settings: SolverSettings
+) -> ChosenPlan:
+    """The best plan by the policy's objective, then by its further aims within the tolerance."""
+    further = bool(request.policy.objective.then)
+    first = settings.within(NEXT_SHARE) if further else settings
+    best = _solve_cheapest(request, parts, first)
+    if not best.answer.solved and len(parts) == 1:
+        best = _without_budget(request, parts[0], best, first)
+    return _improved(request, parts, best, settings) if further else best
+
+
+def _without_budget(
+    request: PlanRequest, part: PlannedJob, best: ChosenPlan, settings: SolverSettings
+) -> ChosenPlan:
+    """A plan that exceeds the job's budget in the model, and keeps it as simulated.
+
+    The model does not know of changes to the fallback, which may draw less.
+    """
+    job = part.demand.job
+    if max_usd_of(request, job) is None and job.budget.max_kwh is None:
+        return best
+    budget = replace(job.budget, max_usd=None, max_kwh=None)
+    free = replace(part, demand=replace(part.demand, job=replace(job, budget=budget)))
+    for share in (1.0, 0.0):
+        if settings.left_s() <= 0:
+            break
+        tried = replace(free, table=with_time_margin(part.table, share))
+        answer = drop_unservable_jobs(request, [tried], settings.within(NEXT_SHARE))
+        if answer.solved:
+            one = _judge(request, part, answer.segments[0])
+            best = best.or_less_reserved(answer, replace(tried, demand=part.demand), one)
+    return best
+
+
+def _improved(
+    request: PlanRequest, parts: Sequence[PlannedJob], best: ChosenPlan, settings: SolverSettings
+) -> ChosenPlan:
+    """The best plan after the objective's further aims.
+
+    A single job's plans are compared as simulated. They may hold back the margin of the best plan,
+    or none of it where there is a fallback.
+    """
+    if not best.answer.solved or not best.judged:
+        return best
+    single, objective = len(parts) == 1, request.policy.objective
+
+    def simulated(segments: Segments) -> Figures | None:
+        one = _judge(request, parts[0], segments[0])
+        return one.figures if one.may_be_taken else None
+
+    def planned(segments: Segments) -> Figures:
+        return planned_figures(segments, objective)
+
+    def singles(aim: ObjectiveTerm, below_usd: float) -> Iterator[Segments]:
+        return (
+            (own,) for own in single_configuration_plans(request, variants[-1][0], below_usd, aim)
+        )
+
+    variants = [best.parts]
+    if single and choose_fallback_row(parts[0].table, parts[0].demand) is not None:
+        variants.append([replace(parts[0], table=with_time_margin(parts[0].table, 0.0))])
+    constant = single and best.answer.fleet is None
+    found = improve_in_order(
+        request,
+        JobsPlan(best.parts, best.answer.segments),
+        variants,
+        simulated if single else planned,
+        settings,
+        singles if constant else None,
+    )
+    objective_usd = sum(segment.score for own in found.segments for segment in own)
+    bound_usd = min(best.bound_usd, objective_usd)
+    answer = replace(
+        best.answer, segments=found.segments, objective_usd=objective_usd, bound_usd=bound_usd
+    )
+    judged = [_judge(request, *each) for each in zip(parts, found.segments, strict=True)]
+    return ChosenPlan(answer, found.parts, judged, bound_usd)
+
+
+def _solve_cheapest(
+    request: PlanRequest, parts: Sequence[PlannedJob], settings: SolverSettings
+) -> ChosenPlan:
+    """The cheapest, as simulated, of plans that hold back all, some or none of the margin.
+
+    A margin pays for the worst case in advance; where uninterrupted capacity is allowed, changing
+    to it only when the worst comes is often cheaper and as sure. What that costs the model does not
+    know, so that plans of one configuration are simulated besides the one that it prefers.
+    """
+    margins = _margins(settings.warm)
+    best = held = _solve_surely(request, parts, settings)
+    chosen: float | None = None
+    if len(parts) == 1 and choose_fallback_row(parts[0].table, parts[0].demand) is not None:
+        for number, share in enumerate(margins, start=1):
+            if settings.left_s() <= 0:
+                break
+            # Its due time is the job's own: what is late there is left to the fallback.
+            demand = replace(parts[0].demand, job=held.parts[0].demand.job)
+            part = replace(parts[0], demand=demand, table=with_time_margin(parts[0].table, share))
+            time_share = NEXT_SHARE if number < len(margins) else 1.0
+            bolder = _solve_bolder(request, part, share, settings.within(time_share))
+            enough = held.answer.objective_usd * (1 - MIN_IMPROVEMENT)
+            if held.answer.solved and bolder.objective_usd >= enough:
+                break
+            if not bolder.solved:
+                continue
+            before, one = best, _judge(request, parts[0], bolder.segments[0])
+            best = best.or_less_reserved(bolder, part, one)
+            chosen = chosen if best.answer is before.answer else share
+        if margins:
+            before, best = best, _or_alone(request, parts[0], best, settings.gap)
+            chosen = chosen if best.answer is before.answer else 0.0
+    if settings.warm is not None:
+        settings.warm.margin = chosen
+    return best
+
+
+def _or_alone(request: PlanRequest, part: PlannedJob, best: ChosenPlan, gap: float) -> ChosenPlan:
+    """The best plan so far, or one of a single configuration that is cheaper as simulated."""
+    if not best.judged or best.answer.fleet is not None:
+        return best
+    bold = replace(part, table=with_time_margin(part.table, 0.0))
+    for segments in single_configuration_plans(
+        request, bold, best.judged[0].score_usd * (1 - MIN_IMPROVEMENT)
+    ):
+        if [s.row for s in segments] == [s.row for s in best.answer.segments[0]]:
+            continue
+        usd = sum(segment.score for segment in segments)
+        bound_usd = min(best.bound_usd, usd)
+        near = usd - bound_usd <= gap * max(abs(usd), 1e-9)
+        answer = replace(
+            best.answer,
+            outcome=SolveStatus.OPTIMAL if near else SolveStatus.FEASIBLE,
+            segments=(segments,),
+            objective_usd=usd,
+            bound_usd=bound_usd,
+        )
+        one = _judge(request, part, segments)
+        if one.score_usd < best.judged[0].score_usd * (1 - MIN_IMPROVEMENT):
+            best = best.or_less_reserved(answer, bold, one)
+    return best
+
+
+def _margins(warm: WarmStart | None) -> tuple[float, ...]:
+    """The share that was best the last time, if there was one; else all of them."""
+    if warm is None or warm.gap is None:
+        return MARGIN_SHARES
+    return () if warm.margin is None else (warm.margin,)
+
+
+def _solve_bolder(
+    request: PlanRequest, part: PlannedJob, share: float, settings: SolverSettings
+) -> SolveResult:
+    warm = None if settings.warm is None else settings.warm.of_margin(share)
+    return drop_unservable_jobs(request, [part], replace(settings, warm=warm))
+
+
+def _solve_surely(
+    request: PlanRequest, parts: Sequence[PlannedJob], settings: SolverSettings
+) -> ChosenPlan:
+    """Solve, simulate, and draw the due time and the budget in until the plan keeps them.
+
+    The margins of the model treat each configuration by itself; a mix of them can be less sure. Nor
+    does the model know what the fallback costs, and draws.
+    """
+    time_share = NEXT_SHARE if len(parts) == 1 else 1.0
+    answer = drop_unservable_jobs(request, parts, settings.within(time_share))
+    tried = list(parts)
+    for _ in range(TIGHTENINGS):
+        judged = [
+            _judge(request, part, segments)
+            for part, segments in zip(parts, answer.segments, strict=False)
+            if segments
+        ]
+        if not answer.solved or len(parts) > 1 or judged[0].may_be_taken:
+            return ChosenPlan(answer, tried, judged, answer.bound_usd)
+        if settings.left_s() <= 0:
+            return ChosenPlan(SolveResult(SolveStatus.UNKNOWN), tried, [], 0.0)
+        tried = [_tightened(request, tried[0], judged[0])]
+        answer = drop_unservable_jobs(request, tried, settings.within(time_share))
+    return ChosenPlan(SolveResult(SolveStatus.INFEASIBLE), tried, [], 0.0)
+
+
+def _tightened(request: PlanRequest, part: PlannedJob, one: SimulatedPlan) -> PlannedJob:
+    """The job due earlier, and with less of a budget, by a little more than the plan exceeds."""
+    demand = part.demand
+    budget = replace(
+        demand.job.budget,
+        max_usd=_reduced(max_usd_of(request, demand.job), one.over_usd),
+        max_kwh=_reduced(demand.job.budget.max_kwh, one.over_kwh),
+    )
+    job = replace(demand.job, budget=budget)
+    due_h = demand.due_h - one.late_h * TIGHTER
+    return replace(part, demand=replace(demand, job=job, due_h=due_h))
+
+
+def _reduced(most: float | None, over: float) -> float | None:
+    return None if most is None else max(0.0, most - over * TIGHTER)
+
+
+def _judge(request: PlanRequest, part: PlannedJob, segments: Sequence[Segment]) -> SimulatedPlan:
+    asked = min(request.policy.risk.on_time, 1.0) - PROBABILITY_TOLERANCE
+    forecast, samples = forecast_segments(part.table, segments, part.demand, request.now)
+    objective = request.policy.objective
+    usd, kwh, gco2e = (float(each.mean()) for each in (samples.usd, samples.kwh, samples.gco2e))
+    grams = gco2e if objective.usd_per_tonne_co2e > 0 else 0.0
+    figures = Figures(
+        objective.score_usd(usd, kwh, grams), usd, kwh, gco2e, float(samples.finish_h.mean())
+    )
+    over_usd, over_kwh = over_budget(request, part.demand.job, forecast)
+    late_h = 0.0 if forecast.on_time.value >= asked else _late_h(request, part, samples, asked)
+    return SimulatedPlan(late_h, figures, forecast, over_usd, over_kwh)
+
+
+def over_budget(request: PlanRequest, job: Job, forecast: Forecast) -> tuple[float, float]:
+    """Dollars and kWh by which a job's forecast exceeds its budgets; 0 where it does not."""
+    return (
+        _over(forecast.usd_p50, max_usd_of(request, job)),
+        _over(forecast.kwh, job.budget.max_kwh),
+    )
+
+
+def _over(value: float | None, most: float | None) -> float:
+    """What is unknown exceeds any budget."""
+    if most is None:
+        return 0.0
+    return math.inf if value is None else max(0.0, value - most)
+
+
+def _late_h(request: PlanRequest, part: PlannedJob, samples: RunSamples, asked: float) -> float:
+    deadline_h = (part.demand.job.deadline_at - request.now).total_seconds() / 3600
+    ordered: list[float] = sorted(samples.finish_h[0].tolist())
+    finish_h = ordered[min(int(asked * len(ordered)), len(ordered) - 1)]
+    return max(1e-6, finish_h - deadline_h)

@@ -1,0 +1,102 @@
+"""What column generation leaves open, as one mixed-integer program: few jobs, few cells.
+
+Small problems are solved whole. Of larger ones only the cells (option, slot) count that a schedule
+seen so far has used: parts of several schedules can be cheaper together than each of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from costopt.optimize.colgen.warm_start import FleetPlan
+from costopt.optimize.limits import shared_limits
+from costopt.optimize.model import PlanModel
+from costopt.optimize.planned_job import PlannedJob
+from costopt.optimize.pruning import StageConfiguration
+from costopt.optimize.request import PlanRequest
+from costopt.optimize.segments import Segment, schedule_uses, verify
+from costopt.optimize.slot_costs import SlotCosts
+from costopt.optimize.solver import SolveStatus
+
+MAX_FULL_CELLS = 3000
+"""Cells of all jobs up to which every one is looked at."""
+
+MAX_CELLS = 8_000
+"""Cells beyond which the program would not come to an end."""
+
+
+def polish(
+    request: PlanRequest,
+    parts: Sequence[PlannedJob],
+    plan: FleetPlan,
+    stop_at: float,
+    gap: float,
+    solver: str | None,
+) -> list[tuple[Segment, ...]] | None:
+    """The segments of each job, checked; None where the solver finds nothing in time.
+
+    ``stop_at`` is of the clock ``time.perf_counter``.
+    """
+    narrowed = _narrowed(parts, plan)
+    if narrowed is None or time.perf_counter() >= stop_at:
+        return None
+    limits = shared_limits(request) if len(parts) > 1 else ()
+    model = PlanModel(request, narrowed, plan.slots, limits, exclusive=True)
+    left_s = stop_at - time.perf_counter()
+    if left_s <= 0:
+        return None
+    solution = model.solve(time_limit_s=left_s, gap=gap, solver=solver)
+    if solution.outcome not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
+        return None
+    found: list[tuple[Segment, ...]] = []
+    for part, uses in zip(narrowed, model.uses(solution), strict=True):
+        tariff = SlotCosts.of(plan.outlook, part.table, request.policy.objective)
+        segments = schedule_uses(part, tariff, uses, plan.slots, exclusive=True)
+        verify(part, segments)
+        found.append(segments)
+    return found
+
+
+def _narrowed(parts: Sequence[PlannedJob], plan: FleetPlan) -> list[PlannedJob] | None:
+    whole = [_whole(part, plan, job) for job, part in enumerate(parts)]
+    if sum(len(part.cells or ()) for part in whole) <= MAX_FULL_CELLS:
+        return whole
+    used = [_used(part, plan, job) for job, part in enumerate(parts)]
+    return used if sum(len(part.cells or ()) for part in used) <= MAX_CELLS else None
+
+
+def _whole(part: PlannedJob, plan: FleetPlan, job: int) -> PlannedJob:
+    menu = plan.menus[job]
+    options = [
+        StageConfiguration(stage, row)
+        for stage, units in enumerate(menu.units)
+        for row in menu.rows[units > 0].tolist()
+    ]
+    place_of = {row: place for place, row in enumerate(menu.rows.tolist())}
+    cells = {
+        (number, slot)
+        for number, option in enumerate(options)
+        for slot in np.flatnonzero(menu.usable[:, place_of[option.row]]).tolist()
+    }
+    return replace(part, options=options, cells=cells)
+
+
+def _used(part: PlannedJob, plan: FleetPlan, job: int) -> PlannedJob:
+    triples = {
+        triple
+        for owner, schedule in plan.columns
+        if owner == job
+        for triple in zip(
+            schedule.stage.tolist(), schedule.row.tolist(), schedule.slot.tolist(), strict=True
+        )
+    }
+    pairs = sorted({(stage, row) for stage, row, _ in triples})
+    number_of = {pair: number for number, pair in enumerate(pairs)}
+    cells = {(number_of[stage, row], slot) for stage, row, slot in triples}
+    return replace(
+        part, options=[StageConfiguration(stage, row) for stage, row in pairs], cells=cells
+    )

@@ -1,0 +1,237 @@
+"""Plans of many jobs over time, or of one whose prices move: prices first, then schedules.
+
+1. Each job as if it were alone, and all of them packed side by side, without any prices.
+2. Column generation: prices of the limits, and a bound that holds for every plan on these slots.
+3. Packed again at these prices, then improved until the gap or the time is reached.
+4. One job: the cells of the schedules seen so far, solved together as a mixed-integer program.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from costopt.optimize.colgen.capacity import SharedBudget, SharedCapacity, shared_budgets
+from costopt.optimize.colgen.generation import (
+    ColumnGeneration,
+    RelaxationResult,
+    unconstrained_schedules,
+)
+from costopt.optimize.colgen.master import DualValues
+from costopt.optimize.colgen.menus import Menus
+from costopt.optimize.colgen.packing import RoundingHeuristic, SchedulePacking
+from costopt.optimize.colgen.schedule import JobSchedule
+from costopt.optimize.colgen.warm_start import FleetPlan, WarmStart
+from costopt.optimize.demand import Demand
+from costopt.optimize.limits import shared_limits
+from costopt.optimize.planned_job import PlannedJob
+from costopt.optimize.request import PlanRequest
+from costopt.optimize.slot_costs import ForecastTable
+from costopt.optimize.slots import Slot, clock_slots
+
+BOUND_GAP = 0.004
+"""The relaxation is taken as solved when this near to its bound."""
+
+NEAR_GAP_SHARE = 0.2
+"""A plan made again is as near as the last one if its gap is no wider by this share."""
+
+REUSE_GAP_SHARE = 0.3
+REPLAN_GAP_SHARE = 0.2
+"""Where this share of the last plan's schedules still fits, this share of the time is enough."""
+
+FIRST_SHARE, BOUND_SHARE = 0.15, 0.7
+"""Of the time: until the first packing is left as it is, until the bound is."""
+
+
+def solve_fleet(
+    request: PlanRequest,
+    parts: Sequence[PlannedJob],
+    *,
+    time_limit_s: float,
+    gap: float,
+    solver: str | None = None,
+    warm: WarmStart | None = None,
+) -> FleetPlan:
+    """The best plan found within the time, and its bound; jobs that find no room stay without.
+
+    The same request gives the same plan, unless the time runs out before the gap is reached.
+    """
+    return _Solve(request, parts, time_limit_s, gap, solver, warm).run()
+
+
+def planning_slots(request: PlanRequest, demands: Sequence[Demand]) -> tuple[Slot, ...]:
+    """The slots of the request's plan over time."""
+    scarce = any(offer.nodes_available is not None for offer in request.offers)
+    slot_h = None if request.slot_s is None else request.slot_s / 3600
+    return clock_slots(demands, request.now, scarce_now=scarce, slot_h=slot_h)
+
+
+class _Solve:
+    def __init__(
+        self,
+        request: PlanRequest,
+        parts: Sequence[PlannedJob],
+        time_limit_s: float,
+        gap: float,
+        solver: str | None,
+        warm: WarmStart | None,
+    ) -> None:
+        self._started, self._limit_s = time.perf_counter(), time_limit_s
+        self._request, self._parts = request, parts
+        self._gap, self._solver, self._warm = gap, solver, warm
+        self._slots = planning_slots(request, [part.demand for part in parts])
+        self._capacity = SharedCapacity(request, self._slots, shared_limits(request))
+        self._outlook = ForecastTable.of(request, self._slots)
+        self._menus = Menus(request, parts, self._outlook, self._capacity)
+        self._budgets: tuple[SharedBudget, ...] = shared_budgets(request, parts)
+
+    def run(self) -> FleetPlan:
+        """The whole of it; as little as need be where the last plan still holds."""
+        first = self._packing()
+        kept = None if self._warm is None or self._warm.gap is None else self._warm
+        if kept is not None:
+            kept.place(self._parts, self._menus, first)
+        alone, start = self._alone(first)
+        able = [job for job, schedule in enumerate(alone) if schedule is not None]
+        if not able:
+            return self._nothing(start)
+        if kept is not None:
+            start = kept.prices(self._parts, self._capacity, start)
+        if kept is not None and len(first.schedules) >= REUSE_GAP_SHARE * len(able):
+            self._limit_s *= REPLAN_GAP_SHARE
+        self._filled(first, start, able, self._limit_s * FIRST_SHARE)
+        again = None if kept is None else self._as_near(alone, first, start, kept)
+        if again is None:
+            relaxed = self._relax(alone, first, start)
+            again = self._plan(self._best(relaxed, first, able), relaxed)
+        if self._warm is not None:
+            self._warm.keep(self._request, self._parts, again)
+        return again
+
+    def _alone(self, placed: SchedulePacking) -> tuple[list[JobSchedule | None], DualValues]:
+        """Each job's schedule as if it were alone; what is in place already counts as that."""
+        return unconstrained_schedules(self._menus, self._capacity, self._budgets, placed.schedules)
+
+    def _filled(
+        self, packing: SchedulePacking, duals: DualValues, able: Sequence[int], limit_s: float
+    ) -> RoundingHeuristic:
+        """Every job in, the tightest first; where there is no room for all, tenants share it."""
+        rounding = self._rounding(packing, duals, limit_s)
+        order = [job for job in rounding.order_by_tightness() if job in set(able)]
+        if not rounding.fill(order) or len(order) == 1:
+            return rounding
+        even = self._packing()
+        homeless = self._rounding(even, duals, limit_s).fill_evenly(order)
+        if len(even.schedules) > len(packing.schedules):
+            packing.replace(even)
+        shares = fair_shares(self._request, [self._parts[job] for job in able])
+        if homeless and len(shares) > 1:
+            fair = self._packing()
+            self._rounding(fair, duals, limit_s).fill_fairly(order, shares)
+            packing.replace(fair)
+        return rounding
+
+    def _as_near(
+        self,
+        alone: Sequence[JobSchedule | None],
+        first: SchedulePacking,
+        start: DualValues,
+        kept: WarmStart,
+    ) -> FleetPlan | None:
+        """The last plan's schedules, where they come as near to their bound as they did then."""
+        known = {job: s for job, s in enumerate(alone) if s is not None}
+        bound_usd = self._generation().bound(known, start)
+        near = (kept.gap or 0.0) * (1 + NEAR_GAP_SHARE) + NEAR_GAP_SHARE * self._gap
+        if len(first.schedules) < len(known):
+            return None
+        if first.score - bound_usd > near * max(abs(first.score), 1e-9):
+            return None
+        relaxed = RelaxationResult(bound_usd, start, ())
+        return self._plan(first, relaxed)
+
+    def _plan(self, packing: SchedulePacking, relaxed: RelaxationResult) -> FleetPlan:
+        complete = len(packing.schedules) == len(self._parts)
+        return FleetPlan(
+            self._slots,
+            self._outlook,
+            tuple(packing.schedules.get(job) for job in range(len(self._parts))),
+            min(relaxed.bound_usd, packing.score) if complete else 0.0,
+            relaxed.duals,
+            self._capacity,
+            (
+                *((column.job, column.schedule) for column in relaxed.columns),
+                *packing.schedules.items(),
+            ),
+            self._menus,
+            relaxed.build_s,
+        )
+
+    def _nothing(self, duals: DualValues) -> FleetPlan:
+        nobody = (None,) * len(self._parts)
+        return FleetPlan(
+            self._slots, self._outlook, nobody, 0.0, duals, self._capacity, (), self._menus
+        )
+
+    def _relax(
+        self, alone: Sequence[JobSchedule | None], first: SchedulePacking, start: DualValues
+    ) -> RelaxationResult:
+        """The relaxation of the jobs that can be served at all."""
+        known = {job: s for job, s in enumerate(alone) if s is not None}
+        return self._generation().run(known, first.schedules, start)
+
+    def _generation(self) -> ColumnGeneration:
+        return ColumnGeneration(
+            self._parts,
+            self._menus,
+            self._capacity,
+            self._budgets,
+            gap=min(BOUND_GAP, self._gap) if len(self._parts) == 1 else BOUND_GAP,
+            stop_at=self._started + self._limit_s * BOUND_SHARE,
+            solver=self._solver,
+        )
+
+    def _best(
+        self, relaxed: RelaxationResult, first: SchedulePacking, able: Sequence[int]
+    ) -> SchedulePacking:
+        """The better of the first packing and one at the relaxation's prices, improved."""
+        if time.perf_counter() > self._started + self._limit_s and len(first.schedules) == len(
+            able
+        ):
+            return first
+        second = self._packing()
+        rounding = self._filled(second, relaxed.duals, able, self._limit_s)
+        if _worse(second, first):
+            rounding = self._rounding(first, relaxed.duals, self._limit_s)
+        rounding.improve(relaxed.bound_usd, self._gap)
+        return rounding.packing
+
+    def _packing(self) -> SchedulePacking:
+        stop_at = self._started + self._limit_s
+        return SchedulePacking(self._parts, self._menus, self._capacity, self._budgets, stop_at)
+
+    def _rounding(
+        self, packing: SchedulePacking, duals: DualValues, limit_s: float
+    ) -> RoundingHeuristic:
+        return RoundingHeuristic(
+            self._parts,
+            self._menus,
+            self._capacity,
+            packing,
+            duals,
+            stop_at=self._started + limit_s,
+        )
+
+
+def fair_shares(request: PlanRequest, parts: Sequence[PlannedJob]) -> dict[str, float]:
+    """Each tenant's share of every limit: its weight over those of all that have work to do."""
+    names = sorted({part.demand.job.tenant for part in parts})
+    weights = {
+        name: request.tenants[name].weight if name in request.tenants else 1.0 for name in names
+    }
+    total = sum(weights.values())
+    return {name: weight / total if total > 0 else 1.0 for name, weight in weights.items()}
+
+
+def _worse(one: SchedulePacking, other: SchedulePacking) -> bool:
+    """Fewer jobs served, or as many for more."""
+    return (len(one.schedules), -one.score) < (len(other.schedules), -other.score)

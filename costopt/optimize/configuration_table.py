@@ -1,0 +1,278 @@
+"""A job's table: prices, power, hazards, starts, speeds.
+
+The table of a job: the terms of its rows, with its speeds and what follows from them.
+
+On which terms the rows of a table are had: prices, power, hazards, starts; all but the speeds.
+
+They depend on the job only by its overhead, its saves, what it fetches and what it may use, so that
+jobs that are alike in these share them, arrays and all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costopt.domain.job import CheckpointSpec
+from costopt.domain.policy import Objective, Policy
+from costopt.optimize.configurations import (
+    ConfigurationRows,
+    ConfigurationTable,
+    fits_available_nodes,
+    gang_busy_kw,
+    gang_max,
+    gang_sum,
+    is_energy_saving,
+    power_cap_w,
+)
+from costopt.optimize.demand import Demand
+from costopt.optimize.offer_columns import OfferColumns
+from costopt.optimize.rates import (
+    Array,
+    base_units,
+    intervals_s,
+    mean_square_loss_s2,
+    paid_to_useful_ratio,
+    quantile_weight,
+    towards,
+)
+from costopt.optimize.speeds import ConfigurationSpeeds, DistinctGangs, speeds_of
+from costopt.optimize.zone_spreads import Mask
+
+
+@dataclass(frozen=True, slots=True)
+class StartupCosts:
+    """What a start and a save take besides the price of the nodes, of each offer: (O,)."""
+
+    overhead_s: float
+    hours: Array
+    usd: Array
+    save_usd: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConfigurationTerms:
+    """Columns over rows. Those that ``ConfigurationTable`` has too are as described there.
+
+    ``paid`` is expected paid per useful time and ``risky_paid`` the same at ``risky`` interruptions
+    per hour, the policy's pessimistic figure; ``loss_s2`` the mean square of what one costs;
+    ``steadiness`` the pessimistic share of time with capacity.
+    """
+
+    columns: OfferColumns
+    rows: ConfigurationRows
+    gangs: DistinctGangs
+    usd_per_hour: Array
+    busy_kw: Array
+    idle_kw: Array
+    gco2e_per_kwh: Array
+    power_error: Array
+    hazard: Array
+    hazard_low: Array
+    hazard_high: Array
+    interval_s: Array
+    availability: Array
+    firm: Mask
+    now: Mask
+    calendar: Array
+    score_per_hour: Array
+    usd_per_start: Array
+    kwh_per_hour: Array
+    kwh_per_start: Array
+    start_score: Array
+    cap_w: Array
+    start_h: Array
+    wait_h: Array
+    transfer_usd: Array
+    moving_usd_per_hour: Array
+    from_h: Array
+    until_h: Array
+    steady: Mask
+    paid: Array
+    risky: Array
+    risky_paid: Array
+    loss_s2: Array
+    steadiness: Array
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, rows: NDArray[np.int64]) -> Self:
+        """The terms of these rows, in this order."""
+        columns = {
+            f.name: getattr(self, f.name)[rows]
+            for f in fields(self)
+            if f.name not in ("columns", "rows", "gangs")
+        }
+        return type(self)(
+            columns=self.columns,
+            rows=self.rows.take(rows),
+            gangs=self.gangs.take(rows),
+            **columns,
+        )
+
+
+def terms_of(
+    columns: OfferColumns,
+    rows: ConfigurationRows,
+    starts: StartupCosts,
+    checkpoint: CheckpointSpec,
+    policy: Policy,
+) -> ConfigurationTerms:
+    """The terms of these rows, but of those whose power cap would not lower the energy."""
+    first = rows.first()
+    usd = gang_sum(rows, columns.usd_per_hour)
+    busy_kw, idle_kw = gang_busy_kw(rows, columns), gang_sum(rows, columns.idle_kw)
+    carbon = columns.gco2e_per_kwh[first]
+    hazard, hazard_high = gang_sum(rows, columns.hazard), gang_sum(rows, columns.hazard_high)
+    availability = -gang_max(rows, -columns.availability)
+    availability_low = -gang_max(rows, -columns.availability_low)
+    interval, save_s = intervals_s(hazard, checkpoint), checkpoint.save_s
+
+    paid_start_h, wait_h = starts.overhead_s / 3600 + starts.hours[first], columns.wait_h[first]
+    start_h = wait_h + paid_start_h
+    transfer_usd = starts.usd[first]
+    restart_s = 3600 * start_h
+    idle_share = np.minimum(1.0, hazard * restart_s / 3600)
+    kwh_per_hour = np.nan_to_num(busy_kw * (1 - idle_share) + idle_kw * idle_share)
+    kwh_per_start = np.nan_to_num(idle_kw * paid_start_h)
+    saves_per_hour = 3600 / (interval + save_s)
+    moving_usd = hazard * transfer_usd + saves_per_hour * starts.save_usd[first]
+    usd_per_start = usd * paid_start_h + transfer_usd
+
+    weight = quantile_weight(policy.risk.on_time)
+    risky = np.maximum(towards(hazard, hazard_high, weight), 0.0)
+    terms = ConfigurationTerms(
+        columns=columns,
+        rows=rows,
+        gangs=DistinctGangs.of(columns, rows),
+        usd_per_hour=usd + moving_usd,
+        busy_kw=busy_kw,
+        idle_kw=idle_kw,
+        gco2e_per_kwh=carbon,
+        power_error=columns.power_error[first],
+        hazard=hazard,
+        hazard_low=gang_sum(rows, columns.hazard_low),
+        hazard_high=hazard_high,
+        interval_s=interval,
+        availability=availability,
+        firm=columns.firm[first],
+        now=fits_available_nodes(rows, columns.room_nodes),
+        calendar=1 / np.clip(availability, 1e-3, 1.0),
+        score_per_hour=_score(policy.objective, usd + moving_usd, kwh_per_hour, carbon),
+        usd_per_start=usd_per_start,
+        kwh_per_hour=kwh_per_hour,
+        kwh_per_start=kwh_per_start,
+        start_score=_score(policy.objective, usd_per_start, kwh_per_start, carbon),
+        cap_w=power_cap_w(rows, columns),
+        start_h=start_h,
+        wait_h=wait_h,
+        transfer_usd=transfer_usd,
+        moving_usd_per_hour=moving_usd,
+        from_h=gang_max(rows, columns.from_h),
+        until_h=-gang_max(rows, -columns.until_h),
+        steady=columns.reserved[first],
+        paid=paid_to_useful_ratio(hazard, interval, save_s, restart_s),
+        risky=risky,
+        risky_paid=paid_to_useful_ratio(risky, interval, save_s, restart_s),
+        loss_s2=mean_square_loss_s2(interval, restart_s),
+        steadiness=np.clip(towards(availability, availability_low, weight), 1e-3, 1.0),
+    )
+    restarting = np.minimum(1.0, hazard * start_h)
+    pays = is_energy_saving(rows, columns, busy_kw, idle_kw, restarting)
+    return terms if pays.all() else terms.take(np.flatnonzero(pays))
+
+
+def _score(objective: Objective, usd: Array, kwh: Array, carbon: Array) -> Array:
+    """The objective; unknown carbon is screened out before where the policy weighs it."""
+    score = objective.usd * usd + objective.usd_per_kwh * kwh
+    if objective.usd_per_tonne_co2e > 0:
+        score = score + objective.usd_per_tonne_co2e * kwh * carbon / 1e6
+    return score
+
+
+MAX_HOURS = 1e6
+"""Calendar hours per paid hour beyond which nothing fits any deadline; solvers refuse far more."""
+
+_SHARED = tuple(
+    f.name
+    for f in fields(ConfigurationTerms)
+    if f.name in {g.name for g in fields(ConfigurationTable)}
+)
+
+
+def build_table(terms: ConfigurationTerms, demand: Demand, policy: Policy) -> ConfigurationTable:
+    """Every column of ``ConfigurationTable`` for these rows; those of the terms are not copied."""
+    rows = terms.rows
+    running = _running(terms, demand)
+    speeds = speeds_of(terms.gangs, demand, running)
+    columns = {name: getattr(terms, name) for name in _SHARED}
+    if demand.running:
+        columns["now"] = _startable(terms, demand)
+        columns["wait_h"] = np.where(running, 0.0, terms.wait_h)
+        columns["start_h"] = terms.start_h - terms.wait_h + columns["wait_h"]
+    return ConfigurationTable(
+        **columns,
+        offers=terms.columns.offers,
+        spread=rows.spread,
+        offer=rows.offer,
+        nodes=rows.nodes,
+        gang=rows.gang,
+        running=running,
+        speed=speeds.value,
+        speed_low=speeds.low,
+        speed_high=speeds.high,
+        pace=speeds.pace,
+        paid_units_per_hour=3600 * speeds.value / terms.paid,
+        stretch=_stretch(terms, speeds, demand, policy.risk.on_time),
+    )
+
+
+def _running(terms: ConfigurationTerms, demand: Demand) -> Mask:
+    """Which rows are the living gang, node for node."""
+    rows, living = terms.rows, demand.running
+    running = np.zeros(len(rows), dtype=bool)
+    if living:
+        lives = _in_living_pools(terms.columns, demand) > 0
+        likely = (rows.nodes == sum(living.values())) & lives[rows.first()]
+        for row in np.flatnonzero(likely).tolist():
+            held = {terms.columns.offers[number].pool: nodes for number, nodes in rows.parts(row)}
+            running[row] = held == dict(living)
+    return running
+
+
+def _startable(terms: ConfigurationTerms, demand: Demand) -> Mask:
+    """Whether what is available at present, with the nodes that the job has, fits the gang.
+
+    A reservation's room counts them already.
+    """
+    columns = terms.columns
+    held = np.where(columns.reserved, 0, _in_living_pools(columns, demand))
+    return fits_available_nodes(terms.rows, columns.room_nodes + held)
+
+
+def _in_living_pools(columns: OfferColumns, demand: Demand) -> NDArray[np.int64]:
+    """The nodes that the living gang has in the pool of each offer."""
+    return np.array([demand.running.get(offer.pool, 0) for offer in columns.offers], dtype=np.int64)
+
+
+def _stretch(
+    terms: ConfigurationTerms, speeds: ConfigurationSpeeds, demand: Demand, on_time: float
+) -> Array:
+    """Calendar hours to hold for a paid hour, so that the work is done in time as surely as asked.
+
+    ``weight`` standard deviations of the interruptions' cost are added per paid hour of the whole
+    job: the variance of a compound Poisson sum is its mean count times the mean square of one term.
+    """
+    weight, speed = quantile_weight(on_time), speeds.value
+    slow = np.maximum(towards(speed, speeds.low, weight), speed * 1e-3)
+    held = terms.risky_paid * (speed / slow) / terms.paid
+    units = base_units(demand.stage_units, speeds.pace)
+    units = np.where(np.isfinite(units), units, demand.units)
+    alone_h = np.maximum(units * terms.paid / speed / 3600, 1e-9)
+    variance_s2 = terms.risky * alone_h * terms.loss_s2
+    ragged = weight * np.sqrt(variance_s2) / 3600 / alone_h
+    return np.clip((held + ragged) / terms.steadiness, 1.0, MAX_HOURS)

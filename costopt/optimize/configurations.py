@@ -1,0 +1,355 @@
+"""Configurations: pools × gang sizes × zone spreads × power caps.
+
+Configurations: a pool, or an even spread over a region's zones, with a number of nodes.
+
+A table holds them all for one job as columns, so that a thousand pools × sixteen gang sizes are
+priced in milliseconds. Row i is one configuration; every column is an array over rows.
+
+The bare rows of a table of configurations: which offers, how many nodes of each.
+
+Power caps as further rows: the same gang once more under each limit of its GPUs' power.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costopt.domain.market import InstanceType, Offer, Pool
+from costopt.domain.policy import Limits
+from costopt.optimize.demand import Demand
+from costopt.optimize.offer_columns import UNCAPPED, OfferColumns
+from costopt.optimize.rates import Array
+from costopt.optimize.zone_spreads import Mask, Parts, ZoneSpreads
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationTable:
+    """Columns over configurations of one job.
+
+    ``offer`` is the number of the offer, or −1 where ``spread`` gives the parts. ``usd_per_hour``,
+    ``busy_kw`` and ``idle_kw`` (at the meter) are of the whole gang; ``gco2e_per_kwh`` is NaN where
+    unknown. ``hazard`` is interruptions of the gang per hour and ``speed`` units/s without any,
+    each with the ends of its 90 % interval. ``paid_units_per_hour`` is the expected work of a paid
+    hour; ``stretch`` the calendar hours to hold for a paid hour at the policy's on-time risk, and
+    ``calendar`` the expected ones. ``score_per_hour`` is the objective of a paid hour,
+    ``start_score`` that of a start. ``now`` tells whether the gang could start at once.
+
+    Where the power is unknown ``busy_kw``, ``idle_kw`` and ``power_error`` are NaN, and so is the
+    energy of forecasts. ``kwh_per_hour`` and ``kwh_per_start``, which solvers read, are 0 there:
+    such a row is only in the table of a job for which nothing counts energy.
+
+    ``usd_per_hour`` includes ``moving_usd_per_hour``: what restarts after interruptions and saves
+    are expected to pay for moving data between regions.
+
+    ``gang`` numbers what must be started: rows with the same gang differ only in ``cap_w``, the
+    power limit of each GPU (NaN: none), and change without a start. ``start_h`` are the hours from
+    a launch until new work is done: start-up, restore and the transfer of data, and before them the
+    longest wait for capacity, ``wait_h``, which costs nothing; ``transfer_usd`` the dollars of that
+    transfer at each start. ``firm`` rows are those that a deadline may rest on. ``from_h`` and
+    ``until_h`` bound the hours from now in which the gang can be used (−∞, ∞: no bound), which
+    ``now`` does not regard. ``steady`` tells that what is available now is so over the whole
+    horizon, as in reserved pools. ``pace`` has shape (stages, rows): the speed in a stage over
+    ``speed``, 0 where the row cannot run it.
+    """
+
+    offers: tuple[Offer, ...]
+    spread: ZoneSpreads
+    offer: NDArray[np.int64]
+    nodes: NDArray[np.int64]
+    usd_per_hour: Array
+    busy_kw: Array
+    idle_kw: Array
+    gco2e_per_kwh: Array
+    power_error: Array
+    hazard: Array
+    hazard_low: Array
+    hazard_high: Array
+    speed: Array
+    speed_low: Array
+    speed_high: Array
+    interval_s: Array
+    availability: Array
+    firm: NDArray[np.bool_]
+    now: NDArray[np.bool_]
+    running: NDArray[np.bool_]
+    paid_units_per_hour: Array
+    calendar: Array
+    stretch: Array
+    score_per_hour: Array
+    usd_per_start: Array
+    kwh_per_hour: Array
+    kwh_per_start: Array
+    start_score: Array
+    gang: NDArray[np.int64]
+    cap_w: Array
+    start_h: Array
+    wait_h: Array
+    transfer_usd: Array
+    moving_usd_per_hour: Array
+    from_h: Array
+    until_h: Array
+    steady: NDArray[np.bool_]
+    pace: Array
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def billed_startup_h(self) -> Array:
+        """``start_h`` without the wait."""
+        return self.start_h - self.wait_h
+
+    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Self:
+        """The table of these rows, in this order."""
+        places = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64)
+        columns = {
+            f.name: getattr(self, f.name)[..., places]
+            for f in fields(self)
+            if f.name not in ("offers", "spread")
+        }
+        return replace(self, spread=self.spread.take(places), **columns)
+
+    def first(self) -> NDArray[np.int64]:
+        """The offer of each row, or the first one of its spread."""
+        first = self.offer.copy()
+        first[self.spread.rows] = self.spread.primary_offer()
+        return first
+
+    def parts(self, row: int) -> tuple[tuple[Pool, int], ...]:
+        """(pool, nodes) of a row."""
+        numbers = self.spread[row] or ((int(self.offer[row]), int(self.nodes[row])),)
+        return tuple((self.offers[number].pool, nodes) for number, nodes in numbers)
+
+    def label(self, row: int) -> str:
+        """A row in words: ``4 × aws/us-east-1/…``."""
+        return " + ".join(f"{nodes} × {pool}" for pool, nodes in self.parts(row))
+
+
+GangSizes = tuple[tuple[int, ...], ...]
+"""The allowed numbers of nodes, by the number of the machine."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConfigurationRows:
+    """The bare rows: which offer or spread, how many nodes, under which power cap.
+
+    ``gang`` is the same for rows that differ only in their cap; ``cap`` is the number of the cap
+    among those of the row's nodes, or ``UNCAPPED``.
+    """
+
+    offer: NDArray[np.int64]
+    nodes: NDArray[np.int64]
+    spread: ZoneSpreads
+    gang: NDArray[np.int64]
+    cap: NDArray[np.int64]
+
+    @classmethod
+    def uncapped(
+        cls, offer: NDArray[np.int64], nodes: NDArray[np.int64], spread: ZoneSpreads
+    ) -> Self:
+        """Rows of which each is a gang of its own."""
+        return cls(offer, nodes, spread, np.arange(len(nodes)), np.full(len(nodes), UNCAPPED))
+
+    @classmethod
+    def concatenate(cls, some: Sequence[Self]) -> Self:
+        """The rows of all, in this order."""
+        return cls(
+            np.concatenate([rows.offer for rows in some]),
+            np.concatenate([rows.nodes for rows in some]),
+            ZoneSpreads.concatenate([rows.spread for rows in some]),
+            np.concatenate([rows.gang for rows in some]),
+            np.concatenate([rows.cap for rows in some]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def take(self, rows: NDArray[np.int64]) -> Self:
+        """These rows, in this order."""
+        return type(self)(
+            self.offer[rows],
+            self.nodes[rows],
+            self.spread.take(rows),
+            self.gang[rows],
+            self.cap[rows],
+        )
+
+    def under_cap(self, cap: int) -> Self:
+        """The same gangs, all under cap number ``cap`` of their nodes."""
+        return replace(self, cap=np.full(len(self.nodes), cap))
+
+    def parts(self, row: int) -> Parts:
+        """(offer number, nodes) of a row."""
+        return self.spread[row] or ((int(self.offer[row]), int(self.nodes[row])),)
+
+    def first(self) -> NDArray[np.int64]:
+        """The offer of each row, or the first one of its spread."""
+        first = self.offer.copy()
+        first[self.spread.rows] = self.spread.primary_offer()
+        return first
+
+
+def enumerate_rows(columns: OfferColumns, limits: Limits, sizes: GangSizes) -> ConfigurationRows:
+    """Plain pools at every gang size, then the spreads."""
+    of_machine = [np.array(each, dtype=np.int64) for each in sizes]
+    counts = np.array([len(each) for each in sizes], dtype=np.int64)
+    offer = np.repeat(np.arange(len(columns)), counts[columns.machine])
+    plain = [of_machine[number] for number in columns.machine.tolist()]
+    spreads = list(_spreads(columns, sizes)) if _spread_matters(columns, limits) else []
+    together = np.array([sum(n for _, n in parts) for parts in spreads], dtype=np.int64)
+    return ConfigurationRows.uncapped(
+        np.concatenate((offer, np.full(len(spreads), -1))),
+        np.concatenate((*plain, together)),
+        ZoneSpreads.concatenate([ZoneSpreads.of(((),) * len(offer)), ZoneSpreads.of(spreads)]),
+    )
+
+
+def gang_sizes(machine: InstanceType, demand: Demand, also: Iterable[int] = ()) -> tuple[int, ...]:
+    """The numbers of nodes worth comparing that the job and any of its stages allow.
+
+    Those of the living gang and of ``also`` are among them where they are allowed.
+    """
+    bounds = (n for stage in demand.stages for n in (stage.min_nodes, stage.max_nodes))
+    living = sum(demand.running.values())
+    return tuple(
+        n
+        for n in demand.job.gang_sizes(machine, (*bounds, living, *also))
+        if any(stage.min_nodes <= n <= stage.max_nodes for stage in demand.stages)
+    )
+
+
+def _spread_matters(columns: OfferColumns, limits: Limits) -> bool:
+    """At constant prices a spread costs no less than its cheapest zone alone.
+
+    So it is only worth a row where the policy asks for it or a zone may be too small.
+    """
+    share = limits.max_zone_share
+    return (share is not None and share < 1) or bool(np.isfinite(columns.room_nodes).any())
+
+
+def _spreads(columns: OfferColumns, sizes: GangSizes) -> Iterable[Parts]:
+    """Even spreads over the cheapest two, three, … zones of one region × type × market."""
+    usd_per_hour = columns.usd_per_hour.tolist()
+    for members in _zones(columns).values():
+        if len(members) < 2:
+            continue
+        members.sort(key=lambda i: (usd_per_hour[i], columns.offers[i].pool))
+        allowed = sizes[int(columns.machine[members[0]])]
+        for zones in range(2, len(members) + 1):
+            for size in allowed:
+                if size >= zones:
+                    each, over = divmod(size, zones)
+                    yield tuple((members[z], each + (z < over)) for z in range(zones))
+
+
+def _zones(columns: OfferColumns) -> Mapping[tuple[object, ...], list[int]]:
+    """The offers of each region × type × market."""
+    groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for number, offer in enumerate(columns.offers):
+        pool = offer.pool
+        groups[pool.provider, pool.region, pool.instance_type, pool.capacity_type].append(number)
+    return groups
+
+
+def offer_row_counts(
+    rows: ConfigurationRows, picked: NDArray[np.int64], offers: int
+) -> NDArray[np.int64]:
+    """In how many of the rows ``picked`` each of ``offers`` offers stands."""
+    plain = rows.offer[picked]
+    parts = rows.spread.take(picked).offer
+    return np.bincount(plain[plain >= 0], minlength=offers) + np.bincount(parts, minlength=offers)
+
+
+def gang_sum(rows: ConfigurationRows, per_node: Array) -> Array:
+    """The sum of a per-node figure over each row's gang."""
+    spread = rows.spread
+    total = (per_node[rows.offer] if len(per_node) else np.zeros(len(rows))) * rows.nodes
+    total[spread.rows] = spread.total(per_node[spread.offer] * spread.nodes)
+    return total
+
+
+def gang_max(rows: ConfigurationRows, figure: Array) -> Array:
+    """The largest of a figure over the offers of each row."""
+    largest: Array = figure[rows.offer] if len(rows) else np.empty(0)
+    largest[rows.spread.rows] = rows.spread.most(figure[rows.spread.offer])
+    return largest
+
+
+def fits_available_nodes(rows: ConfigurationRows, room_nodes: Array) -> Mask:
+    """Whether each zone's part of a row is within its offer's room."""
+    spread = rows.spread
+    if not len(rows):
+        return np.zeros(0, dtype=bool)
+    fits: Mask = rows.nodes <= room_nodes[rows.offer]
+    fits[spread.rows] = spread.every(spread.nodes <= room_nodes[spread.offer])
+    return fits
+
+
+def add_power_caps(
+    rows: ConfigurationRows, columns: OfferColumns, limits: Limits
+) -> ConfigurationRows:
+    """``rows`` as they are, then each under every power cap of its nodes, if the policy allows it.
+
+    The nodes of a spread are of one machine type, so that the caps of the first one are those of
+    all.
+    """
+    if not limits.power_caps or not len(rows) or not columns.caps.any():
+        return rows
+    counts = columns.caps[rows.first()]
+    capped = [rows.take(np.flatnonzero(counts > cap)).under_cap(cap) for cap in range(counts.max())]
+    return ConfigurationRows.concatenate([rows, *capped])
+
+
+def power_cap_w(rows: ConfigurationRows, columns: OfferColumns) -> Array:
+    """The power limit of each GPU, NaN where there is none. Shape (rows,)."""
+    return _of_first(rows, columns.cap_w)
+
+
+def capped_speed_share(rows: ConfigurationRows, columns: OfferColumns) -> Array:
+    """The share of the uncapped speed that each row keeps. Shape (rows,)."""
+    return _of_first(rows, columns.cap_speed)
+
+
+def gang_busy_kw(rows: ConfigurationRows, columns: OfferColumns) -> Array:
+    """What each row's gang draws at the meter while it trains, under its cap. Shape (rows,)."""
+    if not len(rows):
+        return np.empty(0)
+    spread = rows.spread
+    total: Array = columns.busy_kw[rows.cap, rows.offer] * rows.nodes
+    cap = np.repeat(rows.cap, spread.counts)
+    total[spread.rows] = spread.total(columns.busy_kw[cap, spread.offer] * spread.nodes)
+    return total
+
+
+def is_energy_saving(
+    rows: ConfigurationRows,
+    columns: OfferColumns,
+    busy_kw: Array,
+    idle_kw: Array,
+    restarting: Array,
+) -> Mask:
+    """Whether the row's cap lowers kWh per unit of work; true for rows without one.
+
+    ``busy_kw`` and ``idle_kw`` are of the gangs, ``restarting`` is the share of the time that goes
+    to restarts, all of shape (rows,). Restarts draw the same with a cap, and the other parts of the
+    node too: so a low cap, which lets them draw for longer, may cost energy.
+    """
+    uncapped: Mask = rows.cap == UNCAPPED
+    if uncapped.all():
+        return uncapped
+    uncapped_kw = gang_sum(rows, columns.busy_kw[UNCAPPED])
+    idle_kwh = idle_kw * restarting
+    capped = (busy_kw * (1 - restarting) + idle_kwh) / capped_speed_share(rows, columns)
+    lower: Mask = capped < uncapped_kw * (1 - restarting) + idle_kwh
+    return lower | uncapped
+
+
+def _of_first(rows: ConfigurationRows, by_cap: Array) -> Array:
+    """A figure of the cap of each row's first offer. Shape (rows,)."""
+    return np.asarray(by_cap[rows.cap, rows.first()], dtype=float)

@@ -1,0 +1,193 @@
+"""Non-dominated points; the same job under another objective.
+
+A plan of a frontier, and which plans of many stand on one.
+
+The same job under another objective: what its table's scores and its request's policy become.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costopt.domain.plan import Allocation, Forecast
+from costopt.domain.policy import Objective
+from costopt.optimize.configurations import ConfigurationTable
+from costopt.optimize.planned_job import PlannedJob
+from costopt.optimize.rates import Array
+from costopt.optimize.request import PlanRequest
+from costopt.optimize.segments import Segment
+
+MERGE_TOLERANCE = 1e-4
+"""Figures that differ by less than this share are taken as equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierPoint:
+    """A plan that no other one is better than in dollars, kWh and median finish at once.
+
+    ``usd`` and ``kwh`` are means, the change to uninterrupted capacity included; ``kwh`` is None
+    where the power of a node is unknown.
+    """
+
+    usd: float
+    kwh: float | None
+    forecast: Forecast
+    allocations: tuple[Allocation, ...]
+
+
+def non_dominated(points: Sequence[FrontierPoint]) -> list[FrontierPoint]:
+    """By ascending dollars, without those that another equals or betters in all three figures.
+
+    A plan of unknown energy compares with others of unknown energy alone, in the other two.
+    """
+    if not points:
+        return []
+    order = sorted(points, key=_order)
+    kept = non_dominated_mask(_figures(order))
+    return [point for point, keep in zip(order, kept, strict=True) if keep]
+
+
+def non_dominated_mask(figures: Array) -> list[bool]:
+    """Which rows of (points, figures) no other one equals or betters in every figure.
+
+    Of rows that are alike the first one stays. Less is better. A row with a NaN compares only with
+    rows that have it in the same place, by their other figures.
+    """
+    unknown = np.isnan(figures)
+    scale = np.maximum(np.abs(np.nan_to_num(figures)).max(axis=0), 1e-12)
+    slip = MERGE_TOLERANCE * np.maximum(np.abs(figures), 1e-3 * scale)
+    kept = np.ones(len(figures), dtype=bool)
+    for i in range(len(figures)):
+        as_good = kept & ((figures <= figures[i] + slip[i]) | (unknown & unknown[i])).all(axis=1)
+        as_good[i] = False
+        better = (figures < figures[i] - slip[i]).any(axis=1)
+        before = np.arange(len(figures)) < i
+        kept[i] = not (as_good & (better | before)).any()
+    return [bool(keep) for keep in kept]
+
+
+def surely_unbeaten(forecasts: Sequence[Forecast]) -> list[bool]:
+    """Which forecasts no other one betters in median dollars or kWh without being worse in both.
+
+    What differs by less than the noise of their simulations counts as equal, so that forecasts that
+    are alike are unbeaten together. A forecast of unknown energy compares with others of unknown
+    energy alone, in dollars.
+    """
+    figures = np.array([(f.usd_p50, _or_nan(f.kwh)) for f in forecasts]).reshape(-1, 2)
+    errors = np.array([(f.usd_error, _or_nan(f.kwh_error)) for f in forecasts]).reshape(-1, 2)
+    unknown = np.isnan(figures)
+    kept = np.ones(len(figures), dtype=bool)
+    for i in range(len(figures)):
+        slip = np.hypot(errors, errors[i]) + MERGE_TOLERANCE * np.abs(figures[i])
+        as_good = ((figures <= figures[i] + slip) | (unknown & unknown[i])).all(axis=1)
+        better = (figures < figures[i] - slip).any(axis=1)
+        # A beaten one beats no other, or a ring of ever so little better ones would leave none.
+        kept[i] = not (kept & as_good & better).any()
+    return [bool(keep) for keep in kept]
+
+
+def select_spread(points: Sequence[FrontierPoint], most: int) -> tuple[FrontierPoint, ...]:
+    """At most so many of the points: the best in each figure, then ever those farthest from all."""
+    if len(points) <= most:
+        return tuple(points)
+    figures = _figures(points)
+    # Among those of known energy one of unknown energy is far from none for that alone.
+    figures = np.where(np.isnan(figures), _means(figures), figures)
+    span = np.ptp(figures, axis=0)
+    unit = (figures - figures.min(axis=0)) / np.where(span > 0, span, 1.0)
+    chosen = list(dict.fromkeys(int(i) for i in unit.argmin(axis=0)))[:most]
+    while len(chosen) < most:
+        gaps = np.min(
+            [np.linalg.norm(unit - unit[i], axis=1) for i in chosen],
+            axis=0,
+        )
+        chosen.append(int(gaps.argmax()))
+    return tuple(points[i] for i in sorted(chosen))
+
+
+def _figures(points: Sequence[FrontierPoint]) -> Array:
+    """(points, 3): dollars, kWh, hours from the earliest finish to the point's."""
+    first = min(point.forecast.finish_p50_at for point in points)
+    return np.array(
+        [
+            (p.usd, _or_nan(p.kwh), (p.forecast.finish_p50_at - first).total_seconds() / 3600)
+            for p in points
+        ]
+    )
+
+
+def _means(figures: Array) -> Array:
+    """The mean of what is known of each figure, 0 where nothing is."""
+    known = ~np.isnan(figures)
+    means: Array = np.nan_to_num(figures).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    return means
+
+
+def _order(point: FrontierPoint) -> tuple[float, float, datetime]:
+    kwh = math.inf if point.kwh is None else point.kwh
+    return point.usd, kwh, point.forecast.finish_p50_at
+
+
+def _or_nan(figure: float | None) -> float:
+    return math.nan if figure is None else figure
+
+
+def restrict_offers(request: PlanRequest, parts: Sequence[PlannedJob]) -> PlanRequest:
+    """The request with the offers of its jobs' tables alone: repeated solves look at no others."""
+    pools = {offer.pool for part in parts for offer in part.table.offers}
+    return replace(request, offers=tuple(o for o in request.offers if o.pool in pools))
+
+
+def with_objective(request: PlanRequest, objective: Objective) -> PlanRequest:
+    """The request under another objective."""
+    return replace(request, policy=replace(request.policy, objective=objective))
+
+
+def part_with_objective(part: PlannedJob, objective: Objective) -> PlannedJob:
+    """The part scored by another objective, at present prices.
+
+    Where it weighs carbon, rows whose carbon is unknown cannot be used.
+    """
+    table = part.table
+    scored = replace(
+        table,
+        score_per_hour=_score(table, objective, table.usd_per_hour, table.kwh_per_hour),
+        start_score=_score(table, objective, table.usd_per_start, table.kwh_per_start),
+    )
+    if objective.usd_per_tonne_co2e > 0:
+        known = np.isfinite(table.gco2e_per_kwh)
+        scored = replace(scored, until_h=np.where(known, table.until_h, -np.inf))
+    return replace(part, table=scored)
+
+
+def _score(table: ConfigurationTable, objective: Objective, usd: Array, kwh: Array) -> Array:
+    score: Array = objective.usd * usd + objective.usd_per_kwh * kwh
+    if objective.usd_per_tonne_co2e > 0:
+        grams = kwh * np.nan_to_num(table.gco2e_per_kwh)
+        score = score + objective.usd_per_tonne_co2e * grams / 1e6
+    return score
+
+
+def objective_usd(segments: Sequence[Segment], objective: Objective) -> float:
+    """What segments come to under an objective; NaN where it weighs carbon that is unknown."""
+    usd, kwh = sum(s.usd for s in segments), sum(s.kwh for s in segments)
+    weighs = objective.usd_per_tonne_co2e > 0
+    grams = sum(s.kwh * s.gco2e_per_kwh for s in segments) if weighs else 0.0
+    return objective.score_usd(usd, kwh, grams)
+
+
+def restrict_rows(table: ConfigurationTable, rows: NDArray[np.int64]) -> ConfigurationTable:
+    """The table of these rows, in this order, with the offers that they use alone."""
+    taken = table.take(rows)
+    plain = taken.offer >= 0
+    used = np.unique(np.concatenate((taken.offer[plain], taken.spread.offer)))
+    offer = np.where(plain, np.searchsorted(used, taken.offer), -1)
+    spread = replace(taken.spread, offer=np.searchsorted(used, taken.spread.offer))
+    offers = tuple(table.offers[number] for number in used.tolist())
+    return replace(taken, offers=offers, offer=offer, spread=spread)

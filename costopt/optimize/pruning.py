@@ -1,0 +1,134 @@
+"""Which configurations can appear in a cheap plan: the lower convex hull of work against score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costopt.optimize.configurations import ConfigurationTable
+from costopt.optimize.demand import Demand, Stage
+from costopt.optimize.rates import Array, base_units
+
+KEEP_ALL = 24
+"""Tables no larger than this are solved whole."""
+
+SINGLES = 8
+"""How many of the cheapest configurations that do the whole job alone are kept."""
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class StageConfiguration:
+    """Configuration ``row`` of the job's table, used for ``stage``."""
+
+    stage: int
+    row: int
+
+
+def lower_hull(work: Array, cost: Array) -> Rows:
+    """Rows on the lower convex hull of (work, cost) with (0, 0), by ascending work.
+
+    A time mix of hull points is at least as cheap as any other point at the same work rate.
+    """
+    hull: list[int] = []
+    for row in _undominated(work, cost).tolist():
+        while hull:
+            w0, c0 = (work[hull[-2]], cost[hull[-2]]) if len(hull) > 1 else (0.0, 0.0)
+            last = hull[-1]
+            if (cost[last] - c0) * (work[row] - w0) < (cost[row] - c0) * (work[last] - w0):
+                break
+            hull.pop()
+        hull.append(row)
+    return np.array(hull, dtype=np.int64)
+
+
+def _undominated(work: Array, cost: Array) -> Rows:
+    """Rows that no other beats in both work and cost, by ascending work."""
+    order = np.lexsort((-cost, work))[::-1]
+    cheapest_so_far = np.minimum.accumulate(cost[order])
+    better = np.ones(len(order), dtype=bool)
+    better[1:] = cost[order][1:] < cheapest_so_far[:-1]
+    return order[better][::-1]
+
+
+def single_work_units(table: ConfigurationTable, demand: Demand) -> Array:
+    """The whole job in units at each configuration's own speed; ∞ where it cannot do a stage."""
+    return base_units(demand.stage_units, table.pace)
+
+
+def single_score(table: ConfigurationTable, demand: Demand) -> Array:
+    """The objective of the whole job on each configuration by itself, one start included."""
+    start = np.where(table.running, demand.starting_h / np.maximum(table.start_h, 1e-12), 1.0)
+    hours = single_work_units(table, demand) / table.paid_units_per_hour
+    return table.score_per_hour * hours + table.start_score * start
+
+
+def single_held_h(table: ConfigurationTable, demand: Demand) -> Array:
+    """Calendar hours to hold for the whole job on each configuration by itself."""
+    start = np.where(table.running, demand.starting_h, table.start_h)
+    return table.stretch * single_work_units(table, demand) / table.paid_units_per_hour + start
+
+
+def usable_h(table: ConfigurationTable, demand: Demand) -> Array:
+    """Hours of the job's time in which each configuration can be used."""
+    hours: Array = np.minimum(table.until_h, demand.due_h) - np.maximum(
+        table.from_h, demand.release_h
+    )
+    return hours
+
+
+def stage_configurations(table: ConfigurationTable, demand: Demand) -> list[StageConfiguration]:
+    """The options of each stage: few, but the cheap mixes are among them."""
+    options: list[StageConfiguration] = []
+    for number, stage in enumerate(demand.stages):
+        fits = can_run_stage(table, stage, number)
+        rows = np.flatnonzero(fits)
+        kept = rows if len(rows) <= KEEP_ALL else _kept(table, demand, number, rows)
+        options.extend(StageConfiguration(number, row) for row in sorted(kept.tolist()))
+    return options
+
+
+def can_run_stage(table: ConfigurationTable, stage: Stage, number: int) -> NDArray[np.bool_]:
+    """Which rows can run the job's stage of this number."""
+    sizes = (table.nodes >= stage.min_nodes) & (table.nodes <= stage.max_nodes)
+    fits: NDArray[np.bool_] = sizes & (table.pace[number] > 0)
+    return fits
+
+
+def _kept(table: ConfigurationTable, demand: Demand, stage: int, rows: Rows) -> Rows:
+    kept = [rows[table.running[rows]], _best_singles(table, demand, rows)]
+    work = table.paid_units_per_hour * table.pace[stage] / table.stretch
+    subsets = [rows] if table.now.all() else [rows, rows[table.now[rows]]]
+    costs = _costs(table, demand)
+    for subset in subsets:
+        for cost_per_paid_hour in costs:
+            cost = cost_per_paid_hour / table.stretch
+            kept.append(subset[lower_hull(work[subset], cost[subset])])
+    return np.unique(np.concatenate(kept))
+
+
+def _costs(table: ConfigurationTable, demand: Demand) -> list[Array]:
+    """The objective; where the job has a budget, also mixes that lean towards what it limits."""
+    costs = [table.score_per_hour]
+    if demand.job.budget.max_usd is not None:
+        costs.extend([*_leaning(table, table.usd_per_hour), table.usd_per_hour])
+    if demand.job.budget.max_kwh is not None:
+        costs.extend([*_leaning(table, table.kwh_per_hour), table.kwh_per_hour])
+    return costs
+
+
+def _leaning(table: ConfigurationTable, scarce: Array) -> list[Array]:
+    """The objective with a price on what is scarce: what a limit on it would make optimal."""
+    if not len(table):
+        return []
+    scale = float(np.median(table.score_per_hour) / max(float(np.median(scarce)), 1e-12))
+    return [table.score_per_hour + weight * scale * scarce for weight in (0.3, 1.0, 3.0)]
+
+
+def _best_singles(table: ConfigurationTable, demand: Demand, rows: Rows) -> Rows:
+    in_time = rows[(single_held_h(table, demand) <= usable_h(table, demand))[rows]]
+    best = np.argsort(single_score(table, demand)[in_time], kind="stable")[:SINGLES]
+    return in_time[best]

@@ -1,0 +1,266 @@
+"""Binding constraints, shadow prices, entering prices.
+
+What binds a plan: of every limit the slack, and the dollars that a little more of it would save.
+
+Shadow prices of what jobs share come from the prices of the relaxation (``fleet.master``): with one
+unit more over the whole plan its bound falls by the sum of the limit's prices over the slots, so
+that no plan of these gangs saves more. Where a job was planned by itself, deadline and budgets are
+given a little more and the job is planned again: a finite difference.
+
+At which node price a pool that was not chosen would enter the plan.
+
+A plan that uses the pool's configuration q for x hours costs A·p + B, where p is its node price and
+A = w_usd · nodes · (x + paid_start_h). It is as good as the plan that was made at
+p = p0 + (plan − cost at p0) / A. Looked at are q by itself, where that ends in time, and q with one
+other configuration j so that both the work and the time are used up:
+    units_q·x_q + units_j·x_j = W,   stretch_q·x_q + stretch_j·x_j = L − δ_q − δ_j
+At constant prices the cheapest plan of one stage without budgets is of one of these two kinds (a
+linear program of two rows has two basic variables), so that the highest such p is where the reduced
+cost of the pool, its starts included, is 0. With several stages, budgets, dated capacity or prices
+that move only q by itself is looked at: below that price the pool certainly enters. All other
+prices stay; forecasts of the pool's price move with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costopt.domain.plan import Constraint
+from costopt.domain.policy import BUDGET_LIMITS, Objective
+from costopt.optimize.colgen.capacity import SharedBudget, shared_budgets
+from costopt.optimize.configurations import ConfigurationTable
+from costopt.optimize.demand import Demand
+from costopt.optimize.limits import SharedLimit, TotalLimit, shared_limits, total_limits
+from costopt.optimize.planned_job import PlannedJob
+from costopt.optimize.pruning import (
+    can_run_stage,
+    single_held_h,
+    single_score,
+    single_work_units,
+    stage_configurations,
+    usable_h,
+)
+from costopt.optimize.rates import Array
+from costopt.optimize.request import PlanRequest
+from costopt.optimize.segments import peak_loads
+from costopt.optimize.solve import SolveResult
+
+MARGINAL_HOURS = 1.0
+MARGINAL_SHARE = 0.01
+"""How much later a deadline and how much larger a budget is tried."""
+
+NOISE = 2e-6
+"""A saving below this share of the objective is the solver's tolerance."""
+
+ROUNDING = 1e-9
+"""Of the limit: the noise of sums of floats."""
+
+Resolve = Callable[[PlanRequest, PlannedJob], SolveResult]
+
+
+def binding_constraints(
+    request: PlanRequest,
+    parts: Sequence[PlannedJob],
+    answer: SolveResult,
+    resolve: Resolve | None = None,
+) -> tuple[Constraint, ...]:
+    """Deadlines (h), budgets ($, kWh), then limits that the jobs share, with the room at the peak.
+
+    ``parts`` are as solved. ``resolve`` plans a job by itself again; without it prices that are not
+    known yet are None. The room in single pools is told of those that the plan uses or that have a
+    price.
+    """
+    again = resolve if answer.fleet is None else None
+    return (
+        *_deadlines(request, parts, answer, again),
+        *_budgets(request, parts, answer, again),
+        *_shared(request, parts, answer),
+    )
+
+
+def _deadlines(
+    request: PlanRequest, parts: Sequence[PlannedJob], answer: SolveResult, again: Resolve | None
+) -> Iterator[Constraint]:
+    for part, segments in zip(parts, answer.segments, strict=True):
+        demand = part.demand
+        end_h = max((s.end_h for s in segments), default=demand.release_h)
+        price = None
+        if again is not None:
+            later = replace(part, demand=replace(demand, due_h=demand.due_h + MARGINAL_HOURS))
+            now_usd = sum(segment.score for segment in segments)
+            price = _price(now_usd, again(request, later), MARGINAL_HOURS)
+        yield Constraint(
+            f"deadline of {demand.job.name} (h)", _left(demand.due_h, end_h), price, "h"
+        )
+
+
+def _budgets(
+    request: PlanRequest, parts: Sequence[PlannedJob], answer: SolveResult, again: Resolve | None
+) -> Iterator[Constraint]:
+    budgets, totals = shared_budgets(request, parts), total_limits(request)
+    own = len(budgets) - len(totals)
+    for number, budget in enumerate(budgets):
+        used = [answer.segments[job] for job in sorted(budget.jobs)]
+        spent = sum(s.kwh if budget.in_kwh else s.usd for segments in used for s in segments)
+        total = totals[number - own] if number >= own else None
+        price = None
+        if answer.fleet is not None:
+            price = float(answer.fleet.duals.budget[number])
+        elif again is not None and len(used) == 1:
+            (job,) = budget.jobs
+            more = again(*_with_more(request, parts[job], budget, total))
+            now_usd = sum(segment.score for segment in used[0])
+            price = _price(now_usd, more, budget.most * MARGINAL_SHARE)
+        unit = "kWh" if budget.in_kwh else "$"
+        yield Constraint(budget.name, _left(budget.most, spent), price, unit)
+
+
+def _with_more(
+    request: PlanRequest, part: PlannedJob, budget: SharedBudget, total: TotalLimit | None
+) -> tuple[PlanRequest, PlannedJob]:
+    """The request and the job with the budget enlarged."""
+    most = budget.most * (1 + MARGINAL_SHARE)
+    if total is None:
+        job = part.demand.job
+        field = "max_kwh" if budget.in_kwh else "max_usd"
+        larger = replace(job, budget=replace(job.budget, **{field: most}))
+        return request, replace(part, demand=replace(part.demand, job=larger))
+    if total.tenant is not None:
+        tenant = replace(request.tenants[total.tenant], max_usd=most)
+        return replace(request, tenants={**request.tenants, total.tenant: tenant}), part
+    limits = request.policy.limits.with_maxima(BUDGET_LIMITS, most)
+    return replace(request, policy=replace(request.policy, limits=limits)), part
+
+
+def _price(now_usd: float, more: SolveResult, units: float) -> float | None:
+    """Dollars saved per unit; None where the plan with more was not found in time."""
+    if not more.solved:
+        return None
+    saved = now_usd - more.objective_usd
+    return saved / units if saved > NOISE * max(abs(now_usd), 1e-9) else 0.0
+
+
+def _shared(
+    request: PlanRequest, parts: Sequence[PlannedJob], answer: SolveResult
+) -> Iterator[Constraint]:
+    limits = answer.fleet.capacity.limits if answer.fleet else shared_limits(request)
+    peaks = peak_loads(request, limits, list(zip(parts, answer.segments, strict=True)))
+    tenants = {None, *(part.demand.job.tenant for part in parts)}
+    for number, limit in enumerate(limits):
+        if limit.tenant not in tenants:
+            continue
+        price = None if answer.fleet is None else float(answer.fleet.duals.shared[number].sum())
+        if limit.pool is not None and number not in peaks and not price:
+            continue
+        unit = limit.resource.unit
+        slack = _left(limit.most, peaks.get(number, 0.0))
+        yield Constraint(_name(limit, unit), slack, price, unit)
+
+
+def _left(most: float, used: float) -> float:
+    """0 where only rounding is left, or was used too much."""
+    return 0.0 if abs(most - used) <= ROUNDING * max(abs(most), 1.0) else most - used
+
+
+def _name(limit: SharedLimit, unit: str) -> str:
+    return f"{limit.name} ({unit})"
+
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class EnteringPrice:
+    """The table and the demand as solved, and the plan's objective; ``partners`` are the j."""
+
+    table: ConfigurationTable
+    demand: Demand
+    objective: Objective
+    plan_score_usd: float
+    fits: NDArray[np.bool_]
+    in_time: NDArray[np.bool_]
+    alone_usd: Array
+    partners: Rows
+
+    @classmethod
+    def of(
+        cls,
+        table: ConfigurationTable,
+        demand: Demand,
+        objective: Objective,
+        plan_score_usd: float,
+        *,
+        mixes: bool = True,
+    ) -> Self:
+        """``mixes`` False looks at single configurations only, as where prices move."""
+        fits = np.ones(len(table), dtype=bool)
+        for number, stage in enumerate(demand.stages):
+            fits &= can_run_stage(table, stage, number)
+        undated = (table.from_h <= demand.release_h) & (table.until_h >= demand.due_h) & table.now
+        budget = demand.job.budget
+        simple = len(demand.stages) == 1 and budget.max_usd is None and budget.max_kwh is None
+        rows = (
+            [option.row for option in stage_configurations(table, demand)]
+            if mixes and simple
+            else []
+        )
+        return cls(
+            table,
+            demand,
+            objective,
+            plan_score_usd,
+            fits,
+            single_held_h(table, demand) <= usable_h(table, demand),
+            single_score(table, demand),
+            np.array([row for row in rows if undated[row]], dtype=np.int64),
+        )
+
+    def usd_per_hour(self, offer: int) -> float | None:
+        """The highest node price at which the offer of this number is in a plan as good.
+
+        None where there is no such price above 0.
+        """
+        own = np.flatnonzero((self.table.offer == offer) & self.fits)
+        if not len(own) or self.objective.usd <= 0:
+            return None
+        first = int(own[0])
+        node_usd = self.table.usd_per_hour[first] - self.table.moving_usd_per_hour[first]
+        present = float(node_usd) / int(self.table.nodes[first])
+        found = [*self._single(own), *(x for row in own.tolist() for x in self._mixed(row, offer))]
+        price = present + max(found, default=-np.inf)
+        return price if price > 0 else None
+
+    def _single(self, rows: Rows) -> list[float]:
+        """How much dearer a node may be, of the rows that end in time by themselves."""
+        table, rows = self.table, rows[self.in_time[rows]]
+        hours = single_work_units(table, self.demand)[rows] / table.paid_units_per_hour[rows]
+        more = self._more(rows, hours, self.alone_usd[rows])
+        return [float(x) for x in more]
+
+    def _mixed(self, row: int, offer: int) -> list[float]:
+        """The same of mixes with each partner in another pool."""
+        table, demand = self.table, self.demand
+        others = self.partners[table.offer[self.partners] != offer]
+        mine = float(table.paid_units_per_hour[row] * table.pace[0, row])
+        units = table.paid_units_per_hour[others] * table.pace[0, others]
+        left_h = demand.hours_left - table.start_h[row] - table.start_h[others]
+        determinant = mine * table.stretch[others] - units * table.stretch[row]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mine_h = (demand.units * table.stretch[others] - units * left_h) / determinant
+            other_h = (mine * left_h - demand.units * table.stretch[row]) / determinant
+        real = np.isfinite(mine_h) & np.isfinite(other_h) & (mine_h > 0) & (other_h > 0)
+        mine_h, other_h, others = mine_h[real], other_h[real], others[real]
+        cost = mine_h * table.score_per_hour[row] + table.start_score[row]
+        cost = cost + other_h * table.score_per_hour[others] + table.start_score[others]
+        return [float(x) for x in self._more(np.full(len(others), row), mine_h, cost)]
+
+    def _more(self, rows: Rows, hours: Array, cost: Array) -> Array:
+        table = self.table
+        slope = self.objective.usd * table.nodes[rows] * (hours + table.billed_startup_h[rows])
+        more: Array = (self.plan_score_usd - cost) / np.maximum(slope, 1e-300)
+        return more

@@ -1,0 +1,397 @@
+"""Seeded Monte Carlo; fallback to uninterruptible capacity.
+
+What a configuration or a plan may come to: a seeded, vectorised simulation of interruptions.
+
+A sample draws the speed and the hazard from their intervals (normal, the 90 % interval as given),
+the number of interruptions from a Poisson distribution whose mean is the hazard times the expected
+paid time of ``rates.paid_per_useful``, what they cost from a normal sum of restarts and uniform
+lost work with that same mean, and the waits for capacity from a gamma distribution whose mean
+agrees with the pool's availability. Where the policy allows capacity that is not interrupted, a
+run that would end late changes to it at the last safe moment, as the strategies' shield does.
+
+The change to uninterrupted capacity that saves a run which would end late.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from datetime import datetime, timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.plan import Forecast
+from costopt.optimize.configurations import ConfigurationTable
+from costopt.optimize.demand import Demand
+from costopt.optimize.pruning import (
+    lower_hull,
+    single_held_h,
+    single_score,
+    single_work_units,
+    usable_h,
+)
+from costopt.optimize.random_draws import (
+    RandomDraws,
+    RunSamples,
+    draw_randoms,
+    gamma_quantile,
+    poisson_quantile,
+    within,
+)
+from costopt.optimize.rates import Array, paid_to_useful_ratio
+from costopt.optimize.segments import Segment
+from costopt.optimize.slots import AVAILABILITY_HORIZON_H
+
+CANDIDATE_SAMPLES = 200
+PLAN_SAMPLES = 2000
+
+MEDIAN_ERROR = 1.2533 / 1.6449
+"""A median's standard error over √n and over how far the 95th percentile is from it, if normal.
+
+Evenly spread draws leave less: the figure is on the safe side.
+"""
+
+MAX_HORIZON_H = 1e6
+"""How many times its own work a job is said to take where it cannot be done: floats stay finite."""
+
+
+def forecast_rows(
+    table: ConfigurationTable, rows: NDArray[np.int64], demand: Demand, now: datetime
+) -> list[Forecast]:
+    """Forecasts of the whole job on each row alone, from the earliest time it may begin."""
+    draws = draw_randoms(CANDIDATE_SAMPLES)
+    usable_now = table.now[rows] | table.running[rows]
+    begin_h = np.where(usable_now, demand.release_h, max(demand.release_h, AVAILABILITY_HORIZON_H))
+    begin_h = np.maximum(begin_h, table.from_h[rows])
+    start_h = np.where(table.running[rows], demand.starting_h, table.start_h[rows])
+    most = MAX_HORIZON_H * max(demand.units, 1e-300)
+    units = np.minimum(single_work_units(table, demand)[rows], most)
+    samples = _simulate(table, rows, demand, units, start_h, draws)
+    shifted = RunSamples(
+        samples.finish_h + begin_h[:, None],
+        samples.usd,
+        samples.kwh,
+        samples.interruptions,
+        samples.gco2e,
+        samples.changed,
+    )
+    shaky = ~table.firm[rows]
+    held = apply_fallback(table, shifted, shaky, begin_h, demand, draws)
+    return _forecasts(held, table.power_error[rows], shaky, demand, now)
+
+
+def forecast_segments(
+    table: ConfigurationTable, segments: Sequence[Segment], demand: Demand, now: datetime
+) -> tuple[Forecast, RunSamples]:
+    """The forecast of a job's planned segments, one after the other."""
+    draws = draw_randoms(PLAN_SAMPLES, range(len(segments)))
+    rows = np.array([segment.row for segment in segments], dtype=np.int64)
+    hours = np.array([segment.hours for segment in segments])
+    samples = _simulate(
+        table,
+        rows,
+        demand,
+        hours * table.paid_units_per_hour[rows],
+        np.array([segment.start_h for segment in segments]),
+        draws,
+    )
+    samples = _at_planned_prices(table, rows, segments, samples)
+    finish_h = np.full(PLAN_SAMPLES, demand.release_h)
+    for segment, run_h in zip(segments, samples.finish_h, strict=True):
+        finish_h = np.maximum(finish_h, segment.earliest_h) + run_h
+    whole = RunSamples(
+        finish_h[None, :],
+        samples.usd.sum(axis=0, keepdims=True),
+        samples.kwh.sum(axis=0, keepdims=True),
+        samples.interruptions.sum(axis=0, keepdims=True),
+        samples.gco2e.sum(axis=0, keepdims=True),
+        samples.changed.max(axis=0, keepdims=True),
+    )
+    begin_h = np.array([segments[0].begin_h])
+    shaky = np.array([not table.firm[rows].all()])
+    held = apply_fallback(table, whole, shaky, begin_h, demand, draws)
+    error = np.array([float(table.power_error[rows].max())])
+    return _forecasts(held, error, shaky, demand, now)[0], held
+
+
+def _at_planned_prices(
+    table: ConfigurationTable,
+    rows: NDArray[np.int64],
+    segments: Sequence[Segment],
+    samples: RunSamples,
+) -> RunSamples:
+    """Dollars and grams at the prices and the carbon intensity of when each segment is planned."""
+    present = [
+        float(_usd(table, rows[i : i + 1], np.array([[s.hours]]), np.array([s.start_h]))[0, 0])
+        for i, s in enumerate(segments)
+    ]
+    planned = np.array([s.usd for s in segments])
+    ratio = np.divide(planned, present, out=np.ones(len(segments)), where=np.array(present) > 0)
+    intensity = np.array([s.gco2e_per_kwh for s in segments])
+    return replace(
+        samples,
+        usd=samples.usd * ratio[:, None],
+        gco2e=samples.kwh * intensity[:, None],
+    )
+
+
+def with_time_margin(table: ConfigurationTable, share: float) -> ConfigurationTable:
+    """The table for plans that hold back only this share of the time for the worst.
+
+    The rest is left to the fallback, should the worst come.
+    """
+    return replace(table, stretch=table.calendar + share * (table.stretch - table.calendar))
+
+
+def done_forecast(now: datetime) -> Forecast:
+    """The forecast of a job that has nothing left to do."""
+    source = "nothing is left to do"
+    certain, never = (Estimate.exact(p, Basis.MEASURED, source, now) for p in (1.0, 0.0))
+    return Forecast(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, now, now, certain, never)
+
+
+def _simulate(
+    table: ConfigurationTable,
+    rows: NDArray[np.int64],
+    demand: Demand,
+    units: Array,
+    start_h: Array,
+    draws: RandomDraws,
+) -> RunSamples:
+    """Runs of ``units`` each on its row; finish counts from the run's own begin."""
+    save_s, restart_s = demand.job.checkpoint.save_s, 3600 * table.start_h[rows][:, None]
+    interval_s = table.interval_s[rows][:, None]
+    speed = within(table.speed[rows], table.speed_low[rows], table.speed_high[rows], draws.speed)
+    speed = np.maximum(speed, 0.01 * table.speed[rows][:, None])
+    hazard = within(
+        table.hazard[rows], table.hazard_low[rows], table.hazard_high[rows], draws.hazard
+    )
+    hazard = np.maximum(hazard, 0.0)
+    useful_h = units[:, None] / speed / 3600
+    calm_h = useful_h * (interval_s + save_s) / interval_s
+    mean_h = np.minimum(
+        useful_h * paid_to_useful_ratio(hazard, interval_s, save_s, restart_s), 1e12
+    )
+    expected = np.minimum(hazard * mean_h, 1e9)
+    hits = poisson_quantile(expected, draws.events)
+    each_h = (mean_h - calm_h) / np.maximum(expected, 1e-12)
+    ragged = (interval_s / math.sqrt(12)) / np.maximum(restart_s + interval_s / 2, 1e-9)
+    lost_h = np.maximum(0.0, each_h * (hits + ragged * np.sqrt(hits) * draws.loss[None, :]))
+    paid_h = calm_h + lost_h
+    away_h = _waits_h(table.calendar[rows], mean_h, expected, hits, draws)
+    wait_h = _share_of_start(table, rows, start_h) * table.wait_h[rows]
+    paid_start_h = start_h - wait_h
+    idle_h = np.minimum(hits * restart_s / 3600, lost_h) + paid_start_h[:, None]
+    all_h = paid_h + paid_start_h[:, None]
+    kwh = table.busy_kw[rows][:, None] * (all_h - idle_h) + table.idle_kw[rows][:, None] * idle_h
+    return RunSamples(
+        all_h + away_h + wait_h[:, None],
+        _usd(table, rows, paid_h, start_h),
+        kwh,
+        hits,
+        kwh * table.gco2e_per_kwh[rows][:, None],
+        np.zeros_like(hits),
+    )
+
+
+def _usd(
+    table: ConfigurationTable, rows: NDArray[np.int64], paid_h: Array, start_h: Array
+) -> Array:
+    """Dollars of paid hours and of a start, of which a living gang may have only a part left."""
+    node_usd = table.usd_per_hour[rows] - table.moving_usd_per_hour[rows]
+    starts = _share_of_start(table, rows, start_h)
+    paid_start_h = start_h - starts * table.wait_h[rows]
+    start_usd = node_usd * paid_start_h + table.transfer_usd[rows] * starts
+    usd: Array = table.usd_per_hour[rows][:, None] * paid_h + start_usd[:, None]
+    return usd
+
+
+def _share_of_start(table: ConfigurationTable, rows: NDArray[np.int64], start_h: Array) -> Array:
+    share: Array = start_h / np.maximum(table.start_h[rows], 1e-12)
+    return share
+
+
+def _waits_h(
+    calendar: Array, mean_h: Array, expected: Array, hits: Array, draws: RandomDraws
+) -> Array:
+    """Waits for capacity: none where a pool is always available, which most are said to be."""
+    away_h = np.zeros_like(hits)
+    scarce = np.flatnonzero(calendar > 1 + 1e-9)
+    if not len(scarce):
+        return away_h
+    total_h = mean_h[scarce] * (calendar[scarce] - 1)[:, None]
+    each_h = total_h / np.maximum(expected[scarce], 1e-12)
+    waits = np.broadcast_to(draws.waits, hits.shape)[scarce]
+    drawn = gamma_quantile(hits[scarce], waits) * each_h
+    away_h[scarce] = np.where(expected[scarce] < 1e-9, total_h, drawn)
+    return away_h
+
+
+def _forecasts(
+    samples: RunSamples,
+    power_error: Array,
+    shaky: NDArray[np.bool_],
+    demand: Demand,
+    now: datetime,
+) -> list[Forecast]:
+    """One forecast a row of ``samples``; ``shaky`` are those that may change to the fallback."""
+    deadline_h = (demand.job.deadline_at - now).total_seconds() / 3600
+    runs = samples.usd.shape[1]
+    source = f"{runs} simulated runs"
+    usd = np.quantile(samples.usd, [0.5, 0.95], axis=1)
+    finish = np.quantile(samples.finish_h, [0.5, 0.95], axis=1)
+    kwh_edges = np.quantile(samples.kwh, [0.05, 0.95], axis=1)
+    kwh = samples.kwh.mean(axis=1)
+    grams = samples.gco2e.mean(axis=1)
+    in_time = (samples.finish_h <= deadline_h + 1e-9).sum(axis=1)
+    interruptions, changed = samples.interruptions.mean(axis=1), samples.changed.sum(axis=1)
+    powered = np.isfinite(kwh)
+    return [
+        Forecast(
+            usd_p50=float(usd[0, i]),
+            usd_p95=float(usd[1, i]),
+            kwh=_known(kwh[i]),
+            kwh_low=_known(min(kwh[i], kwh_edges[0, i]) * (1 - power_error[i])),
+            kwh_high=_known(max(kwh[i], kwh_edges[1, i]) * (1 + power_error[i])),
+            gco2e=_known(grams[i]),
+            finish_p50_at=_at(now, float(finish[0, i])),
+            finish_p95_at=_at(now, float(finish[1, i])),
+            on_time=Estimate.of_share(int(in_time[i]), runs, source),
+            falls_back=Estimate.of_share(int(changed[i]), runs, source)
+            if shaky[i]
+            else Estimate.exact(0.0, Basis.MODELLED, "uninterruptible capacity only"),
+            expected_interruptions=float(interruptions[i]),
+            usd_error=MEDIAN_ERROR * float(usd[1, i] - usd[0, i]) / math.sqrt(runs),
+            energy_basis=Basis.MODELLED if powered[i] else None,
+            kwh_error=_known(samples.kwh[i].std() / math.sqrt(runs)),
+        )
+        for i in range(len(power_error))
+    ]
+
+
+def _known(figure: float) -> float | None:
+    """The figure, or None where it is NaN."""
+    return float(figure) if math.isfinite(figure) else None
+
+
+def _at(now: datetime, hours: float) -> datetime:
+    """A far finish is told as a hundred years from now, the farthest that dates carry safely."""
+    return now + timedelta(hours=min(hours, 876_600.0))
+
+
+MAX_FALLBACKS = 4
+"""How many gangs that are faster than the one held back are looked at as the fallback."""
+
+LATENESS_PENALTY_USD = 1e9
+"""A run that ends late is worse than any cost."""
+
+
+def choose_fallback_row(table: ConfigurationTable, demand: Demand) -> int | None:
+    """The uninterrupted configuration held back: the cheapest in time alone, else the fastest."""
+    lasting = (table.from_h <= demand.release_h) & (table.until_h >= demand.due_h)
+    whole = np.isfinite(single_work_units(table, demand))
+    safe = np.flatnonzero(table.firm & table.now & lasting & whole)
+    if not len(safe):
+        return None
+    held_h = single_held_h(table, demand)[safe]
+    in_time = safe[held_h <= demand.hours_left]
+    if len(in_time):
+        return int(in_time[np.argmin(single_score(table, demand)[in_time])])
+    return int(safe[np.argmin(held_h)])
+
+
+def apply_fallback(
+    table: ConfigurationTable,
+    samples: RunSamples,
+    shaky: NDArray[np.bool_],
+    begin_h: Array,
+    demand: Demand,
+    draws: RandomDraws,
+) -> RunSamples:
+    """Each run with the fallback that is the cheapest for it on average: a slow one must begin
+    early, a fast one costs more an hour.
+    """
+    if not shaky.any():
+        return samples
+    best, best_usd = samples, np.full(len(begin_h), np.inf)
+    for row in _fallback_rows(table, demand):
+        held = _fall_back_to(row, table, samples, shaky, begin_h, demand, draws)
+        late = (held.finish_h > demand.due_h + 1e-6).mean(axis=1)
+        usd = held.usd.mean(axis=1) + np.where(late > 0, LATENESS_PENALTY_USD * late, 0.0)
+        better = usd < best_usd
+        best = _where(better, held, best)
+        best_usd = np.minimum(usd, best_usd)
+    return best
+
+
+def _fallback_rows(table: ConfigurationTable, demand: Demand) -> list[int]:
+    """The one held back, and faster ones that cost more an hour."""
+    held = choose_fallback_row(table, demand)
+    if held is None:
+        return []
+    safe = np.flatnonzero(table.firm & table.now & (usable_h(table, demand) > 0))
+    hull = safe[lower_hull(table.paid_units_per_hour[safe], table.score_per_hour[safe])]
+    faster = hull[table.paid_units_per_hour[hull] > table.paid_units_per_hour[held]]
+    return [held, *faster[:MAX_FALLBACKS].tolist()]
+
+
+def _where(better: NDArray[np.bool_], one: RunSamples, other: RunSamples) -> RunSamples:
+    pick = better[:, None]
+    return RunSamples(
+        *(
+            np.where(pick, getattr(one, field.name), getattr(other, field.name))
+            for field in fields(RunSamples)
+        )
+    )
+
+
+def _fall_back_to(
+    row: int,
+    table: ConfigurationTable,
+    samples: RunSamples,
+    shaky: NDArray[np.bool_],
+    begin_h: Array,
+    demand: Demand,
+    draws: RandomDraws,
+) -> RunSamples:
+    """Change to uninterrupted capacity at the last moment that still ends by the due time.
+
+    At a mean pace of W / run hours the rest of the work at time s must fit the safe pace r:
+    (1 − s / run) · W / r + δ = due − begin − s.
+    """
+    run_h = samples.finish_h - begin_h[:, None]
+    safe_units = float(single_work_units(table, demand)[row])
+    safe_h = safe_units / np.maximum(_safe_units_per_hour(table, row, draws), 1e-300)[None, :]
+    start_h = float(table.start_h[row])
+    left_h = demand.due_h - begin_h[:, None]
+    switch_h = (left_h - start_h - safe_h) / np.maximum(1 - safe_h / np.maximum(run_h, 1e-9), 1e-9)
+    switch_h = np.maximum(switch_h, 0.0)
+    changes = shaky[:, None] & (samples.finish_h > demand.due_h) & (safe_h < run_h)
+    share = np.where(changes, np.clip(switch_h / np.maximum(run_h, 1e-9), 0.0, 1.0), 1.0)
+    rest_h = np.where(changes, (1 - share) * safe_h, 0.0)
+    paid_start_h = np.where(changes, start_h, 0.0)
+    rest_usd = table.usd_per_hour[row] * rest_h + np.where(changes, table.usd_per_start[row], 0.0)
+    rest_kwh = np.where(
+        changes, table.busy_kw[row] * rest_h + table.idle_kw[row] * paid_start_h, 0.0
+    )
+    return RunSamples(
+        np.where(
+            changes, begin_h[:, None] + share * run_h + rest_h + paid_start_h, samples.finish_h
+        ),
+        share * samples.usd + rest_usd,
+        share * samples.kwh + rest_kwh,
+        share * samples.interruptions,
+        share * samples.gco2e + np.where(changes, rest_kwh * table.gco2e_per_kwh[row], 0.0),
+        changes.astype(float),
+    )
+
+
+def _safe_units_per_hour(table: ConfigurationTable, row: int, draws: RandomDraws) -> Array:
+    only = np.array([row])
+    speed = within(table.speed[only], table.speed_low[only], table.speed_high[only], draws.speed)
+    slowest = 0.01 * table.speed[row]
+    ratio: Array = np.maximum(speed[0], slowest) / table.speed[row]
+    return float(table.paid_units_per_hour[row]) * ratio

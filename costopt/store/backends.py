@@ -1,0 +1,118 @@
+"""S3 and GCS constructors.
+
+Amazon S3 and what speaks its protocol.
+
+Google Cloud Storage.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib import util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from costopt.domain.errors import StoreError
+from costopt.store.address import StoreAddress, validate_endpoint
+from costopt.store.remote import CLIENT, RETRIES, import_obstore
+
+if TYPE_CHECKING:
+    from obstore.store import GCSConfig, S3Config
+
+    from costopt.store.remote import RemoteStore
+
+
+ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
+DEFAULT_REGION = "us-east-1"
+
+
+def open_s3(address: StoreAddress) -> RemoteStore:
+    """The bucket's store; tags are ETags.
+
+    Every body is signed with its SHA-256 (SigV4), so S3 refuses what arrives damaged.
+    """
+    obstore = import_obstore("aws")
+    from costopt.store.remote import RemoteStore
+
+    endpoint = address.endpoint or _first_set(ENDPOINT_VARIABLES)
+    credentials = _profile_credentials()
+    region = address.region or _first_set(REGION_VARIABLES) or _profile_region(credentials)
+    # One DELETE per key: many services that speak S3 know no bulk delete.
+    config: S3Config = {"region": region, "disable_bulk_delete": True}
+    if endpoint is not None:
+        config["endpoint"] = validate_endpoint(endpoint)
+    metadata = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
+    if metadata:
+        config["metadata_endpoint"] = metadata.rstrip("/")
+    store = obstore.store.S3Store(
+        address.bucket,
+        prefix=address.path or None,
+        config=config,
+        client_options={**CLIENT, "allow_http": endpoint is not None or bool(metadata)},
+        retry_config=RETRIES,
+        credential_provider=credentials,
+    )
+    where = f"s3://{address.bucket} ({endpoint or region})"
+    return RemoteStore(store, where, lambda meta: meta["e_tag"], lambda tag: {"e_tag": tag})
+
+
+def _first_set(names: tuple[str, ...]) -> str | None:
+    return next((value for name in names if (value := os.environ.get(name))), None)
+
+
+def _profile_region(credentials: Callable[[], Any] | None) -> str:
+    said: dict[str, str] = getattr(credentials, "config", {})
+    return said.get("region", DEFAULT_REGION)
+
+
+def _profile_credentials() -> Callable[[], Any] | None:
+    """Credentials of an AWS profile, which obstore does not read by itself, or None.
+
+    None leaves it to obstore: the environment, a web identity, a container's or machine's role.
+    """
+    if "AWS_ACCESS_KEY_ID" in os.environ or util.find_spec("boto3") is None:
+        return None
+    files = (
+        os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+        os.environ.get("AWS_CONFIG_FILE", "~/.aws/config"),
+    )
+    if "AWS_PROFILE" not in os.environ and not any(Path(f).expanduser().exists() for f in files):
+        return None
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    try:
+        return Boto3CredentialProvider()
+    except Exception as error:
+        raise StoreError(
+            f"the AWS profile cannot be used: {error}",
+            hint="see `aws configure list`, or set AWS_PROFILE to one that exists",
+        ) from error
+
+
+def open_gcs(address: StoreAddress) -> RemoteStore:
+    """The bucket's store; tags are generation numbers."""
+    obstore = import_obstore("gcp")
+    from costopt.store.remote import RemoteStore
+
+    emulator = os.environ.get("STORAGE_EMULATOR_HOST")
+    if emulator and "://" not in emulator:
+        emulator = f"http://{emulator}"
+    endpoint = address.endpoint or emulator
+    config: GCSConfig = {}
+    if endpoint is not None:
+        config["base_url"] = validate_endpoint(endpoint)
+    if emulator and endpoint == emulator:
+        # An emulator asks for no credentials, and there is none to send: this keeps the client
+        # from looking for some.
+        config["bearer_token"] = "emulator"  # noqa: S105
+    store = obstore.store.GCSStore(
+        address.bucket,
+        prefix=address.path or None,
+        config=config,
+        client_options={**CLIENT, "allow_http": endpoint is not None},
+        retry_config=RETRIES,
+    )
+    where = f"gs://{address.bucket}" + (f" ({endpoint})" if endpoint else "")
+    return RemoteStore(store, where, lambda meta: meta["version"], lambda tag: {"version": tag})

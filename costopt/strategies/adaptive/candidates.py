@@ -1,0 +1,238 @@
+"""Interruptible candidates; state of the job in steps.
+
+The spot and flex-start gangs that a job's program weighs, with what is known of their pools.
+
+Where a job stands: the time and the work that are left, in steps of its program.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from costopt.domain.job import checkpoint_interval_s
+from costopt.domain.market import CapacityType, Pool
+from costopt.domain.view import JobView, View
+from costopt.market.lifetime import AgeRates, LifetimeModel, lifetime_key
+from costopt.strategies.gang_options import EXPECTED_HAZARD_PER_HOUR, GangOption
+from costopt.strategies.remaining_time import (
+    is_running,
+    remaining_startup_s,
+    seconds_left,
+    seconds_to_finish,
+)
+
+LONG_DOWN_H = 2.0
+"""A pool away for longer than this is not taken to be back soon with its share of the time."""
+
+ELASTIC_POOLS = 2
+"""Of how many pools, those with the cheapest work, several gang sizes are weighed."""
+
+SIMILAR_HAZARD_RATIO = 0.8
+"""Another size is weighed where it is there for this share of the first one's time, or now."""
+
+FASTER_RATIO = 1.8
+"""How much faster than the first size another is that is weighed to get ahead with. The fastest
+that pays cost 6 to 20 % more on generated harsh markets: it loses more with each interruption."""
+
+NEVER_PER_HOUR = 1e-6
+"""How often the capacity of a flex-start gang goes: the program takes logarithms of rates."""
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptibleCandidate:
+    """A spot or flex-start gang with what is known of its pool.
+
+    ``share`` of the time there is capacity. ``present`` says that it is exactly what the job runs
+    on now.
+    """
+
+    option: GangOption
+    up: bool
+    present: bool
+    age_h: float
+    share: float
+    rates: AgeRates
+
+    @property
+    def long_down_class(self) -> int:
+        """The class of age of a pool that has been down for long, 0 for others."""
+        of_age = self.rates.class_at(self.age_h)
+        return 0 if self.up or of_age <= self.rates.class_at(LONG_DOWN_H) else of_age
+
+
+@dataclass(frozen=True, slots=True)
+class _CandidateGang:
+    """An option and its share of the time."""
+
+    option: GangOption
+    share: float
+
+    @property
+    def up(self) -> bool:
+        return self.option.free or self.option.running
+
+    @property
+    def identity(self) -> tuple[str, int]:
+        """Pool and nodes."""
+        return str(self.option.pool), self.option.nodes
+
+
+def collect_candidates(
+    job_view: JobView,
+    gangs: Sequence[GangOption],
+    fallback: GangOption,
+    lifetimes: LifetimeModel,
+    most: int,
+) -> list[InterruptibleCandidate]:
+    """The present gang, a gang of each of the ``most`` best pools, and more sizes in two.
+
+    A pool that is seldom up does not displace a dearer one that is: what counts is the price for
+    each share of the time. In a fixed order, for pools that come and go not to make a program of
+    their own each time.
+    """
+    by_pool: dict[Pool, list[_CandidateGang]] = {}
+    for option in gangs:
+        share = _share(job_view, option, lifetimes)
+        by_pool.setdefault(option.pool, []).append(_CandidateGang(option, share))
+    sizes = sorted((_sizes(each, fallback) for each in by_pool.values()), key=_price)[:most]
+    chosen = {each[0].identity: each[0].option for each in sizes}
+    for each in sorted(sizes, key=lambda each: each[0].option.score_usd_per_unit)[:ELASTIC_POOLS]:
+        chosen |= {gang.identity: gang.option for gang in each}
+    chosen |= {_CandidateGang(o, 0.0).identity: o for o in gangs if is_running(job_view, o.targets)}
+    return [_candidate(job_view, chosen[each], lifetimes) for each in sorted(chosen)]
+
+
+def option_key(job: str, option: GangOption) -> tuple[str, str, int]:
+    """Under what a gang's capacity is learned: other jobs' nodes take from the same pool."""
+    return lifetime_key(job, option.pool, option.nodes)
+
+
+def _candidate(
+    job_view: JobView, option: GangOption, lifetimes: LifetimeModel
+) -> InterruptibleCandidate:
+    known = option_key(job_view.job.name, option)
+    flex_start = option.pool.capacity_type is CapacityType.FLEX_START
+    return InterruptibleCandidate(
+        option=option,
+        up=option.free or option.running,
+        present=is_running(job_view, option.targets),
+        age_h=0.0 if flex_start else lifetimes.age_h(known),
+        share=_share(job_view, option, lifetimes),
+        rates=_lasting(lifetimes.prior) if flex_start else lifetimes.rates(known),
+    )
+
+
+def _share(job_view: JobView, option: GangOption, lifetimes: LifetimeModel) -> float:
+    """Flex-start can be asked for at any time: that it may not come is in its start."""
+    if option.pool.capacity_type is CapacityType.FLEX_START:
+        return 1.0
+    return lifetimes.availability(option_key(job_view.job.name, option))
+
+
+def _lasting(rates: AgeRates) -> AgeRates:
+    return replace(rates, up_per_hour=(NEVER_PER_HOUR,) * len(rates.from_h))
+
+
+def _sizes(gangs: Sequence[_CandidateGang], fallback: GangOption) -> list[_CandidateGang]:
+    """The gangs of a pool that are weighed, the first of them always.
+
+    First the cheapest work of those that keep pace with the fallback, else the fastest: what a
+    slower one does would have to be caught up. Then the cheapest work of all, one about twice as
+    fast that is still cheaper than the fallback, and the fastest that is there where the first is
+    not.
+    """
+    first = min(gangs, key=lambda gang: _preference(gang, fallback))
+    often = [g for g in gangs if g.up or g.share >= SIMILAR_HAZARD_RATIO * first.share]
+    return list(dict.fromkeys((first, *_others(often, first, fallback))))
+
+
+def _others(
+    gangs: Iterable[_CandidateGang], first: _CandidateGang, fallback: GangOption
+) -> Iterator[_CandidateGang]:
+    known = tuple(gangs)
+    paying = [g for g in known if g.option.score_usd_per_unit < fallback.score_usd_per_unit]
+    if paying:
+        yield min(paying, key=lambda g: (g.option.score_usd_per_unit, g.option.nodes))
+    twice = [g for g in paying if g.option.units_per_s >= FASTER_RATIO * first.option.units_per_s]
+    if twice:
+        yield min(twice, key=lambda g: (g.option.units_per_s, g.option.nodes))
+    there = [g for g in known if g.up]
+    if there and not first.up:
+        yield max(there, key=lambda g: (g.option.units_per_s, -g.option.nodes))
+
+
+def _preference(gang: _CandidateGang, fallback: GangOption) -> tuple[bool, float]:
+    """Among the gangs of a pool: those that keep pace by price, then the others by speed."""
+    option = gang.option
+    if option.units_per_s < fallback.units_per_s * (1.0 - 1e-9):
+        return True, -option.units_per_s
+    return False, option.score_usd_per_unit
+
+
+def _price(sizes: Sequence[_CandidateGang]) -> tuple[float, tuple[str, int]]:
+    """Among pools, by the first size."""
+    first = sizes[0]
+    return first.option.score_usd_per_unit / max(first.share, 0.01), first.identity
+
+
+MAX_STEPS = 720
+"""A run to the deadline is cut into no more steps than this: 5 days of 10 minutes."""
+
+
+class ProgramState:
+    """Where a job stands, in steps of its program."""
+
+    def __init__(
+        self, view: View, job_view: JobView, fallback: GangOption, units: float, step_s: float
+    ) -> None:
+        job = job_view.job
+        span_s = (job.deadline_at - job.start_at).total_seconds()
+        ticks = max(1, round(step_s / view.tick_s))
+        self.view, self.job_view, self.fallback, self.units = view, job_view, fallback, units
+        self.step_s = max(ticks * view.tick_s, span_s / MAX_STEPS)
+        self.left_s = seconds_left(view, job_view)
+        self.work_s = seconds_to_finish(fallback, job, units, 0.0)
+        self.start_left_s = remaining_startup_s(view, job_view)
+        self.guard_s = fallback.start_s + _at_risk_s(view, job_view)
+
+    @property
+    def steps(self) -> float:
+        """To the deadline."""
+        return self.left_s / self.step_s
+
+    @property
+    def slack_steps(self) -> float:
+        """Steps that may be spent on waiting or launching before the safe gang must be launched."""
+        return (self.left_s - self.work_s - self.guard_s) / self.step_s
+
+    def whole_cost(self, option: GangOption) -> float:
+        """Of a launch of this gang and all the work that is left, if nothing comes between.
+
+        It runs for a tick at least, as what is decided stands so long.
+        """
+        needed_s = max(seconds_to_finish(option, self.job_view.job, self.units), self.view.tick_s)
+        work = tuple(option.work_left(self.job_view.job.work.amount - self.units))
+        total_s = sum(seconds for _, seconds in work)
+        nodes = sum(count * seconds for count, seconds in work) / total_s
+        return option.score_usd_per_hour * nodes / option.nodes * needed_s / 3600
+
+    def spans(self) -> list[tuple[datetime, datetime]]:
+        """The steps that are left, the last first; of the present one what is still ahead."""
+        now, step = self.view.now, timedelta(seconds=self.step_s)
+        end_at = now + timedelta(seconds=self.left_s)
+        count = max(1, math.ceil(self.steps - 1e-9))
+        return [(max(now, end_at - (n + 1) * step), end_at - n * step) for n in range(count)]
+
+
+def _at_risk_s(view: View, job_view: JobView) -> float:
+    """Time that an interruption within the tick can cost besides the start of another gang."""
+    checkpoint = job_view.job.checkpoint
+    if view.uninterruptible_s >= view.tick_s - 1e-6 and checkpoint.save_s == 0:
+        return 0.0
+    interval_s = checkpoint.interval_s or checkpoint_interval_s(
+        hazard_per_hour=EXPECTED_HAZARD_PER_HOUR, blocking_save_s=checkpoint.save_s
+    )
+    return view.tick_s + interval_s

@@ -1,0 +1,213 @@
+"""Adaptive.
+
+The cheapest expected run that is surely in time: spot, wait or fall back, by a dynamic program.
+
+Each tick, the alternatives are compared by what they are expected to cost to the end: to stay on
+or launch each spot gang, to wait, to stay on or launch the safe gang. The expectations come from
+``costopt.strategies.adaptive.program`` over lifetimes that are learned pool by pool
+(``costopt.market.lifetime``). The program is solved anew only when an estimate has moved, a price
+by 3 % or a rate by 20 %. What a gang reports of its speed is believed slowly
+(``costopt.strategies.adaptive.strategy``), lest the job move at every busy minute of a node.
+
+Time is measured on the safe gang that the shield would go to. Slack is what the deadline leaves
+beyond the work on that gang, saves included; where an interruption may come within the tick, a tick
+and the work between two saves are kept back too, as the shield does.
+
+How fast a job is taken to be: what was measured over the last hours, not over the last minute.
+
+A node that is busy for a moment reports a low speed. Where each report counted in full, a job would
+go to on-demand at one and back to spot at the next, and pay two starts for nothing. So decisions
+rest on the running mean of what was measured, and on uninterrupted capacity on the lower of that
+and of what was measured lately: it is left only once the job has been fast for a while. The shield
+believes every report at once, as the deadline does not wait for means.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from costopt.domain.view import Decision, Desired, JobView, View
+from costopt.market.lifetime import LifetimeModel
+from costopt.strategies.adaptive.candidates import (
+    InterruptibleCandidate,
+    ProgramState,
+    collect_candidates,
+    option_key,
+)
+from costopt.strategies.adaptive.choices import alternatives, explain_choice, value_alternatives
+from costopt.strategies.adaptive.problem import build_problem, has_changed, step_objective_usd
+from costopt.strategies.adaptive.program import ProgramCache, ValueFunction
+from costopt.strategies.gang_options import GangOption, gang_options, uninterruptible_options
+from costopt.strategies.remaining_time import is_running, remaining_startup_s, seconds_to_finish
+from costopt.strategies.shield import choose_fallback
+from costopt.strategies.uniform_progress import CapacityMode, current_mode
+
+MAX_SPARE_STEPS = 480
+"""Spare steps beyond which more of them are taken to be worth nothing: 80 h of 10 minutes."""
+
+
+class AdaptiveStrategy:
+    """``step_s`` is the program's step at least, ``pools`` how many pools it weighs, one at least.
+
+    ``lifetimes`` is what is known beforehand; by default the prior of the public records.
+    """
+
+    def __init__(
+        self,
+        step_s: float = 600.0,
+        pools: float = 6,
+        memory_h: float = 72.0,
+        lifetimes: LifetimeModel | None = None,
+    ) -> None:
+        self.step_s = step_s
+        self.pools = max(1, int(pools))
+        self.lifetimes = lifetimes or LifetimeModel(memory_h=memory_h)
+        self.programs = ProgramCache()
+        self._programs: dict[str, ValueFunction] = {}
+        self._speeds: dict[str, SmoothedSpeed] = {}
+
+    def decide(self, view: View) -> Desired:
+        """One decision per job."""
+        jobs = {job_view.job.name for job_view in view.jobs}
+        self._programs = {job: p for job, p in self._programs.items() if job in jobs}
+        self._speeds = {job: s for job, s in self._speeds.items() if job in jobs}
+        return Desired(tuple(self._decide(view, self._believed(jv, view.now)) for jv in view.jobs))
+
+    def _believed(self, job_view: JobView, now: datetime) -> JobView:
+        """The job as fast as it is taken to be."""
+        speed = self._speeds.setdefault(job_view.job.name, SmoothedSpeed())
+        speed.update(job_view, now)
+        on_safe = current_mode(job_view) is CapacityMode.SAFE
+        believed = speed.cautious if on_safe else speed.mean
+        same = believed == job_view.speed_factor
+        return job_view if same else replace(job_view, speed_factor=believed)
+
+    def _decide(self, view: View, job_view: JobView) -> Decision:
+        job, all_options = job_view.job, gang_options(view, job_view)
+        gangs = [o for o in all_options if not o.pool.capacity_type.is_uninterruptible]
+        for option in (o for o in gangs if o.pool.capacity_type.is_interruptible):
+            self.lifetimes.observe(
+                option_key(job.name, option),
+                f"{option.pool.provider}/{option.pool.region}",
+                option.free or option.running,
+                view.now,
+            )
+        units = job.work.amount - job_view.progress.done_units
+        # A flex-start gang that is left would have to be waited for again: no way back to it.
+        safes = [
+            option
+            for option in uninterruptible_options(all_options)
+            if option.pool.capacity_type.is_uninterruptible
+        ]
+        fallback = _fallback(view, job_view, safes, max(units, 0.0))
+        if fallback is None or units <= 0:
+            return _without_program(job_view, all_options, fallback, units)
+        situation = ProgramState(view, job_view, fallback, units, self.step_s)
+        if not gangs and not step_objective_usd(situation, fallback):
+            return Decision(job.name, fallback.targets, "no spot capacity is allowed: on-demand")
+        candidates = collect_candidates(job_view, gangs, fallback, self.lifetimes, self.pools)
+        weighed = value_alternatives(
+            situation, self._program(job.name, candidates, situation), candidates
+        )
+        best = min(weighed, key=lambda choice: choice.cost)
+        return Decision(
+            job.name,
+            best.targets,
+            explain_choice(best, weighed),
+            alternatives=alternatives(weighed, candidates),
+        )
+
+    def _program(
+        self, job: str, candidates: list[InterruptibleCandidate], situation: ProgramState
+    ) -> ValueFunction:
+        wanted = build_problem(candidates, situation)
+        program = self._programs.get(job)
+        steps = situation.steps - 1
+        if program is None or not program.contains(steps) or has_changed(program.terms, wanted):
+            spare = min(MAX_SPARE_STEPS, max(2, math.ceil(situation.slack_steps) + 2))
+            program = self._programs[job] = self.programs.solved(wanted, steps, spare)
+        return program
+
+
+def _fallback(
+    view: View, job_view: JobView, safes: list[GangOption], units: float
+) -> GangOption | None:
+    """The shield's, but a safe gang that runs is kept where another would only be as fast.
+
+    It is left where the other does the rest for less, its start included.
+    """
+    chosen = choose_fallback(view, job_view, safes, units)
+    running = next((o for o in safes if is_running(job_view, o.targets)), None)
+    if chosen is None or running is None or running.units_per_s < (1 - 1e-9) * chosen.units_per_s:
+        return chosen
+    here_s = seconds_to_finish(running, job_view.job, units, remaining_startup_s(view, job_view))
+    there_s = seconds_to_finish(chosen, job_view.job, units)
+    stays = running.score_usd_per_hour * here_s <= chosen.score_usd_per_hour * there_s
+    return running if stays and running.nodes == chosen.nodes else chosen
+
+
+def _without_program(
+    job_view: JobView,
+    all_options: tuple[GangOption, ...],
+    fallback: GangOption | None,
+    units: float,
+) -> Decision:
+    """Nothing to weigh: no safe capacity to measure slack on, or only the command to end."""
+    name = job_view.job.name
+    running = next((o for o in all_options if o.running), None)
+    if units <= 0 and running is not None:
+        return Decision(name, running.targets, "all the work is done; the command has still to end")
+    chosen = _keep_or_soonest(all_options) or fallback
+    if chosen is None:
+        return Decision(name, (), "no capacity to be had: wait")
+    why = "all the work is done; only to end the command" if units <= 0 else "no safe capacity"
+    return Decision(name, chosen.targets, f"{why}: {chosen.pool}")
+
+
+def _keep_or_soonest(all_options: tuple[GangOption, ...]) -> GangOption | None:
+    """The spot or flex-start gang that runs, else the cheapest to be had at once or waited for."""
+
+    def order(option: GangOption) -> tuple[bool, bool, float, str, int]:
+        waits, price = option.wait_s is not None, option.score_usd_per_unit
+        return not option.running, waits, price, str(option.pool), option.nodes
+
+    free = (o for o in all_options if not o.pool.capacity_type.is_uninterruptible and o.free)
+    return min(free, key=order, default=None)
+
+
+MEMORY_H = 1.0
+"""Of the running mean: a speed that stays as it is for so long is believed to two thirds."""
+
+
+@dataclass(slots=True)
+class SmoothedSpeed:
+    """Factors on the speed that the job's spec predicts, as ``JobView.speed_factor``.
+
+    ``mean`` is over what was measured, the first report in full; ``cautious`` falls at once
+    and rises as slowly as the mean.
+    """
+
+    mean: float = 1.0
+    cautious: float = 1.0
+    _measured_h: float = 0.0
+    _seen_at: datetime | None = None
+
+    def update(self, job_view: JobView, now: datetime) -> None:
+        """Take note of what is measured now; a second look at the same instant is none."""
+        factor = job_view.speed_factor
+        if self._seen_at is None:
+            measured = factor != 1.0 or job_view.progress.measured_units_per_s is not None
+            if measured:
+                self.mean = self.cautious = factor
+                self._seen_at = now
+            return
+        apart_h = (now - self._seen_at).total_seconds() / 3600
+        if apart_h <= 0:
+            return
+        self._measured_h = min(MEMORY_H, self._measured_h + apart_h)
+        self.mean += -math.expm1(-apart_h / self._measured_h) * (factor - self.mean)
+        risen = self.cautious - math.expm1(-apart_h / MEMORY_H) * (factor - self.cautious)
+        self.cautious = min(factor, risen, self.mean)
+        self._seen_at = now

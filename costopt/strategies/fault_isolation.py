@@ -1,0 +1,132 @@
+"""A failing strategy falls back to the shield; what learners share.
+
+Keeps what goes wrong in a strategy to the jobs for which it goes wrong.
+
+Strategies that learn how long capacity lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from costopt.domain.errors import CostoptError
+from costopt.domain.ports import Strategy
+from costopt.domain.view import Decision, Desired, JobView, View
+from costopt.strategies.remaining_time import keep_current
+from costopt.strategies.shield import ShieldedStrategy, apply_shield
+
+if TYPE_CHECKING:
+    from costopt.market.lifetime import LifetimeModel
+    from costopt.strategies.adaptive.program import ProgramCache
+
+
+FAILED = "failed"
+"""The rule of a decision for a job whose strategy failed; its reason says how."""
+
+
+class FaultIsolatedStrategy:
+    """A strategy of ``make``; where it raises for a job, or leaves it out, the shield decides.
+
+    Such a job keeps what it has for as long as its deadline allows that. A strategy that raises for
+    many jobs is asked for half of them, and so on, until it is known for which it does; these are
+    asked for apart, each of a strategy of its own, until that raises no more.
+    """
+
+    def __init__(self, make: Callable[[], Strategy]) -> None:
+        self._make = make
+        self._apart: dict[str, Strategy] = {}
+        self.inner = make()
+
+    def decide(self, view: View) -> Desired:
+        """One decision per job, whatever the strategy does."""
+        names = {job_view.job.name for job_view in view.jobs}
+        self._apart = {job: s for job, s in self._apart.items() if job in names}
+        together = [jv for jv in view.jobs if jv.job.name not in self._apart]
+        decisions = self._together(view, together)
+        for job_view in view.jobs:
+            if job_view.job.name not in decisions:
+                decisions[job_view.job.name] = self._alone(view, job_view)
+        return Desired(tuple(decisions[job_view.job.name] for job_view in view.jobs))
+
+    def _together(self, view: View, jobs: Sequence[JobView]) -> dict[str, Decision]:
+        """Without those for which it raises; where that is news, they are apart from now on."""
+        if not jobs:
+            return {}
+        try:
+            return _asked(self.inner, view, jobs)
+        except Exception as error:  # noqa: BLE001 - a strategy may raise anything
+            if len(view.jobs) == 1:
+                return {jobs[0].job.name: _without(view, jobs[0], error)}
+            if len(jobs) == 1:
+                self._apart[jobs[0].job.name] = self._make()
+                return {}
+        half = len(jobs) // 2
+        return self._together(view, jobs[:half]) | self._together(view, jobs[half:])
+
+    def _alone(self, view: View, job_view: JobView) -> Decision:
+        name = job_view.job.name
+        try:
+            decision = _asked(self._apart[name], view, [job_view])[name]
+        except Exception as error:  # noqa: BLE001
+            return _without(view, job_view, error)
+        del self._apart[name]
+        return decision
+
+
+def _asked(strategy: Strategy, view: View, jobs: Sequence[JobView]) -> dict[str, Decision]:
+    """Raises whatever the strategy raises, and KeyError for a job that it leaves out."""
+    seen = view if len(jobs) == len(view.jobs) else replace(view, jobs=tuple(jobs))
+    decisions = {decision.job: decision for decision in strategy.decide(seen).decisions}
+    return {job_view.job.name: decisions[job_view.job.name] for job_view in jobs}
+
+
+def shield_or_keep(view: View, job_view: JobView, decision: Decision) -> Decision:
+    """What the shield makes of a decision; the same where nothing can be reckoned for the job."""
+    try:
+        return apply_shield(view, job_view, decision)
+    except Exception:  # noqa: BLE001 - told by whoever decides for the job
+        return decision
+
+
+def _without(view: View, job_view: JobView, error: Exception) -> Decision:
+    """What is done without the strategy."""
+    why = error.message if isinstance(error, CostoptError) else f"{type(error).__name__}: {error}"
+    stays = Decision(job_view.job.name, keep_current(job_view), "what runs is kept")
+    held = shield_or_keep(view, job_view, stays)
+    return replace(held, reason=f"the strategy failed ({why}): {held.reason}", rule=FAILED)
+
+
+@runtime_checkable
+class LearningStrategy(Protocol):
+    """A strategy that keeps estimates between its decisions, and what it has solved for them."""
+
+    lifetimes: LifetimeModel
+    programs: ProgramCache
+
+
+def lifetime_model(strategy: Strategy) -> LifetimeModel | None:
+    """What a strategy, wrapped or not, has learned; None for one that learns nothing."""
+    inner = _inner(strategy)
+    return inner.lifetimes if isinstance(inner, LearningStrategy) else None
+
+
+def share_lifetimes(strategy: Strategy, other: Strategy) -> None:
+    """Let a strategy, wrapped or not, learn and solve together with another of its kind."""
+    mine, its = _inner(strategy), _inner(other)
+    if isinstance(mine, LearningStrategy) and isinstance(its, LearningStrategy):
+        mine.lifetimes, mine.programs = its.lifetimes, its.programs
+
+
+def share_programs(strategy: Strategy, programs: ProgramCache) -> None:
+    """Let a strategy, wrapped or not, share programs; these are the same for any policy."""
+    inner = _inner(strategy)
+    if isinstance(inner, LearningStrategy):
+        inner.programs = programs
+
+
+def _inner(strategy: Strategy) -> Strategy:
+    while isinstance(strategy, (ShieldedStrategy, FaultIsolatedStrategy)):
+        strategy = strategy.inner
+    return strategy

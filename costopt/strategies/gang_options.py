@@ -1,0 +1,300 @@
+"""Gangs a job could run on now.
+
+The gangs that a job could run on at this moment.
+
+How a decision's power caps slow the gang that it wants.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from costopt.domain.job import Job, Phase, checkpoint_interval_s
+from costopt.domain.market import InstanceType, Offer, Pool
+from costopt.domain.policy import energy_term
+from costopt.domain.transfers import region_key
+from costopt.domain.view import JobView, Target, View
+from costopt.optimize.offer_columns import TransferCosts, transfer_costs
+
+EXPECTED_HAZARD_PER_HOUR = 0.39
+"""Interruptions per hour of capacity in the public records that the prior of lifetimes is fitted
+on, 2,247 in 5,832 h; it says how much work there may be between two saves."""
+
+MIN_WORK_H = 0.25
+"""A fetch is not spread over less work than this, however near the end is."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSpeed:
+    """How a pool does one phase of the job: this many nodes at this speed up to these units."""
+
+    until_units: float
+    nodes: int
+    units_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GangOption:
+    """A whole gang in one pool. Rates are the gang's; ``score`` is the policy's objective.
+
+    The score holds what moving data to and from the pool's region costs, spread over the hours of
+    work that are left.
+
+    ``units_per_s`` is the lower end of what is known of the speed, so that time is never
+    under-estimated. ``running`` says that the gang exists already; ``free`` that the pool, as far
+    as is known, has the missing nodes. ``stretches`` are all phases of the job in this pool: the
+    present one with this gang, the others with the gang nearest to it that they allow.
+    ``start_s`` is from a launch until new work is done: start-up, restore and the transfer of data
+    from another region, and the longest wait for capacity. ``wait_s`` is that wait, None where a
+    launch does not wait or the gang runs; ``waited_s`` of it are behind a launch that waits now.
+    ``lasting`` tells that the pool can be used until the deadline.
+    """
+
+    pool: Pool
+    nodes: int
+    units_per_s: float
+    usd_per_hour: float
+    score_usd_per_hour: float
+    free: bool
+    running: bool
+    stretches: tuple[PhaseSpeed, ...]
+    start_s: float
+    lasting: bool
+    wait_s: float | None = None
+    waited_s: float = 0.0
+
+    def work_left(self, done_units: float) -> Iterable[tuple[int, float]]:
+        """Nodes and seconds of training, phase by phase, from ``done_units`` to the end."""
+        for stretch in self.stretches:
+            if stretch.until_units > done_units:
+                yield stretch.nodes, (stretch.until_units - done_units) / stretch.units_per_s
+                done_units = stretch.until_units
+
+    @property
+    def is_uninterruptible(self) -> bool:
+        """Whether a deadline may rest on it: nobody takes it away, and it comes when launched.
+
+        A flex-start gang that runs already is as good as any.
+        """
+        capacity_type = self.pool.capacity_type
+        return capacity_type.is_uninterruptible or (
+            self.running and not capacity_type.is_interruptible
+        )
+
+    @property
+    def score_usd_per_unit(self) -> float:
+        """The objective per unit of work."""
+        return self.score_usd_per_hour / (3600 * self.units_per_s)
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """This gang as a decision's targets."""
+        return (Target(self.pool, self.nodes),)
+
+
+def gang_options(view: View, job_view: JobView) -> tuple[GangOption, ...]:
+    """Every gang size of every offer that the job, its hourly budget and its phase allow.
+
+    While a launch waits for capacity there is no other to wait for: it would begin anew.
+    """
+    if id(job_view) not in view.memo:
+        view.memo[id(job_view)] = job_view, tuple(_options(view, job_view))
+    found: tuple[GangOption, ...] = view.memo[id(job_view)][1]
+    return found
+
+
+def _options(view: View, job_view: JobView) -> Iterable[GangOption]:
+    job, progress = job_view.job, job_view.progress
+    phase = job.phase_at(progress.done_units)
+    mine: dict[Pool, int] = {}
+    for node in job_view.nodes:
+        mine[node.pool] = mine.get(node.pool, 0) + 1
+    queued = {node.pool for node in job_view.waiting}
+    # Far fewer machines than offers: what a job does on each is asked once.
+    paces: dict[int, tuple[_Pace, ...]] = {}
+    for offer in view.offers:
+        machine = view.machines.get(offer.pool)
+        if machine is None or not _open(offer, view.now):
+            continue
+        if offer.pool not in view.powers and _counts_energy(view, job, offer.pool, machine):
+            continue
+        if queued and offer.wait_s > 0 and offer.pool not in queued | mine.keys():
+            continue
+        if id(machine) not in paces:
+            paces[id(machine)] = tuple(_paces(job_view, phase, machine))
+        for pace in paces[id(machine)]:
+            running = mine.get(offer.pool, 0) if mine else 0
+            option = _option(view, job_view, offer, machine, pace, running)
+            if option is not None:
+                yield option
+
+
+def _counts_energy(view: View, job: Job, pool: Pool, machine: InstanceType) -> bool:
+    quotas = view.account.limits
+    return energy_term(view.policy, job, quotas, pool, machine) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """How fast a gang of so many nodes is in the present phase, and what it does in each."""
+
+    nodes: int
+    units_per_s: float
+    stretches: tuple[PhaseSpeed, ...]
+
+
+def _paces(job_view: JobView, phase: Phase, machine: InstanceType) -> Iterable[_Pace]:
+    """The gang sizes of ``machine`` that the job and the phase allow, where a speed is known."""
+    job = job_view.job
+    if job.resources.rejection_reason(machine) is not None:
+        return
+    for nodes in job.gang_sizes(machine, (len(job_view.nodes),)):
+        if phase.min_nodes <= nodes <= phase.max_nodes:
+            speed = _units_per_s(job_view, machine, nodes, phase)
+            if speed is not None:
+                yield _Pace(nodes, speed, _stretches(job_view, machine, nodes, speed))
+
+
+def _option(
+    view: View,
+    job_view: JobView,
+    offer: Offer,
+    machine: InstanceType,
+    pace: _Pace,
+    running: int,
+) -> GangOption | None:
+    job, nodes, speed = job_view.job, pace.nodes, pace.units_per_s
+    fetch = transfer_costs(offer.pool, machine, job, view.transfers)
+    if fetch is None or offer.price_usd_per_hour is None:
+        return None
+    usd = offer.price_usd_per_hour.value * nodes
+    if usd > (math.inf if job.budget.max_usd_per_hour is None else job.budget.max_usd_per_hour):
+        return None
+    missing = max(0, nodes - running)
+    available = offer.nodes_available
+    queued = sum(1 for node in job_view.waiting if node.pool == offer.pool)
+    wait_s = offer.wait_s if missing and offer.wait_s > 0 else None
+    return GangOption(
+        pool=offer.pool,
+        nodes=nodes,
+        units_per_s=speed,
+        usd_per_hour=usd,
+        score_usd_per_hour=_score_usd_per_hour(view, offer.pool, nodes, usd)
+        + _moving_usd_per_hour(view, job_view, offer.pool, fetch, speed),
+        free=available is None or available >= missing - queued,
+        running=running >= nodes,
+        stretches=pace.stretches,
+        start_s=job.overhead_s + 3600 * fetch.hours + offer.wait_s,
+        lasting=offer.until_at is None or offer.until_at >= job.deadline_at,
+        wait_s=wait_s,
+        waited_s=_waited_s(offer, job_view, view.now) if missing else 0.0,
+    )
+
+
+def _waited_s(offer: Offer, job_view: JobView, now: datetime) -> float:
+    since = [node.launched_at for node in job_view.waiting if node.pool == offer.pool]
+    return min((now - max(since)).total_seconds(), offer.wait_s) if since else 0.0
+
+
+def _open(offer: Offer, now: datetime) -> bool:
+    """Whether a dated offer can be used now."""
+    begun = offer.from_at is None or offer.from_at <= now
+    return begun and (offer.until_at is None or now < offer.until_at)
+
+
+def _stretches(
+    job_view: JobView, machine: InstanceType, nodes: int, speed: float
+) -> tuple[PhaseSpeed, ...]:
+    """A phase for which the machine has no gang, or no known speed, is done as the present one."""
+    job = job_view.job
+    if len(job.phases) == 1:
+        return (PhaseSpeed(job.work.amount, nodes, speed),)
+    sizes = job.gang_sizes(machine, (nodes,))
+    stretches = []
+    share = 0.0
+    for phase in job.phases:
+        share += phase.share
+        allowed = [n for n in sizes if phase.min_nodes <= n <= phase.max_nodes]
+        size = min(allowed, key=lambda n: abs(n - nodes), default=nodes)
+        known = _units_per_s(job_view, machine, size, phase)
+        until_units = job.work.amount * (1.0 if phase is job.phases[-1] else share)
+        stretches.append(PhaseSpeed(until_units, size if known else nodes, known or speed))
+    return tuple(stretches)
+
+
+def _units_per_s(
+    job_view: JobView, machine: InstanceType, nodes: int, phase: Phase
+) -> float | None:
+    speed = job_view.job.gang_units_per_s(machine, nodes, phase)
+    if speed is None:
+        return None
+    if job_view.speed_factor != 1.0:
+        return speed.value * job_view.speed_factor
+    return speed.low
+
+
+def _score_usd_per_hour(view: View, pool: Pool, nodes: int, usd: float) -> float:
+    power = view.powers.get(pool)
+    if power is None:
+        return view.policy.objective.score_usd(usd, 0.0, 0.0)
+    kwh = nodes * power.kwh(0.0, 3600.0)
+    carbon = view.carbon_forecasts.get(f"{pool.provider}/{pool.region}")
+    gco2e = power.gco2e(kwh) or 0.0 if carbon is None else kwh * carbon.value(view.now)
+    return view.policy.objective.score_usd(usd, kwh, gco2e)
+
+
+def _moving_usd_per_hour(
+    view: View, job_view: JobView, pool: Pool, fetch: TransferCosts, units_per_s: float
+) -> float:
+    """One fetch over the work that is left, and what saves send home.
+
+    A region in which nodes of the job live has the data. That a gang may be lost there and fetch
+    again is left out: spread over all the work, one fetch keeps waiting from looking cheaper.
+    """
+    if fetch.usd == fetch.save_usd == 0:
+        return 0.0
+    job = job_view.job
+    left = job.work.amount - job_view.progress.done_units
+    hours = max(left / units_per_s / 3600, MIN_WORK_H)
+    there = any(region_key(node.pool) == region_key(pool) for node in job_view.nodes)
+    interval_s = job.checkpoint.interval_s or checkpoint_interval_s(
+        hazard_per_hour=EXPECTED_HAZARD_PER_HOUR, blocking_save_s=job.checkpoint.save_s
+    )
+    saves = fetch.save_usd * 3600 / max(interval_s, view.tick_s)
+    return view.policy.objective.usd * ((0.0 if there else fetch.usd / hours) + saves)
+
+
+def uninterruptible_options(all_options: Iterable[GangOption]) -> list[GangOption]:
+    """Options that a deadline may rest on, cheapest work first."""
+    chosen = [o for o in all_options if o.is_uninterruptible and o.free and o.lasting]
+    return sorted(chosen, key=lambda o: (o.score_usd_per_unit, str(o.pool), o.nodes))
+
+
+def spot_options(all_options: Iterable[GangOption]) -> list[GangOption]:
+    """Options on spot that can be had now, cheapest work first."""
+    chosen = [o for o in all_options if o.pool.capacity_type.is_interruptible and o.free]
+    return sorted(chosen, key=lambda o: (o.score_usd_per_unit, str(o.pool), o.nodes))
+
+
+def without_power_caps(targets: Iterable[Target]) -> tuple[Target, ...]:
+    """The same gang without power limits."""
+    return tuple(replace(target, power_cap_w=None) for target in targets)
+
+
+def with_power_caps(view: View, option: GangOption, targets: Iterable[Target]) -> GangOption:
+    """The option at the speed that the targets' power caps leave; nothing else changes."""
+    share = min((_speed(view, target) for target in targets), default=1.0)
+    if share == 1.0:
+        return option
+    stretches = tuple(replace(s, units_per_s=s.units_per_s * share) for s in option.stretches)
+    return replace(option, units_per_s=option.units_per_s * share, stretches=stretches)
+
+
+def _speed(view: View, target: Target) -> float:
+    """A cap that nobody measured is never set."""
+    power = view.powers.get(target.pool)
+    caps = () if power is None or target.power_cap_w is None else power.caps
+    return next((cap.speed for cap in caps if cap.cap_w == target.power_cap_w), 1.0)

@@ -1,0 +1,87 @@
+"""The mean gradient by one all-reduce: for models that are too large to sum shard by shard, and
+for who does not need bit-equality."""
+
+from __future__ import annotations
+
+import torch
+
+from costopt.train.group import VOTE_NUMBERS, RankGroup, StepAgreement, StepVote
+from costopt.train.reduction import GradientLayout, owned_shards
+
+
+class AllReduceReduction:
+    """Gradients of a rank's shards accumulate in the parameters; ``reduce`` averages them.
+
+    The same shards make a step at any world size, but the order of the sum follows the size: the
+    result differs in its last bits when that changes. Of running statistics, a rank's last shard
+    stands for all of them.
+    """
+
+    def __init__(self, group: RankGroup, layout: GradientLayout, shards: int) -> None:
+        self._group, self._layout, self._shards = group, layout, shards
+        self._taken: set[int] = set()
+        self._losses: list[float] = []
+        self._flat = self._vector()
+
+    def missing_shards(self) -> list[int]:
+        """The shards of this rank whose gradient has not been taken yet."""
+        mine = owned_shards(self._group.rank, self._group.size, self._shards)
+        return [shard for shard in mine if shard not in self._taken]
+
+    def accumulated_count(self) -> int:
+        """How many shards' gradients have been taken in this step."""
+        return len(self._taken)
+
+    def take(self, shard: int) -> None:
+        """The shard's gradient was added to the parameters'."""
+        self._taken.add(shard)
+
+    def observe(self, shard: int, loss: float) -> None:  # noqa: ARG002
+        """The loss of one shard, for the mean that all will know."""
+        self._losses.append(loss)
+
+    def salvage(self) -> None:
+        """After a reduction that broke: the shards must be computed anew."""
+        self._flat = self._vector()
+        self._layout.discard()
+        self._layout.drop_gradients()
+        self._taken.clear()
+        self._losses.clear()
+
+    def reduce(self, vote: StepVote) -> StepAgreement:
+        """Collective. Raises PeerLostError."""
+        found = self._layout.found()
+        views = self._layout.views(self._flat)
+        gradients = len(self._layout.parameters)
+        for index, (view, value) in enumerate(zip(views, found, strict=True)):
+            if value is None:
+                view.zero_()
+            else:
+                view.copy_(value)
+            if index >= gradients:
+                view.mul_(len(self._taken))
+        stop, save, part = vote.numbers()
+        votes = (stop, save if self._group.rank == 0 else 0.0, part)
+        presence = [float(value is not None) for value in found]
+        tail = (*presence, *votes, sum(self._losses), float(len(self._losses)))
+        self._flat[self._layout.length :].copy_(torch.tensor(tail))
+        self._group.add(self._flat)
+        self._group.fence()
+        numbers = self._flat[self._layout.length :].tolist()
+        self._flat[: self._layout.length].div_(self._shards)
+        slots = self._layout.slots
+        self._layout.load_gradients(views, [has > 0 for has in numbers[:slots]])
+        self._taken.clear()
+        self._losses.clear()
+        *agreed, total, observed = numbers[slots:]
+        return _decision(agreed, total / observed if observed else None)
+
+    def _vector(self) -> torch.Tensor:
+        tail = self._layout.slots + VOTE_NUMBERS + 2
+        return self._layout.vector(self._layout.length + tail).zero_()
+
+
+def _decision(sums: list[float], loss: float | None) -> StepAgreement:
+    """From the sums of the ranks' votes, which are whole numbers."""
+    stops, saves, parts = sums
+    return StepAgreement(round(stops), saves > 0, parts > 0, loss)

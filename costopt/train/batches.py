@@ -1,0 +1,208 @@
+"""BatchSource, virtual-shard batches.
+
+What a virtual shard of a step is made of: a pure function of (seed, step, shard).
+
+The shards that this process computes in a step, and what comes of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from costopt.domain.errors import CostoptError
+from costopt.train.group import StepAgreement, StepVote
+from costopt.train.reduction import GradientLayout, Reduction
+
+ORDER, SAMPLE, SHARD = range(3)
+"""What is drawn, so that no two streams are the same."""
+
+
+class BatchSource(Protocol):
+    """Gives the batch of one virtual shard at one step, the same whenever it is asked."""
+
+    def batch(self, step: int, shard: int) -> Any:
+        """The batch, as the model takes it."""
+        ...
+
+
+class FunctionSamples:
+    """A user's function ``data(step, shard) -> batch``; it must not depend on anything else."""
+
+    def __init__(self, function: Callable[[int, int], Any]) -> None:
+        self._function = function
+
+    def batch(self, step: int, shard: int) -> Any:
+        """What the function gives."""
+        return self._function(step, shard)
+
+
+class DatasetSamples:
+    """A map-style dataset, permuted anew in each epoch by (seed, epoch).
+
+    The steps run through the epochs without a gap, so a batch may hold the end of one and the
+    beginning of the next. Random augmentation draws from (seed, epoch, index).
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        seed: int,
+        shard_size: int,
+        shards: int,
+        collate: Callable[[list[Any]], Any] | None = None,
+    ) -> None:
+        self._dataset, self._seed = dataset, seed
+        self._shard_size, self._shards = shard_size, shards
+        self._collate = torch.utils.data.default_collate if collate is None else collate
+        self._orders: dict[int, list[int]] = {}
+
+    def batch(self, step: int, shard: int) -> Any:
+        """The shard's samples, collated."""
+        first = (step * self._shards + shard) * self._shard_size
+        return self._collate([self._sample(first + i) for i in range(self._shard_size)])
+
+    def _sample(self, place: int) -> Any:
+        epoch, within = divmod(place, len(self._dataset))
+        index = self._order(epoch)[within]
+        seed_generators(self._seed, SAMPLE, epoch, index)
+        return self._dataset[index]
+
+    def _order(self, epoch: int) -> list[int]:
+        if epoch not in self._orders:
+            draw = torch.Generator().manual_seed(derive_seed(self._seed, ORDER, epoch))
+            self._orders = {
+                past: order for past, order in self._orders.items() if past == epoch - 1
+            }
+            self._orders[epoch] = torch.randperm(len(self._dataset), generator=draw).tolist()
+        return self._orders[epoch]
+
+
+def batch_source(
+    data: Any,
+    *,
+    seed: int,
+    global_batch: int,
+    shards: int,
+    collate: Callable[[list[Any]], Any] | None,
+) -> BatchSource:
+    """A map-style dataset, or a function of (step, shard). Raises CostoptError on anything else."""
+    if global_batch % shards:
+        raise CostoptError(
+            f"a global batch of {global_batch} cannot be cut into {shards} virtual shards",
+            hint="choose virtual_shards so that it divides global_batch",
+        )
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        if len(data) == 0:
+            raise CostoptError(
+                "the data set is empty", hint="check where its files are", code="empty"
+            )
+        size = global_batch // shards
+        return DatasetSamples(data, seed=seed, shard_size=size, shards=shards, collate=collate)
+    if callable(data):
+        return FunctionSamples(data)
+    raise CostoptError(
+        f"data of type {type(data).__name__} cannot be cut into virtual shards",
+        hint="give a data set with __len__ and __getitem__, or a function of (step, shard)",
+    )
+
+
+def derive_seed(*numbers: int) -> int:
+    """63 bits that follow from the numbers and nothing else: SHA-256, not Python's hash."""
+    digest = hashlib.sha256(" ".join(map(str, numbers)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def seed_generators(*numbers: int) -> None:
+    """Set Python's, NumPy's (where it is loaded), torch's and CUDA's generators."""
+    seed = derive_seed(*numbers)
+    # torch.manual_seed formats a traceback for each kind of device that is not in use yet.
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
+    random.seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed & 0xFFFFFFFF)
+
+
+class ShardWorker:
+    """Hands out the batches of the shards that are owned now, and collects their gradients."""
+
+    def __init__(
+        self, samples: BatchSource, layout: GradientLayout, reduction: Reduction, *, seed: int
+    ) -> None:
+        self._samples, self._layout, self._reduction = samples, layout, reduction
+        self._seed = seed
+        self._step = 0
+        self._handed: dict[int, tuple[int, Any]] = {}
+        self._latest: int | None = None
+        self._current: int | None = None
+
+    def batches(self, step: int, position: int) -> Iterator[Any]:
+        """The batches still to compute of a step; ``position`` numbers its data."""
+        self._step = step
+        if not self._reduction.accumulated_count():
+            self._layout.drop_gradients()
+        for shard in self._reduction.missing_shards():
+            batch = self._samples.batch(position, shard)
+            self._handed[id(batch)] = (shard, batch)
+            self._latest = shard
+            yield batch
+
+    @contextmanager
+    def compute(self, batch: Any) -> Iterator[None]:
+        """Around forward and backward of one batch: draws follow from (seed, step, shard)."""
+        shard, _ = self._handed.pop(id(batch), (self._latest, None))
+        if shard is None or shard not in self._reduction.missing_shards():
+            raise CostoptError(
+                "job.microbatch was given what job.microbatches did not hand out in this step",
+                hint="for batch in job.microbatches():  with job.microbatch(batch): …",
+                code="foreign_shard",
+            )
+        self._current = shard
+        self._layout.begin_shard()
+        seed_generators(self._seed, SHARD, self._step, shard)
+        try:
+            yield
+        finally:
+            self._current = None
+        self._reduction.take(shard)
+
+    def observe(self, loss: float | Tensor) -> None:
+        """The loss of the shard that is being computed."""
+        if self._current is None:
+            raise CostoptError(
+                "job.observe was called outside of job.microbatch",
+                hint="call it inside the block that computes the loss",
+                code="outside_microbatch",
+            )
+        value = loss.detach() if isinstance(loss, Tensor) else loss
+        self._reduction.observe(self._current, float(value))
+
+    def reduce(self, vote: StepVote) -> StepAgreement:
+        """The mean gradient of all shards, on every rank. Raises PeerLostError."""
+        missing = self._reduction.missing_shards()
+        if missing:
+            raise CostoptError(
+                f"step {self._step} ended without the gradients of its shards "
+                f"{', '.join(map(str, missing))}",
+                hint="for batch in job.microbatches():  with job.microbatch(batch): …",
+                code="missing_shards",
+            )
+        decision = self._reduction.reduce(vote)
+        self._handed.clear()
+        return decision
+
+    def salvage(self) -> None:
+        """Drop what was computed of a step whose reduction broke."""
+        self._handed.clear()
+        self._reduction.salvage()

@@ -1,0 +1,235 @@
+"""This process as a member of a job's gang: its line to the membership, in a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+
+from costopt.checkpoint.replicas.wire import authenticate
+from costopt.domain.errors import StoreError
+from costopt.protocol.membership import (
+    HEARTBEAT_INTERVAL_S,
+    HEARTBEAT_TIMEOUT_S,
+    FromTrainer,
+    GangFormedMessage,
+    GangOverMessage,
+    HeartbeatMessage,
+    JoinMessage,
+    JoinPendingMessage,
+    LeaveMessage,
+    MembershipAddress,
+    ReadyMessage,
+    TrainerProgress,
+    decode,
+    encode,
+)
+
+RETRY_S = 0.1
+CONNECT_S = 2.0
+PATIENCE_S = 120.0
+HEARTBEAT_TIMEOUT_MS = 3000
+"""Unacknowledged for so long, the membership's machine is gone: its line would not break by itself
+for many minutes."""
+SUSPENDED_SHARE = 0.8
+
+
+class MembershipClient:
+    """Connects when it is made, and anew whenever the line breaks.
+
+    ``standing`` is how far this process is; whoever trains keeps it up to date. ``store_at`` opens
+    a store for the group to meet at, at an address of this machine, and says "host:port". A process
+    that was stopped for so long that the others count it out sees its own gang as over, before any
+    letter says so. Without a membership that answers, training goes on; only forming anew waits,
+    ``patience_s`` at most.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        store_at: Callable[[str], str],
+        most: int,
+        expected: int | None = None,
+        conditions: tuple[str, ...] = (),
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        node = os.environ.get("COSTOPT_NODE") or socket.gethostname()
+        self.name = f"{node}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
+        self.standing = TrainerProgress()
+        self._address, self._store_at = address, store_at
+        self._hello = JoinMessage(self.name, "", TrainerProgress(), most, expected, conditions)
+        self._patience_s = patience_s
+        self._changed = threading.Condition()
+        self._formed: GangFormedMessage | None = None
+        self._ended: dict[int, str] = {}
+        self._slept: set[int] = set()
+        self._others_wait = False
+        self._awaits = True
+        self._unseen = False
+        self._link: socket.socket | None = None
+        self._refusal = ""
+        self._host = "127.0.0.1"
+        self._left = False
+        self._beaten_at = time.monotonic()
+        self._connected_at = time.monotonic()
+        for target in (self._listen, self._beat):
+            threading.Thread(target=target, name="member", daemon=True).start()
+
+    @property
+    def host(self) -> str:
+        """The address of this machine from which the membership was reached."""
+        return self._host
+
+    def next_gang(self, *, failed: bool) -> GangFormedMessage:
+        """Wait for the next gang that this process is part of. ``failed``: the last one broke.
+
+        Raises StoreError where no membership has answered for ``patience_s``.
+        """
+        with self._changed:
+            if not self._awaits and not self._unseen:
+                self._awaits = True
+                self._write(ReadyMessage(self.standing, failed))
+            while not self._unseen:
+                self._changed.wait(RETRY_S)
+                if self._link is None and self._silence_s() > self._patience_s:
+                    raise StoreError(
+                        f"no membership answers at {self._address}: {self._refusal}",
+                        hint="start one (python -m costopt.agent.membership_server), or take "
+                        "COSTOPT_MEMBERSHIP away to train in a fixed group",
+                    )
+            self._unseen = False
+            assert self._formed is not None
+            return self._formed
+
+    def gang_over_reason(self, generation: int) -> str | None:
+        """Why the gang cannot go on, or None. Cheap enough to ask in every wait."""
+        if self.was_suspended(generation):
+            return "this process was asleep"
+        return self._ended.get(generation)
+
+    def was_suspended(self, generation: int) -> bool:
+        """Whether this process stood still while in the gang, so that the others may have gone on
+        without it: what it has computed with them since counts for nothing."""
+        silent_s = HEARTBEAT_TIMEOUT_S if self._formed is None else self._formed.silent_s
+        if time.monotonic() - self._beaten_at > SUSPENDED_SHARE * silent_s:
+            self._slept.add(generation)
+        return generation in self._slept
+
+    def others_wait(self) -> bool:
+        """Whether someone wants to join the gang."""
+        return self._others_wait
+
+    def leave(self) -> None:
+        """Say goodbye; the others know already."""
+        with self._changed:
+            self._left = True
+            self._write(LeaveMessage())
+            self._disconnect()
+
+    def _beat(self) -> None:
+        while not self._left:
+            with self._changed:
+                self._wake()
+                self._write(HeartbeatMessage(self.standing))
+            time.sleep(HEARTBEAT_INTERVAL_S)
+
+    def _wake(self) -> None:
+        """Note that this thread runs; if it has not for long, the gang is over for good."""
+        formed = self._formed
+        if formed is not None:
+            self.was_suspended(formed.generation)
+        self._beaten_at = time.monotonic()
+
+    def _listen(self) -> None:
+        while not self._left:
+            try:
+                link = self._connect()
+            except (OSError, ValueError, KeyError, EOFError) as error:
+                self._refusal = str(error)
+            else:
+                self._read(link)
+            time.sleep(RETRY_S)
+
+    def _connect(self) -> socket.socket:
+        link = _entered(MembershipAddress.read(self._address))
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sys.platform == "linux":
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+        link.settimeout(None)
+        host = link.getsockname()[0]
+        store = self._store_at(host)
+        with self._changed:
+            self._host, self._link = host, link
+            self._write(self._greeting(store))
+        return link
+
+    def _greeting(self, store: str) -> JoinMessage:
+        formed = self._formed
+        return replace(
+            self._hello,
+            store=store,
+            standing=self.standing,
+            generation=0 if formed is None else formed.generation,
+            gang=() if formed is None or self._awaits else formed.members,
+        )
+
+    def _read(self, link: socket.socket) -> None:
+        with link, link.makefile("rb") as lines, contextlib.suppress(OSError, ValueError):
+            for line in lines:
+                self._take(decode(line))
+        with self._changed:
+            self._connected_at = time.monotonic()
+            if self._link is link:
+                self._link = None
+            self._changed.notify_all()
+
+    def _take(self, letter: object) -> None:
+        with self._changed:
+            if isinstance(letter, GangFormedMessage):
+                self._formed, self._unseen = letter, True
+                self._awaits = self._others_wait = False
+            elif isinstance(letter, GangOverMessage):
+                self._ended[letter.generation] = letter.why
+            elif isinstance(letter, JoinPendingMessage):
+                self._others_wait = True
+            self._changed.notify_all()
+
+    def _write(self, letter: FromTrainer) -> None:
+        """A line that is broken is found so by who reads it."""
+        if self._link is not None:
+            try:
+                self._link.sendall(encode(letter))
+            except OSError:
+                self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._link is not None:
+            with contextlib.suppress(OSError):
+                self._link.shutdown(socket.SHUT_RDWR)
+            self._link = None
+
+    def _silence_s(self) -> float:
+        return time.monotonic() - self._connected_at
+
+
+def _entered(address: MembershipAddress) -> socket.socket:
+    """A connection on which both ends have proved that they know the secret, where there is one.
+
+    Raises OSError, EOFError, ValueError, KeyError.
+    """
+    host, _, port = address.place.rpartition(":")
+    link = socket.create_connection((host, int(port)), timeout=CONNECT_S)
+    try:
+        if address.key is not None and authenticate(link, address.key, {"op": "join"})[1] is None:
+            raise ValueError(f"it does not know generation {address.key.generation} yet")
+    except BaseException:
+        link.close()
+        raise
+    return link

@@ -1,0 +1,252 @@
+"""Capacity blocks, placement scores, Spot Advisor.
+
+Capacity Blocks: GPU nodes for a stretch of days, paid for when they are booked.
+
+Spot placement scores: how likely AWS says that a request for spot capacity is to succeed.
+
+The Spot Advisor: what AWS publishes of how often it takes spot nodes away.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from costopt.domain.errors import BadRequestError, ProviderError, ProviderUnavailableError
+from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.hazards import InterruptionBucket, hazard_from_interruption_bucket
+from costopt.domain.market import (
+    CapacityType,
+    Offer,
+    Pool,
+    Reservation,
+    reservation_offers,
+    select_reservation,
+)
+from costopt.provider.cache import TtlCache
+from costopt_aws.clients import Clients, open_url
+from costopt_aws.errors import map_errors
+from costopt_aws.regions import Zones
+
+MINUTES_5_S = 300.0
+USABLE_S = 3600.0
+ACTIVE = "active"
+HELD = (ACTIVE, "scheduled")
+CLEANUP_LEAD = timedelta(minutes=30)
+"""How long before a block's end EC2 begins to terminate its instances.
+
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/capacity-blocks-monitor.html: the warning comes
+forty minutes before the end, and ten minutes before that.
+"""
+
+
+class CapacityBlocks:
+    """Blocks that the account has booked."""
+
+    def __init__(self, clients: Clients, zones: Zones) -> None:
+        self._clients = clients
+        self._zones = zones
+        self._kept: TtlCache[str, tuple[Mapping[str, Any], ...]] = TtlCache(MINUTES_5_S, USABLE_S)
+
+    def reservations(
+        self, region: str, instance_types: Collection[str], now: datetime
+    ) -> tuple[Offer, ...]:
+        """A reserved offer for each pool of the region with a block of these types.
+
+        Raises ProviderError.
+        """
+        items = self._kept.get(region, now, lambda: self._ask(region))
+        wanted = [item for item in items if item["InstanceType"] in instance_types]
+        return reservation_offers(self._read(region, wanted), now)
+
+    def of(self, pool: Pool, nodes: int, now: datetime) -> Reservation | None:
+        """The block that a launch of so many nodes must name. Asked anew, as a launch takes of it.
+
+        Raises ProviderError.
+        """
+        held = self._read(pool.region, self._ask(pool.region))
+        return select_reservation(held, pool, nodes, now)
+
+    def _ask(self, region: str) -> tuple[Mapping[str, Any], ...]:
+        with map_errors("ec2:DescribeCapacityReservations", region):
+            pages = (
+                self._clients.reading("ec2", region)
+                .get_paginator("describe_capacity_reservations")
+                .paginate(Filters=[{"Name": "state", "Values": list(HELD)}])
+            )
+            items = [item for page in pages for item in page["CapacityReservations"]]
+        return tuple(
+            item
+            for item in items
+            if item.get("ReservationType") == "capacity-block"
+            and item.get("State") in HELD
+            and item.get("EndDate") is not None
+        )
+
+    def _read(self, region: str, items: Iterable[Mapping[str, Any]]) -> Iterator[Reservation]:
+        """Those whose zone is known. A block that is yet to begin has all its nodes free."""
+        for item in items:
+            zone_id = self._zone_id(region, item)
+            if zone_id is None:
+                continue
+            active = item["State"] == ACTIVE
+            total, free = item["TotalInstanceCount"], item["AvailableInstanceCount"]
+            yield Reservation(
+                name=str(item["CapacityReservationId"]),
+                pool=Pool("aws", region, zone_id, item["InstanceType"], CapacityType.RESERVED),
+                nodes=int(free if active else total),
+                used=active and free < total,
+                from_at=(item.get("StartDate") or item["CreateDate"]).astimezone(UTC),
+                until_at=item["EndDate"].astimezone(UTC) - CLEANUP_LEAD,
+                bound=True,
+                made=active,
+            )
+
+    def _zone_id(self, region: str, item: Mapping[str, Any]) -> str | None:
+        told: str | None = item.get("AvailabilityZoneId")
+        return told or self._zones.ids(region).get(item.get("AvailabilityZone", ""))
+
+
+MIN_TYPES = 3
+"""Named fewer types, AWS gives a low score whatever the capacity (EC2 User Guide)."""
+
+MAX_SCORE = 10
+HOUR_S = 3600.0
+SCORE_MAX_AGE_S = 6 * HOUR_S
+
+
+class PlacementScores:
+    """Scores of zones for a group of types, asked for once an hour.
+
+    AWS limits how many different questions an account may ask in 24 h, so that the same groups
+    should be asked for again and again. Where a score cannot be had, it is unknown.
+    """
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._kept: TtlCache[
+            tuple[str, tuple[str, ...], int], tuple[Mapping[str, int], datetime]
+        ] = TtlCache(HOUR_S, SCORE_MAX_AGE_S)
+
+    def scores(
+        self, region: str, instance_types: Collection[str], nodes: int, now: datetime
+    ) -> tuple[Mapping[str, int], datetime]:
+        """Scores 1 to 10 by zone id for ``nodes`` of any of the types, and when they were asked.
+
+        A zone among the region's lower ones may have none. Raises BadRequestError for fewer than
+        three types, ProviderError.
+        """
+        names = tuple(sorted(set(instance_types)))
+        if len(names) < MIN_TYPES:
+            raise BadRequestError(
+                f"{region}: a spot placement score of {', '.join(names) or 'no type'} says nothing",
+                hint="name three types or more, among which AWS may choose",
+            )
+        return self._kept.get(
+            (region, names, nodes), now, lambda: (self._ask(region, names, nodes), now)
+        )
+
+    def availability(
+        self, region: str, instance_types: Collection[str], nodes: int, now: datetime
+    ) -> Mapping[str, Estimate]:
+        """What the scores say of the share of time with capacity, by zone id; empty if nothing.
+
+        A prior: the tenth of the score, with an interval of ± 3 points, as wide as the scale
+        allows. The weakness: AWS calls a score a recommendation and no guarantee, it is of the
+        moment, and of the types together and not of each.
+        """
+        try:
+            scores, asked_at = self.scores(region, instance_types, nodes, now)
+        except ProviderError:
+            return {}
+        told = ", ".join(sorted(set(instance_types)))
+        return {
+            zone_id: Estimate(
+                value=score / MAX_SCORE,
+                low=max(score - 3, 0) / MAX_SCORE,
+                high=min(score + 3, MAX_SCORE) / MAX_SCORE,
+                basis=Basis.PRIOR,
+                source=f"spot placement score {score} of {MAX_SCORE} for {nodes} of {told}",
+                observed_at=asked_at,
+            )
+            for zone_id, score in scores.items()
+        }
+
+    def _ask(self, region: str, names: tuple[str, ...], nodes: int) -> Mapping[str, int]:
+        with map_errors("ec2:GetSpotPlacementScores", region):
+            pages = (
+                self._clients.reading("ec2", region)
+                .get_paginator("get_spot_placement_scores")
+                .paginate(
+                    InstanceTypes=list(names),
+                    TargetCapacity=nodes,
+                    TargetCapacityUnitType="units",
+                    SingleAvailabilityZone=True,
+                    RegionNames=[region],
+                )
+            )
+            items = [item for page in pages for item in page["SpotPlacementScores"]]
+            return {
+                item["AvailabilityZoneId"]: int(item["Score"])
+                for item in items
+                if item.get("AvailabilityZoneId") and 1 <= int(item["Score"]) <= MAX_SCORE
+            }
+
+
+ADVISOR_URL = "https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
+REFRESH_S = 12 * 3600.0
+MAX_BYTES = 64 * 2**20
+
+BUCKETS = {
+    "<5%": InterruptionBucket.UNDER_5_PERCENT,
+    "5-10%": InterruptionBucket.FROM_5_TO_10_PERCENT,
+    "10-15%": InterruptionBucket.FROM_10_TO_15_PERCENT,
+    "15-20%": InterruptionBucket.FROM_15_TO_20_PERCENT,
+    ">20%": InterruptionBucket.OVER_20_PERCENT,
+}
+"""By label. The ``max`` that stands beside it is another figure: 11, 16 and 22 for 10, 15, 20 %."""
+
+Buckets = Mapping[tuple[str, str], InterruptionBucket]
+"""By region and instance type, for Linux."""
+
+
+class SpotAdvisor:
+    """The published buckets, asked for twice a day; none where they cannot be had."""
+
+    def __init__(self, url: str = ADVISOR_URL) -> None:
+        self._url = url
+        self._kept: TtlCache[None, tuple[Buckets, datetime]] = TtlCache(REFRESH_S, 30 * 86400.0)
+
+    def hazard_per_hour(self, region: str, instance_type: str, now: datetime) -> Estimate | None:
+        """A prior of interruptions per node-hour (``costopt.domain.hazards``), None without one."""
+        try:
+            buckets, asked_at = self._kept.get(None, now, lambda: (self._fetch(), now))
+        except ProviderError:
+            return None
+        bucket = buckets.get((region, instance_type))
+        return None if bucket is None else hazard_from_interruption_bucket(bucket, asked_at)
+
+    def _fetch(self) -> Buckets:
+        with open_url(self._url) as stream:
+            body = stream.read(MAX_BYTES)
+        try:
+            return read_buckets(json.loads(body))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ProviderUnavailableError(
+                f"{self._url}: this is not the Spot Advisor's data: {type(error).__name__}: {error}"
+            ) from error
+
+
+def read_buckets(document: Mapping[str, Any]) -> Buckets:
+    """The buckets of the published JSON; an entry whose label is unknown is left out."""
+    labels = {
+        each["index"]: BUCKETS.get(each["label"].replace(" ", "")) for each in document["ranges"]
+    }
+    found = {
+        (region, name): labels.get(entry["r"])
+        for region, systems in document["spot_advisor"].items()
+        for name, entry in systems.get("Linux", {}).items()
+    }
+    return {key: bucket for key, bucket in found.items() if bucket is not None}

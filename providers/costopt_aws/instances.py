@@ -1,0 +1,180 @@
+"""DescribeInstances, tags.
+
+An instance as EC2 describes it, read as a node.
+
+What EC2 says exists, region by region.
+
+The tags by which costopt knows its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from costopt.domain.errors import ProviderError
+from costopt.domain.fleet import EndCause, Node, NodeState
+from costopt.domain.market import Pool
+from costopt.provider.cache import fan_out
+from costopt_aws.clients import Clients
+from costopt_aws.errors import map_errors
+from costopt_aws.known_nodes import KnownNodes
+
+STATES = {
+    "pending": NodeState.PENDING,
+    "running": NodeState.RUNNING,
+    "shutting-down": NodeState.STOPPING,
+    "stopping": NodeState.STOPPING,
+    # Nodes terminate when they shut down; one that somebody stopped by hand trains no more.
+    "stopped": NodeState.ENDED,
+    "terminated": NodeState.ENDED,
+}
+TAKEN = frozenset(
+    {
+        "Server.InsufficientInstanceCapacity",
+        "Server.SpotInstanceShutdown",
+        "Server.SpotInstanceTermination",
+    }
+)
+RELEASED = "Client.UserInitiatedShutdown"
+_ENDED_AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
+
+
+def read_node(item: Mapping[str, Any]) -> Node | None:
+    """An entry of DescribeInstances; None where its tags are not those of a node.
+
+    ``ended_at`` is None where EC2 does not tell when the node ended.
+    """
+    told = parse_tags(item.get("Tags", ()))
+    pool, price = _pool(told), _price(told)
+    if pool is None or price is None or KEY not in told:
+        return None
+    state = STATES[item["State"]["Name"]]
+    ended = state is NodeState.ENDED
+    reason = item.get("StateReason", {})
+    return Node(
+        node_id=item["InstanceId"],
+        owner=told.get(OWNER, ""),
+        job=told.get(JOB, ""),
+        pool=pool,
+        key=told[KEY],
+        state=state,
+        launched_at=item["LaunchTime"].astimezone(UTC),
+        usd_per_hour=price,
+        ended_at=_ended_at(item) if ended else None,
+        end_cause=_cause(item["State"]["Name"], str(reason.get("Code", ""))) if ended else None,
+        message=str(reason.get("Message", "")) if ended else "",
+    )
+
+
+def _pool(told: Mapping[str, str]) -> Pool | None:
+    try:
+        return Pool.parse(told[POOL])
+    except (KeyError, ValueError):
+        return None
+
+
+def _price(told: Mapping[str, str]) -> float | None:
+    try:
+        return float(told[PRICE])
+    except (KeyError, ValueError):
+        return None
+
+
+def _cause(state: str, code: str) -> EndCause:
+    if code in TAKEN:
+        return EndCause.INTERRUPTED
+    if state == "terminated" and code == RELEASED:
+        return EndCause.RELEASED
+    return EndCause.FAILED
+
+
+def _ended_at(item: Mapping[str, Any]) -> datetime | None:
+    told = _ENDED_AT.search(str(item.get("StateTransitionReason", "")))
+    if told is None:
+        return None
+    return datetime.strptime(told[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+
+
+PAGE = 1000
+
+
+class InstanceInventory:
+    """DescribeInstances is the truth; a region that does not answer keeps what it said last."""
+
+    def __init__(self, clients: Clients, regions: tuple[str, ...], book: KnownNodes) -> None:
+        self._clients = clients
+        self._regions = regions
+        self._book = book
+        self.silent: Mapping[str, ProviderError] = {}
+        """The regions that did not answer the last time, and what went wrong."""
+
+    def nodes(self, owner: str, now: datetime) -> tuple[Node, ...]:
+        """Every node of the owner, ended ones for two hours.
+
+        Raises ProviderError where no region answers.
+        """
+        answers = fan_out(self._regions, lambda region: self._ask(region, owner))
+        self.silent = {r: told for r, told in answers.items() if isinstance(told, ProviderError)}
+        if len(self.silent) == len(answers):
+            raise next(iter(self.silent.values()))
+        for region, told in answers.items():
+            if not isinstance(told, ProviderError):
+                self._book.listed(region, owner, told, now)
+        return self._book.known(owner)
+
+    def _ask(self, region: str, owner: str) -> tuple[Node, ...]:
+        items = self.items(region, [owner_filter(owner)])
+        with map_errors("ec2:DescribeInstances", region):
+            return tuple(filter(None, (read_node(item) for item in items)))
+
+    def items(self, region: str, filters: list[dict[str, object]]) -> list[Mapping[str, Any]]:
+        """Entries of DescribeInstances. Raises ProviderError."""
+        with map_errors("ec2:DescribeInstances", region):
+            pages = (
+                self._clients.reading("ec2", region)
+                .get_paginator("describe_instances")
+                .paginate(Filters=filters, PaginationConfig={"PageSize": PAGE})
+            )
+            return [i for page in pages for r in page["Reservations"] for i in r["Instances"]]
+
+
+OWNER = "costopt:owner"
+JOB = "costopt:job"
+KEY = "costopt:key"
+POOL = "costopt:pool"
+PRICE = "costopt:usd-per-hour"
+"""The price at launch, so that a restarted controller knows it."""
+
+LAUNCHED = ("instance", "network-interface", "volume")
+"""What a launch makes and tags, as EC2 names the kinds."""
+
+Tags = list[dict[str, str]]
+
+
+def make_tags(**named: str) -> Tags:
+    """As the API wants them: ``tags(owner="me")`` is the owner tag, ``Name`` stays as it is."""
+    names = {"owner": OWNER, "job": JOB, "key": KEY, "pool": POOL, "usd_per_hour": PRICE}
+    return [{"Key": names.get(name, name), "Value": value} for name, value in named.items()]
+
+
+def parse_tags(listed: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """As a mapping."""
+    return {tag["Key"]: tag["Value"] for tag in listed}
+
+
+def owner_filter(owner: str) -> dict[str, object]:
+    """The filter of a Describe call for what carries this owner tag."""
+    return {"Name": f"tag:{OWNER}", "Values": [_literal(owner)]}
+
+
+def launch_key_filter(key: str) -> dict[str, object]:
+    """The filter of a Describe call for the nodes of one launch."""
+    return {"Name": f"tag:{KEY}", "Values": [_literal(key)]}
+
+
+def _literal(value: str) -> str:
+    """EC2 takes * and ? in filters for wildcards, unless they are escaped."""
+    return value.replace("\\", "\\\\").replace("*", "\\*").replace("?", "\\?")

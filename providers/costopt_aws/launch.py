@@ -1,0 +1,259 @@
+"""Launch; decoded authorization failures.
+
+Launches: all nodes or none, and never twice.
+
+Which permission is missing, where EC2 tells it only in code.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from costopt.domain.errors import (
+    BadRequestError,
+    ForbiddenError,
+    NoCapacityError,
+    ProviderError,
+    ProviderUnavailableError,
+)
+from costopt.domain.fleet import LaunchRequest, Node
+from costopt.domain.market import CapacityType, Pool
+from costopt.provider.launch import CapacityBackoff, IdempotentLauncher
+from costopt_aws import instances
+from costopt_aws.bootstrap import Bootstrap, NodeSetup
+from costopt_aws.capacity import CapacityBlocks
+from costopt_aws.clients import Clients
+from costopt_aws.errors import code_of, map_errors
+from costopt_aws.instance_types import InstanceTypeInfo, InstanceTypes
+from costopt_aws.instances import read_node
+from costopt_aws.known_nodes import GRACE, KnownNodes
+from costopt_aws.launch_request import PlacementGroups, RunInstancesRequest
+from costopt_aws.launch_templates import LaunchTemplates
+from costopt_aws.regions import Zones
+
+PriceOf = Callable[[Pool, datetime], float | None]
+"""What a node of a pool costs now, in dollars per hour; None where that is not known."""
+
+_SIZE = re.compile(r"(\d+)xlarge")
+
+TOKEN_PARAMETERS_CHANGED = "IdempotentParameterMismatch"  # noqa: S105
+ENDED_BEFORE = "IdempotentInstanceTerminated"
+NOT_YET_CONSISTENT = frozenset(
+    {
+        "InvalidLaunchTemplateId.NotFound",
+        "InvalidLaunchTemplateName.NotFoundException",
+        "InvalidPlacementGroup.Unknown",
+    }
+)
+
+
+class Ec2Launcher:
+    """RunInstances for a gang in one pool: as many as are wanted, or none.
+
+    A launch request names one pool, so an EC2 Fleet, which chooses among several, has no choice to
+    make here; which pool comes next when one has no room is the strategy's decision.
+
+    The key of a request is EC2's client token and a tag. It is looked up before every launch, so a
+    launch whose answer was lost is found and not made again, by another controller too; where the
+    list is behind, the token still holds EC2 to one launch.
+    """
+
+    def __init__(
+        self,
+        clients: Clients,
+        zones: Zones,
+        types: InstanceTypes,
+        blocks: CapacityBlocks,
+        book: KnownNodes,
+        bootstrap: Bootstrap | None,
+        price_of: PriceOf,
+    ) -> None:
+        self._clients = clients
+        self._zones = zones
+        self._types = types
+        self._blocks = blocks
+        self._book = book
+        self._bootstrap = bootstrap
+        self._price_of = price_of
+        self._templates = LaunchTemplates(clients)
+        self._groups = PlacementGroups(clients)
+        self._once = IdempotentLauncher(
+            self._launched, self._order, self._start, CapacityBackoff(_family, _size)
+        )
+
+    def launch(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
+        """The nodes of this key, launched now or before.
+
+        Raises ProviderError; ProviderUnavailableError as long as it is not known whether the nodes
+        exist.
+        """
+        return self._once.launch(request, now)
+
+    def _launched(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
+        """The nodes of the key, where all of them are known; () where none are or some may come."""
+        known = self._book.by_key(request.key)
+        if len(known) < request.nodes:
+            known = self._book.record(self._found(request), now)
+        old = any(now - node.launched_at > GRACE or not node.state.is_alive for node in known)
+        return known if old or len(known) >= request.nodes else ()
+
+    def _found(self, request: LaunchRequest) -> tuple[Node, ...]:
+        region = request.pool.region
+        filters = [instances.owner_filter(request.owner), instances.launch_key_filter(request.key)]
+        with map_errors("ec2:DescribeInstances", region):
+            pages = (
+                self._clients.reading("ec2", region)
+                .get_paginator("describe_instances")
+                .paginate(Filters=filters)
+            )
+            items = [i for page in pages for r in page["Reservations"] for i in r["Instances"]]
+            return tuple(filter(None, (read_node(item) for item in items)))
+
+    def _start(self, order: RunInstancesRequest, now: datetime) -> None:
+        self._book.record(self._run(order), now)
+
+    def _order(self, request: LaunchRequest, now: datetime) -> RunInstancesRequest:
+        pool = request.pool
+        zone_id, zone_name = self._zone(pool)
+        facts = self._facts(pool, now)
+        setup = self._setup(request)
+        close = request.nodes > 1 and facts.efa_interfaces > 0
+        return RunInstancesRequest(
+            request=request,
+            setup=setup,
+            template=self._templates.ensure(request, setup),
+            zone_name=zone_name,
+            subnet_id=setup.subnet_ids.get(zone_id),
+            usd_per_hour=self._price(pool, now),
+            placement_group=self._groups.ensure(request) if close else None,
+            efa_interfaces=facts.efa_interfaces if close else 0,
+            reservation_id=self._reservation(request, zone_id, now),
+        )
+
+    def _setup(self, request: LaunchRequest) -> NodeSetup:
+        if self._bootstrap is None:
+            raise BadRequestError(
+                f"{request.pool}: nothing is said of what its nodes are to be started with",
+                hint="connect with the option bootstrap",
+            )
+        return self._bootstrap.setup(request)
+
+    def _zone(self, pool: Pool) -> tuple[str, str]:
+        """The zone's id and the account's name of it, whichever of them the pool has."""
+        names = self._zones.names(pool.region)
+        for zone_id, name in names.items():
+            if pool.zone in (zone_id, name):
+                return zone_id, name
+        raise BadRequestError(
+            f"{pool}: {pool.region} has no zone {pool.zone!r}",
+            hint=f"the account's zones there are {', '.join(sorted(names))}",
+        )
+
+    def _facts(self, pool: Pool, now: datetime) -> InstanceTypeInfo:
+        found = self._types.matching(pool.region, (pool.instance_type,), now)
+        if pool.instance_type not in found:
+            raise BadRequestError(
+                f"{pool}: {pool.region} has no instance type {pool.instance_type!r}",
+                hint="`costopt market` lists the types of each region",
+            )
+        return found[pool.instance_type]
+
+    def _reservation(self, request: LaunchRequest, zone_id: str, now: datetime) -> str | None:
+        pool = request.pool
+        if pool.capacity_type is not CapacityType.RESERVED:
+            return None
+        booked = self._blocks.of(replace(pool, zone=zone_id), request.nodes, now)
+        if booked is None:
+            raise NoCapacityError(
+                f"{pool}: the account has no Capacity Block there that has begun",
+                hint="book one, or allow spot and on-demand",
+            )
+        return booked.name
+
+    def _price(self, pool: Pool, now: datetime) -> float:
+        price = self._price_of(pool, now)
+        if price is None:
+            raise NoCapacityError(
+                f"{pool}: its price is not known now, so nothing is launched there",
+                hint="try another pool, or later",
+            )
+        return price
+
+    def _run(self, order: RunInstancesRequest) -> tuple[Node, ...]:
+        request = order.request
+        region = request.pool.region
+        try:
+            with map_errors("ec2:RunInstances", str(request.pool)):
+                answer = self._clients.launching(region).run_instances(**order.parameters())
+                return tuple(filter(None, (read_node(item) for item in answer["Instances"])))
+        except (ForbiddenError, BadRequestError) as error:
+            told = self._log(order, error)
+            if told is error:
+                raise
+            raise told from error
+
+    def _log(self, order: RunInstancesRequest, error: ProviderError) -> ProviderError:
+        if isinstance(error, ForbiddenError):
+            return with_missing_action(error, self._clients, order.request.pool.region)
+        return self._of_key(order, error)
+
+    def _of_key(self, order: RunInstancesRequest, error: ProviderError) -> ProviderError:
+        """Refusals that are about what was made or launched before, not about the request."""
+        code, pool = code_of(error), order.request.pool
+        if code == TOKEN_PARAMETERS_CHANGED:
+            return ProviderUnavailableError(
+                f"{pool}: the launch {order.request.key} was asked for before, and its nodes are "
+                "not visible yet"
+            )
+        if code == ENDED_BEFORE:
+            return NoCapacityError(f"{pool}: the nodes of launch {order.request.key} have ended")
+        if code in NOT_YET_CONSISTENT:
+            self._templates.forget(pool.region, order.template)
+            self._groups.forget(pool.region, order.placement_group or "")
+            return ProviderUnavailableError(
+                f"{pool}: not visible in the region yet: {error.message}"
+            )
+        return error
+
+
+def _family(instance_type: str) -> str:
+    return instance_type.partition(".")[0]
+
+
+def _size(request: LaunchRequest) -> float:
+    """Nodes times the size in the instance type's name, where 1 is an "xlarge"."""
+    size = request.pool.instance_type.partition(".")[2]
+    multiple = _SIZE.fullmatch(size)
+    return request.nodes * (float(multiple[1]) if multiple else 1.0)
+
+
+_ENCODED = re.compile(r"Encoded authorization failure message: ([A-Za-z0-9_-]+)")
+
+
+def with_missing_action(error: ForbiddenError, clients: Clients, region: str) -> ForbiddenError:
+    """``error`` as it is, or with the action and resource that EC2 encoded into its message.
+
+    Decoding needs sts:DecodeAuthorizationMessage; without it the error stays as it is.
+    """
+    response = getattr(error.__cause__, "response", {})
+    encoded = _ENCODED.search(str(response.get("Error", {}).get("Message", "")))
+    if encoded is None:
+        return error
+    try:
+        with map_errors("sts:DecodeAuthorizationMessage", region):
+            answer = clients.reading("sts", region).decode_authorization_message(
+                EncodedMessage=encoded[1]
+            )
+        context = json.loads(answer["DecodedMessage"])["context"]
+        action, resource = str(context["action"]), str(context["resource"])
+    except (ProviderError, KeyError, TypeError, ValueError):
+        return error
+    return ForbiddenError(
+        f"{error.message.partition(':')[0]}: the AWS credentials may not {action} on {resource}",
+        hint=f"allow {action} in their policy; `costopt doctor aws --iam-policy` prints all that "
+        "costopt needs",
+    )

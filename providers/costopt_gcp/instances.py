@@ -1,0 +1,167 @@
+"""Instances, labels.
+
+An instance as Compute Engine describes it, read as a node.
+
+The labels and metadata by which costopt knows its own.
+
+Labels can be filtered by and hold little: 63 lower-case letters, digits, dashes and underscores
+(cloud.google.com/compute/docs/labeling-resources). So they hold what is looked for, and an
+instance's metadata holds the whole of it. None of it is secret: the node can read it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from costopt.domain.fleet import EndCause, LaunchRequest, Node, NodeState
+from costopt.domain.market import CapacityType, Pool
+
+STATES = {
+    # Waits for capacity on flex-start.
+    "PENDING": NodeState.WAITING,
+    "PROVISIONING": NodeState.PENDING,
+    "STAGING": NodeState.PENDING,
+    "RUNNING": NodeState.RUNNING,
+    "REPAIRING": NodeState.STOPPING,
+    "PENDING_STOP": NodeState.STOPPING,
+    "STOPPING": NodeState.STOPPING,
+    "SUSPENDING": NodeState.STOPPING,
+    # A node that switched itself off or was stopped by hand trains no more; its disk is left.
+    "SUSPENDED": NodeState.ENDED,
+    "TERMINATED": NodeState.ENDED,
+}
+"""https://cloud.google.com/compute/docs/instances/instance-lifecycle"""
+
+
+def read_node(item: Any) -> Node | None:
+    """An instance of the client library; None where its metadata is not that of a node."""
+    told = {entry.key: entry.value for entry in item.metadata.items}
+    pool, price = _pool(told.get(POOL, "")), _price(told.get(PRICE, ""))
+    created_at = time_of(item.creation_timestamp)
+    if pool is None or price is None or created_at is None or KEY not in told:
+        return None
+    state = STATES.get(item.status, NodeState.RUNNING)
+    if pool.capacity_type is CapacityType.FLEX_START:
+        state, created_at = _on_flex_start(item, state, created_at)
+    ended = state is NodeState.ENDED
+    return Node(
+        node_id=item.name,
+        owner=told.get(OWNER, ""),
+        job=told.get(JOB, ""),
+        pool=pool,
+        key=told[KEY],
+        state=state,
+        launched_at=created_at,
+        usd_per_hour=price,
+        ended_at=time_of(item.last_stop_timestamp) if ended else None,
+        end_cause=EndCause.FAILED if ended else None,
+        message=str(item.status_message) if ended else "",
+    )
+
+
+def _on_flex_start(item: Any, state: NodeState, created_at: datetime) -> tuple[NodeState, datetime]:
+    """Its state, and since when it runs: it is charged for from then on."""
+    if state is NodeState.PENDING:
+        return NodeState.WAITING, created_at
+    return state, time_of(item.last_start_timestamp) or created_at
+
+
+def time_of(text: str) -> datetime | None:
+    """An RFC 3339 time, aware UTC; None where there is none."""
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC) if text else None
+    except ValueError:
+        return None
+
+
+def _pool(text: str) -> Pool | None:
+    try:
+        return Pool.parse(text)
+    except ValueError:
+        return None
+
+
+def _price(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+OWNER = "costopt-owner"
+JOB = "costopt-job"
+KEY = "costopt-key"
+POOL = "costopt-pool"
+PRICE = "costopt-usd-per-hour"
+"""The price at launch, so that a restarted controller knows it."""
+
+NAMES = "costopt-"
+"""What the names of all instances begin with, and those of their boot disks, which are the same."""
+
+LIMIT = 63
+DIGEST = 12
+_FITS = re.compile(r"[a-z0-9][a-z0-9_-]*")
+
+
+def label(value: str) -> str:
+    """The value as it is where a label can hold it, else what it can, with a digest of the whole.
+
+    Different values never give the same label, but for chance among 2⁴⁸.
+    """
+    if len(value) <= LIMIT and _FITS.fullmatch(value):
+        return value
+    plain = re.sub(r"[^a-z0-9_-]", "-", value.lower()).strip("-_")[: LIMIT - DIGEST - 1]
+    return f"{plain or 'x'}-{_digest(value, DIGEST)}"
+
+
+def labels(owner: str, job: str, key: str | None = None) -> dict[str, str]:
+    """Of everything that is made for a job; with ``key`` of what one launch makes."""
+    found = {OWNER: label(owner), JOB: label(job)}
+    return found if key is None else {**found, KEY: label(key)}
+
+
+def description(owner: str, job: str) -> str:
+    """Of what can have no labels, such as placement policies."""
+    return json.dumps({OWNER: owner, JOB: job}, sort_keys=True)
+
+
+def described(text: str) -> Mapping[str, str]:
+    """The inverse of ``description``; nothing where the text is another's."""
+    try:
+        told = json.loads(text)
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def owned_by(owner: str) -> str:
+    """The filter of a list call for what carries this owner's label."""
+    return f'labels.{OWNER} = "{label(owner)}"'
+
+
+def launched_by(owner: str, key: str) -> str:
+    """The filter of a list call for the nodes of one launch."""
+    return f'({owned_by(owner)}) AND (labels.{KEY} = "{label(key)}")'
+
+
+def node_names(request: LaunchRequest) -> tuple[str, ...]:
+    """The names of a launch's instances, which follow from its owner and key.
+
+    A zone has one instance of a name, so a launch cannot happen twice under the same key.
+    """
+    digest = _digest(f"{request.owner}/{request.key}", 20)
+    return tuple(f"{NAMES}{digest}-{rank}" for rank in range(request.nodes))
+
+
+def metadata(items: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """An instance's metadata as a mapping."""
+    return {item["key"]: item.get("value", "") for item in items}
+
+
+def _digest(text: str, characters: int) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:characters]
