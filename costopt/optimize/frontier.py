@@ -27,16 +27,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costopt.domain.errors import InfeasibleError, SolverError
-from costopt.domain.market import CapacityType
-from costopt.domain.plan import Forecast, Plan, PlanStatus
-from costopt.domain.policy import Objective, Policy
+from costopt.domain.policy import Objective
 from costopt.optimize.chance_constraint import PROBABILITY_TOLERANCE, over_budget
 from costopt.optimize.colgen.best_response import (
     cheaper_response,
@@ -57,7 +54,7 @@ from costopt.optimize.pareto import (
     with_objective,
 )
 from costopt.optimize.planned_job import PlannedJob
-from costopt.optimize.planner import plan, prepare
+from costopt.optimize.planner import prepare
 from costopt.optimize.pruning import StageConfiguration, single_held_h, stage_configurations
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.segments import Segment, allocations_of, segments_of, verify
@@ -70,49 +67,7 @@ from costopt.optimize.solve import (
     solve_jobs,
 )
 
-__all__ = ["FrontierPoint", "Scenario", "frontier", "scenarios"]
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """One what-if: a policy, a deadline, allowed capacity types, and the plan they lead to."""
-
-    policy: str
-    deadline_at: datetime
-    capacity_types: tuple[CapacityType, ...]
-    plan: Plan
-
-    @property
-    def forecast(self) -> Forecast | None:
-        """The job's forecast; None where there is no plan."""
-        solved = self.plan.status is not PlanStatus.INFEASIBLE and self.plan.forecasts
-        return self.plan.forecasts[0][1] if solved else None
-
-
-def scenarios(
-    request: PlanRequest,
-    *,
-    policies: Sequence[Policy] = (),
-    deadlines: Sequence[datetime] = (),
-    capacity_types: Sequence[tuple[CapacityType, ...]] = (),
-    time_limit_s: float = 10.0,
-) -> tuple[Scenario, ...]:
-    """A plan for every policy × deadline × capacity types; an empty axis keeps the request's.
-
-    The request holds one job and offers that are not yet screened by a policy. Candidates are left
-    out. Raises as ``plan`` does.
-    """
-    _one_job(request)
-    found: list[Scenario] = []
-    for policy, deadline_at, kinds in _combinations(request, policies, deadlines, capacity_types):
-        (view,) = request.jobs
-        limited = replace(policy, limits=replace(policy.limits, capacity_types=kinds))
-        jobs = (replace(view, job=replace(view.job, deadline_at=deadline_at)),)
-        made = plan(
-            replace(request, jobs=jobs, policy=limited), time_limit_s=time_limit_s, explain=False
-        )
-        found.append(Scenario(policy.name, deadline_at, kinds, made))
-    return tuple(found)
+__all__ = ["FrontierPoint", "frontier"]
 
 
 def frontier(
@@ -151,18 +106,6 @@ def _one_job(request: PlanRequest) -> None:
             hint="ask for one job at a time",
             code="many_jobs",
         )
-
-
-def _combinations(
-    request: PlanRequest,
-    policies: Sequence[Policy],
-    deadlines: Sequence[datetime],
-    capacity_types: Sequence[tuple[CapacityType, ...]],
-) -> Iterator[tuple[Policy, datetime, tuple[CapacityType, ...]]]:
-    for policy in policies or (request.policy,):
-        for deadline_at in deadlines or (request.jobs[0].job.deadline_at,):
-            for kinds in capacity_types or (policy.limits.capacity_types,):
-                yield policy, deadline_at, kinds
 
 
 SECOND_AIM = 1e-4

@@ -161,6 +161,11 @@ def _by_cap(
     return by_cap
 
 
+def is_reserved(pool: Pool) -> bool:
+    """Whether the account has paid for the pool's nodes, so that what it has now it keeps."""
+    return pool.capacity_type is CapacityType.RESERVED
+
+
 def _room_nodes(offers: Sequence[Offer], request: PlanRequest) -> Array:
     """Another job's nodes in a reservation come free again when it gives them back."""
     living = Counter(

@@ -14,10 +14,10 @@ from costopt.domain.errors import InfeasibleError
 from costopt.domain.estimate import Basis, Estimate, Series
 from costopt.domain.job import Job, Progress, Resources
 from costopt.domain.market import CapacityType
-from costopt.domain.plan import Forecast, PlanStatus
-from costopt.domain.policy import Objective, Policy
+from costopt.domain.plan import Forecast
+from costopt.domain.policy import Policy
 from costopt.domain.view import JobView
-from costopt.optimize.frontier import FrontierPoint, frontier, scenarios
+from costopt.optimize.frontier import FrontierPoint, frontier
 from costopt.optimize.pareto import surely_unbeaten
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
@@ -128,31 +128,6 @@ def test_without_a_trade_off_the_frontier_is_a_point() -> None:
 
 def test_without_a_plan_there_is_no_frontier() -> None:
     assert frontier(request(job(40, deadline_h=20))) == ()
-
-
-def test_scenarios_cross_every_axis() -> None:
-    what = job(20, deadline_h=60, resources=Resources(max_nodes=2))
-    policies = (Policy("cheap"), Policy("green", objective=Objective(usd_per_kwh=5.0)))
-    deadlines = tuple(NOW + timedelta(hours=h) for h in (5, 16, 60))
-    found = scenarios(
-        request(what),
-        policies=policies,
-        deadlines=deadlines,
-        capacity_types=((SPOT,), (ON_DEMAND,), (SPOT, ON_DEMAND)),
-    )
-    assert len(found) == 2 * 3 * 3
-    by_key = {(s.policy, s.deadline_at, s.capacity_types): s for s in found}
-    late = by_key["cheap", deadlines[0], (SPOT,)]
-    assert late.plan.status is PlanStatus.INFEASIBLE
-    assert late.forecast is None
-    spot = by_key["cheap", deadlines[2], (SPOT,)].forecast
-    on_demand = by_key["cheap", deadlines[2], (ON_DEMAND,)].forecast
-    green = by_key["green", deadlines[2], (SPOT,)].forecast
-    assert spot is not None
-    assert on_demand is not None
-    assert green is not None
-    assert spot.usd_p50 < on_demand.usd_p50
-    assert known(green.kwh) < known(spot.kwh)
 
 
 def test_a_what_if_takes_one_job() -> None:
