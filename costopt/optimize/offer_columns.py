@@ -194,11 +194,6 @@ def _flags(values: Iterable[bool]) -> NDArray[np.bool_]:
     return np.fromiter(values, dtype=bool)
 
 
-def is_reserved(pool: Pool) -> bool:
-    """Whether the account has paid for the pool's nodes, so that what it has now it keeps."""
-    return pool.capacity_type is CapacityType.RESERVED
-
-
 Transfers = Mapping[tuple[str, str], Transfer]
 """By ("provider/region" from, "provider/region" to)."""
 

@@ -15,6 +15,7 @@ from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.policy import Limits, Policy, StrategySpec
+from costopt.domain.ports import Strategy
 from costopt.energy.carbon import RecordedCarbon
 from costopt.energy.carbon_files import read_carbon
 from costopt.replay.coverage import RecordCoverage
@@ -191,8 +192,13 @@ def backtest_config(
     carbon: Path | None,
     account: Account,
     past_s: float,
+    strategies: Mapping[str, Callable[[], Strategy]] | None = None,
 ) -> BacktestConfig:
-    """The bench with the catalogue's machines. Raises SignalError for a bad carbon file."""
+    """Return what trials are run with, on the catalog's machines.
+
+    ``strategies`` make, by name, strategies that policies may name besides the installed ones.
+    Raises SignalError for a bad carbon file.
+    """
     catalog = load_catalog()
     recorded = None if carbon is None else RecordedCarbon(read_carbon(carbon), catalog.region)
     models = CatalogModels(catalog, recorded, price_forecasts)
@@ -208,6 +214,7 @@ def backtest_config(
         history_s=past_s,
         forecasts=models.forecasts,
         carbon=recorded,
+        strategies=strategies or {},
     )
 
 

@@ -94,7 +94,8 @@ class StrategySection(FileModel):
 
     name: Name = Field(
         default=StrategySpec().name,
-        description="adaptive, milp, uniform_progress, greedy_spot, on_demand",
+        description="adaptive, milp, uniform_progress, greedy_spot, on_demand, or one that "
+        "another package brings",
     )
     parameters: dict[Name, Parameter] = Field(
         default_factory=dict, description="the strategy's own parameters"

@@ -50,6 +50,21 @@ def test_another_package_s_strategy_is_used_by_a_policy(
     assert is_joint("mine")
 
 
+def test_the_documented_strategy_keeps_the_deadline(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    guide = (Path(__file__).parents[3] / "docs/strategies.md").read_text(encoding="utf-8")
+    source = guide.split("```python\n", 1)[1].split("```", 1)[0]
+    assert "class PatientStrategy:" in source
+    install_strategy(monkeypatch, tmp_path, "patient", "patient:PatientStrategy", source)
+    policy = replace(rules("patient"), strategy=StrategySpec("patient", {"usd_per_hour": 3.0}))
+    score = _config().score(Trial(Window(MARKET.name, JOB), policy))
+    assert (score.on_time, score.strategy_failure) == (True, None)
+    assert score.usd == pytest.approx(
+        _config().score(Trial(Window(MARKET.name, JOB), rules("greedy_spot"))).usd
+    )
+
+
 def test_an_unknown_name_is_refused_with_the_list_of_known_ones(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
