@@ -287,11 +287,11 @@ def test_processes_seed_and_results_file_leave_the_figures_as_they_are(folder: P
     again = backtest(folder, "--starts", "4", "-o", "json", "--jobs", "1", *results)
     assert alone.stdout == first.stdout == again.stdout
     assert alone.stderr == first.stderr == ""
-    assert "20 of 20" in again.stderr
+    assert "scores.jsonl: 20 of 20" in again.stderr
     more = backtest(folder, "--starts", "4", "--notice", "0", "-o", "json", *results)
-    assert " of 20" not in more.stderr
+    assert "scores.jsonl" not in more.stderr
     other = backtest(folder, "--starts", "4", "--seed", "1", "-o", "json", *results)
-    assert "20 of 20" in other.stderr
+    assert "scores.jsonl: 20 of 20" in other.stderr
     assert other.exit_code == 0
 
 
@@ -302,7 +302,7 @@ def test_a_results_file_that_was_cut_off_is_gone_on_with(folder: Path) -> None:
     again = backtest(folder, "--starts", "2", "-o", "json", "--results", str(results))
     assert again.stdout == whole.stdout
     assert re.search(r"\b1 damaged\b", again.stderr)
-    assert "9 of 10" in again.stderr
+    assert "scores.jsonl: 9 of 10" in again.stderr
 
 
 def test_gaps_of_the_record_are_told_and_kept_clear_of(folder: Path) -> None:
