@@ -144,12 +144,21 @@ class UnreliableProvider(ProviderWrapper):
         chances: random.Random | None = None,
     ) -> None:
         super().__init__(inner)
-        self.inner, self.clock, self.fate = inner, clock, fate
+        self.clock, self.fate = clock, fate
         self.faults, self.chance = faults, chance
         self.chances = chances or random.Random(0)
         self.suffered = 0
         self._under_way: list[tuple[datetime, Callable[[], object]]] = []
         self._told: dict[str, tuple[datetime, Any]] = {}
+
+    @property
+    def inner(self) -> Provider:
+        """What is at the other end; a test may put another in its place."""
+        return self._raw
+
+    @inner.setter
+    def inner(self, inner: Provider) -> None:
+        self._raw = inner
 
     def uninterruptible_s(self, now: datetime) -> float:
         return super().uninterruptible_s(self.clock.now())
