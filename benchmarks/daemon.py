@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from costopt.catalog import load_catalog
+from costopt.controller.live_run import LEDGER
 from costopt.controller.site import LiveSite, connect_virtual_provider
 from costopt.daemon.daemon import Daemon
 from costopt.daemon.serve import GC_THRESHOLD
@@ -32,7 +33,6 @@ from costopt.domain.market import CapacityType, Pool
 from costopt.engine.loop import VirtualClock
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, open_registry
-from costopt.session.live import LEDGER
 from tests.support.simulated_site import simulated_site
 
 T0 = datetime(2026, 3, 2, tzinfo=UTC)

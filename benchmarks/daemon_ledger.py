@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from costopt.cli.ledger import job_account, job_events, job_summaries
+from costopt.controller.live_run import LEDGER
 from costopt.domain.events import (
     CheckpointCommitted,
     DecisionMade,
@@ -33,7 +34,6 @@ from costopt.engine.journal import Journal
 from costopt.ledger.fold_cache import save_folds
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.render.run_tables import RunView
-from costopt.session.live import LEDGER
 
 T0 = datetime(2026, 3, 2, tzinfo=UTC)
 MILLIONS = 1

@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.fit_lifetime import fit
+from costopt.backtesting.backtest import hindsight_policy
+from costopt.backtesting.replay import PriorObservation
+from costopt.backtesting.trial import Trial
 from costopt.controller.forecasts import DEFAULT_HAZARD
 from costopt.domain.history import MarketHistory
 from costopt.domain.policy import Policy
 from costopt.domain.ports import Strategy
 from costopt.market.hazard import LearnedHazard
 from costopt.market.lifetime import AgeRates, LifetimeModel
-from costopt.replay.backtest import hindsight_policy
-from costopt.replay.past import PriorObservation
-from costopt.replay.trial import Trial
 from costopt.strategies.adaptive.strategy import AdaptiveStrategy
 from costopt.strategies.shield import ShieldedStrategy
 from tests.support.cant_be_late import OneMachine, policy, read_trace

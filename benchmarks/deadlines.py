@@ -26,8 +26,8 @@ from statistics import fmean
 
 from benchmarks.deadline_contenders import BOUND, OURS, OWN, REPRODUCED, cross_fitted
 from benchmarks.trials import Effort, bench_of
-from costopt.replay.bootstrap import ratio_interval
-from costopt.replay.trial import Trial, Window
+from costopt.backtesting.ranking import ratio_interval
+from costopt.backtesting.trial import Trial, Window
 from tests.support.cant_be_late import job, market, read_trace
 
 REFERENCE = "deadline_reference_costs.csv.gz"

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
+from costopt.backtesting.hindsight import hindsight_usd
+from costopt.backtesting.replay import replay
 from costopt.controller.forecasts import DEFAULT_HAZARD
 from costopt.market.hazard import LearnedHazard
-from costopt.replay.hindsight import hindsight_usd
-from costopt.replay.rehearsal import replay
 from tests.support.cant_be_late import OneMachine, OnePower, job, market, policy, read_trace
 
 STRATEGIES = ("greedy_spot", "uniform_progress", "milp", "adaptive")

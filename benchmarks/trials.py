@@ -9,18 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from costopt.backtesting.backtest import backtest
+from costopt.backtesting.executors import run_in_processes
+from costopt.backtesting.results_file import open_results_file
+from costopt.backtesting.trial import BacktestConfig, Score, Trial, TrialKeys, code_digest
 from costopt.controller.forecasts import DEFAULT_HAZARD
 from costopt.domain.estimate import Estimate
 from costopt.domain.history import MarketHistory
 from costopt.domain.market import Pool
 from costopt.domain.ports import HazardModel, PowerModel, Strategy
 from costopt.market.hazard import LearnedHazard
-from costopt.replay.backtest import backtest
-from costopt.replay.edition import code_digest
-from costopt.replay.process_pool import run_in_processes
-from costopt.replay.results_file import open_results_file
-from costopt.replay.score import Score
-from costopt.replay.trial import BacktestConfig, Trial, TrialKeys
 from tests.support.cant_be_late import OneMachine, OnePower
 
 

@@ -18,16 +18,22 @@ from statistics import fmean
 
 from benchmarks.fit_lifetime import fit
 from benchmarks.trials import Effort, bench_of
+from costopt.backtesting.backtest import (
+    BASELINES,
+    OPTIMUM,
+    hindsight_policy,
+    record_coverage,
+    window_starts,
+    windows,
+)
+from costopt.backtesting.ranking import ratio_interval
+from costopt.backtesting.trial import Trial, Window
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
 from costopt.domain.ports import Strategy
 from costopt.market.importers import import_wide_csv
 from costopt.market.lifetime import AgeRates, LifetimeModel
-from costopt.replay.backtest import BASELINES, OPTIMUM, hindsight_policy, window_starts, windows
-from costopt.replay.bootstrap import ratio_interval
-from costopt.replay.coverage import record_coverage
-from costopt.replay.trial import Trial, Window
 from costopt.strategies.adaptive.strategy import AdaptiveStrategy
 from costopt.strategies.shield import ShieldedStrategy
 from tests.support.cant_be_late import ON_DEMAND_USD, job, policy, read_trace

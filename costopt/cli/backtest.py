@@ -30,10 +30,9 @@ from costopt.cli.output import output_option
 from costopt.formatting import seconds_text
 
 if TYPE_CHECKING:
+    from costopt.backtesting.grid import BacktestGrid
+    from costopt.backtesting.trial import BacktestConfig, Score, Trial
     from costopt.domain.policy import Policy
-    from costopt.replay.grid import BacktestGrid
-    from costopt.replay.score import Score
-    from costopt.replay.trial import BacktestConfig, Trial
 
 
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -140,11 +139,11 @@ def backtest(
     that learn watch the record up to then. The figures are the same however many processes run
     them.
     """
+    from costopt.backtesting.backtest import backtest_config, trial_keys
+    from costopt.backtesting.executors import TrialExecutor
+    from costopt.backtesting.grid import build_grid, read_markets
     from costopt.cli.backtest_run import run_trials
     from costopt.planning.request import load_account
-    from costopt.replay.backtest import backtest_config, trial_keys
-    from costopt.replay.executors import TrialExecutor
-    from costopt.replay.grid import build_grid, read_markets
 
     _check_folders(report=report, results=results, runs=runs)
     run = TrialExecutor(jobs, ray).runner()
@@ -222,10 +221,10 @@ def _tell(
     report: Path | None,
     output: str,
 ) -> None:
+    from costopt.backtesting.ranking import summarize_policies
+    from costopt.backtesting.results_file import write_runs
     from costopt.cli.output import print_table
     from costopt.render.backtest_table import standings_table
-    from costopt.replay.ranking import summarize_policies
-    from costopt.replay.results_file import write_runs
 
     _tell_failures(scores)
     ranked = summarize_policies(scores, grid.labels, grid.group_by(by), seed)

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from costopt.backtesting.grid import BacktestGrid
+from costopt.backtesting.hindsight import hindsight_optimum
+from costopt.backtesting.ranking import PolicySummary
+from costopt.backtesting.trial import HINDSIGHT, BacktestConfig, Trial
 from costopt.domain.events import DecisionMade
 from costopt.render.backtest_charts import BacktestCurve, curve_of_moments, curve_of_run
 from costopt.render.backtest_report import write_backtest_report
@@ -16,10 +20,6 @@ from costopt.render.backtest_table import (
 )
 from costopt.render.run_tables import RunView, decision_table
 from costopt.render.table import Table
-from costopt.replay.grid import BacktestGrid
-from costopt.replay.hindsight import hindsight_optimum
-from costopt.replay.ranking import PolicySummary
-from costopt.replay.trial import HINDSIGHT, BacktestConfig, Trial
 
 
 def write_report(

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import click
 
+from costopt.backtesting.backtest import Runner, backtest
+from costopt.backtesting.trial import BacktestConfig, Score, Trial, TrialKeys
 from costopt.cli.backtest import FIRST_LINE_S, with_progress
-from costopt.replay.backtest import Runner, backtest
-from costopt.replay.score import Score
-from costopt.replay.trial import BacktestConfig, Trial, TrialKeys
 
 MANY_RUNS = 1000
 EARLY_LINE_S = 2.0
@@ -28,7 +27,7 @@ def run_trials(
     """Every trial's score, those in ``results`` without running them again. Raises StoreError."""
     if results is None:
         return list(_counted(backtest(bench, trials, run), len(trials), 0))
-    from costopt.replay.results_file import open_results_file
+    from costopt.backtesting.results_file import open_results_file
 
     with open_results_file(results) as file:
         known = sum(keys.of(trial) in file.known for trial in trials)

@@ -28,8 +28,8 @@ from costopt.render.table import Column, OutputFormat, Row, Table
 
 if TYPE_CHECKING:
     from costopt.client.client import DaemonClient
+    from costopt.controller.deployed_jobs import DeployedJob
     from costopt.domain.ports import ObjectStore
-    from costopt.session.deployed_jobs import DeployedJob
 
 
 COLUMNS = (
@@ -294,8 +294,8 @@ def submit_from(
     where they are gone. One that is refused does not keep the others out, and this ends as the
     first refusal does.
     """
+    from costopt.controller.deployed_jobs import deployed_jobs
     from costopt.domain.errors import CostoptError
-    from costopt.session.deployed_jobs import deployed_jobs
     from costopt.store import open_store
 
     deployed = open_store(store)

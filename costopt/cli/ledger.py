@@ -167,8 +167,8 @@ def _charges(account_file: str, run: RunView) -> list[ProviderCharge]:
 
 def open_existing_ledger(state_dir: Path) -> SqlLedger:
     """The ledger. Raises LedgerError where nothing has run in this directory."""
+    from costopt.controller.live_run import LEDGER
     from costopt.ledger.sql_ledger import open_sqlite_ledger
-    from costopt.session.live import LEDGER
 
     path = state_dir / LEDGER
     if not path.exists():

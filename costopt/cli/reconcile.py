@@ -16,9 +16,8 @@ from costopt.formatting import minute_text, plain_text, usd_text
 from costopt.render.table import Column, Table
 
 if TYPE_CHECKING:
+    from costopt.controller.orphans import Orphan, ReconcileTarget
     from costopt.ledger.sql_ledger import SqlLedger
-    from costopt.session.orphans import Orphan
-    from costopt.session.reconcilable import ReconcileTarget
 
 COLUMNS = (
     Column("kind", "Kind"),
@@ -96,8 +95,7 @@ def reconcile(
     that are over. Nothing without the tag is ever touched. Exits with 1 where something could not
     be given back.
     """
-    from costopt.session.abandoned import abandoned_jobs
-    from costopt.session.orphans import find_orphans, read_records
+    from costopt.controller.orphans import abandoned_jobs, find_orphans, read_records
 
     rows: list[dict[str, object]] = []
     failures = 0
@@ -138,8 +136,8 @@ def _clouds(
     ledgers: Mapping[Path, SqlLedger],
     held_jobs: frozenset[str],
 ) -> Iterator[list[ReconcileTarget]]:
+    from costopt.controller.orphans import account_targets, simulated_targets
     from costopt.planning.request import load_account
-    from costopt.session.reconcilable import account_targets, simulated_targets
 
     if market is None and account is None:
         raise click.UsageError(
@@ -164,10 +162,9 @@ def _clouds(
 
 
 def _done(cloud: ReconcileTarget, orphan: Orphan, ledgers: Sequence[SqlLedger]) -> str:
+    from costopt.controller.orphans import record_release, release_orphan
     from costopt.domain.errors import ProviderError
     from costopt.domain.fleet import Node
-    from costopt.session.abandoned import record_release
-    from costopt.session.orphans import release_orphan
 
     try:
         release_orphan(cloud.provider, orphan)

@@ -31,16 +31,16 @@ from costopt.cli.options import (
     tick_option,
 )
 from costopt.cli.output import output_option
+from costopt.controller.live_run import LiveRun
 from costopt.engine.engine import TickResult
 from costopt.engine.loop import OnTick
 from costopt.formatting import minute_text
-from costopt.session.live import LiveRun
 
 if TYPE_CHECKING:
+    from costopt.controller.live_run import LiveRun
     from costopt.domain.job import Job
     from costopt.engine.engine import TickResult
     from costopt.engine.loop import OnTick
-    from costopt.session.live import LiveRun
 
 
 SAVE_TIMEOUT_S = 30.0
@@ -92,14 +92,13 @@ def run(
     from costopt.cli.plan import print_plan
     from costopt.cli.simulation import Simulation, resolve_run_target
     from costopt.controller.controller import ControllerSettings
+    from costopt.controller.live_run import StopSignals, open_run
     from costopt.planning.request import (
         load_account,
         load_checked_policy,
         plan_job,
         raise_if_infeasible,
     )
-    from costopt.session.live import open_run
-    from costopt.session.stop_signals import StopSignals
     from costopt.spec import load_job
 
     chosen, shared = load_checked_policy(policy), load_account(account)
@@ -162,8 +161,7 @@ def _living_nodes_named(state_dir: Path) -> Iterator[None]:
 
 def _name_living_nodes(state_dir: Path) -> None:
     from costopt.cli.ledger import open_existing_ledger
-    from costopt.session.abandoned import abandoned_jobs
-    from costopt.session.orphans import read_records
+    from costopt.controller.orphans import abandoned_jobs, read_records
 
     with open_existing_ledger(state_dir) as ledger, abandoned_jobs({state_dir: ledger}) as names:
         for name, record in read_records([ledger]).items():

@@ -15,6 +15,7 @@ from costopt.controller.forecasts import (
     recorded_carbon,
 )
 from costopt.controller.node_logs import StoreLogs
+from costopt.controller.payload import upload_payload
 from costopt.controller.runtime import MailboxRuntime
 from costopt.controller.site import LiveSite, connect_provider
 from costopt.domain.account import Account
@@ -25,7 +26,6 @@ from costopt.domain.runtime import Payload
 from costopt.energy.carbon import CarbonHistory
 from costopt.engine.loop import WallClock
 from costopt.provider.base import Provider
-from costopt.session.payload import upload_payload
 from costopt.store import open_store
 from costopt.store.address import join_uri
 

@@ -16,6 +16,7 @@ from costopt.controller.forecasts import (
     recorded_carbon,
 )
 from costopt.controller.node_logs import FolderLogs
+from costopt.controller.preflight import check_checkpoint_storage, check_trainer
 from costopt.controller.runtime import MailboxRuntime
 from costopt.controller.site import LiveSite, connect_provider
 from costopt.domain.errors import StoreError
@@ -25,8 +26,6 @@ from costopt.domain.ports import Clock
 from costopt.energy.carbon import CarbonHistory
 from costopt.engine.loop import ScaledClock
 from costopt.provider.base import Provider
-from costopt.session.checkpoint_place import check_checkpoint_storage
-from costopt.session.trainer import check_trainer
 from costopt.store.folder import FileStore
 
 CLOCK = "clock.json"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from costopt.controller.live_run import LEDGER
 from costopt.database.backup import (
     backup_time,
     create_backup,
@@ -14,11 +15,9 @@ from costopt.database.backup import (
     restore,
 )
 from costopt.domain.errors import LedgerError
-from costopt.ledger.lock import assert_unused
-from costopt.ledger.salvage import salvage_events
-from costopt.ledger.sql_ledger import open_sqlite_ledger
+from costopt.ledger.locks import assert_unused
+from costopt.ledger.sql_ledger import open_sqlite_ledger, salvage_events
 from costopt.registry.registry import REGISTRY
-from costopt.session.live import LEDGER
 
 BACKUPS = "backups"
 

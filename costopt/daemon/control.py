@@ -19,8 +19,8 @@ from costopt.domain.control import Registry
 from costopt.domain.fleet import Node
 from costopt.engine.admission import SHARE
 from costopt.engine.engine import TickResult
+from costopt.ledger.base import DurableLedger
 from costopt.ledger.fold_cache import current_summaries
-from costopt.ledger.stored import DurableLedger
 from costopt.provider.base import Provider
 
 SAVE_INTERVAL_S = 30.0

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from threading import Lock
 
+from costopt.controller.live_run import LEDGER
 from costopt.controller.site import LiveSite, provider_quotas
 from costopt.daemon.backups import Backups
 from costopt.daemon.control import LeaderLoop
@@ -32,10 +33,9 @@ from costopt.domain.errors import (
     StoreError,
 )
 from costopt.domain.job import Job
+from costopt.ledger.base import DurableLedger
 from costopt.ledger.fold_cache import save_folds
-from costopt.ledger.stored import DurableLedger
 from costopt.provider.timeouts import OfferCache, TimeoutProvider
-from costopt.session.live import LEDGER
 
 DEFAULT_GUARDS = AccountGuards(
     max_usd_per_month=10_000.0,

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from functools import cache
 
 from costopt.checkpoint.manifest import git_revision
+from costopt.controller.payload import RevisionOf, with_provenance
 from costopt.controller.site import LiveSite
 from costopt.daemon.admission import load_submission
 from costopt.daemon.payload_preparer import PayloadPreparer
@@ -17,7 +18,6 @@ from costopt.domain.events import Event, LaunchesAllowed, LaunchesHalted, ModeCh
 from costopt.engine.billing import Payer, month_of
 from costopt.engine.engine import Engine
 from costopt.ledger.summary import JobState, JobSummary
-from costopt.session.provenance import RevisionOf, with_provenance
 
 BILL_TIMEOUT = timedelta(days=1)
 RESUMED = "run"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
+from costopt.controller.orphans import orphan_reason
 from costopt.daemon.shared_state import SharedState
 from costopt.domain.errors import ProviderError
 from costopt.domain.fleet import Node
 from costopt.domain.ports import Ledger
 from costopt.ledger.job_record import JobRecord
 from costopt.provider.base import Provider
-from costopt.session.orphans import orphan_reason
 
 
 class OrphanSweeper:

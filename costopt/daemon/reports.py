@@ -21,8 +21,8 @@ from typing import Any
 from costopt.controller.child import exit_with_parent
 from costopt.daemon.http.schemas import to_json
 from costopt.domain.errors import CostoptError, StoreError
+from costopt.ledger.base import DurableLedger, open_ledger
 from costopt.ledger.fold_cache import summaries
-from costopt.ledger.stored import DurableLedger, open_ledger
 from costopt.render.html import has_report_extra
 from costopt.render.run_report import write_run_report
 

@@ -8,20 +8,19 @@ from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
 
+from costopt.controller.live_run import LEDGER, handle_stop_signals
 from costopt.controller.site import ScaledClockPort, SiteConfig
+from costopt.controller.state_dir import daemon_lock
 from costopt.daemon.backups import Backups
 from costopt.daemon.daemon import Daemon
-from costopt.daemon.listening import bind_listeners, serve_api
+from costopt.daemon.http.server import bind_listeners, serve_api
 from costopt.daemon.notifications import NO_NOTIFICATIONS, NotificationConfig, run_notifiers
 from costopt.daemon.scheduler import DUE_TIMES, open_due_times
 from costopt.daemon.settings import DaemonSettings
 from costopt.domain.account import Account
 from costopt.domain.errors import StoreError
-from costopt.ledger.stored import open_ledger
+from costopt.ledger.base import open_ledger
 from costopt.registry.registry import REGISTRY, open_registry
-from costopt.session.live import LEDGER
-from costopt.session.state_lock import daemon_lock
-from costopt.session.stop_signals import handle_stop_signals
 
 POLL_S = 0.5
 SITE = "cloud"

@@ -19,6 +19,7 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from costopt.controller.controller import build_strategy
+from costopt.controller.learned_state import LearnedState
 from costopt.domain.control import Submission
 from costopt.domain.policy import Policy
 from costopt.domain.ports import Strategy
@@ -26,7 +27,6 @@ from costopt.domain.view import Decision, Desired, JobView, View
 from costopt.engine.cohort import JobTerms
 from costopt.market.hazard import LearnedHazard
 from costopt.market.lifetime import LifetimeModel
-from costopt.session.learned import LearnedState
 from costopt.strategies import is_joint
 from costopt.strategies.adaptive.program import ProgramCache
 from costopt.strategies.fault_isolation import lifetime_model, share_lifetimes, share_programs

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from costopt.database.failure import sqlite_error
-from costopt.database.private import COMPANIONS, make_private
+from costopt.database.failures import sqlite_error
+from costopt.database.sqlite import COMPANIONS, make_private
 from costopt.domain.errors import LedgerError
 
 SUFFIX = ".backup"

@@ -17,10 +17,10 @@ from sqlalchemy import URL, Connection, Engine, TextClause, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnectionInTimeError
 
-from costopt.database.failure import postgres_error, sqlite_error, text_error
+from costopt.database.database_url import is_url, postgres_url, redacted_url
+from costopt.database.failures import postgres_error, sqlite_error, text_error
 from costopt.database.migrations import Transaction, Values
-from costopt.database.place import is_url, postgres_url, redacted_url
-from costopt.database.private import make_private
+from costopt.database.sqlite import make_private
 from costopt.domain.errors import LedgerError
 
 BUSY_TIMEOUT_S = 10.0

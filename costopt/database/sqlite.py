@@ -3,21 +3,23 @@
 Write-ahead logging with ``synchronous = FULL``: a transaction is on the disk when it returns, and
 a crash leaves whole transactions only (sqlite.org/wal.html,
 sqlite.org/pragma.html#pragma_synchronous).
+
+Database files that only their owner may read: they hold jobs, costs and digests of tokens.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
 from urllib.parse import quote
 
-from costopt.database.failure import sqlite_error, text_error
+from costopt.database.failures import sqlite_error, text_error
 from costopt.database.migrations import Transaction, Values
-from costopt.database.private import make_private
 
 BUSY_TIMEOUT_S = 10.0
 
@@ -100,3 +102,24 @@ def _open(path: Path, mode: str) -> sqlite3.Connection:
         isolation_level=None,
         check_same_thread=False,
     )
+
+
+OWNER_ONLY = 0o600
+OTHERS = 0o077
+COMPANIONS = ("-wal", "-shm")
+
+
+def make_private(path: Path, *, create: bool) -> None:
+    """Take the rights of group and others from the file and its companions.
+
+    SQLite makes the companions with the rights of the file, so one that is missing and is to be
+    created is made here first. What cannot be changed or made is left for SQLite to report.
+    """
+    if create:
+        with suppress(OSError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY))
+    for each in (path, *(path.with_name(path.name + suffix) for suffix in COMPANIONS)):
+        with suppress(OSError):
+            mode = each.stat().st_mode
+            if mode & OTHERS:
+                each.chmod(mode & ~OTHERS & 0o777)

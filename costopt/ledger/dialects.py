@@ -10,11 +10,9 @@ from typing import Protocol
 
 from costopt.database.migrations import Migrations, SqlConnection, Transaction
 from costopt.domain.errors import LedgerError
-from costopt.ledger.file_leadership import FileLeadership
-from costopt.ledger.lock import controller_lock
-from costopt.ledger.postgres_leadership import PostgresLeadership
-from costopt.ledger.postgres_lock import Sessions, postgres_controller_lock
-from costopt.ledger.stored import FencedLedger, Leadership
+from costopt.ledger.base import FencedLedger, Leadership
+from costopt.ledger.leadership import FileLeadership, PostgresLeadership
+from costopt.ledger.locks import Sessions, controller_lock, postgres_controller_lock
 
 APPLICATION_ID = 0x436F5374
 """Marks a SQLite file as a costopt ledger ("CoSt"), see sqlite.org/pragma.html."""

@@ -31,14 +31,13 @@ from costopt.domain.events import Event
 from costopt.domain.market import Pool
 from costopt.domain.ports import Ledger
 from costopt.ledger.account_parts import CostTotals, FleetAccount, TransferAccount, WorkAccount
+from costopt.ledger.base import CachedFold, DurableLedger, FoldCache
 from costopt.ledger.codec import decode, encode
 from costopt.ledger.job_account import JobAccount
 from costopt.ledger.job_record import JobRecord
-from costopt.ledger.kept_folds import CachedFold, FoldCache
 from costopt.ledger.node_account import EnergyMeter, MeasurementAccount, NodeAccount
 from costopt.ledger.node_emissions import Emission, EmissionMeter, HourlyIntensities
 from costopt.ledger.node_meter import BusyMeter, CostMeter, PowerMeter
-from costopt.ledger.stored import DurableLedger
 from costopt.ledger.summary import JobState, JobSummary, ProgressCurve
 
 ACCOUNT = "account"

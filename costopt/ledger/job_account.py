@@ -12,6 +12,8 @@ that hour and region, else by the annual mean of the node's launch. Moves of dat
 cost what their events say.
 
 What the whole job would cost on demand, at the speed that it turned out to have.
+
+Accounts from a ledger: all of its events, folded in order.
 """
 
 from __future__ import annotations
@@ -57,6 +59,7 @@ from costopt.domain.events import (
 )
 from costopt.domain.events.node import NOT_SENT_ERROR
 from costopt.domain.market import Pool
+from costopt.domain.ports import Ledger
 from costopt.ledger.account_parts import FleetAccount, TransferAccount, WorkAccount
 from costopt.ledger.node_account import MeasurementAccount, NodeAccount, NodeInterval
 from costopt.ledger.node_meter import to_milliseconds
@@ -370,3 +373,20 @@ def _scaled(whole: float | None, startup: float | None, speed_ratio: float) -> f
     if whole is None or startup is None:
         return None
     return startup + (whole - startup) / speed_ratio
+
+
+def accounts(ledger: Ledger) -> dict[str, JobAccount]:
+    """Every job's account, in the order of their first event. Raises LedgerError."""
+    by_job: dict[str, JobAccount] = {}
+    for recorded in ledger.events():
+        job = recorded.event.job
+        by_job.setdefault(job, JobAccount(job)).apply(recorded.event)
+    return by_job
+
+
+def account_of(ledger: Ledger, job: str) -> JobAccount:
+    """One job's account; a job without events has an empty one. Raises LedgerError."""
+    account = JobAccount(job)
+    for recorded in ledger.events(job):
+        account.apply(recorded.event)
+    return account

@@ -1,22 +1,29 @@
-"""The ledger in a SQLite file or a PostgreSQL database: the same SQL on both.
+"""The ledger in a database, and what can be read of a damaged one.
+
+The ledger in a SQLite file or a PostgreSQL database: the same SQL on both.
 
 Appends of one ledger wait for each other, so that numbers follow the order of commits and readers
 that go on from a number miss nothing.
+
+What a damaged ledger still tells beyond its backup.
 """
 
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote
 
 from costopt.database.migrations import SqlConnection, Transaction, Values
 from costopt.database.sqlite import SqliteConnection
 from costopt.domain.errors import LeadershipLostError, LedgerError
 from costopt.domain.events import Event
 from costopt.domain.ports import AnyEvent, RecordedEvent
+from costopt.ledger.base import CachedFold, Leadership
 from costopt.ledger.codec import decode, encode
 from costopt.ledger.dialects import (
     Dialect,
@@ -25,8 +32,6 @@ from costopt.ledger.dialects import (
     SqliteDialect,
     check_sqlite_application,
 )
-from costopt.ledger.kept_folds import CachedFold
-from costopt.ledger.stored import Leadership
 
 PAGE_EVENTS = 1000
 PAGE_EVENTS_OF_KIND = 100
@@ -299,3 +304,34 @@ def _put_if_absent(fresh: Path, path: Path) -> None:
         # a file system without hard links
         if not path.exists():
             fresh.rename(path)
+
+
+def salvage_events(damaged: Path, ledger: SqlLedger) -> int:
+    """Append to a restored ledger the events that follow its last one in the damaged file.
+
+    Stops at the first that is missing or cannot be read, so that the restored ledger is what the
+    damaged one once was. Returns how many were saved. Raises LedgerError where appending fails.
+    """
+    events = _events_after(damaged, ledger.last_seq())
+    ledger.append(*events)
+    return len(events)
+
+
+def _events_after(damaged: Path, last: int) -> list[Event]:
+    saved: list[Event] = []
+    try:
+        with closing(_opened(damaged)) as connection:
+            rows = connection.execute(
+                "SELECT seq, body FROM events WHERE seq > ? ORDER BY seq", (last,)
+            )
+            for seq, body in rows:
+                if seq != last + len(saved) + 1:
+                    break
+                saved.append(decode(body))
+    except (sqlite3.Error, LedgerError, TypeError):
+        pass
+    return saved
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=rw", uri=True)

@@ -1,15 +1,22 @@
-"""The registry in a database: the same code on a SQLite file and on PostgreSQL."""
+"""The registry in a database: the same code on a SQLite file and on PostgreSQL.
+
+The registry in a database: the same code on a SQLite file and on PostgreSQL.
+
+What the daemon would do, and what people answered.
+
+Jobs as they were handed in.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Row, func, select
 
 from costopt.database.connection import Database
 from costopt.domain.control import (
@@ -22,10 +29,15 @@ from costopt.domain.control import (
     Submission,
 )
 from costopt.domain.errors import SpecError
-from costopt.registry import proposals, submissions
-from costopt.registry.changes import append_audit_entry, audit_entries_after
-from costopt.registry.migrations import MIGRATIONS
-from costopt.registry.tables import HALTS, MODES
+from costopt.registry.schema import (
+    HALTS,
+    MIGRATIONS,
+    MODES,
+    PROPOSALS,
+    SUBMISSIONS,
+    append_audit_entry,
+    audit_entries_after,
+)
 from costopt.registry.tokens import SqlTokenStore
 
 REGISTRY = "registry.sqlite"
@@ -72,7 +84,7 @@ class SqlRegistry:
     def submit(self, submission: Submission) -> None:
         """Take a job in. Raises SpecError where the name is taken."""
         with self._database.write_transaction() as connection:
-            submissions.add_submission(connection, submission)
+            add_submission(connection, submission)
             append_audit_entry(
                 connection, submission.submitted_at, submission.submitted_by, "submit",
                 submission.name,
@@ -81,7 +93,7 @@ class SqlRegistry:
     def submission(self, name: str) -> Submission | None:
         """One job, or None."""
         with self._database.read_transaction() as connection:
-            return submissions.find_submission(connection, name)
+            return find_submission(connection, name)
 
     def submissions(
         self, desired_states: Collection[DesiredState] = (), tenant: str | None = None
@@ -89,32 +101,32 @@ class SqlRegistry:
         """Return those with one of these desired states, all if none is given, in the order of
         submission; those of one tenant if one is given."""
         with self._database.read_transaction() as connection:
-            return submissions.list_submissions(connection, desired_states, tenant)
+            return list_submissions(connection, desired_states, tenant)
 
     def set_desired_state(
         self, name: str, desired_state: DesiredState, who: str, at: datetime
     ) -> Submission:
         """Raises SpecError for an unknown job, and for a cancelled one that is to run again."""
         with self._database.write_transaction() as connection:
-            before = submissions.require_submission(connection, name)
+            before = require_submission(connection, name)
             if (
                 before.desired_state is DesiredState.CANCELLED
                 and desired_state is not DesiredState.CANCELLED
             ):
                 raise _cancelled(name)
             after = replace(before, desired_state=desired_state)
-            submissions.update_submission(connection, after)
+            update_submission(connection, after)
             append_audit_entry(connection, at, who, desired_state.value, name)
         return after
 
     def set_priority(self, name: str, priority: int, who: str, at: datetime) -> Submission:
         """Raises SpecError for an unknown job, and for a cancelled one."""
         with self._database.write_transaction() as connection:
-            before = submissions.require_submission(connection, name)
+            before = require_submission(connection, name)
             if before.desired_state is DesiredState.CANCELLED:
                 raise _cancelled(name)
             after = replace(before, priority=priority)
-            submissions.update_submission(connection, after)
+            update_submission(connection, after)
             append_audit_entry(connection, at, who, "priority", name, str(priority))
         return after
 
@@ -156,19 +168,19 @@ class SqlRegistry:
     def propose(self, proposal: Proposal) -> None:
         """Keep a proposal; one with the same id is replaced."""
         with self._database.write_transaction() as connection:
-            proposals.upsert_proposal(connection, proposal)
+            upsert_proposal(connection, proposal)
 
     def proposals(self, states: Collection[ProposalState] = ()) -> tuple[Proposal, ...]:
         """Those in one of these states, all where none is named, in order of proposal."""
         with self._database.read_transaction() as connection:
-            return proposals.proposals_in_states(connection, states)
+            return proposals_in_states(connection, states)
 
     def answer(
         self, proposal_id: str, state: ProposalState, who: str, at: datetime, outcome: str = ""
     ) -> Proposal:
         """Raises SpecError where there is none of that id, or it is no longer open."""
         with self._database.write_transaction() as connection:
-            after = proposals.answer_proposal(connection, proposal_id, state, who, at, outcome)
+            after = answer_proposal(connection, proposal_id, state, who, at, outcome)
             append_audit_entry(connection, at, who, state.value, proposal_id, outcome)
         return after
 
@@ -191,3 +203,124 @@ def _cancelled(name: str) -> SpecError:
 def _standing_halt(connection: Connection) -> Halt | None:
     row = connection.execute(_STANDING).first()
     return None if row is None else Halt(row.reason, row.who, row.at)
+
+
+_FIELDS = [field.name for field in fields(Proposal)]
+_COLUMNS = [PROPOSALS.c[name] for name in _FIELDS]
+_ANSWERS = {
+    ProposalState.OPEN: frozenset(ProposalState),
+    ProposalState.APPROVED: frozenset(
+        {ProposalState.EXECUTED, ProposalState.REFUSED, ProposalState.WITHDRAWN}
+    ),
+}
+
+
+def upsert_proposal(connection: Connection, proposal: Proposal) -> None:
+    """Add it; one with the same id is replaced in its place."""
+    values = asdict(proposal)
+    same = PROPOSALS.c.id == proposal.id
+    if connection.execute(PROPOSALS.update().where(same).values(**values)).rowcount:
+        return
+    last = connection.scalar(select(func.max(PROPOSALS.c.place))) or 0
+    connection.execute(PROPOSALS.insert().values(place=last + 1, **values))
+
+
+def proposals_in_states(
+    connection: Connection, states: Collection[ProposalState]
+) -> tuple[Proposal, ...]:
+    """Those in one of these states, all where none is named, in order of proposal."""
+    query = select(*_COLUMNS).order_by(PROPOSALS.c.place)
+    if states:
+        query = query.where(PROPOSALS.c.state.in_(list(states)))
+    return tuple(_proposal(row) for row in connection.execute(query))
+
+
+def answer_proposal(
+    connection: Connection,
+    proposal_id: str,
+    state: ProposalState,
+    who: str,
+    at: datetime,
+    outcome: str,
+) -> Proposal:
+    """Raises SpecError where there is none of that id, or this is no answer to it any more."""
+    row = connection.execute(select(*_COLUMNS).where(PROPOSALS.c.id == proposal_id)).first()
+    if row is None:
+        raise SpecError(
+            f"there is no proposal {proposal_id!r}",
+            hint="see `costopt approve`",
+            code="unknown_proposal",
+        )
+    before = _proposal(row)
+    if state not in _ANSWERS.get(before.state, frozenset()):
+        raise SpecError(
+            f"proposal {proposal_id!r} is {before.state.value} already", code="already_decided"
+        )
+    after = replace(before, state=state, answered_by=who, answered_at=at, outcome=outcome)
+    upsert_proposal(connection, after)
+    return after
+
+
+def _proposal(row: Row[Any]) -> Proposal:
+    return Proposal(**dict(zip(_FIELDS, row, strict=True)))
+
+
+_SUBMISSIONS_FIELDS = [field.name for field in fields(Submission)]
+_SUBMISSIONS_COLUMNS = [SUBMISSIONS.c[name] for name in _SUBMISSIONS_FIELDS]
+
+
+def add_submission(connection: Connection, submission: Submission) -> None:
+    """Raises SpecError where the name is taken."""
+    if find_submission(connection, submission.name) is not None:
+        raise SpecError(
+            f"a job named {submission.name!r} was submitted already",
+            hint="give the new one another name",
+            code="duplicate",
+            subject=submission.name,
+        )
+    last = connection.scalar(select(func.max(SUBMISSIONS.c.place))) or 0
+    connection.execute(SUBMISSIONS.insert().values(place=last + 1, **asdict(submission)))
+
+
+def find_submission(connection: Connection, name: str) -> Submission | None:
+    """One job, or None."""
+    row = connection.execute(
+        select(*_SUBMISSIONS_COLUMNS).where(SUBMISSIONS.c.name == name)
+    ).first()
+    return None if row is None else _submission(row)
+
+
+def require_submission(connection: Connection, name: str) -> Submission:
+    """One job. Raises SpecError for an unknown one."""
+    submission = find_submission(connection, name)
+    if submission is None:
+        raise SpecError(
+            f"there is no job {name!r}", hint="see `costopt list`", code="unknown_job", subject=name
+        )
+    return submission
+
+
+def list_submissions(
+    connection: Connection, desired_states: Collection[DesiredState], tenant: str | None
+) -> tuple[Submission, ...]:
+    """Return those of a tenant with one of these desired states, in the order of submission; empty
+    and None are any."""
+    query = select(*_SUBMISSIONS_COLUMNS).order_by(SUBMISSIONS.c.place)
+    if desired_states:
+        query = query.where(SUBMISSIONS.c.desired_state.in_(list(desired_states)))
+    if tenant is not None:
+        query = query.where(SUBMISSIONS.c.tenant == tenant)
+    return tuple(_submission(row) for row in connection.execute(query))
+
+
+def update_submission(connection: Connection, submission: Submission) -> None:
+    """Keep what changed of a job that is known."""
+    connection.execute(
+        SUBMISSIONS.update()
+        .where(SUBMISSIONS.c.name == submission.name)
+        .values(desired_state=submission.desired_state, priority=submission.priority)
+    )
+
+
+def _submission(row: Row[Any]) -> Submission:
+    return Submission(**dict(zip(_SUBMISSIONS_FIELDS, row, strict=True)))

@@ -20,8 +20,7 @@ from sqlalchemy import Row, select
 from costopt.database.connection import Database
 from costopt.domain.control import Scope, Token, validate_scopes
 from costopt.domain.errors import SpecError
-from costopt.registry.changes import append_audit_entry
-from costopt.registry.tables import TOKENS
+from costopt.registry.schema import TOKENS, append_audit_entry
 
 PREFIX = "costopt"
 LOOKUP_BYTES = 8

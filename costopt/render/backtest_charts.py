@@ -8,6 +8,9 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from costopt.backtesting.backtest import OPTIMUM, ORACLE
+from costopt.backtesting.hindsight import OptimumPoint
+from costopt.backtesting.ranking import PolicySummary
 from costopt.domain.market import Pool
 from costopt.formatting import usd_text
 from costopt.render.run_charts import pool_label
@@ -20,9 +23,6 @@ from costopt.render.svg import (
     css_color,
     make_canvases,
 )
-from costopt.replay.backtest import OPTIMUM, ORACLE
-from costopt.replay.hindsight import OptimumPoint
-from costopt.replay.ranking import PolicySummary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from costopt.backtesting.ranking import PolicySummary
 from costopt.formatting import usd_text, whole_percent_text
 from costopt.render.backtest_charts import (
     BacktestCurve,
@@ -18,7 +19,6 @@ from costopt.render.backtest_charts import (
 from costopt.render.backtest_table import backtest_table
 from costopt.render.html import render_page, require_report_extra, write_page
 from costopt.render.table import Table
-from costopt.replay.ranking import PolicySummary
 
 _HOW = (
     (

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
+from costopt.backtesting.backtest import RecordCoverage
+from costopt.backtesting.ranking import PolicySummary
 from costopt.formatting import number_text, percent_text, seconds_text, usd_text
 from costopt.render.table import Column, Row, Table
-from costopt.replay.coverage import RecordCoverage
-from costopt.replay.ranking import PolicySummary
 
 HINDSIGHT_UNDEFINED = (
     "No hindsight optimum: it is defined on a market with a grid, for a gang of fixed size "

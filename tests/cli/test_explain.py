@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from costopt.cli.main import cli
+from costopt.controller.live_run import LEDGER
 from costopt.domain.events import DecisionMade, GuardTripped
 from costopt.ledger.sql_ledger import open_sqlite_ledger
-from costopt.session.live import LEDGER
 from tests.support.market_fixtures import after
 from tests.support.sample_run import sample_events
 

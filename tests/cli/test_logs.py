@@ -11,10 +11,10 @@ from click.testing import CliRunner, Result
 
 import costopt.cli.logs as logs_command
 from costopt.cli.main import cli
+from costopt.controller.live_run import LEDGER
 from costopt.domain.events import Event, GangFormed, NodeLaunched
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.protocol.node_logs import NodeLog
-from costopt.session.live import LEDGER
 from costopt.store.folder import FileStore
 from tests.support.errors import failure
 from tests.support.sample_run import sample_events

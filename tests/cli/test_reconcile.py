@@ -14,7 +14,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from costopt.cli.main import cli
+from costopt.controller.orphans import simulated_targets
 from costopt.controller.simulated_site import CLOCK
+from costopt.controller.state_dir import daemon_lock
 from costopt.domain.events import (
     JobFinished,
     JobSubmitted,
@@ -25,8 +27,6 @@ from costopt.domain.events import (
 from costopt.domain.fleet import EndCause, LaunchRequest, Node
 from costopt.domain.market import Pool
 from costopt.ledger.sql_ledger import open_sqlite_ledger
-from costopt.session.reconcilable import simulated_targets
-from costopt.session.state_lock import daemon_lock
 from costopt_sim.process_host import is_running, kill_node
 from tests.support.aws.account import SPOT, NewAccount
 from tests.support.aws.overlay.faults import drop, unauthorized

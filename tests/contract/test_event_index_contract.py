@@ -13,8 +13,7 @@ import pytest
 from costopt.domain.events import DecisionMade, Event, ProgressReported, SignalStale
 from costopt.domain.ports import EventIndex
 from costopt.ledger import codec, sql_ledger
-from costopt.ledger.memory import MemoryLedger
-from costopt.ledger.stored import open_ledger
+from costopt.ledger.base import MemoryLedger, open_ledger
 from tests.support.market_fixtures import T0
 
 Opened = Callable[[], EventIndex]

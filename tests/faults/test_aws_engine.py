@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from costopt.controller.orphans import find_orphans
 from costopt.domain.events import (
     InterruptionNoticed,
     LaunchFailed,
@@ -13,7 +14,6 @@ from costopt.domain.events import (
 )
 from costopt.domain.fleet import EndCause
 from costopt.domain.view import Target
-from costopt.session.orphans import find_orphans
 from tests.support.aws.account import ELSEWHERE, SPOT, NewAccount
 from tests.support.aws.overlay.faults import (
     Fault,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from costopt.backtesting.executors import run_in_processes
+from costopt.backtesting.trial import BacktestConfig, Trial, Window
 from costopt.domain.errors import CostoptError
 from costopt.domain.ports import PowerModel
 from costopt.market.history_file import write_history
-from costopt.replay.process_pool import run_in_processes
-from costopt.replay.trial import BacktestConfig, Trial, Window
 from tests.cli.test_backtest import JOB, POLICY, recorded
 from tests.support.cant_be_late import NoHazard, market
 from tests.support.engine_fixtures import Machines, rules, task
@@ -24,7 +24,7 @@ MAIN = "from costopt.cli.main import main; main()"
 HELD = f"""
 import signal
 from itertools import count
-from costopt.replay.results_file import ResultsFile
+from costopt.backtesting.results_file import ResultsFile
 add, number = ResultsFile.add, count(1)
 def add_and_hold(self, key, score):
     add(self, key, score)

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from costopt.cli.main import cli
+from costopt.controller.live_run import LEDGER
 from costopt.daemon.backups import BACKUPS, Backups
 from costopt.database import backup
 from costopt.database.backup import find_corruption
@@ -23,7 +24,6 @@ from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event, RunStopped
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, open_registry
-from costopt.session.live import LEDGER
 from tests.support.errors import has_code
 from tests.support.live_daemon import DaemonPlace, awaits_end
 from tests.support.live_run import PATIENCE_S, wait_until

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
+from costopt.controller.live_run import LEDGER
 from costopt.daemon.backups import Backups
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import InterruptionNoticed, NodeLaunched, TrainingStarted
 from costopt.domain.market import Interruption
-from costopt.session.live import LEDGER
 from tests.support.daemon_simulation import TICK_S, Outcome, Trial, Wrong, trial
 from tests.support.engine_fixtures import SPOT_A
 from tests.support.errors import has_code

@@ -22,8 +22,8 @@ from costopt.domain.job import Job
 from costopt.domain.ports import Clock, RecordedEvent
 from costopt.engine.loop import VirtualClock
 from costopt.engine.settings import EngineSettings, World
+from costopt.ledger.base import MemoryLedger
 from costopt.ledger.job_account import JobAccount
-from costopt.ledger.memory import MemoryLedger
 from costopt.provider.wrapper import ProviderWrapper
 from costopt.strategies import build
 from tests.support.cant_be_late import NoHazard, OneMachine, OnePower, job, market, policy

@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import pytest
 
+from costopt.controller.orphans import find_orphans
 from costopt.domain.events import InterruptionNoticed, NodeBilled, NodeEnded, NodeLaunched
 from costopt.domain.fleet import EndCause
 from costopt.domain.market import CapacityType
 from costopt.domain.view import Target
-from costopt.session.orphans import find_orphans
 from tests.support.cloud_engine import CloudScene
 from tests.support.crashing_ledger import Crash, CrashingLedger
 from tests.support.gcp.account import ELSEWHERE, REGION, SPOT, TYPE, NewAccount

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from costopt.cli.main import cli
+from costopt.controller.state_dir import daemon_lock, run_lock
 from costopt.domain import events as ev
 from costopt.ledger.sql_ledger import open_sqlite_ledger
-from costopt.session.state_lock import daemon_lock, run_lock
 from tests.support.counting_trainer import hold, let_go
 from tests.support.errors import failure
 from tests.support.live_run import CALM, PLAIN, Place, no_traceback

@@ -13,8 +13,11 @@ from pyarrow.parquet import read_schema
 from torch import nn
 from torch.optim import SGD
 
+from costopt.backtesting.results_file import open_results_file
+from costopt.backtesting.trial import Score
 from costopt.checkpoint.manifest import CheckpointName, Manifest
 from costopt.checkpoint.repository import MANIFEST, WRITER, CheckpointRepository, Head
+from costopt.controller.learned_state import LearnedState
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.events import EVENT_TYPES
 from costopt.domain.history import MarketHistory
@@ -41,9 +44,6 @@ from costopt.protocol.trainer_files import (
     TrainerStatus,
 )
 from costopt.registry.registry import open_registry
-from costopt.replay.results_file import open_results_file
-from costopt.replay.score import Score
-from costopt.session.learned import LearnedState
 from costopt.store.folder import FileStore
 from costopt.train.group import RankGroup
 from costopt.train.run_state import ExactnessGuarantee, RunState, TrainingState

@@ -40,7 +40,7 @@ from costopt.ledger.summary import JobState
 from costopt.protocol.messages import NodeActivity
 from costopt.protocol.trainer_files import TrainerState
 from costopt.provider.base import CheckStatus
-from costopt.registry.changes import append_audit_entry
+from costopt.registry.schema import append_audit_entry
 from costopt.spec import account_schema, job_schema, policy_schema
 from costopt.spec.policy_file import bundled_policies
 from costopt.strategies import strategy_names

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from costopt.backtesting.replay import replay
 from costopt.domain.view import Decision, Desired, View
-from costopt.replay.rehearsal import replay
 from costopt.strategies.gang_options import gang_options, spot_options
 from costopt.strategies.shield import ShieldedStrategy
 from tests.support.cant_be_late import NoHazard, OneMachine, OnePower, job, market, policy

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from costopt.backtesting.replay import ReplayResult, replay
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.job import Job
 from costopt.domain.market import CapacityType
 from costopt.domain.policy import Limits
 from costopt.domain.ports import Strategy
 from costopt.domain.view import Decision, Desired, View
-from costopt.replay.rehearsal import ReplayResult, replay
 from costopt.strategies import build
 from costopt.strategies.gang_options import gang_options
 from costopt.strategies.shield import ShieldedStrategy

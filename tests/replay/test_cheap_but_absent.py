@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from costopt.backtesting.replay import replay
 from costopt.catalog import load_catalog
 from costopt.controller.forecasts import catalog_hazard_priors
 from costopt.energy import NodePowerModel
 from costopt.market.hazard import LearnedHazard
-from costopt.replay.rehearsal import replay
 from costopt.spec import load_job, load_policy
 from tests.support.market_fixtures import ELSEWHERE, ON_DEMAND, SPOT, T0, market, pool_history
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from costopt.replay.hindsight import hindsight_usd
-from costopt.replay.rehearsal import replay
+from costopt.backtesting.hindsight import hindsight_usd
+from costopt.backtesting.replay import replay
 from tests.support.cant_be_late import (
     NoHazard,
     OneMachine,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from costopt.backtesting.replay import replay
 from costopt.domain.history import MarketHistory
-from costopt.replay.rehearsal import replay
 from tests.support.cant_be_late import NoHazard, OneMachine, OnePower, job, market, policy
 
 BUSY_W_AT_METER = 400 * 1.2

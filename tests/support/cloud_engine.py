@@ -23,7 +23,7 @@ from costopt.domain.runtime import (
 from costopt.domain.view import Target
 from costopt.engine.engine import Engine
 from costopt.engine.settings import EngineSettings, World, deterministic_key
-from costopt.ledger.memory import MemoryLedger
+from costopt.ledger.base import MemoryLedger
 from tests.support.cant_be_late import NoHazard
 from tests.support.engine_fixtures import Follow, Powers, rules, task
 from tests.support.engines import start_engine

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from costopt.domain.events import Event
 from costopt.domain.ports import RecordedEvent
-from costopt.ledger.memory import MemoryLedger
+from costopt.ledger.base import MemoryLedger
 
 
 class Crash(BaseException):

@@ -13,11 +13,10 @@ from costopt.client.client import DaemonClient, parse_address
 from costopt.daemon.http.app import build_app
 from costopt.daemon.http.auth import ApiContext
 from costopt.daemon.http.routes import ApiRoute
-from costopt.daemon.server import ApiServer
+from costopt.daemon.http.server import ApiServer, bind_tcp, bind_unix
 from costopt.daemon.service import DaemonService
 from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.shared_state import FleetNode, SharedState, TickSnapshot
-from costopt.daemon.socket import bind_tcp, bind_unix
 from costopt.domain.control import ActionKind, AuditEntry, Proposal, Scope
 from costopt.domain.errors import SpecError
 from costopt.domain.estimate import Basis, Estimate
@@ -25,7 +24,7 @@ from costopt.domain.events import DecisionMade, GuardTripped, NodeLaunched
 from costopt.domain.fleet import NodeState
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.engine.loop import WallClock
-from costopt.ledger.memory import MemoryLedger
+from costopt.ledger.base import MemoryLedger
 from costopt.protocol.node_logs import LogChunk
 from costopt.registry.registry import SqlRegistry, open_registry
 from costopt.registry.tokens import SqlTokenStore

@@ -10,12 +10,11 @@ from pathlib import Path
 
 from costopt.daemon.http.app import build_app
 from costopt.daemon.http.auth import SESSION_COOKIE, ApiContext
+from costopt.daemon.http.server import ApiServer, bind_tcp, bind_unix
 from costopt.daemon.pages.routes import page_routes
-from costopt.daemon.server import ApiServer
 from costopt.daemon.service import DaemonService
 from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.shared_state import FleetNode, SharedState, TickSnapshot
-from costopt.daemon.socket import bind_tcp, bind_unix
 from costopt.domain.account import Account, AccountGuards, Tenant
 from costopt.domain.control import (
     ActionKind,
@@ -30,8 +29,8 @@ from costopt.domain.events import DecisionMade, Event, GuardTripped, JobSubmitte
 from costopt.domain.fleet import NodeState
 from costopt.domain.market import Offer, Pool
 from costopt.engine.loop import WallClock
+from costopt.ledger.base import MemoryLedger
 from costopt.ledger.job_account import JobAccount
-from costopt.ledger.memory import MemoryLedger
 from tests.support.daemon_api import TextLogs
 from tests.support.memory_registry import MemoryRegistry
 from tests.support.memory_tokens import MemoryTokens

@@ -19,6 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, cast
 
+from costopt.controller.live_run import LEDGER
 from costopt.daemon.daemon import Daemon
 from costopt.domain.account import Account
 from costopt.domain.control import DesiredState, Mode, ProposalState
@@ -30,7 +31,6 @@ from costopt.ledger.job_account import JobAccount
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.ledger.summary import JobState
 from costopt.registry.registry import REGISTRY, open_registry
-from costopt.session.live import LEDGER
 from tests.support.daemon_faults import (
     Fault,
     KillableLedger,

@@ -31,7 +31,7 @@ from costopt.domain.view import Decision, Desired, Target, View
 from costopt.engine.engine import Engine, TickResult
 from costopt.engine.loop import VirtualClock
 from costopt.engine.settings import EngineSettings, World, deterministic_key
-from costopt.ledger.memory import MemoryLedger
+from costopt.ledger.base import MemoryLedger
 from costopt.ledger.summary import JobSummary
 from costopt.provider.wrapper import ProviderWrapper
 from costopt.strategies import build

@@ -13,7 +13,7 @@ from typing import Any
 from costopt.daemon.admission import parse_submission
 from costopt.domain import events as ev
 from costopt.domain.control import DesiredState
-from costopt.ledger.stored import open_ledger
+from costopt.ledger.base import open_ledger
 from costopt.market.history_file import write_history
 from costopt.registry.registry import REGISTRY, open_registry
 from tests.support.live_run import CALM, FIRM, PLAIN, SPEED, STEPPER, T0, States, history

@@ -17,7 +17,7 @@ from costopt.domain.runtime import Runtime
 from costopt.engine.engine import TickResult
 from costopt.engine.loop import VirtualClock, run_until_done
 from costopt.engine.settings import EngineSettings, World, deterministic_key
-from costopt.ledger.memory import MemoryLedger
+from costopt.ledger.base import MemoryLedger
 from costopt.ledger.summary import JobSummary
 from costopt.provider.base import Provider
 from costopt.provider.wrapper import ProviderWrapper

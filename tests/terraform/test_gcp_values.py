@@ -13,7 +13,7 @@ import yaml
 
 from costopt.cli.daemon import daemon
 from costopt.cli.jobs import submit_from
-from costopt.session.deployed_jobs import deployed_jobs
+from costopt.controller.deployed_jobs import deployed_jobs
 from costopt.spec import load_account
 from costopt.store import open_store
 from costopt_gcp.options import GcpOptions

@@ -14,9 +14,9 @@ import pytest
 
 import costopt_aws
 import costopt_gcp
+from costopt.controller.payload import wheel_name
 from costopt.domain.errors import DISTRIBUTION, MissingExtraError, install_hint
 from costopt.engine.loop import WallClock
-from costopt.session.wheel import wheel_name
 
 ROOT = Path(__file__).parents[2]
 STRANGER = re.compile(

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from costopt.controller.payload import upload_payload
 from costopt.domain.errors import BadRequestError
 from costopt.domain.runtime import Payload, StoredFile
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import Gang
 from costopt.provider.boot import disk_options
-from costopt.session.payload import upload_payload
 from costopt.store import open_store
 from costopt_aws import boot as node_start
 from costopt_aws.bootstrap import user_data

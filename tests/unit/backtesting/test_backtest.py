@@ -9,27 +9,26 @@ from itertools import pairwise
 
 import pytest
 
-from costopt.domain.errors import MarketError
-from costopt.domain.history import MarketHistory
-from costopt.domain.job import Job
-from costopt.domain.market import CapacityType
-from costopt.domain.policy import Limits, Objective, Policy
-from costopt.replay.backtest import (
+from costopt.backtesting.backtest import (
     BASELINES,
     OPTIMUM,
     backtest,
     hindsight_policy,
     oracle_policy,
+    record_coverage,
     shift_job,
     window_starts,
     windows,
     with_baselines,
 )
-from costopt.replay.coverage import record_coverage
-from costopt.replay.process_pool import run_in_processes
-from costopt.replay.rehearsal import DEFAULT_TICK_S
-from costopt.replay.score import Score
-from costopt.replay.trial import BacktestConfig, Trial, Window
+from costopt.backtesting.executors import run_in_processes
+from costopt.backtesting.replay import DEFAULT_TICK_S
+from costopt.backtesting.trial import BacktestConfig, Score, Trial, Window
+from costopt.domain.errors import MarketError
+from costopt.domain.history import MarketHistory
+from costopt.domain.job import Job
+from costopt.domain.market import CapacityType
+from costopt.domain.policy import Limits, Objective, Policy
 from costopt.spec import load_policy
 from tests.support.cant_be_late import NoHazard
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Machines, Powers, rules, task

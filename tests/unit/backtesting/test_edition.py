@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from costopt.replay import edition as module
-from costopt.replay.edition import code_digest
+from costopt.backtesting import trial as module
+from costopt.backtesting.trial import code_digest
 
 
 def test_it_changes_with_code_and_data_that_a_replay_uses(

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from costopt.backtesting.replay import ReplayResult, replay
 from costopt.controller.forecasts import RecordedForecasts
 from costopt.domain.estimate import Series
 from costopt.domain.history import MarketHistory, PoolHistory
@@ -15,7 +16,6 @@ from costopt.domain.market import Pool, Region
 from costopt.domain.policy import CarbonSignal
 from costopt.domain.view import Desired, View
 from costopt.energy.carbon import CarbonHistory, RecordedCarbon
-from costopt.replay.rehearsal import ReplayResult, replay
 from costopt.strategies.baselines import GreedySpotStrategy
 from tests.support.engine_fixtures import (
     HOUR_S,

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from costopt.backtesting import optimal_path
+from costopt.backtesting.hindsight import hindsight_optimum, hindsight_usd
+from costopt.backtesting.replay import replay
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job, Phase, Resources, Throughput, ThroughputSample
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.policy import Limits
-from costopt.replay import progress_path
-from costopt.replay.hindsight import hindsight_optimum, hindsight_usd
-from costopt.replay.rehearsal import replay
 from tests.support.cant_be_late import NoHazard
 from tests.support.engine_fixtures import BIG_SAFE, SAFE, SPOT_A, Machines, Powers, rules, task
 from tests.support.market_fixtures import market, pool_history
@@ -154,7 +154,7 @@ def test_where_progress_must_be_rounded_the_bounds_hold_the_optimum(
     lane: list[float | None] = [1.0, 5.0, None, 2.0, 2.0, 1.0, 5.0, 1.0]
     job = _job(1500.0, 70.0 * math.sqrt(2), 4800.0)
     expected = _by_trying([lane], job, 4800.0)
-    monkeypatch.setattr(progress_path, "MAX_LEVELS", 40)
+    monkeypatch.setattr(optimal_path, "MAX_LEVELS", 40)
     best = hindsight_optimum(job, POLICY, _market({SPOT_A: lane}), Machines())
     assert best is not None
     assert best.low_usd <= expected <= best.usd

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import fmean
 
+from costopt.backtesting.hindsight import hindsight_usd
+from costopt.backtesting.lifetime_oracle import LifetimeOracle
+from costopt.backtesting.replay import ReplayResult, replay
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
 from costopt.domain.ports import Strategy
-from costopt.replay.hindsight import hindsight_usd
-from costopt.replay.lifetime_oracle import LifetimeOracle
-from costopt.replay.rehearsal import ReplayResult, replay
 from costopt.strategies.shield import ShieldedStrategy
 from tests.support.cant_be_late import NoHazard, OneMachine, OnePower, job, policy
 from tests.support.cant_be_late import market as one_zone

@@ -7,6 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from costopt.backtesting.backtest import shift_job
+from costopt.backtesting.replay import PriorObservation
+from costopt.backtesting.trial import BacktestConfig, Trial, TrialKeys, Window
 from costopt.controller.forecasts import DEFAULT_HAZARD
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
@@ -14,9 +17,6 @@ from costopt.domain.market import CapacityType
 from costopt.domain.policy import Limits
 from costopt.market.hazard import LearnedHazard
 from costopt.market.lifetime import LifetimeModel
-from costopt.replay.backtest import shift_job
-from costopt.replay.past import PriorObservation
-from costopt.replay.trial import BacktestConfig, Trial, TrialKeys, Window
 from costopt.strategies.adaptive.strategy import AdaptiveStrategy
 from costopt.strategies.shield import ShieldedStrategy
 from tests.support.engine_fixtures import (

@@ -8,11 +8,14 @@ from statistics import fmean
 
 import pytest
 
-from costopt.replay.backtest import OPTIMUM, hindsight_policy
-from costopt.replay.bootstrap import mean_interval, ratio_interval
-from costopt.replay.ranking import PolicySummary, summarize_policies
-from costopt.replay.score import Score
-from costopt.replay.trial import Trial, Window
+from costopt.backtesting.backtest import OPTIMUM, hindsight_policy
+from costopt.backtesting.ranking import (
+    PolicySummary,
+    mean_interval,
+    ratio_interval,
+    summarize_policies,
+)
+from costopt.backtesting.trial import Score, Trial, Window
 from tests.support.engine_fixtures import HOUR_S, rules, task
 from tests.support.market_fixtures import after
 

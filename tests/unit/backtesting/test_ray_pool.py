@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
+from costopt.backtesting.backtest import shift_job
+from costopt.backtesting.executors import LOCAL, require_ray, run_on_ray
+from costopt.backtesting.trial import Trial, Window
 from costopt.domain.errors import CostoptError, MarketError, MissingExtraError
-from costopt.replay.backtest import shift_job
-from costopt.replay.ray_pool import LOCAL, require_ray, run_on_ray
-from costopt.replay.trial import Trial, Window
 from tests.support.engine_fixtures import HOUR_S, rules
 from tests.support.errors import has_code
 from tests.support.market_fixtures import after

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from costopt.backtesting.replay import ReplayResult, check_coverage, replay
 from costopt.controller.site import connect_provider
 from costopt.domain.errors import MarketError, ProviderError
 from costopt.domain.history import MarketHistory
@@ -14,7 +15,6 @@ from costopt.domain.job import Job
 from costopt.domain.policy import Limits, Policy
 from costopt.engine.loop import VirtualClock
 from costopt.ledger.summary import JobState
-from costopt.replay.rehearsal import ReplayResult, check_coverage, replay
 from tests.support.cant_be_late import NoHazard
 from tests.support.engine_fixtures import (
     HOUR_S,

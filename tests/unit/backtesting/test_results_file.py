@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from costopt.backtesting.backtest import backtest
+from costopt.backtesting.results_file import HEADER, open_results_file
+from costopt.backtesting.trial import BacktestConfig, Score, Trial, TrialKeys, Window
 from costopt.domain.account import Account, Quota
 from costopt.domain.errors import StoreError
-from costopt.replay.backtest import backtest
-from costopt.replay.results_file import HEADER, open_results_file
-from costopt.replay.score import Score
-from costopt.replay.trial import BacktestConfig, Trial, TrialKeys, Window
 from tests.support.cant_be_late import NoHazard, market
 from tests.support.engine_fixtures import Machines, Powers, rules, task
 from tests.support.errors import has_code

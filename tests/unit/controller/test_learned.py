@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from costopt.controller.forecasts import DEFAULT_HAZARD
+from costopt.controller.learned_state import LearnedState
 from costopt.domain.market import Offer
 from costopt.market.hazard import LearnedHazard
 from costopt.market.lifetime import LifetimeModel
-from costopt.session.learned import LearnedState
 from tests.support.engine_fixtures import SPOT_A
 from tests.support.market_fixtures import T0
 

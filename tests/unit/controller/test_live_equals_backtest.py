@@ -15,9 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from costopt.backtesting.backtest import backtest_config
+from costopt.backtesting.replay import replay
+from costopt.backtesting.trial import BacktestConfig, Trial, Window
 from costopt.catalog import load_catalog
 from costopt.controller.controller import ControllerSettings
 from costopt.controller.forecasts import CatalogModels
+from costopt.controller.live_run import LEDGER, open_run
 from costopt.controller.simulated_site import SimulatedSiteConfig
 from costopt.daemon.daemon import Daemon
 from costopt.daemon.settings import DaemonSettings
@@ -45,10 +49,6 @@ from costopt.engine.loop import run_until_done
 from costopt.engine.settings import EngineSettings
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, open_registry
-from costopt.replay.backtest import backtest_config
-from costopt.replay.rehearsal import replay
-from costopt.replay.trial import BacktestConfig, Trial, Window
-from costopt.session.live import LEDGER, open_run
 from costopt.spec import load_job, load_policy
 from costopt.strategies import build
 from tests.support.daemon_fixtures import POLICY, document, unhurried

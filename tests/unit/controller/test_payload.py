@@ -12,10 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from costopt.controller.payload import upload_payload, write_bundle, write_wheel
 from costopt.domain.errors import SpecError
-from costopt.session.bundle import write_bundle
-from costopt.session.payload import upload_payload
-from costopt.session.wheel import write_wheel
 from costopt.store.folder import FileStore
 from tests.support.errors import has_code
 from tests.support.market_fixtures import training_job

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from costopt.checkpoint.manifest import detect_origin
+from costopt.controller.payload import with_provenance
 from costopt.domain.policy import Policy
-from costopt.session.provenance import with_provenance
 from tests.support.market_fixtures import training_job
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from costopt.controller.live_run import release_all_nodes
 from costopt.domain.errors import ThrottledError
 from costopt.domain.view import Target
-from costopt.session.release import release_all_nodes
 from tests.support.engine_fixtures import SPOT_A, Follow, Scene, always, task
 
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from costopt.controller.state_dir import daemon_lock, run_lock
 from costopt.domain.errors import LedgerError
-from costopt.session.state_lock import daemon_lock, run_lock
 from tests.support.errors import has_code
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from costopt.session.state_lock import run_lock
+from costopt.controller.state_dir import run_lock
 with run_lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

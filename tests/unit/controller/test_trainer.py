@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from costopt.controller import preflight
+from costopt.controller.preflight import check_trainer
 from costopt.domain.errors import MissingExtraError, SpecError
-from costopt.session import trainer
-from costopt.session.trainer import check_trainer
 from tests.support.cant_be_late import job
 from tests.support.errors import has_code
 
@@ -18,14 +18,14 @@ from tests.support.errors import has_code
 def test_python_needs_torch(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     task = replace(job(60, 0.1), run=(program, "train.py"))
     check_trainer(task)
-    monkeypatch.setattr(trainer, "find_spec", lambda _: None)
+    monkeypatch.setattr(preflight, "find_spec", lambda _: None)
     with pytest.raises(MissingExtraError, match="PyTorch is not installed") as caught:
         check_trainer(task)
     assert "costopt-spot[train]" in (caught.value.hint or "")
 
 
 def test_other_commands_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer, "find_spec", lambda _: None)
+    monkeypatch.setattr(preflight, "find_spec", lambda _: None)
     check_trainer(replace(job(60, 0.1), run=("sh", "-c", "true")))
 
 

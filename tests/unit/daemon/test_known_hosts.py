@@ -11,8 +11,7 @@ from click.testing import CliRunner
 
 from costopt.cli.main import cli
 from costopt.daemon.http.app import build_app
-from costopt.daemon.server import ApiServer
-from costopt.daemon.socket import bind_tcp, bind_unix
+from costopt.daemon.http.server import ApiServer, bind_tcp, bind_unix
 from tests.support.daemon_api import Served, served
 from tests.support.live_run import PATIENCE_S
 

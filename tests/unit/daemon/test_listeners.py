@@ -14,14 +14,12 @@ from threading import Event
 
 import pytest
 
-from costopt.daemon import impatient
 from costopt.daemon import notifications as telling_module
-from costopt.daemon.impatient import IdleTimeoutProtocol
-from costopt.daemon.listening import bind_listeners
+from costopt.daemon.http import server
+from costopt.daemon.http.server import IdleTimeoutProtocol, bind_listeners, bind_tcp, bind_unix
 from costopt.daemon.notifications import NotificationConfig, run_notifiers
 from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.shared_state import Health
-from costopt.daemon.socket import bind_tcp, bind_unix
 from costopt.daemon.webhooks import Webhook, Webhooks
 from costopt.domain.control import Mode
 from costopt.domain.errors import LedgerError, SpecError
@@ -135,7 +133,7 @@ def test_a_receiver_that_does_not_answer_delays_no_other(tmp_path: Path) -> None
 def test_a_client_that_never_finishes_a_head_is_let_go(
     tmp_path: Path, sent: bytes, answer: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(impatient, "HEADER_TIMEOUT_S", SOON_S)
+    monkeypatch.setattr(server, "HEADER_TIMEOUT_S", SOON_S)
     with served(tmp_path) as daemon:
         host, _, port = daemon.url.removeprefix("http://").partition(":")
         with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as client:
@@ -149,7 +147,7 @@ def test_a_client_that_never_finishes_a_head_is_let_go(
 def test_a_client_that_never_takes_its_answers_is_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(impatient, "SEND_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(server, "SEND_TIMEOUT_S", 0.2)
     asks = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500_000
     with served(tmp_path) as daemon:
         host, _, port = daemon.url.removeprefix("http://").partition(":")
@@ -170,7 +168,7 @@ def test_an_answer_that_takes_long_is_waited_for(
         look(protocol, cycle)
         looked.set()
 
-    monkeypatch.setattr(impatient, "HEADER_TIMEOUT_S", SOON_S)
+    monkeypatch.setattr(server, "HEADER_TIMEOUT_S", SOON_S)
     monkeypatch.setattr(IdleTimeoutProtocol, "_close_if_idle_since", noted)
     with served(tmp_path) as daemon:
         asked = daemon.service.mode
@@ -194,7 +192,7 @@ WAITING = (b"", b"GET /heal", FORM)
 def test_clients_that_never_finish_a_request_keep_nobody_out(tmp_path: Path, sent: bytes) -> None:
     with shown(tmp_path) as daemon, ExitStack() as held:
         host, _, port = daemon.url.removeprefix("http://").partition(":")
-        for _ in range(impatient.MAX_CONNECTIONS + 20):
+        for _ in range(server.MAX_CONNECTIONS + 20):
             client = held.enter_context(socket.create_connection((host, int(port)), PATIENCE_S))
             client.sendall(sent)
         for _ in range(3):
@@ -237,7 +235,7 @@ def test_a_request_that_is_worked_on_keeps_its_connection(
             held.callback(asking.close)
             asking.request("GET", "/healthz", headers=more)
             assert begun.wait(PATIENCE_S)
-            for _ in range(impatient.MAX_CONNECTIONS + 20):
+            for _ in range(server.MAX_CONNECTIONS + 20):
                 held.enter_context(socket.create_connection((host, int(port)), PATIENCE_S))
             crowded.set()
             assert asking.getresponse().status == 200

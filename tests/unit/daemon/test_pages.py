@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pytest
 
 from costopt.daemon.http.auth import SESSION_COOKIE
-from costopt.daemon.listening import bind_listeners, serve_api
+from costopt.daemon.http.server import bind_listeners, serve_api
 from costopt.daemon.pages import layout
 from costopt.daemon.pages.layout import PLACES
 from costopt.daemon.pages.routes import safe_redirect_path

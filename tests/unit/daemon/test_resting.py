@@ -13,7 +13,7 @@ from costopt.domain.control import Submission
 from costopt.domain.events import LaunchIntended
 from costopt.engine.journal import Journal
 from costopt.ledger.summary import JobState
-from costopt.registry import submissions
+from costopt.registry import registry
 from tests.support.daemon_fixtures import DaemonScene
 
 pytestmark = pytest.mark.process
@@ -71,14 +71,14 @@ def test_a_tick_reads_no_submission_that_nobody_changed(
     scene.go(100)
     assert scene.job().summary.state is JobState.FINISHED
     read = list[str]()
-    find = submissions.find_submission
+    find = registry.find_submission
 
     def noted(connection: Connection, name: str) -> Submission | None:
         read.append(name)
         return find(connection, name)
 
-    monkeypatch.delattr(submissions, "list_submissions")
-    monkeypatch.setattr(submissions, "find_submission", noted)
+    monkeypatch.delattr(registry, "list_submissions")
+    monkeypatch.setattr(registry, "find_submission", noted)
     scene.submit("three")
     read.clear()
     scene.go(10)

@@ -14,11 +14,11 @@ import pytest
 from costopt.daemon import scheduler
 from costopt.database.migrations import Migrations
 from costopt.domain.errors import LedgerError
+from costopt.ledger.base import open_ledger
 from costopt.ledger.dialects import POSTGRES_MIGRATIONS, SQLITE_MIGRATIONS
-from costopt.ledger.stored import open_ledger
 from costopt.registry import registry as registry_module
-from costopt.registry.migrations import MIGRATIONS
 from costopt.registry.registry import open_registry
+from costopt.registry.schema import MIGRATIONS
 from tests.support.errors import has_code
 from tests.support.postgres_server import PostgresServer
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from costopt.controller.live_run import LEDGER
 from costopt.daemon.backups import Backups
 from costopt.domain.errors import LedgerError
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, open_registry
-from costopt.session.live import LEDGER
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

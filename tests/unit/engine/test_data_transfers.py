@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from costopt.backtesting.replay import ReplayResult, replay
 from costopt.domain.events import (
     CheckpointCommitted,
     DataMoved,
@@ -23,7 +24,6 @@ from costopt.domain.policy import Limits
 from costopt.domain.transfers import Transfer
 from costopt.domain.view import Decision, Desired, JobView, Target, View
 from costopt.ledger.job_account import JobAccount
-from costopt.replay.rehearsal import ReplayResult, replay
 from costopt.strategies.gang_options import gang_options
 from tests.support.engine_fixtures import (
     HOUR_S,

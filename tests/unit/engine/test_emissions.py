@@ -16,7 +16,7 @@ from costopt.domain.policy import CarbonSignal, Objective
 from costopt.domain.power import NodePower
 from costopt.domain.view import Target
 from costopt.engine.cohort import JobTerms
-from costopt.ledger.fold import account_of
+from costopt.ledger.job_account import account_of
 from tests.support.engine_fixtures import HOUR_S, SPOT_A, Follow, Scene, always, rules, task
 from tests.support.known_figure import known
 from tests.support.market_fixtures import T0

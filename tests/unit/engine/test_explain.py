@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from costopt.backtesting.replay import replay
 from costopt.domain.events import DecisionMade
 from costopt.domain.view import Alternative, Decision, Desired, JobView, Target, View
-from costopt.replay.rehearsal import replay
 from costopt.strategies.shield import ShieldedStrategy
 from tests.support.cant_be_late import NoHazard
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Machines, Powers, rules, task

@@ -15,7 +15,7 @@ from costopt.domain.events import (
 )
 from costopt.domain.fleet import EndCause, LaunchRequest, Node
 from costopt.domain.job import Job
-from costopt.ledger.memory import MemoryLedger
+from costopt.ledger.base import MemoryLedger
 from tests.support.engine_fixtures import SAFE, SPOT_A, SPOT_B, Scene, always, changing, task
 
 

@@ -7,7 +7,7 @@ import pytest
 from costopt.domain.errors import StoreError
 from costopt.domain.events import RunStopped
 from costopt.engine.journal import Journal
-from costopt.ledger.memory import MemoryLedger
+from costopt.ledger.base import MemoryLedger
 from tests.support.market_fixtures import T0
 
 STOPPED = RunStopped(at=T0, job="job", reason="told to")

@@ -22,7 +22,7 @@ from costopt.engine import launcher
 from costopt.engine.guards import Guards, LaunchLimits
 from costopt.engine.launcher import Launcher
 from costopt.engine.quotas import GuardViolation, UsageTally
-from costopt.ledger.memory import MemoryLedger
+from costopt.ledger.base import MemoryLedger
 from tests.support.engine_fixtures import SAFE, SPOT_A, SPOT_B, Follow, Scene, always, rules, task
 from tests.support.engines import start_engine
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from costopt.backtesting.replay import replay
 from costopt.domain.account import Account, Quota, Tenant
 from costopt.domain.events import GuardTripped, LaunchIntended, RunStopped
 from costopt.domain.job import Job
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.view import Target
-from costopt.replay.rehearsal import replay
 from tests.support.engine_fixtures import (
     BIG_SAFE,
     HOUR_S,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from costopt.controller.payload import upload_payload
 from costopt.domain.errors import BadRequestError
 from costopt.domain.runtime import Payload, StoredFile
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import Gang
-from costopt.session.payload import upload_payload
 from costopt.store import open_store
 from costopt_gcp import boot
 from costopt_gcp.bootstrap import startup_script

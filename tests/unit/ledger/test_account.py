@@ -31,9 +31,8 @@ from costopt.domain.events import (
     WorkLost,
 )
 from costopt.domain.fleet import EndCause
-from costopt.ledger.fold import account_of, accounts
-from costopt.ledger.job_account import JobAccount
-from costopt.ledger.memory import MemoryLedger
+from costopt.ledger.base import MemoryLedger
+from costopt.ledger.job_account import JobAccount, account_of, accounts
 from costopt.ledger.summary import JobState
 from tests.support.known_figure import known
 from tests.support.sample_run import DEADLINE_AT, FIRM, SPOT_A, finished_at, sample_events

@@ -12,9 +12,9 @@ import pytest
 from costopt.database.connection import Database
 from costopt.domain.errors import LeadershipLostError
 from costopt.domain.events import RunStopped
-from costopt.ledger.postgres_leadership import PostgresLeadership
+from costopt.ledger.base import DurableLedger, open_ledger
+from costopt.ledger.leadership import PostgresLeadership
 from costopt.ledger.sql_ledger import ADVISORY_LOCK, open_postgres_ledger, open_sqlite_ledger
-from costopt.ledger.stored import DurableLedger, open_ledger
 
 LEASE_S = 15.0
 EVENT = RunStopped(at=datetime(2026, 1, 1, tzinfo=UTC), job="a", reason="r")

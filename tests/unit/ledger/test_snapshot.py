@@ -14,6 +14,7 @@ import pytest
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event, ProgressReported, RunStopped
 from costopt.ledger import fold_cache
+from costopt.ledger.base import CachedFold, DurableLedger, open_ledger
 from costopt.ledger.fold_cache import (
     ACCOUNT,
     SUMMARY,
@@ -26,8 +27,6 @@ from costopt.ledger.fold_cache import (
 )
 from costopt.ledger.job_account import JobAccount
 from costopt.ledger.job_record import JobRecord
-from costopt.ledger.kept_folds import CachedFold
-from costopt.ledger.stored import DurableLedger, open_ledger
 from tests.support.errors import has_code
 from tests.support.sample_run import sample_events
 

@@ -14,9 +14,8 @@ import pytest
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event, JobFinished, RunStopped
 from costopt.domain.ports import Ledger
-from costopt.ledger.memory import MemoryLedger
+from costopt.ledger.base import MemoryLedger, open_ledger
 from costopt.ledger.sql_ledger import PAGE_EVENTS, open_sqlite_ledger
-from costopt.ledger.stored import open_ledger
 from tests.support.errors import has_code
 from tests.support.sample_run import sample_events
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from costopt.backtesting.backtest import OPTIMUM
+from costopt.backtesting.ranking import PolicySummary
 from costopt.domain.errors import LedgerError, MissingExtraError, StoreError
 from costopt.domain.events import Event, JobFailed, JobSubmitted, NodeLaunched
 from costopt.render import html
@@ -20,8 +22,6 @@ from costopt.render.backtest_report import write_backtest_report
 from costopt.render.run_report import write_run_report
 from costopt.render.run_tables import RunView
 from costopt.render.svg import COLOURS, css_color
-from costopt.replay.backtest import OPTIMUM
-from costopt.replay.ranking import PolicySummary
 from tests.support.errors import has_code
 from tests.support.sample_run import DEADLINE_AT, SPOT_A, START_AT, finished_at, sample_events
 from tests.unit.render.test_tables import ROW

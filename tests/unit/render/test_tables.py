@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from costopt.backtesting.ranking import PolicySummary
 from costopt.domain.events import EVENT_TYPES, Event, JobFailed, JobSubmitted
 from costopt.ledger.job_account import JobAccount
 from costopt.render import events as event_row
 from costopt.render.backtest_table import BACKTEST_COLUMNS, backtest_table
 from costopt.render.run_tables import deadline_sentence, run_table
 from costopt.render.table import Table
-from costopt.replay.ranking import PolicySummary
 from tests.support.sample_run import DEADLINE_AT, finished_at, sample_events
 
 ROW = PolicySummary(

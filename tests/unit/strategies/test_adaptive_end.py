@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from costopt.backtesting.replay import replay
 from costopt.controller.forecasts import DEFAULT_HAZARD
 from costopt.domain.events import DecisionMade
 from costopt.market.hazard import LearnedHazard
-from costopt.replay.rehearsal import replay
 from tests.support.engine_fixtures import (
     HOUR_S,
     SAFE,

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import costopt.optimize.planner
+from costopt.backtesting.replay import replay
 from costopt.domain.account import Account, AccountGuards
 from costopt.domain.errors import SolverError
 from costopt.domain.estimate import Basis, Estimate
@@ -17,7 +18,6 @@ from costopt.domain.plan import Plan
 from costopt.domain.view import Target, View
 from costopt.optimize.colgen.warm_start import WarmStart
 from costopt.optimize.request import PlanRequest
-from costopt.replay.rehearsal import replay
 from costopt.strategies.milp import MilpStrategy
 from tests.support.cant_be_late import OneMachine, OnePower, job, market
 from tests.support.engine_fixtures import (

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from costopt.backtesting.trial import BacktestConfig, Trial, TrialKeys, Window
 from costopt.cli.main import cli
 from costopt.daemon.strategy_pool import StrategyPool
 from costopt.domain.control import Submission
@@ -15,7 +16,6 @@ from costopt.domain.errors import SpecError
 from costopt.domain.policy import Limits, Policy, StrategySpec
 from costopt.domain.view import Decision, Desired, View
 from costopt.market.hazard import LearnedHazard
-from costopt.replay.trial import BacktestConfig, Trial, TrialKeys, Window
 from costopt.strategies import build, check, is_joint, strategy_names
 from costopt.strategies.fault_isolation import FaultIsolatedStrategy
 from costopt.strategies.shield import ShieldedStrategy

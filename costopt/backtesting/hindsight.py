@@ -13,18 +13,18 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from costopt.domain.history import MarketHistory, PoolHistory
-from costopt.domain.job import Job
-from costopt.domain.market import Pool
-from costopt.domain.policy import Policy
-from costopt.domain.ports import InstanceCatalog
-from costopt.replay.progress_path import (
+from costopt.backtesting.optimal_path import (
     Costs,
     PathProblem,
     PoolCostSeries,
     ProgressPath,
     progress_quantum,
 )
+from costopt.domain.history import MarketHistory, PoolHistory
+from costopt.domain.job import Job
+from costopt.domain.market import Pool
+from costopt.domain.policy import Policy
+from costopt.domain.ports import InstanceCatalog
 
 
 @dataclass(frozen=True, slots=True)

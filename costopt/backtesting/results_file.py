@@ -19,9 +19,8 @@ from io import BufferedRandom
 from pathlib import Path
 from typing import Any
 
+from costopt.backtesting.trial import Score, Trial
 from costopt.domain.errors import StoreError
-from costopt.replay.score import Score
-from costopt.replay.trial import Trial
 
 HEADER = b'{"schema":"costopt.backtest.results/1"}\n'
 

@@ -1,28 +1,38 @@
-"""One job under one policy, live: the engine with a real ledger, real nodes and a clock."""
+"""A run of one job: signals, child processes, and the release of its nodes.
+
+One job under one policy, live: the engine with a real ledger, real nodes and a clock.
+
+Signals that ask a run to stop, held back while a tick is under way.
+
+Gives back every node of a job, whatever fails on the way.
+"""
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from types import FrameType
 
 from costopt.controller.controller import Controller, ControllerSettings, build_strategy
-from costopt.controller.site import LiveSite, SiteConfig, provider_quotas
-from costopt.domain.errors import LedgerError, MarketError, StoreError
+from costopt.controller.learned_state import LearnedState
+from costopt.controller.payload import with_provenance
+from costopt.controller.site import LiveSite, ScaledClockPort, SiteConfig, provider_quotas
+from costopt.controller.state_dir import run_lock
+from costopt.domain.errors import CostoptError, LedgerError, MarketError, StoreError
 from costopt.domain.events import JobFailed, JobFinished, JobSubmitted
 from costopt.domain.job import Job
+from costopt.domain.market import Pool
 from costopt.domain.policy import Policy
 from costopt.engine.engine import Engine, TickResult
+from costopt.ledger.job_record import JobRecord
 from costopt.ledger.sql_ledger import SqlLedger, open_sqlite_ledger
 from costopt.provider.base import Provider
-from costopt.session.learned import LearnedState
-from costopt.session.provenance import with_provenance
-from costopt.session.release import release_all_nodes
-from costopt.session.state_lock import run_lock
-from costopt.session.stop_signals import InterruptibleClock, StopSignals
 from costopt.strategies.fault_isolation import lifetime_model
 
 LEDGER = "ledger.sqlite"
@@ -198,3 +208,149 @@ def _as_submitted(
         return site.prepare_job(read_job(config.start_time()))
     job = site.prepare_job(read_job(submitted.start_at))
     return replace(job, start_at=submitted.start_at, deadline_at=submitted.deadline_at)
+
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+FORCE_EXIT_COUNT = 3
+
+
+@contextmanager
+def handle_stop_signals(action: Callable[[int], None]) -> Iterator[None]:
+    """Call ``action`` with the number of each stop signal while the context lasts.
+
+    What the parent told this process to ignore, as nohup does with SIGHUP, stays ignored. To be
+    called in the main thread.
+    """
+
+    def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signals call it
+        action(number)
+
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    for number, known in before.items():
+        if known is not signal.SIG_IGN:
+            signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, known in before.items():
+            signal.signal(number, known)
+
+
+class StopSignals:
+    """Turns SIGINT, SIGTERM and SIGHUP into a KeyboardInterrupt between ticks.
+
+    A tick that is cut in two may have launched what it has not noted yet. So a signal is heard
+    while the run sleeps, at ``check`` and, from ``hear_at_once`` on, anywhere; the third is heard
+    anywhere in any case. ``first`` is the number of the first signal. What the parent told this
+    process to ignore, as nohup does with SIGHUP, stays ignored.
+    """
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+        self._count = 0
+        self._unheard = 0
+        self._at_once = False
+
+    @contextmanager
+    def caught(self) -> Iterator[StopSignals]:
+        """Listen while the context lasts; outside the main thread nothing is listened to."""
+        if threading.current_thread() is not threading.main_thread():
+            yield self
+            return
+        with handle_stop_signals(self._take):
+            yield self
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt where a signal came that nobody has heard yet."""
+        if self._unheard:
+            self._unheard = 0
+            raise KeyboardInterrupt
+
+    def interrupt_immediately(self) -> None:
+        """From here on the next signal is raised wherever it finds the run."""
+        self._at_once = True
+        self.check()
+
+    @contextmanager
+    def received(self) -> Iterator[None]:
+        """Nothing is under way that a signal could cut in two."""
+        before, self._at_once = self._at_once, True
+        try:
+            self.check()
+            yield
+        finally:
+            self._at_once = before
+
+    @contextmanager
+    def unheard(self) -> Iterator[None]:
+        """What happens here is not to be cut in two by anything but the impatient."""
+        before, self._at_once = self._at_once, False
+        try:
+            yield
+        finally:
+            self._at_once = before
+
+    def _take(self, number: int) -> None:
+        self._count += 1
+        self._unheard += 1
+        self.first = self.first or number
+        if self._at_once or self._count >= FORCE_EXIT_COUNT:
+            self.check()
+
+
+class InterruptibleClock:
+    """A clock whose sleep hears stop signals."""
+
+    def __init__(self, clock: ScaledClockPort, signals: StopSignals) -> None:
+        self._clock = clock
+        self._signals = signals
+
+    @property
+    def speed(self) -> float:
+        """As the clock's."""
+        return self._clock.speed
+
+    def now(self) -> datetime:
+        """The present, aware UTC."""
+        return self._clock.now()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait. Raises KeyboardInterrupt on a stop signal."""
+        with self._signals.received():
+            self._clock.sleep(seconds)
+
+
+def release_all_nodes(
+    providers: Iterable[Provider], owner: str, job: str, record: JobRecord
+) -> tuple[str, ...]:
+    """What could not be given back or looked at, in a sentence each; empty where all went well.
+
+    Besides the nodes that providers list, those that live by the ledger are asked to go: a list
+    may fail or be behind.
+    """
+    troubles: list[str] = []
+    for provider in providers:
+        living = {
+            node_id: event.pool
+            for node_id, event in record.live.items()
+            if Pool.parse(event.pool).provider in provider.names
+        }
+        try:
+            for node in provider.nodes(owner):
+                if node.job == job and node.state.is_alive:
+                    living[node.node_id] = str(node.pool)
+                else:
+                    living.pop(node.node_id, None)
+        except Exception as error:  # noqa: BLE001 - whatever fails holds no node
+            names = "+".join(sorted(provider.names))
+            troubles.append(f"the nodes of {names} cannot be listed: {_reason(error)}")
+        for node_id, pool in living.items():
+            try:
+                provider.terminate(node_id)
+            except Exception as error:  # noqa: BLE001
+                troubles.append(f"node {node_id} in {pool} may still run: {_reason(error)}")
+    return tuple(troubles)
+
+
+def _reason(error: Exception) -> str:
+    return error.message if isinstance(error, CostoptError) else f"{type(error).__name__}: {error}"

@@ -1,13 +1,19 @@
-"""Whether checkpoints can be kept where the job wants them, asked before anything is launched."""
+"""Checks before the first launch: the store of checkpoints, and the trainer.
+
+Whether checkpoints can be kept where the job wants them, asked before anything is launched.
+
+Whether this machine can run the job's command at all, asked before a node is launched.
+"""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from costopt.domain.errors import StoreError
+from costopt.domain.errors import MissingExtraError, SpecError, StoreError, install_hint
 from costopt.domain.job import Job
 from costopt.store import atomic_file
 
@@ -47,3 +53,22 @@ def _folder(job: Job) -> Path | None:
     if parts.scheme == "file":
         return Path(unquote(parts.path))
     return None if "://" in job.checkpoint.uri else Path(job.workdir, job.checkpoint.uri)
+
+
+def check_trainer(job: Job) -> None:
+    """Raises SpecError without the command's folder, MissingExtraError where PyTorch is lacking.
+
+    Nodes are processes of this machine, and a Python script is started under torchrun.
+    """
+    if not Path(job.workdir).is_dir():
+        raise SpecError(
+            f"workdir of job {job.name!r}: {job.workdir} is no folder on this machine",
+            hint="correct workdir in the job file, or hand the job in from the folder of its code",
+            code="not_a_folder",
+        )
+    program = Path(job.run[0]).name if job.run else ""
+    if program.startswith(("python", "torchrun")) and find_spec("torch") is None:
+        raise MissingExtraError(
+            f"job {job.name!r} runs {program} under torchrun, and PyTorch is not installed",
+            hint=install_hint("train"),
+        )

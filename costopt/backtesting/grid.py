@@ -8,6 +8,18 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
+from costopt.backtesting.backtest import (
+    RecordCoverage,
+    hindsight_policy,
+    oracle_policy,
+    record_coverage,
+    window_starts,
+    windows,
+    with_baselines,
+    with_deadline,
+)
+from costopt.backtesting.replay import replay_tick_s
+from costopt.backtesting.trial import BacktestConfig, Trial, Window
 from costopt.domain.errors import InfeasibleError, SpecError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
@@ -17,17 +29,6 @@ from costopt.domain.ports import InstanceCatalog
 from costopt.formatting import seconds_text
 from costopt.market.history_file import read_history
 from costopt.market.screening import screen_for_job
-from costopt.replay.backtest import (
-    hindsight_policy,
-    oracle_policy,
-    window_starts,
-    windows,
-    with_baselines,
-    with_deadline,
-)
-from costopt.replay.coverage import RecordCoverage, record_coverage
-from costopt.replay.rehearsal import replay_tick_s
-from costopt.replay.trial import BacktestConfig, Trial, Window
 from costopt.spec import load_job
 
 

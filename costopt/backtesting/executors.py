@@ -1,0 +1,169 @@
+"""Where trials run: in this process, in processes, on Ray.
+
+Where the trials of a backtest run: in processes of this machine, or on a Ray cluster.
+
+Trials in processes of this machine.
+
+Trials on a Ray cluster; needs the extra ``ray``, here and on every node of the cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from types import ModuleType
+
+from costopt.backtesting.backtest import Runner
+from costopt.backtesting.trial import BacktestConfig, Score, Trial
+from costopt.controller.child import exit_with_parent
+from costopt.domain.errors import CostoptError, MissingExtraError, install_hint
+
+MIN_TRIALS_PER_PROCESS = 8
+"""Runs that a process must have to do before starting it, some two seconds, is worth while."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialExecutor:
+    """``jobs`` processes, None for as many as are worth while, or the Ray cluster at ``ray``."""
+
+    jobs: int | None
+    ray: str | None
+
+    def runner(self) -> Runner:
+        """What runs the trials. Raises MissingExtraError where Ray is asked for and missing."""
+        if self.ray is None:
+            return self._in_processes
+
+        require_ray()
+        return self._on_ray
+
+    def _in_processes(
+        self, bench: BacktestConfig, trials: Sequence[Trial]
+    ) -> Iterator[tuple[Trial, Score]]:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        worth = min(cores or 1, len(trials) // MIN_TRIALS_PER_PROCESS)
+        return run_in_processes(bench, trials, worth if self.jobs is None else self.jobs)
+
+    def _on_ray(
+        self, bench: BacktestConfig, trials: Sequence[Trial]
+    ) -> Iterator[tuple[Trial, Score]]:
+
+        assert self.ray is not None
+        return run_on_ray(bench, trials, self.ray, self.jobs) if trials else iter(())
+
+
+_bench: BacktestConfig | None = None
+
+
+def run_in_processes(
+    bench: BacktestConfig, trials: Sequence[Trial], jobs: int
+) -> Iterator[tuple[Trial, Score]]:
+    """Scores as they come, from ``jobs`` processes; from this one where there is no gain in more.
+
+    Raises CostoptError where a process dies.
+    """
+    jobs = min(jobs, len(trials))
+    if jobs <= 1:
+        for trial in trials:
+            yield trial, bench.score(trial)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, _begin, (bench,)) as pool:
+        futures = {pool.submit(_score, trial): trial for trial in trials}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BrokenProcessPool as error:
+            raise CostoptError(
+                "a process that replays died",
+                hint="it may have run out of memory: use fewer with --jobs; with --results, the "
+                "scores so far are kept",
+                code="process_died",
+            ) from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin(bench: BacktestConfig) -> None:
+    global _bench  # noqa: PLW0603 - a process's own bench, sent once and not with every trial
+    _bench = bench
+    exit_with_parent()
+
+
+def _score(trial: Trial) -> Score:
+    assert _bench is not None
+    return _bench.score(trial)
+
+
+LOCAL = "local"
+"""The address that starts Ray on this machine, for as long as the backtest runs."""
+
+REPLY_TIMEOUT_S = 10.0
+"""How long the head of a cluster may take to accept a connection."""
+
+
+def require_ray() -> ModuleType:
+    """The library. Raises MissingExtraError."""
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("Ray is not installed", hint=install_hint("ray")) from error
+    module: ModuleType = ray
+    return module
+
+
+def run_on_ray(
+    bench: BacktestConfig, trials: Sequence[Trial], address: str, jobs: int | None = None
+) -> Iterator[tuple[Trial, Score]]:
+    """Scores as they come from the cluster at ``address``, or from ``local`` processes of Ray.
+
+    ``jobs`` CPUs of this machine are used where it is local. Raises MissingExtraError, and
+    CostoptError where the cluster cannot be reached or a trial is lost for good.
+    """
+    ray = require_ray()
+    _join(ray, address, jobs)
+    try:
+        shared = ray.put(bench)
+        run = ray.remote(_ray_pool_score)
+        waiting = {run.remote(shared, trial): trial for trial in trials}
+        while waiting:
+            done, _ = ray.wait(list(waiting), num_returns=1)
+            for reference in done:
+                yield waiting.pop(reference), ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    except ray.exceptions.RayError as error:
+        raise CostoptError(f"Ray lost a trial: {error}", hint="run the backtest again") from error
+    finally:
+        ray.shutdown()
+
+
+def _join(ray: ModuleType, address: str, jobs: int | None) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    here = {"num_cpus": jobs, "include_dashboard": False} if address == LOCAL else {}
+    try:
+        _knock(address)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **here)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise CostoptError(
+            f"no Ray cluster answers at {address}: {error}",
+            hint="give the address of a running one, as in ray://head:10001, or 'local'",
+            code="no_cluster",
+        ) from error
+
+
+def _knock(address: str) -> None:
+    """Raises OSError where nobody listens; Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=REPLY_TIMEOUT_S).close()
+
+
+def _ray_pool_score(bench: BacktestConfig, trial: Trial) -> Score:
+    return bench.score(trial)
