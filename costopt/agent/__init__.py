@@ -1,1 +1,3 @@
-"""The process on a training node: watches for notices, runs the trainer, heartbeats (no torch)."""
+"""The process on a training node: follows the gang, runs the trainer, watches for interruption
+notices and sends heartbeats. It does not import torch.
+"""

@@ -1,4 +1,4 @@
-"""``python -m costopt.agent``: serve one job on this node until told to leave."""
+"""``python -m costopt.agent``: serve one job on this node until the agent is asked to leave."""
 
 from __future__ import annotations
 
@@ -72,41 +72,41 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--notices",
         required=True,
-        help=f"where the provider announces that it takes the node: {KINDS}",
+        help=f"source of the provider's interruption notices: {KINDS}",
     )
     parser.add_argument(
         "--notice-poll-s",
         type=interval_s,
         default=1.0,
-        help="seconds between questions about notices",
+        help="seconds between polls for notices",
     )
     parser.add_argument(
         "--meter",
         choices=["auto", "none"],
         default="auto",
-        help="measure this machine's GPUs and CPUs, or nothing",
+        help="measure this machine's GPUs and CPUs, or measure nothing",
     )
     parser.add_argument(
-        "--folder", type=Path, required=True, help="for logs, status and notices of the trainer"
+        "--folder", type=Path, required=True, help="for the trainer's logs, status and stop notices"
     )
     parser.add_argument(
-        "--workdir", type=Path, help="the job's folder here, where the controller has it elsewhere"
+        "--workdir", type=Path, help="the job's folder on this node, if not the controller's path"
     )
     parser.add_argument(
         "--standby",
         action="store_true",
-        help="keep a warm process that takes a failed elastic trainer's place",
+        help="keep a warm process ready to replace a failed elastic trainer",
     )
-    parser.add_argument("--data-folder", type=Path, help="keeps the job's data on this disk")
-    parser.add_argument("--data-gib", type=gib, default=100.0, help="at most so much of them")
+    parser.add_argument("--data-folder", type=Path, help="cache the job's data in this folder")
+    parser.add_argument("--data-gib", type=gib, default=100.0, help="data cache limit, in GiB")
     parser.add_argument(
         "--snapshot-gib",
         type=gib,
-        help="memory for snapshots of this node and a peer: a quarter of the machine's; 0 for none",
+        help="GiB of memory for this node's and a peer's snapshots; default: a quarter; 0: none",
     )
-    parser.add_argument("--snapshot-folder", type=Path, help="keeps snapshots on this fast disk")
+    parser.add_argument("--snapshot-folder", type=Path, help="fast disk for snapshot replicas")
     parser.add_argument(
-        "--snapshot-disk-gib", type=gib, default=100.0, help="at most so much of them"
+        "--snapshot-disk-gib", type=gib, default=100.0, help="limit of --snapshot-folder, in GiB"
     )
     parser.add_argument(
         "--host", default="127.0.0.1", help="address under which the other nodes reach this one"
@@ -118,19 +118,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--poll-s",
         type=interval_s,
-        help="seconds between looks: 0.1, or 1 where the store is paid by the request",
+        help="seconds between polls; default: 0.1, or 1 if the store charges for each request",
     )
     parser.add_argument(
         "--heartbeat-s",
         type=interval_s,
-        help="seconds between heartbeats: 0.5, or 2 over the network",
+        help="seconds between heartbeats; default: 0.5, or 2 if the store is remote",
     )
     parser.add_argument(
         "--logs-s",
         type=interval_s,
-        help="keep what trainers print in the store, sent every so many seconds; else not at all",
+        help="seconds between uploads of the trainers' output to the store; default: no uploads",
     )
-    parser.add_argument("--grace-s", type=duration_s, default=120.0, help="to save and stop in")
+    parser.add_argument(
+        "--grace-s", type=duration_s, default=120.0, help="time to save and stop, in s"
+    )
     return parser
 
 

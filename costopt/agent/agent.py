@@ -1,8 +1,7 @@
-"""The loop.
+"""The agent's loop on a training node, and the signals that ask it to leave.
 
-The loop on a training node: follow the gang, run the trainer, heed notices, heartbeat.
-
-The signals that tell an agent to leave.
+Each tick handles interruption notices and drains, follows the gang, watches the trainer and sends a
+heartbeat when one is due.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from costopt.protocol.node_logs import NodeLog
 from costopt.protocol.trainer_files import StopNotice
 
 LOG_FLUSH_TIMEOUT_S = 2.0
-"""How long the news that training has ended waits for the end of its log: then nodes go."""
+"""How long the report that training ended waits for its log: nodes are released after it."""
 
 
 class Agent:
-    """One node's agent. ``run`` returns when ``leave`` was called or on SIGTERM and SIGINT.
+    """One node's agent. ``run`` returns after ``request_exit``, SIGTERM or SIGINT.
 
-    Without ``notices`` nobody announces an interruption, without ``meter`` nothing is measured.
+    Without ``notices`` no interruption is announced; without ``meter`` nothing is measured.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class Agent:
         self._leaving.set()
 
     def run(self) -> None:
-        """Serve until told to leave; the trainer's processes never outlive this call."""
+        """Serve until asked to leave; the trainer's processes never outlive this call."""
         self.settings.folder.mkdir(parents=True, exist_ok=True)
         self._notices.start()
         self._meter.start()
@@ -97,7 +96,7 @@ class Agent:
             self._power.restore()
 
     def tick(self) -> None:
-        """Look at everything once. A store that does not answer is no reason to stop training."""
+        """Do one round of the loop. A store that does not answer never stops training."""
         try:
             self._handle_notice()
             self._follow_gang()
@@ -119,11 +118,11 @@ class Agent:
             self._attempt.ask_stop(self._stop_notice(notice))
         trouble = self._notices.error()
         if trouble and trouble != self._trouble:
-            _say(f"notices of interruptions cannot be heard: {trouble}")
+            _say(f"interruption notices are unavailable: {trouble}")
         self._trouble = trouble
 
     def _send_log(self, within_s: float = 0.0) -> None:
-        """What there is now, where logs are sent at all; wait for that so long at most."""
+        """Send the log as it is now if uploads are on; wait ``within_s`` seconds at most."""
         if self._log is not None:
             self._log.flush(within_s)
 
@@ -174,7 +173,7 @@ class Agent:
         attempt.start(directory, self._host.address, self._snapshots.socket_server)
 
     def _data_of(self, gang: Gang) -> Prefetch | None:
-        """The job's data on their way to this node's disk, where they are to be kept there."""
+        """Return the prefetch of the job's data to this node's disk, None if they stay remote."""
         folder = self.settings.data_folder
         if folder is None or gang.data_uri is None:
             return None
@@ -189,7 +188,7 @@ class Agent:
         return Attempt(gang, self.settings, self._mailbox, self._news, upload)
 
     def _apply_power_cap(self, attempt: Attempt, gang: Gang) -> None:
-        """A power limit that changed within a generation holds at once: training goes on."""
+        """Apply a power limit that changed within a generation at once: training goes on."""
         if gang.power_cap_w != attempt.gang.power_cap_w:
             attempt.gang = gang
             if attempt.trainer is not None:
@@ -229,7 +228,7 @@ class Agent:
         return AgentState(activity, message, self._noticed, warning, interrupts_at, snapshots)
 
     def _depart(self) -> None:
-        """Give the trainer its grace to save, then say goodbye with the last figures."""
+        """Let the trainer save within its grace period, then send a last heartbeat."""
         attempt = self._attempt
         try:
             if attempt is not None and attempt.trainer is not None:
@@ -261,7 +260,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def exit_on_signals(leave: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT call ``leave``; only the main thread may say so, others hear none."""
+    """Call ``leave`` on SIGTERM and SIGINT. Python sets handlers in the main thread only; in any
+    other thread no signal is handled.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,10 +1,7 @@
-"""One generation of the gang on a node; checkpoint news.
+"""One generation of the gang on one node: where its members meet, the command's run, and its end.
 
-One generation of the gang on one node: start the command, watch it, say how it ended.
-
-Where the members of a gang meet: rank 0's agent says so, the others wait to hear it.
-
-Passes on what a trainer tells of its checkpoints, each once.
+Rank 0's agent chooses the rendezvous and posts it; the others wait for it. What the trainer reports
+of its checkpoints is relayed to the controller, each checkpoint once.
 """
 
 from __future__ import annotations
@@ -31,11 +28,11 @@ SIGTERM_EXIT_CODES = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
 
 
 class Attempt:
-    """What the agent does for ``gang``: ``activity`` and ``message`` say how far it is.
+    """What the agent does for ``gang``; ``activity`` and ``message`` are its state.
 
     ``status`` is the trainer's newest report, ``upload_bytes_per_s`` the speed of the newest upload
-    that this node has seen. Methods raise StoreError where the mailbox does not answer; what was
-    left undone is done at the next call.
+    that this node has seen. Methods raise StoreError if the mailbox does not answer; the next call
+    does what remained undone.
     """
 
     def __init__(
@@ -71,23 +68,23 @@ class Attempt:
 
     @property
     def log_path(self) -> str:
-        """Where the running command writes, or ""."""
+        """Return the running command's log file, or "" if no command runs."""
         return "" if self.trainer is None else str(self.trainer.log_path)
 
     @property
     def waits_to_start(self) -> bool:
-        """Whether the command is yet to be started here."""
+        """Whether the command has yet to be started on this node."""
         return self.activity is NodeActivity.STARTING and self.trainer is None
 
     def continues_in(self, gang: Gang) -> bool:
-        """Whether the trainer takes part in the new gang as it runs, because both are elastic."""
+        """Whether the running trainer also belongs to the new gang: both gangs are elastic."""
         trainer, member = self.trainer, gang.rank(self.settings.node_id) is not None
         if trainer is None or not (self.gang.elastic and gang.elastic and member):
             return False
         return trainer.stop_asked_at is None and trainer.exit_code() is None
 
     def adopt(self, gang: Gang) -> None:
-        """Take up a newer gang in which the trainer goes on."""
+        """Switch to a newer gang in which the trainer continues."""
         self.gang = gang
         self._brought_units = None if self.status is None else self.status.done_units
         others = tuple(m for m in gang.members if m != self.settings.node_id)
@@ -95,9 +92,10 @@ class Attempt:
 
     @property
     def resumed_units(self) -> float | None:
-        """What the trainer had when it became part of this gang; None before.
+        """Return the work that the trainer had when it joined this gang; None before that.
 
-        One that does not tell is taken to begin with the newest checkpoint that lay there.
+        A trainer that does not report it is assumed to begin with the newest checkpoint then
+        stored.
         """
         if self._brought_units is not None or self.status is None:
             return self._brought_units
@@ -105,15 +103,17 @@ class Attempt:
         return self._found() if told is None and began else told
 
     def ask_stop(self, notice: StopNotice) -> None:
-        """Let the trainer save and stop; where there is none yet, none will be started."""
+        """Ask the trainer to save and stop; if none has started yet, none will be."""
         if self.trainer is not None:
             self.trainer.request_stop(notice)
         elif self.activity in (NodeActivity.IDLE, NodeActivity.STARTING):
             self.end(NodeActivity.STOPPED, "asked to leave before training began")
 
     def is_waiting(self) -> str | None:
-        """A node of the gang before this one that still saves what this one is to begin from; None
-        also once it has taken too long."""
+        """Return a node of the previous gang that is still saving the state this gang resumes from.
+
+        Return None if there is none, or if it has taken too long.
+        """
         now = time.monotonic()
         if now > self._former_until:
             return None
@@ -123,7 +123,7 @@ class Attempt:
         )
 
     def wait(self, message: str) -> None:
-        """Say what the start waits for."""
+        """Report what the start waits for."""
         self.message = message
 
     def start(
@@ -132,8 +132,10 @@ class Attempt:
         membership: str | None = None,
         snapshots: str | None = None,
     ) -> None:
-        """Start the command once the gang has a place to meet; its data lie in ``data_dir``, and
-        its snapshots go to ``snapshots``."""
+        """Start the command once the gang has a rendezvous.
+
+        The job's data are in ``data_dir``; snapshots go to the socket ``snapshots``.
+        """
         settings = self.settings
         rendezvous = await_rendezvous(self.gang, settings.node_id, settings.host, self._mailbox)
         if rendezvous is None:
@@ -142,7 +144,7 @@ class Attempt:
         try:
             self.trainer = self._started(rendezvous, data_dir, membership, snapshots)
             self.started = True
-        except (OSError, ValueError) as error:  # ValueError: what no command line can hold
+        except (OSError, ValueError) as error:  # ValueError: a null byte in the command
             self.exit_code = 127
             self._blame_command(
                 f"cannot start in {settings.place(self.gang.workdir)}: {error}",
@@ -150,7 +152,7 @@ class Attempt:
             )
 
     def watch(self) -> None:
-        """Take note of what the trainer says and whether it runs."""
+        """Record the trainer's status and whether it still runs."""
         trainer = self.trainer
         if trainer is None:
             return
@@ -172,9 +174,9 @@ class Attempt:
                 self._revivals.prepare_standby(self.gang)
 
     def watch_peers(self) -> None:
-        """A peer that falls silent leaves the trainer waiting for it: break the gang instead.
+        """Break the gang if a peer is unreachable: its trainer would wait for that peer forever.
 
-        An elastic gang mends itself; but who holds its membership must be known to the end.
+        An elastic gang recovers without help, but its membership host is watched to the end.
         """
         if self.gang.elastic:
             self.peers.poll()
@@ -187,9 +189,9 @@ class Attempt:
             self.end(NodeActivity.BROKEN, lost)
 
     def hand_over(self, gang: Gang) -> bool:
-        """Let the trainer save and stop for a new generation; True once it is gone.
+        """Let the trainer save and stop for a new generation; return True once it has ended.
 
-        One that is not to train on here has all the time that there is to save.
+        A trainer that is not in the new gang may take the whole grace period to save.
         """
         trainer = self.trainer
         if trainer is None:
@@ -206,25 +208,29 @@ class Attempt:
         return True
 
     def end(self, activity: NodeActivity, message: str) -> None:
-        """Kill what still runs, and leave it at that for this generation."""
+        """Kill what still runs and finish this generation on this node."""
         self.kill()
         self.trainer = None
         self._set_activity(activity, message)
 
     def kill(self) -> None:
-        """SIGKILL for everything that the command started."""
+        """Send SIGKILL to every process that the command started."""
         self._revivals.close()
         if self.trainer is not None:
             self.trainer.kill()
 
     def _found(self) -> float:
-        """Read only for a trainer that does not tell, and once: it may be thousands of letters."""
+        """Read once, and only for a trainer that does not report it: there may be thousands of
+        messages.
+        """
         if self._found_units is None:
             self._found_units = self._mailbox.saved_units(self._lay_there)
         return self._found_units
 
     def _revived(self, trainer: Trainer, code: int) -> bool:
-        """Start an elastic trainer again while its peers train on; False where that is no use."""
+        """Restart a failed elastic trainer while its peers train on; return False if that cannot
+        help.
+        """
         if not self.gang.elastic or not self._revivals.restart(trainer):
             return False
         self.restarts += 1
@@ -287,7 +293,7 @@ class Attempt:
             self._news.relay(self.status)
 
     def _trainer_activity(self, trainer: Trainer) -> NodeActivity:
-        """A command that tells nothing of itself is taken to train once it has lasted."""
+        """A command that reports no status counts as training once it has run for a while."""
         if self.status is None:
             quiet = trainer.age_s() > TRAINER_TIMEOUT_S
             return NodeActivity.TRAINING if quiet else NodeActivity.STARTING
@@ -296,7 +302,7 @@ class Attempt:
         return NodeActivity.TRAINING
 
     def _handle_departures(self, trainer: Trainer, code: int) -> None:
-        """The trainer has ended: say how."""
+        """Record how the trainer ended."""
         self.exit_code = code
         state = None if self.status is None else self.status.state
         asked = trainer.stop_asked_at is not None
@@ -312,7 +318,9 @@ class Attempt:
             self._judge_failure(trainer, code)
 
     def _judge_failure(self, trainer: Trainer, code: int) -> None:
-        """Blame the gang where a peer is gone or leaving, else, after a while, the command."""
+        """Attribute the failure to a peer that is gone or leaving, else, after a while, to the
+        command.
+        """
         now, judge_s = time.monotonic(), self.settings.judge_s
         if self._failed_at is None:
             self._failed_at = now
@@ -356,10 +364,10 @@ class Attempt:
 
 
 def await_rendezvous(gang: Gang, node_id: str, host: str, mailbox: Mailbox) -> Rendezvous | None:
-    """The meeting place of the gang's generation, or None while rank 0 has not named one.
+    """Return where the gang's generation meets, or None until rank 0 has posted it.
 
-    An elastic gang meets through its membership; its trainers are told a place of their own, for
-    what asks for one. Raises StoreError.
+    The processes of an elastic gang meet through its membership; each node gives its trainers a
+    local address, for libraries that require one. Raise StoreError if the store does not answer.
     """
     if gang.elastic:
         return Rendezvous(gang.generation, host, _free_port(host))
@@ -371,7 +379,9 @@ def await_rendezvous(gang: Gang, node_id: str, host: str, mailbox: Mailbox) -> R
 
 
 def _free_port(host: str) -> int:
-    """One that is free at this address; at any, where the machine has the address of another."""
+    """Return a port that is free at this address, or at any if the address belongs to another
+    machine.
+    """
     with suppress(OSError):
         return _taken(host)
     return _taken("")
@@ -384,7 +394,7 @@ def _taken(host: str) -> int:
 
 
 class CheckpointRelay:
-    """Remembers what was told, over all generations of one agent."""
+    """Relays checkpoint reports; remembers what was sent across all generations of one agent."""
 
     def __init__(self, mailbox: Mailbox) -> None:
         self._mailbox = mailbox
@@ -392,7 +402,7 @@ class CheckpointRelay:
         self._refused: set[str] = set()
 
     def relay(self, status: TrainerStatus) -> None:
-        """Tell the controller of checkpoints that are new. Raises StoreError."""
+        """Report new checkpoints to the controller. Raise StoreError if it cannot be reached."""
         for checkpoint in status.checkpoints:
             if checkpoint.name not in self._told:
                 self._mailbox.post_checkpoint(checkpoint)

@@ -1,17 +1,14 @@
-"""Dataset cache and prefetch.
+"""The job's data on this node's disk: a verified cache of bounded size, and its prefetch.
 
-The job's data on this node's disk: fetched once, verified, and never more than fits the bound.
+FOLDER/objects/<key>           whole, verified objects; the mtime is the time of the last use
+FOLDER/partial/<hash of key>/  a download in progress, or one that was interrupted
+FOLDER/locks/                  held (flock) to fetch or evict; the kernel unlocks on a crash
 
-FOLDER/objects/<key>           whole, verified objects; their mtime is when they were last used
-FOLDER/partial/<hash of key>/  a fetch under way, or one that was cut short
-FOLDER/locks/                  held (flock) by who fetches or evicts; the kernel lets go on a crash
+Any number of processes may use one folder. A file that is evicted while it is being read stays
+readable for the process that has it open.
 
-Any number of processes may use one folder. A file that is evicted while it is read stays readable
-for who has it open.
-
-What the job's data consist of: an index beside them, or else whatever the store lists.
-
-Brings the job's data to the node's disk beside the agent's loop.
+The data consist of the objects in the index beside them or, without an index, of all that the store
+lists. ``Prefetch`` fetches them in a thread beside the agent's loop.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ RESERVED = "reserved"
 
 @dataclass(frozen=True, slots=True)
 class DataObject:
-    """A named object; ``size_bytes`` and ``sha256`` (hex) are checked where they are known."""
+    """A named object; ``size_bytes`` and ``sha256`` (hex) are verified where they are known."""
 
     key: str
     size_bytes: int | None = None
@@ -49,10 +46,10 @@ class DataObject:
 
 
 class DataCache:
-    """Objects of ``store`` in ``folder``, of which at most ``most_bytes`` are kept.
+    """A cache of ``store``'s objects in ``folder``, at most ``most_bytes`` of them.
 
-    The least recently used go first. What is being fetched counts with the size that is announced
-    for it; where none is, it comes on top until it is whole. Methods raise StoreError.
+    The least recently used objects are evicted first. A download counts with its announced size;
+    without one, it is counted only once it is complete. Methods raise StoreError.
     """
 
     def __init__(self, store: ObjectStore, folder: Path, max_bytes: int) -> None:
@@ -65,13 +62,13 @@ class DataCache:
                 each.mkdir(parents=True, exist_ok=True)
 
     def path(self, key: str) -> Path:
-        """Where the object lies once it is here."""
+        """Return where the object is once it is cached."""
         return self.objects.joinpath(*validate_key(key))
 
     def open(self, wanted: DataObject) -> BinaryIO:
-        """The object, open for reading, fetched and verified if it was not here; marks it as used.
+        """Return the object open for reading; fetch and verify it if it is not cached.
 
-        What others evict meanwhile it has open all the same.
+        Marks the object as used. The open file stays readable even if another process evicts it.
         """
         path = self.path(wanted.key)
         found = self._opened(path, wanted)
@@ -81,20 +78,20 @@ class DataCache:
         return found
 
     def fetch(self, wanted: DataObject) -> Path:
-        """Where the object lies, as ``open`` finds it; others may evict it at any time."""
+        """Return the object's path, fetched as by ``open``; others may evict it at any time."""
         self.open(wanted).close()
         return self.path(wanted.key)
 
     def holds(self, key: str) -> bool:
-        """Whether the object is here."""
+        """Whether the object is cached."""
         return self.path(key).is_file()
 
     def size_bytes(self) -> int:
-        """What the whole objects take."""
+        """Return the total size of the complete objects."""
         return sum(size for _, size, _ in self._by_use())
 
     def _opened(self, path: Path, wanted: DataObject) -> BinaryIO | None:
-        """What is here, None where that is nothing or not what is wanted."""
+        """Return the cached object, None if it is missing or not the requested version."""
         try:
             file = path.open("rb")
             os.utime(file.fileno())
@@ -108,7 +105,7 @@ class DataCache:
         return None
 
     def _download(self, wanted: DataObject, path: Path) -> BinaryIO:
-        """Called by who holds the key's lock: what lies there in part is nobody's."""
+        """Called with the key's lock held: a partial download found there was abandoned."""
         partial = self._folder / "partial" / _name(wanted.key)
         fresh = partial / "object"
         try:
@@ -119,8 +116,8 @@ class DataCache:
                 (partial / RESERVED).write_text(str(wanted.size_bytes or 0))
             if not self._store.get_file(wanted.key, fresh):
                 raise StoreError(
-                    f"the data hold no {wanted.key}",
-                    hint="see that the job's data.uri is right",
+                    f"the job's data do not contain {wanted.key}",
+                    hint="check the job's data.uri",
                     code="missing",
                 )
             with _told("fetch to", partial):
@@ -139,12 +136,12 @@ class DataCache:
             self._evict(size_bytes, but=key)
 
     def _evict(self, size_bytes: int, but: str) -> None:
-        """Until ``size_bytes`` more fit beside what others fetch at present."""
+        """Evict until ``size_bytes`` more fit beside the downloads of other processes."""
         if size_bytes > self._most_bytes:
             raise StoreError(
-                f"{but} takes {size_bytes / GIB:.3g} GiB, more than the cache in {self._folder} "
+                f"{but} has {size_bytes / GIB:.3g} GiB, more than the cache in {self._folder} "
                 f"may hold ({self._most_bytes / GIB:.3g} GiB)",
-                hint="give the cache more room",
+                hint="raise the limit of the data cache",
                 code="too_large",
             )
         room = self._most_bytes - size_bytes - self._reserved_bytes(_name(but))
@@ -157,7 +154,7 @@ class DataCache:
             total -= size
 
     def _reserved_bytes(self, but: str) -> int:
-        """What others have announced; what a dead process left is removed."""
+        """Return what other downloads have reserved; remove what dead processes left behind."""
         total = 0
         for partial in (self._folder / "partial").iterdir():
             if partial.name == but:
@@ -168,13 +165,13 @@ class DataCache:
         return total
 
     def _clear_if_abandoned(self, partial: Path) -> None:
-        """Who fetches holds the lock; nobody can begin to while it is held here."""
+        """A process that downloads holds the lock; none can start one while it is held here."""
         with (self._folder / "locks" / partial.name).open("ab") as lock, suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(partial, ignore_errors=True)
 
     def _by_use(self) -> list[tuple[float, int, Path]]:
-        """(last use, size, path) of every whole object, the longest unused first."""
+        """Return (last use, size, path) of every complete object, the least recently used first."""
         found = []
         for path in self.objects.rglob("*"):
             with suppress(FileNotFoundError):
@@ -193,10 +190,10 @@ class DataCache:
 
 
 def _verified(wanted: DataObject, path: Path) -> int:
-    """The file's size. Raises StoreError where the bytes are not those announced."""
+    """Return the file's size. Raise StoreError if size or digest are not the announced ones."""
     size_bytes = path.stat().st_size
     if wanted.size_bytes not in (None, size_bytes):
-        raise _wrong(wanted, f"{size_bytes} bytes came in place of {wanted.size_bytes}")
+        raise _wrong(wanted, f"it has {size_bytes} bytes, not {wanted.size_bytes}")
     if wanted.sha256 is not None:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -207,8 +204,8 @@ def _verified(wanted: DataObject, path: Path) -> int:
 
 def _wrong(wanted: DataObject, what: str) -> StoreError:
     return StoreError(
-        f"{wanted.key} is not what the data's index says: {what}",
-        hint="write the object or the index anew",
+        f"{wanted.key} does not match the data's index: {what}",
+        hint="write the object or the index again",
         code="unreadable",
     )
 
@@ -235,9 +232,11 @@ INDEX = "costopt-data.json"
 
 
 def list_data_objects(store: ObjectStore) -> tuple[DataObject, ...]:
-    """The objects in the order of the index, {"objects": [{"key", "size_bytes", "sha256"}, …]}.
+    """Return the objects in the order of the index, {"objects": [{"key", "size_bytes", "sha256"},
+    …]}.
 
-    Without an index every key, of which nothing is known but that it came whole. Raises StoreError.
+    Without an index, return every key, with size and digest unknown. Raise StoreError if the store
+    does not answer or the index is malformed.
     """
     told = store.get(INDEX)
     if told is None:
@@ -259,9 +258,10 @@ RETRY_S = 5.0
 
 
 class Prefetch:
-    """``done`` once all is here that fits; ``message`` says how far it is, or what is wrong.
+    """Fetches the data in a thread; ``message`` is its progress or the error.
 
-    A store that refuses is asked again: data are not there for good only where the job says so.
+    ``done`` becomes true once everything that fits is cached. A store that refuses is retried: data
+    that are missing now may still be uploaded.
     """
 
     def __init__(self, uri: str, folder: Path, most_bytes: int) -> None:
@@ -280,7 +280,7 @@ class Prefetch:
         return self._done.is_set()
 
     def close(self) -> None:
-        """Fetch no further object."""
+        """Stop before the next object."""
         self._closed.set()
 
     def _run(self) -> None:

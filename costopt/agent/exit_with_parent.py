@@ -1,10 +1,11 @@
-"""Run a command that cannot outlive the process that started it: tether.py PARENT_PID CMD ….
+"""Run a command that cannot outlive the process that started it: exit_with_parent.py PARENT_PID CMD
+….
 
 A node is killed without warning, and what it ran must die with it: torchrun puts its workers in
 sessions of their own, out of reach of a signal to the node's process group. On Linux the kernel
-sends SIGKILL to a process whose parent dies once it has asked for it (prctl(2),
-PR_SET_PDEATHSIG), and the wish survives execve. Elsewhere the command runs untethered. Run by
-path, so that it needs nothing but the standard library.
+sends SIGKILL to a process whose parent dies if the process has requested it (prctl(2),
+PR_SET_PDEATHSIG), and the request survives execve. On other systems the command runs unprotected.
+Run by path, so that it needs only the standard library.
 """
 
 import ctypes
@@ -16,7 +17,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
-    """Tie this process to its parent, then become the command. PARENT_PID 0: any but init."""
+    """Tie this process to its parent, then execute the command. PARENT_PID 0: any but init."""
     parent_pid, command = int(arguments[0]), arguments[1:]
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

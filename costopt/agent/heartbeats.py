@@ -1,4 +1,4 @@
-"""When a node's heartbeat is due, and what stands in it."""
+"""When a node's heartbeat is due, and what it contains."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from costopt.protocol.messages import Heartbeat, NodeActivity, NodeMeasurement
 
 @dataclass(frozen=True, slots=True)
 class AgentState:
-    """What the agent itself knows: what it does, what was announced to the node, and where it takes
-    snapshots."""
+    """The agent's own part of a heartbeat: its activity, what the provider announced for the node,
+    and the address at which the node accepts snapshots.
+    """
 
     activity: NodeActivity
     message: str
@@ -25,7 +26,9 @@ class AgentState:
 
 
 class HeartbeatSender:
-    """Posts a heartbeat every ``every_s`` of the wall, and at once where its news is urgent."""
+    """Posts a heartbeat every ``every_s`` seconds of wall time, and at once if its content is
+    urgent.
+    """
 
     def __init__(self, mailbox: Mailbox, node_id: str, every_s: float) -> None:
         self._mailbox = mailbox
@@ -46,9 +49,9 @@ class HeartbeatSender:
         power: PowerLimiter,
         meters: NodeMeasurement,
     ) -> None:
-        """Post where one is due, or where what the node does is not what was told last.
+        """Post a heartbeat if one is due or if the node's activity differs from the last one sent.
 
-        Raises StoreError.
+        Raise StoreError if the store does not answer.
         """
         news = standing.activity, standing.noticed, standing.warning, power.cap_w, power.message
         if not self.is_due() and news == self._told:

@@ -1,4 +1,4 @@
-"""From a gang to the command line and the environment of its trainer on one node."""
+"""The command line and environment of a gang's trainer on one node."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ PYTHONS = ("python", "python3")
 
 
 class LaunchMethod(StrEnum):
-    """TORCHRUN starts Python scripts under torchrun where a gang has more than one process, which
-    takes it some seconds and keeps signals from the script; DIRECT sets its variables itself."""
+    """How a gang's processes are started.
+
+    TORCHRUN starts Python scripts under torchrun if a gang has more than one process; that takes
+    some seconds and keeps signals from the script. DIRECT sets torchrun's variables itself.
+    """
 
     TORCHRUN = "torchrun"
     DIRECT = "direct"
@@ -26,7 +29,7 @@ class LaunchMethod(StrEnum):
 class ProcessSpec:
     """What to execute: every process of it dies with its parent.
 
-    ``script`` is the Python script in it and its arguments, empty where it is none.
+    ``script`` is the Python script in it and its arguments, empty if it does not run one.
     """
 
     command: tuple[str, ...]
@@ -43,16 +46,17 @@ def process_specs(
     processes: int,
     agent_pid: int,
 ) -> tuple[ProcessSpec, ...]:
-    """What to start on a node, each by itself.
+    """Return the processes to start on a node.
 
-    torchrun's static rendezvous for a Python script, the variables it would set for the rest.
-    "python" names the interpreter of the agent, so that the job finds what costopt found. A
-    command that is no Python script runs once per node. The processes of an elastic gang are
-    started one by one: torchrun would end them all with the first.
+    A Python script gets torchrun's static rendezvous, any other command the variables that torchrun
+    would set. "python" names the interpreter of the agent, so that the job finds the packages that
+    costopt found. A command that is not a Python script runs once per node. The processes of an
+    elastic gang are started separately: torchrun would end them all when the first one fails. Raise
+    ValueError if the node is not a member.
     """
     rank = gang.rank(node_id)
     if rank is None:
-        raise ValueError(f"{node_id} is no member of generation {gang.generation} of {gang.job}")
+        raise ValueError(f"{node_id} is not a member of generation {gang.generation} of {gang.job}")
     script = _python_script(gang.command)
     if gang.elastic:
         return tuple(
@@ -67,7 +71,7 @@ def process_specs(
 
 
 def with_parent_watchdog(agent_pid: int) -> tuple[str, ...]:
-    """How a command begins that is to die with the agent."""
+    """Return the prefix of a command that is to die with the agent."""
     return (sys.executable, TETHER, str(agent_pid))
 
 
@@ -79,7 +83,7 @@ def _direct(
     local_rank: int,
     agent_pid: int,
 ) -> ProcessSpec:
-    """One process with the variables that torchrun would set."""
+    """Return one process with the variables that torchrun would set."""
     variables = {
         "RANK": str(rank * processes + local_rank),
         "LOCAL_RANK": str(local_rank),
@@ -98,7 +102,7 @@ def _direct(
 
 
 def _torchrun(nodes: int, rank: int, processes: int, rendezvous: Rendezvous) -> tuple[str, ...]:
-    """The workers are tethered too: torchrun puts each in a session of its own."""
+    """The workers are tied to their parent too: torchrun puts each in a session of its own."""
     return (
         sys.executable,
         "-m",
@@ -117,7 +121,7 @@ def _torchrun(nodes: int, rank: int, processes: int, rendezvous: Rendezvous) -> 
 
 
 def _python_script(command: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The command under the agent's own interpreter, or None where it is no Python script."""
+    """Return the command under the agent's interpreter, or None if it is not a Python script."""
     if command[0] in PYTHONS or command[0] == sys.executable:
         return (sys.executable, "-u", *command[1:])
     if command[0].endswith(".py"):

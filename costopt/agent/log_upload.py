@@ -1,4 +1,4 @@
-"""Keeps what this node's trainers print in the job's store, beside the agent's loop."""
+"""Uploads what this node's trainers print to the job's store, beside the agent's loop."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from costopt.domain.errors import CostoptError
 from costopt.protocol.node_logs import MAX_SEGMENT_BYTES, TRAINER_LOGS, LogPosition, NodeLog
 
 MAX_BYTES = 64 << 20
-"""Of one node; beyond it only the last ``TAIL_BYTES`` before each notice and end are kept."""
+"""Per node; beyond it only the last ``TAIL_BYTES`` before each notice and end are stored."""
 TAIL_BYTES = 64 << 10
 MARKER_BYTES = 1 << 10
 MAX_LINE_BYTES = 4 << 10
-"""A longer line, as progress bars make it, is cut where it is."""
+"""A longer line, such as a progress bar's, may be cut anywhere."""
 TRUNCATION_MARKER = (
-    f"\n[costopt: of what follows only the end is kept: there are {MAX_BYTES >> 20} MiB]\n"
+    f"\n[costopt: log limit of {MAX_BYTES >> 20} MiB reached: only the end of the rest is stored]\n"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Fresh:
-    """What was added to one attempt's log: bytes ``begin`` to ``until`` of the file."""
+    """What was added to one attempt's log: the bytes from ``begin`` to ``until`` of the file."""
 
     attempt: int
     path: Path
@@ -32,10 +32,10 @@ class _Fresh:
 
 
 class LogUpload:
-    """Sends what is new every ``every_s``, at most ``MAX_SEGMENT_BYTES`` of it, the newest.
+    """Uploads new output every ``every_s`` seconds, at most the newest ``MAX_SEGMENT_BYTES`` of it.
 
-    What is left out is told in its place. A store that refuses is asked again; training knows
-    nothing of it.
+    Omitted output is replaced by a line that says how much is missing. A store that refuses is
+    retried; training never notices.
     """
 
     def __init__(self, log: NodeLog, folder: Path, every_s: float) -> None:
@@ -50,11 +50,11 @@ class LogUpload:
         self._thread = threading.Thread(target=self._run, name="log-upload", daemon=True)
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start the thread that uploads."""
         self._thread.start()
 
     def flush(self, within_s: float = 0.0) -> None:
-        """Send what there is now; wait for that ``within_s`` at the longest."""
+        """Upload what there is now; wait ``within_s`` seconds for it at most."""
         with self._turn:
             self._asked += 1
             asked = self._asked
@@ -62,7 +62,7 @@ class LogUpload:
             self._turn.wait_for(lambda: self._served >= asked, within_s)
 
     def close(self, within_s: float) -> None:
-        """Send what is left, within ``within_s`` at the longest, and no more."""
+        """Upload the rest, waiting ``within_s`` seconds at most, then stop."""
         self._closing = True
         self.flush()
         self._thread.join(within_s)
@@ -83,9 +83,9 @@ class LogUpload:
             self._send(last=last)
         except (CostoptError, OSError) as error:
             trouble = str(error)
-            self._end = None  # what was refused may have arrived
+            self._end = None  # a refused write may have arrived
         if trouble and trouble != self._trouble:
-            print(f"the log is not kept: {trouble}", file=sys.stderr, flush=True)  # noqa: T201
+            print(f"the log cannot be uploaded: {trouble}", file=sys.stderr, flush=True)  # noqa: T201
         self._trouble = trouble
 
     def _send(self, *, last: bool) -> None:
@@ -100,7 +100,7 @@ class LogUpload:
         self._end = self._log.append(end, data, fresh[-1].attempt, fresh[-1].until)
 
     def _fresh(self, end: LogPosition) -> list[_Fresh]:
-        """What no piece tells of yet. Of a log only the newest attempt's grows."""
+        """Return what no stored piece covers yet. Only the newest attempt's log grows."""
         fresh = []
         for path in sorted(self._folder.glob(TRAINER_LOGS)):
             attempt, until = int(path.stem.rpartition("-")[2]), path.stat().st_size
@@ -111,7 +111,7 @@ class LogUpload:
 
 
 def _newest(fresh: list[_Fresh], most_bytes: int) -> bytes:
-    """The last ``most_bytes``, from the beginning of a line on; how much is left out before it."""
+    """Return the last ``most_bytes`` from the start of a line, preceded by how much was omitted."""
     skipped = max(0, sum(part.until - part.begin for part in fresh) - most_bytes)
     data, skip = b"", skipped
     for part in fresh:
@@ -123,4 +123,4 @@ def _newest(fresh: list[_Fresh], most_bytes: int) -> bytes:
     if not skipped:
         return data
     line = data.find(b"\n", 0, MAX_LINE_BYTES) + 1
-    return f"\n[costopt: {skipped + line:,} bytes are left out here]\n".encode() + data[line:]
+    return f"\n[costopt: {skipped + line:,} bytes are omitted here]\n".encode() + data[line:]

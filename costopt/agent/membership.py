@@ -1,27 +1,28 @@
 """Who trains a job together: held outside the trainers, so that it survives any of them.
 
-The contract, for who hosts it (an agent, a controller, a process of its own) and who joins:
+The contract, for the process that hosts it (an agent, a controller, or a separate one) and for the
+trainers that join:
 
 - Serve it with ``MembershipServer`` (costopt.agent.membership_server), one for each job, for as
-  long as the job lives, whatever gangs come and go. Its address goes to every trainer as
-  COSTOPT_MEMBERSHIP: "host:port", or "file:///path" of a file that holds it and the key to it
-  (costopt.protocol.membership), which is read at each attempt to connect; so a membership
-  that died can be started again elsewhere. Trainers go on without one, until they need it to form
-  anew. A membership without a key takes anybody who reaches it, and is served to this machine
+  long as the job lives, whatever gangs form and end. Its address is passed to every trainer as
+  COSTOPT_MEMBERSHIP: "host:port", or "file:///path" of a file that holds the address and its key
+  (costopt.protocol.membership). The file is read at each attempt to connect, so a membership that
+  died can be restarted elsewhere. Trainers continue without one until they need it to form the next
+  gang. A membership without a key accepts any client that reaches it, and is served to this machine
   alone.
-- To add a node, start a trainer there. To take one away, give its trainer a notice: it leaves
-  after a step, and the others go on. A process that has imported torch, and torch._dynamo (0.8 s),
-  which every optimizer imports when it is made, and then runs the script joins soonest.
-- A gang is the oldest members, up to the number of virtual shards; who comes beyond that is a
-  spare that takes the place of the next to go.
-- ``generation`` numbers the gangs and only rises. It is the fencing token of checkpoints: a
-  trainer that was stopped and wakes belongs to an older one. A membership that starts anew takes
-  up from the highest that its trainers have seen; ``generation`` given at the start must exceed
-  those of earlier starts whose trainers are gone (a gang number of the controller × 1000 does).
-- A member that closes its connection is gone at once, one that is silent for SILENT_S soon
-  after. It may come back; then it is new, and takes the state of the others.
-- A first gang is formed when the expected number has come, or ``settle_s`` after the last one
-  came. Later ones are formed as soon as every member that lives is ready.
+- To add a node, start a trainer there. To remove one, give its trainer a notice: it leaves after a
+  step, and the others continue. The fastest to join is a process that has already imported torch
+  and torch._dynamo (0.8 s; every optimizer imports it when it is created) and then runs the script.
+- A gang is the oldest members, up to the number of virtual shards; members beyond that are spares,
+  which replace the next one to leave.
+- ``generation`` numbers the gangs and only rises. It is the fencing token of checkpoints: a trainer
+  that was suspended and wakes belongs to an older one. A restarted membership continues from the
+  highest that its trainers have seen; ``generation`` given at the start must exceed those of
+  earlier starts whose trainers are gone (a gang number of the controller × 1000 does).
+- A member that closes its connection is gone at once; one without heartbeats, after
+  HEARTBEAT_TIMEOUT_S. It may come back; then it counts as new and takes the state of the others.
+- The first gang forms when the expected number of members has joined, or ``settle_s`` after the
+  last one joined. Later gangs form as soon as every live member is ready.
 
 ``Membership`` is the rule without sockets or clocks: every method takes ``now``, in seconds.
 """
@@ -56,10 +57,11 @@ class _Member:
 
 @dataclass(slots=True)
 class Membership:
-    """Letters to send accumulate in ``outbox`` as (member, letter); who sends empties it.
+    """The members of one job and the gangs they form.
 
-    ``silent_s`` of silence end a membership. A member that lives but does not come ready within
-    ``hung_s`` after its gang is over is counted out.
+    Messages to send accumulate in ``outbox`` as (member, message); the sender empties it. A member
+    is removed after ``silent_s`` seconds without a heartbeat, or if it lives but is not ready
+    ``hung_s`` seconds after its gang ended.
     """
 
     generation: int = 0
@@ -76,14 +78,14 @@ class Membership:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """All that are connected, the oldest first, spares included."""
+        """Return every connected member, the oldest first, spares included."""
         return tuple(self._members)
 
     def join(self, hello: JoinMessage, now: float) -> None:
-        """A trainer came, or came back."""
+        """Add a trainer that has joined, or joined again."""
         name, standing = hello.member, hello.standing
         if name in self._members:
-            self.leave(name, "it came anew", now)
+            self.leave(name, "it joined again", now)
         if hello.ready and name in self._missing:
             self._end_gang(f"it broke at {name}", now)
         elif not hello.ready and not self._readmit(hello, now):
@@ -94,18 +96,18 @@ class Membership:
         self._announce()
 
     def beat(self, name: str, standing: TrainerProgress, now: float) -> None:
-        """A member lives, and is this far."""
+        """Record that a member lives, and its progress."""
         if name in self._members:
             self._members[name].heard_at = now
             self._members[name].standing = standing
             self._trained = max(self._trained, standing.generation)
 
     def progress_by_member(self) -> dict[str, TrainerProgress]:
-        """How far each member is, as it last said."""
+        """Return each member's progress as it last reported it."""
         return {name: member.standing for name, member in self._members.items()}
 
     def ready(self, name: str, letter: ReadyMessage, now: float) -> None:
-        """A member has left its gang and waits."""
+        """Record that a member has left its gang and waits for the next."""
         member = self._members.get(name)
         if member is None:
             return
@@ -119,7 +121,7 @@ class Membership:
             self._over_at = now
 
     def leave(self, name: str, why: str, now: float, *, agreed: bool = False) -> None:
-        """A member is gone. ``agreed``: its gang knew and parts of itself."""
+        """Remove a member. ``agreed``: its gang knows and disbands without an error."""
         gone = self._members.pop(name, None)
         self.outbox = [(to, letter) for to, letter in self.outbox if to != name]
         if gone is None or name not in self.gang:
@@ -132,13 +134,15 @@ class Membership:
             self.gang = tuple(other for other in self.gang if other != name)
 
     def advance(self, now: float) -> tuple[str, ...]:
-        """Count out who is silent or hangs, and form a gang if it is time; names who was counted
-        out, to be disconnected."""
+        """Remove members that are unreachable or hang, and form a gang if it is time.
+
+        Return the names of the removed members, to be disconnected.
+        """
         silent = [n for n, m in self._members.items() if now - m.heard_at > self.silent_s]
         for name in silent:
-            self.leave(name, f"silent for {self.silent_s:g} s", now)
+            self.leave(name, f"no heartbeat for {self.silent_s:g} s", now)
         if self._missing and now >= self._missed_at:
-            self._end_gang(f"{', '.join(sorted(self._missing))}: did not come back", now)
+            self._end_gang(f"{', '.join(sorted(self._missing))}: did not join again", now)
         hung = self._hung(now)
         for name in hung:
             self.leave(name, f"not ready within {self.hung_s:g} s", now)
@@ -147,7 +151,7 @@ class Membership:
         return (*silent, *hung)
 
     def next_at(self, now: float) -> float:
-        """When ``advance`` may have something to do, if nothing happens before."""
+        """Return when ``advance`` may next have something to do if no message comes before."""
         times = [m.heard_at + self.silent_s for m in self._members.values()]
         if not self.gang and self._members:
             times.append(max(m.joined_at for m in self._members.values()) + self.settle_s)
@@ -156,8 +160,11 @@ class Membership:
         return min(times, default=now + self.settle_s)
 
     def _readmit(self, hello: JoinMessage, now: float) -> bool:
-        """Whether it goes on in a gang that ran before this membership did. Who comes first says
-        who else is in it; if one of them does not come within ``settle_s``, the gang is over."""
+        """Whether it continues in a gang that ran before this membership was started.
+
+        The first to join names the others; if one of them does not join within ``settle_s``, the
+        gang is over.
+        """
         if not self.gang and hello.generation > self.generation:
             self.generation, self._over_at = hello.generation, None
             self._missing = set(hello.gang)
@@ -169,11 +176,11 @@ class Membership:
         return True
 
     def _announce(self) -> None:
-        """Tell the gang of who waits, where there is room."""
+        """Notify the gang of the trainers that wait, if there are free places."""
         waiting = [name for name, member in self._members.items() if member.ready]
         if waiting and self._over_at is None and len(self.gang) < self._most():
             for name in self.gang:
-                self._send(name, JoinPendingMessage(f"{', '.join(waiting)} came"))
+                self._send(name, JoinPendingMessage(f"{', '.join(waiting)} joined"))
 
     def _end_gang(self, why: str, now: float) -> None:
         if self._over_at is None:
@@ -224,7 +231,7 @@ class Membership:
             self._send(name, formed)
 
     def _source(self, gang: tuple[str, ...]) -> tuple[int | None, bool]:
-        """The most advanced of those who trained last, and whether all are where it is."""
+        """Return the most advanced member of the last gang, and whether all have its state."""
         standings = [self._members[name].standing for name in gang]
         steps = [s.step if s.step is not None and self._counts(s) else -1 for s in standings]
         if max(steps) < 0:
@@ -232,8 +239,9 @@ class Membership:
         return steps.index(max(steps)), min(steps) == max(steps)
 
     def _counts(self, standing: TrainerProgress) -> bool:
-        """Whether a state is worth going on from: that of a trainer that was left behind is not,
-        since others may have come further and saved."""
+        """Whether a gang may resume from this state: not if the trainer was left behind, since the
+        others may have progressed further and saved.
+        """
         return standing.step is not None and standing.generation >= self._trained
 
     def _most(self) -> int:

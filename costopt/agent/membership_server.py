@@ -1,8 +1,8 @@
-"""Its TCP server; which node hosts it.
+"""The membership's TCP server, and the choice of the node that hosts it.
 
-Serves a membership over TCP, in a thread of its own or as a process.
-
-Keeps a membership up for an elastic gang: on one of its nodes, on another when that is lost.
+``MembershipServer`` serves in a thread, or in a process of its own through ``main``.
+``MembershipHost`` keeps a membership available for an elastic gang: on one of its nodes, and on
+another once that node is lost.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ WAKE_BUFFER_BYTES = 64
 
 
 class MembershipServer:
-    """Listens from when it is made; serves from ``start`` on until ``close``.
+    """A TCP server: listens once it is created, serves from ``start`` until ``close``.
 
-    ``port`` 0 takes a free one. Only who knows the secret of ``key`` may join; who has joined
-    stays when it changes. Raises StoreError where the address cannot be had, or where there is no
-    key and others than this machine could reach it.
+    ``port`` 0 takes a free one. A client must know the secret of ``key`` to join; it stays when the
+    key changes. Raise StoreError if the address is unavailable, or if there is no key and other
+    machines could reach the address.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class MembershipServer:
         self._membership = Membership() if membership is None else membership
         if key is None and not _is_loopback(host):
             raise StoreError(
-                f"a membership at {host} without a secret would take anybody",
-                hint="give --address-file, which will hold one, or serve at 127.0.0.1",
+                f"a membership at {host} without a secret would accept any client",
+                hint="pass --address-file, to which a secret is written, or serve at 127.0.0.1",
                 code="no_secret",
             )
         try:
@@ -74,7 +74,7 @@ class MembershipServer:
         except OSError as error:
             raise StoreError(
                 f"cannot serve a membership at {host}:{port}: {error}",
-                hint="give a free port of an address of this machine, or port 0",
+                hint="choose a free port of an address of this machine, or port 0",
             ) from error
         self._host, self._port = host, listener.getsockname()[1]
         self._admitted: SimpleQueue[socket.socket] = SimpleQueue()
@@ -91,26 +91,26 @@ class MembershipServer:
 
     @property
     def address(self) -> str:
-        """ "host:port", for COSTOPT_MEMBERSHIP."""
+        """Return "host:port", for COSTOPT_MEMBERSHIP."""
         return f"{self._host}:{self._port}"
 
     @property
     def generation(self) -> int:
-        """The gang's number; 0 before the first."""
+        """Return the gang's number; 0 before the first."""
         return self._membership.generation
 
     @property
     def gang(self) -> tuple[str, ...]:
-        """The members that train, by rank."""
+        """Return the members that train, by rank."""
         return self._membership.gang
 
     @property
     def members(self) -> tuple[str, ...]:
-        """All that are connected, spares included."""
+        """Return every connected member, spares included."""
         return self._membership.members
 
     def steps(self) -> dict[str, int | None]:
-        """How many steps each member has done, as it last said."""
+        """Return how many steps each member has done, as it last reported."""
         return {name: s.step for name, s in self._membership.progress_by_member().items()}
 
     def start(self) -> MembershipServer:
@@ -119,7 +119,7 @@ class MembershipServer:
         return self
 
     def close(self) -> None:
-        """Stop serving; trainers go on until they need to form anew."""
+        """Stop serving; trainers continue until they need to form the next gang."""
         self._acceptor.close()
         self._closing = True
         self._waker.send(b"x")
@@ -143,7 +143,7 @@ class MembershipServer:
         self._reject()
 
     def _admit(self, link: socket.socket) -> None:
-        """Called in a thread of its own, so that nobody who dawdles holds up the others."""
+        """Called in a thread of its own, so that a slow client does not delay the others."""
         if self.key is not None:
             caller = accept_peer(link, self.key)
             if caller is None:
@@ -152,11 +152,11 @@ class MembershipServer:
         self._admitted.put(link.dup())
         try:
             self._waker.send(b"x")
-        except OSError:  # closed meanwhile
+        except OSError:  # closed in the meantime
             self._reject()
 
     def _reject(self) -> None:
-        """Hang up on who was admitted too late to be served."""
+        """Disconnect clients that were admitted too late to be served."""
         with contextlib.suppress(Empty):
             while True:
                 self._admitted.get_nowait().close()
@@ -191,7 +191,7 @@ class MembershipServer:
             self._by_member[letter.member] = connection
             self._membership.join(letter, now)
         elif connection.member is None:
-            raise ValueError("it did not say who it is")
+            raise ValueError("its first message was not Hello")
         elif isinstance(letter, HeartbeatMessage):
             self._membership.beat(connection.member, letter.standing, now)
         elif isinstance(letter, ReadyMessage):
@@ -200,7 +200,7 @@ class MembershipServer:
             self._membership.leave(connection.member, "it left", now, agreed=True)
 
     def _post(self) -> None:
-        """A member that takes no letters is lost; its loss may bring more letters."""
+        """A member that cannot be sent to is removed, which may queue more messages."""
         while self._membership.outbox:
             name, letter = self._membership.outbox.pop(0)
             connection = self._by_member.get(name)
@@ -238,13 +238,15 @@ class _Connection:
         self._unread = b""
 
     def lines(self) -> list[bytes]:
-        """The whole lines that have come. Raises EOFError at the end, ValueError on flooding."""
+        """Return the complete lines received. Raise EOFError at the end, ValueError if one is too
+        long.
+        """
         data = self.link.recv(1 << 16)
         if not data:
             raise EOFError
         *lines, self._unread = (self._unread + data).split(b"\n")
         if len(self._unread) > MAX_LINE_BYTES:
-            raise ValueError("a line without end")
+            raise ValueError("it sent a line that is too long")
         return lines
 
 
@@ -253,18 +255,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m costopt.agent.membership_server")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--generation", type=int, default=0, help="gangs are numbered from here")
+    parser.add_argument("--generation", type=int, default=0, help="number of the first gang")
     parser.add_argument(
         "--silent-s",
         type=interval_s,
         default=HEARTBEAT_TIMEOUT_S,
-        help="a trainer silent for so long is lost",
+        help="seconds without a heartbeat after which a trainer is lost",
     )
     parser.add_argument(
         "--address-file",
         type=Path,
-        help="will hold where it serves and a secret: COSTOPT_MEMBERSHIP=file:///… of it lets a "
-        "trainer join, and nobody else may",
+        help="file to which the address and a secret are written; only trainers with "
+        "COSTOPT_MEMBERSHIP=file:///… of it may join",
     )
     options = parser.parse_args()
     membership = Membership(generation=options.generation, silent_s=options.silent_s)
@@ -288,17 +290,17 @@ if __name__ == "__main__":
 
 HOST_HEARTBEAT_TIMEOUT_S = 3.0
 TAKEN_OVER_S = 10.0
-"""Who trains comes back from the membership before; who is new must not begin without them."""
+"""Members of the previous membership join again; new ones must not form a gang without them."""
 STEPS_PER_GANG = 1000
-"""Gangs that a membership forms by itself are numbered between those of the controller."""
+"""Gangs that a membership forms are numbered between those of the controller."""
 
 
 @dataclass(slots=True)
 class MembershipHost:
-    """This node's part: it serves where the turn is its own, and writes the address to a file.
+    """This node's part in hosting: it serves if it is its turn and writes the address to a file.
 
-    The node that serves goes on as long as it is a member and heard of. When it is not, the first
-    of the others, by rank, that is heard of takes over; trainers find it through the file.
+    The node that serves continues as long as it is a member and sends heartbeats. Otherwise the
+    reachable member with the lowest rank takes over; trainers find it through the file.
     """
 
     mailbox: Mailbox
@@ -311,11 +313,11 @@ class MembershipHost:
 
     @property
     def address(self) -> str:
-        """What trainers are told: a file that holds the present address and the key to it."""
+        """Return what trainers are given: a file that holds the current address and its key."""
         return self.file.resolve().as_uri()
 
     def ensure_running(self, gang: Gang, peers: PeerMonitor) -> None:
-        """Serve, or learn who does. Raises StoreError."""
+        """Serve, or learn which node does. Raise StoreError if the store does not answer."""
         place = self.mailbox.membership()
         if self._is_mine(gang, peers, place):
             place = self._serve(gang, place)
@@ -330,7 +332,7 @@ class MembershipHost:
             self._told = address
 
     def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -343,8 +345,10 @@ class MembershipHost:
         return bool(heard) and heard[0] == self.node_id
 
     def _serve(self, gang: Gang, place: MembershipEndpoint | None) -> MembershipEndpoint | None:
-        """None where this node cannot: its trainers end for that and say so, as it goes on to be
-        heard of."""
+        """Return the address at which this node serves, None if it cannot.
+
+        Its trainers then end for that reason and report it, since the node still sends heartbeats.
+        """
         if self._server is not None:
             self._server.key = gang.key
             if place is not None and place.node_id == self.node_id:

@@ -1,20 +1,17 @@
-"""NVML and RAPL meters.
+"""The meters of one node: NVML for its GPUs, RAPL for its CPUs, read once a second beside the
+agent's loop.
 
-Energy, power, utilization and memory of all NVIDIA GPUs of the node, through NVML.
+NVML gives energy, power, utilization and memory of all NVIDIA GPUs. The total-energy counter (mJ
+since the driver was loaded; Volta and later) is used where it exists; elsewhere the power (mW, the
+mean of the last second on Ampere and later) is integrated over time. (NVIDIA Management Library API
+reference, nvmlDeviceGetTotalEnergyConsumption, -PowerUsage.)
 
-The total-energy counter (mJ since the driver was loaded; Volta and later) is used where it exists;
-elsewhere the power (mW, the mean of the last second on Ampere and later) is integrated over time.
-(NVIDIA Management Library API reference, nvmlDeviceGetTotalEnergyConsumption, -PowerUsage.)
-
-The meters of one node, read once a second beside the agent's loop.
-
-Energy of the CPU packages and their memory, from the kernel's powercap tree.
-
-Each zone counts microjoules in ``energy_uj`` and begins again at 0 beyond
-``max_energy_range_uj``: after some 15 minutes at 300 W, so it must be read more often than that.
-Zones named package-N hold the cores; a dram zone under them is not part of its package; psys is
-the whole platform and would count the packages twice. Since 2020 only root may read them
-(CVE-2020-8694). (Linux kernel documentation, "Power Capping Framework".)
+RAPL gives the energy of the CPU packages and their memory, from the kernel's powercap tree. Each
+zone counts microjoules in ``energy_uj`` and restarts at 0 beyond ``max_energy_range_uj``: after
+some 15 minutes at 300 W, so it must be read more often than that. Zones named package-N hold the
+cores; a dram zone under them is not part of its package; psys is the whole platform and would count
+the packages twice. Since 2020 only root may read them (CVE-2020-8694). (Linux kernel documentation,
+"Power Capping Framework".)
 """
 
 from __future__ import annotations
@@ -31,7 +28,9 @@ from costopt.protocol.messages import CPU, GPU, NodeMeasurement
 
 @dataclass(frozen=True, slots=True)
 class GpuSample:
-    """``joules`` since the sample before; shares are 0–1; None where NVML does not tell."""
+    """The GPUs' figures since the last sample: ``joules``, and shares of 0–1; None where NVML has
+    none.
+    """
 
     joules: float
     utilization: float | None
@@ -39,17 +38,17 @@ class GpuSample:
 
 
 class GpuMeter:
-    """``gpus`` is how many there are. A GPU whose energy cannot be read makes ``ok`` False."""
+    """A meter of ``gpus`` GPUs. A GPU whose energy cannot be read makes ``ok`` False."""
 
     def __init__(self, nvml: Any) -> None:
-        """``nvml`` is the initialized module pynvml. Raises its NVMLError."""
+        """Use ``nvml``, the initialized module pynvml. Raise its NVMLError if a GPU fails."""
         self._nvml = nvml
         count = nvml.nvmlDeviceGetCount()
         self._gpus = [_Gpu(nvml, nvml.nvmlDeviceGetHandleByIndex(i)) for i in range(count)]
         self.gpus = count
 
     def sample(self, now_s: float) -> GpuSample | None:
-        """What changed since the last sample, at monotonic ``now_s``; None where a GPU fails."""
+        """Return the change since the last sample, at monotonic ``now_s``; None if a GPU fails."""
         try:
             joules = sum(gpu.joules(now_s) for gpu in self._gpus)
         except self._nvml.NVMLError:
@@ -59,13 +58,13 @@ class GpuMeter:
         return GpuSample(joules, sum(used) / len(used) if used else None, max(full, default=None))
 
     def close(self) -> None:
-        """Let go of the library."""
+        """Shut the library down."""
         with suppress(self._nvml.NVMLError):
             self._nvml.nvmlShutdown()
 
 
 def open_gpu_meter() -> tuple[GpuMeter | None, str]:
-    """The meter, or None and why there is none: no library, no driver, no GPU."""
+    """Return the meter, or None and the reason: no library, no driver or no GPU."""
     try:
         import pynvml
     except ImportError:
@@ -80,7 +79,7 @@ def open_gpu_meter() -> tuple[GpuMeter | None, str]:
         return None, "GPUs are not measured: NVML lists none"
     if meter.sample(0.0) is None:
         meter.close()
-        return None, "GPUs are not measured: NVML tells neither their energy nor their power"
+        return None, "GPUs are not measured: NVML reports neither their energy nor their power"
     return meter, ""
 
 
@@ -94,7 +93,7 @@ class _Gpu:
         self._counts = True
 
     def joules(self, now_s: float) -> float:
-        """Since the last call. Raises NVMLError."""
+        """Return the energy since the last call. Raise NVMLError if it cannot be read."""
         if self._counts:
             try:
                 return self._counted()
@@ -114,7 +113,7 @@ class _Gpu:
         return None
 
     def _counted(self) -> float:
-        """A counter that went back began anew with a driver: the time in between is not known."""
+        """A counter that went back was reset with a driver: the energy in between is unknown."""
         now_mj = self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)
         last_mj, self._last_mj = self._last_mj, now_mj
         return 0.0 if last_mj is None or now_mj < last_mj else (now_mj - last_mj) / 1000
@@ -131,10 +130,10 @@ JOULES_PER_WH = 3600.0
 
 
 class NodeMeter:
-    """Adds up what the meters say. ``training`` is set while the trainer trains.
+    """Adds up the meters' figures. ``training`` is set while the trainer trains.
 
-    A meter that fails once is out for good, and with it the energy from then on: a sum with a
-    part that comes and goes would be no figure of anything.
+    A meter that fails once is not read again, and energy is unknown from then on: a sum whose parts
+    come and go would be meaningless.
     """
 
     def __init__(self, gpu: GpuMeter | None, rapl: RaplMeter | None) -> None:
@@ -160,13 +159,13 @@ class NodeMeter:
             rapl.sample()
 
     def start(self) -> None:
-        """Sample every second from here on, where there is anything to sample."""
+        """Sample every second from now on, if there is a meter."""
         if self._gpu is not None or self._rapl is not None:
             self._thread = threading.Thread(target=self._run, name="meter", daemon=True)
             self._thread.start()
 
     def reading(self) -> NodeMeasurement:
-        """The newest totals; does not wait for a meter."""
+        """Return the newest totals without waiting for a meter."""
         return self._reading
 
     def close(self) -> None:
@@ -221,7 +220,7 @@ def _shown(reading: NodeMeasurement, gpu: GpuSample | None) -> NodeMeasurement:
 
 
 def open_node_meter() -> tuple[NodeMeter, tuple[str, ...]]:
-    """The meter of this node, and what cannot be measured and why: to be told once."""
+    """Return the node's meter, and why something cannot be measured: to be printed once."""
     gpu, no_gpu = open_gpu_meter()
     rapl, no_rapl = open_rapl_meter()
     return NodeMeter(gpu, rapl), tuple(text for text in (no_gpu, no_rapl) if text)
@@ -231,32 +230,32 @@ ROOT = Path("/sys/class/powercap")
 
 
 class RaplMeter:
-    """Sums the zones that count. ``sample`` raises OSError where one cannot be read any more."""
+    """Sums the zones that count. ``sample`` raises OSError if one can no longer be read."""
 
     def __init__(self, zones: list[Path]) -> None:
-        """Raises OSError and ValueError where a zone cannot be read."""
+        """Raise OSError or ValueError if a zone cannot be read."""
         self._zones = [_Zone(zone) for zone in zones]
 
     def sample(self) -> float:
-        """Joules since the last sample. Raises OSError, ValueError."""
+        """Return the joules since the last sample. Raise OSError or ValueError if a zone fails."""
         return sum(zone.joules() for zone in self._zones)
 
 
 def open_rapl_meter(root: Path = ROOT) -> tuple[RaplMeter | None, str]:
-    """The meter, or None and why there is none."""
+    """Return the meter, or None and the reason."""
     zones = _zones(root)
     if not zones:
-        return None, f"CPUs are not measured: {root} holds no RAPL package"
+        return None, f"CPUs are not measured: {root} contains no RAPL package"
     try:
         return RaplMeter(zones), ""
     except PermissionError as error:
-        return None, f"CPUs are not measured: {error.filename} may be read by root only"
+        return None, f"CPUs are not measured: only root may read {error.filename}"
     except (OSError, ValueError) as error:
         return None, f"CPUs are not measured: {error}"
 
 
 def _zones(root: Path) -> list[Path]:
-    """Packages, and the memory beside them. A package in a second driver's tree is the same."""
+    """Return packages and their memory. A package in a second driver's tree is the same one."""
     packages = [z for z in sorted(root.glob("intel-rapl:*")) if _name(z).startswith("package")]
     below = [z for package in packages for z in sorted(root.glob(f"{package.name}:*"))]
     return packages + [zone for zone in below if _name(zone) == "dram"]

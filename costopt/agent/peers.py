@@ -1,4 +1,4 @@
-"""Whether the other members of a gang are alive, told by heartbeats that keep changing."""
+"""Whether the other members of a gang are alive, judged by heartbeats that keep changing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PeerMonitor:
         self._sightings: dict[str, _Sighting] = {}
 
     def poll(self) -> None:
-        """Read every peer's heartbeat. Raises StoreError."""
+        """Read every peer's heartbeat. Raise StoreError if the store does not answer."""
         for node_id in self._node_ids:
             beat = self._mailbox.heartbeat(node_id)
             last = self._sightings.get(node_id)
@@ -32,10 +32,10 @@ class PeerMonitor:
                 self._sightings[node_id] = _Sighting(beat, time.monotonic())
 
     def lost(self, since: float) -> str | None:
-        """Why the gang cannot go on: a peer that is gone, leaving, or unheard since ``since``.
+        """Return why the gang cannot continue: a peer is gone, leaving, or without a heartbeat.
 
-        A peer that has never been heard is still booting, unless others wait for it to be: it is
-        not lost. ``since`` is a monotonic time.
+        A peer that has never sent a heartbeat is still booting, unless others wait for it to start:
+        it is not lost. ``since`` is the monotonic time after which a heartbeat must have come.
         """
         for node_id, sighting in self._sightings.items():
             if sighting.heartbeat.state is NodeActivity.GONE:
@@ -45,7 +45,9 @@ class PeerMonitor:
         return None
 
     def unreachable(self, since: float) -> frozenset[str]:
-        """Peers that were heard once, but are gone or unheard since that monotonic time."""
+        """Return peers that once sent heartbeats but are gone, or sent none since that monotonic
+        time.
+        """
         return frozenset(
             node_id
             for node_id, sighting in self._sightings.items()
@@ -53,7 +55,7 @@ class PeerMonitor:
         )
 
     def snapshot_addresses(self, since: float) -> dict[str, str]:
-        """Where peers that were heard since that monotonic time take snapshots, by node."""
+        """Return where each node heard from since that monotonic time accepts snapshots."""
         silent = self.unreachable(since)
         return {
             node_id: sighting.heartbeat.snapshots
@@ -64,7 +66,7 @@ class PeerMonitor:
         }
 
     def training_peers(self, generation: int, since: float) -> str | None:
-        """A peer, heard since that monotonic time, whose trainer of an earlier generation runs."""
+        """Return a peer, heard from since then, whose earlier generation's trainer still runs."""
         for node_id, sighting in self._sightings.items():
             beat = sighting.heartbeat
             if (
@@ -76,6 +78,6 @@ class PeerMonitor:
         return None
 
     def leaving(self) -> str | None:
-        """A peer that has a notice or a drain, or None."""
+        """Return a peer that has a notice or a drain, or None."""
         beats = (sighting.heartbeat for sighting in self._sightings.values())
         return next((f"{beat.node_id} is leaving" for beat in beats if beat.notice), None)

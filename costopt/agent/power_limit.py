@@ -1,7 +1,7 @@
 """The power limit of this node's GPUs, set through nvidia-smi while the node trains.
 
-``nvidia-smi -pl`` takes whole watts, holds for all GPUs unless ``-i`` names one, and needs root. It
-ends well, with a warning, on GPUs that have no such limit, so what it did is read back. Without
+``nvidia-smi -pl`` takes whole watts, applies to all GPUs unless ``-i`` names one, and needs root.
+On GPUs without such a limit it exits with 0 and a warning, so the result is read back. Without
 persistence mode (``-pm 1``) the driver forgets the limit as soon as nothing uses the GPU.
 """
 
@@ -19,19 +19,18 @@ from costopt.store.atomic_file import replace_nondurable
 TOOL = "nvidia-smi"
 TETHER = str(Path(restore_power_limits.__file__).resolve())
 COMMAND_TIMEOUT_S = 4.0
-"""Shorter than the silence after which a node is given up: a hanging tool must not look so."""
+"""Shorter than the heartbeat timeout: a hanging tool must not make the node look dead."""
 TOLERANCE_W = 1.0
 SAVED_LIMITS_FILE = "power-limits.json"
-"""What the limits were before ours: an agent that takes over a killed one's node finds it here."""
+"""Holds the limits before ours, for an agent that replaces a killed one on this node."""
 
 
 class PowerLimiter:
-    """Keeps each GPU to a limit and puts back what was there before. Raises nothing.
+    """Limits each GPU's power and restores the previous limits. Raises nothing.
 
-    Where this process is killed, a tether puts the limits back in its stead.
-    ``asked_w`` is the limit last asked for and ``cap_w`` the one that we set, None where there is
-    none of ours; ``message`` says what was done or why it could not be, and is empty until a limit
-    is asked for.
+    If this process is killed, ``restore_power_limits`` restores them in its stead. ``asked_w`` is
+    the limit last requested and ``cap_w`` the one that we set, None if none of ours applies;
+    ``message`` says what was done or why it failed, and is empty until a limit is requested.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -42,7 +41,7 @@ class PowerLimiter:
         self._tether: subprocess.Popen[bytes] | None = None
 
     def apply(self, cap_w: float | None) -> None:
-        """Limit every GPU to ``cap_w``; None takes our limit off."""
+        """Limit every GPU to ``cap_w``; None removes our limit."""
         self.asked_w = cap_w
         if cap_w is None:
             self.restore()
@@ -51,11 +50,11 @@ class PowerLimiter:
             self._set(cap_w)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self.cap_w = None
-            self.message = f"no limit of {cap_w:g} W: {_reason(error)}"
+            self.message = f"cannot limit to {cap_w:g} W: {_reason(error)}"
             self._forget_if_unchanged()
 
     def restore(self) -> None:
-        """Put back the limits that were there before ours, if there are any of ours."""
+        """Restore the limits that were set before ours, if any of ours applies."""
         before = self._remembered()
         if not before:
             return
@@ -63,14 +62,14 @@ class PowerLimiter:
             for gpu, watts in before.items():
                 _run("-i", gpu, "-pl", f"{watts:.0f}")
             self._before.unlink(missing_ok=True)
-            self.message = f"the limits are back at {_watts(before)}"
+            self.message = f"restored the limits of {_watts(before)}"
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            self.message = f"the limits could not be put back to {_watts(before)}: {_reason(error)}"
+            self.message = f"cannot restore the limits of {_watts(before)}: {_reason(error)}"
         self.asked_w = self.cap_w = None
         self._untie()
 
     def _tie(self) -> None:
-        """A node where no process can be started keeps its limit all the same."""
+        """A node on which no process can be started keeps its limit regardless."""
         if self._tether is None:
             with suppress(OSError):
                 self._tether = subprocess.Popen(  # noqa: S603
@@ -87,7 +86,7 @@ class PowerLimiter:
             tether.wait()
 
     def _set(self, cap_w: float) -> None:
-        """Raises OSError, ValueError and SubprocessError with what the tool said."""
+        """Raise OSError, ValueError or SubprocessError with the tool's output."""
         before = self._remembered() or _limits_w()
         lower = {gpu: watts for gpu, watts in before.items() if watts < cap_w - TOLERANCE_W}
         if lower:
@@ -104,7 +103,7 @@ class PowerLimiter:
         self.message = f"limited {len(now)} GPUs to {cap_w:g} W each, before: {_watts(before)}"
 
     def _forget_if_unchanged(self) -> None:
-        """Where the tool refused, there is nothing to put back."""
+        """If the tool refused, there is nothing to restore."""
         with suppress(OSError, ValueError, subprocess.SubprocessError):
             if self._remembered() == _limits_w():
                 self._before.unlink()
@@ -118,7 +117,7 @@ class PowerLimiter:
 
 
 def _limits_w() -> dict[str, float]:
-    """The limit of each GPU by its number. Raises ValueError where one has none."""
+    """Return the limit of each GPU by its number. Raise ValueError if one has none."""
     lines = _run("--query-gpu=index,power.limit", "--format=csv,noheader,nounits").splitlines()
     limits: dict[str, float] = {}
     for line in lines:
@@ -133,7 +132,7 @@ def _limits_w() -> dict[str, float]:
 
 
 def _run(*arguments: str) -> str:
-    """What the tool printed. Raises OSError and SubprocessError."""
+    """Return the tool's output. Raise OSError or SubprocessError if it fails."""
     done = subprocess.run(  # noqa: S603
         [TOOL, *arguments],
         stdin=subprocess.DEVNULL,

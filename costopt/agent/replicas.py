@@ -1,4 +1,4 @@
-"""This node's part in keeping the newest state near: for its own trainers, and for other nodes."""
+"""This node's part in replicating snapshots: for its own trainers, and for other nodes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from costopt.domain.errors import StoreError
 from costopt.protocol.messages import Gang
 
 HEARTBEAT_TIMEOUT_S = 5.0
-"""A peer unheard for so long is given nothing."""
+"""A peer without a heartbeat for this long is sent no replicas."""
 
 
 class ReplicaService:
-    """Nothing is served until ``open``; without memory for it, nothing ever is. Where the node's
-    address cannot be served at, only its own trainers are.
+    """Stores snapshots for this node's trainers and for peers. Nothing is served before ``open``.
 
-    ``address`` is what other nodes reach, "" where nothing is served.
+    Without memory for snapshots nothing is ever served; if the node's address is unavailable, only
+    its own trainers are served. ``address`` is what other nodes reach, "" if nothing is served to
+    them.
     """
 
     def __init__(self, settings: AgentSettings) -> None:
@@ -35,18 +36,18 @@ class ReplicaService:
 
     @property
     def address(self) -> str:
-        """ "host:port" for the heartbeat."""
+        """Return "host:port" for the heartbeat."""
         return "" if self._server is None else self._server.address
 
     @property
     def socket_server(self) -> str | None:
-        """What trainers of this node are told; None where nothing is kept."""
+        """Return the socket given to this node's trainers; None if no snapshots are stored."""
         return None if self._desk is None else self._desk.address
 
     def open(self, gang: Gang) -> None:
-        """Serve the nodes of this gang, and nobody of an older one.
+        """Serve the nodes of this gang, and no node of an older one.
 
-        A trainer that hands over still gives its last snapshot to who is in the new gang.
+        A trainer that hands over still sends its last snapshot to members of the new gang.
         """
         if self._settings.snapshot_bytes <= 0 or sys.platform != "linux":
             return
@@ -64,7 +65,7 @@ class ReplicaService:
         self._tiers.circle = None if key is None else ReplicaGroup(key, kept)
 
     def follow(self, gang: Gang, peers: PeerMonitor) -> None:
-        """Give to the peers that were heard of lately: in other zones first, then by rank."""
+        """Replicate to the peers heard from recently: in other zones first, then by rank."""
         key, own = self._key, gang.rank(self._settings.node_id)
         if key is None or own is None or key.generation != gang.generation:
             return
@@ -77,11 +78,11 @@ class ReplicaService:
         )
 
     def forget(self) -> None:
-        """The job is done: give memory and disk back."""
+        """Free memory and disk: the job is done."""
         self._tiers.clear()
 
     def close(self) -> None:
-        """Serve no more. What is on disk stays."""
+        """Stop serving. What is on disk stays."""
         for each in (self._desk, self._server):
             if each is not None:
                 each.close()

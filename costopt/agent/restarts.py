@@ -1,4 +1,4 @@
-"""Trainers that are started again in their gang: how often, and what stands ready for it."""
+"""Restarts of failed trainers within their gang: how often, and the standby that speeds them up."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from costopt.protocol.messages import Gang
 
 MAX_RESTARTS = 3
 RESTART_WINDOW_S = 60.0
-"""A command that fails more often than this fails by itself."""
+"""A trainer is restarted a limited number of times in it: beyond that the command is at fault."""
 MAX_LOST_STANDBYS = 5
 STANDBY_RETRY_S = 1.0
-"""After the first that was lost; twice as long after each further one."""
+"""Delay after the first lost standby; it doubles with each further one."""
 
 
 class TrainerRestarts:
-    """Of one trainer. ``close`` it at the end."""
+    """The restarts of one trainer. Call ``close`` at the end."""
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
@@ -30,10 +30,10 @@ class TrainerRestarts:
         self._standby_from = 0.0
 
     def prepare_standby(self, gang: Gang) -> None:
-        """Have a warm process wait, where the settings ask for one and the node can start it.
+        """Keep a warm process waiting if the settings ask for one and the node can start it.
 
-        One that dies is replaced after a pause. Where several die in a row, none of which took a
-        trainer's place, there are no more.
+        One that dies is replaced after a backoff. If several die in a row and none of them replaced
+        a trainer, no more are started.
         """
         if self._standby is not None and not self._standby.is_alive():
             self._lose_standby("died")
@@ -45,7 +45,7 @@ class TrainerRestarts:
                 self._lose_standby(f"could not be started: {error}")
 
     def restart(self, trainer: Trainer) -> bool:
-        """Start again what failed; False where it failed too often of late, or cannot start."""
+        """Restart what failed; return False if it failed too often recently, or cannot start."""
         now = time.monotonic()
         if len(self._times) == MAX_RESTARTS and now - self._times[0] < RESTART_WINDOW_S:
             return False
@@ -58,7 +58,7 @@ class TrainerRestarts:
         return True
 
     def close(self) -> None:
-        """End what stands ready."""
+        """End the standby."""
         if self._standby is not None:
             self._standby.close()
             self._standby = None
@@ -69,5 +69,5 @@ class TrainerRestarts:
         self._standbys_lost += 1
         self._standby_from = time.monotonic() + pause_s
         more = self._standbys_lost < MAX_LOST_STANDBYS
-        then = f"the next one comes in {pause_s:g} s" if more else "no other will be started"
+        then = f"the next one starts in {pause_s:g} s" if more else "no other will be started"
         print(f"a standby {why}; {then}", file=sys.stderr, flush=True)  # noqa: T201

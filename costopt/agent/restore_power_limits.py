@@ -1,10 +1,10 @@
-"""Puts power limits back when the agent that set them dies: power_tether.py REMEMBERED TOOL.
+"""Restores power limits when the agent that set them dies: restore_power_limits.py REMEMBERED TOOL.
 
-An agent that is killed cannot take its limits off, and the driver keeps them for whoever uses the
-node next. This process outlives the agent's process group, waits until the other end of its
-standard input is closed, which the kernel sees to however the agent ended, and then puts back what
-the file REMEMBERED says, unless the agent did so itself and removed the file. Run by path, so that
-it needs nothing but the standard library.
+An agent that is killed cannot remove its limits, and the driver keeps them for the next user of the
+node. This process outlives the agent's process group and waits until the other end of its standard
+input is closed, which the kernel does however the agent ended. Then it restores what the file
+REMEMBERED says, unless the agent did so itself and removed the file. Run by path, so that it needs
+only the standard library.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ COMMAND_TIMEOUT_S = 30.0
 
 
 def main(arguments: list[str]) -> None:
-    """Wait, then put the limits back."""
+    """Wait, then restore the limits."""
     remembered, tool = Path(arguments[0]), arguments[1]
     while sys.stdin.buffer.read(1):
         continue

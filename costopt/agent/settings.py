@@ -1,9 +1,4 @@
-"""AgentSettings, CLI numbers.
-
-How one agent is set up.
-
-Numbers on the command lines of processes on nodes: in bounds, or refused with the bounds.
-"""
+"""The settings of one agent, and parsers for numbers on its command line."""
 
 from __future__ import annotations
 
@@ -17,25 +12,25 @@ from costopt.agent.launch_spec import LaunchMethod
 
 
 def default_memory_bytes() -> int:
-    """Of this machine, in bytes."""
+    """Return a quarter of this machine's memory, in bytes."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """Who this node is and how it looks around. Seconds are of the wall.
+    """The identity of a node and its intervals, limits and folders. Seconds are of wall time.
 
     ``host`` is the address under which other members reach this node. ``grace_s`` is how long a
-    trainer may take to save and stop, ``handover_s`` when a new generation already waits.
+    trainer may take to save and stop, ``handover_s`` the same when a new generation already waits.
     ``judge_s`` is how long a failed command's peers are watched before the command is blamed,
-    ``peer_silent_s`` how long a peer may stay unheard. ``data_folder`` keeps the job's data on
-    this node's disk, at most ``data_most_bytes`` of them; None keeps none. ``workdir`` is where the
-    job's folder lies here, None where it lies where the controller has it. ``standby`` keeps a
-    process ready that takes an elastic trainer's place sooner than a new one. ``snapshot_bytes``
-    is how much memory snapshots of the state may take, a peer's included; 0 keeps none.
-    ``snapshot_folder`` is on a fast disk of this node and holds at most ``snapshot_disk_bytes`` of
-    them; None keeps none there. ``logs_s`` is how often what trainers print goes to the store, None
-    where it stays here.
+    ``peer_silent_s`` the heartbeat timeout of peers. ``data_folder`` caches the job's data on this
+    node's disk, at most ``data_most_bytes`` of them; None caches none. ``workdir`` is the job's
+    folder on this node, None if it has the controller's path. ``standby`` keeps a process ready
+    that replaces a failed elastic trainer sooner than a new one. ``snapshot_bytes`` is the memory
+    for snapshots of the state, a peer's included; 0 stores none. ``snapshot_folder`` is on a fast
+    disk of this node and holds at most ``snapshot_disk_bytes`` of them; None stores none there.
+    ``logs_s`` is the interval between uploads of the trainers' output, None if it stays on the
+    node.
     """
 
     job: str
@@ -60,18 +55,18 @@ class AgentSettings:
     logs_s: float | None = None
 
     def place(self, workdir: str) -> str:
-        """Where the command runs whose folder the controller has at ``workdir``."""
+        """Return where to run a command whose folder the controller has at ``workdir``."""
         return workdir if self.workdir is None else str(self.workdir)
 
 
 MIN_INTERVAL_S = 0.01
-"""Shorter ones would have a process do nothing else."""
+"""With shorter intervals a process would do nothing else."""
 DAY_S = 86_400.0
 MAX_GIB = 1e6
 
 
 def number_between(least: float, most: float) -> Callable[[str], float]:
-    """For ``type=`` of argparse: a number from ``least`` to ``most``, both allowed."""
+    """Return an argparse ``type=``: a number from ``least`` to ``most``, both included."""
 
     def number(text: str) -> float:
         try:
@@ -88,7 +83,7 @@ def number_between(least: float, most: float) -> Callable[[str], float]:
 
 
 interval_s = number_between(MIN_INTERVAL_S, DAY_S)
-"""Seconds from one look, beat or sending to the next."""
+"""Seconds between polls, heartbeats or uploads."""
 duration_s = number_between(0.0, DAY_S)
-"""Seconds that something may take."""
+"""Seconds that an operation may take."""
 gib = number_between(0.0, MAX_GIB)

@@ -1,8 +1,7 @@
-"""The trainer's process group; warm standby.
+"""The job's command on this node, and the warm standby that can replace it.
 
-The job's command on this node: one process group, started, told to stop, and killed whole.
-
-A process that has imported torch already and takes a failed trainer's place at once.
+``Trainer`` is one process group: started, asked to stop, and killed as a whole. ``WarmStandby`` is
+a process that has imported torch already and replaces a failed trainer at once.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from costopt.protocol.trainer_files import StopNotice, TrainerStatus
 
 ERROR_LINE = re.compile(r"^(?:\[.*?\]:?\s*)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)$")
 TORCHRUN_LINE = re.compile(r"^E\d{4} .*torch/distributed/elastic|ChildFailedError")
-"""Where torchrun begins to report that its child has failed; the child has said its own by then."""
+"""Where torchrun begins to report that its child has failed; the child's own error precedes it."""
 TAIL_BYTES = 32_768
 
 
 class Trainer:
-    """The running command: one process, or several that are started one by one.
+    """The running command: one process, or several that are started separately.
 
-    Its status and notice files are its own, so no old one is believed.
+    Its status and notice files are its own, so an old one is never believed.
     """
 
     def __init__(
@@ -46,7 +45,7 @@ class Trainer:
         notice_file: Path,
         log_path: Path,
     ) -> None:
-        """Start the command. Raises OSError where the folder or interpreter is missing."""
+        """Start the command. Raise OSError if the folder or the interpreter is missing."""
         self.notice_file = notice_file
         self.log_path = log_path
         self.started_at = time.monotonic()
@@ -68,10 +67,10 @@ class Trainer:
             raise
 
     def exit_code(self) -> int | None:
-        """None while the command runs; negative is the signal that ended it.
+        """Return the exit code, None while the command runs; negative is the signal that ended it.
 
-        Of several processes the first that failed counts, though others run. A command that SIGTERM
-        asked to stop runs until all of its group are gone: a shell is before what it has started.
+        Of several processes the first failure counts even while others run. A command that SIGTERM
+        asked to stop runs until its whole group is gone: a shell ends before what it started.
         """
         codes = [process.poll() for process in self._processes]
         if self._signalled and self._is_left():
@@ -80,9 +79,9 @@ class Trainer:
         return failed if failed is not None or None in codes else 0
 
     def restart(self, standby: WarmStandby | None) -> bool:
-        """Start again what has failed; True where ``standby`` took the place of one.
+        """Restart what has failed; return True if ``standby`` replaced one of the processes.
 
-        Raises OSError.
+        Raise OSError if a process cannot be started.
         """
         used = False
         for index, spec in enumerate(self._specs):
@@ -98,20 +97,20 @@ class Trainer:
         return used
 
     def status(self) -> TrainerStatus | None:
-        """What the trainer last told of itself, or None where it has told nothing."""
+        """Return the trainer's newest status, or None if it has reported none."""
         return TrainerStatus.read(self._status_file)
 
     def age_s(self) -> float:
-        """Seconds of the wall since the start."""
+        """Return the seconds of wall time since the start."""
         return time.monotonic() - self.started_at
 
     def request_stop(self, notice: StopNotice) -> None:
-        """Tell the trainer to save and stop: the notice file for costopt.train, else SIGTERM.
+        """Ask the trainer to save and stop: the notice file for costopt.train, else SIGTERM.
 
         A trainer that reports its status reads the notice file at each step and needs no signal;
-        torchrun would end its workers on one. One that reports nothing knows nothing of costopt:
-        its whole process group is signalled. A later notice changes the file only where it names a
-        sooner end.
+        torchrun would end its workers on one. A trainer without a status does not use costopt: its
+        whole process group is signalled. A later notice changes the file only if it has an earlier
+        deadline.
         """
         first = self.stop_asked_at is None
         if first or _sooner(notice.deadline_at, self._deadline_at):
@@ -131,7 +130,7 @@ class Trainer:
             process.wait()
 
     def error(self) -> str:
-        """The last line of the log that names an error, else the last line."""
+        """Return the last line of the log that names an error, else the last line."""
         with suppress(OSError), self.log_path.open("rb") as log:
             log.seek(max(0, self.log_path.stat().st_size - TAIL_BYTES))
             written = log.read().decode(errors="replace").splitlines()
@@ -154,10 +153,10 @@ class Trainer:
             )
 
     def _is_left(self) -> bool:
-        """Whether anyone is in the command's groups."""
+        """Whether any process remains in the command's groups."""
         for process in self._processes:
             if process.poll() is not None:
-                with suppress(ChildProcessError):  # where this process is init, orphans are its own
+                with suppress(ChildProcessError):  # as init, this process inherits orphans
                     os.waitpid(-process.pid, os.WNOHANG)
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, 0)
@@ -175,7 +174,7 @@ def _sooner(new: float | None, known: float | None) -> bool:
 
 
 MODULES = "torch,torch._dynamo,torch.distributed,costopt.train.attach"
-"""Optimizers import torch._dynamo when they are made."""
+"""Optimizers import torch._dynamo when they are created."""
 SCRIPT = str(Path(warm_start.__file__).resolve())
 
 
@@ -185,7 +184,10 @@ class WarmStandby:
     def __init__(
         self, variables: Mapping[str, str], agent_pid: int, modules: str = MODULES
     ) -> None:
-        """Raises OSError. ``variables`` are those that count when libraries are imported."""
+        """Start the process. Raise OSError if it cannot start.
+
+        ``variables`` are those that matter when libraries are imported.
+        """
         self._process = subprocess.Popen(  # noqa: S603
             [*with_parent_watchdog(agent_pid), sys.executable, "-u", SCRIPT, modules],
             env={**os.environ, **variables},
@@ -196,11 +198,11 @@ class WarmStandby:
         )
 
     def is_alive(self) -> bool:
-        """Whether it waits, or is on its way to."""
+        """Whether the process is warm or warming up."""
         return self._process.poll() is None
 
     def is_warm(self) -> bool:
-        """Whether it has imported everything, and lives."""
+        """Whether the process has imported everything and lives."""
         if not self.is_alive():
             return False
         assert self._process.stdout is not None
@@ -210,7 +212,7 @@ class WarmStandby:
     def activate(
         self, spec: ProcessSpec, variables: Mapping[str, str], *, workdir: str, log_path: Path
     ) -> subprocess.Popen[bytes] | None:
-        """The process, which runs the script from here on; None where it cannot be one."""
+        """Return the process, which runs the script from now on; None if it cannot."""
         if not spec.script or not self.is_warm():
             return None
         letter = {
@@ -230,7 +232,7 @@ class WarmStandby:
         return self._process
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

@@ -1,7 +1,7 @@
-"""Import what takes long, then wait to become a trainer: warm.py MODULE,MODULE,…
+"""Import what takes long, then wait to become a trainer: warm_start.py MODULE,MODULE,…
 
-The letter that it waits for is one line of JSON on standard input: "argv" (a script and its
-arguments), "env", "cwd" and "log". An input that ends without one ends the process. Run by path.
+It waits for one line of JSON on standard input: "argv" (a script and its arguments), "env", "cwd"
+and "log". An input that ends without a line ends the process. Run by path.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import time
 def main(modules: str) -> None:
     """Warm up, wait, and run the script as ``python script`` would.
 
-    This file's folder is no place to import from: its modules have names of others'.
+    This file's folder is removed from the import path: its modules share names with other packages.
     """
     sys.path.pop(0)
     for name in modules.split(","):

@@ -1,1 +1,1 @@
-"""What the node's own instruments say of its energy and of how busy its GPUs are."""
+"""What the node's own instruments report of its energy and of the load of its GPUs."""

@@ -1,8 +1,6 @@
-"""``notice_source()`` by name.
+"""How a node learns that its provider is about to interrupt it: one source per kind of cloud.
 
-How a node learns that its provider is about to take it: one source per kind of cloud.
-
-From the command line's word to a source of notices.
+``notice_source`` returns the source that a command line names.
 """
 
 from __future__ import annotations
@@ -17,9 +15,10 @@ KINDS = "file:PATH, aws, gcp or none"
 
 
 def notice_source(text: str, poll_s: float = 1.0) -> NoticeSource:
-    """``file:PATH``, ``aws``, ``gcp``, ``gcp:SECONDS`` (of notice: 30 or 120) or ``none``.
+    """Return the source for ``file:PATH``, ``aws``, ``gcp``, ``gcp:SECONDS`` or ``none``.
 
-    ``poll_s`` is between questions to a metadata service. Raises ValueError.
+    SECONDS is the notice period: 30 or 120. ``poll_s`` is the interval between requests to a
+    metadata service. Raise ValueError for any other text.
     """
     kind, _, rest = text.partition(":")
     match kind, rest:
@@ -33,4 +32,4 @@ def notice_source(text: str, poll_s: float = 1.0) -> NoticeSource:
             return GcpNoticeSource(poll_s, notice_s=float(seconds))
         case "none", "":
             return NoNotices()
-    raise ValueError(f"{text!r} is no source of notices: use {KINDS}")
+    raise ValueError(f"{text!r} is not a source of notices: use {KINDS}")

@@ -1,8 +1,8 @@
-"""Spot notices of AWS from the instance metadata service, version 2.
+"""Spot interruption notices of AWS from the instance metadata service, version 2.
 
-A session token (PUT /latest/api/token) opens the rest. ``spot/instance-action`` answers 404 until
-the interruption is announced, at best two minutes ahead, then {"action": …, "time": …};
-``events/recommendations/rebalance`` answers 404 until EC2 thinks the node at elevated risk, then
+A session token (PUT /latest/api/token) authorizes the requests. ``spot/instance-action`` answers
+404 until the interruption is announced, at best two minutes ahead, then {"action": …, "time": …};
+``events/recommendations/rebalance`` answers 404 until EC2 considers the node at elevated risk, then
 {"noticeTime": …}. (Amazon EC2 User Guide, "Spot Instance interruption notices" and "EC2 instance
 rebalance recommendations".)
 """
@@ -36,7 +36,7 @@ TIMEOUT_S = 1.0
 
 
 class AwsNoticeSource(PollingNoticeSource):
-    """``poll_s`` between looks: AWS recommends 5 s."""
+    """Polls every ``poll_s`` seconds: AWS recommends 5 s."""
 
     def __init__(self, poll_s: float = 1.0, endpoint: str | None = None) -> None:
         super().__init__(poll_s)
@@ -46,7 +46,7 @@ class AwsNoticeSource(PollingNoticeSource):
         self._token_lock = threading.Lock()
 
     def queries(self) -> dict[str, Callable[[], None]]:
-        """The interruption and the recommendation."""
+        """Return the queries for the interruption and the recommendation."""
         return {"interruption": self._ask_action, "rebalance": self._ask_rebalance}
 
     def _ask_action(self) -> None:
@@ -60,7 +60,7 @@ class AwsNoticeSource(PollingNoticeSource):
         self._warn("rebalance", "" if told is None else f"rebalance recommended {since}".strip())
 
     def _get(self, path: str) -> str | None:
-        """The text, or None on 404. Raises MetadataError; a refused token is fetched anew once."""
+        """Return the text, or None on 404. Raise MetadataError; a refused token is renewed once."""
         answer = self._ask(path)
         if answer.status == 401:
             self._token_until = 0.0
@@ -93,7 +93,7 @@ class AwsNoticeSource(PollingNoticeSource):
 
 
 def _notice(told: str) -> Notice:
-    """An answer that cannot be understood is a notice all the same, with the usual time left."""
+    """An answer that cannot be parsed still counts as a notice, with the usual notice period."""
     at = _field(told, "time")
     try:
         deadline_at = datetime.fromisoformat(at).astimezone(UTC).timestamp()

@@ -1,12 +1,9 @@
-"""NoticeSource, polling base, metadata HTTP.
+"""The protocol of interruption notice sources, the base of those that poll, and metadata requests.
 
-What every source of interruption notices answers, and nothing more.
-
-What threads of a source have heard so far, read by the agent's loop without waiting.
-
-A notice that appears as a file, as the embedded provider tells it.
-
-One request to a cloud's metadata service, which is a link-local HTTP server without TLS.
+``PollingNoticeSource`` queries in threads and keeps the newest answers for the agent's loop, which
+never waits. ``FileNoticeSource`` reads a notice from a file, as the embedded provider writes it.
+``get_metadata`` sends one request to a cloud's metadata service, a link-local HTTP server without
+TLS.
 """
 
 from __future__ import annotations
@@ -24,10 +21,11 @@ from urllib.parse import urlsplit
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The provider takes the node: ``action`` is "terminate", "stop" or "hibernate".
+    """The provider is about to interrupt the node; ``action`` is "terminate", "stop" or
+    "hibernate".
 
-    ``time`` is when, as it was told (ISO 8601), or None. ``deadline_at`` is the same by this
-    node's wall clock, POSIX seconds; None where nobody said.
+    ``time`` is when, as the provider reported it (ISO 8601), or None. ``deadline_at`` is the same
+    by this node's wall clock, POSIX seconds; None if it is unknown.
     """
 
     action: str
@@ -36,9 +34,9 @@ class Notice:
 
 
 class NoticeSource(Protocol):
-    """Asked at each look of the agent; no method waits for anything.
+    """Polled in each of the agent's ticks; no method blocks.
 
-    A source that cannot be reached has no notice to give: silence is not an interruption.
+    A source that cannot be reached has no notice: an unreachable source is not an interruption.
     """
 
     def start(self) -> None:
@@ -46,15 +44,15 @@ class NoticeSource(Protocol):
         ...
 
     def notice(self) -> Notice | None:
-        """The notice, or None while there is none. A notice once given is not taken back."""
+        """Return the notice, or None while there is none. A notice is never withdrawn."""
         ...
 
     def rebalance_warning(self) -> str:
-        """What the provider says short of a notice, such as a rebalance recommendation; or ""."""
+        """Return a warning short of a notice, such as a rebalance recommendation, or ""."""
         ...
 
     def error(self) -> str:
-        """Why the source cannot be asked at present, or ""."""
+        """Return why the source cannot be queried at present, or ""."""
         ...
 
     def close(self) -> None:
@@ -63,36 +61,36 @@ class NoticeSource(Protocol):
 
 
 class NoNotices:
-    """For a node that nobody announces anything to, such as on-premises."""
+    """A source for nodes whose interruptions are not announced, such as on-premises ones."""
 
     def start(self) -> None:
-        """Nothing to watch."""
+        """Do nothing: there is nothing to watch."""
 
     def notice(self) -> Notice | None:
-        """There never is one."""
+        """Return None: there never is a notice."""
         return None
 
     def rebalance_warning(self) -> str:
-        """There never is one."""
+        """Return "": there never is a warning."""
         return ""
 
     def error(self) -> str:
-        """There never is any."""
+        """Return "": nothing can fail."""
         return ""
 
     def close(self) -> None:
-        """Nothing to stop."""
+        """Do nothing: there is nothing to stop."""
 
 
 FAILURES_BEFORE_ERROR = 3
-"""One lost packet is no trouble worth telling."""
+"""A single lost packet is not worth a report."""
 
 
 class PollingNoticeSource:
-    """Base of the sources that ask a metadata service, each question in a daemon thread.
+    """Base of the sources that query a metadata service, each query in a daemon thread.
 
-    ``_watch`` asks again and again and takes note of what it hears with ``_announce`` and
-    ``_warn``. A question that fails is asked again; it changes nothing that is known.
+    ``_watch`` repeats a query and records what it finds with ``_announce`` and ``_warn``. A query
+    that fails is retried; it changes nothing that is known.
     """
 
     def __init__(self, poll_s: float) -> None:
@@ -104,7 +102,7 @@ class PollingNoticeSource:
         self._threads: list[threading.Thread] = []
 
     def queries(self) -> dict[str, Callable[[], None]]:
-        """By name, what is asked; each raises MetadataError where there is no usable answer."""
+        """Return the queries by name; each raises MetadataError without a usable answer."""
         raise NotImplementedError
 
     def start(self) -> None:
@@ -117,15 +115,15 @@ class PollingNoticeSource:
             thread.start()
 
     def notice(self) -> Notice | None:
-        """The notice, or None while there is none."""
+        """Return the notice, or None while there is none."""
         return self._notice
 
     def rebalance_warning(self) -> str:
-        """What the provider says short of a notice, or ""."""
+        """Return a warning short of a notice, or ""."""
         return "; ".join(text for text in self._warnings.values() if text)
 
     def error(self) -> str:
-        """Why the service cannot be asked at present, or ""."""
+        """Return why the service cannot be queried at present, or ""."""
         return "; ".join(dict.fromkeys(text for text in self._troubles.values() if text))
 
     def close(self) -> None:
@@ -133,7 +131,7 @@ class PollingNoticeSource:
         self._closed.set()
 
     def _announce(self, notice: Notice) -> None:
-        """Keep the notice that strikes first: another one cannot give time back."""
+        """Keep the notice with the earliest deadline: a later one cannot extend the time."""
         known = self._notice
         if known is None or (notice.deadline_at or 0.0) < (known.deadline_at or 0.0):
             self._notice = notice
@@ -158,9 +156,9 @@ class PollingNoticeSource:
 class FileNoticeSource(NoNotices):
     """The file {"action": …, "time": …, "noticed_at": …}; times in ISO 8601.
 
-    They are the provider's, whose clock runs ``speed`` times faster than the wall: the deadline is
-    counted from when the file appeared. A file that exists but cannot be understood is a notice
-    all the same: to save once too often costs less than not to save.
+    Times are the provider's, whose clock runs ``speed`` times faster than the wall: the deadline is
+    counted from when the file appeared. A file that exists but cannot be parsed still counts as a
+    notice: an unnecessary save costs less than a missing one.
     """
 
     def __init__(self, path: Path) -> None:
@@ -168,7 +166,7 @@ class FileNoticeSource(NoNotices):
         self.speed = 1.0
 
     def notice(self) -> Notice | None:
-        """The notice, or None where there is no file."""
+        """Return the notice, or None if there is no file."""
         try:
             appeared_at = self.path.stat().st_mtime
             fields = json.loads(self.path.read_bytes())
@@ -202,7 +200,7 @@ class MetadataError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponse:
-    """An HTTP answer, whatever its status; header names are in lower case."""
+    """An HTTP response of any status; header names are in lower case."""
 
     status: int
     text: str
@@ -217,7 +215,7 @@ def get_metadata(
     method: str = "GET",
     timeout_s: float,
 ) -> MetadataResponse:
-    """One request on a connection of its own. Raises MetadataError.
+    """Send one request on a connection of its own. Raise MetadataError if there is no response.
 
     No proxy is used, whatever the environment says: a proxy would answer for another machine.
     """

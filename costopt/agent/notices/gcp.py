@@ -1,9 +1,9 @@
-"""Preemption and maintenance of Google Cloud from the VM's metadata server.
+"""Preemption and maintenance notices of Google Cloud from the VM's metadata server.
 
-``instance/preempted`` turns TRUE when the VM is about to be stopped, 30 s ahead by default and
-best effort, or 120 s where the VM was made with that notice. ``instance/maintenance-event`` turns
+``instance/preempted`` turns TRUE when the VM is about to be stopped, 30 s ahead by default and best
+effort, or 120 s if the VM was created with that notice period. ``instance/maintenance-event`` turns
 from NONE to TERMINATE_ON_HOST_MAINTENANCE or MIGRATE_ON_HOST_MAINTENANCE about 60 s ahead; a VM
-with GPUs cannot migrate. Both answer at once when they change if asked with wait_for_change.
+with GPUs cannot migrate. With wait_for_change, the server answers both as soon as they change.
 (Compute Engine documentation, "Spot VMs" and "View and query VM metadata".)
 """
 
@@ -28,9 +28,9 @@ TIMEOUT_SPARE_S = 5.0
 
 
 class GcpNoticeSource(PollingNoticeSource):
-    """Each question is one request that the server holds until the answer changes.
+    """Sends each query as one request that the server holds until the value changes.
 
-    ``notice_s`` is how long before its end a preempted VM hears of it: 30 or 120.
+    ``notice_s`` is the notice period before a preempted VM ends: 30 or 120.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class GcpNoticeSource(PollingNoticeSource):
         self._etags: dict[str, str] = {}
 
     def queries(self) -> dict[str, Callable[[], None]]:
-        """The preemption and the maintenance."""
+        """Return the queries for the preemption and the maintenance."""
         return {"preempted": self._ask_preempted, "maintenance": self._ask_maintenance}
 
     def _ask_preempted(self) -> None:
@@ -61,7 +61,7 @@ class GcpNoticeSource(PollingNoticeSource):
         self._warn("maintenance", "" if told in ("", "NONE") else f"maintenance: {told}")
 
     def _get(self, name: str) -> str:
-        """The value: at once the first time, then when it changes. Raises MetadataError."""
+        """Return the value: at once the first time, then when it changes. Raise MetadataError."""
         query = ""
         if name in self._etags:
             query = (

@@ -79,7 +79,7 @@ def test_what_is_not_as_announced_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="SHA-256"):
         data.read(1)
     data.store.put("part/1", b"\1" * 99)
-    with pytest.raises(StoreError, match="99 bytes came in place of 100"):
+    with pytest.raises(StoreError, match="it has 99 bytes, not 100"):
         data.read(1)
     assert data.here() == []
     data.store.put("part/1", b"\1" * 100)

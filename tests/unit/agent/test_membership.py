@@ -136,14 +136,14 @@ def test_who_closes_its_connection_is_gone_at_once() -> None:
 def test_who_is_silent_is_gone_soon_and_new_when_it_wakes() -> None:
     table = trained("a", "b")
     table.wait(1.5, "a")
-    assert table.letters() == {"a": [GangOverMessage(1, "b: silent for 1.2 s")]}
+    assert table.letters() == {"a": [GangOverMessage(1, "b: no heartbeat for 1.2 s")]}
     table.ready("a", step=9, failed=True)
     assert table.formed().members == ("a",)
     table.membership.beat("a", TrainerProgress(2, 10), table.now)
     table.come("b", standing=TrainerProgress(1, 8), generation=1, gang=("a", "b"))
     assert table.letters() == {"b": [GangOverMessage(1, "the others went on without you")]}
     table.membership.ready("b", ReadyMessage(TrainerProgress(1, 8), failed=True), table.now)
-    assert table.letters() == {"a": [JoinPendingMessage("b came")]}
+    assert table.letters() == {"a": [JoinPendingMessage("b joined")]}
     table.ready("a", step=11)
     formed = table.formed()
     assert formed.members == ("a", "b")
@@ -165,8 +165,8 @@ def test_a_joiner_waits_for_a_step_to_end() -> None:
     table = trained("a", "b")
     table.come("c")
     assert table.letters() == {
-        "a": [JoinPendingMessage("c came")],
-        "b": [JoinPendingMessage("c came")],
+        "a": [JoinPendingMessage("c joined")],
+        "b": [JoinPendingMessage("c joined")],
     }
     table.ready("a", step=6)
     assert table.letters() == {}
@@ -228,8 +228,8 @@ def test_a_membership_that_starts_anew_adopts_the_gang_that_runs() -> None:
     assert table.membership.gang == ("a", "b")
     table.come("c")
     assert table.letters() == {
-        "a": [JoinPendingMessage("c came")],
-        "b": [JoinPendingMessage("c came")],
+        "a": [JoinPendingMessage("c joined")],
+        "b": [JoinPendingMessage("c joined")],
     }
     table.membership.leave("b", "killed", table.now)
     table.membership.ready("a", ReadyMessage(TrainerProgress(7, 41), failed=True), table.now)
@@ -241,7 +241,7 @@ def test_an_adopted_gang_hears_of_who_waited_before_it_came_back() -> None:
     table = Table()
     table.come("c", expected=2)
     table.come("a", standing=TrainerProgress(7, 40), generation=7, gang=("a",))
-    assert table.letters() == {"a": [JoinPendingMessage("c came")]}
+    assert table.letters() == {"a": [JoinPendingMessage("c joined")]}
 
 
 def test_an_adopted_gang_is_over_where_a_member_does_not_come_back() -> None:
@@ -249,7 +249,7 @@ def test_an_adopted_gang_is_over_where_a_member_does_not_come_back() -> None:
     table.wait(1.75, "a")
     assert table.letters() == {}
     table.wait(0.25, "a")
-    assert table.letters() == {"a": [GangOverMessage(7, "b: did not come back")]}
+    assert table.letters() == {"a": [GangOverMessage(7, "b: did not join again")]}
     table.ready("a", step=40, failed=True)
     assert table.formed().members == ("a",)
     table.wait(3.0, "a")
@@ -462,5 +462,5 @@ def test_the_key_is_kept_from_other_users(tmp_path: Path) -> None:
     assert MembershipAddress.read(path.as_uri()) == address
     assert MembershipAddress.read("10.0.0.7:400") == MembershipAddress("10.0.0.7:400")
     path.write_text("[]")
-    with pytest.raises(ValueError, match="holds no address"):
+    with pytest.raises(ValueError, match="does not contain"):
         MembershipAddress.read(path.as_uri())

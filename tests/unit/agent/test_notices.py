@@ -232,5 +232,5 @@ def test_a_source_is_named_on_the_command_line(tmp_path: Path) -> None:
     assert isinstance(nobody, NoNotices)
     assert nobody.notice() is None
     for wrong in ("", "file:", "aws:x", "azure", "gcp:soon"):
-        with pytest.raises(ValueError, match="no source of notices"):
+        with pytest.raises(ValueError, match="not a source of notices"):
             notice_source(wrong)

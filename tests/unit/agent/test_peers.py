@@ -49,10 +49,10 @@ def test_torchrun_is_told_everything_and_its_workers_are_tied() -> None:
     )
     words = " ".join(spec.command)
     for part in (
-        "tether.py 77 ",
+        "exit_with_parent.py 77 ",
         "--nnodes=2 --node-rank=1 --nproc-per-node=4",
         "--master-addr=10.0.0.1 --master-port=4711 --max-restarts=0",
-        "tether.py 0 ",
+        "exit_with_parent.py 0 ",
         "-u t.py --x",
     ):
         assert part in words

@@ -80,7 +80,7 @@ def test_the_limit_is_there_when_the_trainer_starts_and_gone_when_it_ends(
     node.until(lambda: node.beat().state is NodeActivity.FINISHED)
     assert tool.limits_w == [400.0, 400.0]
     assert node.beat().power_cap_w is None
-    assert node.beat().power_message == "the limits are back at 400 W"
+    assert node.beat().power_message == "restored the limits of 400 W"
 
 
 def test_a_changed_limit_is_followed_while_the_trainer_runs_on(

@@ -56,7 +56,7 @@ def test_a_limit_is_set_on_every_gpu_told_and_taken_off(
     assert ["-pm", "1"] in tool.calls
     limit.restore()
     assert tool.limits_w == [400.0, 400.0]
-    assert limit.message == "the limits are back at 400 W"
+    assert limit.message == "restored the limits of 400 W"
     assert limit.cap_w is None
 
 
@@ -117,7 +117,7 @@ def test_without_the_right_it_says_so_and_leaves_all_as_it_was(
     limit = PowerLimiter(tmp_path)
     limit.apply(300.0)
     assert limit.cap_w is None
-    assert "no limit of 300 W: nvidia-smi ended with 4" in limit.message
+    assert "cannot limit to 300 W: nvidia-smi ended with 4" in limit.message
     assert "Insufficient Permissions" in limit.message
     told = limit.message
     limit.restore()
@@ -147,7 +147,7 @@ def test_a_gpu_without_power_limits_is_told(tool: FakeNvidiaSmi, tmp_path: Path)
     tool.become({"0": None})
     limit = PowerLimiter(tmp_path)
     limit.apply(300.0)
-    assert limit.message == "no limit of 300 W: GPU 0 has no power limit: [N/A]"
+    assert limit.message == "cannot limit to 300 W: GPU 0 has no power limit: [N/A]"
 
 
 def test_a_node_that_is_limited_further_already_is_never_raised(
@@ -158,14 +158,14 @@ def test_a_node_that_is_limited_further_already_is_never_raised(
     limit.apply(300.0)
     assert tool.limits_w == [250.0, 400.0]
     assert limit.cap_w is None
-    assert limit.message == "no limit of 300 W: this node is limited to 250 W already"
+    assert limit.message == "cannot limit to 300 W: this node is limited to 250 W already"
 
 
 def test_a_node_without_the_tool_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     limit = PowerLimiter(tmp_path)
     limit.apply(300.0)
-    assert limit.message == "no limit of 300 W: there is no nvidia-smi on this node"
+    assert limit.message == "cannot limit to 300 W: there is no nvidia-smi on this node"
     limit.restore()
     assert limit.cap_w is None
 

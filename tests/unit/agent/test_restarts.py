@@ -69,7 +69,7 @@ def test_each_that_dies_is_replaced_later_than_the_one_before_until_it_is_enough
     assert ready._standby is None
     assert len(pids) == MAX_LOST_STANDBYS
     said = capfd.readouterr().err.splitlines()
-    assert said[0] == "a standby died; the next one comes in 1 s"
+    assert said[0] == "a standby died; the next one starts in 1 s"
     assert said[-1] == "a standby died; no other will be started"
     assert len(said) == MAX_LOST_STANDBYS
 

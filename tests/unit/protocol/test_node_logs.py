@@ -175,7 +175,7 @@ def test_a_flood_is_cut_and_says_so(node: Node, monkeypatch: pytest.MonkeyPatch)
     node.kept("last\n")
     left_out = len("".join(f"line {number}\n" for number in range(97)))
     assert node.told() == (
-        f"first\n\n[costopt: {left_out} bytes are left out here]\nline 97\nline 98\nline 99\nlast\n"
+        f"first\n\n[costopt: {left_out} bytes are omitted here]\nline 97\nline 98\nline 99\nlast\n"
     )
 
 
@@ -188,7 +188,7 @@ def test_a_log_that_is_full_keeps_only_its_end(node: Node, monkeypatch: pytest.M
     full = "0123456789\n" + log_upload.TRUNCATION_MARKER
     assert node.told() == full
     node.upload.flush(PATIENCE_S)
-    assert node.told() == f"{full}\n[costopt: 63 bytes are left out here]\nline 9\n"
+    assert node.told() == f"{full}\n[costopt: 63 bytes are omitted here]\nline 9\n"
 
 
 def test_a_store_that_refuses_is_asked_again_and_told_of_once(
@@ -199,7 +199,7 @@ def test_a_store_that_refuses_is_asked_again_and_told_of_once(
     store.down = True
     failing.kept("one\n")
     failing.kept("two\n")
-    assert capfd.readouterr().err == "the log is not kept: the store is down\n"
+    assert capfd.readouterr().err == "the log cannot be uploaded: the store is down\n"
     assert failing.told() == ""
     store.down = False
     failing.kept("three\n")
@@ -256,7 +256,7 @@ def test_a_flood_without_lines_keeps_its_end(node: Node, monkeypatch: pytest.Mon
     monkeypatch.setattr(log_upload, "MAX_SEGMENT_BYTES", log_upload.MARKER_BYTES + 10_000)
     node.kept("\r".join(f"{number:9d}" for number in range(2000)) + "\n")
     note, _, end = node.told().lstrip().partition("\n")
-    assert note == "[costopt: 10,000 bytes are left out here]"
+    assert note == "[costopt: 10,000 bytes are omitted here]"
     assert end.endswith("     1998\r     1999\n")
 
 
