@@ -1,1 +1,1 @@
-"""What controller, agent and trainer exchange; standard library only."""
+"""What controller, agents and trainers exchange; standard library only."""

@@ -1,19 +1,20 @@
-"""Letters between a job's controller and its agents, over an object store.
+"""The mailbox: messages between a job's controller and its agents, over an object store.
 
-jobs/<job>/gang.json                        Gang               controller → agents
-jobs/<job>/rendezvous/<generation>.json     Rendezvous         rank 0's agent → agents
-jobs/<job>/membership.json                  MembershipPlace    a member's agent → agents
-jobs/<job>/nodes/<node>/heartbeat.json      Heartbeat          agent → controller, agents
-jobs/<job>/nodes/<node>/drain               (empty)            controller → agent
-jobs/<job>/checkpoints/<name>.json          SavedCheckpoint    rank 0's agent → controller
-jobs/<job>/refused/<name>.json              RefusedCheckpoint  agent → controller
-jobs/<job>/failures/<generation>.json       CommandFailure     agent → controller
+jobs/<job>/gang.json                        Gang                controller → agents
+jobs/<job>/rendezvous/<generation>.json     Rendezvous          rank 0's agent → agents
+jobs/<job>/membership.json                  MembershipEndpoint  a member's agent → agents
+jobs/<job>/nodes/<node>/heartbeat.json      Heartbeat           agent → controller, agents
+jobs/<job>/nodes/<node>/drain               (empty)             controller → agent
+jobs/<job>/checkpoints/<name>.json          SavedCheckpoint     rank 0's agent → controller
+jobs/<job>/refused/<name>.json              RejectedCheckpoint  agent → controller
+jobs/<job>/failures/<generation>.json       CommandFailure      agent → controller
 
 Beside them ``jobs/<job>/logs/`` holds what trainers print (``costopt.protocol.node_logs``).
 
-Every letter carries a schema version. A letter that is missing, torn, wrong or of another version
-reads as None: the sender writes again, or a newer version is at work. All methods raise StoreError,
-also for a letter that is larger than any of ours: a job's own command may write here too.
+Every message carries a schema version. A message that is missing, torn, malformed or of another
+version reads as None: its sender writes again, or a newer version is in use. All methods raise
+StoreError, also for a message larger than any of ours: a job's own command may write here too.
+``MessageReader`` reads large numbers of messages a batch at a time.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ MAX_GANG_BYTES = 8 << 20
 """A gang names the job's command and environment, of a job file of at most 2 MiB."""
 MAX_MESSAGE_BYTES = 64 << 10
 MAX_MESSAGES = 5_000
-"""Of one kind that are read, the newest by name: a month of a checkpoint every ten minutes."""
+"""Read per kind, the newest by name: a month of checkpoints, one every ten minutes."""
 MAX_KEYS = 100_000
 
 
@@ -70,8 +71,11 @@ Message = (
 
 
 class Mailbox:
-    """The letters of one job. What is remembered in ``once`` is not read again, and the rest of
-    its kind little by little; without it everything is read each time."""
+    """The messages of one job.
+
+    With ``once``, a message is read only once and the backlog of its kind in batches; without it,
+    everything is read each time.
+    """
 
     def __init__(self, store: ObjectStore, job: str, once: MessageReader | None = None) -> None:
         self.store = store
@@ -84,7 +88,7 @@ class Mailbox:
         self.store.put(f"{self.prefix}/gang.json", _encode(gang))
 
     def gang(self) -> Gang | None:
-        """The newest gang."""
+        """Return the newest gang, None before the first."""
         # Its command may be longer than any other text, and must be exact.
         fields = self._fields("gang.json", MAX_GANG_BYTES, encodable_text)
         if fields is None:
@@ -99,20 +103,20 @@ class Mailbox:
         return decode_message(Gang, fields)
 
     def post_rendezvous(self, rendezvous: Rendezvous) -> None:
-        """Tell the members where to meet."""
+        """Publish where the members of the gang meet."""
         key = f"{self.prefix}/rendezvous/{rendezvous.generation:09d}.json"
         self.store.put(key, _encode(rendezvous))
 
     def rendezvous(self, generation: int) -> Rendezvous | None:
-        """Where the gang of this generation meets, once rank 0 has said so."""
+        """Return where the gang of this generation meets, None until rank 0 has posted it."""
         return decode_message(Rendezvous, self._fields(f"rendezvous/{generation:09d}.json"))
 
     def post_membership(self, place: MembershipEndpoint) -> None:
-        """Tell the members where their trainers form gangs by themselves."""
+        """Publish where the members' trainers form gangs among themselves."""
         self.store.put(f"{self.prefix}/membership.json", _encode(place))
 
     def membership(self) -> MembershipEndpoint | None:
-        """Where the trainers form gangs by themselves, once a member's agent has said so."""
+        """Return where the trainers form gangs, None until a member's agent has posted it."""
         return decode_message(MembershipEndpoint, self._fields("membership.json"))
 
     def post_heartbeat(self, heartbeat: Heartbeat) -> None:
@@ -121,7 +125,7 @@ class Mailbox:
         self.store.put(key, _encode(heartbeat))
 
     def heartbeat(self, node_id: str) -> Heartbeat | None:
-        """The node's newest heartbeat."""
+        """Return the node's newest heartbeat, None before the first."""
         fields = self._fields(f"nodes/{node_id}/heartbeat.json")
         if fields is None or fields.get("state") not in list(NodeActivity):
             return None
@@ -134,42 +138,42 @@ class Mailbox:
         self.store.put_if_absent(f"{self.prefix}/nodes/{node_id}/drain", b"{}\n")
 
     def is_drain_requested(self, node_id: str) -> bool:
-        """Whether the node is asked to save and stop."""
+        """Whether the node has been asked to save and stop."""
         return self.store.get(f"{self.prefix}/nodes/{node_id}/drain") is not None
 
     def draining(self) -> tuple[str, ...]:
-        """Nodes that are asked to save and stop."""
+        """Return the nodes that have been asked to save and stop."""
         keys = self._keys("nodes")
         return tuple(key.split("/")[-2] for key in keys if key.endswith("/drain"))
 
     def cancel_drain(self, node_id: str) -> None:
-        """The node is to train again."""
+        """Withdraw the drain: the node is to train again."""
         self.store.delete(f"{self.prefix}/nodes/{node_id}/drain")
 
     def post_checkpoint(self, checkpoint: SavedCheckpoint) -> None:
-        """Tell of a durable checkpoint. Idempotent."""
+        """Report a durable checkpoint. Idempotent."""
         self.store.put_if_absent(self._checkpoint_key(checkpoint.name), _encode(checkpoint))
 
     def checkpoints(self) -> tuple[SavedCheckpoint, ...]:
-        """Every durable checkpoint that was told of, in order of name."""
+        """Return every durable checkpoint that was reported, in order of name."""
         return self._all(SavedCheckpoint, "checkpoints")
 
     def post_rejected_checkpoint(self, refused: RejectedCheckpoint) -> None:
-        """Tell of a checkpoint that was passed over. Idempotent."""
+        """Report a checkpoint that was rejected. Idempotent."""
         self.store.put_if_absent(f"{self.prefix}/refused/{refused.name}.json", _encode(refused))
 
     def rejected_checkpoints(self) -> tuple[RejectedCheckpoint, ...]:
-        """Every checkpoint that was passed over, in order of name."""
+        """Return every checkpoint that was rejected, in order of name."""
         return self._all(RejectedCheckpoint, "refused")
 
     def checkpoint_keys(self) -> frozenset[str]:
-        """Where it was told of checkpoints: what lies there now, without reading it."""
+        """Return the keys of the checkpoint reports stored now, without reading them."""
         return frozenset(self._keys("checkpoints"))
 
     def saved_units(self, among: frozenset[str] | None = None) -> float:
-        """The work in the newest checkpoint that nobody passed over; 0 where there is none.
+        """Return the work in the newest checkpoint that was not rejected; 0 if there is none.
 
-        Of those that were told of at the keys ``among``, where they are given.
+        With ``among``, only reports at these keys count.
         """
         refused = {letter.name for letter in self.rejected_checkpoints()}
         saved = [c for c in self.checkpoints() if c.name not in refused]
@@ -177,16 +181,16 @@ class Mailbox:
         return max((c.units for c in there), default=0.0)
 
     def post_failure(self, failure: CommandFailure) -> None:
-        """Tell that the command failed by itself; the first to say so in a generation counts."""
+        """Report that the command itself failed; the first report of a generation counts."""
         key = f"{self.prefix}/failures/{failure.generation:09d}.json"
         self.store.put_if_absent(key, _encode(failure))
 
     def failures(self) -> tuple[CommandFailure, ...]:
-        """Every failure of the command, by generation."""
+        """Return every failure of the command, by generation."""
         return self._all(CommandFailure, "failures")
 
     def forget_failures(self) -> None:
-        """What failed has been mended."""
+        """Delete the reports of failures: their cause has been fixed."""
         for key in self._keys("failures"):
             self.store.delete(key)
 
@@ -206,8 +210,8 @@ class Mailbox:
         keys = self.store.keys(f"{self.prefix}/{folder}/", most=MAX_KEYS + 1)
         if len(keys) > MAX_KEYS:
             raise StoreError(
-                f"{self.prefix}/{folder}/ holds more than {MAX_KEYS:,} letters",
-                hint="see what the job's command writes there, and remove it",
+                f"{self.prefix}/{folder}/ holds more than {MAX_KEYS:,} messages",
+                hint="check what the job's command writes there, and remove it",
                 code="too_many_letters",
             )
         return keys
@@ -230,24 +234,24 @@ def _encode(letter: Message) -> bytes:
 
 
 def _reading(fields: object) -> NodeMeasurement | None:
-    """Return the reading, None where it is malformed: its node is alive all the same."""
+    """Return the reading, None if it is malformed: its node is alive regardless."""
     reading = decode_message(NodeMeasurement, fields)
     return None if reading is None else replace(reading, parts=tuple(reading.parts))
 
 
 MAX_BATCH = 500
-"""So many of one kind are read at a time: a job that writes thousands holds up no other's tick, and
-one that saved every ten minutes while no controller ran for three days is read at once."""
+"""The limit per kind and read: a job that writes thousands does not delay the ticks of the others,
+and one that saved every ten minutes while no controller ran for three days is read at once."""
 
 
 log = logging.getLogger("costopt.agent.letters")
 
 
 class MessageReader:
-    """What was read of one job's letters, by folder and key.
+    """The messages of one job that have been read, by folder and key.
 
-    Of those that are new the last by name come first, so that the newest is known at once, and the
-    others when it is asked again.
+    Of new messages the last by name are read first, so that the newest is known at once; the others
+    are read by later calls.
     """
 
     def __init__(self, job: str) -> None:
@@ -256,7 +260,9 @@ class MessageReader:
         self._told = False
 
     def new_messages(self, folder: str, keys: Sequence[str], read: Callable[[str], T]) -> list[T]:
-        """Those at ``keys``, all in ``folder``, that were read by now, in the same order."""
+        """Return those at ``keys``, all in ``folder``, that have been read so far, in the same
+        order.
+        """
         before = self._read.get(folder, {})
         known = {key: before[key] for key in keys if key in before}
         new = [key for key in keys if key not in before]
@@ -270,6 +276,6 @@ class MessageReader:
         if unread > 0 and not self._told:
             self._told = True
             log.warning(
-                "job %s has %d unread letters in %s; the next ticks read them, %d at a time",
+                "job %s has %d unread messages in %s; the next ticks read them, %d at a time",
                 self._job, unread, folder, MAX_BATCH,
             )  # fmt: skip

@@ -1,9 +1,9 @@
-"""What trainers and the membership say to each other: one JSON object a line, over TCP.
+"""The protocol between trainers and the membership: one JSON object per line, over TCP.
 
-Where the membership has a key, both prove first that they know its secret
-(costopt.checkpoint.replicas.wire). A trainer opens with Hello and goes on with Beat (every
-BEAT_S), Ready and Bye; the membership answers with Formed, Over and Waiting. An empty connection
-closed by either side ends the membership of that trainer.
+If the membership has a key, both sides first prove that they know its secret
+(costopt.checkpoint.replicas.wire). A trainer opens with Hello and continues with Beat (at each
+heartbeat interval), Ready and Bye; the membership sends Formed, Over and Waiting. A connection that
+either side closes ends that trainer's membership.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ HEARTBEAT_TIMEOUT_S = 1.2
 
 @dataclass(frozen=True, slots=True)
 class TrainerProgress:
-    """How far a trainer is: ``step`` steps done, None where it holds no state; ``generation`` is
-    the last that it trained in, 0 for none."""
+    """A trainer's progress: ``step`` steps done, None if it holds no state.
+
+    ``generation`` is the last one in which it trained, 0 for none.
+    """
 
     generation: int = 0
     step: int | None = None
@@ -33,13 +35,14 @@ class TrainerProgress:
 
 @dataclass(frozen=True, slots=True)
 class JoinMessage:
-    """A trainer asks to be a member.
+    """A trainer asks to become a member.
 
-    ``store`` ("host:port") is the store that its group would meet at if it became rank 0. No gang
-    is larger than ``most``. A first gang does not wait once ``expected`` have come. ``conditions``
-    are what bit-equality depends on, as "name=value" texts. ``generation`` is the newest gang that
-    it was told of, which ``standing`` follows only once it has that gang's state, and ``gang`` who
-    is in it, where it goes on there and only its connection is new.
+    ``store`` ("host:port") is the store at which its group would meet if it became rank 0. No gang
+    is larger than ``most``. The first gang forms as soon as ``expected`` members have joined.
+    ``conditions`` are what bit-equality depends on, as "name=value" texts. ``generation`` is the
+    newest gang that was announced to it; ``standing`` refers to that gang only once the trainer has
+    its state. ``gang`` lists its members if the trainer continues there and only its connection is
+    new.
     """
 
     wire_kind = "hello"
@@ -61,7 +64,7 @@ class JoinMessage:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatMessage:
-    """I am alive, and this far."""
+    """The trainer is alive; with its progress."""
 
     wire_kind = "beat"
 
@@ -70,8 +73,10 @@ class HeartbeatMessage:
 
 @dataclass(frozen=True, slots=True)
 class ReadyMessage:
-    """I have left my gang at ``standing`` and wait for the next one. ``failed``: it broke, rather
-    than that all its members agreed to part after this step."""
+    """The trainer has left its gang at ``standing`` and waits for the next one.
+
+    ``failed``: the gang broke; otherwise all its members agreed to part after this step.
+    """
 
     wire_kind = "ready"
 
@@ -81,7 +86,7 @@ class ReadyMessage:
 
 @dataclass(frozen=True, slots=True)
 class LeaveMessage:
-    """I leave for good, as the others know."""
+    """The trainer leaves for good; the other members know."""
 
     wire_kind = "bye"
 
@@ -90,7 +95,7 @@ class LeaveMessage:
 class GangFormedMessage:
     """The gang of ``generation``: names by rank.
 
-    ``source`` is the rank whose state counts, None where none has any; ``aligned`` says that all
+    ``source`` is the rank whose state counts, None if no member has one; ``aligned`` says that all
     have that same state. ``store`` is where the group meets; ``conditions`` are those of every
     member, by rank.
     """
@@ -108,7 +113,7 @@ class GangFormedMessage:
 
 @dataclass(frozen=True, slots=True)
 class GangOverMessage:
-    """``generation`` can end no step any more: leave it and say Ready."""
+    """``generation`` can complete no further step: leave it and send Ready."""
 
     wire_kind = "over"
 
@@ -118,7 +123,7 @@ class GangOverMessage:
 
 @dataclass(frozen=True, slots=True)
 class JoinPendingMessage:
-    """Someone wants to join: agree with the others on a step to part after."""
+    """A trainer waits to join: agree with the others on a step after which to part."""
 
     wire_kind = "waiting"
 
@@ -142,12 +147,12 @@ MESSAGE_KINDS: dict[str, type[Any]] = {
 
 
 def encode(letter: FromTrainer | ToTrainer) -> bytes:
-    """One line."""
+    """Return the message as one line."""
     return json.dumps({"kind": letter.wire_kind, **asdict(letter)}).encode() + b"\n"
 
 
 def decode(line: bytes) -> Any:
-    """The inverse; raises ValueError where the line is no letter."""
+    """Return the message in a line. Raise ValueError if the line does not hold one."""
     try:
         fields = json.loads(line)
         kind = MESSAGE_KINDS[fields.pop("kind")]
@@ -158,9 +163,9 @@ def decode(line: bytes) -> Any:
             fields["standing"] = decode_message(TrainerProgress, fields["standing"])
         letter = decode_message(kind, fields)
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{line[:80]!r} is no letter: {error}") from error
+        raise ValueError(f"{line[:80]!r} is not a message: {error}") from error
     if letter is None:
-        raise ValueError(f"{line[:80]!r} is no letter")
+        raise ValueError(f"{line[:80]!r} is not a message")
     return letter
 
 
@@ -170,20 +175,23 @@ def _tuples(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class MembershipAddress:
-    """``place`` is "host:port". Without ``key`` the membership takes anybody who reaches it."""
+    """Where the membership is: ``place`` is "host:port".
+
+    Without ``key`` the membership accepts any client that reaches it.
+    """
 
     place: str
     key: GangKey | None = None
 
     def write(self, path: Path) -> None:
-        """Replace the file, which only this user may read. Raises OSError."""
+        """Replace the file, which only this user may read. Raise OSError if that fails."""
         replace_nondurable(path, json.dumps(asdict(self)).encode(), private=True)
 
     @classmethod
     def read(cls, told: str) -> MembershipAddress:
-        """From COSTOPT_MEMBERSHIP: "host:port", or "file:///path" of what ``write`` wrote.
+        """Return the address in COSTOPT_MEMBERSHIP: "host:port", or "file:///path" from ``write``.
 
-        Raises OSError where the file is missing, ValueError where it is nonsense.
+        Raise OSError if the file is missing, ValueError if its content is malformed.
         """
         parts = urlsplit(told)
         if parts.scheme != "file":
@@ -193,4 +201,4 @@ class MembershipAddress:
             key = fields["key"]
             return cls(fields["place"], None if key is None else GangKey(**key))
         except (KeyError, TypeError) as error:
-            raise ValueError(f"{told} holds no address of a membership: {error}") from error
+            raise ValueError(f"{told} does not contain a membership's address: {error}") from error

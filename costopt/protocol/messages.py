@@ -1,7 +1,7 @@
-"""What controller and agents write to each other, and how it is read back.
+"""The messages between controller and agents, and how they are decoded.
 
-Nodes run a job's own code, which may write anything: ``decoded_fields``, then ``decode_message``
-is the one way from bytes that a node wrote to a value.
+Nodes run a job's own code, which may write anything: ``decoded_fields``, then ``decode_message`` is
+the only way from bytes that a node wrote to a value.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class NodeActivity(StrEnum):
     """What a node's agent is doing.
 
     STOPPED: the trainer saved and left, on a notice or a drain to any member. BROKEN: the trainer
-    died because a member did. FAILED: it died by itself, with every member alive. GONE: the agent
-    ended in good order.
+    died because a member did. FAILED: it died with every member alive, so the command is at fault.
+    GONE: the agent ended in good order.
     """
 
     IDLE = "idle"
@@ -44,20 +44,21 @@ class NodeActivity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """``at`` is wall time on the node, POSIX seconds; ``units_per_s`` is against the wall.
+    """A node's report of itself; ``at`` is wall time on the node, POSIX seconds.
 
-    ``beat`` grows with each one, so that a reader whose clock differs can tell a living node
-    from a dead one. ``reported`` is False while the trainer has told nothing of itself: units are
-    then unknown. ``meters`` is what the node has measured since the agent began, ``warning`` what
-    the provider says short of a notice, ``interrupts_at`` when it takes the node (wall time), None
-    while it has given no notice. ``interval_s`` (in the job's time) is how often the trainer
-    saves and ``interval_reason`` why. ``restarts`` counts trainers that were started again within
-    this generation. ``power_message`` says what became of the power limit that the gang asks for,
-    "" where it asks for none; ``power_asked_w`` is what it asks for, ``power_cap_w`` what each GPU
-    is limited to for it. ``snapshots`` is the "host:port" at which the gang's members give this
-    node snapshots, "" where it takes none. ``resumed_units`` is what the trainer had when it became
-    part of this generation, None before. ``started``: the command was started in it. The other
-    figures are the trainer's, as in ``TrainerStatus``.
+    ``units_per_s`` is against wall time. ``beat`` grows with each heartbeat, so that a reader whose
+    clock differs can tell a living node from a dead one. ``reported`` is False until the trainer
+    has reported a status: units are unknown before. ``meters`` is what the node has measured since
+    the agent began, ``warning`` what the provider announces short of a notice, ``interrupts_at``
+    when the provider interrupts the node (wall time), None while there is no notice. ``interval_s``
+    (in the job's time) is how often the trainer saves and ``interval_reason`` why. ``restarts``
+    counts trainers that were restarted within this generation. ``power_message`` is the result of
+    the power limit that the gang requests, "" if it requests none; ``power_asked_w`` is the
+    requested limit, ``power_cap_w`` what each GPU is limited to for it. ``snapshots`` is the
+    "host:port" at which this node accepts snapshots from the gang's members, "" if it accepts none.
+    ``resumed_units`` is the work that the trainer had when it joined this generation, None before.
+    ``started``: the command was started in it. The other figures are the trainer's, as in
+    ``TrainerStatus``.
     """
 
     node_id: str
@@ -94,7 +95,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class CommandFailure:
-    """The job's command failed by itself in one generation, ``saved_units`` into the work."""
+    """The job's command itself failed in one generation, ``saved_units`` into the work."""
 
     node_id: str
     generation: int
@@ -111,8 +112,10 @@ MAX_NUMBER = 10**18
 
 
 def decoded_fields(data: bytes, clean: Callable[[str], str] = untrusted_text) -> Any:
-    """The JSON value that ``data`` holds, with every text in it as ``clean`` returns it; None where
-    it holds none, and for numbers that are not finite."""
+    """Return the JSON value in ``data``, with every text in it passed through ``clean``.
+
+    Return None if it is not JSON, or contains numbers that are not finite.
+    """
     try:
         return _with_clean_text(json.loads(data, parse_constant=lambda _: None), clean)
     except (ValueError, RecursionError):
@@ -120,9 +123,9 @@ def decoded_fields(data: bytes, clean: Callable[[str], str] = untrusted_text) ->
 
 
 def decode_message(kind: Callable[..., T], fields: object) -> T | None:
-    """The letter, None where there is none or a field is not what its class says.
+    """Return the message, None if there is none or a field does not match its class.
 
-    Numbers must be finite, and at most MOST either way. Arrays may be lists.
+    Numbers must be finite, and their magnitude bounded. Arrays may be lists.
     """
     if not isinstance(fields, dict):
         return None
@@ -184,14 +187,14 @@ class Gang:
     The generation is a fencing token: reports of another generation are not believed.
     ``checkpoint_interval_s`` and ``hazard_per_hour`` (interruptions of the gang) are in the job's
     time, which runs ``speed`` times faster than the wall; ``formed_at`` is wall time in POSIX
-    seconds. ``hazard_per_hour`` None means: keep the interval as it is. ``power_cap_w`` is the
-    limit of each GPU, None for none; it may change within a generation. ``data_uri`` is where the
-    job's data lie, None where it does not say. The trainers of an ``elastic`` gang form anew by
-    themselves when a member comes or goes. ``secret`` is new in each generation: by it the members
-    know each other where they exchange snapshots, which they do not without, and where they form
-    gangs by themselves. ``zones`` are the
-    members' zones by rank, empty where nobody said. ``former`` are nodes of the gang before this
-    one that may still be saving what this one is to begin from, where none of them is a member.
+    seconds. ``hazard_per_hour`` None means: leave the interval as it is. ``power_cap_w`` is the
+    limit of each GPU, None for none; it may change within a generation. ``data_uri`` is the address
+    of the job's data, None if it is not given. The trainers of an ``elastic`` gang form the next
+    one among themselves when a member joins or leaves. ``secret`` is new in each generation: with
+    it the members authenticate each other to exchange snapshots, which requires it, and to form
+    gangs. ``zones`` are the members' zones by rank, empty if unknown. ``former`` are nodes of the
+    previous gang that may still be saving the state from which this one resumes, if none of them is
+    a member.
     """
 
     job: str
@@ -216,23 +219,25 @@ class Gang:
 
     @property
     def key(self) -> GangKey | None:
-        """What this generation's members know each other by; None without a secret."""
+        """Return the key by which members authenticate each other; None without a secret."""
         return GangKey(self.job, self.generation, self.secret) if self.secret else None
 
     def rank(self, node_id: str) -> int | None:
-        """The node's rank, or None where it is not a member."""
+        """Return the node's rank, or None if it is not a member."""
         return self.members.index(node_id) if node_id in self.members else None
 
     def zone(self, node_id: str) -> str:
-        """The node's zone, "" where it is unknown."""
+        """Return the node's zone, "" if it is unknown."""
         rank = self.rank(node_id)
         return self.zones[rank] if rank is not None and rank < len(self.zones) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """Where the gang of one generation meets. Rank 0's agent chooses it: only the node itself
-    knows its address and a free port."""
+    """Where the gang of one generation meets.
+
+    Rank 0's agent chooses it: only the node itself knows its address and a free port.
+    """
 
     generation: int
     host: str
@@ -249,7 +254,7 @@ class NodeMeasurement:
 
     ``energy_wh`` is what the meters of ``parts`` ("gpu", "cpu") read: GPU boards, CPU packages and
     their memory; fans, power supplies and the rest of the node are in none of them. ``gpus`` is how
-    many GPUs were read. ``training_wh`` and ``training_s`` are of the time in which the trainer
+    many GPUs were read. ``training_wh`` and ``training_s`` cover the time in which the trainer
     trained. ``gpu_utilization`` is a share of 0–1 and the mean over GPUs, ``gpu_memory_share`` the
     fullest GPU's, ``power_w`` the sum of the meters: these three are the newest figures.
     """

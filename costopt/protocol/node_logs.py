@@ -2,9 +2,9 @@
 
 jobs/<job>/logs/<node>/<offset>.<attempt>.<until>
 
-``offset`` is the byte of the whole at which the piece begins. The piece tells of the node's
-trainers up to byte ``until`` of the log of ``attempt``, so that an agent that is started again
-goes on where it was. Methods raise StoreError.
+``offset`` is the byte of the whole at which the piece begins. The piece covers the log of
+``attempt`` up to byte ``until``, so that a restarted agent continues from there. Methods raise
+StoreError.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from costopt.domain.ports import ObjectStore
 
 TRAINER_LOGS = "trainer-*.log"
-"""In the folder of a node's agent, one file for each attempt."""
+"""The files in the folder of a node's agent, one for each attempt."""
 MAX_SEGMENT_BYTES = 1 << 20
 MAX_CONCURRENCY = 16
 MAX_SEGMENTS = 1024
-"""Read at once: of a trainer that prints a line now and then, thousands make up a little text."""
+"""Read at once: a trainer that prints only now and then leaves thousands of short pieces."""
 MAX_LISTED_KEYS = 100_000
 NAME = re.compile(r"(\d{15})\.(\d{6,})\.(\d{15})")
 
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """How much is kept: ``offset`` bytes, told up to byte ``until`` of the log of ``attempt``."""
+    """The end of a stored log: ``offset`` bytes, up to byte ``until`` of the log of ``attempt``."""
 
     offset: int = 0
     attempt: int = 0
@@ -37,9 +37,9 @@ class LogPosition:
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """A part of a node's log; ask for what follows with ``after=next_byte``.
+    """A part of a node's log; request what follows with ``after=next_byte``.
 
-    ``ended``: so far nothing follows.
+    ``ended``: nothing follows so far.
     """
 
     job: str
@@ -57,7 +57,7 @@ class NodeLog:
         self._prefix = f"jobs/{job}/logs/{node_id}/"
 
     def end(self) -> LogPosition:
-        """What is kept so far."""
+        """Return the end of what is stored so far."""
         pieces = self._pieces(0)
         if not pieces:
             return LogPosition()
@@ -66,14 +66,18 @@ class NodeLog:
         return LogPosition(last.offset + size_bytes, last.attempt, last.until)
 
     def append(self, end: LogPosition, data: bytes, attempt: int, until: int) -> LogPosition:
-        """Add a piece of at most ``MAX_SEGMENT_BYTES`` behind ``end``; the new end."""
+        """Add a piece of at most ``MAX_SEGMENT_BYTES`` behind ``end``; return the new end."""
         name = f"{end.offset:015d}.{attempt:06d}.{until:015d}"
         self._store.put(self._prefix + name, data)
         return LogPosition(end.offset + len(data), attempt, until)
 
     def read(self, after: int, most_bytes: int) -> tuple[int, bytes]:
-        """What is kept from byte ``after`` on, as much as is read at once, and where it begins:
-        later, where the store has lost what stood before. Nothing where no more is kept."""
+        """Return where the text begins and the text from byte ``after`` on, as far as one read
+        goes.
+
+        It begins later than ``after`` if the store has lost what came before, and is empty if
+        nothing more is stored.
+        """
         pieces = self._pieces(max(0, after - MAX_SEGMENT_BYTES), MAX_LISTED_KEYS)
         before = [piece for piece in pieces if piece[0].offset <= after]
         behind = pieces[len(before) :]
@@ -93,7 +97,7 @@ class NodeLog:
     def _texts(
         self, pieces: Sequence[tuple[LogPosition, str]]
     ) -> Iterator[tuple[LogPosition, bytes]]:
-        """Never more of them in memory than are read at a time."""
+        """Holds no more pieces in memory than are read at a time."""
         with ThreadPoolExecutor(MAX_CONCURRENCY, thread_name_prefix="log") as pool:
             for first in range(0, len(pieces), MAX_CONCURRENCY):
                 some = pieces[first : first + MAX_CONCURRENCY]
@@ -104,7 +108,7 @@ class NodeLog:
         return self._store.get(key, MAX_SEGMENT_BYTES) or b""
 
     def _pieces(self, from_offset: int, most: int | None = None) -> list[tuple[LogPosition, str]]:
-        """Where each piece begins and up to where it tells, with its key, in order."""
+        """Return each piece's key and where it begins and what it covers, in order."""
         keys = self._store.keys(self._prefix, f"{self._prefix}{from_offset:015d}", most)
         named = ((NAME.fullmatch(key.removeprefix(self._prefix)), key) for key in keys)
         return [(LogPosition(*map(int, name.groups())), key) for name, key in named if name]

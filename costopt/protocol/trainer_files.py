@@ -34,15 +34,15 @@ SNAPSHOTS = "COSTOPT_SNAPSHOTS"
 
 @dataclass(frozen=True, slots=True)
 class TrainerEnv:
-    """Where the trainer saves, reports and looks for notices. All of it may be absent.
+    """Where the trainer saves, reports and looks for notices. Any of it may be absent.
 
     ``notice_file`` exists once the trainer must save and stop. ``checkpoint_interval_s`` and
-    ``hazard_per_hour`` (of the whole gang) are in the job's time, which runs ``speed`` times
-    faster than the wall; with a hazard the interval is recomputed as save times are measured.
-    ``data_dir`` holds the job's data on this node's disk. ``upload_bytes_per_s`` is how fast an
-    earlier trainer on this node made a checkpoint durable. ``membership`` is where trainers form
-    gangs by themselves ("host:port", or "file:///path" of a file that holds it and the key to it).
-    ``snapshots`` is where this node's agent takes and gives snapshots, an abstract Unix socket
+    ``hazard_per_hour`` (of the whole gang) are in the job's time, which runs ``speed`` times faster
+    than the wall; with a hazard the interval is recomputed as save times are measured. ``data_dir``
+    holds the job's data on this node's disk. ``upload_bytes_per_s`` is how fast an earlier trainer
+    on this node made a checkpoint durable. ``membership`` is where trainers form gangs among
+    themselves ("host:port", or "file:///path" of a file that holds the address and its key).
+    ``snapshots`` is where this node's agent stores and serves snapshots, an abstract Unix socket
     ("@name").
     """
 
@@ -63,7 +63,7 @@ class TrainerEnv:
     snapshots: str | None = None
 
     def variables(self) -> dict[str, str]:
-        """The variables to set; those that are unknown are left out."""
+        """Return the variables to set; unknown ones are omitted."""
         values = {
             JOB: self.job,
             NODE: self.node,
@@ -85,7 +85,9 @@ class TrainerEnv:
 
     @classmethod
     def read(cls, variables: Mapping[str, str] = os.environ) -> TrainerEnv:
-        """The inverse; raises ValueError naming a variable that is not a number."""
+        """Return the inverse of ``variables``. Raise ValueError naming a variable that is not a
+        number.
+        """
         return cls(
             job=variables.get(JOB, ""),
             node=variables.get(NODE, ""),
@@ -146,7 +148,7 @@ class SavedCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class RejectedCheckpoint:
-    """A checkpoint that was found torn or corrupt and passed over."""
+    """A checkpoint that was rejected because it is torn or corrupt."""
 
     name: str
     uri: str
@@ -155,15 +157,16 @@ class RejectedCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class TrainerStatus:
-    """``units_per_s`` is measured against the wall; ``at`` is wall time, POSIX seconds.
+    """A trainer's report of its progress; ``at`` is wall time, POSIX seconds.
 
-    ``guarantee`` says how exact the resume was. ``checkpoints`` are the newest of this run.
-    ``interval_s`` is how often it saves, in the job's time, and ``interval_reason`` why.
-    ``upload_bytes_per_s`` is how fast it last made a checkpoint durable. ``step_s`` is the mean
-    wall time of a step, ``data_wait_share`` the share of it spent waiting for data, ``goodput`` the
-    share of the wall since this process began that went into steps that still count.
-    ``saved_units`` are in the object store; near tiers do not count. ``resumed_units`` is what this
-    process began with, None before it began or where it does not tell.
+    ``units_per_s`` is measured against wall time. ``guarantee`` says how exact the resume was.
+    ``checkpoints`` are the newest of this run. ``interval_s`` is how often it saves, in the job's
+    time, and ``interval_reason`` why. ``upload_bytes_per_s`` is how fast it last made a checkpoint
+    durable. ``step_s`` is the mean wall time of a step, ``data_wait_share`` the share of it spent
+    waiting for data, ``goodput`` the share of wall time since this process began that went into
+    steps that still count. ``saved_units`` are in the object store; nearer tiers do not count.
+    ``resumed_units`` is what this process began with, None before it began or if it does not report
+    it.
     """
 
     generation: int
@@ -186,19 +189,21 @@ class TrainerStatus:
 
     @property
     def measured_upload(self) -> float | None:
-        """Bytes per second as the trainer says, else of its newest checkpoint; None before it."""
+        """Return bytes/s as the trainer reports them, else of its newest checkpoint; None before
+        it.
+        """
         if self.upload_bytes_per_s is not None or not self.checkpoints:
             return self.upload_bytes_per_s
         newest = self.checkpoints[-1]
         return newest.size_bytes / newest.save_s if newest.size_bytes and newest.save_s else None
 
     def write(self, path: Path) -> None:
-        """Replace the file. Raises OSError."""
+        """Replace the file. Raise OSError if it cannot be written."""
         replace_nondurable(path, json.dumps({"schema": SCHEMA, **asdict(self)}).encode())
 
     @classmethod
     def read(cls, path: Path) -> TrainerStatus | None:
-        """The newest status, or None where there is none that can be understood."""
+        """Return the newest status, or None if there is none that can be parsed."""
         try:
             fields = json.loads(path.read_bytes())
             if fields.pop("schema") != SCHEMA:
@@ -213,10 +218,11 @@ class TrainerStatus:
 
 @dataclass(frozen=True, slots=True)
 class StopNotice:
-    """``deadline_at`` is when the node dies, wall time in POSIX seconds; None where nobody said.
+    """Why and when a trainer must stop; ``deadline_at`` is when the node ends, None if unknown.
 
-    ``time`` is the same as the provider told it, by its own clock. ``upload_bytes_per_s`` is the
-    speed at which this node last made a checkpoint durable, None while it has made none.
+    ``deadline_at`` is wall time in POSIX seconds; ``time`` is the same as the provider announced
+    it, by its own clock. ``upload_bytes_per_s`` is the speed at which this node last made a
+    checkpoint durable, None while it has made none.
     """
 
     reason: str
@@ -226,23 +232,24 @@ class StopNotice:
     action: str = "stop"
 
     def write(self, path: Path) -> None:
-        """Replace the file. Raises OSError."""
+        """Replace the file. Raise OSError if it cannot be written."""
         replace_nondurable(path, json.dumps(asdict(self)).encode())
 
     @classmethod
     def read(cls, path: Path) -> StopNotice | None:
-        """The notice, or None where there is none; one that cannot be understood is a notice."""
+        """Return the notice, or None if there is none; an unreadable file counts as a notice."""
         try:
             return cls(**json.loads(path.read_bytes()))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError):
-            return cls("a notice that cannot be read")
+            return cls("an unreadable notice")
 
     def allows(self, size_bytes: int, now: float, *, spare_s: float = 0.0) -> bool | None:
-        """Whether an upload that begins ``now`` (wall) ends ``spare_s`` before the node dies.
+        """Whether an upload that begins ``now`` (wall) ends ``spare_s`` before the node does.
 
-        Feasible is size / bandwidth < what is left of the notice. None where either is unknown.
+        An upload is feasible if size / bandwidth < the remaining notice period. None if either is
+        unknown.
         """
         if self.deadline_at is None or not self.upload_bytes_per_s:
             return None

@@ -107,7 +107,6 @@ KNOWN: dict[str, int] = {
     "costopt/market": 22,
     "costopt/optimize": 62,
     "costopt/planning": 4,
-    "costopt/protocol": 33,
     "costopt/provider": 5,
     "costopt/registry": 10,
     "costopt/render": 9,

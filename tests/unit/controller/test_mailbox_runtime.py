@@ -414,5 +414,5 @@ def test_thousands_of_letters_are_read_little_by_little_and_once(
     assert units == [[5.0, 6.0, 7.0], [2.0, 3.0, 4.0, 5.0, 6.0, 7.0], *[list(range(1, 8))] * 2]
     assert len(read) == 7, "each once"
     assert [r.message for r in caplog.records] == [
-        "job j has 4 unread letters in checkpoints; the next ticks read them, 3 at a time"
+        "job j has 4 unread messages in checkpoints; the next ticks read them, 3 at a time"
     ]
