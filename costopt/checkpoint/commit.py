@@ -1,8 +1,8 @@
-"""Makes bytes a checkpoint: all of it durable first, then the manifest, then HEAD.
+"""Commits checkpoints: first all bytes are made durable, then the manifest, then HEAD.
 
 A name is taken once and never again, so that no save can mix with another. HEAD is moved by
-compare-and-swap and holds the generation and a word of the writer's own: whoever finds another's
-there has been superseded and commits nothing more.
+compare-and-swap and holds the generation and a random token of the writer: a writer that finds
+another's token there has been superseded and commits nothing more.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from costopt.checkpoint.repository import (
 from costopt.domain.errors import CheckpointError
 
 MAX_CONCURRENT_PARTS = 2
-SUPERSEDED_HINT = "stop this process: what it trains is no longer the job's newest state"
+SUPERSEDED_HINT = "stop this process: its state is no longer the job's newest"
 
 
 @dataclass(frozen=True, slots=True)
 class SaveRequest:
     """A state that is to become a checkpoint. ``began_at`` is of the monotonic clock.
 
-    ``as_delta``: chunks that have not changed since the newest checkpoint stay where they are.
+    ``as_delta``: chunks that have not changed since the newest checkpoint are not written again.
     """
 
     step: int
@@ -62,7 +62,7 @@ class SaveRequest:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """A checkpoint that is durable and the newest; ``save_s`` is how long all of it took."""
+    """A checkpoint that is durable and the newest; ``save_s`` is how long the whole save took."""
 
     name: CheckpointName
     manifest: Manifest
@@ -71,10 +71,10 @@ class CommitResult:
 
 @dataclass(slots=True)
 class Committer:
-    """Commits for one generation of one job. ``parent`` is what the training goes on from; None
-    is what HEAD says by then.
+    """Commits for one generation of one job.
 
-    Nothing is claimed until ``claim`` or the first ``commit``; from then on an earlier claimant is
+    ``parent`` is the checkpoint from which training continues; None is what HEAD names by then.
+    Nothing is claimed before ``claim`` or the first ``commit``; from then on an earlier claimant is
     superseded, and a later one supersedes this.
     """
 
@@ -88,21 +88,22 @@ class Committer:
     chunk_bytes: int = CHUNK_BYTES
 
     def claim(self) -> None:
-        """Take the place over. Raises CheckpointError where a later generation has it."""
+        """Claim the repository. Raise CheckpointError if a later generation has claimed it."""
         if not self.claimed:
             self._move_head(None)
             self.claimed = True
 
     def set_parent(self, parent: str | None, generation: int) -> None:
-        """Go on from another checkpoint; under a later generation the place is claimed anew."""
+        """Continue from another checkpoint; a later generation claims the repository again."""
         self.claimed = self.claimed and generation == self.generation
         self.parent, self.generation = parent, generation
 
     def commit(self, saving: SaveRequest) -> CommitResult:
-        """Raises CheckpointError: superseded, no space, no permission, a store that refuses.
+        """Make the state a checkpoint and move HEAD to it.
 
-        Where it does, HEAD still names what it named before, or the outcome of the last request to
-        the store is unknown and the checkpoint may have become the newest after all.
+        Raise CheckpointError: superseded, no space, no permission, a store that refuses. HEAD then
+        still names what it named before, or the outcome of the last request to the store is unknown
+        and the checkpoint may have become the newest after all.
         """
         self.claim()
         found = read_head(self.place)
@@ -119,7 +120,7 @@ class Committer:
         return CommitResult(name, manifest, time.monotonic() - saving.began_at)
 
     def _take_name(self, step: int) -> CheckpointName:
-        """A fresh name. The mark in it tells our own put, if it was repeated, from another's."""
+        """Take an unused name. The mark in it distinguishes our own repeated put from another's."""
         mark = f"{self.writer} {uuid.uuid4().hex}".encode()
         taken = {name.attempt for name in self.place.names() if name.step == step}
         attempt = max(taken, default=-1)
@@ -132,8 +133,9 @@ class Committer:
                     return name
 
     def _base(self, head: Head | None) -> Manifest | None:
-        """What HEAD names first, or its base where that is a delta itself; None where training
-        does not stand on it. Neither is pruned before HEAD has moved on."""
+        """Return what HEAD names first, or its base if that is a delta; None if training does not
+        continue from it. Neither is pruned before HEAD has moved on.
+        """
         newest = head.line[0] if head is not None and head.line else None
         if newest is None or self.parent not in (None, newest):
             return None
@@ -165,7 +167,7 @@ class Committer:
             if not store.put_if_absent(key, data) and store.get(key) != data:
                 raise CheckpointError(
                     f"{self.place.path(name)} was committed by another process",
-                    hint="see that one process at a time saves there",
+                    hint="let only one process at a time save there",
                 )
         return manifest
 
@@ -179,7 +181,7 @@ class Committer:
             part = Part.of(file_name, data, self.chunk_bytes)
             shared = part.same_chunks(known[file_name]) if file_name in known else ()
             if not shared:
-                # Stores take any buffer; the state must not be copied once more.
+                # Stores accept any buffer; the state must not be copied again.
                 self.place.store.put(f"{name}/{file_name}", cast("bytes", data))
             elif len(shared) < len(part.digests):
                 self.place.store.put(f"{name}/{file_name}", changed_chunks(part, data, shared))
@@ -196,7 +198,7 @@ class Committer:
         return parts, Delta(base.name, left_out) if base is not None and left_out else None
 
     def _advance(self, name: CheckpointName) -> Head:
-        """Move HEAD. A checkpoint that HEAD may name after all stays where it is."""
+        """Move HEAD. A checkpoint that HEAD may name after all is not removed."""
         try:
             return self._move_head(name)
         except SupersededError:
@@ -204,7 +206,7 @@ class Committer:
             raise
 
     def _move_head(self, name: CheckpointName | None) -> Head:
-        """Put ``name`` at the front of the line; None only takes the place over."""
+        """Put ``name`` at the front of the lineage; None only claims the repository."""
 
         def change(found: Head | None) -> Head:
             self._check_own(found)
@@ -226,7 +228,7 @@ class Committer:
         return tuple(str(name) for name in kept)
 
     def _check_own(self, found: Head | None) -> None:
-        """Raises SupersededError where another holds the place."""
+        """Raise SupersededError if another writer has claimed the repository."""
         latest = self._latest_generation() if found is None else found.generation
         ours = found is None or found.writer == self.writer or not self.claimed
         if latest > self.generation:
@@ -248,10 +250,10 @@ class Committer:
         return max((name.generation for name in self.place.names()), default=self.generation)
 
     def _prune(self, head: Head) -> None:
-        """Remove what HEAD does not name and nobody tagged. Never fails.
+        """Remove what HEAD does not name and no tag retains. Never fails.
 
-        What a superseded writer is still busy with goes too: it can commit nothing. HEAD is read
-        after the names: whoever took over since has begun none of them.
+        What a superseded writer is still saving goes too: it can commit nothing. HEAD is read after
+        the names: a writer that has taken over since has begun none of them.
         """
         try:
             names = self.place.names()
@@ -266,4 +268,4 @@ class Committer:
 
 
 class SupersededError(CheckpointError):
-    """Another process, of a later generation or started later, saves this job's state now."""
+    """Another process, of a later generation or started later, now saves this job's state."""

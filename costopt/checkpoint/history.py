@@ -1,10 +1,7 @@
-"""List, verify, rollback, branch, prune; RetentionPolicy.
+"""The checkpoints of a job as a history: list, verify, tag, roll back, branch and prune them.
 
-The checkpoints of a job as a history: look at it, verify it, go back, branch off, prune.
-
-Usable without torch, beside a trainer that saves at the same time.
-
-Which checkpoints are kept.
+Usable without torch, beside a trainer that saves at the same time. ``RetentionPolicy`` says which
+checkpoints are kept.
 """
 
 from __future__ import annotations
@@ -41,8 +38,9 @@ TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 class HistoryEntry:
     """A checkpoint as it is listed: its parts are not read.
 
-    ``problem`` says why it can not be restored; then ``manifest`` is None. ``in_line``: training
-    stands on it, so that a restore would come to it at last. ``is_newest``: it comes to it first.
+    ``problem`` says why it cannot be restored; ``manifest`` is then None. ``in_line``: it belongs
+    to the lineage, so that a restore would try it eventually. ``is_newest``: a restore tries it
+    first.
     """
 
     name: str
@@ -55,7 +53,7 @@ class HistoryEntry:
 
 
 class CheckpointHistory:
-    """Every method raises CheckpointError: no such checkpoint, or the store refuses.
+    """A job's checkpoints. Every method raises CheckpointError: not found, or the store refuses.
 
     A checkpoint is given by its name or by one of its tags.
     """
@@ -65,17 +63,17 @@ class CheckpointHistory:
 
     @classmethod
     def open(cls, uri: str) -> CheckpointHistory:
-        """A path, file://, s3:// or gs://."""
+        """Open a path, file://, s3:// or gs://."""
         return cls(CheckpointRepository.open(uri))
 
     def list(self) -> tuple[HistoryEntry, ...]:
-        """Every checkpoint, whole or not, the newest first."""
+        """Return every checkpoint, valid or not, the newest first."""
         line = current_lineage(self.place, read_head(self.place))
         tags = self.place.tags()
         return tuple(self._entry(name, line, tags) for name in self.place.names())
 
     def resolve(self, checkpoint: str) -> CheckpointName:
-        """The name that ``checkpoint`` is, or that it tags; nothing of the checkpoint is read."""
+        """Return the name that ``checkpoint`` is, or that it tags, without reading its contents."""
         name = CheckpointName.parse(checkpoint)
         if name is None and TAG.fullmatch(checkpoint):
             with checkpoint_errors():
@@ -89,7 +87,7 @@ class CheckpointHistory:
         return name
 
     def verify(self, checkpoint: str) -> str | None:
-        """Read all of a checkpoint: what is wrong with it, or None where every byte is right."""
+        """Read a whole checkpoint; return what is wrong with it, or None if every byte is right."""
         return self._problem(self.resolve(checkpoint))
 
     def _problem(self, parsed: CheckpointName) -> str | None:
@@ -102,10 +100,10 @@ class CheckpointHistory:
         return None
 
     def tag(self, checkpoint: str, tag: str) -> None:
-        """Give a checkpoint a tag, by which it is kept. A tag that another has is not moved."""
+        """Tag a checkpoint, which retains it. A tag that another checkpoint has is not moved."""
         if not TAG.fullmatch(tag):
             raise CheckpointError(
-                f"{tag!r} is no tag",
+                f"{tag!r} is not a valid tag",
                 hint="use letters, digits, '.', '-' and '_', 100 at most",
                 code="not_a_tag",
             )
@@ -126,7 +124,7 @@ class CheckpointHistory:
                 )
 
     def untag(self, tag: str) -> None:
-        """Remove a tag; a missing one is no error. That of a delta's base goes with the delta."""
+        """Remove a tag; a missing one is not an error. A base's tag goes with its delta."""
         if any(tag == base_tag(name) for name in self.place.names()):
             raise CheckpointError(
                 f"the delta {tag.removeprefix(BASE_TAG_PREFIX)} in {self.place.uri} needs its base",
@@ -137,17 +135,17 @@ class CheckpointHistory:
             self.place.store.delete(TAGS + tag)
 
     def rollback(self, checkpoint: str) -> Head:
-        """Make an older checkpoint the one that training goes on from, under a new generation.
+        """Make an older checkpoint the one from which training continues, under a new generation.
 
-        A trainer that is at work is superseded: its next save fails, and its next incarnation
-        begins here. What was the newest keeps the tag ``before-rollback-<generation>``.
+        A running trainer is superseded: its next save fails, and its next incarnation begins here.
+        The previous newest checkpoint keeps the tag ``before-rollback-<generation>``.
         """
         parsed = self.resolve(checkpoint)
         name = str(parsed)
         problem = self._problem(parsed)
         if problem is not None:
             raise CheckpointError(
-                f"cannot go back to checkpoint {name} in {self.place.uri}: {problem}",
+                f"cannot roll back to checkpoint {name} in {self.place.uri}: {problem}",
                 hint="choose another that `list` shows without a problem",
                 code="damaged",
             )
@@ -166,9 +164,9 @@ class CheckpointHistory:
         return compare_and_swap_head(self.place, change)
 
     def branch(self, checkpoint: str, uri: str) -> CheckpointRepository:
-        """Copy a checkpoint to another place, where nothing is yet, as the first one there.
+        """Copy a checkpoint to an empty repository, as its first one.
 
-        A delta becomes whole by itself.
+        A delta becomes a full checkpoint.
         """
         parsed = self.resolve(checkpoint)
         name = str(parsed)
@@ -176,7 +174,7 @@ class CheckpointHistory:
         if target.names() or read_head(target) is not None:
             raise CheckpointError(
                 f"{target.uri} holds checkpoints already",
-                hint="branch to a place that is empty",
+                hint="branch to an empty folder or prefix",
                 code="not_empty",
             )
         try:
@@ -187,7 +185,7 @@ class CheckpointHistory:
                     target.store.put(f"{name}/{part.name}", data)
         except ValueError as error:
             raise CheckpointError(
-                f"cannot branch off checkpoint {name} in {self.place.uri}: {error}"
+                f"cannot branch from checkpoint {name} in {self.place.uri}: {error}"
             ) from error
         with checkpoint_errors():
             target.store.put(f"{name}/{MANIFEST}", replace(manifest, delta=None).encode())
@@ -196,9 +194,9 @@ class CheckpointHistory:
         return target
 
     def prune(self, rule: RetentionPolicy, *, apply: bool) -> tuple[str, ...]:
-        """The checkpoints that ``rule`` does not keep; with ``apply`` they are removed.
+        """Return the checkpoints that ``rule`` does not retain; with ``apply``, remove them.
 
-        Saves that were cut short go as well; one that may still be under way stays.
+        Incomplete saves are removed as well, except one that may still be in progress.
         """
         names = self.place.names()
         head = read_head(self.place)
@@ -211,7 +209,7 @@ class CheckpointHistory:
         if kept:
             doomed = [name for name in doomed if name < kept[0] or name.generation < latest]
         if apply and doomed:
-            # HEAD forgets them first: it must not name what is half removed.
+            # HEAD drops them first: it must not name a checkpoint that is partly removed.
             gone = {str(name) for name in doomed}
             compare_and_swap_head(self.place, lambda found: _without(found, gone))
             self.place.remove_all(doomed)
@@ -252,17 +250,18 @@ def _without(found: Head | None, gone: set[str]) -> Head:
 
 
 LOSS = "loss"
-"""The label in which a training loop tells the loss of its last step."""
+"""The label in which a training loop reports the loss of its last step."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """The ``last`` newest with the deltas among them, every one at a multiple of ``every_steps``,
-    the ``best`` with the lowest ``metric``, and all that are tagged.
+    """Retains the ``last`` newest checkpoints, with the deltas among them, and selected older ones.
 
-    ``every_steps`` None keeps no milestones, ``best`` 0 none for being good. ``metric`` is a
-    label of checkpoints; one that has no number there is never among the best. A delta is not one
-    of the ``last``, for it is lost together with its base.
+    Retained are also every checkpoint at a multiple of ``every_steps``, the ``best`` with the
+    lowest ``metric``, and all that are tagged. ``every_steps`` None retains no milestones, ``best``
+    0 none by metric. ``metric`` is a label of checkpoints; one without a number there is never
+    among the best. A delta does not count as one of the ``last``, since it is lost together with
+    its base.
     """
 
     last: int = 3
@@ -272,7 +271,7 @@ class RetentionPolicy:
 
     def __post_init__(self) -> None:
         if self.last < 1:
-            raise ValueError(f"keep={self.last}: at least one checkpoint must be kept")
+            raise ValueError(f"keep={self.last}: at least one checkpoint must be retained")
         if self.every_steps is not None and self.every_steps < 1:
             raise ValueError(f"every_steps={self.every_steps}: must be at least 1")
         if self.best < 0:
@@ -285,9 +284,10 @@ class RetentionPolicy:
         deltas: Collection[CheckpointName],
         number: Callable[[CheckpointName, str], float | None],
     ) -> tuple[CheckpointName, ...]:
-        """Those of ``line`` (the newest first) that stay in it, in the same order.
+        """Return those of ``line`` (the newest first) that are retained, in the same order.
 
-        ``number`` is asked for the number in a label of a checkpoint, if ``best`` are to be kept.
+        ``number`` returns the number in a label of a checkpoint; it is called if ``best`` is
+        positive.
         """
         best = self._best(line, number) if self.best else ()
         last = self._last(line, deltas)
@@ -298,7 +298,7 @@ class RetentionPolicy:
         )
 
     def _last(self, line: Sequence[CheckpointName], deltas: Collection[CheckpointName]) -> int:
-        """How many the ``last`` are with the deltas that come before the oldest of them."""
+        """Return how many the ``last`` are, with the deltas that come before the oldest of them."""
         whole = [place for place, name in enumerate(line, start=1) if name not in deltas]
         return whole[self.last - 1] if len(whole) >= self.last else len(line)
 
@@ -307,7 +307,7 @@ class RetentionPolicy:
         line: Sequence[CheckpointName],
         number: Callable[[CheckpointName, str], float | None],
     ) -> list[CheckpointName]:
-        """Of equals the newest."""
+        """Of equals, the newest counts."""
         found = {name: number(name, self.metric) for name in line}
         told = {name: value for name, value in found.items() if value is not None}
         return sorted(told, key=lambda name: told[name])[: self.best]

@@ -1,4 +1,4 @@
-"""The line of checkpoints that training stands on, and how HEAD is moved along it."""
+"""The lineage: the committed checkpoints that training rests on, and how HEAD moves along it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ MAX_ATTEMPTS = 32
 
 
 def parse_names(texts: tuple[str, ...]) -> list[CheckpointName]:
-    """Those that are names of checkpoints, in the same order."""
+    """Return those texts that are names of checkpoints, in the same order."""
     names = (CheckpointName.parse(text) for text in texts)
     return [name for name in names if name is not None]
 
 
 def current_lineage(place: CheckpointRepository, head: Head | None) -> tuple[str, ...]:
-    """What HEAD says; without it, every checkpoint that has a manifest, the newest first."""
+    """Return HEAD's lineage; without HEAD, every checkpoint with a manifest, the newest first."""
     if head is not None:
         return head.line
     return tuple(str(name) for name in place.names() if read_valid_manifest(place, str(name)))
@@ -28,7 +28,7 @@ def current_lineage(place: CheckpointRepository, head: Head | None) -> tuple[str
 def lineage_from(
     place: CheckpointRepository, line: tuple[str, ...], parent: str
 ) -> tuple[str, ...]:
-    """What is left of the line when training goes on from ``parent``: it and its own past."""
+    """Return the lineage when training continues from ``parent``: it and its ancestors."""
     if parent in line:
         return line[line.index(parent) :]
     past: list[str] = []
@@ -43,7 +43,7 @@ def lineage_from(
 
 
 def read_valid_manifest(place: CheckpointRepository, text: str) -> Manifest | None:
-    """That of the checkpoint of this name; None where it is not valid."""
+    """Return the manifest of the checkpoint of this name; None if it is not valid."""
     name = CheckpointName.parse(text)
     try:
         return None if name is None else place.manifest(name)
@@ -52,7 +52,7 @@ def read_valid_manifest(place: CheckpointRepository, text: str) -> Manifest | No
 
 
 def read_head(place: CheckpointRepository) -> Head | None:
-    """HEAD as it is; None where it is missing or damaged. Raises CheckpointError."""
+    """Return HEAD; None if it is missing or damaged. Raise CheckpointError if it cannot be read."""
     try:
         return place.head()
     except ValueError:
@@ -62,10 +62,10 @@ def read_head(place: CheckpointRepository) -> Head | None:
 def compare_and_swap_head(
     place: CheckpointRepository, change: Callable[[Head | None], Head]
 ) -> Head:
-    """Compare-and-swap HEAD to ``change`` of what it is until nobody comes in between.
+    """Replace HEAD by ``change`` of it with compare-and-swap, retried while others change it.
 
-    ``change`` returns what it was given to leave it so, and may raise. Raises CheckpointError; HEAD
-    is then as it was, or the reply of the store was lost and it may have moved.
+    ``change`` returns its argument to leave HEAD as it is, and may raise. Raise CheckpointError if
+    the store refuses; HEAD is then unchanged, or the store's reply was lost and it may have moved.
     """
     for _ in range(MAX_ATTEMPTS):
         with checkpoint_errors():
@@ -86,12 +86,12 @@ def compare_and_swap_head(
             ) from error
     raise CheckpointError(
         f"HEAD in {place.uri} was changed by others {MAX_ATTEMPTS} times in a row",
-        hint="see that one process at a time saves there",
+        hint="let only one process at a time save there",
     )
 
 
 def _is_moved(place: CheckpointRepository, wanted: Head) -> bool:
-    """Whether a request that failed took effect all the same."""
+    """Whether a request that failed took effect after all."""
     try:
         return read_head(place) == wanted
     except CheckpointError:

@@ -1,16 +1,10 @@
-"""Manifest, Part, Delta, provenance, sealed documents.
+"""The manifest of a checkpoint, and the documents, names and digests that it is made of.
 
-What a checkpoint consists of: written last, so that its presence means the rest is there.
-
-What a checkpoint is called: its directory, which is written once and never used again.
-
-A file of a checkpoint, and the digests by which its bytes are known again.
-
-What a checkpoint leaves out because another one, its base, holds the same bytes.
-
-What code, data and policy a checkpoint comes from.
-
-Small documents that know when they are damaged: a line of SHA-256, then a line of JSON.
+The manifest is written last, so that its presence means the rest is there. A checkpoint's name is
+its directory, which is written once and never reused. Each part is a file with the digests that
+verify its bytes; a delta omits the chunks that its base also holds. ``Origin`` records the code,
+data and torch version a checkpoint comes from. Documents detect their own damage: a line of
+SHA-256, then a line of JSON.
 """
 
 from __future__ import annotations
@@ -30,15 +24,15 @@ from costopt.domain.errors import MissingExtraError, install_hint
 
 SCHEMA = 2
 DELTA_SCHEMA = 3
-"""Of a manifest with a delta."""
+"""The schema of a manifest with a delta."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a checkpoint is a result of, as far as it is known.
+    """Where a checkpoint comes from, as far as it is known.
 
-    ``code_revision`` is Git's of the working directory unless the environment says otherwise,
-    ``data_revision`` a hash or a DVC or Git revision.
+    ``code_revision`` is the Git revision of the working directory unless the environment says
+    otherwise, ``data_revision`` a hash or a DVC or Git revision.
     """
 
     torch_version: str = ""
@@ -49,12 +43,12 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """``at`` is wall time in POSIX seconds, ``save_s`` how long the save took up to here.
+    """The contents of a checkpoint; ``at`` is wall time in POSIX seconds.
 
-    ``name`` is the checkpoint's own, empty before the store has one. ``parent`` is the
-    checkpoint that training went on from, or None for a fresh start. ``labels`` are the trainer's
-    own words for it, such as a loss. ``parts`` are the whole state, of which ``delta`` says what
-    lies elsewhere.
+    ``save_s`` is how long the save took up to the manifest. ``name`` is the checkpoint's own, empty
+    before it is stored. ``parent`` is the checkpoint from which training continued, or None for a
+    fresh start. ``labels`` are set by the trainer, such as a loss. ``parts`` are the whole state;
+    ``delta`` says which chunks of them are stored elsewhere.
     """
 
     step: int
@@ -70,7 +64,7 @@ class Manifest:
     delta: Delta | None = None
 
     def number(self, label: str) -> float | None:
-        """The finite number in a label; None where there is none."""
+        """Return the finite number in a label; None if there is none."""
         try:
             number = float(dict(self.labels)[label])
         except (KeyError, ValueError):
@@ -79,18 +73,18 @@ class Manifest:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all parts together."""
+        """Return the bytes of all parts together."""
         return sum(part.size_bytes for part in self.parts)
 
     @property
     def own_bytes(self) -> int:
-        """Bytes that lie in its own directory."""
+        """Return the bytes stored in the checkpoint's own directory."""
         if self.delta is None:
             return self.size_bytes
         return sum(self.delta.changed_bytes(part) for part in self.parts)
 
     def encode(self) -> bytes:
-        """The document that is stored."""
+        """Return the document to store."""
         fields = asdict(self)
         if self.delta is not None:
             return encode_with_digest({"schema": DELTA_SCHEMA, **fields})
@@ -99,14 +93,14 @@ class Manifest:
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest:
-        """The inverse; raises ValueError saying what is wrong."""
+        """Return the manifest in a document. Raise ValueError saying what is wrong with it."""
         fields = decode_with_digest(data, "manifest")
         schema = fields.pop("schema", None)
         try:
             if schema == DELTA_SCHEMA:
                 fields["delta"] = _delta(fields["delta"])
             elif schema != SCHEMA:
-                raise ValueError("the manifest is of another version")
+                raise ValueError("the manifest has an unsupported version")
             fields["parts"] = tuple(
                 Part(**{**part, "digests": tuple(part["digests"])}) for part in fields["parts"]
             )
@@ -128,7 +122,10 @@ NAME = re.compile(r"step-(\d+)\.(\d+)\.(\d+)")
 
 @dataclass(frozen=True, slots=True, order=True)
 class CheckpointName:
-    """Later is greater. A generation outranks a step: after going back the new line counts."""
+    """A checkpoint's name; the later of two is the greater one.
+
+    The generation outranks the step: after a rollback the new lineage counts.
+    """
 
     generation: int
     step: int
@@ -139,7 +136,7 @@ class CheckpointName:
 
     @classmethod
     def parse(cls, text: str) -> CheckpointName | None:
-        """The inverse, or None where ``text`` is no name of a checkpoint."""
+        """Return the name in ``text``, or None if it is not the name of a checkpoint."""
         match = NAME.fullmatch(text)
         return None if match is None else cls(int(match[2]), int(match[1]), int(match[3]))
 
@@ -150,7 +147,10 @@ XXH3 = "xxh3_128"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """``digests`` are of the chunks of ``chunk_bytes`` in order, the last one shorter."""
+    """A file of a checkpoint's state.
+
+    ``digests`` are those of its chunks of ``chunk_bytes`` in order, the last one shorter.
+    """
 
     name: str
     size_bytes: int
@@ -169,12 +169,12 @@ class Part:
 
     @property
     def spans(self) -> tuple[slice, ...]:
-        """Where each chunk lies in the part."""
+        """Return where each chunk is in the part."""
         begins = range(0, self.size_bytes, self.chunk_bytes)
         return tuple(slice(b, min(b + self.chunk_bytes, self.size_bytes)) for b in begins)
 
     def same_chunks(self, other: Part) -> tuple[int, ...]:
-        """The numbers of the chunks that hold the same bytes in ``other``."""
+        """Return the numbers of the chunks that have the same bytes in ``other``."""
         if (self.name, self.size_bytes, self.chunk_bytes, self.algorithm) != (
             other.name,
             other.size_bytes,
@@ -186,10 +186,12 @@ class Part:
         return tuple(number for number, (ours, theirs) in enumerate(pairs) if ours == theirs)
 
     def check(self, data: memoryview, only: Collection[int] | None = None) -> None:
-        """Raises ValueError saying where ``data`` is not what was saved; of all its chunks, or
-        ``only`` of these."""
+        """Raise ValueError saying where ``data`` differs from what was saved.
+
+        Checks all its chunks, or ``only`` these.
+        """
         if len(data) != self.size_bytes:
-            raise ValueError(f"{self.name} has {len(data)} bytes instead of {self.size_bytes}")
+            raise ValueError(f"{self.name} has {len(data)} bytes, not {self.size_bytes}")
         spans = self.spans
         if len(self.digests) != len(spans):
             raise ValueError(f"the manifest lacks digests of {self.name}")
@@ -204,7 +206,7 @@ class Part:
 
 def _digest(algorithm: str, data: memoryview) -> str:
     if algorithm != XXH3:
-        raise ValueError(f"digests by {algorithm} are unknown to this version")
+        raise ValueError(f"this version does not support digests by {algorithm}")
     try:
         import xxhash
     except ImportError as error:
@@ -217,33 +219,37 @@ def _digest(algorithm: str, data: memoryview) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """``base`` is whole by itself, in the same place, and has a tag for as long as it is needed.
+    """The chunks that a checkpoint shares with its base.
 
-    ``shared`` names, of each part that has any, the numbers of the chunks that lie in the base, in
-    a part of the same name and size. The other chunks lie in the checkpoint's own file, one after
-    the other; there is no file where there are none.
+    ``base`` is a full checkpoint in the same repository and has a tag for as long as it is needed.
+    ``shared`` lists, for each part that has any, the numbers of the chunks that are stored in the
+    base, in a part of the same name and size. The other chunks are in the checkpoint's own file, in
+    order; there is no file if there are none.
     """
 
     base: str
     shared: tuple[tuple[str, tuple[int, ...]], ...]
 
     def shared_chunks(self, part: Part) -> frozenset[int]:
-        """The numbers of its chunks that lie in the base."""
+        """Return the numbers of the part's chunks that are stored in the base."""
         return frozenset(dict(self.shared).get(part.name, ()))
 
     def changed_bytes(self, part: Part) -> int:
-        """Bytes of it that do not."""
+        """Return how many bytes of the part are not stored in the base."""
         shared = self.shared_chunks(part)
         return sum(shared_bytes(span) for n, span in enumerate(part.spans) if n not in shared)
 
 
 def changed_chunks(part: Part, data: memoryview, shared: Collection[int]) -> bytes:
-    """The file of a part without what its base holds."""
+    """Return the file of a part without the chunks that its base holds."""
     return b"".join(data[span] for n, span in enumerate(part.spans) if n not in shared)
 
 
 def merge_chunks(part: Part, own: bytes, base: bytes, shared: Collection[int]) -> bytes:
-    """The inverse: the bytes of a part, not checked yet. What is left of ``own`` is at the end."""
+    """Return the bytes of a part, not verified yet: the inverse of ``changed_chunks``.
+
+    Surplus bytes of ``own`` are appended.
+    """
     rest, kept = memoryview(own), memoryview(base)
     pieces = []
     for number, span in enumerate(part.spans):
@@ -256,7 +262,7 @@ def merge_chunks(part: Part, own: bytes, base: bytes, shared: Collection[int]) -
 
 
 def shared_bytes(span: slice) -> int:
-    """How many bytes it cuts out."""
+    """Return how many bytes the slice covers."""
     return int(span.stop - span.start)
 
 
@@ -268,7 +274,7 @@ GIT_TIMEOUT_S = 10.0
 
 
 def detect_origin(torch_version: str, variables: Mapping[str, str] = os.environ) -> Origin:
-    """From the environment; the code's revision otherwise from Git in the working directory."""
+    """Return the origin from the environment; without it, the code's revision from Git."""
     return Origin(
         torch_version=torch_version,
         code_revision=variables.get(CODE_REVISION) or git_revision(),
@@ -278,9 +284,9 @@ def detect_origin(torch_version: str, variables: Mapping[str, str] = os.environ)
 
 
 def git_revision(folder: Path | None = None) -> str | None:
-    """The commit of ``folder``, by default the working directory, with "-dirty" where files differ.
+    """Return the commit of ``folder``, by default the working directory; "-dirty" if files differ.
 
-    None outside of a repository.
+    Return None outside of a repository.
     """
     try:
         found = subprocess.run(  # noqa: S603
@@ -292,19 +298,19 @@ def git_revision(folder: Path | None = None) -> str | None:
 
 
 def encode_with_digest(fields: Mapping[str, Any]) -> bytes:
-    """The document; the same fields give the same bytes."""
+    """Return the document; the same fields give the same bytes."""
     body = json.dumps(fields, sort_keys=True).encode()
     return _sealed_digest(body) + b"\n" + body + b"\n"
 
 
 def decode_with_digest(data: bytes, what: str) -> dict[str, Any]:
-    """The fields. Raises ValueError, naming ``what``, where a bit differs or a byte is missing."""
+    """Return the fields. Raise ValueError, naming ``what``, if it was cut short or altered."""
     checksum, _, body = data.partition(b"\n")
     if body[-1:] != b"\n" or _sealed_digest(body[:-1]) != checksum:
         raise ValueError(f"the {what} does not match its own checksum")
     fields = json.loads(body)
     if not isinstance(fields, dict):
-        raise ValueError(f"the {what} is no JSON object")
+        raise ValueError(f"the {what} is not a JSON object")
     return fields
 
 

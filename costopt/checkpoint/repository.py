@@ -1,16 +1,14 @@
-"""CheckpointRepository: paths, reads, HEAD.
-
-Where the checkpoints of one job lie, and how each of them is read.
+"""The repository of one job's checkpoints: where they are stored, how each is read, and HEAD.
 
 HEAD                                the newest checkpoint and who may commit the next
 step-N.<generation>.<attempt>/
     writer                          who took this name; a name is taken once
     objects.pt, tensors-NNNNN.bin   the state
     manifest.json                   written last: names, lengths and digests of the others
-tags/<tag>                          the name of a checkpoint, which is then kept
+tags/<tag>                          the name of a checkpoint, which is then retained
 tags/base-of:step-N.…               the name of the base of this delta
 
-The one document that says which checkpoint is the newest, and who may commit the next.
+HEAD is the one document that says which checkpoint is the newest, and who may commit the next.
 """
 
 from __future__ import annotations
@@ -44,11 +42,11 @@ MANIFEST = "manifest.json"
 WRITER = "writer"
 TAGS = "tags/"
 BASE_TAG_PREFIX = "base-of:"
-"""Begins tags that nobody can give by hand, so that whoever keeps what is tagged keeps bases."""
+"""Begins tags that users cannot set, so that retaining what is tagged retains bases."""
 
 
 class CheckpointRepository:
-    """Every method raises CheckpointError where the store refuses, unless it says otherwise."""
+    """A job's checkpoints. Methods raise CheckpointError if the store refuses, unless noted."""
 
     def __init__(self, store: ObjectStore, uri: str) -> None:
         self.store = store
@@ -58,16 +56,16 @@ class CheckpointRepository:
 
     @classmethod
     def open(cls, uri: str) -> CheckpointRepository:
-        """A path, file://, s3:// or gs://. Raises CheckpointError for any other address."""
+        """Open a path, file://, s3:// or gs://. Raise CheckpointError for any other address."""
         with checkpoint_errors():
             return cls(open_store(uri), uri)
 
     def path(self, name: CheckpointName | str) -> str:
-        """Where a checkpoint lies, for people: a path in a folder, else a URI."""
+        """Return where a checkpoint is, for people: a path in a folder, else a URI."""
         return f"{self.uri if self._folder is None else self._folder}/{name}"
 
     def names(self) -> list[CheckpointName]:
-        """Every checkpoint, whole or not, the newest first."""
+        """Return every checkpoint, valid or not, the newest first."""
         if self._folder is not None:
             found = _entries(self._folder)
         else:
@@ -77,15 +75,15 @@ class CheckpointRepository:
         return sorted((name for name in parsed if name is not None), reverse=True)
 
     def head(self) -> Head | None:
-        """None where nothing was ever committed. Raises ValueError where it is damaged."""
+        """Return HEAD; None if nothing was ever committed. Raise ValueError if it is damaged."""
         with checkpoint_errors():
             data = self.store.get(KEY)
         return None if data is None else Head.decode(data)
 
     def candidates(self) -> tuple[list[CheckpointName], str | None]:
-        """What to restore, the best first, and what is wrong with HEAD, if anything.
+        """Return what to restore, the best first, and what is wrong with HEAD, if anything.
 
-        It is what HEAD names; all that lies there where HEAD is damaged or missing.
+        Candidates are what HEAD names, or every checkpoint stored if HEAD is damaged or missing.
         """
         try:
             head = self.head()
@@ -97,13 +95,13 @@ class CheckpointRepository:
         return [name for name in parsed if name is not None], None
 
     def manifest(self, name: CheckpointName) -> Manifest:
-        """The manifest. Raises ValueError saying why the checkpoint is not valid."""
+        """Return the manifest. Raise ValueError saying why the checkpoint is not valid."""
         try:
             data = self.store.get(f"{name}/{MANIFEST}")
         except StoreError as error:
             raise ValueError(error.message) from error
         if data is None:
-            raise ValueError("no manifest: the save was cut short")
+            raise ValueError("no manifest: the save was interrupted")
         manifest = Manifest.decode(data)
         if (manifest.name, manifest.step, manifest.generation) != (
             str(name),
@@ -114,9 +112,10 @@ class CheckpointRepository:
         return manifest
 
     def number(self, name: CheckpointName, label: str) -> float | None:
-        """The finite number in a label of a checkpoint; None where it has none, or is not valid.
+        """Return the finite number in a label; None if there is none, or the checkpoint is not
+        valid.
 
-        A store that refuses raises CheckpointError: what it holds may be the best there is.
+        Raise CheckpointError if the store refuses: the checkpoint may be the best there is.
         Manifests never change, so each is read once.
         """
         if (name, label) not in self._numbers:
@@ -131,9 +130,9 @@ class CheckpointRepository:
         return self._numbers[name, label]
 
     def read(self, name: CheckpointName, part: Part, delta: Delta | None) -> bytes:
-        """The verified bytes of a part; ``delta`` is that of the manifest.
+        """Return the verified bytes of a part; ``delta`` is that of the manifest.
 
-        Raises ValueError saying why they are not valid, and in which checkpoint if not in this one.
+        Raise ValueError saying why they are not valid, and in which checkpoint if not in this one.
         """
         shared = frozenset() if delta is None else delta.shared_chunks(part)
         if delta is None or not shared:
@@ -163,7 +162,7 @@ class CheckpointRepository:
         return data
 
     def tags(self) -> dict[str, str]:
-        """Tag → name of the checkpoint."""
+        """Return the tags, each with the name of its checkpoint."""
         with checkpoint_errors():
             found = {key: self.store.get(key) for key in self.store.keys(TAGS)}
         return {
@@ -173,12 +172,12 @@ class CheckpointRepository:
         }
 
     def tagged(self) -> frozenset[CheckpointName]:
-        """The checkpoints that have a tag."""
+        """Return the checkpoints that have a tag."""
         parsed = (CheckpointName.parse(text) for text in self.tags().values())
         return frozenset(name for name in parsed if name is not None)
 
     def deltas(self) -> frozenset[CheckpointName]:
-        """The checkpoints that need another, their base."""
+        """Return the checkpoints that need another, their base."""
         with checkpoint_errors():
             found = self.store.keys(TAGS + BASE_TAG_PREFIX)
         parsed = (CheckpointName.parse(key.removeprefix(TAGS + BASE_TAG_PREFIX)) for key in found)
@@ -190,9 +189,9 @@ class CheckpointRepository:
             self.store.put(TAGS + base_tag(name), base.encode())
 
     def remove(self, name: CheckpointName) -> None:
-        """Give the space of a checkpoint back.
+        """Delete a checkpoint.
 
-        The manifest goes first, so that a removal cut short leaves a torn checkpoint, not a
+        The manifest goes first, so that an interrupted removal leaves a torn checkpoint, not a
         corrupt one; then the tag of its base, while there still is something to find and remove.
         """
         with checkpoint_errors():
@@ -200,24 +199,24 @@ class CheckpointRepository:
             self.store.delete(TAGS + base_tag(name))
             for key in self.store.keys(f"{name}/"):
                 self.store.delete(key)
-        if self._folder is not None:  # what a killed writer left is hidden from the store
+        if self._folder is not None:  # the store does not list a killed writer's files
             shutil.rmtree(self._folder / str(name), ignore_errors=True)
 
     def remove_all(self, names: Sequence[CheckpointName]) -> None:
-        """Remove what can be removed; a checkpoint too many does no harm."""
+        """Remove what can be removed; a surplus checkpoint does no harm."""
         for name in names:
             with suppress(CheckpointError):
                 self.remove(name)
 
 
 def base_tag(delta: CheckpointName) -> str:
-    """The tag of its base."""
+    """Return the tag of a delta's base."""
     return f"{BASE_TAG_PREFIX}{delta}"
 
 
 @contextmanager
 def checkpoint_errors() -> Iterator[None]:
-    """Say a store's refusal as a CheckpointError."""
+    """Raise a store's refusal as a CheckpointError."""
     try:
         yield
     except StoreError as error:
@@ -241,10 +240,10 @@ KEY = "HEAD"
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """``generation`` and ``writer`` (a random word) are the fencing token: nobody else commits.
+    """The newest checkpoint and the fencing token; only the token's holder commits.
 
-    ``line`` are the committed checkpoints that training stands on, the newest first; a restore
-    takes the first that is valid. ``at`` is wall time in POSIX seconds.
+    ``generation`` and ``writer`` (a random token) are the fencing token. ``line`` is the lineage,
+    the newest first; a restore takes the first that is valid. ``at`` is wall time in POSIX seconds.
     """
 
     generation: int
@@ -253,15 +252,15 @@ class Head:
     at: float
 
     def encode(self) -> bytes:
-        """The document that is stored."""
+        """Return the document to store."""
         return encode_with_digest({"schema": SCHEMA, **asdict(self)})
 
     @classmethod
     def decode(cls, data: bytes) -> Head:
-        """The inverse; raises ValueError saying what is wrong."""
+        """Return HEAD from its document. Raise ValueError saying what is wrong with it."""
         fields = decode_with_digest(data, KEY)
         if fields.pop("schema", None) != SCHEMA:
-            raise ValueError(f"the {KEY} is of another version")
+            raise ValueError(f"the {KEY} has an unsupported version")
         try:
             return cls(**{**fields, "line": tuple(fields["line"])})
         except (KeyError, TypeError) as error:

@@ -1,12 +1,8 @@
-"""The writer process.
+"""The process that makes snapshots durable, and outlives the trainer that took them.
 
-The process that makes snapshots durable, and outlives the trainer that took them.
-
-It is started by the trainer in a session of its own, is told of snapshots in shared memory over
-its standard input, a socket, and answers there. Once the trainer is gone it finishes what it was
-given and ends.
-
-When this process began.
+The trainer starts it in a session of its own and sends it requests for snapshots in shared memory
+over its standard input, a socket, on which it also answers. Once the trainer is gone it finishes
+the requests it has and ends.
 """
 
 from __future__ import annotations
@@ -33,9 +29,9 @@ PART_BYTES = 64 << 20
 POLL_S = 1.0
 ORIGIN_TIMEOUT_S = 1.0
 NICENESS = 10
-"""Training comes first where processors are short; a trainer that waits for a save needs none."""
+"""Training has priority for processors; a trainer that waits for a save needs none."""
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXFSZ)
-"""Who stops the trainer wants its last state kept; a file that is too large is an error told."""
+"""Signals that stop the trainer must not lose its last state; a file too large becomes an error."""
 
 
 def main(trainer_pid: int) -> None:
@@ -69,7 +65,7 @@ class CheckpointWriter:
     _origin: Future[Origin] | None = None
 
     def handle(self, message: dict[str, Any], descriptor: int | None) -> None:
-        """Do what one message asks. What goes wrong is answered, never raised."""
+        """Handle one message. Errors are sent as the answer, never raised."""
         try:
             answer = self._answer(message, descriptor)
         except CostoptError as error:
@@ -118,7 +114,9 @@ class CheckpointWriter:
 
     def _opened(self) -> Committer:
         if self._committer is None:
-            raise self._refusal or CheckpointError("the checkpoint writer was told of no place")
+            raise self._refusal or CheckpointError(
+                "the checkpoint writer received no repository to write to"
+            )
         return self._committer
 
     def _take_arena(self, slot: int, size_bytes: int, descriptor: int | None) -> None:
@@ -139,7 +137,7 @@ class CheckpointWriter:
         try:
             committer = self._opened()
             if self._origin is not None:
-                # Git may take long on a busy disk; no save waits for it in earnest.
+                # Git may take long on a busy disk, but a save seldom waits for it.
                 with suppress(TimeoutError):
                     committer.origin = self._origin.result(ORIGIN_TIMEOUT_S)
             committed = committer.commit(saving)
@@ -167,7 +165,7 @@ class CheckpointWriter:
 
 
 def _files(view: memoryview, tensor_bytes: int, object_bytes: int) -> dict[str, memoryview]:
-    """The arena holds the tensors, cut here into files of one length, and then the objects."""
+    """The arena holds the tensors, cut here into files of equal length, and then the objects."""
     starts = range(0, tensor_bytes, PART_BYTES)
     files = {"objects.pt": view[tensor_bytes : tensor_bytes + object_bytes]}
     for number, begin in enumerate(starts):
@@ -177,11 +175,11 @@ def _files(view: memoryview, tensor_bytes: int, object_bytes: int) -> dict[str, 
 
 
 START_FIELD = 19
-"""Of /proc/self/stat behind the name: starttime, in clock ticks since boot (proc(5))."""
+"""The field after the name in /proc/self/stat: starttime, in clock ticks since boot (proc(5))."""
 
 
 def process_start_time() -> float:
-    """Wall time in POSIX seconds; the present where the system does not tell."""
+    """Return when this process began, POSIX seconds; the present if that is unknown."""
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         started_s = int(fields[START_FIELD]) / os.sysconf("SC_CLK_TCK")

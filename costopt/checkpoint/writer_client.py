@@ -1,13 +1,8 @@
-"""The trainer's end: WriterProcess, Channel, SharedMemory.
+"""The trainer's end of the checkpoint writer: the process, its messages, and shared memory.
 
-The trainer's hold on the process that writes its checkpoints.
-
-Messages between a trainer and the process that writes its checkpoints.
-
-Memory that two processes share and that is gone with the last of them.
-
-An anonymous file of memory (memfd_create) has no name, so a crash leaves nothing behind in
-/dev/shm, and containers that allow little of that do not limit it.
+``SharedMemory`` is an anonymous file of memory (memfd_create), shared by two processes and freed
+with the last of them. It has no name, so a crash leaves nothing behind in /dev/shm, and containers
+that allow little of that do not limit it.
 """
 
 from __future__ import annotations
@@ -30,17 +25,17 @@ PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from costopt.checkpoint.writer import main; main(int(sys.argv[2]))"
 )
-WRITER_EXITED = "the process that writes checkpoints has ended before the save was done"
+WRITER_EXITED = "the process that writes checkpoints ended before the save was complete"
 
 _left: set[int] = set()
-"""Writers that were let go: they end by themselves, and are not to be waited for."""
+"""Detached writers: they end without help and are not waited for."""
 
 
 class WriterProcess:
-    """A running writer. ``pid`` is its process, ``of_pid`` the process that may speak to it."""
+    """A running writer. ``pid`` is its process, ``of_pid`` the only process that may send to it."""
 
     def __init__(self, opening: dict[str, Any]) -> None:
-        """Start it and tell it what to write for. Raises CheckpointError."""
+        """Start it and send it ``opening``. Raise CheckpointError if it cannot start."""
         _reap()
         self._channel, theirs = Channel.pair()
         path = json.dumps([entry or os.getcwd() for entry in sys.path])  # noqa: PTH109
@@ -65,20 +60,24 @@ class WriterProcess:
 
     @property
     def pid(self) -> int:
-        """Of the writer."""
+        """Return the writer's process id."""
         return self._process.pid
 
     def send(self, slot: int, arena: SharedMemory) -> None:
-        """Share the memory of a slot. Raises CheckpointError, as all that follow."""
+        """Share the memory of a slot. Raise CheckpointError if the writer is gone, as all that
+        follow.
+        """
         message = {"op": "arena", "slot": slot, "size_bytes": arena.size_bytes}
         self._send(message, arena.descriptor)
 
     def request(self, message: dict[str, Any]) -> None:
-        """Send one request; it is answered in its turn."""
+        """Send one request; requests are answered in order."""
         self._send(message)
 
     def replies(self, *, wait: bool) -> Iterator[dict[str, Any]]:
-        """What was answered; with ``wait`` at least one. Raises CheckpointError if it is gone."""
+        """Yield the answers; with ``wait`` at least one. Raise CheckpointError if the writer is
+        gone.
+        """
         while self._channel.waits(None if wait else 0):
             received = self._channel.receive()
             if received is None:
@@ -97,7 +96,7 @@ class WriterProcess:
             ) from error
 
     def close(self) -> None:
-        """Let it finish what it has, and wait for its end."""
+        """Let it finish its requests, and wait for its end."""
         with suppress(OSError):
             self._channel.finish()
         self._process.wait()
@@ -108,7 +107,7 @@ def _let_go(channel: Channel, process: subprocess.Popen[bytes], of_pid: int) -> 
     channel.close()
     if os.getpid() == of_pid and process.poll() is None:
         _left.add(process.pid)
-        # It is reaped by its id: Popen is not to mourn it.
+        # It is reaped by its id, so Popen must not wait for it.
         process.returncode = 0
 
 
@@ -124,19 +123,21 @@ MAX_BYTES = 1 << 16
 
 
 class Channel:
-    """One end. A message is a JSON object, whole or not at all, with a descriptor or none."""
+    """One end of a channel. A message is a JSON object, sent atomically, with at most one
+    descriptor.
+    """
 
     def __init__(self, end: socket.socket) -> None:
         self.end = end
 
     @classmethod
     def pair(cls) -> tuple[Channel, socket.socket]:
-        """Our end, and the other for a child process."""
+        """Return our end, and the other for a child process."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         return cls(ours), theirs
 
     def send(self, message: dict[str, Any], descriptor: int | None = None) -> None:
-        """Raises OSError where the other end is gone."""
+        """Send a message. Raise OSError if the other end is gone."""
         given = [] if descriptor is None else [descriptor]
         socket.send_fds(self.end, [json.dumps(message).encode()], given)
 
@@ -146,7 +147,7 @@ class Channel:
         return bool(ready)
 
     def receive(self) -> tuple[dict[str, Any], int | None] | None:
-        """The next message and its descriptor, or None where the other end is gone."""
+        """Return the next message and its descriptor, or None if the other end is gone."""
         try:
             data, descriptors, _, _ = socket.recv_fds(self.end, MAX_BYTES, 1)
         except ConnectionResetError:
@@ -157,7 +158,7 @@ class Channel:
         return message, descriptors[0] if descriptors else None
 
     def finish(self) -> None:
-        """Say that nothing more will be sent."""
+        """Announce that nothing more will be sent."""
         self.end.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
@@ -169,7 +170,7 @@ PAGE_BYTES = 2 << 20
 
 
 class SharedMemory:
-    """``size_bytes`` of memory behind a descriptor that can be handed to another process."""
+    """``size_bytes`` of memory behind a descriptor that can be passed to another process."""
 
     def __init__(self, descriptor: int, size_bytes: int, *, writable: bool) -> None:
         self.descriptor = descriptor
@@ -180,9 +181,9 @@ class SharedMemory:
 
     @classmethod
     def create(cls, size_bytes: int) -> SharedMemory:
-        """Reserve the memory now, so that its lack is an error here and no crash while copying.
+        """Reserve the memory now, so that its lack is an error here and not a crash while copying.
 
-        Raises CheckpointError.
+        Raise CheckpointError if there is not enough.
         """
         rounded = max(1, -(-size_bytes // PAGE_BYTES)) * PAGE_BYTES
         descriptor = -1
@@ -195,6 +196,6 @@ class SharedMemory:
                 os.close(descriptor)
             raise CheckpointError(
                 f"no memory for a snapshot of {size_bytes / 2**20:.0f} MiB: {error.strerror}",
-                hint="checkpoints are copied in memory first: leave room for one copy of the state",
+                hint="leave memory for a copy of the state, which is copied before it is written",
                 code="no_memory",
             ) from error

@@ -204,7 +204,7 @@ MISTAKES_IN_CALLS = {
         "the first run that is applied"
     ),
     "ledger is folder": "ledger FOLDER is a folder\n  → name a file inside it",
-    "tag": "'a/b' is no tag\n  → use letters, digits, '.', '-' and '_', 100 at most",
+    "tag": "'a/b' is not a valid tag\n  → use letters, digits, '.', '-' and '_', 100 at most",
     "checkpoint": (
         "'last' is neither a checkpoint nor a tag in FOLDER\n  → `list` shows the names and tags"
     ),

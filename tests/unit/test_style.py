@@ -94,7 +94,6 @@ KNOWN: dict[str, int] = {
     "README.md": 13,
     "benchmarks": 9,
     "costopt/catalog": 6,
-    "costopt/checkpoint": 43,
     "costopt/cli": 49,
     "costopt/client": 6,
     "costopt/controller": 21,

@@ -1,1 +1,1 @@
-"""Copies of the newest state nearer than the object store: memory, local disk, a peer's memory."""
+"""Replicas of the newest state nearer than the object store: memory, disk, a peer's memory."""

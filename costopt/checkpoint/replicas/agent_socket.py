@@ -1,13 +1,9 @@
-"""SnapshotSocketServer, ReplicaClient, ReplicaWriter.
+"""The Unix socket by which a node's trainers store snapshots with their agent and restore them.
 
-Where the trainers of this node bring their snapshots and ask for one: a Unix socket.
-
-The name is abstract (unix(7)): it is gone with the process, however that ends. Processes of
-another user are turned away.
-
-The near tiers as a trainer and its writer reach them, through this node's agent.
-
-What a checkpoint writer does for the near tiers, beside its commit to the store.
+``SnapshotSocketServer`` is the agent's end. Its name is abstract (unix(7)): it disappears with the
+process, however that ends. Processes of another user are rejected. ``ReplicaClient`` is the end of
+a trainer and its checkpoint writer; ``ReplicaWriter`` stores a snapshot in the near tiers beside
+the writer's commit to the store.
 """
 
 from __future__ import annotations
@@ -41,7 +37,7 @@ IO_TIMEOUT_S = 30.0
 
 
 class SnapshotSocketServer:
-    """Serves in threads from when it is made until ``close``; ``address`` begins with "@"."""
+    """Serves in threads from its creation until ``close``; ``address`` begins with "@"."""
 
     def __init__(self, tiers: ReplicaManager) -> None:
         self.address = f"@costopt-{uuid.uuid4().hex}"
@@ -52,7 +48,7 @@ class SnapshotSocketServer:
         self._acceptor = ConnectionServer(listener, self._handle, name="desk", stall_s=IO_TIMEOUT_S)
 
     def close(self) -> None:
-        """Accept nobody any more."""
+        """Accept no more connections."""
         self._acceptor.close()
 
     def _handle(self, link: socket.socket) -> None:
@@ -77,7 +73,7 @@ class SnapshotSocketServer:
         if descriptor is None:
             raise ValueError("a snapshot without its memory")
         arena = SharedMemory(descriptor, request["arena_bytes"], writable=False)
-        # Who brought it may be gone before all is kept.
+        # The client may be gone before every tier has stored it.
         heard = True
         for kept in self._tiers.store(MemorySnapshot(Snapshot.decode(request["snapshot"]), arena)):
             if heard:
@@ -100,9 +96,9 @@ class SnapshotSocketServer:
 
 
 def socket_name(address: str) -> str:
-    """The socket's name as the kernel takes it. Raises ValueError for another kind of address."""
+    """Return the socket's name for the kernel. Raise ValueError for another kind of address."""
     if not address.startswith("@"):
-        raise ValueError(f"{address!r} is no address of a desk")
+        raise ValueError(f"{address!r} is not the address of an agent's socket")
     return "\0" + address[1:]
 
 
@@ -116,18 +112,20 @@ REPLY_TIMEOUT_S = 120.0
 MAX_READ_BYTES = 1 << 30
 """Linux reads no more than 2 GiB at a time."""
 Read = Callable[[Part], bytes]
-"""The verified bytes of a part. Raises ValueError."""
+"""Returns the verified bytes of a part. Raises ValueError if they are damaged."""
 
 
 class ReplicaClient:
-    """Every method raises CheckpointError where the agent does not answer, or refuses."""
+    """Every method raises CheckpointError if the agent does not answer, or refuses."""
 
     def __init__(self, address: str) -> None:
         self.address = address
 
     def store(self, held: MemorySnapshot) -> Iterator[Replica]:
-        """Each tier as it holds the snapshot, or does not and why. The arena must stay as it is
-        until this ends."""
+        """Yield each tier as it stores the snapshot, or the reason why it did not.
+
+        The arena must not change until the iterator ends.
+        """
         request = {
             "op": "keep",
             "snapshot": held.snapshot.encode(),
@@ -142,7 +140,7 @@ class ReplicaClient:
                 yield Replica(**{**fields, "tier": Tier(fields["tier"])})
 
     def available(self) -> tuple[AvailableSnapshot, ...]:
-        """What can be had."""
+        """Return the available snapshots."""
         with self._asked({"op": "offers"}) as link:
             offers = _answer(receive_frame(link))["offers"]
             return tuple(
@@ -153,7 +151,7 @@ class ReplicaClient:
             )
 
     def open(self, offer: AvailableSnapshot) -> Read:
-        """Have its bytes brought to this node."""
+        """Have the snapshot's bytes transferred to this node; return a reader of its parts."""
         request = {
             "op": "fetch",
             "tier": offer.tier,
@@ -196,7 +194,7 @@ def _reader(held: MemorySnapshot) -> Read:
     begins = {part.name: begin for part, begin in held.snapshot.extents()}
 
     def read(part: Part) -> bytes:
-        # A copy first: what is verified must not change any more. Reading costs less than mapping.
+        # Copied first: verified bytes must not change afterwards. Reading costs less than mapping.
         data = _bytes(held.arena.descriptor, begins[part.name], part.size_bytes)
         part.check(memoryview(data))
         return data
@@ -205,7 +203,7 @@ def _reader(held: MemorySnapshot) -> Read:
 
 
 def _bytes(descriptor: int, begin: int, size_bytes: int) -> bytes:
-    """What is missing at the end is found by who verifies."""
+    """Bytes that are missing at the end are found by the caller's verification."""
     pieces = []
     while size_bytes > 0 and (
         piece := os.pread(descriptor, min(size_bytes, MAX_READ_BYTES), begin)
@@ -221,8 +219,11 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 class ReplicaWriter:
-    """One snapshot on its way into the near tiers, in a thread: they come first, and the store
-    does not wait for them. ``tell`` hears of each tier, as a dictionary of ``Replica``."""
+    """Writes one snapshot to the near tiers, in a thread.
+
+    The near tiers come first, and the store does not wait for them. ``tell`` is called for each
+    tier, with a dictionary of ``Replica``.
+    """
 
     def __init__(
         self,
@@ -252,7 +253,7 @@ class ReplicaWriter:
 
     def _snapshot(self) -> Snapshot:
         saving = self._saving
-        # In the arena the objects lie behind the tensors.
+        # In the arena the objects follow the tensors.
         names = sorted(saving.files, key=lambda name: (name == OBJECTS, name))
         manifest = Manifest(
             step=saving.step,
@@ -268,7 +269,7 @@ class ReplicaWriter:
         return Snapshot(self._committer.writer, manifest)
 
     def _newest(self) -> str | None:
-        """A first save goes on from what is the newest by then."""
+        """A first save continues from the newest checkpoint at that time."""
         try:
             head = read_head(self._committer.place)
         except CheckpointError:

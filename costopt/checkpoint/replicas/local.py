@@ -1,8 +1,7 @@
-"""Memory and disk tiers.
+"""The tiers of one node: snapshots in its memory and on its disk, both bounded.
 
-Snapshots in this node's memory: its own newest, and the newest that a peer sent. Bounded.
-
-Snapshots on this node's disk, for a node whose agent starts anew. Bounded.
+Memory holds the newest snapshot of this node's trainers and the newest that a peer sent. The disk
+serves a node whose agent is restarted:
 
 <writer>-<step>.<generation>-<microseconds>/
     objects.pt, tensors-NNNNN.bin
@@ -36,12 +35,14 @@ class MemorySnapshot:
 
     @property
     def view(self) -> memoryview:
-        """The bytes."""
+        """Return the bytes."""
         return memoryview(self.arena.map)[: self.snapshot.size_bytes]
 
 
 class MemoryTier:
-    """For several threads. A snapshot that is replaced stays until the new one is whole."""
+    """Snapshots in memory, for several threads. One that is replaced stays until the new one is
+    complete.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
@@ -51,16 +52,16 @@ class MemoryTier:
         self._expected_bytes = 0
 
     def newest(self) -> tuple[MemorySnapshot, ...]:
-        """What is here."""
+        """Return the stored snapshots."""
         with self._lock:
             return tuple(held for held in (self._own, self._received) if held is not None)
 
     def find(self, snapshot: Snapshot) -> MemorySnapshot | None:
-        """The very same snapshot, where it is here."""
+        """Return exactly this snapshot, None if it is not stored."""
         return next((held for held in self.newest() if held.snapshot == snapshot), None)
 
     def put(self, held: MemorySnapshot) -> None:
-        """Take a snapshot of a trainer on this node. Raises CheckpointError: too large."""
+        """Store a snapshot of a trainer on this node. Raise CheckpointError if it is too large."""
         with self._lock:
             size_bytes = held.snapshot.size_bytes
             if size_bytes + self._expected_bytes > self.most_bytes:
@@ -71,9 +72,9 @@ class MemoryTier:
 
     @contextmanager
     def receiving(self, snapshot: Snapshot) -> Iterator[memoryview]:
-        """Memory to receive a peer's snapshot in, kept if the block ends well.
+        """Reserve memory to receive a peer's snapshot, stored if the block ends without an error.
 
-        Raises CheckpointError: no room, or a newer one is here or on its way.
+        Raise CheckpointError: no space, or a newer one is stored or being received.
         """
         arena = self._reserve(snapshot)
         try:
@@ -86,7 +87,7 @@ class MemoryTier:
                 self._expected_bytes -= snapshot.size_bytes
 
     def clear(self) -> None:
-        """Give all memory back."""
+        """Free all memory."""
         with self._lock:
             self._own = self._received = None
 
@@ -109,7 +110,7 @@ class MemoryTier:
             raise
 
     def _drop_stale(self, incoming: Snapshot) -> None:
-        """Forget what generations before the incoming one's have left."""
+        """Remove what generations before the incoming snapshot's have left."""
         generation = incoming.manifest.generation
         if self._own is not None and self._own.snapshot.manifest.generation < generation:
             self._own = None
@@ -124,8 +125,8 @@ class MemoryTier:
     def _no_room(self, snapshot: Snapshot) -> CheckpointError:
         size, most = snapshot.size_bytes / 2**20, self.most_bytes / 2**20
         return CheckpointError(
-            f"no room for {snapshot.title} ({size:.0f} MiB) in the {most:.0f} MiB for snapshots",
-            hint="give agents twice the size of the state with --snapshot-gib",
+            f"{snapshot.title} ({size:.0f} MiB) does not fit into the {most:.0f} MiB for snapshots",
+            hint="set the agents' --snapshot-gib to twice the size of the state",
             code="no_room",
         )
 
@@ -134,7 +135,7 @@ RECORD = "snapshot.json"
 
 
 class DiskTier:
-    """One writer at a time. ``folder`` holds nothing else."""
+    """Snapshots on disk, for one writer at a time. ``folder`` contains nothing else."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self.folder = folder
@@ -142,9 +143,10 @@ class DiskTier:
         self._store = FileStore(folder)
 
     def write(self, snapshot: Snapshot, view: memoryview) -> None:
-        """Make it durable here, then forget older ones. Raises CheckpointError: no space.
+        """Make a snapshot durable on this disk, then remove older ones. Raise CheckpointError: no
+        space.
 
-        The one before stays until the new one is whole, where there is room for both.
+        The previous one stays until the new one is complete if there is space for both.
         """
         size_bytes = snapshot.size_bytes
         if size_bytes > self.most_bytes:
@@ -173,11 +175,11 @@ class DiskTier:
         self._remove_all_but(name)
 
     def snapshots(self) -> tuple[Snapshot, ...]:
-        """Those that were written whole."""
+        """Return the snapshots that were written completely."""
         return tuple(self._found().values())
 
     def read(self, snapshot: Snapshot, part: Part) -> bytes:
-        """The bytes of a part, verified. Raises ValueError."""
+        """Return the verified bytes of a part. Raise ValueError if they are damaged or missing."""
         try:
             data = (self.folder / _name(snapshot) / part.name).read_bytes()
         except OSError as error:
@@ -186,7 +188,7 @@ class DiskTier:
         return data
 
     def clear(self) -> None:
-        """Give all space back."""
+        """Free all space."""
         self._remove_all_but(None)
 
     def _found(self) -> dict[str, Snapshot]:

@@ -1,4 +1,4 @@
-"""The near tiers of one node: what becomes of a snapshot, and where one can be had."""
+"""The near tiers of one node: where a snapshot is replicated, and where one is available."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PEERS_TRIED = 2
 
 @dataclass(frozen=True, slots=True)
 class ReplicaGroup:
-    """The gang as this node sees it: its key, and the other nodes, who is to hold first."""
+    """The gang as this node sees it: its key, and the other nodes in order of preference."""
 
     key: GangKey
     peers: tuple[PeerClient, ...]
@@ -28,7 +28,7 @@ class ReplicaGroup:
 
 @dataclass(frozen=True, slots=True)
 class AvailableSnapshot:
-    """A snapshot that can be had. ``node`` is "" for this one."""
+    """A snapshot that is available. ``node`` is "" for this one."""
 
     tier: Tier
     snapshot: Snapshot
@@ -37,7 +37,10 @@ class AvailableSnapshot:
 
 @dataclass(slots=True)
 class ReplicaManager:
-    """``circle`` is None while there is nobody to share with. For several threads."""
+    """Stores and fetches snapshots in the near tiers, for several threads.
+
+    ``circle`` is None while there are no peers to share with.
+    """
 
     memory: MemoryTier
     disk: DiskTier | None = None
@@ -45,8 +48,10 @@ class ReplicaManager:
     _writing: threading.Lock = field(default_factory=threading.Lock)
 
     def store(self, held: MemorySnapshot) -> Iterator[Replica]:
-        """Hold a trainer's snapshot here, give it to a peer and write it to the disk; tells of
-        each as it is done, of failures too. Ends when none of them reads the arena any more."""
+        """Store a trainer's snapshot in memory, send it to a peer and write it to disk.
+
+        Yield each result, failures included. Ends when none of them reads the arena any more.
+        """
         yield _told(Tier.MEMORY, lambda: self._hold(held))
         done: queue.SimpleQueue[Replica] = queue.SimpleQueue()
         works = [(Tier.PEER, lambda: self._give(held))] if self._peers() else []
@@ -58,8 +63,7 @@ class ReplicaManager:
             yield done.get()
 
     def available(self) -> tuple[AvailableSnapshot, ...]:
-        """Every snapshot within reach, those of this node first. Peers that do not answer offer
-        nothing."""
+        """Return every available snapshot, those of this node first; skip unreachable peers."""
         found = [AvailableSnapshot(Tier.MEMORY, held.snapshot) for held in self.memory.newest()]
         if self.disk is not None:
             found += [AvailableSnapshot(Tier.DISK, snapshot) for snapshot in self.disk.snapshots()]
@@ -71,16 +75,16 @@ class ReplicaManager:
         return tuple(found)
 
     def fetch(self, offer: AvailableSnapshot) -> MemorySnapshot:
-        """A snapshot from this node's memory or a peer's. Raises CheckpointError."""
+        """Return a snapshot in this node's memory or a peer's. Raise CheckpointError if gone."""
         if offer.tier is Tier.PEER:
             return self._fetched(offer)
         held = self.memory.find(offer.snapshot)
         if held is None:
-            raise CheckpointError(f"{offer.snapshot.title} is not here any more")
+            raise CheckpointError(f"{offer.snapshot.title} is no longer stored on this node")
         return held
 
     def clear(self) -> None:
-        """Forget all of it: the job is done."""
+        """Remove all snapshots: the job is done."""
         self.memory.clear()
         if self.disk is not None:
             with self._writing:
@@ -100,7 +104,7 @@ class ReplicaManager:
         return Replica(Tier.DISK)
 
     def _give(self, held: MemorySnapshot) -> Replica:
-        """To the first peer that takes it."""
+        """Send to the first peer that accepts it."""
         assert self.circle is not None
         circle, complaints = self.circle, []
         for peer in circle.peers[:PEERS_TRIED]:
@@ -123,7 +127,7 @@ class ReplicaManager:
                 peer.fetch(circle.key, offer.snapshot, held.view)
                 return held
         raise CheckpointError(
-            f"{offer.node} is no member of this gang any more", code="not_a_member"
+            f"{offer.node} is no longer a member of this gang", code="not_a_member"
         )
 
 
@@ -132,7 +136,7 @@ def _tell(tier: Tier, work: Callable[[], Replica], done: queue.SimpleQueue[Repli
 
 
 def _told(tier: Tier, work: Callable[[], Replica]) -> Replica:
-    """A tier that fails costs the others nothing, and the training neither."""
+    """A tier that fails affects neither the others nor the training."""
     try:
         return work()
     except CostoptError as error:

@@ -1,13 +1,9 @@
-"""Peer memory, client and server.
+"""The peer tier: snapshots sent to and fetched from another node's memory.
 
-Another node's memory, as this one reaches it: give it a snapshot, or fetch one.
-
-The bytes of a snapshot follow a signed request or answer as they are; the digests in the signed
-manifest tell whether they are right.
-
-Lets the other nodes of the gang put snapshots into this node's memory, and fetch them.
-
-Attends whoever connects to a listening socket, in a thread for each.
+The raw bytes of a snapshot follow a signed request or response; the digests in the signed manifest
+verify them. ``PeerClient`` reaches another node, ``PeerServer`` lets the other nodes of the gang
+store and fetch snapshots here, and ``ConnectionServer`` runs a thread for each connection to a
+listening socket.
 """
 
 from __future__ import annotations
@@ -35,36 +31,36 @@ from costopt.domain.errors import CheckpointError, CostoptError, StoreError
 
 CONNECT_S = 2.0
 IO_TIMEOUT_S = 5.0
-"""A peer that takes or gives no byte for so long is gone."""
+"""A peer that neither sends nor accepts a byte for so long is gone."""
 PATIENCE_S = 3.0
-"""A peer may hear of a new generation later than this node."""
+"""A peer may learn of a new generation later than this node."""
 RETRY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class PeerClient:
-    """``address`` is "host:port"; ``zone`` "" where it is unknown."""
+    """Another node's memory. ``address`` is "host:port"; ``zone`` is "" if it is unknown."""
 
     node: str
     address: str
     zone: str = ""
 
     def send(self, key: GangKey, snapshot: Snapshot, view: memoryview) -> None:
-        """Put a snapshot into its memory; when this returns it has it, verified.
+        """Put a snapshot into the peer's memory; on return the peer has verified and stored it.
 
-        Raises CheckpointError: gone, refused, of an older generation, no room.
+        Raise CheckpointError: gone, refused, of an older generation, no space.
         """
         with self._asked(key, {"op": "give", "snapshot": snapshot.encode()}) as (link, nonce, _):
             send_bytes(link, view)
             verify_reply(nonce, link, key)
 
     def snapshots(self, key: GangKey) -> tuple[Snapshot, ...]:
-        """What it holds. Raises CheckpointError."""
+        """Return the peer's snapshots. Raise CheckpointError if it does not answer."""
         with self._asked(key, {"op": "list"}) as (_, _, answer):
             return tuple(Snapshot.decode(fields) for fields in answer["snapshots"])
 
     def fetch(self, key: GangKey, snapshot: Snapshot, target: memoryview) -> None:
-        """Its bytes, verified. Raises CheckpointError."""
+        """Read a snapshot's verified bytes into ``target``. Raise CheckpointError if that fails."""
         with self._asked(key, {"op": "fetch", "snapshot": snapshot.encode()}) as (link, _, _):
             receive_exactly(link, target)
             snapshot.check(target)
@@ -73,7 +69,7 @@ class PeerClient:
     def _asked(
         self, key: GangKey, request: dict[str, Any]
     ) -> Iterator[tuple[socket.socket, str, dict[str, Any]]]:
-        """A connection on which the request was granted, our nonce, and the answer."""
+        """Yield a connection on which the request was granted, our nonce, and the response."""
         end = time.monotonic() + PATIENCE_S
         try:
             while True:
@@ -97,9 +93,9 @@ class PeerClient:
 
 
 class PeerServer:
-    """Serves in threads from when it is made until ``close``. ``key`` None refuses everybody.
+    """Serves in threads from its creation until ``close``. ``key`` None rejects every client.
 
-    Raises StoreError where the address cannot be had.
+    Raise StoreError if the address is unavailable.
     """
 
     def __init__(self, memory: MemoryTier, *, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -110,7 +106,7 @@ class PeerServer:
         except OSError as error:
             raise StoreError(
                 f"cannot serve snapshots at {host}:{port}: {error}",
-                hint="give an address of this machine",
+                hint="choose an address of this machine",
             ) from error
         self.address = f"{host}:{listener.getsockname()[1]}"
         self._acceptor = ConnectionServer(
@@ -118,7 +114,7 @@ class PeerServer:
         )
 
     def close(self) -> None:
-        """Accept nobody any more."""
+        """Accept no more connections."""
         self._acceptor.close()
 
     def _attend(self, link: socket.socket) -> None:
@@ -132,7 +128,7 @@ class PeerServer:
             case "fetch":
                 held = self._memory.find(Snapshot.decode(request["snapshot"]))
                 if held is None:
-                    raise ValueError("the snapshot is not here any more")
+                    raise ValueError("the snapshot is no longer stored")
                 caller.accept()
                 send_bytes(link, held.view)
             case "give":
@@ -151,11 +147,11 @@ PAUSE_S = 0.05
 
 
 class ConnectionServer:
-    """Accepts from when it is made until ``close``.
+    """Accepts connections from its creation until ``close``, with a thread for each.
 
-    ``attend`` is given each connection, which is closed when it returns, and may stand still for
+    ``attend`` is called with each connection, which is closed when it returns, and may block for
     ``stall_s``. What it raises ends the connection; ValueError, KeyError, TypeError and
-    CostoptError are told as {"refused": why}.
+    CostoptError are sent as {"refused": why}.
     """
 
     def __init__(
@@ -172,7 +168,7 @@ class ConnectionServer:
         threading.Thread(target=self._accept, name=name, daemon=True).start()
 
     def close(self) -> None:
-        """Accept nobody any more."""
+        """Accept no more connections."""
         self._closed = True
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -183,7 +179,7 @@ class ConnectionServer:
             try:
                 link, _ = self._listener.accept()
             except OSError:
-                # Closed; or no descriptor is free, or who called is gone: others still come.
+                # Closed; or no descriptor is free, or the client is gone: others still come.
                 time.sleep(PAUSE_S)
                 continue
             self._room.acquire()

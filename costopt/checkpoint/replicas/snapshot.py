@@ -1,9 +1,4 @@
-"""Snapshot, Tier, Replica.
-
-A state as it was taken, before it is anything in the object store.
-
-Where a copy of the state is, the nearest first.
-"""
+"""Snapshots before they are in the object store, the tiers that replicate them, nearest first."""
 
 from __future__ import annotations
 
@@ -17,11 +12,11 @@ from costopt.checkpoint.repository import Head
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """``writer`` is the fencing word of who took it, as in HEAD.
+    """A state copied at a step; ``writer`` is the fencing token of the process that took it, as in
+    HEAD.
 
-    The manifest's parts are in the order in which their bytes lie, without gaps. Its ``at`` is
-    when the snapshot was taken, its ``parent`` the newest checkpoint in the store by then; it has
-    no name.
+    The manifest's parts are in the order of their bytes, without gaps. Its ``at`` is when the
+    snapshot was taken, its ``parent`` the newest checkpoint in the store by then; it has no name.
     """
 
     writer: str
@@ -29,40 +24,40 @@ class Snapshot:
 
     @property
     def age(self) -> tuple[int, float]:
-        """Greater is newer."""
+        """Return a key by which newer snapshots are greater."""
         return self.manifest.generation, self.manifest.at
 
     @property
     def size_bytes(self) -> int:
-        """Of all parts."""
+        """Return the bytes of all parts."""
         return self.manifest.size_bytes
 
     @property
     def title(self) -> str:
-        """As people read it."""
+        """Return a description for people."""
         return f"the snapshot of step {self.manifest.step} of generation {self.manifest.generation}"
 
     def encode(self) -> dict[str, str]:
-        """As JSON carries it."""
+        """Return the snapshot as JSON fields."""
         return {"writer": self.writer, "manifest": self.manifest.encode().decode()}
 
     @classmethod
     def decode(cls, fields: dict[str, str]) -> Snapshot:
-        """The inverse; raises ValueError."""
+        """Return the inverse of ``encode``. Raise ValueError if a field is malformed."""
         try:
             return cls(str(fields["writer"]), Manifest.decode(fields["manifest"].encode()))
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"no snapshot: {error!r}") from error
+            raise ValueError(f"not a snapshot: {error!r}") from error
 
     def extents(self) -> Iterator[tuple[Part, int]]:
-        """Each part, and where its bytes begin."""
+        """Yield each part and where its bytes begin."""
         begin = 0
         for part in self.manifest.parts:
             yield part, begin
             begin += part.size_bytes
 
     def check(self, view: memoryview) -> None:
-        """Raises ValueError where a byte is not what was taken."""
+        """Raise ValueError if a byte differs from what was taken."""
         for part, begin in self.extents():
             part.check(view[begin : begin + part.size_bytes])
 
@@ -73,12 +68,12 @@ class Snapshot:
 
 
 def mismatch_reason(snapshot: Snapshot, head: Head | None, newest: Manifest | None) -> str | None:
-    """Why training may not go on from ``snapshot``, or None where it may.
+    """Return why training may not continue from ``snapshot``, or None if it may.
 
-    ``newest`` is the manifest of what HEAD names first. A snapshot counts where the store holds
-    the same bytes, or where it goes on from there: by who holds the place now, or by a later
-    generation that had no time to take it. So nothing older than the store's newest is taken up,
-    nothing that a rollback left behind, and nothing of a process that was superseded.
+    ``newest`` is the manifest of what HEAD names first. A snapshot counts if the store holds the
+    same bytes, or if it continues from there: taken by the writer that holds the repository, or by
+    a later generation that had no time to claim it. So nothing older than the store's newest is
+    restored, nothing that a rollback abandoned, and nothing of a superseded process.
     """
     if head is None:
         return "the store has no HEAD to compare it with"
@@ -86,7 +81,7 @@ def mismatch_reason(snapshot: Snapshot, head: Head | None, newest: Manifest | No
         return None
     manifest, holds = snapshot.manifest, snapshot.writer == head.writer
     if not holds and manifest.generation <= head.generation:
-        return f"generation {head.generation} has taken over from who took it"
+        return f"generation {head.generation} has superseded the process that took it"
     if manifest.parent == (head.line[0] if head.line else None):
         return None
     if holds and newest is not None and manifest.at > newest.at - newest.save_s:
@@ -104,14 +99,16 @@ class Tier(StrEnum):
 
     @property
     def distance(self) -> int:
-        """Less is nearer."""
+        """Return a number that is smaller for nearer tiers."""
         return list(Tier).index(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A tier holds a snapshot, on ``node`` in ``zone`` ("" where nobody said), or, with
-    ``complaint``, does not and why."""
+    """A tier that holds a snapshot, on ``node`` in ``zone`` ("" if unknown).
+
+    With ``complaint``, the tier does not hold it, for that reason.
+    """
 
     tier: Tier
     node: str = ""
@@ -119,12 +116,12 @@ class Replica:
     complaint: str = ""
 
     def __str__(self) -> str:
-        """As people read it."""
+        """Return a description for people."""
         return describe_location(self.tier, self.node) + (f" ({self.zone})" if self.zone else "")
 
 
 def describe_location(tier: Tier, node: str) -> str:
-    """The tier, and the node where it is another one's."""
+    """Return the tier, with the node if it is another one's."""
     match tier:
         case Tier.MEMORY:
             return "the memory of this node"

@@ -1,13 +1,9 @@
-"""Framing and HMAC handshake.
+"""The wire protocol of a gang's nodes: framing of messages, and authentication by HMAC.
 
-Letters over a stream: four bytes of length, then one JSON object; descriptors may come along.
-
-How the nodes of one gang know each other: by a secret that each generation gets anew.
-
-How members of a gang prove to each other that they know its secret.
-
-The server opens with a nonce; the request is signed over it and carries a nonce of its own, over
-which every answer is signed. Nothing is encrypted.
+A message on a stream is four bytes of length, then one JSON object; descriptors may accompany it.
+The nodes of one gang authenticate each other by a secret that is new in each generation: the server
+opens with a nonce; the request is signed over it and carries a nonce of its own, over which every
+response is signed. Nothing is encrypted.
 """
 
 from __future__ import annotations
@@ -33,7 +29,7 @@ PIECE_BYTES = 4 << 20
 def send_frame(
     link: socket.socket, fields: Mapping[str, Any], descriptor: int | None = None
 ) -> None:
-    """Raises OSError. A descriptor goes over Unix sockets only."""
+    """Send one message. Raise OSError. A descriptor can be sent over Unix sockets only."""
     body = json.dumps(fields).encode()
     head = LENGTH.pack(len(body))
     if descriptor is None:
@@ -44,28 +40,28 @@ def send_frame(
 
 
 def receive_frame(link: socket.socket) -> dict[str, Any]:
-    """Raises EOFError where the other end is gone, ValueError for no letter, OSError."""
+    """Return one message. Raise EOFError at the end, ValueError if malformed, or OSError."""
     return _object(_exactly(link, _size(_exactly(link, LENGTH.size))))
 
 
 def receive_frame_and_descriptor(link: socket.socket) -> tuple[dict[str, Any], int | None]:
-    """As ``receive_frame``, over a Unix socket."""
+    """Return a message as ``receive_frame`` does, with its descriptor, over a Unix socket."""
     head, descriptors, _, _ = socket.recv_fds(link, LENGTH.size, 1)
     head += _exactly(link, LENGTH.size - len(head)) if head else b""
     if not head:
-        raise EOFError("the other end is gone")
+        raise EOFError("the peer closed the connection")
     fields = _object(_exactly(link, _size(head)))
     return fields, descriptors[0] if descriptors else None
 
 
 def send_bytes(link: socket.socket, view: memoryview) -> None:
-    """Piece by piece: a socket's timeout is for a whole call (socket.sendall). Raises OSError."""
+    """Send in pieces: a socket's timeout covers a whole call (socket.sendall). Raise OSError."""
     for begin in range(0, len(view), PIECE_BYTES):
         link.sendall(view[begin : begin + PIECE_BYTES])
 
 
 def receive_exactly(link: socket.socket, target: memoryview) -> None:
-    """Fill ``target``. Raises EOFError where the stream ends before, OSError."""
+    """Fill ``target``. Raise EOFError if the stream ends before, or OSError."""
     done = 0
     while done < len(target):
         count = link.recv_into(target[done:])
@@ -83,71 +79,71 @@ def _exactly(link: socket.socket, size: int) -> bytes:
 def _size(head: bytes) -> int:
     size: int = LENGTH.unpack(head)[0]
     if size > MAX_FRAME_BYTES:
-        raise ValueError(f"a letter of {size} bytes")
+        raise ValueError(f"a message of {size} bytes is too large")
     return size
 
 
 def _object(body: bytes) -> dict[str, Any]:
     fields = json.loads(body)
     if not isinstance(fields, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("the message is not a JSON object")
     return fields
 
 
 def new_nonce() -> str:
-    """Never the same twice, so that no answer can be played again."""
+    """Return a text that never repeats, so that no response can be replayed."""
     return secrets.token_hex(16)
 
 
 @dataclass(frozen=True, slots=True)
 class GangKey:
-    """``secret`` comes with the gang's letter, and is good for its generation only."""
+    """The key of one generation; ``secret`` comes with the gang's message."""
 
     job: str
     generation: int
     secret: str = field(repr=False)
 
     def mac(self, nonce: str, fields: Mapping[str, Any]) -> str:
-        """HMAC-SHA256 (RFC 2104) over the other side's nonce and the letter."""
+        """Return HMAC-SHA256 (RFC 2104) over the other side's nonce and the message."""
         text = json.dumps([nonce, fields], sort_keys=True).encode()
         return hmac.new(self.secret.encode(), text, hashlib.sha256).hexdigest()
 
     def sign(self, nonce: str, fields: dict[str, Any]) -> dict[str, Any]:
-        """The letter with its MAC."""
+        """Return the message with its MAC."""
         return {**fields, "mac": self.mac(nonce, fields)}
 
     def verify(self, nonce: str, letter: dict[str, Any]) -> dict[str, Any]:
-        """The inverse; raises ValueError where it was not signed with this key."""
+        """Return the message without its MAC. Raise ValueError if another key signed it."""
         fields = {name: value for name, value in letter.items() if name != "mac"}
         if not hmac.compare_digest(self.mac(nonce, fields), str(letter.get("mac", ""))):
-            raise ValueError("the letter is not signed with the gang's secret")
+            raise ValueError("the message is not signed with the gang's secret")
         return fields
 
 
 HANDSHAKE_TIMEOUT_S = 10.0
-"""For all of a request, so that strangers who send it byte by byte keep nobody waiting for long."""
+"""For the whole request, so that a client that sends it byte by byte cannot delay others."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedPeer:
-    """Who has proved that it knows the secret, and what it asks."""
+    """A peer that has proved that it knows the secret, and its request."""
 
     link: socket.socket
     key: GangKey
     request: dict[str, Any]
 
     def accept(self, **fields: Any) -> None:
-        """Answer. Raises OSError."""
+        """Send a response. Raise OSError if the connection failed."""
         nonce = str(self.request["nonce"])
         send_frame(self.link, self.key.sign(nonce, {"ok": True, **fields}))
 
 
 def accept_peer(link: socket.socket, key: GangKey | None) -> AuthenticatedPeer | None:
-    """The server's side. None for who knows of a later generation than this node, which was told
-    so; with ``key`` None that is everybody.
+    """Authenticate a client; None if its generation is later than this node's.
 
-    Raises ValueError or KeyError for who does not know the secret or is of an older generation,
-    OSError, EOFError.
+    The client is notified of that; with ``key`` None every client's is later. Raise ValueError or
+    KeyError if the client does not know the secret or is of an older generation, OSError or
+    EOFError if the connection fails.
     """
     nonce = new_nonce()
     send_frame(link, {"nonce": nonce})
@@ -162,7 +158,7 @@ def accept_peer(link: socket.socket, key: GangKey | None) -> AuthenticatedPeer |
 def authenticate(
     link: socket.socket, key: GangKey, request: dict[str, Any]
 ) -> tuple[str, dict[str, Any] | None]:
-    """The client's side: our nonce, and the answer as ``verify_reply`` gives it."""
+    """Authenticate to a server: return our nonce, and the response as from ``verify_reply``."""
     theirs, ours = str(receive_frame(link)["nonce"]), new_nonce()
     fields = {**request, "job": key.job, "generation": key.generation, "nonce": ours}
     send_frame(link, key.sign(theirs, fields))
@@ -170,9 +166,9 @@ def authenticate(
 
 
 def verify_reply(nonce: str, link: socket.socket, key: GangKey) -> dict[str, Any] | None:
-    """An answer; None where the generation is not known there yet.
+    """Return a response; None if the server does not know the generation yet.
 
-    Raises ValueError where it is a refusal or not signed, KeyError, OSError, EOFError.
+    Raise ValueError if it is a refusal or not signed, KeyError, OSError or EOFError.
     """
     letter = receive_frame(link)
     if letter.get("later"):
@@ -184,7 +180,7 @@ def verify_reply(nonce: str, link: socket.socket, key: GangKey) -> dict[str, Any
 
 @contextmanager
 def _hung_up_after(seconds: float, link: socket.socket) -> Iterator[None]:
-    """A socket's timeout is for each piece that comes, not for the whole."""
+    """A socket's timeout is for each piece that arrives, not for the whole."""
 
     def hang_up() -> None:
         with suppress(OSError):

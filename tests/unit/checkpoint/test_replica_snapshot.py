@@ -42,8 +42,8 @@ def test_what_holds_the_same_bytes_as_the_newest_may_be_taken_up_whoever_took_it
     ("snapshot", "says"),
     [
         (taken(9, 985, parent="step-000000005.3.0"), "newer checkpoint"),
-        (taken(14, 1010, writer="other"), "generation 3 has taken over"),
-        (taken(14, 1010, writer="other", generation=2), "generation 3 has taken over"),
+        (taken(14, 1010, writer="other"), "generation 3 has superseded"),
+        (taken(14, 1010, writer="other", generation=2), "generation 3 has superseded"),
         (taken(14, 1010, writer="other", generation=4, parent="step-000000005.3.0"), "newer"),
     ],
 )
@@ -58,7 +58,7 @@ def test_a_later_generation_that_had_no_time_to_take_the_place_counts() -> None:
 def test_after_a_rollback_nothing_of_before_is_taken_up() -> None:
     rolled_back = Head(4, "operator", ("step-000000005.3.0",), at=0.0)
     old = replace(in_store(5), name="step-000000005.3.0")
-    assert "generation 4 has taken over" in str(mismatch_reason(taken(14, 1010), rolled_back, old))
+    assert "generation 4 has superseded" in str(mismatch_reason(taken(14, 1010), rolled_back, old))
 
 
 def test_without_a_head_nothing_is_taken_up() -> None:
