@@ -1,5 +1,6 @@
-"""The mean gradient by one all-reduce: for models that are too large to sum shard by shard, and
-for who does not need bit-equality."""
+"""The mean gradient by one all-reduce: for models too large to sum shard by shard, and for training
+that does not need bit-equality.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from costopt.train.reduction import GradientLayout, owned_shards
 class AllReduceReduction:
     """Gradients of a rank's shards accumulate in the parameters; ``reduce`` averages them.
 
-    The same shards make a step at any world size, but the order of the sum follows the size: the
-    result differs in its last bits when that changes. Of running statistics, a rank's last shard
+    The same shards make a step at any world size, but the order of the sum depends on the size: the
+    result differs in its last bits when that changes. For running statistics, a rank's last shard
     stands for all of them.
     """
 
@@ -24,24 +25,24 @@ class AllReduceReduction:
         self._flat = self._vector()
 
     def missing_shards(self) -> list[int]:
-        """The shards of this rank whose gradient has not been taken yet."""
+        """Return the shards of this rank whose gradient has not been taken yet."""
         mine = owned_shards(self._group.rank, self._group.size, self._shards)
         return [shard for shard in mine if shard not in self._taken]
 
     def accumulated_count(self) -> int:
-        """How many shards' gradients have been taken in this step."""
+        """Return how many shards' gradients have been taken in this step."""
         return len(self._taken)
 
     def take(self, shard: int) -> None:
-        """The shard's gradient was added to the parameters'."""
+        """Record that the shard's gradient was added to the parameters'."""
         self._taken.add(shard)
 
     def observe(self, shard: int, loss: float) -> None:  # noqa: ARG002
-        """The loss of one shard, for the mean that all will know."""
+        """Record the loss of one shard, for the mean that every rank receives."""
         self._losses.append(loss)
 
     def salvage(self) -> None:
-        """After a reduction that broke: the shards must be computed anew."""
+        """After a failed reduction, drop everything: the shards must be computed again."""
         self._flat = self._vector()
         self._layout.discard()
         self._layout.drop_gradients()
@@ -49,7 +50,7 @@ class AllReduceReduction:
         self._losses.clear()
 
     def reduce(self, vote: StepVote) -> StepAgreement:
-        """Collective. Raises PeerLostError."""
+        """Average the gradients. Collective. Raise PeerLostError if a peer is lost."""
         found = self._layout.found()
         views = self._layout.views(self._flat)
         gradients = len(self._layout.parameters)
@@ -82,6 +83,6 @@ class AllReduceReduction:
 
 
 def _decision(sums: list[float], loss: float | None) -> StepAgreement:
-    """From the sums of the ranks' votes, which are whole numbers."""
+    """Return the agreement from the sums of the ranks' votes, which are whole numbers."""
     stops, saves, parts = sums
     return StepAgreement(round(stops), saves > 0, parts > 0, loss)

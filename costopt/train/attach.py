@@ -1,4 +1,4 @@
-"""Puts the pieces around a user's model."""
+"""``attach``: builds the training loop around a user's model."""
 
 from __future__ import annotations
 
@@ -58,30 +58,31 @@ def attach(
     clip_norm: float | None = None,
     rollback: RollbackPolicy | None = None,
 ) -> TrainingLoop:
-    """Restore the newest valid checkpoint into what is given, and return the loop over it.
+    """Restore the newest valid checkpoint into the arguments, and return the loop over it.
 
-    ``scheduler`` is stepped once per step. ``checkpoint`` (a path or URL) and ``interval_s`` yield
-    to what the agent says; without either nothing is saved. ``keep`` is as ``Checkpointer`` takes
-    it; checkpoints hold the loss that ``observe`` was told as the label "loss".
+    ``scheduler`` is stepped once per step. The agent's settings override ``checkpoint`` (a path or
+    URL) and ``interval_s``; without either nothing is saved. ``keep`` is as for ``Checkpointer``;
+    checkpoints hold the loss passed to ``observe`` as the label "loss".
 
-    Each step's ``global_batch`` samples are cut in ``virtual_shards``, fixed for the life of the
+    Each step's ``global_batch`` samples are cut into ``virtual_shards``, fixed for the life of the
     job, and any number of processes up to that computes them. ``data`` is a map-style dataset,
     permuted by (seed, epoch), or a function of (step, shard). In mode "exact" weights and losses
     are the same bits whatever the number of processes, however often it changes; "close" sums with
-    one all-reduce. ``rollback`` goes back to a checkpoint where the loss that ``observe`` was told
-    goes wrong.
+    one all-reduce. ``rollback`` returns to a checkpoint if the loss passed to ``observe`` goes
+    wrong.
 
-    Under an agent that names a membership, processes join, leave and are lost while the others go
-    on. Otherwise, under torchrun or the agent, the process group is formed here (gloo, NCCL where
-    there is CUDA).
+    Under an agent that names a membership, processes join, leave and are lost while the others
+    continue. Otherwise, under torchrun or the agent, the process group is formed here (gloo, or
+    NCCL if CUDA is available).
 
-    ``loop.guarantee`` says "close" and why where bit-equality was voided: other threads, kernels,
-    GPUs. Raises CheckpointError, CostoptError.
+    ``loop.guarantee`` says "close" and why if bit-equality was voided: other threads, kernels,
+    GPUs. Raise CheckpointError if the state cannot be restored, CostoptError if an argument is
+    wrong.
     """
     if virtual_shards < 1:
         raise CostoptError(
             f"a global batch cannot be cut into {virtual_shards} virtual shards",
-            hint="choose as many as the most processes that will ever train, or more",
+            hint="choose at least the maximum number of processes that will ever train",
         )
     samples = batch_source(
         data, seed=seed, global_batch=global_batch, shards=virtual_shards, collate=collate
@@ -135,7 +136,7 @@ def attach(
 
 
 def _group(env: TrainerEnv, shards: int, found: dict[str, str]) -> RankGroup:
-    """An elastic group where there is a membership."""
+    """Return an elastic group if there is a membership."""
     membership = env.membership
     if membership is None:
         return RankGroup()
@@ -170,6 +171,6 @@ def _checkpointer(
 
 
 def _outrank(checkpointer: Checkpointer | None, generation: int) -> None:
-    """What an older gang saves from now on must not count."""
+    """Make saves of older gangs fail from now on."""
     if checkpointer is not None:
         checkpointer.set_parent(generation)

@@ -1,8 +1,6 @@
-"""BatchSource, virtual-shard batches.
+"""The data of a step, cut into virtual shards, and the worker that computes this process' share.
 
-What a virtual shard of a step is made of: a pure function of (seed, step, shard).
-
-The shards that this process computes in a step, and what comes of them.
+The batch of a virtual shard is a pure function of (seed, step, shard).
 """
 
 from __future__ import annotations
@@ -22,14 +20,14 @@ from costopt.train.group import StepAgreement, StepVote
 from costopt.train.reduction import GradientLayout, Reduction
 
 ORDER, SAMPLE, SHARD = range(3)
-"""What is drawn, so that no two streams are the same."""
+"""The purpose of a draw, so that no two streams are the same."""
 
 
 class BatchSource(Protocol):
-    """Gives the batch of one virtual shard at one step, the same whenever it is asked."""
+    """Supplies the batch of one virtual shard at one step, always the same one."""
 
     def batch(self, step: int, shard: int) -> Any:
-        """The batch, as the model takes it."""
+        """Return the batch in the form that the model takes."""
         ...
 
 
@@ -40,14 +38,14 @@ class FunctionSamples:
         self._function = function
 
     def batch(self, step: int, shard: int) -> Any:
-        """What the function gives."""
+        """Return the function's result."""
         return self._function(step, shard)
 
 
 class DatasetSamples:
-    """A map-style dataset, permuted anew in each epoch by (seed, epoch).
+    """A map-style dataset, permuted for each epoch by (seed, epoch).
 
-    The steps run through the epochs without a gap, so a batch may hold the end of one and the
+    The steps run through the epochs without a gap, so a batch may contain the end of one and the
     beginning of the next. Random augmentation draws from (seed, epoch, index).
     """
 
@@ -66,7 +64,7 @@ class DatasetSamples:
         self._orders: dict[int, list[int]] = {}
 
     def batch(self, step: int, shard: int) -> Any:
-        """The shard's samples, collated."""
+        """Return the shard's samples, collated."""
         first = (step * self._shards + shard) * self._shard_size
         return self._collate([self._sample(first + i) for i in range(self._shard_size)])
 
@@ -94,7 +92,10 @@ def batch_source(
     shards: int,
     collate: Callable[[list[Any]], Any] | None,
 ) -> BatchSource:
-    """A map-style dataset, or a function of (step, shard). Raises CostoptError on anything else."""
+    """Return the source for a map-style dataset or a function of (step, shard).
+
+    Raise CostoptError for anything else.
+    """
     if global_batch % shards:
         raise CostoptError(
             f"a global batch of {global_batch} cannot be cut into {shards} virtual shards",
@@ -116,13 +117,13 @@ def batch_source(
 
 
 def derive_seed(*numbers: int) -> int:
-    """63 bits that follow from the numbers and nothing else: SHA-256, not Python's hash."""
+    """Return 63 bits that depend on the numbers alone: SHA-256, not Python's hash."""
     digest = hashlib.sha256(" ".join(map(str, numbers)).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
 def seed_generators(*numbers: int) -> None:
-    """Set Python's, NumPy's (where it is loaded), torch's and CUDA's generators."""
+    """Seed the generators of Python, NumPy (if it is loaded), torch and CUDA."""
     seed = derive_seed(*numbers)
     # torch.manual_seed formats a traceback for each kind of device that is not in use yet.
     torch.default_generator.manual_seed(seed)
@@ -135,7 +136,7 @@ def seed_generators(*numbers: int) -> None:
 
 
 class ShardWorker:
-    """Hands out the batches of the shards that are owned now, and collects their gradients."""
+    """Supplies the batches of the shards that this process owns, and collects their gradients."""
 
     def __init__(
         self, samples: BatchSource, layout: GradientLayout, reduction: Reduction, *, seed: int
@@ -148,7 +149,7 @@ class ShardWorker:
         self._current: int | None = None
 
     def batches(self, step: int, position: int) -> Iterator[Any]:
-        """The batches still to compute of a step; ``position`` numbers its data."""
+        """Yield the batches still to be computed in a step; ``position`` numbers its data."""
         self._step = step
         if not self._reduction.accumulated_count():
             self._layout.drop_gradients()
@@ -160,11 +161,12 @@ class ShardWorker:
 
     @contextmanager
     def compute(self, batch: Any) -> Iterator[None]:
-        """Around forward and backward of one batch: draws follow from (seed, step, shard)."""
+        """Wrap forward and backward of one batch: draws depend on (seed, step, shard) alone."""
         shard, _ = self._handed.pop(id(batch), (self._latest, None))
         if shard is None or shard not in self._reduction.missing_shards():
             raise CostoptError(
-                "job.microbatch was given what job.microbatches did not hand out in this step",
+                "job.microbatch was called with a batch that job.microbatches did not yield "
+                "in this step",
                 hint="for batch in job.microbatches():  with job.microbatch(batch): …",
                 code="foreign_shard",
             )
@@ -178,7 +180,7 @@ class ShardWorker:
         self._reduction.take(shard)
 
     def observe(self, loss: float | Tensor) -> None:
-        """The loss of the shard that is being computed."""
+        """Record the loss of the shard that is being computed."""
         if self._current is None:
             raise CostoptError(
                 "job.observe was called outside of job.microbatch",
@@ -189,7 +191,9 @@ class ShardWorker:
         self._reduction.observe(self._current, float(value))
 
     def reduce(self, vote: StepVote) -> StepAgreement:
-        """The mean gradient of all shards, on every rank. Raises PeerLostError."""
+        """Leave the mean gradient of all shards on every rank. Raise PeerLostError if a peer is
+        lost.
+        """
         missing = self._reduction.missing_shards()
         if missing:
             raise CostoptError(
@@ -203,6 +207,6 @@ class ShardWorker:
         return decision
 
     def salvage(self) -> None:
-        """Drop what was computed of a step whose reduction broke."""
+        """Drop what was computed in a step whose reduction failed."""
         self._handed.clear()
         self._reduction.salvage()

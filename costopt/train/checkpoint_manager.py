@@ -1,10 +1,7 @@
-"""When to save and restore; sharing with ranks.
+"""How the training loop saves and restores: when, with how many retries, and what it reports.
 
-What the loop does to save and to restore: when, how often it tries, and what it tells.
-
-When the next checkpoint is due.
-
-Gives every rank what rank 0 restored from a tier that only it can reach.
+``SaveInterval`` says when the next checkpoint is due. ``broadcast_restored`` sends every rank what
+rank 0 restored from a tier that only it can reach.
 """
 
 from __future__ import annotations
@@ -31,20 +28,20 @@ from costopt.train.state_layout import StateLayout
 
 MAX_FAILED_SAVES = 2
 NOTICE_MARGIN_S = 2.0
-"""To copy, to hash and to commit, beside the upload itself; in the job's time, as notices are."""
+"""Time to copy, hash and commit, beside the upload itself; in the job's time, as notices are."""
 
 Capture = Callable[[], dict[str, Any]]
-"""The whole state; its tensors may be read until ``copied``."""
+"""Returns the whole state; its tensors may be read until ``copied``."""
 
 
 class CheckpointManager:
-    """Saves of one loop. Without a checkpointer every save succeeds and nothing is written.
+    """The saves of one loop. Without a checkpointer every save succeeds and nothing is written.
 
-    Saves while training goes on are begun here and become durable later; ``is_due``, which is
-    asked at every step, hears of it. With ``overlap`` their copy goes on as well, until the loop
-    calls ``copied`` before the optimizer steps. Rank 0 writes; which process that is may change
-    when the group forms anew. A call that a lost peer cut short can be repeated: at worst a step is
-    saved twice, in two directories.
+    Saves during training begin here and become durable later; ``is_due``, which is called at every
+    step, collects the outcome. With ``overlap`` their copy continues as well, until the loop calls
+    ``copied`` before the optimizer steps. Rank 0 writes; which process that is may change when the
+    group forms again. A call that a lost peer interrupted can be repeated: at worst a step is saved
+    twice, in two directories.
     """
 
     def __init__(
@@ -75,10 +72,10 @@ class CheckpointManager:
         self._troubles: dict[Tier, str] = {}
 
     def is_due(self) -> bool:
-        """Whether to save after this step; what rank 0 says counts.
+        """Whether to save after this step; rank 0 decides.
 
-        A save that is due waits while one is in flight, and that is told once. Raises
-        CheckpointError where saves have failed three times in a row.
+        A save that is due waits while one is in progress, which is reported once. Raise
+        CheckpointError if saves have failed three times in a row.
         """
         if self._checkpointer is None:
             return False
@@ -96,7 +93,7 @@ class CheckpointManager:
     def save(self, step: int) -> None:
         """Begin a save, on rank 0.
 
-        A failure is told and counted, and the third in a row raises CheckpointError.
+        A failure is reported and counted; the third in a row raises CheckpointError.
         """
         if self._checkpointer is None or self._group.rank != 0:
             return
@@ -128,15 +125,17 @@ class CheckpointManager:
             self._blocked_s += time.monotonic() - began
 
     def save_or_raise(self, step: int) -> None:
-        """Save, trying as often as is allowed; every rank waits until the state is safe."""
+        """Save, with as many retries as are allowed; every rank waits until the state is safe."""
         while not self._group.broadcast(self._save_and_wait(step)):
             continue
         self._saved_step = step
 
     def save_on_notice(self, step: int) -> None:
-        """As ``save_for_certain``. Where the upload cannot end before the node does, the state is
-        safe enough in a peer's memory. Of what has changed since the newest checkpoint, what can be
-        sent is."""
+        """As ``save_or_raise``, but limited by the notice period.
+
+        If the upload cannot end before the node does, the state is safe enough in a peer's memory,
+        and as much as possible of what has changed since the newest checkpoint is uploaded.
+        """
         while not self._group.broadcast(self._save_and_wait(step, on_notice=True)):
             continue
         self._saved_step = step
@@ -146,9 +145,10 @@ class CheckpointManager:
         return self._saved_step == step
 
     def restore(self) -> RestoredCheckpoint | None:
-        """Rank 0 chooses the newest valid checkpoint; the others read the same one.
+        """Restore the newest valid checkpoint that rank 0 chooses, on every rank.
 
-        What is not in the store they get from rank 0, and a save of it is due at once.
+        If it is not in the store, the others receive it from rank 0, and a save of it is due at
+        once.
         """
         if self._checkpointer is None:
             return None
@@ -168,7 +168,7 @@ class CheckpointManager:
         return self._restored
 
     def report_restored(self, step: int, guarantee: str) -> None:
-        """Report at which step training goes on, from what, and what was passed over."""
+        """Report the step and source from which training resumes, and what was rejected."""
         found, saved, saved_step, message = self._restored, None, None, ""
         if found is not None and self._checkpointer is not None:
             if found.tier is not Tier.STORE:
@@ -180,18 +180,18 @@ class CheckpointManager:
                 saved_step = found.durable_step or 0
         refused = () if self._checkpointer is None else self._checkpointer.refused
         for refusal in refused:
-            self.log_error(f"checkpoint {refusal.name} refused: {refusal.message}")
+            self.log_error(f"checkpoint {refusal.name} rejected: {refusal.message}")
         self._restored = None
         self._reporter.resumed(
             step, saved, refused, guarantee, saved_step=saved_step, message=message
         )
 
     def log_error(self, message: str) -> None:
-        """Say something to who reads the trainer's log."""
+        """Print a message to the trainer's log."""
         print(f"costopt: {message}", file=sys.stderr, flush=True)  # noqa: T201
 
     def _loaded(self, name: str) -> RestoredCheckpoint:
-        """Who stood still may find that the others have removed it since: raises PeerLostError."""
+        """A process that was suspended may find that the others removed it: raise PeerLostError."""
         assert self._checkpointer is not None
         try:
             return self._checkpointer.load(name)
@@ -207,8 +207,8 @@ class CheckpointManager:
         save = self._checkpointer.save if late is None else self._checkpointer.save_for_notice
         if late is not None:
             self._warn(
-                f"{late}: a peer is to hold step {step}, and what has changed since the newest "
-                "checkpoint is sent"
+                f"{late}: a peer stores step {step}, and the changes since the newest "
+                "checkpoint are uploaded"
             )
         try:
             saved = save(step, state, world_size=self._group.size, labels=_labels(state))
@@ -218,19 +218,21 @@ class CheckpointManager:
         self._owed = False
         self._hear_kept()
         if isinstance(saved, Replica):
-            self._warn(f"{late}: step {step} is in {saved}, and the upload goes on without us")
+            self._warn(
+                f"{late}: step {step} is in {saved}, and the upload continues without this process"
+            )
             return True
         for outcome in self._checkpointer.poll():
             self._hear(outcome)
         if late is not None:
             sent_mb = (saved.size_bytes or 0) / 1e6
-            self.log_error(f"step {step} is in the store, {sent_mb:.0f} MB of it sent just now")
+            self.log_error(f"step {step} is in the store, {sent_mb:.0f} MB of it uploaded just now")
         self._succeed(step, saved)
         self._time(time.monotonic() - began)
         return True
 
     def _what_is_late(self, state: dict[str, Any]) -> str | None:
-        """Why an upload is not worth waiting for; None where it may fit."""
+        """Return why an upload is not worth waiting for; None if it may finish in time."""
         notice, now = self._notice(), time.time()
         size_bytes = StateLayout.of(state).tensor_bytes
         spare_s = NOTICE_MARGIN_S / self._cadence.speed
@@ -239,7 +241,7 @@ class CheckpointManager:
         speed, left_s = notice.upload_bytes_per_s or 0.0, (notice.deadline_at or now) - now
         return (
             f"{size_bytes / 1e6:.0f} MB at {speed / 1e6:.1f} MB/s do not reach the store in the "
-            f"{max(0.0, left_s):.0f} s that are left"
+            f"remaining {max(0.0, left_s):.0f} s"
         )
 
     def _warn(self, message: str) -> None:
@@ -247,7 +249,7 @@ class CheckpointManager:
         self._reporter.warn(message)
 
     def _hear_kept(self) -> None:
-        """What became of snapshots in near tiers; each trouble is said once."""
+        """Report the results of the near tiers; each failure once."""
         assert self._checkpointer is not None
         for kept in self._checkpointer.pop_replicas():
             trouble = f"no copy in the {kept.tier} tier: {kept.complaint}" if kept.complaint else ""
@@ -257,7 +259,7 @@ class CheckpointManager:
             self._reporter.on_replica("; ".join(filter(None, self._troubles.values())))
 
     def _hear(self, outcome: SaveOutcome) -> None:
-        """A save that was begun has ended."""
+        """Record the outcome of a save."""
         step, self._begun_step = self._begun_step, None
         if isinstance(outcome, FailedSave):
             self._fail(outcome.error)
@@ -266,7 +268,7 @@ class CheckpointManager:
         self._time(self._blocked_s, outcome.save_s)
 
     def _time(self, blocked_s: float, persist_s: float | None = None) -> None:
-        """A save took so long: how often to save follows from it, and is told."""
+        """Record how long a save took; recompute and report the interval that follows from it."""
         self._cadence.saved(blocked_s, persist_s)
         self._reporter.interval(self._cadence.interval_s, self._cadence.reason)
 
@@ -284,8 +286,9 @@ class CheckpointManager:
             )
 
     def _fail(self, error: CheckpointError) -> None:
-        """Raises PeerLostError, and counts nothing, where this process stood still: the others went
-        on and superseded it, which says nothing of the store."""
+        """Raise PeerLostError, and count nothing, if this process was suspended: the others
+        continued and superseded it, which is not a failure of the store.
+        """
         self._group.fence()
         self._failed_saves += 1
         self.log_error(str(error))
@@ -296,13 +299,13 @@ class CheckpointManager:
 
 
 def _labels(state: dict[str, Any]) -> dict[str, str]:
-    """What lists of checkpoints show, and keep rules go by."""
+    """Return the labels that lists of checkpoints show and retention policies use."""
     loss = state.get("loss")
     return {} if loss is None else {LOSS: f"{loss:.6g}"}
 
 
 def _in_short(restored: RestoredCheckpoint | None) -> tuple[str, str] | None:
-    """What every rank must know of what rank 0 restored."""
+    """Return what every rank must know of what rank 0 restored."""
     return None if restored is None else (restored.name, restored.tier.value)
 
 
@@ -312,12 +315,12 @@ SMOOTHING = 0.3
 
 
 class SaveInterval:
-    """Intervals in the job's time, which runs ``speed`` times faster than the wall.
+    """When to save; intervals are in the job's time, ``speed`` times faster than the wall.
 
-    With ``hazard_per_hour`` (of the whole gang) the interval follows the measured blocking time
-    of a save, and is no shorter than a save takes to be durable; without, it is ``interval_s``, or
-    half an hour where that is None. ``reason`` says what a measured interval follows from, in
-    words; it is "" until one was measured.
+    With ``hazard_per_hour`` (of the whole gang) the interval follows from the measured blocking
+    time of a save, and is no shorter than a save takes to become durable; without, it is
+    ``interval_s``, or half an hour if that is None. ``reason`` says what a measured interval
+    follows from; it is "" until one was measured.
     """
 
     def __init__(
@@ -342,13 +345,14 @@ class SaveInterval:
         return time.monotonic() >= self._due_at
 
     def begun(self) -> None:
-        """A save was begun: count the next interval from here."""
+        """Record that a save began: the next interval starts now."""
         self._due_at = time.monotonic() + self.interval_s / self.speed
 
     def saved(self, save_s: float, persist_s: float | None = None) -> None:
-        """A save stopped the training for ``save_s`` of the wall; the next interval begins.
+        """Record that a save blocked training for ``save_s`` of wall time; the next interval
+        starts.
 
-        It was durable after ``persist_s``; None where the training waited for that.
+        It was durable after ``persist_s``; None if training waited for that.
         """
         self._save_s = _smoothed(self._save_s, save_s)
         self._persist_s = _smoothed(self._persist_s, save_s if persist_s is None else persist_s)
@@ -363,7 +367,7 @@ class SaveInterval:
         self.begun()
 
     def failed(self) -> None:
-        """A save failed: try again soon, but not at each step."""
+        """Record that a save failed: retry soon, but not at each step."""
         self._due_at = time.monotonic() + min(RETRY_S, self.interval_s) / self.speed
 
 
@@ -372,7 +376,10 @@ def _smoothed(past: float | None, value: float) -> float:
 
 
 def broadcast_restored(group: RankGroup, restored: RestoredCheckpoint | None) -> RestoredCheckpoint:
-    """Rank 0's, on every rank, its tensors on the CPU. Collective; raises PeerLostError."""
+    """Return rank 0's checkpoint on every rank, tensors on the CPU. Collective.
+
+    Raise PeerLostError if a peer is lost.
+    """
     if group.size == 1 and restored is not None:
         return restored
     described = group.broadcast(None if group.rank != 0 else _described(restored))

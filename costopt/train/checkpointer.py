@@ -1,4 +1,4 @@
-"""Saves and restores a state dictionary: durable, verified, the newest valid one first."""
+"""``Checkpointer``: saves and restores a state; durable, verified, the newest valid one first."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ SAFE_HINT = "allow them with torch.serialization.add_safe_globals before attachi
 
 @dataclass(frozen=True, slots=True)
 class RestoredCheckpoint:
-    """A checkpoint that was read and verified whole, from ``tier``, on ``node`` if another has it.
+    """A fully verified checkpoint from ``tier``, on ``node`` if another node has it.
 
-    A snapshot that no checkpoint in the store holds yet is ``durable`` only up to ``durable_step``,
-    None where the store holds nothing; it has no name there.
+    A snapshot that is not yet a checkpoint in the store is ``durable`` only up to ``durable_step``,
+    None if the store holds no checkpoint; it has no name there.
     """
 
     name: str
@@ -46,7 +46,7 @@ class RestoredCheckpoint:
 
     @property
     def describe_source(self) -> str:
-        """Where it came from, as people read it."""
+        """Return where it was restored from, for people."""
         return describe_location(self.tier, self.node)
 
 
@@ -54,15 +54,15 @@ class Checkpointer:
     """Checkpoints under one URI: a path, file://, s3:// or gs://. Usable alone, by one writer.
 
     ``save`` blocks until the state is durable. ``begin`` only copies it into shared memory; a
-    process of its own, which a crash of this one does not end, writes it, and ``poll`` or ``wait``
-    tell how that went.
+    separate process, which survives a crash of this one, writes it, and ``poll`` or ``wait`` return
+    the outcome.
 
-    ``keep`` says which checkpoints are kept, a number the newest so many. ``labels`` of a save
-    stand in its manifest; a keep rule may go by one that is a number. ``generation`` numbers
-    the incarnation of the job: one of a later generation, or a later one of the same that has
-    claimed the place, supersedes this one, whose saves then fail. Restoring takes over a later
-    generation that was at work before this process began; 0 takes over any. ``refused`` names what
-    the last restore passed over and why.
+    ``keep`` is the retention policy; a number retains that many of the newest. ``labels`` of a save
+    are stored in its manifest; a policy may rank checkpoints by a numeric one. ``generation``
+    numbers the incarnation of the job: one of a later generation, or a later one of the same that
+    has claimed the repository, supersedes this one, whose saves then fail. Restoring adopts a later
+    generation that was active before this process began; 0 adopts any. ``refused`` names what the
+    last restore rejected and why.
 
     ``near`` is the address of this node's near tiers (COSTOPT_SNAPSHOTS, from the agent): each
     snapshot goes there first, and a restore takes the newest state from the nearest tier.
@@ -85,27 +85,28 @@ class Checkpointer:
 
     @property
     def generation(self) -> int:
-        """The number under which this one saves."""
+        """Return the generation under which this one saves."""
         return self._queue.generation
 
     def set_parent(self, generation: int) -> None:
-        """Save from now on as part of this generation, of a state that the gang had already.
+        """Save from now on as part of this generation, continuing a state that the gang already
+        had.
 
-        Nothing is restored: the checkpoints that the gang has saved stay those that it stands on.
-        An older generation than this one's is ignored.
+        Nothing is restored: the checkpoints that the gang has saved remain its lineage. An older
+        generation than this one's is ignored.
         """
         self._queue.resume(None, max(self.generation, generation))
 
     @property
     def writer_pid(self) -> int | None:
-        """The process that writes; None until the first save."""
+        """Return the writing process' id; None before the first save."""
         return self._queue.writer_pid
 
     def claim(self, *, wait: bool = True) -> None:
-        """Supersede whoever saves here, before the first save does.
+        """Supersede any process that saves here, before the first save does so.
 
-        Raises CheckpointError where a later generation has the place or the store refuses; without
-        ``wait`` the first save does.
+        Raise CheckpointError if a later generation has claimed the repository or the store refuses;
+        without ``wait`` the first save raises it.
         """
         self._queue.claim(wait=wait)
 
@@ -118,12 +119,13 @@ class Checkpointer:
         labels: Mapping[str, str] | None = None,
         overlap: bool = False,
     ) -> bool:
-        """Take a snapshot that is written later; False, and nothing done, while one is in flight.
+        """Take a snapshot that is written later; return False, and do nothing, while one is in
+        progress.
 
-        When it returns the snapshot outlives this process. With ``overlap`` it is still being
-        copied by a thread: until ``copied`` has returned the tensors may be read but not changed,
-        and the snapshot dies with the process. Steps of a ``torch.optim.Optimizer`` wait for the
-        copy. Raises CheckpointError: no memory, or objects that could not be loaded again.
+        On return the snapshot outlives this process. With ``overlap`` it is still being copied by a
+        thread: until ``copied`` has returned the tensors may be read but not changed, and the
+        snapshot is lost with the process. Steps of a ``torch.optim.Optimizer`` wait for the copy.
+        Raise CheckpointError: no memory, or objects that could not be loaded again.
         """
         if self._queue.is_busy():
             return False
@@ -138,11 +140,11 @@ class Checkpointer:
         self._queue.wait_for_copy()
 
     def poll(self) -> tuple[SaveOutcome, ...]:
-        """The saves that ended since the last call, in order; waits for nothing."""
+        """Return the saves that ended since the last call, in order, without waiting."""
         return self._queue.outcomes(wait=False)
 
     def wait(self) -> tuple[SaveOutcome, ...]:
-        """As ``poll``, once no save is in flight any more."""
+        """Return as ``poll`` does, once no save is in progress."""
         return self._queue.outcomes(wait=True)
 
     def save(
@@ -153,10 +155,10 @@ class Checkpointer:
         world_size: int = 1,
         labels: Mapping[str, str] | None = None,
     ) -> SavedCheckpoint:
-        """Make the state durable; blocks until it is. Earlier checkpoints stay as they are.
+        """Make the state durable; block until it is. Earlier checkpoints stay as they are.
 
-        A save in flight is finished first; ``poll`` tells of it. Raises CheckpointError: no space,
-        no permission, superseded.
+        A save in progress is finished first; ``poll`` returns its outcome. Raise CheckpointError:
+        no space, no permission, superseded.
         """
         ticket = self._queue.add(_state(step, state, world_size, labels))
         outcome = self._queue.outcome_of(ticket)
@@ -172,11 +174,11 @@ class Checkpointer:
         world_size: int = 1,
         labels: Mapping[str, str] | None = None,
     ) -> SavedCheckpoint | Replica:
-        """As ``save``, where time is short: what has not changed since the newest checkpoint is
-        not sent again, so that this one cannot be loaded without that one.
+        """Save as ``save`` does when time is short: upload only what changed since the newest
+        checkpoint, so that this one can be loaded only together with that one.
 
-        It is done as soon as a peer holds the snapshot: what is left of the upload goes on without
-        this process, for as long as the node lives.
+        Returns as soon as a peer holds the snapshot: the rest of the upload continues without this
+        process, for as long as the node lives.
         """
         ticket = self._queue.add(_state(step, state, world_size, labels), as_delta=True)
         outcome = self._queue.outcome_or_peer(ticket)
@@ -185,14 +187,14 @@ class Checkpointer:
         return outcome
 
     def pop_replicas(self) -> tuple[Replica, ...]:
-        """What became of snapshots in near tiers since the last call, in order."""
+        """Return the results of the near tiers since the last call, in order."""
         return self._queue.pop_replicas()
 
     def restore(self) -> RestoredCheckpoint | None:
-        """The newest valid checkpoint, or None where there is none; from the nearest tier.
+        """Return the newest valid checkpoint from the nearest tier, or None if there is none.
 
-        Nothing older than the newest in the store is taken from a near one. Tensors are on the
-        CPU. Raises CheckpointError where a whole checkpoint holds objects that may not be loaded
+        Nothing older than the newest in the store is taken from a near tier. Tensors are on the
+        CPU. Raise CheckpointError if a complete checkpoint holds objects that cannot be loaded
         safely.
         """
         found = None if self._near is None else self._near.state(_read_state)
@@ -233,22 +235,22 @@ class Checkpointer:
         return restored
 
     def load(self, name: str) -> RestoredCheckpoint:
-        """One checkpoint by name. Raises CheckpointError where it is not valid."""
+        """Return the checkpoint of this name. Raise CheckpointError if it is not valid."""
         parsed = CheckpointName.parse(name)
         try:
             if parsed is None:
-                raise ValueError("no name of a checkpoint")
+                raise ValueError("not the name of a checkpoint")
             restored = self._read(parsed)
         except ValueError as error:
             raise CheckpointError(
                 f"checkpoint {name} in {self.uri}: {error}",
-                hint="every node must see the same checkpoint store",
+                hint="give every node the same checkpoint store",
             ) from error
         self._resume_from(restored)
         return restored
 
     def describe(self, restored: RestoredCheckpoint) -> SavedCheckpoint:
-        """A restored checkpoint as a report of it."""
+        """Return the report of a restored checkpoint."""
         manifest = restored.manifest
         return SavedCheckpoint(
             name=restored.name,
@@ -260,7 +262,7 @@ class Checkpointer:
         )
 
     def close(self) -> None:
-        """Wait for what is in flight, then end the writing process and free the memory."""
+        """Wait for saves in progress, then end the writing process and free the memory."""
         self._queue.close()
 
     def _resume_from(self, restored: RestoredCheckpoint) -> None:
@@ -268,7 +270,7 @@ class Checkpointer:
         latest = restored.manifest.generation if head is None else head.generation
         if head is not None and 0 < self.generation < latest and head.at > process_start_time():
             raise SupersededError(
-                f"generation {self.generation} goes on from nothing in {self.uri}: generation "
+                f"generation {self.generation} would start from scratch in {self.uri}: generation "
                 f"{latest} has taken over since this process began",
                 hint=SUPERSEDED_HINT,
                 code="superseded",
@@ -280,7 +282,9 @@ class Checkpointer:
     def _cut_short(
         self, tried: set[CheckpointName], least: CheckpointName | None
     ) -> list[RejectedCheckpoint]:
-        """Saves later than ``least``, which was restored, that never got a manifest."""
+        """Return incomplete saves later than ``least``, the restored one: they never got a
+        manifest.
+        """
         later = [
             name
             for name in self._place.names()
@@ -309,18 +313,18 @@ class Checkpointer:
 
 
 def _read_state(manifest: Manifest, read: Callable[[Part], bytes]) -> dict[str, Any]:
-    """Raises ValueError where it is not valid, CheckpointError where it may not be loaded."""
+    """Raise ValueError if it is not valid, CheckpointError if it cannot be loaded safely."""
     parts = {part.name: part for part in manifest.parts}
     try:
         if OBJECTS not in parts:
-            raise ValueError(f"the manifest names no {OBJECTS}")
+            raise ValueError(f"the manifest does not list {OBJECTS}")
         objects = read(parts.pop(OBJECTS))
         tensors = list(parts.values())
         sizes = [part.size_bytes for part in tensors]
         return rebuild_state(objects, sizes, lambda number: read(tensors[number]))
     except pickle.UnpicklingError as error:
         raise CheckpointError(
-            "it is whole but holds objects that PyTorch does not load safely: "
+            "it is complete but holds objects that PyTorch does not load safely: "
             f"{str(error).splitlines()[0]}",
             hint=SAFE_HINT,
             code="unsafe_objects",

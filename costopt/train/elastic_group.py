@@ -1,4 +1,4 @@
-"""A group that forms anew in the same process when a peer is lost, leaves or joins."""
+"""A process group that forms again in the same process when a peer is lost, leaves or joins."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed  # makes its C part complete
+import torch.distributed  # completes the initialization of its C part
 from torch import Tensor
 
 from costopt.protocol.membership import GangFormedMessage, TrainerProgress
@@ -18,7 +18,7 @@ from costopt.train.group import PeerLostError, RankGroup
 from costopt.train.membership_client import MembershipClient
 
 c10d: Any = torch._C._distributed_c10d
-"""What torch.distributed is made of; its type stubs lack some of it."""
+"""The C part of torch.distributed; its type stubs are incomplete."""
 RENDEZVOUS_TIMEOUT_S = 5.0
 COLLECTIVE_TIMEOUT_S = 600.0
 POLL_S = 0.02
@@ -26,17 +26,16 @@ POLL_INTERVAL_S = 0.0005
 
 
 class ElasticGroup(RankGroup):
-    """Nobody in it until ``form``. A collective that cannot end raises PeerLostError.
+    """A group without members until ``form``. A collective that cannot end raises PeerLostError.
 
     Each process hosts a c10d store at the address from which it reached the membership, and a gang
-    meets at that of its rank 0 under its generation, so that what is left of older gangs is never
-    met. gloo on CPUs. NCCL where there is CUDA: its
-    communicator is aborted when the gang is over, which was written from PyTorch's interface and
-    has not been tried on GPUs.
+    meets at that of its rank 0 under its generation, so that remains of older gangs are never read.
+    It uses gloo on CPUs and NCCL if CUDA is available: the communicator is aborted when the gang is
+    over, which was written from PyTorch's interface and has not been tried on GPUs.
     """
 
     def __init__(self, join: Callable[[Callable[[str], str]], MembershipClient]) -> None:
-        """``join`` makes the member, given what opens this process' store."""
+        """``join`` returns the member, given the function that opens this process' store."""
         self._stores: dict[str, Any] = {}
         self.member = join(self._store_at)
         self.generation = 0
@@ -47,8 +46,11 @@ class ElasticGroup(RankGroup):
         self._kept: list[tuple[Any, list[Any]]] = []
 
     def form(self, *, failed: bool) -> GangFormedMessage:
-        """Wait for the next gang and connect to it. Raises PeerLostError where a peer is lost on
-        the way (form again), StoreError where no membership answers."""
+        """Wait for the next gang and connect to it.
+
+        Raise PeerLostError if a peer is lost meanwhile (form again), StoreError if no membership
+        answers.
+        """
         formed = self.member.next_gang(failed=failed)
         old, self._links = self._links, None
         self.generation = formed.generation
@@ -62,30 +64,31 @@ class ElasticGroup(RankGroup):
         return formed
 
     def publish_state(self, step: int) -> None:
-        """The state of this process is that after ``step`` steps in the present gang."""
+        """Report that this process holds the state after ``step`` steps in the present gang."""
         self.member.standing = TrainerProgress(self.generation or 0, step)
 
     def fence(self) -> None:
-        """Raises PeerLostError where this process stood still so long that the gang may be over, or
-        is alone in one that is: no collective would say so."""
+        """Raise PeerLostError if this process was suspended so long that the gang may be over, or
+        is alone in one that is: no collective would detect it.
+        """
         if self.size == 1:
             self._check()
         elif self.member.was_suspended(self.generation or 0):
-            raise PeerLostError("this process was asleep")
+            raise PeerLostError("this process was suspended")
 
     def is_join_pending(self) -> bool:
-        """Whether someone wants to join."""
+        """Whether a process waits to join."""
         return self.member.others_wait()
 
     def settle(self, *works: Any) -> None:
-        """Wait for what was begun, or until the gang is over."""
+        """Wait for the works that were begun, or until the gang is over."""
         self._pending = list(works)
         for work in works:
             self._wait(work)
         self._pending = []
 
     def leave(self) -> None:
-        """Part from the others, who know it."""
+        """Part from the other members, which know it."""
         self.member.leave()
         self._keep(self._links)
         self._links = None
@@ -113,7 +116,7 @@ class ElasticGroup(RankGroup):
             raise PeerLostError(why)
 
     def _store_at(self, host: str) -> str:
-        """Open a store at that address of this machine and at no other; says "host:port"."""
+        """Open a store at that address of this machine and at no other; return "host:port"."""
         if host not in self._stores:
             listener = socket.create_server((host, 0))
             self._stores[host] = c10d.TCPStore(
@@ -140,8 +143,9 @@ class ElasticGroup(RankGroup):
         return c10d.ProcessGroupGloo(place, self.rank, self.size, options)
 
     def _keep(self, links: Any) -> None:
-        """Do not destroy connections while a collective hangs on them: that would block until it
-        times out, with the interpreter's lock held. They go once nothing hangs any more."""
+        """Do not destroy connections while a collective blocks on them: that would wait until it
+        times out, with the interpreter's lock held. They are freed once no collective blocks.
+        """
         if links is not None and self.device.type == "cuda":
             links.abort()
         elif links is not None:
@@ -154,14 +158,14 @@ class ElasticGroup(RankGroup):
             ctypes.pythonapi.Py_DecRef(ctypes.py_object(gone))
 
     def add(self, tensor: Tensor) -> None:
-        """Sum over the ranks, in place, in whatever order the backend takes."""
+        """Sum over the ranks, in place, in the backend's order."""
         if self.size > 1:
             self.settle(self._links.allreduce([tensor], _long(c10d.AllreduceOptions())))
 
     def exchange(
         self, received: Tensor, sent: Tensor, received_sizes: list[int], sent_sizes: list[int]
     ) -> Any:
-        """Begin to send to each rank its part of ``sent`` (1-d), and to receive one from each."""
+        """Begin to send each rank its part of ``sent`` (1-d), and to receive one from each."""
         options = _long(c10d.AllToAllOptions())
         return self._links.alltoall_base(received, sent, received_sizes, sent_sizes, options)
 
@@ -183,6 +187,6 @@ class ElasticGroup(RankGroup):
 
 
 def _long(options: Any) -> Any:
-    """Meeting is bounded tightly; a collective waits for slow peers, and ends with the gang."""
+    """Forming is bounded tightly; a collective waits for slow peers, and ends with the gang."""
     options.timeout = timedelta(seconds=COLLECTIVE_TIMEOUT_S)
     return options

@@ -1,10 +1,7 @@
-"""Process group, state transfer, per-step agreement.
+"""The processes that train together, the transfer of a state between them, and their agreement.
 
-The processes that train together, and what they say to each other.
-
-Carries a whole state from one rank to the others, tensors as raw bytes.
-
-What each rank asks for in a step, and what all have agreed on when it is reduced.
+``broadcast_state`` copies a whole state from one rank to the others, tensors as raw bytes. In each
+step every rank casts a ``StepVote``; the reduction turns the votes into one ``StepAgreement``.
 """
 
 from __future__ import annotations
@@ -21,18 +18,18 @@ from torch import Tensor
 
 
 class PeerLostError(Exception):
-    """A collective cannot end: a peer is gone, or the gang is over. The group must form anew."""
+    """A collective cannot end: a peer is gone, or the gang is over. The group must form again."""
 
 
 class RankGroup:
-    """Rank and size from torchrun's variables; a single process where there are none.
+    """Rank and size from torchrun's variables; a single process without them.
 
-    Every method is collective: all ranks call it in the same order. ``size`` and ``rank`` of a
-    group that forms anew change then, and never within a step.
+    Every method is collective: all ranks call it in the same order. ``size`` and ``rank`` of an
+    elastic group change when it forms again, and never within a step.
     """
 
     generation: int | None = None
-    """The gang's number where the group can form anew, else None."""
+    """The gang's number if the group is elastic, else None."""
 
     def __init__(self) -> None:
         size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -44,14 +41,14 @@ class RankGroup:
         self.device = _device(dist.get_backend() if dist.is_initialized() else "gloo")
 
     def add(self, tensor: Tensor) -> None:
-        """Sum over the ranks, in place, in whatever order the backend takes."""
+        """Sum over the ranks, in place, in the backend's order."""
         if self.size > 1:
             self.settle(self._links.allreduce([tensor]))
 
     def exchange(
         self, received: Tensor, sent: Tensor, received_sizes: list[int], sent_sizes: list[int]
     ) -> Any:
-        """Begin to send to each rank its part of ``sent`` (1-d), and to receive one from each."""
+        """Begin to send each rank its part of ``sent`` (1-d), and to receive one from each."""
         return self._links.alltoall_base(received, sent, received_sizes, sent_sizes)
 
     def collect(self, parts: list[Tensor], own: Tensor) -> Any:
@@ -70,12 +67,12 @@ class RankGroup:
             self.settle(self._links.broadcast([tensor], options))
 
     def settle(self, *works: Any) -> None:
-        """Wait for what was begun."""
+        """Wait for the works that were begun."""
         for work in works:
             work.wait()
 
     def broadcast(self, value: Any, source: int = 0) -> Any:
-        """The source's value, on every rank: plain values and tensors."""
+        """Return the source's value on every rank: plain values and tensors."""
         if self.size == 1:
             return value
         data = _pack(value) if self.rank == source else b""
@@ -89,15 +86,18 @@ class RankGroup:
         return value if self.rank == source else _unpack(content.cpu().numpy().tobytes())
 
     def is_join_pending(self) -> bool:
-        """Whether someone wants to join: never where the group is fixed."""
+        """Whether a process waits to join: never if the group is fixed."""
         return False
 
     def fence(self) -> None:
-        """Called before a reduction's result is used, and where a checkpoint could not be saved or
-        read; raises PeerLostError where the others may have gone on without this process."""
+        """Raise PeerLostError if the others may have continued without this process.
+
+        Called before a reduction's result is used, and when a checkpoint could not be saved or
+        read.
+        """
 
     def publish_state(self, step: int) -> None:
-        """The state of this process is that after ``step`` steps."""
+        """Report that this process holds the state after ``step`` steps."""
 
     def leave(self) -> None:
         """Close the group in good order."""
@@ -125,8 +125,11 @@ TENSOR_MARKER = "\0tensor"
 
 
 def broadcast_state(group: RankGroup, state: Any, source: int) -> Any:
-    """The source's state on every rank: dictionaries, lists and plain values with tensors in
-    them, bit for bit, on the group's device. Collective; raises PeerLostError."""
+    """Return the source's state on every rank, bit for bit, on the group's device.
+
+    A state is dictionaries, lists and plain values with tensors in them. Collective. Raise
+    PeerLostError if a peer is lost.
+    """
     if group.size == 1:
         return state
     tensors: list[Tensor] = []
@@ -193,7 +196,7 @@ def _bytes(tensor: Tensor) -> Tensor:
 
 
 def _buckets(tensors: list[Tensor]) -> Iterator[list[Tensor]]:
-    """Runs of tensors, each of about BUCKET_BYTES; the same on every rank."""
+    """Yield runs of tensors, each of about BUCKET_BYTES; the same on every rank."""
     bucket: list[Tensor] = []
     size = 0
     for tensor in tensors:
@@ -210,15 +213,18 @@ def _buckets(tensors: list[Tensor]) -> Iterator[list[Tensor]]:
 
 @dataclass(frozen=True, slots=True)
 class StepVote:
-    """``stop``: this rank was told to leave. ``save`` counts from rank 0 only. ``part``: someone
-    waits to join, so the gang should form anew after this step."""
+    """What a rank requests in a step.
+
+    ``stop``: this rank was asked to leave. ``save`` counts from rank 0 only. ``part``: a process
+    waits to join, so the gang should form again after this step.
+    """
 
     stop: bool = False
     save: bool = False
     part: bool = False
 
     def numbers(self) -> tuple[float, float, float]:
-        """As they travel with the gradients."""
+        """Return the vote as it travels with the gradients."""
         return float(self.stop), float(self.save), float(self.part)
 
 
@@ -227,8 +233,11 @@ VOTE_NUMBERS = len(StepVote().numbers())
 
 @dataclass(frozen=True, slots=True)
 class StepAgreement:
-    """The same on every rank. ``stops`` counts who leaves; ``loss`` is the mean over the shards
-    where it was observed."""
+    """What all ranks have agreed on: the same on every rank.
+
+    ``stops`` counts the ranks that leave; ``loss`` is the mean over the shards whose loss was
+    observed.
+    """
 
     stops: int
     save: bool
@@ -237,6 +246,6 @@ class StepAgreement:
 
     @classmethod
     def of(cls, votes: Sequence[Sequence[float]], loss: float | None = None) -> StepAgreement:
-        """From every rank's vote in numbers, by rank."""
+        """Return the agreement from every rank's vote in numbers, by rank."""
         stops = sum(vote[0] > 0 for vote in votes)
         return cls(stops, votes[0][1] > 0, any(vote[2] > 0 for vote in votes), loss)

@@ -1,10 +1,7 @@
-"""TrainingLoop, stop requests, loss spikes.
+"""A training loop that resumes where it was, saves when a save is due and stops on notice.
 
-A training loop that resumes where it was, saves when it should and stops when it must.
-
-Whether this process has been asked to save and stop: by its agent's file, or by SIGTERM.
-
-Notices a loss that is not a number, or far above those before it.
+``StopRequest`` says whether this process was asked to save and stop, by its agent's file or by
+SIGTERM. ``LossMonitor`` notices a loss that is not a number, or far above those before it.
 """
 
 from __future__ import annotations
@@ -43,15 +40,17 @@ SIGTERM_EXIT = 143
 class TrainingExit(SystemExit):
     """Raised by ``apply`` once the state is safe on a notice: the process ends here.
 
-    The exit code is 0 under the agent, which knows why, else 143 as for any process that SIGTERM
-    ended.
+    The exit code is 0 under the agent, which knows the reason, else 143 as for any process ended by
+    SIGTERM.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class RegroupEvent:
-    """A gang that this process became part of while it ran: ``pause_s`` from the loss of the old
-    one to the next step, ``why`` what ended that."""
+    """A gang that this process joined while it ran.
+
+    ``pause_s`` is from the loss of the old gang to the next step, ``why`` what ended the old one.
+    """
 
     generation: int
     size: int
@@ -61,11 +60,11 @@ class RegroupEvent:
 
 
 class TrainingLoop:
-    """What ``attach`` returns.
+    """The loop that ``attach`` returns.
 
-    ``steps`` yields the steps that remain; in each, ``microbatches`` and ``microbatch`` compute
-    the shards that this process owns, and ``apply`` ends the step. Where a peer was lost the step
-    is yielded again. ``regrouped`` are the gangs that were formed on the way.
+    ``steps`` yields the remaining steps; in each, ``microbatches`` and ``microbatch`` compute the
+    shards that this process owns, and ``apply`` ends the step. If a peer was lost the step is
+    yielded again. ``regrouped`` lists the gangs that were formed during the run.
     """
 
     def __init__(
@@ -104,34 +103,34 @@ class TrainingLoop:
 
     @property
     def step(self) -> int:
-        """How many steps are done."""
+        """Return how many steps are done."""
         return self._state.step
 
     @property
     def loss(self) -> float | None:
-        """The mean loss of the last step, as ``observe`` was told it; None where it was not."""
+        """Return the mean loss of the last step as passed to ``observe``; None if it was not."""
         return self._state.loss
 
     @property
     def guarantee(self) -> str:
-        """ "exact": bit for bit what an undisturbed run computes; else "close: " and why."""
+        """Return "exact": bit for bit what an undisturbed run computes; else "close: " and why."""
         return str(self._state.guarantee)
 
     @property
     def rank(self) -> int:
-        """Of this process in the gang as it is now."""
+        """Return this process' rank in the present gang."""
         return self._group.rank
 
     @property
     def size(self) -> int:
-        """How many processes train now."""
+        """Return how many processes train now."""
         return self._group.size
 
     def steps(self, total: int) -> Iterator[int]:
-        """Yield the steps from where the job stands up to ``total`` (exclusive).
+        """Yield the steps from the job's present step up to ``total`` (exclusive).
 
-        After the last step the state is saved and the loop ends; code behind the loop runs only
-        then. Raises CheckpointError.
+        After the last step the state is saved and the loop ends; code after the loop runs only
+        then. Raise CheckpointError if the state cannot be saved.
         """
         self._begin(total)
         while self.step < total:
@@ -141,13 +140,13 @@ class TrainingLoop:
             if self._turns == turns:
                 raise CostoptError(
                     f"step {step} ended without job.apply()",
-                    hint="call job.apply() once in each turn of the loop, after backward()",
+                    hint="call job.apply() once in each iteration, after backward()",
                     code="no_apply",
                 )
         self._finish()
 
     def microbatches(self) -> Iterator[Any]:
-        """The batches of the virtual shards that this process computes in this step."""
+        """Yield the batches of the virtual shards that this process computes in this step."""
         batches = self._work.batches(self.step, self.step + self._state.skipped)
         while True:
             began = time.monotonic()
@@ -158,24 +157,26 @@ class TrainingLoop:
             yield batch
 
     def microbatch(self, batch: Any) -> AbstractContextManager[None]:
-        """Around forward and backward of one batch of ``microbatches``, nothing else.
+        """Wrap forward and backward of one batch of ``microbatches``, and nothing else.
 
-        Dropout and other draws follow from (seed, step, shard). The gradients are taken out of the
-        parameters at the end.
+        Dropout and other draws depend on (seed, step, shard) alone. At the end the gradients are
+        removed from the parameters.
         """
         return self._work.compute(batch)
 
     def observe(self, loss: float | Tensor) -> None:
-        """Tell the loss of the microbatch at hand: the mean over all is ``loss`` after ``apply``,
-        the same bits on every rank."""
+        """Report the loss of the current microbatch.
+
+        The mean over all is ``loss`` after ``apply``, the same bits on every rank.
+        """
         self._work.observe(loss)
 
     def apply(self) -> None:
-        """Average gradients over the ranks, clip, step, and save or stop where that is due.
+        """Average gradients over the ranks, clip, step, and save or stop if that is due.
 
-        Where a peer is lost meanwhile, form anew with the others and return: the step was not
-        made, and comes again. Raises Stopped once the state is safe on a notice; CheckpointError
-        after three failed saves.
+        If a peer is lost meanwhile, form a new gang with the others and return: the step was not
+        made, and is yielded again. Raise TrainingExit once the state is safe on a notice,
+        CheckpointError after three failed saves.
         """
         self._turns += 1
         self._saving.copied()
@@ -228,8 +229,9 @@ class TrainingLoop:
             self._regroup("a member leaves" if decision.stops else "a member joins", failed=False)
 
     def _stop_all_ranks(self, decision: StepAgreement) -> bool:
-        """A fixed group stops with its first rank; an elastic one when all have a notice: else the
-        others go on with the state that they hold."""
+        """A fixed group stops with its first rank; an elastic one when all have a notice: otherwise
+        the others continue with the state that they hold.
+        """
         return self._group.generation is None or decision.stops >= self._group.size
 
     def _end(self) -> None:
@@ -268,10 +270,10 @@ class TrainingLoop:
         )
 
     def _form(self, group: ElasticGroup, why: str | None, *, failed: bool) -> str:
-        """Until a gang has formed and all its members have one state; says why it had to.
+        """Repeat until a gang has formed and all its members have one state; return why it had to.
 
-        Who slept may find in what it restores that a later gang has saved since, before it hears
-        that its own is over.
+        A process that was suspended may find in what it restores that a later gang has saved since,
+        before it learns that its own is over.
         """
         self._saving.copied()
         while True:
@@ -293,7 +295,7 @@ class TrainingLoop:
                 return why or "the first"
 
     def _restore(self) -> None:
-        """From the newest valid checkpoint; where there is none, all begin as rank 0 does."""
+        """Restore the newest valid checkpoint; if there is none, all begin with rank 0's state."""
         restored = self._saving.restore()
         if restored is not None:
             self._state.load(
@@ -311,8 +313,8 @@ class TrainingLoop:
         if restored is None:
             raise CostoptError(
                 f"step {bad}: {wrong}, after {done} rollbacks of at most {limit}",
-                hint="look at the data and the learning rate; without a checkpoint there is "
-                "nothing to go back to",
+                hint="check the data and the learning rate; without a checkpoint no rollback "
+                "is possible",
             )
         self._state.load(restored.state, f"checkpoint {restored.name}")
         self._state.skipped = skipped + bad - self.step + 1
@@ -320,11 +322,13 @@ class TrainingLoop:
         self._optimizer.zero_grad(set_to_none=True)
         self._group.publish_state(self.step)
         self._reporter.on_rollback(self.step)
-        self._saving.log_error(f"step {bad}: {wrong}: back to step {self.step}, other data")
+        self._saving.log_error(
+            f"step {bad}: {wrong}: rolled back to step {self.step}, skipping data"
+        )
 
 
 class StopRequest:
-    """Looked at once a step. Installs a SIGTERM handler where it is made in the main thread."""
+    """Polled once a step. Installs a SIGTERM handler if it is created in the main thread."""
 
     def __init__(self, notice_file: Path | None) -> None:
         self._notice_file = notice_file
@@ -333,11 +337,11 @@ class StopRequest:
             signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def is_requested(self) -> bool:
-        """True from the first notice on."""
+        """Return True from the first notice on."""
         return self._signalled or (self._notice_file is not None and self._notice_file.exists())
 
     def notice(self) -> StopNotice | None:
-        """What the agent knows of it; None where there is no notice by file."""
+        """Return the agent's notice; None if there is no notice file."""
         return None if self._notice_file is None else StopNotice.read(self._notice_file)
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
@@ -350,10 +354,10 @@ WINDOW = 50
 
 @dataclass(frozen=True, slots=True)
 class RollbackPolicy:
-    """Go back to the last checkpoint where the loss goes wrong, and skip the data in between.
+    """Return to the last checkpoint if the loss goes wrong, and skip the data in between.
 
-    Wrong is NaN or infinite; with ``spike``, also more than that many times the median of the
-    last 50 steps (after 10). At most ``limit`` times in the life of the job. Skipping the batches
+    Wrong is NaN or infinite; with ``spike``, also more than that many times the median of the last
+    50 steps (after 10). At most ``limit`` times in the life of the job. Skipping the batches
     between the checkpoint and the spike follows Chowdhery et al., PaLM (2022), section 5.1.
     """
 
@@ -366,14 +370,14 @@ class RollbackPolicy:
 
 
 class LossMonitor:
-    """Looks at each step's mean loss, before the step is made."""
+    """Checks each step's mean loss before the step is made."""
 
     def __init__(self, rule: RollbackPolicy) -> None:
         self.rule = rule
         self._past: deque[float] = deque(maxlen=WINDOW)
 
     def wrong(self, loss: float | None) -> str | None:
-        """What is wrong with it, or None; a step without an observed loss is fine."""
+        """Return what is wrong with the loss, or None; a step without an observed loss is fine."""
         if loss is None:
             return None
         if not math.isfinite(loss):

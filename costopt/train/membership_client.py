@@ -1,4 +1,4 @@
-"""This process as a member of a job's gang: its line to the membership, in a thread."""
+"""This process as a member of a job's gang: its connection to the membership, in a thread."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ RETRY_S = 0.1
 CONNECT_S = 2.0
 PATIENCE_S = 120.0
 HEARTBEAT_TIMEOUT_MS = 3000
-"""Unacknowledged for so long, the membership's machine is gone: its line would not break by itself
-for many minutes."""
+"""Unacknowledged for so long, the membership's machine is gone: without this timeout the connection
+would break only after many minutes."""
 SUSPENDED_SHARE = 0.8
 
 
 class MembershipClient:
-    """Connects when it is made, and anew whenever the line breaks.
+    """Connects when it is created, and again whenever the connection breaks.
 
-    ``standing`` is how far this process is; whoever trains keeps it up to date. ``store_at`` opens
-    a store for the group to meet at, at an address of this machine, and says "host:port". A process
-    that was stopped for so long that the others count it out sees its own gang as over, before any
-    letter says so. Without a membership that answers, training goes on; only forming anew waits,
-    ``patience_s`` at most.
+    ``standing`` is this process' progress; the training loop updates it. ``store_at`` opens a store
+    for the group to meet at, at an address of this machine, and returns "host:port". A process that
+    was suspended for so long that the others remove it treats its gang as over before any message
+    says so. Without a membership that answers, training continues; only forming the next gang
+    waits, ``patience_s`` at most.
     """
 
     def __init__(
@@ -84,13 +84,13 @@ class MembershipClient:
 
     @property
     def host(self) -> str:
-        """The address of this machine from which the membership was reached."""
+        """Return the address of this machine from which the membership was reached."""
         return self._host
 
     def next_gang(self, *, failed: bool) -> GangFormedMessage:
-        """Wait for the next gang that this process is part of. ``failed``: the last one broke.
+        """Wait for the next gang that includes this process. ``failed``: the last one broke.
 
-        Raises StoreError where no membership has answered for ``patience_s``.
+        Raise StoreError if no membership has answered for ``patience_s``.
         """
         with self._changed:
             if not self._awaits and not self._unseen:
@@ -101,33 +101,34 @@ class MembershipClient:
                 if self._link is None and self._silence_s() > self._patience_s:
                     raise StoreError(
                         f"no membership answers at {self._address}: {self._refusal}",
-                        hint="start one (python -m costopt.agent.membership_server), or take "
-                        "COSTOPT_MEMBERSHIP away to train in a fixed group",
+                        hint="start one (python -m costopt.agent.membership_server), or unset "
+                        "COSTOPT_MEMBERSHIP to train in a fixed group",
                     )
             self._unseen = False
             assert self._formed is not None
             return self._formed
 
     def gang_over_reason(self, generation: int) -> str | None:
-        """Why the gang cannot go on, or None. Cheap enough to ask in every wait."""
+        """Return why the gang cannot continue, or None. Cheap enough to call in every wait."""
         if self.was_suspended(generation):
-            return "this process was asleep"
+            return "this process was suspended"
         return self._ended.get(generation)
 
     def was_suspended(self, generation: int) -> bool:
-        """Whether this process stood still while in the gang, so that the others may have gone on
-        without it: what it has computed with them since counts for nothing."""
+        """Whether this process was suspended while in the gang, so that the others may have
+        continued without it: what it has computed with them since does not count.
+        """
         silent_s = HEARTBEAT_TIMEOUT_S if self._formed is None else self._formed.silent_s
         if time.monotonic() - self._beaten_at > SUSPENDED_SHARE * silent_s:
             self._slept.add(generation)
         return generation in self._slept
 
     def others_wait(self) -> bool:
-        """Whether someone wants to join the gang."""
+        """Whether a process waits to join the gang."""
         return self._others_wait
 
     def leave(self) -> None:
-        """Say goodbye; the others know already."""
+        """Announce that this process leaves; the other members know already."""
         with self._changed:
             self._left = True
             self._write(LeaveMessage())
@@ -141,7 +142,7 @@ class MembershipClient:
             time.sleep(HEARTBEAT_INTERVAL_S)
 
     def _wake(self) -> None:
-        """Note that this thread runs; if it has not for long, the gang is over for good."""
+        """Record that this thread runs; if it has not for long, the gang is over for good."""
         formed = self._formed
         if formed is not None:
             self.was_suspended(formed.generation)
@@ -202,7 +203,7 @@ class MembershipClient:
             self._changed.notify_all()
 
     def _write(self, letter: FromTrainer) -> None:
-        """A line that is broken is found so by who reads it."""
+        """A broken connection is detected by the reading thread."""
         if self._link is not None:
             try:
                 self._link.sendall(encode(letter))
@@ -220,9 +221,10 @@ class MembershipClient:
 
 
 def _entered(address: MembershipAddress) -> socket.socket:
-    """A connection on which both ends have proved that they know the secret, where there is one.
+    """Return a connection on which both ends have proved that they know the secret, if there is
+    one.
 
-    Raises OSError, EOFError, ValueError, KeyError.
+    Raise OSError, EOFError, ValueError or KeyError if that fails.
     """
     host, _, port = address.place.rpartition(":")
     link = socket.create_connection((host, int(port)), timeout=CONNECT_S)

@@ -1,15 +1,10 @@
-"""Reduction port, gradient layout, virtual-shard tree.
+"""The reduction of a step: its protocol, the gradients' layout, and the tree over virtual shards.
 
-One reduction a step: the gradients, and with them what all ranks agree on.
-
-Where in one flat vector each number lies that a step sums over the shards.
-
-Virtual shards: a step's batch cut into a number of parts that never changes, and the one tree
-in which what comes of them is added, whoever computes which.
-
-Floating-point addition does not associate, so a sum over the processes depends on how many there
-are. Here the order is that of the shards: neighbours first, then neighbours of those. a + b = b + a
-holds bit for bit; only the bracketing matters, and that is fixed.
+One reduction per step sums the gradients, and with them what all ranks agree on. Virtual shards cut
+a step's batch into a number of parts that never changes; one fixed tree adds their gradients,
+whichever process computes which. Floating-point addition is not associative, so a sum over the
+processes depends on how many there are. Here the order is that of the shards: neighbors first, then
+neighbors of those. a + b = b + a holds bit for bit; only the bracketing matters, and that is fixed.
 """
 
 from __future__ import annotations
@@ -27,42 +22,43 @@ from costopt.train.group import StepAgreement, StepVote
 
 
 class Reduction(Protocol):
-    """Is given the gradients shard by shard. Raises nothing but in ``reduce``."""
+    """Receives the gradients shard by shard. Only ``reduce`` raises."""
 
     def missing_shards(self) -> list[int]:
-        """The shards of this rank whose gradient has not been taken yet."""
+        """Return the shards of this rank whose gradient has not been taken yet."""
         ...
 
     def accumulated_count(self) -> int:
-        """How many shards' gradients have been taken in this step."""
+        """Return how many shards' gradients have been taken in this step."""
         ...
 
     def take(self, shard: int) -> None:
-        """The shard's gradient is in the parameters."""
+        """Take the shard's gradient, which is in the parameters."""
         ...
 
     def observe(self, shard: int, loss: float) -> None:
-        """The loss of one shard, for the mean that all will know."""
+        """Record the loss of one shard, for the mean that every rank receives."""
         ...
 
     def salvage(self) -> None:
-        """Drop what was taken, as after a reduction that broke."""
+        """Drop what was taken, as after a reduction that failed."""
         ...
 
     def reduce(self, vote: StepVote) -> StepAgreement:
         """Leave the step's mean gradient in the parameters, the same on every rank.
 
-        Collective. Raises PeerLostError.
+        Collective. Raise PeerLostError if a peer is lost.
         """
         ...
 
 
 class GradientLayout:
-    """The gradients of a model's trainable parameters, then the running statistics of its
-    normalizations, in an order that never changes.
+    """Where each number that a step sums is in one flat vector.
 
-    Running statistics (BatchNorm) of a step are the mean over the shards of what each made of
-    those before the step. Sums are taken in float32, in float64 where a parameter is of that.
+    The gradients of a model's trainable parameters come first, then the running statistics of its
+    normalizations, in an order that never changes. Running statistics (BatchNorm) of a step are the
+    mean over the shards of what each computed from those before the step. Sums are taken in
+    float32, or float64 for a parameter of that type.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -71,7 +67,7 @@ class GradientLayout:
             if not parameter.dtype.is_floating_point:
                 raise CostoptError(
                     f"gradients of {name} ({parameter.dtype}) cannot be summed in shards",
-                    hint="only real parameters can be trained with virtual shards",
+                    hint="use real parameters: virtual shards support no others",
                 )
         self.parameters = [parameter for _, parameter in named]
         tracked = [m for m in model.modules() if isinstance(m, _NormBase) and m.track_running_stats]
@@ -96,20 +92,20 @@ class GradientLayout:
 
     @property
     def slots(self) -> int:
-        """How many tensors the vector holds."""
+        """Return how many tensors the vector holds."""
         return len(self._tensors)
 
     def vector(self, length: int) -> Tensor:
-        """A flat vector of at least the layout's length, with undefined content."""
+        """Return a flat vector of at least the layout's length, with undefined content."""
         return torch.empty(max(length, self.length), dtype=self.dtype, device=self.device)
 
     def views(self, vector: Tensor) -> list[Tensor]:
-        """The slot of each tensor."""
+        """Return the slot of each tensor."""
         slots = torch.split(vector[: self.length], self._sizes)
         return [slot.view_as(t) for slot, t in zip(slots, self._tensors, strict=True)]
 
     def begin_shard(self) -> None:
-        """Every shard of a step starts from the same statistics."""
+        """Reset the statistics: every shard of a step starts from the same ones."""
         if self._before:
             for buffer, before in zip(
                 [*self._statistics, *self._counts], self._before, strict=True
@@ -119,16 +115,16 @@ class GradientLayout:
             self._before = [buffer.clone() for buffer in [*self._statistics, *self._counts]]
 
     def found(self) -> list[Tensor | None]:
-        """What a shard made: gradients, None where a parameter has none, then statistics."""
+        """Return a shard's gradients, None for a parameter without one, then its statistics."""
         return [*(parameter.grad for parameter in self.parameters), *self._statistics]
 
     def drop_gradients(self) -> None:
-        """Leave none in the parameters."""
+        """Remove the gradients from the parameters."""
         for parameter in self.parameters:
             parameter.grad = None
 
     def load_gradients(self, views: list[Tensor], present: list[bool]) -> None:
-        """Make the slots gradients, None where no rank had any, and statistics."""
+        """Load the slots into gradients, None if no rank had any, and statistics."""
         count = len(self.parameters)
         for parameter, view, has in zip(self.parameters, views[:count], present, strict=False):
             parameter.grad = view.to(parameter.dtype) if has else None
@@ -142,7 +138,7 @@ class GradientLayout:
         self._before = []
 
     def discard(self) -> None:
-        """Put the statistics back as they were before the step."""
+        """Restore the statistics from before the step."""
         if self._before:
             self.begin_shard()
         self._before = []
@@ -153,19 +149,19 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True, slots=True, order=True)
 class TreeNode:
-    """The shards [place · 2^level, (place + 1) · 2^level) of the tree, as far as there are any."""
+    """The shards [place · 2^level, (place + 1) · 2^level) of the tree, as far as they exist."""
 
     level: int
     place: int
 
     @property
     def parent(self) -> TreeNode:
-        """The node that this one is added into."""
+        """Return the node into which this one is added."""
         return TreeNode(self.level + 1, self.place // 2)
 
     @property
     def sibling(self) -> TreeNode:
-        """The node that this one is added to."""
+        """Return the node to which this one is added."""
         return TreeNode(self.level, self.place ^ 1)
 
 
@@ -177,21 +173,21 @@ class ReductionTree:
 
     @property
     def root(self) -> TreeNode:
-        """The node of all shards."""
+        """Return the node of all shards."""
         return TreeNode((self.shards - 1).bit_length(), 0)
 
     def exists(self, node: TreeNode) -> bool:
-        """Whether the node holds any shard."""
+        """Whether the node contains any shard."""
         return node.place << node.level < self.shards
 
 
 def owned_shards(rank: int, size: int, shards: int) -> range:
-    """The shards of a rank: contiguous, and as many as of any other, or one more or less."""
+    """Return the shards of a rank: contiguous, evenly divided up to a difference of one."""
     return range(shards * rank // size, shards * (rank + 1) // size)
 
 
 def covering_nodes(tree: ReductionTree, shards: range) -> list[TreeNode]:
-    """The fewest nodes that hold exactly these contiguous shards, in order."""
+    """Return the fewest nodes that contain exactly these contiguous shards, in order."""
     sums: PartialSums[None] = PartialSums(tree, lambda *_: None)
     for shard in shards:
         sums.add(TreeNode(0, shard), None)
@@ -210,7 +206,7 @@ class PartialSums(Generic[Part]):
         self._parts: dict[TreeNode, Part] = {}
 
     def add(self, node: TreeNode, part: Part) -> None:
-        """Take in the sum of a node, and of every node above that this completes."""
+        """Add the sum of a node, and complete every node above that it completes."""
         while node != self._tree.root:
             sibling = node.sibling
             if not self._tree.exists(sibling):
@@ -224,17 +220,17 @@ class PartialSums(Generic[Part]):
         self._parts[node] = part
 
     def absorb(self, node: TreeNode) -> None:
-        """The node's part has been added to its sibling's by the caller: carry on from there."""
+        """Continue from a node whose part the caller has added to its sibling's."""
         self.add(node.parent, self._parts.pop(node.sibling))
 
     def left_of(self, shard: int) -> Part | None:
-        """The part that the shard's own would be added to at once, if it is here."""
+        """Return the part to which the shard's own would be added at once, or None."""
         return self._parts.get(TreeNode(0, shard).sibling)
 
     def in_order(self) -> Iterator[tuple[TreeNode, Part]]:
-        """What is held, by the shards it covers."""
+        """Yield the nodes and parts held, in the order of their shards."""
         return iter(sorted(self._parts.items(), key=lambda item: item[0].place << item[0].level))
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop everything."""
         self._parts.clear()

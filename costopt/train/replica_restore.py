@@ -1,4 +1,4 @@
-"""Restores from the nearest tier that holds the newest state."""
+"""Restores the newest state from the nearest tier that holds it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ ReadState = Callable[[Manifest, Callable[[Part], bytes]], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class NearestReplica:
-    """A state from a near tier. ``manifest.name`` is its checkpoint's in the store, or "" while
-    it is not there; then ``durable_step`` is how far the store is, None where it holds nothing."""
+    """A state from a near tier.
+
+    ``manifest.name`` is its checkpoint's in the store, or "" if it is not there; ``durable_step``
+    is then the store's newest step, None if the store holds no checkpoint.
+    """
 
     offer: AvailableSnapshot
     manifest: Manifest
@@ -30,15 +33,18 @@ class NearestReplica:
 
 
 class ReplicaRestore:
-    """``refused`` is what the last search passed over, and why."""
+    """Searches the near tiers; ``refused`` is what the last search rejected, and why."""
 
     def __init__(self, client: ReplicaClient, place: CheckpointRepository) -> None:
         self.refused: tuple[RejectedCheckpoint, ...] = ()
         self._client, self._place = client, place
 
     def state(self, read_state: ReadState) -> NearestReplica | None:
-        """The newest state that is valid, from the nearest tier that has it; None where no near
-        tier holds one that the store does not supersede. Raises CheckpointError: the store."""
+        """Return the newest valid state from the nearest tier that has it.
+
+        Return None if no near tier holds one that the store does not supersede. Raise
+        CheckpointError if the store refuses.
+        """
         self.refused = ()
         head = read_head(self._place)
         newest = self._newest(head)
@@ -55,7 +61,9 @@ class ReplicaRestore:
         return None
 
     def _offers(self, head: Head | None, newest: Manifest | None) -> list[AvailableSnapshot]:
-        """What may be gone on from, the newest first, the nearest first among equals."""
+        """Return the snapshots that may be resumed, the newest first, the nearest first among
+        equals.
+        """
         try:
             offers = self._client.available()
         except CheckpointError as error:

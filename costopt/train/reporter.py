@@ -1,10 +1,7 @@
-"""Status to the agent, goodput, step rate.
+"""What a training process reports to its agent: progress, goodput and step time.
 
-Tells the agent how far the training is; silent where there is no agent.
-
-What the time of a training process goes into.
-
-How fast the training steps now.
+Without an agent, nothing is reported. ``StepTimer`` accounts for the process' time, ``StepRate``
+measures how fast it steps now.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ MAX_REMEMBERED_CHECKPOINTS = 64
 
 
 class Reporter:
-    """Steps in, units out: ``units_per_step`` converts."""
+    """Reports to the agent; ``units_per_step`` converts steps to units."""
 
     def __init__(self, path: Path | None, generation: int) -> None:
         self.units_per_step = 1.0
@@ -51,7 +48,7 @@ class Reporter:
         saved_step: int | None = None,
         message: str = "",
     ) -> None:
-        """Training goes on at ``step``; only ``saved_step`` is durable, None: ``step`` itself."""
+        """Report that training resumes at ``step``; only ``saved_step`` is durable (None: all)."""
         if restored is not None:
             self._remember(restored)
         saved = step if saved_step is None else saved_step
@@ -65,24 +62,24 @@ class Reporter:
         )
 
     def guarantees(self, guarantee: str) -> None:
-        """How exact the result is from here on."""
+        """Report how exact the result is from now on."""
         self._write_status(guarantee=guarantee)
 
     def on_start(self) -> None:
-        """A step begins."""
+        """Record that a step begins."""
         self._time.begin_step(time.monotonic())
 
     def on_data_wait(self, wait_s: float) -> None:
-        """So long of the step went by waiting for data."""
+        """Record that the step waited ``wait_s`` seconds for data."""
         self._time.wait(wait_s)
 
     def on_rollback(self, step: int) -> None:
-        """Training goes on after ``step`` steps, whatever was done beyond."""
+        """Record that training resumes after ``step`` steps; later ones no longer count."""
         self._time.record_rollback(step)
         self._pace.reset()
 
     def on_step(self, step: int) -> None:
-        """``step`` steps are done."""
+        """Report that ``step`` steps are done."""
         now = time.monotonic()
         self._time.end_step(step, now)
         self._pace.record_step(now)
@@ -96,7 +93,7 @@ class Reporter:
             )
 
     def saved(self, step: int, checkpoint: SavedCheckpoint) -> None:
-        """A checkpoint of ``step`` is durable."""
+        """Report that a checkpoint of ``step`` is durable."""
         self._remember(checkpoint)
         units = step * self.units_per_step
         self._write_status(
@@ -107,23 +104,23 @@ class Reporter:
         )
 
     def on_replica(self, trouble: str) -> None:
-        """What near tiers could not do, "" where nothing: told along with the next save."""
+        """Record the near tiers' failure, "" for none: reported along with the next save."""
         self._trouble = trouble
 
     def interval(self, interval_s: float, reason: str) -> None:
-        """Saves come every ``interval_s`` of the job's time from here on."""
+        """Report that saves are ``interval_s`` of the job's time apart from now on."""
         self._write_status(interval_s=interval_s, interval_reason=reason)
 
     def failed(self, message: str) -> None:
-        """A save failed; training goes on."""
+        """Report that a save failed; training continues."""
         self._write_status(message=message)
 
     def warn(self, message: str) -> None:
-        """The state is safe for now where ``message`` says, and not in the store."""
+        """Report that the state is safe for now as ``message`` says, but not in the store."""
         self._write_status(message=message)
 
     def ended(self, state: TrainerState, step: int) -> None:
-        """The loop is over."""
+        """Report that the loop is over."""
         self._write_status(state=state, done_units=step * self.units_per_step, **self._shares())
 
     def _shares(self) -> dict[str, float | None]:
@@ -155,17 +152,21 @@ class Reporter:
 WINDOW = 64
 """Steps over which the wait for data is averaged."""
 MAX_STEPS = 100_000
-"""Steps further back are never taken back."""
+"""Rollbacks never reach further back than this many steps."""
 BEGAN_AT = "COSTOPT_BEGAN_AT"
-"""When a warm process was given its script (POSIX seconds): its time before counts for nothing."""
+"""When a warm process received its script (POSIX seconds): its time before does not count."""
 
 
 class StepTimer:
-    """Told of each step as it begins and ends. ``now`` is monotonic, for tests."""
+    """Accounts for the time of a process, from the begin and end of each step.
+
+    ``now`` is monotonic, in seconds, passed in for tests.
+    """
 
     def __init__(self, began: float | None = None) -> None:
-        """``began`` is when this process did, by the monotonic clock; by default as the system
-        says."""
+        """``began`` is when this process began, by the monotonic clock; the system's figure by
+        default.
+        """
         age_s = time.time() - float(os.environ.get(BEGAN_AT) or process_start_time())
         self._began = time.monotonic() - age_s if began is None else began
         self._step_began: float | None = None
@@ -175,15 +176,15 @@ class StepTimer:
         self._recent: deque[tuple[float, float]] = deque(maxlen=WINDOW)
 
     def begin_step(self, now: float) -> None:
-        """What was done of a step that did not end is lost."""
+        """Begin a step; the time of one that did not end is lost."""
         self._step_began, self._waited_s = now, None
 
     def wait(self, wait_s: float) -> None:
-        """The step waited so long for data."""
+        """Record that the step waited ``wait_s`` seconds for data."""
         self._waited_s = (self._waited_s or 0.0) + wait_s
 
     def end_step(self, step: int, now: float) -> None:
-        """``step`` steps are done."""
+        """Record that ``step`` steps are done."""
         if self._step_began is None:
             return
         took_s = now - self._step_began
@@ -194,18 +195,18 @@ class StepTimer:
         self._step_began = None
 
     def record_rollback(self, step: int) -> None:
-        """Training goes on after ``step`` steps: those beyond count no more."""
+        """Record that training resumes after ``step`` steps: later ones no longer count."""
         while self._useful and self._useful[-1][0] > step:
             self._useful_s -= self._useful.pop()[1]
 
     @property
     def data_wait_share(self) -> float | None:
-        """Of the time of the last steps; None before the first."""
+        """Return the share of the last steps' time spent waiting for data; None before any."""
         took_s = sum(took for took, _ in self._recent)
         return sum(waited for _, waited in self._recent) / took_s if took_s else None
 
     def goodput(self, now: float) -> float | None:
-        """The share of the time since this process began that went into steps that count.
+        """Return the share of time since this process began that went into steps that count.
 
         Starting, restoring, forming gangs, saving while the loop waits, and steps that were lost
         are the rest. None before the first step.
@@ -216,8 +217,8 @@ class StepTimer:
 
 
 WARM_STEPS = 5
-"""A process' first steps compile, reserve memory and start what saves: they tell nothing of what
-comes after them."""
+"""A process' first steps compile, reserve memory and start the writer: they do not predict the
+steps after them."""
 MIN_STEPS = 3
 WINDOW_S = 10.0
 
@@ -233,7 +234,7 @@ class StepRate:
         self._ends: deque[float] = deque()
 
     def record_step(self, now: float) -> None:
-        """A step ended."""
+        """Record that a step ended."""
         self._made += 1
         if self._made < WARM_STEPS:
             return
@@ -242,12 +243,12 @@ class StepRate:
             self._ends.popleft()
 
     def reset(self) -> None:
-        """What comes next does not follow at once on the last step."""
+        """Begin a new series: the next step does not directly follow the last one."""
         self._ends.clear()
 
     @property
     def step_s(self) -> float | None:
-        """Seconds a step."""
+        """Return the seconds per step; None while unknown."""
         if len(self._ends) <= MIN_STEPS:
             return None
         return (self._ends[-1] - self._ends[0]) / (len(self._ends) - 1)

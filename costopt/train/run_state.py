@@ -1,10 +1,8 @@
-"""What a run resumes with; exactness conditions.
+"""The state of a run: everything that a checkpoint or a peer must hold for training to resume.
 
-Where a run stands: everything that a checkpoint or a peer must hold for it to go on.
-
-What a training run resumes with: weights, optimizer, schedule.
-
-What bit-equality depends on besides the code: recorded, and compared when it may change.
+That is the weights, optimizer and schedule (``TrainingState``), the position, and the conditions on
+which bit-equality depends besides the code: they are recorded, and compared when they may have
+changed.
 """
 
 from __future__ import annotations
@@ -21,11 +19,11 @@ from costopt.train.group import RankGroup, broadcast_state
 
 
 class RunState:
-    """The parts, the position, and what voided bit-equality so far.
+    """The parts, the position, and what has voided bit-equality so far.
 
     Nothing depends on which process computes what, so rank 0's state is that of all. ``loss`` is
-    what was observed in the last step. ``skipped`` steps of data were left out by rollbacks, of
-    which there were ``rollbacks``.
+    what was observed in the last step. ``skipped`` steps of data were skipped by ``rollbacks``
+    rollbacks.
     """
 
     def __init__(
@@ -45,27 +43,27 @@ class RunState:
         self._conditions = conditions
 
     def capture(self) -> dict[str, Any]:
-        """The whole state; its tensors may be read until the optimizer steps."""
+        """Return the whole state; its tensors may be read until the optimizer steps."""
         return {**self._shared(), "parts": self._parts.snapshot()}
 
     def load(self, state: Mapping[str, Any], whence: str) -> None:
-        """Go on from a checkpoint. Raises CheckpointError where it lacks a part."""
+        """Resume from a checkpoint. Raise CheckpointError if it lacks a part."""
         self._take_shared(state, whence)
         self.guarantee.void(*changed_conditions(state["conditions"], self._conditions))
 
     def align(self, source: int) -> None:
-        """Take over the state of a rank. Collective; raises PeerLostError."""
+        """Adopt the state of a rank. Collective. Raise PeerLostError if a peer is lost."""
         own = self._shared() if self._group.rank == source else None
         state = broadcast_state(self._group, own, source)
         if self._group.rank != source:
             self._take_shared(state, "a peer")
 
     def compare(self, members: Sequence[tuple[str, ...]]) -> None:
-        """Void what ranks whose conditions differ cannot hold."""
+        """Void the guarantees that ranks with different conditions cannot keep."""
         self.guarantee.void(*rank_differences(members))
 
     def check_rank_conditions(self) -> None:
-        """As ``compare``, with what each rank of a fixed group is asked for. Collective."""
+        """As ``compare``, with the conditions of each rank of a fixed group. Collective."""
         own = encode_conditions(self._conditions)
         self.compare([self._group.broadcast(own, rank) for rank in range(self._group.size)])
 
@@ -93,11 +91,11 @@ class Stateful(Protocol):
     """Anything that can be saved and restored, such as a scheduler."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The state as plain values and tensors."""
+        """Return the state as plain values and tensors."""
         ...
 
     def load_state_dict(self, state_dict: dict[str, Any], /) -> Any:
-        """Take up a state."""
+        """Load a state."""
         ...
 
 
@@ -111,12 +109,15 @@ class TrainingState:
             self._parts["scheduler"] = scheduler
 
     def state_dict(self) -> dict[str, Any]:
-        """By name; tensors are those of the parts, not copies."""
+        """Return the states by name; tensors are those of the parts, not copies."""
         return {name: part.state_dict() for name, part in self._parts.items()}
 
     def snapshot(self) -> dict[str, Any]:
-        """As ``state_dict``; nothing in it changes before the optimizer steps. A model's buffers
-        may change in its forward pass, so they are copied."""
+        """Return the states as ``state_dict`` does; the optimizer's next step is the first change
+        to them.
+
+        A model's buffers may change in its forward pass, so they are copied.
+        """
         states = self.state_dict()
         buffers = {name for name, _ in self._model.named_buffers()}
         states["model"] = {
@@ -126,18 +127,18 @@ class TrainingState:
         return states
 
     def load_state_dict(self, states: dict[str, Any], whence: str) -> None:
-        """Take up states by name. Raises CheckpointError where ``whence`` holds none of a part."""
+        """Load states by name. Raise CheckpointError if ``whence`` lacks the state of a part."""
         for name, part in self._parts.items():
             if name not in states:
                 raise CheckpointError(
-                    f"{whence} holds no state of the {name}",
-                    hint="attach what was attached when it was saved, or use another URI",
+                    f"{whence} does not contain the state of the {name}",
+                    hint="attach the same objects as when it was saved, or use another URI",
                 )
             part.load_state_dict(states[name])
 
 
 def runtime_conditions() -> dict[str, str]:
-    """Those of this process. Two that have the same compute the same bits."""
+    """Return this process' conditions. Two processes with equal ones compute the same bits."""
     found = {
         "torch": str(torch.__version__),
         "threads": str(torch.get_num_threads()),
@@ -154,14 +155,14 @@ def runtime_conditions() -> dict[str, str]:
 
 
 def nondeterministic_kernels() -> str | None:
-    """Why this process may not even repeat itself, or None."""
+    """Return why this process may not even repeat its own result, or None."""
     if torch.cuda.is_available() and not torch.are_deterministic_algorithms_enabled():
         return "CUDA kernels may add in any order without torch.use_deterministic_algorithms(True)"
     return None
 
 
 def changed_conditions(before: dict[str, str], now: dict[str, str]) -> list[str]:
-    """What differs, as "threads 1 became 2"."""
+    """Return what differs, as "threads 1 became 2"."""
     names = sorted(before.keys() | now.keys())
     return [
         f"{name} {before.get(name, 'unknown')} became {now.get(name, 'unknown')}"
@@ -171,13 +172,12 @@ def changed_conditions(before: dict[str, str], now: dict[str, str]) -> list[str]
 
 
 def encode_conditions(conditions: dict[str, str]) -> tuple[str, ...]:
-    """As ranks tell them to each other."""
+    """Return the conditions in the form that ranks exchange."""
     return tuple(f"{name}={value}" for name, value in conditions.items())
 
 
 def rank_differences(members: Sequence[tuple[str, ...]]) -> list[str]:
-    """Where ranks that train together, of whom each has told its own, do not compute the same
-    bits."""
+    """Return the reported conditions in which ranks differ, so that their bits differ."""
     if len(set(members)) <= 1:
         return []
     common = set(members[0]).intersection(*members)
@@ -186,13 +186,13 @@ def rank_differences(members: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 class ExactnessGuarantee:
-    """What held so far: "exact", or "close" and everything that voided it."""
+    """The guarantee so far: "exact", or "close" and everything that voided it."""
 
     def __init__(self, voided: list[str] | None = None) -> None:
         self.voided = [] if voided is None else voided
 
     def void(self, *reasons: str) -> None:
-        """From here on the result may differ in its last bits. Said once for each reason."""
+        """Record that the result may differ in its last bits from now on, each reason once."""
         self.voided += [reason for reason in reasons if reason not in self.voided]
 
     def __str__(self) -> str:

@@ -1,8 +1,6 @@
-"""Saves in flight.
+"""Saves in progress: from this process through shared memory to the process that writes them.
 
-Saves on their way from this process through shared memory to the process that writes them.
-
-How saves that were begun have ended.
+A save ends as a checkpoint or as a ``FailedSave``.
 """
 
 from __future__ import annotations
@@ -25,14 +23,14 @@ from costopt.protocol.trainer_files import SavedCheckpoint
 from costopt.train.state_layout import SnapshotCopy, StateLayout, unloadable_reason
 
 SLOTS = 2
-"""Buffers: the second is only taken by a save that may not wait until the first is written."""
+"""Buffers: only a save that cannot wait until the first is written uses the second."""
 
 MAX_REMEMBERED_REPLICAS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class SaveState:
-    """What is to be saved."""
+    """The state and metadata to save."""
 
     step: int
     values: dict[str, Any]
@@ -47,7 +45,7 @@ class _Pending:
 
 
 class SaveQueue:
-    """Saves are written in the order in which they were added. Not for several threads at once."""
+    """Saves are written in the order in which they were added. Not safe for concurrent threads."""
 
     def __init__(
         self,
@@ -56,7 +54,7 @@ class SaveQueue:
         generation: int,
         near: str | None = None,
     ) -> None:
-        """``near`` is where this node's near tiers are; None where there are none."""
+        """``near`` is the address of this node's near tiers; None if there are none."""
         self._near = near
         self._kept: deque[tuple[int, Replica]] = deque(maxlen=MAX_REMEMBERED_REPLICAS)
         self._last_slot = SLOTS - 1
@@ -80,7 +78,7 @@ class SaveQueue:
 
     @property
     def writer_pid(self) -> int | None:
-        """The process that writes; None until it is needed."""
+        """Return the writing process' id; None until it is needed."""
         return None if self._writer is None else self._writer.pid
 
     def is_busy(self) -> bool:
@@ -89,9 +87,9 @@ class SaveQueue:
         return bool(self._pending)
 
     def add(self, state: SaveState, *, overlap: bool = False, as_delta: bool = False) -> int:
-        """Begin a save and return its ticket; waits where every buffer is in use.
+        """Begin a save and return its ticket; wait while every buffer is in use.
 
-        Raises CheckpointError: no memory, no process, or objects that could not be loaded again.
+        Raise CheckpointError: no memory, no process, or objects that could not be loaded again.
         """
         self.wait_for_copy()
         layout = self._layout(state.values)
@@ -125,7 +123,7 @@ class SaveQueue:
         return ticket
 
     def wait_for_copy(self) -> None:
-        """Wait until nothing is copied any more. A copy that failed is an outcome."""
+        """Wait until no copy is in progress. A copy that failed is an outcome."""
         if self._snapshot is None or self._copying is None:
             return
         snapshot, ticket = self._snapshot, self._copying
@@ -136,7 +134,7 @@ class SaveQueue:
             self._end(ticket, FailedSave(self._pending[ticket].step, error))
 
     def claim(self, *, wait: bool) -> None:
-        """Take the place over. Raises CheckpointError: superseded, or the store refuses."""
+        """Claim the repository. Raise CheckpointError: superseded, or the store refuses."""
         ticket = self._ticket()
         self._running_writer().request({"op": "claim", "ticket": ticket})
         if not wait:
@@ -147,15 +145,15 @@ class SaveQueue:
             if ticket in self._refused_claims:
                 raise self._refused_claims.pop(ticket)
             if self._writer is None:
-                raise CheckpointError("the process that writes checkpoints ended at its start")
+                raise CheckpointError("the process that writes checkpoints ended while starting")
 
     @property
     def generation(self) -> int:
-        """The number under which is saved."""
+        """Return the generation under which states are saved."""
         return self._generation
 
     def resume(self, parent: str | None, generation: int) -> None:
-        """What is saved next goes on from ``parent``; None: from what is the newest by then."""
+        """Let the next save continue from ``parent``; None: from the newest checkpoint by then."""
         self._claimed = self._claimed and generation == self._generation
         self._parent, self._generation = parent, generation
         if self._writer is not None:
@@ -163,7 +161,7 @@ class SaveQueue:
             self._writer.request(message)
 
     def outcomes(self, *, wait: bool) -> tuple[SaveOutcome, ...]:
-        """How saves ended that nobody asked for yet, in order; with ``wait`` all of them."""
+        """Return the outcomes not returned before, in order; with ``wait``, those of all saves."""
         self._look()
         if wait:
             self.wait_for_copy()
@@ -174,21 +172,23 @@ class SaveQueue:
         return ended
 
     def outcome_of(self, ticket: int) -> SaveOutcome:
-        """How one save ended; waits for it."""
+        """Wait for one save and return its outcome."""
         self.wait_for_copy()
         while ticket not in self._ended:
             self._receive(wait=True)
         return self._ended.pop(ticket)
 
     def pop_replicas(self) -> tuple[Replica, ...]:
-        """What near tiers did since this was last asked, in order."""
+        """Return the results of the near tiers since the last call, in order."""
         kept = tuple(kept for _, kept in self._kept)
         self._kept.clear()
         return kept
 
     def outcome_or_peer(self, ticket: int) -> SaveOutcome | Replica:
-        """How one save ended, or, where that comes first or it failed, which peer holds it; waits
-        for it."""
+        """Wait for one save and return its outcome, or the peer that holds it.
+
+        The peer is returned if it has the snapshot first, or if the save failed.
+        """
         self.wait_for_copy()
         while ticket not in self._ended and self._peer_with(ticket) is None:
             self._receive(wait=True)
@@ -199,7 +199,7 @@ class SaveQueue:
         return outcome
 
     def close(self) -> None:
-        """Let everything be written, end the process, free the memory."""
+        """Let everything be written, end the process and free the memory."""
         self.wait_for_copy()
         while self._pending:
             self._receive(wait=True)
@@ -236,12 +236,12 @@ class SaveQueue:
             self._receive(wait=True)
 
     def _spared(self, free: list[int]) -> int:
-        """Near tiers hold the newest snapshot where it lies: then the other slot is taken."""
+        """The near tiers read the newest snapshot in its slot: then the other slot is used."""
         others = [slot for slot in free if slot != self._last_slot]
         return others[0] if self._near is not None and others else free[0]
 
     def _running_writer(self) -> WriterProcess:
-        """The writer, started anew where there is none or this process is a fork of its owner."""
+        """Return the writer; start one if there is none or this process is a fork of its owner."""
         if self._writer is not None and self._writer.of_pid != os.getpid():
             self._writer = None
             self._arenas.clear()
@@ -273,7 +273,7 @@ class SaveQueue:
         return arena
 
     def _look(self) -> None:
-        """Take up what is known without waiting for anything."""
+        """Process what has arrived, without waiting."""
         if self._snapshot is not None and self._snapshot.is_done():
             self.wait_for_copy()
         if self._writer is not None and self._writer.of_pid == os.getpid():
@@ -281,7 +281,7 @@ class SaveQueue:
 
     def _receive(self, *, wait: bool) -> None:
         if self._writer is None:
-            self._end_all(CheckpointError("there is no process that writes checkpoints"))
+            self._end_all(CheckpointError("the process that writes checkpoints is not running"))
             return
         try:
             for answer in self._writer.replies(wait=wait):
@@ -334,7 +334,7 @@ class SaveQueue:
 
 @dataclass(frozen=True, slots=True)
 class FailedSave:
-    """A save that did not become a checkpoint; what was saved before is still there."""
+    """A save that did not become a checkpoint; earlier checkpoints still exist."""
 
     step: int
     error: CheckpointError

@@ -1,11 +1,8 @@
-"""State as bytes; copies into shared memory.
+"""A state as two runs of bytes, its tensors and everything else, and its copy to shared memory.
 
-A state as two runs of bytes: its tensors, one after the other, and everything else.
-
-Tensors are stored by storage, as torch.save does, so that weights that are tied stay tied and
-every bit comes back. Everything else goes through torch.save and is read with ``weights_only``.
-
-Copies the tensors of a state into shared memory, at once or while training goes on.
+Tensors are stored by storage, as torch.save does, so that tied weights stay tied and every bit is
+restored. Everything else goes through torch.save and is read with ``weights_only``.
+``SnapshotCopy`` copies the tensors at once or while training continues.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ from costopt.domain.errors import CheckpointError
 LAYOUT = 1
 MAX_CONCURRENT_READS = 4
 ALIGNMENT = 64
-"""Bytes; a cache line, and enough for every data type."""
+"""In bytes: a cache line, and enough for every data type."""
 
 DTYPE_NAMES = {
     dtype: str(dtype).removeprefix("torch.")
@@ -51,7 +48,7 @@ Leaf = Callable[[int, Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class StorageExtent:
-    """Where the bytes of a storage lie."""
+    """Where the bytes of a storage are."""
 
     offset: int
     size_bytes: int
@@ -60,10 +57,10 @@ class StorageExtent:
 
 @dataclass(frozen=True, slots=True)
 class StateLayout:
-    """Where the tensors of a state go, and the rest of it.
+    """Where the tensors of a state are placed, and the rest of the state.
 
-    ``is_frozen``: all the rest was copied or cannot change, so that it may be packed later.
-    ``versions`` notice tensors that change: in-place changes count up ``Tensor._version``, which
+    ``is_frozen``: the rest was copied or cannot change, so that it may be packed later.
+    ``versions`` detect tensors that change: in-place changes increment ``Tensor._version``, which
     views and ``detach()`` share.
     """
 
@@ -76,7 +73,7 @@ class StateLayout:
 
     @classmethod
     def of(cls, state: dict[str, Any]) -> StateLayout:
-        """Take no copy of the tensors yet."""
+        """Return the layout of a state without copying its tensors."""
         cut = _Cut()
         rest = _walk(state, cut.leaf, in_place=False)
         return cls(
@@ -84,7 +81,7 @@ class StateLayout:
         )
 
     def pack(self) -> bytes:
-        """All but the bytes of the tensors. Raises what pickling an object raises."""
+        """Return all but the bytes of the tensors. Raise what pickling an object raises."""
         storages = [(extent.offset, extent.size_bytes) for extent in self.extents]
         packed = io.BytesIO()
         index = json.dumps({"layout": LAYOUT, "storages": storages, "tensors": self._records})
@@ -92,7 +89,7 @@ class StateLayout:
         return packed.getvalue()
 
     def changed(self, least_bytes: int) -> bool:
-        """Whether a tensor in a storage so large was changed in place since the layout was made."""
+        """Whether a tensor in a storage this large was changed in place since the layout."""
         return any(
             tensor._version != version and tensor.untyped_storage().nbytes() >= least_bytes
             for tensor, version in self.versions
@@ -102,20 +99,20 @@ class StateLayout:
 def rebuild_state(
     objects: bytes, sizes_bytes: Sequence[int], read: Callable[[int], bytes]
 ) -> dict[str, Any]:
-    """The state, on the CPU. Its tensors' bytes are cut in parts of ``sizes_bytes``.
+    """Return the state, on the CPU. Its tensors' bytes are cut into parts of ``sizes_bytes``.
 
-    ``read(number)`` gives a part's bytes; several are asked for at once. Raises what it raises,
-    pickle.UnpicklingError for objects that may not be loaded safely, ValueError where the bytes do
-    not fit together.
+    ``read(number)`` returns a part's bytes; several are read concurrently. Raise what it raises,
+    pickle.UnpicklingError for objects that cannot be loaded safely, ValueError if the bytes do not
+    match the layout.
     """
     packed = torch.load(io.BytesIO(objects), map_location="cpu", weights_only=True)
     index = json.loads(packed["index"])
     if index["layout"] != LAYOUT:
-        raise ValueError("the state is laid out by another version")
+        raise ValueError("the state's layout has an unsupported version")
     extents = index["storages"]
     if any(offset + size > sum(sizes_bytes) for offset, size in extents):
         raise ValueError("the tensors reach beyond the bytes that were saved")
-    # Storages of their own, so that one tensor kept does not keep all the others.
+    # Separate storages, so that a tensor that is retained does not retain all the others.
     storages = [torch.empty(size, dtype=torch.uint8) for _, size in extents]
     begins = [0, *accumulate(sizes_bytes)]
     with ThreadPoolExecutor(MAX_CONCURRENT_READS) as pool:
@@ -132,12 +129,12 @@ def rebuild_state(
 
     state = _walk(packed["objects"], fill, in_place=True)
     if tensors or not isinstance(state, dict):
-        raise ValueError("the state does not hold the places of its tensors")
+        raise ValueError("the state does not contain the layout of its tensors")
     return state
 
 
 def unloadable_reason(objects: bytes) -> str | None:
-    """Why ``objects`` could not be loaded again, or None where they can."""
+    """Return why ``objects`` could not be loaded again, or None if they can."""
     try:
         torch.load(io.BytesIO(objects), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -147,7 +144,7 @@ def unloadable_reason(objects: bytes) -> str | None:
 
 @dataclass(slots=True)
 class _Cut:
-    """Takes the tensors out of a state, and lays their storages out."""
+    """Replaces the tensors in a state, and lays their storages out."""
 
     extents: list[StorageExtent] = field(default_factory=list)
     records: list[tuple[Any, ...]] = field(default_factory=list)
@@ -191,7 +188,7 @@ class _Cut:
 
 
 def _is_plain(value: Tensor) -> bool:
-    """Whether a tensor is wholly described by its storage, type and shape."""
+    """Whether a tensor is fully described by its storage, type and shape."""
     return (
         value.layout is torch.strided
         and value.dtype in DTYPE_NAMES
@@ -204,8 +201,8 @@ def _is_plain(value: Tensor) -> bool:
 def _walk(value: Any, leaf: Leaf, *, in_place: bool) -> Any:
     """Replace every leaf by ``leaf(its number, it)``. Numbers follow from the structure alone.
 
-    Containers are dict, OrderedDict, list and tuple, not their subclasses; whatever else a state
-    holds is one leaf. A container that is met twice is walked once.
+    Containers are dict, OrderedDict, list and tuple, not their subclasses; any other object in a
+    state is one leaf. A container that occurs twice is walked once.
     """
     seen: dict[int, Any] = {}
     count = 0
@@ -236,7 +233,7 @@ def _walk(value: Any, leaf: Leaf, *, in_place: bool) -> Any:
 def _pour(
     storages: list[Tensor], extents: Sequence[tuple[int, int]], begin: int, part: bytes
 ) -> None:
-    """Copy the bytes from ``begin`` on to the storages that they belong to."""
+    """Copy the bytes from ``begin`` on into the storages to which they belong."""
     source = ctypes.cast(ctypes.c_char_p(part), ctypes.c_void_p).value or 0
     end = begin + len(part)
     number = max(0, bisect_right(extents, begin, key=lambda extent: extent[0]) - 1)
@@ -267,16 +264,16 @@ def _tensor(
 
 
 SMALL_BYTES = 1 << 16
-"""What is smaller is always copied at once: forward passes change such buffers, as batch norm's."""
+"""Smaller storages are always copied at once: forward passes change such buffers (batch norm)."""
 MODIFIED_DURING_COPY = "the state was changed while it was copied"
 
 _overlapped: set[SnapshotCopy] = set()
-"""Copies that threads make; a step of any optimizer waits for them."""
+"""Copies in progress in threads; a step of any optimizer waits for them."""
 _has_hook = False
 
 
 class SnapshotCopy:
-    """A copy under way, or done. ``was_changed`` says that it failed as tensors were changed."""
+    """A copy in progress, or done. ``was_changed``: it failed because tensors were changed."""
 
     def __init__(
         self,
@@ -286,12 +283,12 @@ class SnapshotCopy:
         *,
         overlap: bool,
     ) -> None:
-        """``reserve`` gives an arena of a size; ``done`` is told once, when all is copied, how many
-        bytes follow those of the tensors.
+        """``reserve`` returns an arena of a size; ``done`` is called once, when all is copied, with
+        the number of bytes that follow those of the tensors.
 
         With ``overlap`` a thread copies, and the tensors must not change before ``join``, which
-        then tells of errors; a step of a ``torch.optim.Optimizer`` waits for that. Without it they
-        are raised here as CheckpointError.
+        then returns the error; a step of a ``torch.optim.Optimizer`` waits for that. Without it
+        errors are raised here as CheckpointError.
         """
         self._layout = layout
         self._reserve = reserve
@@ -312,11 +309,11 @@ class SnapshotCopy:
             self._copy()
 
     def is_done(self) -> bool:
-        """Whether the copy is whole, or has failed."""
+        """Whether the copy is complete, or has failed."""
         return self._thread is None or not self._thread.is_alive()
 
     def join(self) -> CheckpointError | None:
-        """Wait for the copy; why it failed, or None. What a failed one copied goes nowhere."""
+        """Wait for the copy; return why it failed, or None. A failed copy is never used."""
         if self._thread is not None:
             self._thread.join()
             _overlapped.discard(self)
@@ -347,10 +344,10 @@ class SnapshotCopy:
 
 
 def _hold_optimizers_for(snapshot: SnapshotCopy) -> None:
-    """Let every optimizer's next step wait for a copy.
+    """Make every optimizer's next step wait for a copy.
 
-    ``Tensor._version`` alone does not notice such a step: fused kernels do not count it up, nor do
-    steps of DTensors count up that of their local shards (torch 2.13). The one hook stays
+    ``Tensor._version`` alone does not detect such a step: fused kernels do not increment it, nor do
+    steps of DTensors increment that of their local shards (torch 2.13). The one hook stays
     registered, since a hook that removes itself breaks PyTorch's iteration over the hooks.
     """
     global _has_hook  # noqa: PLW0603

@@ -1,4 +1,4 @@
-"""The sum over all virtual shards in one fixed order, whoever has computed which of them."""
+"""The sum over all virtual shards in one fixed order, whichever processes computed them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from costopt.train.reduction import (
 
 
 class TreeReduction:
-    """Gradients go in shard by shard; ``reduce`` leaves their mean in the parameters.
+    """Takes gradients shard by shard; ``reduce`` leaves their mean in the parameters.
 
-    Each rank adds what it can of the tree by itself. Then the vector is cut in as many pieces as
-    there are ranks: every rank gets its piece of all partial sums (all-to-all), adds them as the
-    tree says, and all gather the pieces. The bytes sent are those of a ring all-reduce where the
-    shards of a rank make one subtree, that is, where the ranks are a power of two.
+    Each rank adds locally what it can of the tree. Then the vector is cut into as many pieces as
+    there are ranks: every rank gets its piece of all partial sums (all-to-all), adds them in the
+    tree's order, and all gather the pieces. The bytes sent are those of a ring all-reduce if the
+    shards of a rank form one subtree, that is, if the number of ranks is a power of two.
     """
 
     def __init__(self, group: RankGroup, layout: GradientLayout, shards: int) -> None:
@@ -39,11 +39,11 @@ class TreeReduction:
         self._tail = _Tail(layout.slots, shards)
 
     def missing_shards(self) -> list[int]:
-        """The shards of this rank whose gradient has not been taken yet."""
+        """Return the shards of this rank whose gradient has not been taken yet."""
         return [s for s in self._owned() if s not in self._taken]
 
     def accumulated_count(self) -> int:
-        """How many shards' gradients have been taken in this step."""
+        """Return how many shards' gradients have been taken in this step."""
         return len(self._taken)
 
     def take(self, shard: int) -> None:
@@ -62,11 +62,13 @@ class TreeReduction:
         self._taken.add(shard)
 
     def observe(self, shard: int, loss: float) -> None:
-        """The loss of one shard, for the mean that all will know."""
+        """Record the loss of one shard, for the mean that every rank receives."""
         self._tail.losses[shard] = loss
 
     def reduce(self, vote: StepVote) -> StepAgreement:
-        """Collective. Raises PeerLostError; what was taken is still there then."""
+        """Average the gradients. Collective. Raise PeerLostError; what was taken is then still
+        here.
+        """
         own = self._tail.tensor(vote, self._layout)
         if self._group.size == 1:
             tails = [own]
@@ -83,8 +85,11 @@ class TreeReduction:
         return decision
 
     def salvage(self) -> None:
-        """After a reduction that broke: drop what was taken, and the memory that it lay in. A peer
-        that was only cut off may still be sent it; it must not be sent what comes next."""
+        """After a failed reduction, drop what was taken, and its memory.
+
+        A peer that was only disconnected may still be sent that memory; it must not be sent what
+        comes next.
+        """
         self._layout.discard()
         self._layout.drop_gradients()
         self._clear()
@@ -98,7 +103,7 @@ class TreeReduction:
         self._tail = _Tail(self._layout.slots, self._tree.shards)
 
     def _meet(self, own: Tensor) -> tuple[list[Tensor], _Vector]:
-        """All tails, and the mean."""
+        """Return all tails, and the mean."""
         group = self._group
         tails = [torch.empty_like(own) for _ in range(group.size)]
         collecting = group.collect(tails, own)
@@ -117,7 +122,7 @@ class TreeReduction:
         return tails, total
 
     def _packed(self, piece: int) -> Tensor:
-        """This rank's partial sums, cut so that what goes to one rank lies together."""
+        """Return this rank's partial sums, cut so that what goes to one rank is contiguous."""
         size = self._group.size
         flats = [vector.flat[: piece * size] for _, vector in self._sums.in_order()]
         if len(flats) == 1:
@@ -128,8 +133,9 @@ class TreeReduction:
         return sent
 
     def _buffer(self, name: str, length: int) -> Tensor:
-        """The same memory in each step: pages that are touched for the first time cost several
-        times what is done with them."""
+        """Return the same memory in each step: pages that are touched for the first time cost
+        several times what is done with them.
+        """
         found = self._buffers.get(name)
         if found is None or len(found) < length:
             found = self._buffers[name] = self._layout.vector(length)
@@ -162,7 +168,9 @@ class _Vector:
 
 
 class _Tail:
-    """[votes | who has a gradient | losses of shards, NaN where none was observed] of one rank."""
+    """[votes | which parameters have a gradient | losses of shards, NaN if not observed] of one
+    rank.
+    """
 
     def __init__(self, parameters: int, shards: int) -> None:
         self._present = [False] * parameters
@@ -210,8 +218,10 @@ def _add(views: list[Tensor], found: list[Tensor | None]) -> None:
 def _paired(
     views: list[Tensor], found: list[Tensor | None]
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """The slots that get a value, those values, and the other slots. One call for all tensors of
-    a list spares a small model the time of many."""
+    """Return the slots that get a value, those values, and the other slots.
+
+    One call for all tensors of a list saves a small model the time of many calls.
+    """
     pairs = [(view, value) for view, value in zip(views, found, strict=True) if value is not None]
     empty = [view for view, value in zip(views, found, strict=True) if value is None]
     return [slot for slot, _ in pairs], [value for _, value in pairs], empty

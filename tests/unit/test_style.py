@@ -114,7 +114,6 @@ KNOWN: dict[str, int] = {
     "costopt/spec": 10,
     "costopt/store": 12,
     "costopt/strategies": 34,
-    "costopt/train": 43,
     "docs": 144,
     "examples": 4,
     "providers/costopt_aws": 38,

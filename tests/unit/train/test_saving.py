@@ -70,13 +70,13 @@ class Asleep(RankGroup):
         return "step-000000001.0.0", "store"
 
     def fence(self) -> None:
-        raise PeerLostError("this process was asleep")
+        raise PeerLostError("this process was suspended")
 
 
 def test_who_finds_what_it_should_restore_removed_was_asleep(tmp_path: Path) -> None:
     checkpointer, reporter = Checkpointer(tmp_path), Reporter(tmp_path / "status.json", 0)
     saves = CheckpointManager(checkpointer, SaveInterval(), reporter, Asleep(), dict)
-    with pytest.raises(PeerLostError, match="asleep"):
+    with pytest.raises(PeerLostError, match="suspended"):
         saves.restore()
 
 
@@ -204,7 +204,7 @@ def test_what_the_store_has_already_is_not_sent_again_on_a_notice_too_short_for_
     told = TrainerStatus.read(tmp_path / "status.json")
     assert told is not None
     assert told.saved_units == 2.0
-    assert "step 2 is in the store, 0 MB of it sent just now" in capsys.readouterr().err
+    assert "step 2 is in the store, 0 MB of it uploaded just now" in capsys.readouterr().err
     restored = Checkpointer(tmp_path / "c").restore()
     assert restored is not None
     assert restored.manifest.delta is not None
