@@ -1,8 +1,7 @@
-"""Weighted dominant-resource fairness.
+"""Admission: which jobs get capacity where there is not enough for all of them.
 
-Who gets room where there is not enough for all: tenants by weight, their jobs by priority.
-
-The order in which jobs are served where there is not room for all. Pure.
+Tenants share by weighted dominant-resource fairness, the jobs of one tenant by priority.
+``share_capacity`` is pure.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ SHARE = "share"
 
 
 class FairAdmission:
-    """Holds back the jobs for which the account has no room; those that run are drained.
+    """Holds back the jobs for which the account has no capacity; running ones are drained.
 
-    Remembers who had room the last time, so that a job whose turn has come keeps it until its
-    nodes are there, and since when each tenant waits: one that waits longer than ``patience_s``
-    goes first.
+    Remembers which jobs were admitted last, so that a job whose turn has come keeps its place until
+    its nodes run, and since when each tenant has been waiting: one that has waited longer than
+    ``patience_s`` goes first.
     """
 
     def __init__(self, settings: EngineSettings, guards: Guards) -> None:
@@ -45,7 +44,7 @@ class FairAdmission:
         terms: Mapping[str, JobTerms],
         now: datetime,
     ) -> list[Decision]:
-        """The decisions, with those of jobs that are held back replaced by waiting."""
+        """Return the decisions, with those of jobs that are held back replaced by waiting."""
         if self._settings.patience_s is None or not self._quotas.bind:
             return list(decisions)
         views = {jv.job.name: jv for sight in sights for jv in sight.view.jobs}
@@ -117,7 +116,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class ResourceRequest:
-    """What a job wants to hold: ``load`` by limit. ``order`` tells equals apart."""
+    """What a job requests: ``load`` by limit. ``order`` breaks ties."""
 
     job: str
     tenant: str
@@ -131,13 +130,14 @@ class ResourceRequest:
 def share_capacity(
     wishes: Sequence[ResourceRequest], most: Mapping[Limit, float], overdue: frozenset[str]
 ) -> dict[str, str]:
-    """The jobs that are held back, with the reason; the others fit together.
+    """Return the jobs that are held back, each with its reason; the others fit together.
 
     Jobs are served one after the other, each whole or not at all. The next one is always of the
     tenant with the least weighted dominant share: its largest part of any limit, over its weight
     (Ghodsi et al., Dominant Resource Fairness, NSDI 2011), ``overdue`` tenants before all others.
-    Within a tenant higher priorities go first, then what runs already. A job that no limit would
-    ever leave room for is not held here: the guards tell it why. A reason tells nothing of others.
+    Within a tenant higher priorities go first, then running jobs. A job that could never fit within
+    a limit is not held here: the guards refuse it with their reason. A reason discloses nothing
+    about other tenants.
     """
     used = dict.fromkeys(most, 0.0)
     if _fits(_sum(wishes), used, most) is None:
@@ -160,8 +160,8 @@ def share_capacity(
         elif _fits(wish.load, {}, most) is None:
             name, unit = full
             held[wish.job] = (
-                f"waits for room: quota {name} allows {most[full]:g} {unit} to all that share it, "
-                f"and it needs {wish.load[full]:g}"
+                f"waits for capacity: quota {name} allows {most[full]:g} {unit} across all jobs "
+                f"that share it; this job needs {wish.load[full]:g}"
             )
     return held
 
@@ -185,7 +185,7 @@ def _rank(wish: ResourceRequest) -> tuple[int, bool, int]:
 def _fits(
     load: Mapping[Limit, float], used: Mapping[Limit, float], most: Mapping[Limit, float]
 ) -> Limit | None:
-    """The first limit that the load would exceed, or None."""
+    """Return the first limit that the load would exceed, or None."""
     for limit, amount in load.items():
         if used.get(limit, 0.0) + amount > most[limit] * (1 + ROUNDING):
             return limit

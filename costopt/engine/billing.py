@@ -1,10 +1,7 @@
-"""Bills; spend by job, tenant, account.
+"""Bills of nodes, and spend by job, policy, tenant and account.
 
-What nodes cost in the end, by their providers' own rules.
-
-What jobs, policies, tenants and the whole account have spent, computed once a tick.
-
-What jobs cost that share the ledger with those of this engine, and that it does not control.
+What a node cost in the end follows its provider's own billing rules. Spend is computed once a tick.
+It includes jobs that share the ledger with this engine's jobs and that it does not control.
 """
 
 from __future__ import annotations
@@ -30,9 +27,9 @@ PAUSE = timedelta(minutes=10)
 
 
 class BillCollector:
-    """Asks for the bill of each node that has ended, again after a while where there is none yet.
+    """Requests the bill of each node that has ended, and retries later where there is none yet.
 
-    Until then the ledger holds what follows from the prices that were seen.
+    Until then the ledger holds the cost that follows from the observed prices.
     """
 
     def __init__(self, world: World, journal: Journal, owner: str) -> None:
@@ -47,7 +44,7 @@ class BillCollector:
         self._ask_from: dict[str, datetime] = {}
 
     def collect(self, now: datetime) -> None:
-        """Write down every bill that can be had."""
+        """Record every bill that is available."""
         if not self._sources:
             return
         ask_from: dict[str, datetime] = {}
@@ -61,7 +58,7 @@ class BillCollector:
         self._ask_from = ask_from
 
     def is_pending(self, job: str, since: datetime) -> bool:
-        """Whether the bill of a node that ended after ``since``, or its true end, may yet come."""
+        """Return whether the bill or the true end of a node that ended after ``since`` is due."""
         record = self._journal.records[job]
         return any(
             ended.ended_at > since
@@ -70,7 +67,7 @@ class BillCollector:
         )
 
     def _settle(self, launched: NodeLaunched, ended: NodeEnded, now: datetime) -> bool:
-        """Whether there was a bill to be had."""
+        """Return whether a bill was available."""
         node = self._node(launched, ended)
         source = self._sources.get(node.pool.provider)
         if source is None:
@@ -114,8 +111,8 @@ MICROS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """Against whose limits a job counts: its tenant's, and of these those of the policy with this
-    name. None is unknown: such a job counts against the account alone."""
+    """The tenant against whose limits a job counts, and the policy whose limits within that tenant.
+    None is unknown: such a job counts against the account alone."""
 
     tenant: str | None
     policy: str | None
@@ -123,7 +120,7 @@ class Payer:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What a job has cost: in all, and in the month that begins at ``month_at``."""
+    """What a job has cost in dollars: in total, and in the month that begins at ``month_at``."""
 
     payer: Payer
     usd_micros: int
@@ -132,14 +129,14 @@ class Bill:
 
 
 OtherBills = Callable[[datetime], Iterable[Bill]]
-"""What the jobs cost that the ledger holds and the engine neither controls nor has closed."""
+"""Bills of the jobs in the ledger that the engine neither controls nor has closed."""
 
 
 class SpendTracker:
-    """Dollars by job, policy, tenant and account; jobs that were closed keep counting.
+    """Dollars by job, policy, tenant and account; jobs that were closed still count.
 
-    A limit of a policy counts all of a tenant's jobs under policies of its name: a policy file that
-    is edited, or a daemon that starts again, begins no new month.
+    A limit of a policy counts all of a tenant's jobs under policies of its name: neither an edited
+    policy file nor a restarted daemon resets the month.
     """
 
     def __init__(
@@ -156,15 +153,15 @@ class SpendTracker:
         self._totals: dict[tuple[str, str | None, str | None], int] = {}
 
     def payer(self, job: str) -> Payer:
-        """Against whose limits a job that is open counts."""
+        """Return the tenant and policy against whose limits an open job counts."""
         return Payer(self._jobs[job].tenant, self._terms[job].policy.name)
 
     def include(self, others: OtherBills) -> None:
-        """Count these jobs as well, asked for once a tick."""
+        """Count these jobs as well; they are read once a tick."""
         self._others = others
 
     def close(self, job: str, payer: Payer, now: datetime) -> None:
-        """Keep what a job has cost, before the journal forgets it."""
+        """Store what a job has cost, before the journal forgets it."""
         self._closed[job] = bill(self._journal.accounts[job], payer, month_of(now), now)
         self._forget_totals()
 
@@ -174,12 +171,12 @@ class SpendTracker:
         self._forget_totals()
 
     def reopen(self, job: str) -> None:
-        """The journal knows the job again."""
+        """Count the job from the journal again, which has opened it."""
         self._closed.pop(job, None)
         self._forget_totals()
 
     def usd(self, now: datetime, tenant: str | None = None) -> float:
-        """What all jobs have cost, or those of a tenant."""
+        """Return the dollars that all jobs have cost, or those of a tenant."""
         self._turn_to(now)
         total = self._totals.get(("all", tenant, None))
         if total is None:
@@ -192,7 +189,7 @@ class SpendTracker:
     def month_usd(
         self, now: datetime, tenant: str | None = None, policy: str | None = None
     ) -> float:
-        """The same since the calendar month (UTC) began; with ``policy``, of the jobs under it."""
+        """Return the dollars since the calendar month (UTC) began; with ``policy``, of its jobs."""
         self._turn_to(now)
         total = self._totals.get(("month", tenant, policy))
         if total is None:
@@ -204,7 +201,7 @@ class SpendTracker:
         return total / MICROS
 
     def job_month_usd(self, job: str, now: datetime) -> float:
-        """What an open job has cost since the calendar month (UTC) began."""
+        """Return the dollars of an open job since the calendar month (UTC) began."""
         self._turn_to(now)
         return self._month_micros(job, now) / MICROS
 
@@ -247,20 +244,20 @@ class SpendTracker:
 
 
 def bill(account: JobAccount, payer: Payer, month_at: datetime, until: datetime) -> Bill:
-    """What a job has cost by ``until``, and by then in the month that begins at ``month_at``."""
+    """Return a job's cost up to ``until``, and the part of it since ``month_at``."""
     month_ends_at = month_of(month_at + timedelta(days=32))
     in_month = account.usd_micros_between(month_at, min(until, month_ends_at))
     return Bill(payer, account.summary(until).usd_micros, month_at, in_month)
 
 
 def month_of(now: datetime) -> datetime:
-    """When the calendar month (UTC) began."""
+    """Return the instant at which the calendar month (UTC) of ``now`` began."""
     return now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 
 
 class OtherJobs:
-    """Follows the jobs that ``names`` returns: runs of other processes or of former ones, and jobs
-    that cannot be read any more. What is known of one that stays out is not read again."""
+    """Follows the jobs that ``names`` returns: runs of other processes, present or former, and jobs
+    that can no longer be read. The figures of a job that remains among them are not read again."""
 
     def __init__(self, ledger: Ledger, names: Callable[[], Iterable[str]]) -> None:
         self._ledger = ledger
@@ -268,7 +265,10 @@ class OtherJobs:
         self._known: dict[str, FoldState] = {}
 
     def bills(self, now: datetime) -> tuple[Bill, ...]:
-        """One of each that ever began, as far as the ledger goes now. Raises LedgerError."""
+        """Return the bill of each job that ever began, by the ledger's current state.
+
+        Raises LedgerError.
+        """
         folds = {
             name: load_fold(self._ledger, name, self._known.get(name)) for name in self._names()
         }
@@ -277,7 +277,7 @@ class OtherJobs:
 
 
 def _bill(known: FoldState, now: datetime) -> Bill:
-    """Until now, or the job's last event where its clock is ahead, as another replay's may be."""
+    """Bill until now, or until the job's last event where its clock is ahead (another replay)."""
     submitted = known.account.submitted
     payer = Payer(None, None) if submitted is None else Payer(submitted.tenant, submitted.policy)
     return bill(known.account, payer, month_of(now), max(now, known.last_at))

@@ -1,10 +1,7 @@
-"""Cohorts, who asks strategies, rules in force.
+"""Cohorts: jobs that follow one policy by one strategy, and are decided together.
 
-Jobs that follow one policy by one strategy: they are decided together.
-
-Who asks the strategies of all cohorts for what they decide.
-
-Which limits hold now: the policy's own, tightened by the rules whose trigger holds.
+Also the port that calls the strategies of all cohorts, and the limits in force: the policy's own,
+tightened by the rules whose trigger holds.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from costopt.domain.view import Decision, View
 
 @dataclass(frozen=True, slots=True)
 class JobTerms:
-    """What a job follows. Where there is not room for all, a higher ``priority`` goes first."""
+    """What a job follows. Where capacity is short, a higher ``priority`` goes first."""
 
     policy: Policy
     strategy: Strategy
@@ -38,7 +35,7 @@ class Cohort:
 
 
 def group_into_cohorts(terms: Iterable[tuple[str, JobTerms]]) -> tuple[Cohort, ...]:
-    """Jobs with their terms, parted by strategy, in the order of the first job of each."""
+    """Return the jobs grouped by strategy, in the order of the first job of each group."""
     found: dict[int, tuple[JobTerms, list[str]]] = {}
     for job, followed in terms:
         found.setdefault(id(followed.strategy), (followed, []))[1].append(job)
@@ -48,31 +45,31 @@ def group_into_cohorts(terms: Iterable[tuple[str, JobTerms]]) -> tuple[Cohort, .
 
 
 StrategyRequest = tuple[Strategy, View]
-"""A cohort's strategy, and what it sees."""
+"""A cohort's strategy, and the view that it decides on."""
 
 
 class DecisionScheduler(Protocol):
-    """May ask some for less, or later, where there is not the time for all."""
+    """Calls strategies; may call some later or with less time, where time is short."""
 
     def decide(self, asked: Sequence[StrategyRequest]) -> list[Decision]:
-        """One decision for each job of the views, in their order."""
+        """Return one decision for each job of the views, in their order."""
 
 
 class SequentialDecider:
-    """Asks one after the other."""
+    """Calls one strategy after the other."""
 
     def decide(self, asked: Sequence[StrategyRequest]) -> list[Decision]:
-        """What each decides."""
+        """Return the decisions of all strategies, in order."""
         return [d for strategy, view in asked for d in strategy.decide(view).decisions]
 
 
 def effective_limits(
     policy: Policy, queue_length: int, slack_s: float | None, now: datetime
 ) -> Limits:
-    """The policy's limits, tightened by each rule that holds.
+    """Return the policy's limits, tightened by each rule that holds.
 
-    ``slack_s`` is the least of all jobs, None where none is known: no slack rule holds then. The
-    very object ``policy.limits`` where no rule holds.
+    ``slack_s`` is the minimum over all jobs, None if unknown: then no slack rule holds. Where no
+    rule holds, this is the object ``policy.limits`` itself.
     """
     limits = policy.limits
     for rule in policy.rules:
@@ -85,7 +82,7 @@ def effective_limits(
 
 
 def _signal(rule: Rule, queue_length: int, slack_s: float | None, now: datetime) -> float | None:
-    """The value of the rule's signal in the rule's unit."""
+    """Return the value of the rule's signal in the rule's unit."""
     match rule.trigger:
         case RuleSignal.TIME_OF_DAY:
             return now.hour + now.minute / 60 + now.second / 3600

@@ -17,7 +17,7 @@ HOUR = timedelta(hours=1)
 
 
 class Emissions:
-    """``terms`` are by job, and may change between ticks."""
+    """Writes hourly carbon intensities. ``terms`` are by job, and may change between ticks."""
 
     def __init__(self, world: World, journal: Journal, terms: Mapping[str, JobTerms]) -> None:
         self._world = world
@@ -26,13 +26,13 @@ class Emissions:
         self._next_hour: dict[str, datetime] = {}
 
     def signal(self, job: str) -> CarbonSignal:
-        """The carbon signal that the job's policy counts."""
+        """Return the carbon signal that the job's policy counts."""
         return self._terms[job].policy.objective.carbon_signal
 
     def observe(self, now: datetime) -> None:
         """Record the hours of all living nodes up to now.
 
-        To be called before ends of nodes are recorded, so that each node's last hour is known.
+        Call it before ends of nodes are recorded, so that each node's last hour is known.
         """
         if self._world.carbon is None:
             return
@@ -47,7 +47,7 @@ class Emissions:
     def cover(self, node: NodeLaunched, now: datetime) -> None:
         """Record the hours of one node from its launch until now that were not recorded before.
 
-        An hour that the world's record lacks is left out: the annual mean counts for it.
+        An hour without a recorded carbon intensity is left out: the annual mean counts for it.
         """
         carbon = self._world.carbon
         if carbon is None or node.waiting:

@@ -40,8 +40,8 @@ ATTEMPTS_PER_TICK = 4
 
 @dataclass(frozen=True, slots=True)
 class TickResult:
-    """``over`` means that no job wants anything and no node of theirs is left. ``refused`` says, by
-    job, who refused a launch of it last, and why."""
+    """``over`` means that no job needs anything and none of their nodes remains. ``refused`` holds,
+    by job, which guard or provider refused its last launch, and why."""
 
     now: datetime
     is_done: bool
@@ -51,7 +51,7 @@ class TickResult:
 
 
 class Engine:
-    """Runs jobs, each under its own policy. All it knows it can have again from the ledger."""
+    """Runs jobs, each under its own policy. All of its state can be restored from the ledger."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Engine:
         gate: Gate | None = None,
         decider: DecisionScheduler | None = None,
     ) -> None:
-        """An engine without jobs. ``costopt.controller`` assembles it: nothing else may."""
+        """Make an engine without jobs. Only ``costopt.controller`` may assemble one."""
         self.jobs: dict[str, Job] = {}
         self.settings = settings
         self.world = world
@@ -98,9 +98,9 @@ class Engine:
         )  # fmt: skip
 
     def add(self, job: Job, terms: JobTerms) -> None:
-        """Control one more job, going on from what the ledger holds of it. Raises LedgerError.
+        """Control one more job, resuming from what the ledger holds of it. Raises LedgerError.
 
-        A job that is here already takes on the new terms.
+        The new terms apply to a job that is already controlled.
         """
         if job.name not in self.jobs:
             self.journal.open(job.name)
@@ -110,13 +110,13 @@ class Engine:
         self._terms[job.name] = terms
 
     def reprioritize(self, job: str, priority: int) -> None:
-        """From the next tick on the job goes before or after others."""
+        """Set the job's priority from the next tick on."""
         if self._terms[job].priority != priority:
             self._terms[job] = replace(self._terms[job], priority=priority)
 
     def remove(self, job: str) -> None:
-        """Control a job no more; what it has cost keeps counting. Raises LedgerError for one
-        that still has nodes, or a launch without an answer."""
+        """Stop controlling a job; its cost still counts. Raises LedgerError for one that still has
+        nodes, or an unanswered launch."""
         record = self.journal.records[job]
         if record.live or record.intents:
             raise LedgerError(
@@ -133,18 +133,18 @@ class Engine:
         self.journal.close(job)
 
     def retry(self, job: str) -> None:
-        """Let a job that failed try again. Raises LedgerError."""
+        """Let a failed job try again. Raises LedgerError."""
         begun = self.journal.accounts[job].submitted
         if self.journal.records[job].failed is not None and begun is not None:
             self.journal.write(replace(begun, at=self.world.clock.now()))
 
     def set_account(self, account: Account) -> None:
-        """From the next tick on plans and launches keep to these quotas, tenants and guards."""
+        """Apply these quotas, tenants and guards to plans and launches from the next tick on."""
         self._guards.set_account(account)
 
     def tick(self) -> TickResult:
-        """One pass. What a provider refuses, or goes wrong with one job's own store, is recorded,
-        never raised; LedgerError is raised."""
+        """Run one pass. A provider's refusal, and a failure of one job's own store, is recorded and
+        never raised. Raises LedgerError."""
         now = self.world.clock.now()
         self.troubles.turn()
         self._observe(now)
@@ -155,32 +155,32 @@ class Engine:
         return TickResult(now, self._over(), desired, self._fleet.nodes, why)
 
     def stop(self, reason: str, job: str | None = None) -> None:
-        """Ask a job, or all, to checkpoint and give the nodes back; the next ticks do so."""
+        """Ask a job, or all, to checkpoint and release its nodes; the next ticks do so."""
         now = self.world.clock.now()
         for name in tuple(self.jobs) if job is None else (job,):
             self._stop(name, reason, now)
 
     def awaits_bill(self, job: str, since: datetime) -> bool:
-        """Whether a bill of a node of the job that ended after ``since`` may yet come."""
+        """Return whether a bill of a node of the job that ended after ``since`` may still come."""
         return self._bills.is_pending(job, since)
 
     def progress_of(self, job: str) -> Progress:
-        """How far the job was at the last tick."""
+        """Return the job's progress at the last tick."""
         return self.training.progress.get(job, Progress())
 
     @property
     def offers(self) -> tuple[Offer, ...]:
-        """What the providers offered at the last tick."""
+        """Return the providers' offers at the last tick."""
         return self._offers.told
 
     @property
     def failing_nodes(self) -> dict[str, str]:
-        """By job, which of its nodes have failed since it saved work last."""
+        """Return, by job, which of its nodes have failed since it last saved work."""
         return {job: why for job, why in self._node_failures.reported.items() if why}
 
     @property
     def provider_errors(self) -> dict[str, str]:
-        """By provider or part of one, why it does not answer now."""
+        """Return, by provider or part of one, the error for which it is unreachable."""
         return self._silence.record
 
     def _observe(self, now: datetime) -> None:
@@ -212,8 +212,8 @@ class Engine:
         self.stops.begin(name, reason, now, by_guard=by_guard)
 
     def _converge(self, now: datetime) -> tuple[Desired, Mapping[str, str]]:
-        """Decide and act; where a pool refuses, decide again without it. And by job, why its
-        launches were refused."""
+        """Decide and act; where a pool refuses, decide again without it. Also returns, by job, why
+        its launches were refused."""
         desired, why = Desired(()), dict[str, str]()
         refused: frozenset[Pool] = frozenset()
         for _ in range(ATTEMPTS_PER_TICK):
@@ -246,7 +246,7 @@ class Engine:
         return done
 
     def _unanswered(self, desired: Desired) -> bool:
-        """Whether a launch that is wanted, and may be asked for again, still has no answer."""
+        """Whether a launch that is still needed, and may be retried, has no answer yet."""
         if not self._gate.is_acting or self._gate.halt() is not None:
             return False
         return any(
@@ -256,7 +256,7 @@ class Engine:
         )
 
     def _submit(self, sights: Iterable[CohortView], now: datetime) -> None:
-        """Begin the runs that are due; the baseline looks at all offers, allowed or not."""
+        """Begin the runs that are due; the baseline considers all offers, allowed or not."""
         begun: list[Event] = []
         for sight in sights:
             new = [j for j in sight.view.jobs if not self.journal.records[j.job.name].submitted]
@@ -279,15 +279,15 @@ class Engine:
         return Desired(tuple(decisions))
 
     def _record(self, decisions: Iterable[Decision], now: datetime) -> None:
-        """Write down what is new, at once: there may be many jobs."""
+        """Record new decisions in one write, as there may be many jobs."""
         made = (self._made(decision, now) for decision in decisions)
         self.journal.write(*[event for event in made if event is not None])
 
     def _made(self, decision: Decision, now: datetime) -> DecisionMade | None:
-        """None where it differs in nothing from the last."""
+        """Return the event for a decision, or None where it equals the last one."""
         record = self.journal.records[decision.job]
         targets = tuple((str(t.pool), t.nodes) for t in decision.targets)
-        # Once it stands, that a pool is no longer left alone is no news.
+        # Once it is recorded, the end of a pool's cooldown is not a new decision.
         cooled = record.rule == COOLDOWN and decision.rule is None
         if targets == record.targets and (cooled or decision.rule == record.rule):
             return None
@@ -335,13 +335,13 @@ class Engine:
 
     @property
     def failed(self) -> dict[str, str]:
-        """Jobs that failed, with the reason."""
+        """Return the failed jobs, each with its reason."""
         records = self.journal.records.items()
         return {name: r.failed for name, r in records if r.failed is not None}
 
     @property
     def unfinished(self) -> tuple[str, ...]:
-        """Jobs that are neither finished nor failed."""
+        """Return the jobs that have neither finished nor failed."""
         return tuple(name for name, r in self.journal.records.items() if not r.over)
 
 

@@ -1,4 +1,4 @@
-"""Carries actions out: intent first, then the call, then the outcome."""
+"""Executes actions: the intent is recorded first, then the call made, then its outcome recorded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from costopt.engine.settings import EngineSettings, World
 
 
 class Executor:
-    """Turns actions into calls, each announced in the ledger before it is made."""
+    """Turns actions into provider calls, each recorded in the ledger before it is made."""
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class Executor:
         bounds: Mapping[str, LaunchLimits],
         now: datetime,
     ) -> LaunchResults:
-        """``nodes`` are all that live. Launches come first, so that what runs is kept where one is
-        refused."""
+        """Execute the actions. ``nodes`` are all living ones. Launches come first, so that running
+        nodes are retained where a launch is refused."""
         launches = [action for action in actions if isinstance(action, Launch)]
         done = self._launcher.launch(launches, nodes, bounds, now)
         drains = (a for a in actions if isinstance(a, Drain) and a.job not in done.held)
@@ -57,9 +57,9 @@ class Executor:
         return done
 
     def terminate_drained(self, now: datetime) -> None:
-        """Give back the nodes that have finished draining, or taken too long over it.
+        """Terminate the nodes that have finished draining, or exceeded the drain timeout.
 
-        A release that the provider did not take is asked for again.
+        A termination that the provider did not accept is requested again.
         """
         timeout = timedelta(seconds=self._settings.drain_timeout_s)
         records = self._journal.records
@@ -75,7 +75,7 @@ class Executor:
             reasons: dict[str, str] = {}
             for node_id in leaving:
                 late = now - record.draining[node_id] >= timeout
-                # A member of the gang before this one may still be saving.
+                # A member of the previous gang may still be saving.
                 idle = node_id not in record.trainers
                 if node_id in drained or idle or late or node_id in record.releasing:
                     reasons[node_id] = "drained" if not late else "drain timed out"
@@ -92,7 +92,7 @@ class Executor:
             self._ask_to_drain(job, reasons)
 
     def _ask_to_drain(self, job: str, node_ids: Iterable[str]) -> None:
-        """Ask those that were not asked yet, by this engine: another may have died before."""
+        """Ask those that this engine has not asked yet: an earlier one may have died before it."""
         unasked = [n for n in node_ids if n not in self._asked_to_drain]
         if unasked:
             self._world.runtime.drain(self._jobs[job], unasked)
@@ -100,7 +100,7 @@ class Executor:
 
 
 def _reasons(actions: Iterable[Drain | Terminate]) -> Mapping[str, Mapping[str, str]]:
-    """By job and node."""
+    """Return the reasons by job and node."""
     reasons: dict[str, dict[str, str]] = {}
     for action in actions:
         reasons.setdefault(action.job, {})[action.node_id] = action.reason

@@ -1,8 +1,7 @@
-"""Per-job and per-provider failures, reported once.
+"""Failures of single jobs and of providers, each reported once for as long as it lasts.
 
-What goes wrong with one job's own store, runtime or strategy, kept to that job.
-
-Which providers do not answer, told once for as long as it goes on.
+A failure of one job's own store, runtime or strategy affects no other job. A provider that does not
+answer is reported to each job.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ log = logging.getLogger("costopt.engine.failures")
 
 
 class JobFailures:
-    """Remembers which jobs had trouble at this tick and at the one before."""
+    """Remembers which jobs failed at this tick and at the one before."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -33,25 +32,25 @@ class JobFailures:
         self.told: dict[str, str] = {}
 
     def turn(self) -> None:
-        """A tick begins: everything is tried again."""
+        """Begin a tick, at which everything is tried again."""
         self._before, self.told = self.told, {}
 
     @contextmanager
     def isolate(self, job: str, now: datetime) -> Iterator[None]:
-        """What fails inside is told in the job's ledger, once for as long as it goes on, and ends
-        nothing but this, whatever it is. Raises LedgerError."""
+        """Record any error raised inside in the job's ledger, once for as long as it recurs, and
+        suppress it. Raises LedgerError."""
         try:
             yield
         except LedgerError:
             raise
         except CostoptError as error:
             self.report(job, RUNTIME, error.message, now)
-        except Exception as error:  # what a job's own nodes brought about ends no other's tick
+        except Exception as error:  # an error that one job causes must not end the others' tick
             log.exception("job %s: its runtime failed", job)
             self.report(job, RUNTIME, f"{type(error).__name__}: {error}", now)
 
     def report(self, job: str, source: str, message: str, now: datetime) -> None:
-        """The job is in trouble: news, unless it was so at this tick or the one before. Raises
+        """Record that the job is failing, unless it did so at this tick or the one before. Raises
         LedgerError."""
         message = untrusted_text(message)
         if job not in self._before and job not in self.told:
@@ -60,7 +59,7 @@ class JobFailures:
 
 
 class ProviderFailures:
-    """Remembers, by provider, which of its calls failed the last time."""
+    """Remembers, by provider, which of its calls failed last time."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -71,17 +70,17 @@ class ProviderFailures:
 
     @property
     def record(self) -> dict[str, str]:
-        """By provider or part of one, why it does not answer now."""
+        """Return, by provider or part of one, the error for which it is unreachable."""
         return {name: self._reasons[name] for name, calls in self._failing.items() if calls} | {
             source: why for why_of in self._parts.values() for source, why in why_of.items()
         }
 
     def ended(self, provider: Provider, call: str) -> None:
-        """The call was answered."""
+        """Note that the call was answered."""
         self._failing.get(_label(provider), set()).discard(call)
 
     def is_failing(self, provider: Provider, call: str, error: CostoptError, now: datetime) -> None:
-        """The call failed: an event for each job, unless another call of it fails already."""
+        """Note that the call failed: an event for each job, unless another of its calls fails."""
         failing = self._failing.setdefault(_label(provider), set())
         if not failing:
             self._tell(_label(provider), error.message, now)
@@ -89,7 +88,7 @@ class ProviderFailures:
         self._reasons[_label(provider)] = error.message
 
     def record_partial(self, provider: Provider, now: datetime) -> None:
-        """Tell which parts of a provider that answers do not, each once."""
+        """Record which parts of a reachable provider do not answer, each once."""
         told = self._complaints.setdefault(_label(provider), set())
         partial = Capability.PARTIAL_FAILURES in provider.capabilities()
         complaints = provider.errors_by_region() if partial else {}

@@ -1,11 +1,8 @@
-"""Observes nodes.
+"""Observes nodes: brings the ledger in line with what the providers report as running.
 
-Brings the ledger in line with what the providers say is running.
-
-What nodes report of their own interruption, as long as the provider does not confirm it.
-
-A job's command can write the reports of its nodes. So a node's own notice takes no capacity from
-other jobs, never brings a job more nodes than it asks for, and ends after a few minutes.
+Also the notices that nodes report of their own interruption, until the provider confirms them. A
+job's command can write the reports of its nodes. So a node's own notice takes no capacity from
+other jobs, never brings a job more nodes than it requests, and expires after a few minutes.
 """
 
 from __future__ import annotations
@@ -62,22 +59,22 @@ class FleetObserver:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """All of them."""
+        """Return all living nodes."""
         return self._nodes
 
     def nodes_of(self, job: str) -> Sequence[Node]:
-        """Those of one job."""
+        """Return the living nodes of one job."""
         return self._by_job.get(job, ())
 
     def add(self, nodes: Iterable[Node]) -> None:
-        """Take in nodes that were launched since the providers were last asked."""
+        """Add nodes that were launched since the providers were last polled."""
         self._keep((*self._nodes, *nodes))
 
     def observe(self, now: datetime) -> None:
         """Record launches, ends and notices that the ledger does not know yet.
 
-        A provider or a region that does not answer keeps its last known nodes, and a fresh node
-        that is not listed yet is there all the same.
+        A provider or a region that does not answer keeps its last known nodes. A newly launched
+        node that is not listed yet counts as living.
         """
         living: list[Node] = []
         unheard: set[str] = set()
@@ -96,7 +93,7 @@ class FleetObserver:
         self._give_up_lost_launches(unheard, now)
 
     def _listed(self, provider: Provider, now: datetime) -> tuple[list[Node], frozenset[str]]:
-        """The provider's living nodes, and its regions that did not answer.
+        """Return the provider's living nodes, and its regions that did not answer.
 
         Raises ProviderError, and CatalogError for a node of an unknown instance type.
         """
@@ -176,10 +173,10 @@ class FleetObserver:
     def _close_missing(
         self, provider: Provider, listed: set[str], silent: frozenset[str], now: datetime
     ) -> None:
-        """A node that the provider no longer lists is lost; a fresh one may not be visible yet.
+        """Record that nodes which the provider no longer lists are lost; new ones may be invisible.
 
-        Of a region that does not answer nothing is known. Until the provider tells more, a lost
-        node counts as running until now: never too little is reckoned.
+        Nothing is known of a region that does not answer. Until the provider reports the end, a
+        lost node counts as running until now, so its cost is never underestimated.
         """
         for record in self._journal.records.values():
             for node_id, event in list(record.live.items()):
@@ -202,7 +199,7 @@ class FleetObserver:
                     )
 
     def _give_up_lost_launches(self, unheard: set[str], now: datetime) -> None:
-        """Not where a provider or a region does not say what there is: it may have the nodes."""
+        """Fail lost launches, except at unreachable providers and regions: they may have them."""
         for record in self._journal.records.values():
             for key, intent in list(record.intents.items()):
                 pool = Pool.parse(intent.pool)
@@ -216,12 +213,12 @@ class FleetObserver:
                             key=key,
                             pool=intent.pool,
                             error="lost",
-                            message="the provider's answer was lost and no node of it appeared",
+                            message="the provider's answer was lost and none of its nodes appeared",
                         )
                     )
 
     def _known(self, provider: Provider) -> Iterable[Node]:
-        """The provider's nodes that live by the ledger, as they were last seen."""
+        """Return the nodes of the provider that live by the ledger, as they were last seen."""
         seen = {n.node_id: n for n in self._nodes}
         for record in self._journal.records.values():
             for node_id, event in record.live.items():
@@ -243,12 +240,12 @@ class FleetObserver:
 
 
 def _is_news(notice: Interruption, record: JobRecord) -> bool:
-    """Whether the provider has not confirmed this interruption before."""
+    """Return whether the provider has not confirmed this interruption before."""
     return notice.node_id not in record.noticed or notice.node_id in record.unconfirmed
 
 
 def _silent_regions(provider: Provider) -> frozenset[str]:
-    """As "provider/region"."""
+    """Return the unreachable regions as "provider/region"."""
     if Capability.PARTIAL_FAILURES not in provider.capabilities():
         return frozenset()
     regions = provider.unreachable_regions()
@@ -256,15 +253,16 @@ def _silent_regions(provider: Provider) -> frozenset[str]:
 
 
 def _tells_end(node: Node, record: JobRecord) -> bool:
-    """Whether the provider tells the end of a node that was lost."""
+    """Return whether the provider can report the end of a lost node."""
     told = node.ended_at is not None and node.end_cause is not EndCause.LOST
     return told and node.node_id in record.lost
 
 
 def _has_run(node: Node, record: JobRecord) -> bool:
-    """Whether a node that waited for capacity runs, or has ended and may have run.
+    """Return whether a node that waited for capacity runs, or has ended and may have run.
 
-    Nothing is told of the start of one that ran and ended unseen: it counts from its launch.
+    The provider does not report the start of a node that ran and ended unobserved: it counts from
+    its launch.
     """
     known = record.live.get(node.node_id)
     if known is None or not known.waiting or node.state is NodeState.WAITING:
@@ -274,7 +272,7 @@ def _has_run(node: Node, record: JobRecord) -> bool:
 
 
 def _put_down(provider: Provider, node: Node) -> None:
-    """A node whose end was told is listed as living: it must not run on for nobody."""
+    """Terminate a node that is listed as living although its end was reported."""
     try:
         provider.terminate(node.node_id)
     except ProviderError:
@@ -284,7 +282,7 @@ def _put_down(provider: Provider, node: Node) -> None:
 def node_launched_event(
     world: World, node: Node, carbon_signal: CarbonSignal, now: datetime
 ) -> NodeLaunched:
-    """The event for a node that the provider confirms."""
+    """Return the event for a node that the provider confirms."""
     power = world.powers.node_power(node.pool, carbon_signal)
     return NodeLaunched(
         at=now,
@@ -305,16 +303,16 @@ def node_launched_event(
 
 
 MAX_LEAD = timedelta(minutes=2)
-"""The longest notice of a cloud in use: EC2 takes a spot node two minutes after it (EC2 User Guide,
-"Spot Instance interruption notices"), Compute Engine after 30 s or two minutes."""
+"""Maximum notice period of the supported clouds: EC2 interrupts a spot node two minutes after it
+(EC2 User Guide, "Spot Instance interruption notices"), Compute Engine after 30 s or two minutes."""
 MAX_DELAY = timedelta(minutes=3)
-"""A node that lives this much longer than it was announced to is not being taken."""
+"""A node that lives this much longer than announced is not being interrupted."""
 
 
 def notice_news(
     record: JobRecord, node: NodeLaunched, report: NodeReport, now: datetime
 ) -> Iterable[Event]:
-    """A notice that the node alone reports, or takes back; once in its life."""
+    """Yield the event of a notice that only the node reports or withdraws, once in its life."""
     node_id = node.node_id
     if report.interrupts_at is None:
         if node_id in record.unconfirmed and node_id not in record.draining:
@@ -331,10 +329,10 @@ def notice_news(
 
 
 def outlived(record: JobRecord, now: datetime) -> Iterable[str]:
-    """Nodes that still live though their interruption was due, whoever announced it."""
+    """Yield nodes that live past their announced interruption, by either source of the notice."""
     return (n for n, interrupts_at in record.noticed.items() if interrupts_at + MAX_DELAY <= now)
 
 
 def resting_pools(record: JobRecord, cooldown: timedelta, now: datetime) -> Iterable[Pool]:
-    """Pools that the job leaves alone, and it only, as a node there has reported a notice."""
+    """Yield the pools that only this job avoids, as one of its nodes there reported a notice."""
     return (pool for pool, since in record.resting_from.items() if since + cooldown > now)

@@ -1,4 +1,4 @@
-"""Forms gangs out of the nodes that stay."""
+"""Forms gangs of the nodes that remain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from costopt.ledger.job_record import JobRecord
 
 @dataclass(frozen=True, slots=True)
 class _Gang:
-    """Nodes that may train the job together; in the order of their ids."""
+    """Nodes that may train the job together, in the order of their ids."""
 
     job: Job
     decision: Decision
@@ -33,7 +33,7 @@ class _Gang:
 
 
 class GangManager:
-    """Tells whole gangs to train; a gang that lost a member is formed anew from what is left."""
+    """Starts training on whole gangs; a gang that lost a member is formed again without it."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class GangManager:
         self._told: dict[str, int] = {}
 
     def form(self, desired: Desired, now: datetime) -> None:
-        """Form gangs whose nodes are there and differ from those that train already.
+        """Form gangs whose nodes run and differ from those that already train.
 
-        All of them are in the ledger before the first is told.
+        All of them are recorded in the ledger before the first is started.
         """
         gangs = [gang for d in desired.decisions if (gang := self._whole(d)) is not None]
         new = {gang.job.name for gang in gangs if self._is_new(gang)}
@@ -75,7 +75,7 @@ class GangManager:
                     self._power.change(gang.job, gang.decision, gang.members, now)
 
     def forget(self, job: str) -> None:
-        """The job is controlled no more."""
+        """Drop the state of a job that is no longer controlled."""
         self._told.pop(job, None)
         self._power.forget(job)
 
@@ -110,8 +110,8 @@ class GangManager:
         return some_members_gone and not comes
 
     def _is_new(self, gang: _Gang) -> bool:
-        """Also where the members are the same, yet they stopped: a command that failed is tried
-        again."""
+        """Return whether to form this gang: also with the same members, where they stopped, so that
+        a failed command is tried again."""
         record = self._journal.records[gang.job.name]
         progress = self._training.progress.get(gang.job.name)
         broken = (
@@ -122,7 +122,7 @@ class GangManager:
         return broken or gang.node_ids != record.members
 
     def _resend(self, gang: _Gang) -> None:
-        """The runtime is told what it may not know: the controller was restarted, or not heard."""
+        """Send the gang to a runtime that may have missed it: after a restart or a lost message."""
         job, generation = gang.job, self._journal.records[gang.job.name].generation
         if self._told.get(job.name) == generation:
             return

@@ -1,9 +1,4 @@
-"""The Gate port; releasing nodes.
-
-Whether what was decided is also done.
-
-Gives nodes back to their providers.
-"""
+"""The Gate port, which decides whether actions are executed, and the release of nodes."""
 
 from __future__ import annotations
 
@@ -22,62 +17,62 @@ from costopt.engine.settings import World
 
 
 class Gate(Protocol):
-    """Stands between what the engine would do and the providers."""
+    """Stands between the engine's actions and the providers."""
 
     @property
     def is_acting(self) -> bool:
-        """Whether anything at all may be done: gangs formed, drained nodes given back."""
+        """Return whether any action is allowed, such as forming gangs and ending drained nodes."""
         ...
 
     def permitted(
         self, actions: Sequence[Action], bounds: Mapping[str, LaunchLimits], now: datetime
     ) -> tuple[Action, ...]:
-        """Those of the actions that may be done now, in their order."""
+        """Return those of the actions that may be executed now, in their order."""
         ...
 
     def settle(self, refused: Mapping[Launch, str], now: datetime) -> None:
-        """What was permitted last has been done, but for the launches that were refused: by whom,
-        and why. What was put off is in neither."""
+        """Note that the permitted actions were executed, except for ``refused``: launches, with the
+        guard or provider that refused each and why. Postponed ones are in neither."""
         ...
 
     def halt(self) -> GuardViolation | None:
-        """Why nothing may be launched at this instant, or None."""
+        """Return why nothing may be launched at this instant, or None."""
         ...
 
 
 class EnforcingGate:
-    """All that is decided is done."""
+    """Permits every action."""
 
     is_acting = True
 
     def permitted(
         self,
         actions: Sequence[Action],
-        bounds: Mapping[str, LaunchLimits],  # noqa: ARG002 - they are all the same to it
+        bounds: Mapping[str, LaunchLimits],  # noqa: ARG002 - not needed to permit everything
         now: datetime,  # noqa: ARG002
     ) -> tuple[Action, ...]:
-        """All of them."""
+        """Return all of the actions."""
         return tuple(actions)
 
     def settle(self, refused: Mapping[Launch, str], now: datetime) -> None:
-        """Nobody was asked."""
+        """Do nothing: no approval was needed."""
 
     def halt(self) -> None:
-        """Never."""
+        """Return None: launches are never halted."""
         return
 
 
 class Releases:
-    """Intent first, then the call; the provider's listing confirms it later."""
+    """Terminates nodes: intent first, then the call; the provider's listing confirms it later."""
 
     def __init__(self, world: World, journal: Journal) -> None:
         self._world = world
         self._journal = journal
 
     def release(self, job: str, reasons: Mapping[str, str], now: datetime) -> None:
-        """Give back nodes of the job, for these reasons by node; asked again, the call is repeated.
+        """Terminate nodes of the job, for these reasons by node; a repeated call is sent again.
 
-        What a provider does not take is left for the next time.
+        A request that a provider does not accept is left for the next call.
         """
         record = self._journal.records[job]
         self._journal.write(

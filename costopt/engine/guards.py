@@ -1,10 +1,6 @@
-"""Budget and rate guards.
+"""Guards, which stop launches: budgets, quotas, fleet size, watts and launch rate.
 
-What stops launches: budgets, quotas, fleet size, watts, launch rate.
-
-Guards never stop a checkpoint.
-
-Within what a job's launches stay at one tick.
+Guards never stop a checkpoint. ``LaunchLimits`` holds what limits a job's launches at one tick.
 """
 
 from __future__ import annotations
@@ -30,18 +26,18 @@ MICROS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class FormerLaunches:
-    """When how many nodes were asked for, for a job that was closed."""
+    """The times and node counts of launch requests for a job that was closed."""
 
     payer: Payer
     launches: tuple[tuple[datetime, int], ...]
 
     @property
     def last_at(self) -> datetime:
-        """When the last of them was."""
+        """Return the time of the last request."""
         return max(at for at, _ in self.launches)
 
     def nodes_since(self, when: datetime) -> int:
-        """Nodes asked for after ``when``."""
+        """Return the number of nodes requested after ``when``."""
         return sum(nodes for at, nodes in self.launches if at > when)
 
 
@@ -68,22 +64,22 @@ class Guards:
         self.quotas = QuotaLedger(account, world.machines, self._draw, jobs)
 
     def set_account(self, account: Account) -> None:
-        """From now on the account allows this."""
+        """Apply this account's limits from now on."""
         self.account = account
         self.quotas.set_account(account)
 
     def close(self, job: str, payer: Payer, now: datetime) -> None:
-        """Keep what was launched for a job in the last hour, before the journal forgets it."""
+        """Store a closed job's launches of the last hour, before the journal forgets it."""
         past = FormerLaunches(payer, tuple(self._journal.records[job].launches.values()))
         if past.nodes_since(now - timedelta(hours=1)):
             self._former[job] = past
 
     def reopen(self, job: str) -> None:
-        """The journal knows the job again."""
+        """Count the job from the journal again, which has opened it."""
         self._former.pop(job, None)
 
     def check_spend(self, job: str, refusal: GuardViolation, now: datetime) -> None:
-        """Record that a guard said no; once for as long as it goes on."""
+        """Record a guard violation, once for as long as it lasts."""
         if self._journal.records[job].guard != refusal.guard:
             self._journal.write(
                 GuardTripped(
@@ -96,7 +92,7 @@ class Guards:
             )
 
     def over_budget(self, job: Job, bounds: LaunchLimits, now: datetime) -> GuardViolation | None:
-        """Whether what the job may cost is used up, so that it must save and stop."""
+        """Return why the job must save and stop, as its budget is used up, or None."""
         return (
             self._account_refusal(now)
             or self._tenant_refusal(job, now)
@@ -106,7 +102,7 @@ class Guards:
         )
 
     def tally(self, nodes: Iterable[Node], now: datetime) -> UsageTally:
-        """What these nodes hold, and what was asked for in the last hour."""
+        """Return what these nodes hold, and what was requested in the last hour."""
         tally, hour_ago = self.quotas.tally(nodes), now - timedelta(hours=1)
         for job, record in self._journal.records.items():
             tally.add(job, ResourceUsage(launched=record.launches_since(hour_ago)))
@@ -124,7 +120,7 @@ class Guards:
         tally: UsageTally,
         bounds: LaunchLimits,
     ) -> GuardViolation | None:
-        """Why this launch may not happen, or None where it may; ``tally`` is of all nodes now."""
+        """Return why this launch may not happen, or None; ``tally`` is of all nodes now."""
         return (
             self._fleet_refusal(launch, usd_per_hour, tally, bounds)
             or self._job_hourly_refusal(launch, usd_per_hour, tally)
@@ -135,7 +131,7 @@ class Guards:
     def _fleet_refusal(
         self, launch: Launch, usd_per_hour: float, tally: UsageTally, bounds: LaunchLimits
     ) -> GuardViolation | None:
-        """Whether the jobs of the policy would hold more at a time than it allows."""
+        """Return the violation if the policy's jobs would hold more at a time than it allows."""
         for spec, resource, most in bounds.limits.concurrent():
             if resource is Resource.KW:
                 together = self._draw.kw(launch, tally.nodes_of(bounds.jobs))
@@ -153,7 +149,7 @@ class Guards:
     def _job_hourly_refusal(
         self, launch: Launch, usd_per_hour: float, tally: UsageTally
     ) -> GuardViolation | None:
-        """Whether the job would cost more per hour than its budget allows."""
+        """Return the violation if the job would cost more per hour than its budget allows."""
         most = self._jobs[launch.job].budget.max_usd_per_hour
         alone = tally.of_job(launch.job).amount(Resource.USD_PER_HOUR) + usd_per_hour * launch.nodes
         if most is None or alone <= most + ROUNDING:
@@ -180,7 +176,7 @@ class Guards:
             return None
         return GuardViolation(
             "account_max_launches_per_hour",
-            f"the account allows {most} launches an hour; {launch.nodes} more would exceed them",
+            f"the account allows {most} launches an hour; {launch.nodes} more would exceed this",
         )
 
     def _job_refusal(self, job: Job, limits: Limits, now: datetime) -> GuardViolation | None:
@@ -204,14 +200,14 @@ class Guards:
     def _month_refusal(
         self, job: Job, bounds: LaunchLimits, now: datetime
     ) -> GuardViolation | None:
-        """Whether the tenant's jobs under the policy have spent its dollars of this month."""
+        """Return the violation if the policy's jobs of the tenant have used its monthly dollars."""
         most, payer = bounds.limits.max_usd_per_month, self._spending.payer(job.name)
         if most is None or self._spending.month_usd(now, payer.tenant, payer.policy) < most:
             return None
         return GuardViolation("max_usd_per_month", f"the ${most:.2f} of {now:%B %Y} are spent")
 
     def _tenant_refusal(self, job: Job, now: datetime) -> GuardViolation | None:
-        """Whether the tenant's jobs have spent its dollars, in all or of this month."""
+        """Return the violation if the tenant's jobs have spent its dollars, in total or monthly."""
         tenant = self.account.tenants.get(job.tenant)
         if tenant is None:
             return None
@@ -228,9 +224,9 @@ class Guards:
         return None
 
     def _account_refusal(self, now: datetime) -> GuardViolation | None:
-        """Whether all jobs together have spent what the account allows.
+        """Return the violation if all jobs together have spent what the account allows.
 
-        No figure of others is told: the job's tenant reads it.
+        It discloses no figure of other tenants, as the job's tenant can read it.
         """
         whole, month = self.account.guards.max_usd, self.account.guards.max_usd_per_month
         if whole is not None and self._spending.usd(now) >= whole:
@@ -244,12 +240,14 @@ class Guards:
 
 
 def _energy_refusal(most: float | None, kwh: float | None) -> GuardViolation | None:
-    """A budget in kWh that is spent, or that cannot be kept as what was used is unknown."""
+    """Return the violation of a budget in kWh that is spent, or that unknown use makes unsafe."""
     if most is None:
         return None
     if kwh is None:
         unknown = "the energy used is unknown, as is the power of a node that ran"
-        return GuardViolation("max_kwh", f"{unknown}; a budget of {most:.2f} kWh cannot be kept")
+        return GuardViolation(
+            "max_kwh", f"{unknown}; a budget of {most:.2f} kWh cannot be enforced"
+        )
     if kwh < most:
         return None
     return GuardViolation("max_kwh", f"used {kwh:.2f} kWh of a budget of {most:.2f} kWh")
@@ -257,8 +255,8 @@ def _energy_refusal(most: float | None, kwh: float | None) -> GuardViolation | N
 
 @dataclass(frozen=True, slots=True)
 class LaunchLimits:
-    """The limits that hold now, dollars per node-hour of the pools with room, and the jobs that
-    the limits bind together."""
+    """The limits in force, dollars per node-hour of the pools with capacity, and the jobs that the
+    limits bind together."""
 
     limits: Limits
     prices: Mapping[Pool, float]

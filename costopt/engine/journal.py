@@ -1,4 +1,4 @@
-"""The ledger and what is folded from it, kept in step."""
+"""The ledger and the folded state of its jobs, updated together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from costopt.ledger.summary import JobSummary
 
 
 class Journal:
-    """Writes events and keeps each job's record and account up to date with them."""
+    """Writes events and updates each job's record and account with them."""
 
     def __init__(self, ledger: Ledger, jobs: Iterable[str]) -> None:
         self._ledger = ledger
@@ -27,26 +27,26 @@ class Journal:
             self.open(job)
 
     def open(self, job: str) -> None:
-        """Take up what the ledger holds of one more job. Raises LedgerError."""
+        """Load what the ledger holds of one more job. Raises LedgerError."""
         known = load_fold(self._ledger, job)
         self.records[job] = JobRecord(job) if known is None else known.record
         self.accounts[job] = JobAccount(job) if known is None else known.account
 
     def close(self, job: str) -> None:
-        """Forget a job; the ledger keeps what it holds of it."""
+        """Forget a job; the ledger retains its events."""
         self.records.pop(job, None)
         self.accounts.pop(job, None)
         self._summaries.pop(job, None)
 
     def summary(self, job: str, now: datetime) -> JobSummary:
-        """The figures of a job's account at ``now``, not reckoned anew before something changes."""
+        """Return the figures of a job's account at ``now``, cached until something changes."""
         known = self._summaries.get(job)
         if known is None or known.now != now:
             known = self._summaries[job] = self.accounts[job].summary(now)
         return known
 
     def write(self, *events: Event) -> None:
-        """Append, all or none, then fold. Raises LedgerError, and folds nothing then."""
+        """Append all events or none, then fold them. Raises LedgerError, and then folds nothing."""
         if self._held is not None:
             self._held += events
         elif events:
@@ -56,11 +56,11 @@ class Journal:
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """What is written inside is folded at once, and appended as a whole at the end, also where
-        an error or an impatient person ends it.
+        """Fold what is written inside at once, and append it as a whole at the end, also where an
+        error or KeyboardInterrupt ends the block.
 
-        So nothing may be done inside that must find its intent in the ledger. Raises LedgerError at
-        the end; the folds are ahead of the ledger then, and of no more use.
+        So no call inside may depend on its intent being in the ledger. Raises LedgerError at the
+        end; the folded state is ahead of the ledger then, and must be discarded.
         """
         held = self._held = []
         try:

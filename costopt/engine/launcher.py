@@ -1,12 +1,8 @@
-"""Intents, calls, outcomes.
+"""Launches nodes: intents first, then the calls, then their outcomes.
 
-Launches nodes: intents first, then the calls, then what came of them.
-
-Each of the three is one write to the ledger for many launches, as a write takes as long for one.
-Each time twice as many are announced, so that what a slow provider leaves unanswered when it is
-too late is never much more than what it has answered.
-
-What came of launches.
+Each of the three is one write to the ledger for many launches, as that takes no longer than for
+one. Each write announces twice as many as the last, so that a slow provider that runs into the time
+limit leaves not many more launches unanswered than it has answered.
 """
 
 from __future__ import annotations
@@ -34,15 +30,15 @@ from costopt.engine.quotas import GuardViolation, ResourceUsage, UsageTally
 from costopt.engine.settings import EngineSettings, World
 
 TOGETHER = 50
-"""Intents of a tick's first write; with a controller that dies as many launches may have to be
-asked for again."""
+"""Intents of a tick's first write; if the controller dies, as many launches may have to be
+requested again."""
 
 LIMITS_ON_NEW_NODES = frozenset({"halt", "max_launches_per_hour", "account_max_launches_per_hour"})
-"""Guards that do not look at nodes."""
+"""Guards that do not depend on nodes."""
 
 
 class Launcher:
-    """Asks for what the guards allow, and once more for what was never answered."""
+    """Requests the launches that the guards allow, and repeats those that were never answered."""
 
     def __init__(
         self,
@@ -71,8 +67,8 @@ class Launcher:
         bounds: Mapping[str, LaunchLimits],
         now: datetime,
     ) -> LaunchResults:
-        """``nodes`` are all that live, ``bounds`` by job; only in pools that have a price there
-        anything is launched. Nothing more is announced for a pool that has refused."""
+        """Launch nodes. ``nodes`` are all living ones, ``bounds`` are by job; only pools that have
+        a price there are used. No launch is announced in a pool that has refused."""
         left, done, together = deque(launches), LaunchResults(), TOGETHER
         tally = (
             self._guards.tally((*nodes, *self._coming(nodes, now)), now) if left else UsageTally()
@@ -91,10 +87,10 @@ class Launcher:
     def retry_unanswered(
         self, desired: Desired, bounds: Mapping[str, LaunchLimits], now: datetime
     ) -> LaunchResults:
-        """Repeat the launches that were never answered and are still wanted, under their own keys.
+        """Repeat needed launches that were never answered, under their own idempotency keys.
 
-        A launch that did happen gives the same nodes; one that did not, happens now. While launches
-        are halted none is repeated. One that was never sent, and is wanted no more, is over.
+        A launch that did happen returns the same nodes; one that did not, happens now. While
+        launches are halted none is repeated. One that was never sent and is no longer needed fails.
         """
         done = LaunchResults()
         intents: list[LaunchIntended] = []
@@ -105,7 +101,7 @@ class Launcher:
                     intents.append(intent)
                 else:
                     self._terminate_mispriced(
-                        intent, "it was wanted no more before it was sent", now
+                        intent, "cancelled: no longer needed before it was sent", now
                     )
         for first in range(0, len(intents), TOGETHER):
             asked = intents[first : first + TOGETHER]
@@ -116,7 +112,7 @@ class Launcher:
         return done
 
     def is_overdue(self, now: datetime) -> bool:
-        """Whether the nodes that run need the next tick more than new ones do this one."""
+        """Return whether the running nodes need the next tick more than new ones need this one."""
         most_s = self._settings.launch_s
         if most_s is None or self._began is None or self._began[0] != now:
             return False
@@ -131,10 +127,10 @@ class Launcher:
         bounds: Mapping[str, LaunchLimits],
         now: datetime,
     ) -> dict[LaunchIntended, Launch]:
-        """Intents of the next launches, ``most`` at once, checked as if those before them came to
-        pass.
+        """Record the intents of the next launches, at most ``most``, each checked as if those
+        before it succeed.
 
-        Ends before one that a guard refuses then: it is checked again once that is known.
+        Ends before one that a guard would then refuse: it is checked again once that is known.
         """
         announced: dict[LaunchIntended, Launch] = {}
         expected, halt = tally.copy(), self._gate.halt()
@@ -162,7 +158,7 @@ class Launcher:
         done: LaunchResults,
         now: datetime,
     ) -> None:
-        """What runs for the job is kept where the launch is in vain."""
+        """Record a guard's refusal; the job's running nodes are retained if launching is futile."""
         self._guards.check_spend(launch.job, refusal, now)
         done.refused[launch] = f"guard {refusal.guard}: {refusal.message}"
         runs = tally.of_job(launch.job).amount(Resource.NODES) > 0
@@ -177,7 +173,7 @@ class Launcher:
         mine: LaunchLimits,
         now: datetime,
     ) -> bool:
-        """Whether it is refused even without what runs for the job elsewhere."""
+        """Return whether a launch would be refused even without the job's nodes elsewhere."""
         if refusal.guard in LIMITS_ON_NEW_NODES:
             return True
         others = [n for n in tally.nodes if n.job != launch.job or n.pool == launch.pool]
@@ -187,7 +183,7 @@ class Launcher:
     def _intend(
         self, launch: Launch, usd: float, expected: UsageTally, now: datetime
     ) -> LaunchIntended:
-        """``expected`` counts the nodes in."""
+        """Record the intent; ``expected`` counts its nodes in."""
         number = self._journal.records[launch.job].launch_count + 1
         intent = LaunchIntended(
             at=now,
@@ -206,7 +202,7 @@ class Launcher:
     def _count(
         self, intent: LaunchIntended, answer: LaunchAnswer | None, tally: UsageTally
     ) -> None:
-        """What has become of a launch, or may have."""
+        """Count the nodes that a launch has brought, or may have."""
         started = answer if isinstance(answer, tuple) else ()
         record = self._journal.records[intent.job]
         if intent.key in record.launches:
@@ -215,8 +211,8 @@ class Launcher:
         self._guards.quotas.add_nodes(tally, _planned(intent) if unknown else started)
 
     def _coming(self, nodes: Sequence[Node], now: datetime) -> Iterator[Node]:
-        """What launches of this tick may have brought whose answers were lost: the next listing
-        tells."""
+        """Yield nodes that launches of this tick may have brought whose answers were lost, until
+        the next listing settles it."""
         seen = {node.key for node in nodes}
         for record in self._journal.records.values():
             for intent in record.intents.values():
@@ -231,12 +227,13 @@ class Launcher:
         *,
         fresh: bool,
     ) -> dict[str, LaunchAnswer | None]:
-        """Answers by key; none of those for which it is too late.
+        """Return the answers by key; postponed launches have none.
 
-        What a halt came before is refused where it was never sent, and has no answer else.
+        A launch that a halt precedes is refused where it was never sent, and has no answer
+        otherwise.
 
-        A pool that refuses is asked for nothing more, unless launches are not ``fresh``: they may
-        have happened when they were asked for first.
+        A pool that refuses gets no further requests, unless launches are not ``fresh``: they may
+        have happened when they were first requested.
         """
         answers: dict[str, LaunchAnswer | None] = {}
         refusals: dict[str, ProviderError] = {}
@@ -249,7 +246,7 @@ class Launcher:
                     why = f"{halt.message}, before it was sent"
                     answers[intent.key] = self._terminate_mispriced(intent, why, now)
                 elif refusal is not None:
-                    message = f"not asked for, as its pool has just refused: {refusal.message}"
+                    message = f"not requested, as its pool has just refused: {refusal.message}"
                     answers[intent.key] = self._failed(intent, refusal.code, message, now)
                 else:
                     answers[intent.key] = self._call(intent, refusals, now)
@@ -286,7 +283,7 @@ class Launcher:
     def _terminate_mispriced(
         self, intent: LaunchIntended, why: str, now: datetime
     ) -> LaunchRefused | None:
-        """What is known never to have been sent is not waited for, and no pool is to blame."""
+        """Fail a launch that was certainly never sent, without blaming its pool; else None."""
         return (
             self._failed(intent, NOT_SENT_ERROR, why, now) if intent.key in self._unsent else None
         )
@@ -310,26 +307,26 @@ class Launcher:
     def _at_realized_price(
         self, started: tuple[Node, ...], intent: LaunchIntended, limits: Limits, now: datetime
     ) -> LaunchAnswer:
-        """The nodes, or a no where they came out so much dearer that they are given back."""
+        """Return the nodes, or a refusal if they exceed the planned price and are terminated."""
         planned = intent.planned_micros_per_hour / MICROS
         most = None if limits.max_price_ratio is None else planned * limits.max_price_ratio
         dear = [n for n in started if most is not None and n.usd_per_hour > most]
         if not dear:
             return started
         message = (
-            f"{dear[0].pool} was planned at ${planned:.4f}/h and came out at "
-            f"${dear[0].usd_per_hour:.4f}/h; its nodes are given back"
+            f"{dear[0].pool} was planned at ${planned:.4f}/h but costs "
+            f"${dear[0].usd_per_hour:.4f}/h; its nodes are terminated"
         )
         self._guards.check_spend(
             intent.job, GuardViolation("max_price_ratio", message, intent.pool), now
         )
-        reasons = {node.node_id: "dearer than planned" for node in started}
+        reasons = {node.node_id: "more expensive than planned" for node in started}
         self._releases.release(intent.job, reasons, now)
         return LaunchRefused(f"guard max_price_ratio: {message}")
 
 
 def _planned(intent: LaunchIntended) -> Iterator[Node]:
-    """The nodes that the launch is to bring."""
+    """Yield the nodes that the launch is to bring."""
     for number in range(intent.nodes):
         yield Node(
             node_id=f"{intent.key}/{number}",
@@ -345,21 +342,21 @@ def _planned(intent: LaunchIntended) -> Iterator[Node]:
 
 @dataclass(frozen=True, slots=True)
 class LaunchRefused:
-    """Who refused a launch, and why; ``by_pool``: nothing more is asked of its pool."""
+    """What refused a launch, and why; with ``by_pool`` its pool gets no further requests."""
 
     why: str
     by_pool: bool = True
 
 
 LaunchAnswer = tuple[Node, ...] | LaunchRefused
-"""The nodes that are new, () while that is unknown."""
+"""The new nodes, () while that is unknown."""
 
 
 @dataclass(slots=True)
 class LaunchResults:
-    """Nodes that are new, pools that refused, and jobs that drain nothing now: a launch of theirs
-    was refused or put off, so they decide again first, or waits for capacity, or a guard would
-    refuse it in any case. ``refused`` says who refused a launch, and why."""
+    """New nodes, pools that refused, and jobs that drain nothing now: a launch of theirs was
+    refused or postponed, so they decide again first, or waits for capacity, or a guard would refuse
+    it in any case. ``refused`` says what refused each launch, and why."""
 
     nodes: list[Node] = field(default_factory=list)
     refusing: set[Pool] = field(default_factory=set)
@@ -367,7 +364,7 @@ class LaunchResults:
     refused: dict[Launch, str] = field(default_factory=dict)
 
     def record(self, launch: Launch, answer: LaunchAnswer | None) -> None:
-        """What came of one more; None where it was put off."""
+        """Record the outcome of one more launch; None where it was postponed."""
         if isinstance(answer, LaunchRefused):
             self.refused[launch] = answer.why
             if answer.by_pool:

@@ -1,8 +1,6 @@
-"""Run until done; clocks.
+"""The loop that ticks until every job is over, and the implementations of the clock port.
 
-Ticks until every job is over.
-
-The clocks behind the port: the wall, a wall that runs faster, and a replay's.
+The clocks: real time, market time that runs faster than real time, and a replay's virtual time.
 """
 
 from __future__ import annotations
@@ -18,9 +16,9 @@ OnTick = Callable[[TickResult], None]
 
 
 def run_until_done(engine: Engine, on_tick: OnTick | None = None) -> TickResult:
-    """Tick, sleep to the next multiple of the tick, and so on until no job wants anything.
+    """Tick, sleep to the next multiple of the tick, and repeat until no job needs anything.
 
-    A late tick is not caught up with. KeyboardInterrupt passes through; see ``stop_all``.
+    A late tick is not made up for. KeyboardInterrupt passes through; see ``stop_all``.
     """
     clock, tick_s = engine.world.clock, engine.settings.tick_s
     began = clock.now()
@@ -37,7 +35,7 @@ def run_until_done(engine: Engine, on_tick: OnTick | None = None) -> TickResult:
 
 
 def stop_all(engine: Engine, reason: str, on_tick: OnTick | None = None) -> None:
-    """Checkpoint every job, give all nodes back and wait until the providers confirm it."""
+    """Checkpoint every job, release all nodes and wait until the providers confirm it."""
     engine.stop(reason)
     run_until_done(engine, on_tick)
 
@@ -48,7 +46,7 @@ class WallClock:
     speed = 1.0
 
     def now(self) -> datetime:
-        """The present, aware UTC."""
+        """Return the present, aware UTC."""
         return datetime.now(UTC)
 
     def sleep(self, seconds: float) -> None:
@@ -57,9 +55,9 @@ class WallClock:
 
 
 class ScaledClock:
-    """Market time that starts at ``start_at`` and runs ``speed`` times as fast as the wall.
+    """Market time that starts at ``start_at`` and runs ``speed`` times as fast as real time.
 
-    ``elapsed_s`` is how long, by the wall, it has been running already. From then on it reads the
+    ``elapsed_s`` is how long, in real time, it has been running already. From then on it reads the
     monotonic clock, so a step of the wall clock does not move market time.
     """
 
@@ -71,7 +69,7 @@ class ScaledClock:
         self._began_s = time.monotonic() - elapsed_s
 
     def now(self) -> datetime:
-        """The present of the market, aware UTC."""
+        """Return the present of the market, aware UTC."""
         return self.start_at + timedelta(seconds=(time.monotonic() - self._began_s) * self.speed)
 
     def sleep(self, seconds: float) -> None:
@@ -80,7 +78,7 @@ class ScaledClock:
 
 
 class VirtualClock:
-    """A replay's time: it stands still until somebody sleeps."""
+    """A replay's time, which advances only by ``sleep``."""
 
     speed = 1.0
 
@@ -88,9 +86,9 @@ class VirtualClock:
         self._now = start_at
 
     def now(self) -> datetime:
-        """The present of the replay."""
+        """Return the present of the replay, aware UTC."""
         return self._now
 
     def sleep(self, seconds: float) -> None:
-        """Jump ahead."""
+        """Advance the time by ``seconds``."""
         self._now += timedelta(seconds=max(0.0, seconds))

@@ -1,4 +1,4 @@
-"""What nodes measure of themselves: recorded, and fed back into what is planned."""
+"""Measurements that nodes report of themselves: recorded, and fed back into planning."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from costopt.engine.settings import World
 REPORT_EVERY = timedelta(minutes=10)
 FINAL_EVERY = timedelta(seconds=30)
 MIN_TRAINING_S = 60.0
-"""A shorter time of training says little of what a node draws."""
+"""Shorter training is not representative of a node's power."""
 INTERVAL_CHANGE_SHARE = 0.05
 MIN_SHARE = 0.5
 MAX_SHARE = 2.0
-"""A measured draw is believed from ``MIN_SHARE`` of what the node is modelled to draw idle up to
-``MAX_SHARE`` of what it is to draw busy."""
+"""A measured power is credible from ``MIN_SHARE`` of the node's modelled idle power up to
+``MAX_SHARE`` of its modelled busy power."""
 EXACT = "exact"
 
 
 class MeasurementObserver:
-    """Takes up the reports of every gang's nodes."""
+    """Reads the reports of every gang's nodes."""
 
     def __init__(self, world: World, journal: Journal) -> None:
         self._world = world
         self._journal = journal
 
     def observe(self, job: Job, now: datetime) -> None:
-        """Record what is new."""
+        """Record new measurements."""
         live = self._journal.records[job.name].live
         reports = [r for r in self._world.runtime.node_reports(job) if r.node_id in live]
         news: list[Event] = [*self._interval_news(job, reports, now)]
@@ -54,7 +54,7 @@ class MeasurementObserver:
         self._journal.write(*news)
 
     def powers(self, modelled: Mapping[Pool, NodePower]) -> Mapping[Pool, NodePower]:
-        """Power by pool, as its nodes have measured it in training; the rest as modelled."""
+        """Return power by pool, as measured by its nodes in training; the rest as modelled."""
         measured_w: dict[Pool, list[float]] = {}
         for job, account in self._journal.accounts.items():
             limits = self._journal.records[job].power_limits
@@ -86,7 +86,7 @@ class MeasurementObserver:
     def _guarantee_news(
         self, job: Job, reports: Iterable[NodeReport], now: datetime
     ) -> Iterable[Event]:
-        """The result is as exact as that of the node that is least so."""
+        """Yield changes of the exactness guarantee: the weakest of any node's."""
         told = [report.guarantee for report in reports if report.guarantee]
         said = next((each for each in told if each != EXACT), EXACT)
         if told and said != self._journal.accounts[job.name].measured.guarantee:
@@ -118,7 +118,7 @@ class MeasurementObserver:
     def _measured(
         self, job: Job, node: NodeLaunched, report: NodeReport, now: datetime
     ) -> NodeMeasured | None:
-        """None where the node has measured nothing at all."""
+        """Return the node's measurements, or None where it has none."""
         figures = report.step_s, report.data_wait_share, report.goodput, report.gpu_utilization
         if report.metered_wh is None and all(figure is None for figure in figures):
             return None
@@ -145,8 +145,9 @@ class MeasurementObserver:
     def _plug_wh(
         self, node: NodeLaunched, report: NodeReport, metered_wh: float | None, hours: float
     ) -> float | None:
-        """None where not every GPU of the node was read, as a part is not a figure of the node, and
-        where the node cannot draw that: it would count for other jobs on its pool, too."""
+        """Return the watt-hours at the plug. None where not every GPU of the node was read, as a
+        part is not a figure of the node, and where the node cannot draw that much: it would count
+        for other jobs on its pool, too."""
         pool = Pool.parse(node.pool)
         machine, power = (
             self._world.machines.instance_type(pool),

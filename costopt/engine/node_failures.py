@@ -1,4 +1,4 @@
-"""Nodes that end by themselves or never report: replaced with a growing delay, and reported."""
+"""Nodes that fail on their own or never report: replaced with a growing delay, and reported."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from costopt.engine.settings import EngineSettings, World
 from costopt.ledger.job_record import JobRecord
 
 START_MULTIPLE = 4.0
-"""Of the time that nodes of the pool took at most to start, or that the job declares."""
+"""Times the maximum start-up time of the pool's nodes, or the one that the job declares."""
 MAX_DEATHS = 5
-"""Launches in a row whose nodes end by themselves, with nothing saved in between, before the job
-has failed: as of a command that fails, only that a machine may be at fault, too."""
+"""Consecutive launches whose nodes fail on their own, with nothing saved in between, before the job
+has failed: as for a failing command, except that a machine may be at fault, too."""
 SUSPECT_AFTER = 2
 MAX_OTHERS_MULTIPLE = 4.0
 MAX_DOUBLINGS = 6
@@ -28,7 +28,7 @@ NODES = "the job's nodes"
 
 
 class NodeFailures:
-    """Counts what the ledger holds of each job's failed nodes since it saved work last."""
+    """Counts, from the ledger, each job's failed nodes since it last saved work."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class NodeFailures:
         self._jobs = jobs
         self._troubles = troubles
         self.reported: dict[str, str] = {}
-        """By job, what is wrong with its nodes, "" where nothing is."""
+        """By job, what has failed with its nodes, "" where nothing has."""
 
     def observe(self, now: datetime) -> None:
-        """Give up nodes that never reported, end jobs whose nodes keep dying, and report both."""
+        """Give up nodes that never reported, end jobs whose nodes keep failing, and report both."""
         for name, job in self._jobs.items():
             record = self._journal.records[name]
             if record.over:
@@ -60,11 +60,11 @@ class NodeFailures:
                 self._report(record, now)
 
     def forget(self, job: str) -> None:
-        """The job is controlled no more."""
+        """Drop the state of a job that is no longer controlled."""
         self.reported.pop(job, None)
 
     def _report(self, record: JobRecord, now: datetime) -> None:
-        """An event for each that has failed more than at the last tick of this engine."""
+        """Record an event for each job with more failures than at this engine's last tick."""
         why = _why(record) if record.deaths or record.given_up else ""
         if why and why != self.reported.get(record.name):
             self._journal.write(SignalStale(at=now, job=record.name, source=NODES, message=why))
@@ -87,7 +87,7 @@ class NodeFailures:
                     job=job.name,
                     node_id=node_id,
                     pool=node.pool,
-                    message=f"it has run for {waited_min:.0f} min and never reported",
+                    message=f"it has run for {waited_min:.0f} min and has never reported",
                 )
             )
 
@@ -98,14 +98,14 @@ class NodeFailures:
         return (now - node.launched_at).total_seconds() > self._timeout_s(job, record, node)
 
     def _timeout_s(self, job: Job, record: JobRecord, node: NodeLaunched) -> float:
-        """Doubled with each node given up, so that a slower start succeeds in the end."""
+        """Double the timeout with each node given up, so that a slow start succeeds eventually."""
         start_s = self._start_s(job, record, Pool.parse(node.pool))
         doublings = min(len(record.given_up), MAX_DOUBLINGS)
         return max(self._settings.report_timeout_s, START_MULTIPLE * start_s) * 2.0**doublings
 
     def _start_s(self, job: Job, record: JobRecord, pool: Pool) -> float:
-        """What nodes of the pool took for this job at most, else for others, whose own code says
-        when they begin: so not much beyond what this one declares."""
+        """Return the maximum start-up time of the pool's nodes for this job, else for other jobs.
+        Other jobs' code reports when it begins, so that is bounded by what this job declares."""
         if (own := record.longest_start_s.get(pool)) is not None:
             return own
         records = self._journal.records.values()
@@ -116,7 +116,7 @@ class NodeFailures:
 
 
 def launches_from(record: JobRecord) -> datetime | None:
-    """When the job may launch again after its last failed nodes; None where none has failed.
+    """Return when the job may launch again after its last failed nodes; None if none has failed.
 
     At once after the first, then after a delay that doubles with each.
     """
@@ -129,14 +129,14 @@ def launches_from(record: JobRecord) -> datetime | None:
 
 
 def waiting_jobs(records: Iterable[JobRecord], now: datetime) -> frozenset[str]:
-    """Jobs that may not launch yet because their nodes have failed."""
+    """Return the jobs that may not launch yet because their nodes have failed."""
     return frozenset(r.name for r in records if (at := launches_from(r)) is not None and at > now)
 
 
 def _why(record: JobRecord) -> str:
     count = len(record.deaths) + len(record.given_up)
     what = "launch has failed" if count == 1 else "launches in a row have failed"
-    kinds = [f"{len(record.deaths)} whose node ended by itself"] if record.deaths else []
+    kinds = [f"{len(record.deaths)} whose node failed on its own"] if record.deaths else []
     kinds += [f"{len(record.given_up)} that never reported"] if record.given_up else []
     words = f"; the last: {record.last_words}" if record.last_words else ""
     suspect = ""

@@ -1,4 +1,4 @@
-"""The usable part of the market at one tick, and why the rest is not."""
+"""The usable part of the market at one tick, and why the rest is excluded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from costopt.market.screening import screen_offers
 
 
 class OfferCollector:
-    """Reads the providers' offers, learns hazards from them and screens them."""
+    """Collects the providers' offers, learns hazards from them and screens them."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class OfferCollector:
     def observe(self, nodes: Sequence[Node], now: datetime) -> None:
         """Ask every provider for its offers, and learn prices and hazards from them.
 
-        What is asked of every job's record is asked here once, and not for each policy.
+        Each job's record is read here once, and not again for each policy.
         """
         told = self._ask(now)
         here = {node.pool for node in nodes}
@@ -53,7 +53,7 @@ class OfferCollector:
         self.told = tuple(self._with_estimates(offer, offer.pool in here) for offer in told)
         self._cooling = self._cooling_at(now)
         records = self._journal.records.items()
-        # Far fewer kinds of resources than jobs that want them.
+        # There are far fewer kinds of resources than jobs that request them.
         self._wanted = frozenset(self._jobs[name].resources for name, r in records if not r.over)
 
     def usable(
@@ -63,13 +63,13 @@ class OfferCollector:
         now: datetime,
         refused: frozenset[Pool] = frozenset(),
     ) -> tuple[tuple[Offer, ...], tuple[Rejection, ...]]:
-        """The offers told last that may be used, and why the others may not.
+        """Return the latest offers that may be used, and why the others may not.
 
-        A pool in cooldown, or one that has just ``refused`` a launch, has no room now and may be
-        planned on for later. Capacity that nobody takes away is not left alone where some job has
-        no other: what keeps a deadline is asked for again at every tick. A pool where nodes run
-        stays among the offers, without room for more, whatever becomes of its price: what runs is
-        kept.
+        A pool in cooldown, or one that has just ``refused`` a launch, has no capacity now but may
+        be planned on for later. Uninterruptible capacity is not put in cooldown where some job has
+        no alternative: capacity that meets a deadline is requested again at every tick. A pool
+        where nodes run stays among the offers, without capacity for more, whatever its price:
+        running nodes are retained.
         """
         screened, rejections = screen_offers(self.told, policy, now)
         cooling = {**self._cooling}
@@ -93,12 +93,12 @@ class OfferCollector:
         return told
 
     def _with_estimates(self, offer: Offer, running: bool) -> Offer:
-        """Hazard and availability as the provider tells them, else as they were learned.
+        """Return the offer with hazard and availability as the provider states them, else learned.
 
-        A hazard that the provider tells as a prior has become part of what was learned, and where
-        a node of ours runs, a prior of availability says nothing any more.
-        A pool that has capacity now is taken at its word until it has none: its hazard says how
-        long that lasts, and what was learned of its absence would count against it twice.
+        A hazard that the provider states as a prior is already part of the learned one, and where
+        one of our nodes runs, a prior of availability is superseded. A pool that has capacity now
+        is trusted until it has none: its hazard says how long that lasts, and the learned
+        probability of its absence would count against it twice.
         """
         hazards = self._world.hazards
         availability = offer.availability
@@ -116,7 +116,7 @@ class OfferCollector:
         )
 
     def _note_prices(self, offers: Iterable[Offer], nodes: Sequence[Node], now: datetime) -> None:
-        """A price that is older than the launch of a node says nothing about what it costs."""
+        """Record prices; one older than the launch of a node does not apply to that node."""
         running: dict[Pool, dict[str, datetime]] = {}
         for node in nodes:
             jobs = running.setdefault(node.pool, {})
@@ -149,7 +149,7 @@ class OfferCollector:
     def _fallback_offers(
         self, offers: Iterable[Offer], left_alone: frozenset[Pool]
     ) -> frozenset[Pool]:
-        """Firm pools, short of capacity, of jobs that have none with room besides."""
+        """Return uninterruptible pools short of capacity, of jobs without an alternative now."""
         firm = [offer for offer in offers if offer.pool.capacity_type.is_uninterruptible]
         closed = left_alone.intersection(offer.pool for offer in firm)
         short = {pool for pool in closed if self._is_short(pool)}
@@ -167,7 +167,7 @@ class OfferCollector:
         return machine is not None and resources.rejection_reason(machine) is None
 
     def _is_short(self, pool: Pool) -> bool:
-        """Whether everyone who leaves the pool alone does so because it had no room."""
+        """Return whether every job that avoids the pool does so because it had no capacity."""
         records = [r for r in self._journal.records.values() if pool in r.cooldown_from]
         return all(pool in record.short_of_capacity for record in records)
 
@@ -191,7 +191,7 @@ class OfferCollector:
 
 
 def _why_cooling(offers: Iterable[Offer], cooling: Mapping[Pool, datetime]) -> Iterable[Rejection]:
-    """Of the pools that have room, as far as they tell; the others are short in any case."""
+    """Yield rejections of the pools known to have capacity; the others are short in any case."""
     return (
         Rejection(
             offer.pool,

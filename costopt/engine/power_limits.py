@@ -1,4 +1,4 @@
-"""Power limits of the gangs' GPUs: what decisions ask for, and what the nodes say became of it."""
+"""Power limits of the gangs' GPUs: those that decisions request, and those that nodes report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from costopt.ledger.job_record import JobRecord
 
 
 class PowerCapManager:
-    """Asks gangs to keep to a power cap, and records which nodes do."""
+    """Requests power caps of gangs, and records which nodes apply them."""
 
     def __init__(self, world: World, journal: Journal) -> None:
         self._world = world
@@ -25,19 +25,19 @@ class PowerCapManager:
         self._asked: dict[str, float | None] = {}
 
     def wanted(self, job: Job, decision: Decision, members: tuple[Node, ...]) -> PowerCap | None:
-        """The cap for a gang that is about to be formed; remembered as asked for."""
+        """Return the cap for a gang that is about to be formed, and remember it as requested."""
         cap = self._cap_of(decision, members)
         self._asked[job.name] = None if cap is None else cap.cap_w
         return cap
 
     def forget(self, job: str) -> None:
-        """The job is controlled no more."""
+        """Drop the state of a job that is no longer controlled."""
         self._asked.pop(job, None)
 
     def change(
         self, job: Job, decision: Decision, members: tuple[Node, ...], now: datetime
     ) -> None:
-        """Ask the gang that trains for another cap, or for none, without starting it anew."""
+        """Request another cap, or none, of the gang that trains, without restarting it."""
         before = self._asked.get(job.name, NOT_REQUESTED)
         cap = self.wanted(job, decision, members)
         if before != self._asked[job.name]:
@@ -45,7 +45,7 @@ class PowerCapManager:
             self.observe(job, now)
 
     def observe(self, job: Job, now: datetime) -> None:
-        """Record what the nodes say, where it is new."""
+        """Record what the nodes report, where it has changed."""
         record = self._journal.records[job.name]
         for told in self._world.runtime.power_limits(job):
             node = record.live.get(told.node_id)
@@ -63,7 +63,7 @@ class PowerCapManager:
                 )
 
     def speed(self, job: Job) -> float:
-        """The share of its uncapped speed that the gang has under the limits in force."""
+        """Return the gang's share of its uncapped speed under the limits in force."""
         record = self._journal.records[job.name]
         shares = [
             cap.speed
@@ -75,7 +75,7 @@ class PowerCapManager:
         return min(shares, default=1.0)
 
     def _cap_of(self, decision: Decision, members: tuple[Node, ...]) -> PowerCap | None:
-        """The cap of the decision's targets, all of one machine type, as the power model has it."""
+        """Return the cap of the decision's targets, all of one machine type, by the power model."""
         asked = {t.power_cap_w for t in decision.targets if t.power_cap_w is not None}
         return self._known(members[0].pool, min(asked)) if asked else None
 
@@ -90,7 +90,7 @@ class PowerCapManager:
 
 
 NOT_REQUESTED = -1.0
-"""In place of what was asked for: this controller has not asked yet."""
+"""In place of the requested cap: this controller has not requested one yet."""
 
 
 def _is_news(record: JobRecord, told: PowerLimitRecord) -> bool:

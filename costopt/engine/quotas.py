@@ -1,13 +1,8 @@
-"""Quota accounting, kW; GuardViolation.
+"""Quotas: what nodes hold and may hold at a time, and ``GuardViolation``.
 
-Holds launches to the account's quotas and to what its tenants may have at a time.
-
-What living nodes hold, counted once and then node by node, so that a launch need not look at
-all of them.
-
-What nodes draw at the meter once they train.
-
-Why a guard says no.
+Holds launches to the account's quotas and to the limits of its tenants. What living nodes hold is
+counted once and then updated node by node, so that a launch need not scan all of them. Power is
+what nodes draw at the meter while they train.
 """
 
 from __future__ import annotations
@@ -33,11 +28,11 @@ _TALLIED = tuple(
     for spec in CONCURRENT_LIMITS
     if spec.resource and spec.resource is not Resource.KW
 )
-"""What policies limit; kilowatts are summed over the nodes, as power caps change them."""
+"""The resources that policies limit; kilowatts are summed by node, as power caps change them."""
 
 
 class QuotaLedger:
-    """Every living node counts until the provider says that it is gone, draining ones included."""
+    """Counts every living node until the provider reports its end, including draining ones."""
 
     def __init__(
         self, account: Account, machines: InstanceCatalog, draw: PowerDraw, jobs: Mapping[str, Job]
@@ -48,18 +43,18 @@ class QuotaLedger:
         self._jobs = jobs
 
     def set_account(self, account: Account) -> None:
-        """From now on these quotas and tenants' limits count."""
+        """Apply the quotas and tenants' limits of this account from now on."""
         self._quotas = account.limits
         self._of_pool: dict[Pool, tuple[Quota, ...]] = {}
 
     @property
     def bind(self) -> bool:
-        """Whether there is any quota at all."""
+        """Return whether there is any quota."""
         return bool(self._quotas)
 
     @property
     def most(self) -> Mapping[Limit, float]:
-        """By quota and unit, how much may be held at a time."""
+        """Return, by quota and unit, how much may be held at a time."""
         return {
             (quota.name, resource.unit): most
             for quota in self._quotas
@@ -67,7 +62,7 @@ class QuotaLedger:
         }
 
     def load(self, job: str, target: Target, usd_per_hour: float) -> Iterator[tuple[Limit, float]]:
-        """By quota and unit, how much of it the target holds."""
+        """Yield, by quota and unit, how much of it the target holds."""
         for quota in self._counting(target.pool, job):
             for resource, _ in quota.limits():
                 each = self.node_load(resource, target.pool, usd_per_hour, target.power_cap_w)
@@ -84,13 +79,13 @@ class QuotaLedger:
         return resource.node_load(self._machines.instance_type(pool))
 
     def tally(self, nodes: Iterable[Node]) -> UsageTally:
-        """What these nodes hold of every quota."""
+        """Return what these nodes hold of every quota."""
         tally = UsageTally()
         self.add_nodes(tally, nodes)
         return tally
 
     def add_nodes(self, tally: UsageTally, nodes: Iterable[Node]) -> None:
-        """Count more nodes, each at the price of its launch."""
+        """Count more nodes, each at its launch price."""
         more = tuple(nodes)
         tally.nodes += more
         alike = Counter((node.job, node.pool, node.usd_per_hour) for node in more)
@@ -103,7 +98,7 @@ class QuotaLedger:
     def refusal(
         self, launch: Launch, usd_per_hour: float, tally: UsageTally
     ) -> GuardViolation | None:
-        """The first quota that the launch, at this price of a node, would exceed; None: it fits."""
+        """Return the first quota that the launch would exceed at this node price, or None."""
         target = Target(launch.pool, launch.nodes, launch.power_cap_w)
         wanted = dict(self.load(launch.job, target, usd_per_hour))
         for quota in self._quotas:
@@ -115,7 +110,7 @@ class QuotaLedger:
                 if resource is Resource.KW:
                     load = self._draw.kw(launch, self._counted(quota, tally))
                 if load > most + ROUNDING:
-                    # What others hold of it is not the job's tenant's to know.
+                    # Usage by others must not be disclosed to the job's tenant.
                     more = f"{launch.nodes} × {launch.pool} would add {wanted[limit]:g}"
                     return GuardViolation(
                         "quota",
@@ -128,9 +123,9 @@ class QuotaLedger:
         return [node for node in tally.nodes if quota in self._counting(node.pool, node.job)]
 
     def _counting(self, pool: Pool, job: str) -> list[Quota]:
-        """The quotas that nodes of the job in this pool count against.
+        """Return the quotas that nodes of the job in this pool count against.
 
-        A machine that the catalogue does not hold counts wherever its job does.
+        A machine that is not in the catalog counts against every quota that its job does.
         """
         if pool not in self._of_pool:
             machine = self._machines.instance_type(pool)
@@ -142,12 +137,12 @@ class QuotaLedger:
 
 
 Limit = tuple[str, str]
-"""A quota's name and what it counts."""
+"""A quota's name and the unit it counts."""
 
 
 @dataclass(slots=True)
 class ResourceUsage:
-    """What nodes hold, by name of the resource, and how many were asked for in the last hour."""
+    """What nodes hold, by resource name, and how many were requested in the last hour."""
 
     held: dict[str, float] = field(default_factory=dict)
     launched: int = 0
@@ -157,11 +152,11 @@ class ResourceUsage:
         return self.held.get(resource.key, 0.0)
 
     def copy(self) -> ResourceUsage:
-        """Return one that changes independently."""
+        """Return a copy that changes independently."""
         return ResourceUsage({**self.held}, self.launched)
 
     def add(self, more: ResourceUsage) -> None:
-        """Count these in."""
+        """Add another usage to this one."""
         for name, amount in more.held.items():
             self.held[name] = self.held.get(name, 0.0) + amount
         self.launched += more.launched
@@ -169,8 +164,8 @@ class ResourceUsage:
 
 @dataclass(slots=True)
 class UsageTally:
-    """``loads`` by limit; what each job holds, and ``whole``, what all do. ``launched_for``: nodes
-    launched in the last hour for jobs that were closed meanwhile, by who pays."""
+    """``loads`` by limit; usage of each job, and ``whole``, of all. ``launched_for``: nodes that
+    were launched in the last hour for jobs closed since, by payer."""
 
     nodes: list[Node] = field(default_factory=list)
     loads: dict[Limit, float] = field(default_factory=dict)
@@ -180,7 +175,7 @@ class UsageTally:
     _by_jobs: dict[frozenset[str], ResourceUsage] = field(default_factory=dict)
 
     def add(self, job: str, more: ResourceUsage) -> None:
-        """The job holds more."""
+        """Add to the job's usage."""
         self.whole.add(more)
         self._by_job.setdefault(job, ResourceUsage()).add(more)
         for jobs, held in self._by_jobs.items():
@@ -188,11 +183,11 @@ class UsageTally:
                 held.add(more)
 
     def of_job(self, job: str) -> ResourceUsage:
-        """What it holds."""
+        """Return the usage of a job."""
         return self._by_job.get(job, ResourceUsage())
 
     def of(self, jobs: frozenset[str]) -> ResourceUsage:
-        """What they hold together: added up once, and kept up to date."""
+        """Return the usage of these jobs together: summed once, and then updated."""
         if jobs not in self._by_jobs:
             together = self._by_jobs[jobs] = ResourceUsage()
             for job, held in self._by_job.items():
@@ -201,11 +196,11 @@ class UsageTally:
         return self._by_jobs[jobs]
 
     def nodes_of(self, jobs: frozenset[str]) -> tuple[Node, ...]:
-        """The nodes of these jobs."""
+        """Return the nodes of these jobs."""
         return tuple(node for node in self.nodes if node.job in jobs)
 
     def copy(self) -> UsageTally:
-        """Another one, to count what may yet come to nothing."""
+        """Return a copy, to count launches that may yet be refused."""
         return UsageTally(
             [*self.nodes],
             {**self.loads},
@@ -217,17 +212,17 @@ class UsageTally:
 
 
 class PowerDraw:
-    """Kilowatts of the nodes that run and of those to be launched."""
+    """Kilowatts of the running nodes and of those to be launched."""
 
     def __init__(self, journal: Journal, powers: PowerModel) -> None:
         self._journal = journal
         self._powers = powers
 
     def kw(self, launch: Launch, nodes: Iterable[Node]) -> float:
-        """What these nodes and the launched ones draw together.
+        """Return what these nodes and the launched ones draw together, in kW.
 
-        The launching job's nodes count under the cap that it will ask of them all, the others under
-        the limit that they keep now; a node whose power is unknown draws without end.
+        The launching job's nodes count under the cap that it will request of them all, the others
+        under the limit that they apply now; a node whose power is unknown counts as infinite.
         """
         total = launch.nodes * self.node_kw(launch.pool, launch.power_cap_w)
         for node in nodes:
@@ -239,7 +234,7 @@ class PowerDraw:
         return total
 
     def node_kw(self, pool: Pool, cap_w: float | None) -> float:
-        """What one node draws at the meter under this cap; without end where it is unknown."""
+        """Return what one node draws at the meter under this cap, in kW; ∞ where unknown."""
         power = self._powers.node_power(pool)
         if power is None:
             return math.inf
@@ -249,7 +244,7 @@ class PowerDraw:
 
 @dataclass(frozen=True, slots=True)
 class GuardViolation:
-    """Which guard said no, and why; ``pool`` where it is to be left alone for a while."""
+    """Which guard refused, and why; with ``pool``, that pool is put in cooldown."""
 
     guard: str
     message: str

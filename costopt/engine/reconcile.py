@@ -1,4 +1,4 @@
-"""From what should exist and what does, to the actions that close the gap. Pure."""
+"""Computes the actions that turn the actual state into the desired state. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from costopt.domain.view import STOP, Decision, Desired
 
 @dataclass(frozen=True, slots=True)
 class PendingLaunch:
-    """A launch that was asked for and not yet answered: its nodes count as coming."""
+    """A requested launch that is not yet answered: its nodes count as coming."""
 
     job: str
     pool: Pool
@@ -22,14 +22,14 @@ class PendingLaunch:
 
 @dataclass(frozen=True, slots=True)
 class Actual:
-    """What exists: the living nodes, those on their way out, and launches without an answer.
+    """The actual state: living nodes, those about to end, and unanswered launches.
 
-    ``draining`` were asked to stop, ``doomed`` have an interruption notice; neither counts as
-    capacity. Doomed ones are left to save and be taken, unless their job stops or they have
-    ``outlived`` their notice. An ``unconfirmed`` notice is the node's own: until it is gone, the
-    node holds its place in the gang, so that no report brings a job more nodes than it asks for.
-    Pools are ``resting`` for one job. Nodes that are ``given_up`` are released; jobs that are
-    ``waiting`` launch nothing.
+    ``draining`` nodes were asked to stop, ``doomed`` ones have an interruption notice; neither
+    count as capacity. The latter are left to save until the interruption, unless their job stops
+    or they have ``outlived`` their notice. An ``unconfirmed`` notice is the node's own: until it
+    ends, the node holds its place in the gang, so that no report brings a job more nodes than it
+    requests. Pools are ``resting`` for one job. Nodes that are ``given_up`` are released; jobs that
+    are ``waiting`` launch nothing.
     """
 
     nodes: tuple[Node, ...]
@@ -44,11 +44,11 @@ class Actual:
 
 
 def reconcile(desired: Desired, actual: Actual) -> tuple[Action, ...]:
-    """The actions that turn ``actual`` into ``desired``; none where they agree.
+    """Return the actions that turn ``actual`` into ``desired``; none where they agree.
 
-    Jobs with a decision get what they lack launched and then what they do not want drained,
-    newest nodes first, so that a launch that is refused leaves what runs as it is. So does one that
-    waits for capacity, until its nodes run. Nodes of jobs without a decision are terminated.
+    For jobs with a decision, missing nodes are launched first and surplus ones drained then, newest
+    first, so that a refused launch leaves running nodes as they are. So does one that waits for
+    capacity, until its nodes run. Nodes of jobs without a decision are terminated.
     """
     actions: list[Action] = []
     decided = {decision.job for decision in desired.decisions}
@@ -58,7 +58,7 @@ def reconcile(desired: Desired, actual: Actual) -> tuple[Action, ...]:
     for decision in desired.decisions:
         actions += _for_job(decision, nodes_of.get(decision.job, ()), actual)
     actions += [
-        Terminate(node.job, node.node_id, "its job needs no nodes any more")
+        Terminate(node.job, node.node_id, "its job no longer needs nodes")
         for node in actual.nodes
         if node.job not in decided
     ]
@@ -95,14 +95,14 @@ def _for_job(decision: Decision, nodes: Sequence[Node], actual: Actual) -> Itera
 
 
 def _doomed(decision: Decision, nodes: Iterable[Node], actual: Actual) -> Iterable[Drain]:
-    """Nodes with a notice that are not to be left to it."""
+    """Yield drains of nodes with a notice that must not wait for their interruption."""
     for node in nodes:
         if node.node_id not in actual.interruption_noticed - actual.draining - actual.given_up:
             continue
         if decision.rule == STOP:
             yield Drain(decision.job, node.node_id, decision.reason)
         elif node.node_id in actual.outlived:
-            yield Drain(decision.job, node.node_id, "it was not interrupted when that was due")
+            yield Drain(decision.job, node.node_id, "it was not interrupted at the announced time")
 
 
 def _surplus(

@@ -1,9 +1,4 @@
-"""EngineSettings, World.
-
-How the engine behaves, apart from any job or policy.
-
-Everything outside the engine, behind ports.
-"""
+"""The settings of the engine that belong to no job or policy, and ``World``, its ports."""
 
 from __future__ import annotations
 
@@ -31,34 +26,34 @@ from costopt.provider.base import Provider
 DEFAULT_TICK_S = 60.0
 DEFAULT_PATIENCE_S = 3600.0
 DEFAULT_COOLDOWN_S = 300.0
-"""Live and in replays alike."""
+"""In live runs and in replays."""
 
 
 def random_key(job: str, number: int) -> str:
-    """An idempotency key that no other run of the same job will use."""
+    """Return an idempotency key that no other run of the same job will use."""
     return f"{job}-{number:04d}-{secrets.token_hex(4)}"
 
 
 def deterministic_key(job: str, number: int) -> str:
-    """An idempotency key that is the same in every replay."""
+    """Return an idempotency key that is the same in every replay."""
     return f"{job}-{number:04d}"
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """Seconds are the clock's.
+    """Seconds are those of the engine's clock, unless stated otherwise.
 
     ``grace_s``: how long a launch whose answer was lost may stay invisible before it is given up.
-    ``cooldown_s``: how long a pool is left alone after it refused or took a node.
-    ``drain_timeout_s``: when a node that does not finish its drain is released all the same.
-    ``account``: the quotas and tenants that plans and launches keep to.
-    ``report_timeout_s``: how long at least a node that runs may not have reported before it is
+    ``cooldown_s``: how long a pool is avoided after it refused or interrupted a node.
+    ``drain_timeout_s``: when a node that does not finish its drain is terminated anyway.
+    ``account``: the quotas and tenants that plans and launches respect.
+    ``report_timeout_s``: the minimum time that a running node may go without a report before it is
     given up; longer where nodes take long to start.
-    ``notice_s``: how long before an interruption its notice comes; 0 where none does.
-    ``explain``: whether decisions are recorded with the alternatives that were weighed.
-    ``patience_s``: after how long a tenant that waits goes before all others where there is not
-    room for all; None: launches are refused in the order in which they come, and nothing is shared.
-    ``launch_s``: for how long, by the wall, a tick begins launches before it leaves the others to
+    ``notice_s``: the notice period before an interruption; 0 where there is none.
+    ``explain``: whether decisions are recorded with the rejected alternatives.
+    ``patience_s``: after how long a waiting tenant goes before all others where capacity is short;
+    None: launches are refused in the order of the requests, and nothing is shared.
+    ``launch_s``: for how many real seconds a tick begins launches before it leaves the others to
     the next; None: it does them all.
     """
 
@@ -76,7 +71,7 @@ class EngineSettings:
     new_key: Callable[[str, int], str] = random_key
 
     def noticed_share_of(self, job: Job) -> float:
-        """The share of interruptions on whose notice the job can save."""
+        """Return the share of interruptions whose notice is long enough for the job to save."""
         return noticed_share(self.notice_s, job.checkpoint.save_s)
 
 
@@ -84,8 +79,8 @@ class EngineSettings:
 class World:
     """The ports that one engine works with.
 
-    ``transfers`` None: no price of a transfer is known. ``forecasts`` None: what is, is expected to
-    stay. ``carbon`` None: no hour's carbon intensity is recorded, annual means count.
+    ``transfers`` None: no transfer price is known. ``forecasts`` None: current values are expected
+    to persist. ``carbon`` None: no hourly carbon intensity is recorded, annual means count.
     """
 
     providers: Sequence[Provider]
@@ -100,11 +95,11 @@ class World:
     carbon: CarbonRecord | None = None
 
     def provider_of(self, pool: Pool) -> Provider:
-        """The adapter that serves a pool. Raises BadRequestError."""
+        """Return the adapter that serves a pool. Raises BadRequestError."""
         for provider in self.providers:
             if pool.provider in provider.names:
                 return provider
         raise BadRequestError(
             f"no adapter serves provider {pool.provider!r}",
-            hint="install the extra that brings it, or leave the provider out of the policy",
+            hint="install the extra that provides it, or remove the provider from the policy",
         )

@@ -1,4 +1,4 @@
-"""Jobs that are to checkpoint and give their nodes back, though they are not done."""
+"""Jobs that must checkpoint and release their nodes before they are done."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from costopt.ledger.summary import JobState
 
 
 class StopManager:
-    """Why each of them stops; by a guard's word it stops only for as long as that says so."""
+    """Holds why each job stops; one that a guard stops does so only while the guard says so."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -22,17 +22,17 @@ class StopManager:
         return job in self._reasons
 
     def reason(self, job: str) -> str:
-        """Why the job stops, "" where it does not."""
+        """Return why the job stops, "" where it does not."""
         return self._reasons.get(job, "")
 
     def is_by_guard(self, job: str) -> bool:
-        """Whether the job stops because a guard says so."""
+        """Return whether the job stops because of a guard."""
         return job in self._by_guard
 
     def begin(self, job: str, reason: str, now: datetime, *, by_guard: bool = False) -> bool:
-        """From now on the job stops. False where it does already, or is over.
+        """Stop the job from now on. Return False where it is stopping already, or over.
 
-        What a person stops goes on only by ``end``, whatever guards had said before.
+        A job that an operator stops resumes only by ``end``, whatever guards said before.
         """
         if self._journal.records[job].over:
             return False
@@ -48,22 +48,22 @@ class StopManager:
         return True
 
     def end(self, job: str) -> None:
-        """The job goes on; one that does not stop does so in any case."""
+        """Let the job resume; a job that is not stopping is unaffected."""
         self._reasons.pop(job, None)
         self._by_guard.discard(job)
 
     def guard_allows(self, job: str) -> None:
-        """No guard holds the job any more: it goes on, unless somebody else stopped it."""
+        """Let the job resume as no guard stops it any longer, unless an operator stopped it."""
         if job in self._by_guard:
             self.end(job)
 
     def is_stopped(self, job: str) -> bool:
-        """Whether the job has stopped altogether: no node of it is left or may yet come."""
+        """Return whether the job has stopped: no node of it remains or may still come."""
         record = self._journal.records[job]
         return job in self._reasons and not (record.live or record.intents)
 
     def confirm(self, now: datetime) -> None:
-        """What a gang still did while it stopped must not be the last word on the job."""
+        """Repeat the stop, so that the gang's last actions are not the job's final state."""
         for job in self._reasons:
             if self.is_stopped(job) and not self._journal.records[job].over:
                 self._note(job, now)
@@ -74,5 +74,5 @@ class StopManager:
 
 
 def stop_decision(job: str) -> Decision:
-    """The decision for a job that stops."""
-    return Decision(job, (), "stopping: checkpoint and give the nodes back", STOP)
+    """Return the decision for a job that stops."""
+    return Decision(job, (), "stopping: checkpoint and release the nodes", STOP)

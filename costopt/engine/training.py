@@ -1,8 +1,6 @@
-"""Observes the runtime; data transfers.
+"""Observes training: brings the ledger in line with what the training runtime reports.
 
-Brings the ledger in line with what the training runtime reports.
-
-What it costs to have the job's data and checkpoints where its gang is not.
+Also the transfers of a job's data and checkpoints to where its gang is, and their cost.
 """
 
 from __future__ import annotations
@@ -42,15 +40,15 @@ from costopt.ledger.job_record import JobRecord
 
 REPORTED_SHARE = 0.01
 SMOOTHING = 0.3
-"""Weight of the newest measured speed in the running mean: a busy minute is no slow machine."""
+"""Weight of the newest measured speed in the running mean: a slow minute is not a slow machine."""
 MAX_SPEED_RATIO = 1000.0
-"""No measured speed is further from the declared one, in either direction."""
+"""Maximum ratio of measured and declared speed, in either direction."""
 TRANSITIONAL_STATES = (GangState.IDLE, GangState.STARTING, GangState.STOPPING)
-"""What is done and not saved may be lost then, or come back from the memory of a node."""
+"""States in which unsaved work may be lost, or restored from the memory of a node."""
 
 
 class TrainingObserver:
-    """Progress and speed of every job."""
+    """Records progress and speed of every job."""
 
     def __init__(
         self, world: World, journal: Journal, jobs: Mapping[str, Job], troubles: JobFailures
@@ -69,8 +67,8 @@ class TrainingObserver:
         self.speed_factor: dict[str, float] = {}
 
     def observe(self, now: datetime) -> None:
-        """Record what the gangs have done since the last tick; one that cannot be heard has done
-        what was known."""
+        """Record what the gangs have done since the last tick; the progress of an unreachable gang
+        is unchanged."""
         records = self._journal.records
         working = [job for name, job in self._jobs.items() if not records[name].over]
         news: list[Event] = []
@@ -90,22 +88,22 @@ class TrainingObserver:
             self._calibrate(job, records[job.name], self.progress[job.name])
 
     def forget(self, job: str) -> None:
-        """The job is controlled no more."""
+        """Drop the state of a job that is no longer controlled."""
         for known in (self._starts_at, self._begins_from, self._done_at, self.progress):
             known.pop(job, None)
         self._measured_factor.pop(job, None)
         self.speed_factor.pop(job, None)
 
     def capped_speed(self, job: Job) -> float:
-        """The share of its uncapped speed that the job's gang has under its power limits."""
+        """Return the share of its uncapped speed that the job's gang has under power limits."""
         return self._power.speed(job)
 
     def measured_powers(self, modelled: Mapping[Pool, NodePower]) -> Mapping[Pool, NodePower]:
-        """Power by pool, as measured where nodes of it have trained."""
+        """Return power by pool, as measured where its nodes have trained, else as modelled."""
         return self._measurements.powers(modelled)
 
     def hand_over(self, job: Job, now: datetime) -> None:
-        """Another gang is about to be formed: what trains until now stops."""
+        """Record that the present gang stops, before another one is formed."""
         record = self._journal.records[job.name]
         progress = self.progress.get(job.name, Progress(record.done_units))
         if self._ran_unreported(job, record, progress, now):
@@ -176,14 +174,14 @@ class TrainingObserver:
         return news
 
     def _saved_in(self, record: JobRecord, units: float) -> Pool | None:
-        """Where a checkpoint was saved: by the gang before, where the present one began with it."""
+        """Return where a checkpoint was saved: by the previous gang if the present one began so."""
         begins_from = self._begins_from.get(record.name, 0.0)
         return record.gang_pool if units > begins_from else record.former_pool
 
     def _resumed_from(self, record: JobRecord, progress: Progress, news: Sequence[Event]) -> float:
-        """What the present gang began with, as it says.
+        """Return the work units that the present gang began with, as it reports.
 
-        Else what was saved when it was formed, or the newest checkpoint that is no further than the
+        Else what was saved when it was formed, or the newest checkpoint that is not ahead of the
         work known so far.
         """
         if progress.resumed_units is not None:
@@ -226,7 +224,7 @@ class TrainingObserver:
         until: datetime,
         resumed_from: float,
     ) -> TrainingStarted:
-        """When it was expected to, at the latest at ``until``."""
+        """Return the event of the start, when it was expected, but not after ``until``."""
         starts_at = min(self._expected_start(job, until), until)
         self._starts_at.pop(job.name, None)
         return TrainingStarted(
@@ -237,8 +235,8 @@ class TrainingObserver:
         )
 
     def _expected_start(self, job: Job, now: datetime) -> datetime:
-        """When the newest gang was expected to do new work: as its runtime said when it was
-        formed, else after the job's own start-up time."""
+        """Return when the newest gang was expected to do new work: as its runtime reported when it
+        was formed, else after the job's own start-up time."""
         known, gang = self._starts_at.get(job.name), self._journal.accounts[job.name].gang
         if known is not None or gang is None:
             return known or now
@@ -247,13 +245,13 @@ class TrainingObserver:
     def _ran_unreported(
         self, job: Job, record: JobRecord, progress: Progress, now: datetime
     ) -> bool:
-        """Whether the newest gang's command ran for longer than its start was expected to take,
-        and reported nothing: it is taken to have trained since."""
+        """Return whether the newest gang's command ran for longer than its start was expected to
+        take without a report: it is assumed to have trained since."""
         newest = progress.generation == record.generation > record.trained_generation
         return newest and progress.unreported and self._expected_start(job, now) < now
 
     def _began(self, job: Job, record: JobRecord, progress: Progress, now: datetime) -> bool:
-        """Whether the newest gang trains, or has trained and stopped again, for the first time."""
+        """Return whether the newest gang trains, or has trained and stopped, for the first time."""
         newest = progress.generation == record.generation > record.trained_generation
         if progress.state in (GangState.TRAINING, GangState.STARTING):
             return newest and progress.state is GangState.TRAINING
@@ -270,9 +268,9 @@ class TrainingObserver:
         resumed_from: float,
         now: datetime,
     ) -> list[Event]:
-        """Work that the runtime tells as lost; where it tells of none, what a gang resumed without.
+        """Return the work that the runtime reports as lost, else what a gang resumed without.
 
-        When a gang breaks nobody knows yet what the next one will find.
+        When a gang breaks, it is not yet known what the next one will find.
         """
         lost = progress.lost_units - record.lost_units
         if progress.lost_units == 0 and self._began(job, record, progress, now):
@@ -300,8 +298,8 @@ class TrainingObserver:
         self.speed_factor[job.name] = 1.0 if abs(smooth - 1.0) < 1e-6 else smooth
 
     def _speed_ratio(self, job: Job, record: JobRecord, progress: Progress) -> float | None:
-        """The measured speed over the declared one under the same power limits; None where either
-        is unknown."""
+        """Return the measured speed over the declared one under the same power limits; None where
+        either is unknown."""
         measured = progress.measured_units_per_s
         if not measured or not record.members:
             return None
@@ -318,7 +316,7 @@ class TrainingObserver:
         return measured / (predicted.value * self.capped_speed(job))
 
     def _credible_ratio(self, job: Job, record: JobRecord, progress: Progress) -> float | None:
-        """None also beyond ``MAX_SPEED_RATIO``: the job's own code reports its speed."""
+        """Return the ratio; None also beyond ``MAX_SPEED_RATIO``: the job's own code reports it."""
         ratio = self._speed_ratio(job, record, progress)
         if ratio is None or not 1 / MAX_SPEED_RATIO <= ratio <= MAX_SPEED_RATIO:
             return None
@@ -330,19 +328,19 @@ class TrainingObserver:
 
 
 def _believed_units(record: JobRecord, progress: Progress) -> float:
-    """What is done; while no gang trains nobody has said yet what became of unsaved work."""
+    """Return the work done; while no gang trains, what became of unsaved work is unknown."""
     if progress.lost_units == 0 and progress.state in TRANSITIONAL_STATES:
         return max(record.done_units, progress.done_units)
     return progress.done_units
 
 
 def _known_units(progress: Progress, units: float) -> float | None:
-    """None where a command that reports nothing may have gone on from its own checkpoint."""
+    """Return the units; None where a command without reports may resume its own checkpoint."""
     return None if progress.unreported and units <= 0 else units
 
 
 def _is_whole(job: Job, units: float) -> bool:
-    """Whether a checkpoint holds all the work."""
+    """Return whether a checkpoint holds all the work."""
     return units >= job.work.amount * (1 - 1e-9)
 
 
@@ -358,7 +356,7 @@ def start_transfer_events(
     *,
     restoring: bool,
 ) -> tuple[DataMoved, ...]:
-    """What a new gang fetches; ``trained`` are the nodes that were in a gang of the job before."""
+    """Return what a new gang fetches; ``trained`` are nodes of the job's earlier gangs."""
     return tuple(
         _moved(job, move, now, "start")
         for pool in pools_without_data(members, trained)
@@ -369,7 +367,7 @@ def start_transfer_events(
 def save_transfer_events(
     job: Job, pool: Pool | None, prices: TransferPrices | None, at: datetime
 ) -> tuple[DataMoved, ...]:
-    """What a checkpoint that was saved in ``pool`` sends away."""
+    """Return what a checkpoint that was saved in ``pool`` sends to other places."""
     move = None if pool is None else save_transfer(job, pool, prices)
     return () if move is None else (_moved(job, move, at, "save"),)
 

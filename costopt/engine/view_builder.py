@@ -1,8 +1,6 @@
-"""Builds the View; on-demand baseline.
+"""Builds the View on which decisions rest at one tick: the market, the jobs and their state.
 
-What decisions rest on at one tick: the market, the jobs and what is known of both.
-
-What the job would have cost on the cheapest on-demand gang that is in time.
+Also the baseline: the job's cost on the cheapest on-demand gang that meets the deadline.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ ANY_POLICY = Policy("anything", limits=Limits(capacity_types=()))
 
 @dataclass(frozen=True, slots=True)
 class CohortView:
-    """What one cohort sees, and within what its launches stay."""
+    """What one cohort sees, and the limits of its launches."""
 
     cohort: Cohort
     view: View
@@ -48,7 +46,7 @@ class CohortView:
 
 
 class ViewBuilder:
-    """Learns the machines and powers of pools as it meets them."""
+    """Caches the machines and powers of pools as they first appear."""
 
     def __init__(
         self,
@@ -77,7 +75,7 @@ class ViewBuilder:
     def build(
         self, cohorts: Sequence[Cohort], now: datetime, refused: frozenset[Pool]
     ) -> tuple[CohortView, ...]:
-        """Ask the market, and say what each cohort sees; one without a job that is due, nothing."""
+        """Observe the market, and return the view of each cohort that has a job that is due."""
         nodes = self._fleet.nodes
         self._offers.observe(nodes, now)
         for pool in (*(o.pool for o in self._offers.told), *(n.pool for n in nodes)):
@@ -90,7 +88,7 @@ class ViewBuilder:
         )
 
     def _background(self, carbon_signal: CarbonSignal, now: datetime) -> View:
-        """What all cohorts see that count this carbon signal."""
+        """Return the view shared by all cohorts that count this carbon signal."""
         return View(
             now=now,
             tick_s=self._settings.tick_s,
@@ -107,7 +105,7 @@ class ViewBuilder:
         )
 
     def build_all(self, view: View) -> View:
-        """The same with every offer that has a price, allowed or not."""
+        """Return the same view with every offer that has a price, allowed or not."""
         priced, _ = screen_offers(self._offers.told, ANY_POLICY, view.now, check_age=False)
         return replace(view, offers=self._fit(priced))
 
@@ -131,7 +129,7 @@ class ViewBuilder:
         return CohortView(cohort, view, LaunchLimits(limits, _prices(view), together))
 
     def _wanting(self, cohort: Cohort, now: datetime) -> Iterable[str]:
-        """Jobs of the cohort that are due and neither over nor stopped for good."""
+        """Yield jobs of the cohort that are due and neither over nor stopped permanently."""
         for name in cohort.jobs:
             record = self._journal.records[name]
             resting = record.submitted and self._stops.is_stopped(name)
@@ -154,8 +152,8 @@ class ViewBuilder:
     def _cappable_powers(
         self, powers: Mapping[Pool, NodePower], cohort: Cohort
     ) -> Mapping[Pool, NodePower]:
-        """Power by pool, without caps where a node of the cohort reports that it could not set
-        one: what nodes of other jobs report, their own commands may have written."""
+        """Return power by pool, without caps where a node of the cohort reports that it could not
+        set one. Other jobs' nodes are ignored: the jobs' commands may forge their reports."""
         records = (self._journal.records[name] for name in cohort.jobs)
         refused = {pool for record in records for pool in record.uncappable}
         uncapped = {p: replace(powers[p], caps=()) for p in refused & powers.keys()}
@@ -187,11 +185,11 @@ class ViewBuilder:
         return max((job.deadline_at for job in self._jobs.values()), default=None)
 
     def _fit(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
-        """Those whose machine is known."""
+        """Return the offers whose machine is known."""
         return tuple(o for o in offers if o.pool in self._machines)
 
     def _least_slack_s(self, view: View) -> float | None:
-        """The least slack of all jobs under the policy's own limits, where a rule asks for it."""
+        """Return the minimum slack of all jobs under the policy's own limits, if a rule uses it."""
         if not any(rule.trigger is RuleSignal.SLACK for rule in view.policy.rules):
             return None
         slacks = (slack_s(view, job_view) for job_view in view.jobs)
@@ -209,7 +207,7 @@ class ViewBuilder:
 
 
 def _prices(view: View) -> Mapping[Pool, float]:
-    """Of the pools with room."""
+    """Return dollars per node-hour of the pools with capacity."""
     return {
         o.pool: o.price_usd_per_hour.value
         for o in view.offers
@@ -218,7 +216,7 @@ def _prices(view: View) -> Mapping[Pool, float]:
 
 
 def _firm_s(provider: Provider, now: datetime) -> float:
-    """What a provider that does not answer promises: nothing."""
+    """Return the seconds of uninterruptible capacity that a provider promises; 0 if unreachable."""
     try:
         return provider.uninterruptible_s(now)
     except ProviderError:
@@ -226,8 +224,8 @@ def _firm_s(provider: Provider, now: datetime) -> float:
 
 
 def job_submitted_event(job: Job, policy: Policy, view: View, now: datetime) -> JobSubmitted:
-    """The event that begins a run; without an on-demand offer the baseline is unknown, and its
-    energy where the power of the pool is."""
+    """Return the event that begins a run; without an on-demand offer the baseline is unknown, and
+    its energy where the power of the pool is."""
     fresh = JobView(job, Progress())
     chosen = choose_fallback(
         view, fresh, uninterruptible_options(gang_options(view, fresh)), job.work.amount
@@ -274,7 +272,7 @@ def job_submitted_event(job: Job, policy: Policy, view: View, now: datetime) -> 
 
 
 def _gco2e(view: View, pool: Pool, power: NodePower, kwh: float, lasts_s: float) -> float | None:
-    """At the mean of what is forecast for as long as it lasts from now, else the annual mean."""
+    """Return grams at the mean forecast over the duration from now, else at the annual mean."""
     series = view.carbon_forecasts.get(region_key(pool))
     if series is None:
         return power.gco2e(kwh)
@@ -282,6 +280,6 @@ def _gco2e(view: View, pool: Pool, power: NodePower, kwh: float, lasts_s: float)
 
 
 def _expected_s(job: Job, machine: InstanceType, nodes: int, seconds: float) -> float:
-    """The same work at the speed that is expected, not at its lower end: savings stay honest."""
+    """Return seconds at the expected speed, not at its lower end: savings are not overstated."""
     speed = job.gang_units_per_s(machine, nodes)
     return seconds if speed is None else seconds * speed.low / speed.value

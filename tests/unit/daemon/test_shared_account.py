@@ -52,12 +52,16 @@ def told(scene: DaemonScene, tenant: str) -> str:
 @pytest.mark.parametrize(
     ("quota", "guards", "said"),
     [
-        (Quota("all", max_nodes=1), {}, "quota all allows 1 nodes to all that share it"),
-        (None, {"max_nodes": 1}, "guards allows 1 nodes to all that share it, and it needs 1"),
-        (None, {"max_usd_per_hour": 1.5}, "guards allows 1.5 $/h to all that share it"),
+        (Quota("all", max_nodes=1), {}, "quota all allows 1 nodes across all jobs that share it"),
+        (
+            None,
+            {"max_nodes": 1},
+            "guards allows 1 nodes across all jobs that share it; this job needs 1",
+        ),
+        (None, {"max_usd_per_hour": 1.5}, "guards allows 1.5 $/h across all jobs that share it"),
         (None, {"max_usd": 0.5}, "the account's $0.50 are spent"),
         (None, {"max_usd_per_month": 0.5}, "the account's $0.50 of February 2023 are spent"),
-        (None, {"max_launches_per_hour": 1}, "allows 1 launches an hour; 1 more would exceed them"),
+        (None, {"max_launches_per_hour": 1}, "allows 1 launches an hour; 1 more would exceed this"),
     ],
     ids=["quota", "nodes", "per hour", "in all", "per month", "launches"],
 )

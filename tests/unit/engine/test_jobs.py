@@ -290,7 +290,7 @@ def test_a_higher_priority_drains_a_lower_one_for_its_room() -> None:
     assert scene.events(WorkLost, "low") == []
     held = scene.events(DecisionMade, "low")[-1]
     assert held.rule == "share"
-    assert "waits for room" in held.reason
+    assert "waits for capacity" in held.reason
     scene.engine.reprioritize("low", 9)
     scene.go(HOUR_S)
     assert [len(scene.living(name)) for name in ("low", "high")] == [3, 0]

@@ -104,7 +104,7 @@ def test_a_pool_that_refuses_is_asked_for_nothing_more_that_was_announced() -> N
     assert [(r.job, r.pool) for r in scene.cloud.requests] == [("one", SPOT_A), ("two", SPOT_B)]
     assert len(scene.events(LaunchIntended, "three")) == 1
     (failed,) = scene.events(LaunchFailed, "three")
-    assert failed.message.startswith("not asked for")
+    assert failed.message.startswith("not requested")
     assert scene.engine.journal.records["three"].intents == {}
 
 

@@ -73,7 +73,7 @@ def test_what_never_fits_is_left_to_the_guards() -> None:
 
 def test_the_reason_names_the_quota() -> None:
     held = share_capacity([wish("x", 6), wish("y", 6, order=1)], {NODES: 10}, frozenset())
-    assert "quota q allows 10 nodes to all that share it, and it needs 6" in held["y"]
+    assert "quota q allows 10 nodes across all jobs that share it; this job needs 6" in held["y"]
 
 
 WISHES = st.lists(
