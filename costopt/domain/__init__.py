@@ -1,1 +1,1 @@
-"""The words of costopt as frozen dataclasses: standard library only, no I/O."""
+"""The domain model of costopt as frozen dataclasses and ports: standard library only, no I/O."""

@@ -1,10 +1,7 @@
-"""Account, Quota, Tenant, AccountGuards.
+"""The account in which jobs run: its quotas, guards, tenants and cloud providers.
 
-The account that the jobs run in: its quotas, who shares it, and the clouds it is with.
-
-What an account may have at a time.
-
-Who shares the account, with which claim on it.
+A quota limits what the account may hold at a time. A tenant is a team that shares the account, with
+its own limits and its weight in sharing.
 """
 
 from __future__ import annotations
@@ -20,9 +17,10 @@ from costopt.domain.market import CapacityType, InstanceType, Pool
 
 @dataclass(frozen=True, slots=True)
 class AccountGuards:
-    """What all jobs of the account together may cost and hold; None is no limit.
+    """What all jobs of the account together may cost and hold; None does not limit.
 
-    Dollars in all and per calendar month (UTC) stop the jobs, the others stop launches.
+    The limits on dollars, in total and per calendar month (UTC), stop jobs; the others stop
+    launches.
     """
 
     max_usd: float | None = None
@@ -34,12 +32,11 @@ class AccountGuards:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Quotas and tenants, these by name. Job files whose tenant is not among them are refused,
-    where there are any.
+    """Quotas, and tenants by name. If there are tenants, job files of any other tenant are refused.
 
-    ``owner`` tags everything that is launched: what bears another tag is never touched. ``store``
-    is the URI through which nodes and controller exchange messages, code and checkpoints, None
-    where the account runs nothing. ``providers`` holds each adapter's options by its name.
+    ``owner`` tags everything that is launched: resources with another tag are never touched.
+    ``store`` is the URI through which nodes and controller exchange messages, code and checkpoints,
+    None where the account runs nothing. ``providers`` holds each adapter's options by its name.
     """
 
     quotas: tuple[Quota, ...] = ()
@@ -51,7 +48,7 @@ class Account:
 
     @property
     def limits(self) -> tuple[Quota, ...]:
-        """The quotas, and as quotas what each tenant and all of them may have at a time."""
+        """Return the quotas, and as quotas what each tenant and all of them may hold at a time."""
         of_tenants = (
             Quota(f"of tenant {tenant.name}", tenant=tenant.name, **_concurrent(tenant))
             for tenant in self.tenants.values()
@@ -63,13 +60,13 @@ class Account:
 
 
 def _concurrent(holder: Tenant | AccountGuards) -> dict[str, Any]:
-    """The limits on concurrent use that ``holder`` sets, as fields of a Quota."""
+    """Return the limits on concurrent use that ``holder`` sets, as fields of a Quota."""
     found = ((resource.field, resource.limit_of(holder)) for resource in Resource)
     return {field: most for field, most in found if most is not None}
 
 
 UNLIMITED = Account()
-"""An account of which nothing is told."""
+"""An account without quotas, guards and tenants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +76,9 @@ class Quota:
     A field that is None or empty matches everything; a limit that is None does not limit.
     ``gpu_model`` matches as a job's request does ("H100" means every H100); ``families`` are the
     leading letters of instance types, by which AWS counts ("p", "g", "vt"), in any case, or these
-    with a generation ("p5" is p5, p5e and p5en, and no p4d) or with a series and its kind, by which
-    Google does ("a3-megagpu"); with a ``tenant`` only its jobs count. Nodes on flex-start count as
-    spot ones too. ``max_kw`` is at the meter: the power cap of a site.
+    with a generation ("p5" is p5, p5e and p5en, but not p4d) or with a series and its kind, as
+    Google counts ("a3-megagpu"); with a ``tenant`` only its jobs count. Nodes on flex-start count
+    as spot ones too. ``max_kw`` is at the meter: the power cap of a site.
     """
 
     name: str
@@ -98,14 +95,14 @@ class Quota:
     max_usd_per_hour: float | None = None
 
     def limits(self) -> Iterator[tuple[Resource, float]]:
-        """Yield what it limits, and to how much."""
+        """Yield each resource that it limits, with the maximum."""
         for resource in Resource:
             most = resource.limit_of(self)
             if most is not None:
                 yield resource, most
 
     def matches(self, pool: Pool, machine: InstanceType) -> bool:
-        """Whether nodes of ``pool`` count against this quota."""
+        """Return whether nodes of ``pool`` count against this quota."""
         return (
             self.provider in (None, pool.provider)
             and self.region in (None, pool.region)
@@ -116,7 +113,7 @@ class Quota:
 
 
 def _shared_with(capacity_type: CapacityType) -> CapacityType:
-    """Flex-start takes from the preemptible quota.
+    """Return the capacity type whose quota is used: flex-start uses the preemptible quota.
 
     https://docs.cloud.google.com/compute/docs/instances/about-flex-start-vms
     """
@@ -124,7 +121,7 @@ def _shared_with(capacity_type: CapacityType) -> CapacityType:
 
 
 def _counted_as(instance_type: str) -> frozenset[str]:
-    """ "p" and "p5" of "p5en.48xlarge"; "a", "a3" and "a3-megagpu" of "a3-megagpu-8g"."""
+    """Return "p" and "p5" for "p5en.48xlarge"; "a", "a3" and "a3-megagpu" for "a3-megagpu-8g"."""
     named = re.match(r"(([a-z]*)\d*)[a-z]*(-[a-z]+)?", instance_type.lower())
     assert named is not None
     return frozenset({named.group(2), named.group(1), named.group(0)})

@@ -1,12 +1,7 @@
-"""Mode, Halt, Proposal, Submission, Token; the Registry port.
+"""Operator control of the daemon: modes, halts, proposals, submissions, tokens and their ports.
 
-How far the daemon may go by itself, and what people told it.
-
-What the daemon knows besides the ledger: jobs handed in, its mode, a halt, proposals.
-
-A job as it was handed to the daemon, and what its owner wants of it now.
-
-Who may tell a daemon what, over the network.
+``Registry`` holds what the daemon knows besides the ledger: submitted jobs with their desired
+states, its mode, a halt, proposals and the audit log. ``TokenStore`` holds who may use its API.
 """
 
 from __future__ import annotations
@@ -21,7 +16,8 @@ from costopt.domain.errors import SpecError
 
 
 class Mode(StrEnum):
-    """``observe`` plans and records and never acts, ``recommend`` asks first, ``enforce`` acts."""
+    """What the daemon does: ``observe`` plans and records and never acts, ``recommend`` asks first,
+    ``enforce`` acts."""
 
     OBSERVE = "observe"
     RECOMMEND = "recommend"
@@ -30,7 +26,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Nothing is launched while this stands; what runs goes on, saves and may be released."""
+    """No node is launched while this is in force; running ones continue, save and may end."""
 
     reason: str
     who: str
@@ -38,12 +34,12 @@ class Halt:
 
     @property
     def message(self) -> str:
-        """Who stopped launches, and why."""
+        """Return who stopped launches, and why."""
         return f"{self.who} stopped all launches: {self.reason}"
 
 
 class ActionKind(StrEnum):
-    """What is done to nodes."""
+    """The kinds of actions on nodes."""
 
     LAUNCH = "launch"
     DRAIN = "drain"
@@ -51,9 +47,9 @@ class ActionKind(StrEnum):
 
 
 class ProposalState(StrEnum):
-    """An open proposal waits for an answer; a withdrawn one is no longer what is wanted.
+    """An open proposal waits for an answer; a withdrawn one is no longer needed.
 
-    An approved one is executed once it is done, or refused: by a guard, or by the provider.
+    An approved one is executed once its action is done, or refused by a guard or the provider.
     """
 
     OPEN = "open"
@@ -68,8 +64,8 @@ class ProposalState(StrEnum):
 class Proposal:
     """One action that the daemon would take. A launch has ``nodes`` and a price, others a node.
 
-    ``usd_per_hour`` is of one node, None where no price belongs to the action or none is known.
-    ``outcome`` says of a refused one who refused it and why.
+    ``usd_per_hour`` is for one node, None where no price applies to the action or none is known.
+    ``outcome`` of a refused proposal says which guard or provider refused it, and why.
     """
 
     id: str
@@ -89,9 +85,9 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """Something that a person told the daemon: ``what`` is "mode", "halt", "unhalt", "approve" …
+    """One operator action: ``what`` is "mode", "halt", "unhalt", "approve" …
 
-    ``subject`` is a job's name, a proposal's id, or "" where the whole daemon is meant.
+    ``subject`` is a job's name, a proposal's id, or "" for the whole daemon.
     """
 
     at: datetime
@@ -102,83 +98,90 @@ class AuditEntry:
 
 
 class Registry(Protocol):
-    """Safe to share between threads; what is written is durable on return.
+    """The daemon's durable state besides the ledger. Thread-safe; writes are durable on return.
 
-    Every method may raise LedgerError. What a person changes is kept as a Change as well.
+    Every method may raise LedgerError. An operator's change is stored as an AuditEntry as well.
     """
 
     def submit(self, submission: Submission) -> None:
-        """Take a job in. Raises SpecError where the name is taken."""
+        """Store a submitted job. Raises SpecError where the name is taken."""
         ...
 
     def submission(self, name: str) -> Submission | None:
-        """One job, or None."""
+        """Return one job, or None."""
         ...
 
     def submissions(
         self, desired_states: Collection[DesiredState] = (), tenant: str | None = None
     ) -> tuple[Submission, ...]:
-        """Return those with one of these desired states, all if none is given, in the order of
-        submission; those of one tenant if one is given."""
+        """Return the submissions with one of these desired states, all if none is given, in the
+        order of submission; those of one tenant if one is given."""
         ...
 
     def set_desired_state(
         self, name: str, desired_state: DesiredState, who: str, at: datetime
     ) -> Submission:
-        """Raises SpecError for an unknown job, and for a cancelled one that is to run again."""
+        """Set the job's desired state, and return the changed submission.
+
+        Raises SpecError for an unknown job, and for a cancelled one that is to run again.
+        """
         ...
 
     def set_priority(self, name: str, priority: int, who: str, at: datetime) -> Submission:
-        """Raises SpecError for an unknown job, and for a cancelled one."""
+        """Set the job's priority, and return the changed submission.
+
+        Raises SpecError for an unknown job, and for a cancelled one.
+        """
         ...
 
     def halt(self, reason: str, who: str, at: datetime) -> Halt:
-        """Stop all launches; of a halt that stands this is the reason from now on.
+        """Stop all launches; a halt already in force gets this reason from now on.
 
-        The same person's same reason again is no change.
+        Repeating the reason by the same operator changes nothing.
         """
         ...
 
     def unhalt(self, who: str, at: datetime) -> None:
-        """Let launches happen again; without a halt nothing happens."""
+        """Allow launches again; without a halt this changes nothing."""
         ...
 
     def halted(self) -> Halt | None:
-        """The halt that stands."""
+        """Return the halt in force, or None."""
         ...
 
     def mode(self) -> Mode | None:
-        """As set last, None where it never was."""
+        """Return the mode as last set, None if it never was."""
         ...
 
     def set_mode(self, mode: Mode, who: str, at: datetime) -> None:
-        """From the next tick on."""
+        """Set the mode from the next tick on."""
         ...
 
     def propose(self, proposal: Proposal) -> None:
-        """Keep a proposal; one with the same id is replaced."""
+        """Store a proposal; one with the same id is replaced."""
         ...
 
     def proposals(self, states: Collection[ProposalState] = ()) -> tuple[Proposal, ...]:
-        """Those in one of these states, all where none is named, in order of proposal."""
+        """Return the proposals in one of these states, all if none is given, in their order."""
         ...
 
     def answer(
         self, proposal_id: str, state: ProposalState, who: str, at: datetime, outcome: str = ""
     ) -> Proposal:
-        """Raises SpecError where there is none of that id, or it is no longer open.
+        """Approve or reject a proposal, and return it.
 
-        An approved one may still become executed, refused or withdrawn.
+        Raises SpecError where there is none of that id, or it is no longer open. An approved one
+        may still become executed, refused or withdrawn.
         """
         ...
 
     def changes(self, after: int = 0) -> tuple[tuple[int, AuditEntry], ...]:
-        """What people told the daemon, with its number, counted from 1."""
+        """Return the operator actions after number ``after``, each with its number from 1."""
         ...
 
 
 class DesiredState(StrEnum):
-    """What is wanted of a job; a paused one keeps its checkpoint and no nodes, as a cancelled one.
+    """What a job is to do; a paused job retains its checkpoint and no nodes, like a cancelled one.
 
     A job that is cancelled is never run again.
     """
@@ -192,9 +195,9 @@ class DesiredState(StrEnum):
 class Submission:
     """A job and the policy that it follows, as YAML texts.
 
-    ``submitted_at`` is the daemon's clock, from which the job's relative times count. Relative
-    paths of the job count from ``workdir``. Of two jobs that both wait, the one with the higher
-    ``priority`` is served first, and may take the room of one with a lower.
+    ``submitted_at`` is by the daemon's clock, and the origin of the job's relative times. Relative
+    paths of the job are below ``workdir``. Of two waiting jobs, the one with the higher
+    ``priority`` is served first, and may take the capacity of one with a lower.
     """
 
     name: str
@@ -209,7 +212,7 @@ class Submission:
 
 
 class Scope(StrEnum):
-    """``read`` looks, ``submit`` hands in jobs and steers them, ``admin`` does everything else."""
+    """Rights: ``read`` only reads, ``submit`` submits and controls jobs, ``admin`` does all."""
 
     READ = "read"
     SUBMIT = "submit"
@@ -218,8 +221,8 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A bearer's rights; the secret itself is kept nowhere. With a ``tenant`` its jobs alone are
-    seen and changed."""
+    """The rights of a bearer; the secret itself is not stored. A token with a ``tenant`` reads and
+    changes only that tenant's jobs."""
 
     name: str
     scopes: frozenset[Scope]
@@ -228,21 +231,21 @@ class Token:
     tenant: str | None = None
 
     def allows(self, scope: Scope) -> bool:
-        """Whether it may do what ``scope`` names; each scope holds those before it."""
+        """Return whether the token grants ``scope``; each scope includes those before it."""
         order = list(Scope)
         return any(order.index(mine) >= order.index(scope) for mine in self.scopes)
 
 
 def validate_scopes(name: str, scopes: Collection[Scope], tenant: str | None) -> None:
-    """Raises SpecError where a token would allow nothing, or a tenant's what is not of jobs."""
+    """Raise SpecError if a token would allow nothing, or be a tenant's and not limited to jobs."""
     if not scopes:
         raise SpecError(
             f"token {name!r} allows nothing", hint="name read, submit or admin", code="no_scopes"
         )
     if tenant is not None and Scope.ADMIN in scopes:
         raise SpecError(
-            f"token {name!r} cannot be an admin's and bound to tenant {tenant!r}",
-            hint="give it the scope read or submit",
+            f"token {name!r} cannot have the scope admin and be bound to tenant {tenant!r}",
+            hint="grant it the scope read or submit",
             code="admin_with_tenant",
         )
 
@@ -258,28 +261,28 @@ class TokenStore(Protocol):
         at: datetime,
         tenant: str | None = None,
     ) -> str:
-        """A new token's plain text, which cannot be had again.
+        """Create a token and return its plain text, which is not stored and cannot be recovered.
 
         Raises SpecError where the name is taken, or as ``validate_scopes``.
         """
         ...
 
     def token_of(self, plain: str) -> Token | None:
-        """The token with this plain text; takes as long for a wrong one as for a right one."""
+        """Return the token with this plain text, or None, in the same time for any text."""
         ...
 
     def session_of(self, plain: str) -> str:
-        """What a browser keeps of a token's plain text, which cannot be had from it."""
+        """Return a browser's session for a plain text, which cannot be derived from it."""
         ...
 
     def token_of_session(self, badge: str) -> Token | None:
-        """The token that a browser's badge is of; as ``token_of``."""
+        """Return the token of a browser's session, or None; in the same time, as ``token_of``."""
         ...
 
     def tokens(self) -> tuple[Token, ...]:
-        """All of them, by name."""
+        """Return all tokens, by name."""
         ...
 
     def revoke(self, name: str, who: str, at: datetime) -> None:
-        """From now on it is no token. Raises SpecError where there is none of that name."""
+        """Revoke a token. Raises SpecError where there is none of that name."""
         ...

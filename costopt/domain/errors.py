@@ -1,17 +1,15 @@
-"""The exception tree with exit codes.
-
-Every error that costopt raises on purpose, and the exit code the CLI gives it.
+"""The tree of costopt's own exceptions, with the exit code that the CLI returns for each.
 
 CostoptError                1   the base: a message, and a hint that says what to do
 ├── SpecError               2   a job or policy file is wrong: file, line, column, field
 ├── CatalogError            2   an unknown GPU model, instance type or region
 ├── MarketError             1   a market file is truncated, empty or holds impossible values
 ├── SignalError             1   a recorded signal, such as carbon intensity, cannot be read
-├── InfeasibleError         3   no plan keeps the deadline; names the binding constraint
+├── InfeasibleError         3   no plan meets the deadline; names the binding constraint
 ├── GuardTrippedError       4   a budget or launch guard stopped the action
 ├── StaleDataError          5   every price or signal that was needed is too old
 ├── SolverError             1   the solver failed or answered something unusable
-├── LedgerError             1   the ledger cannot be read, written or is corrupt
+├── LedgerError             1   the ledger cannot be read or written, or is corrupt
 │   └── LeadershipLostError     another daemon leads; nothing was written and nothing may be done
 ├── StoreError              1   an object store refused: no space, no permission, missing
 ├── CheckpointError         1   no valid checkpoint, or a save that could not be made durable
@@ -21,12 +19,12 @@ CostoptError                1   the base: a message, and a hint that says what t
     ├── NoCapacityError         the pool has no nodes now; another pool or later may work
     ├── QuotaExceededError      the account's quota is used up
     ├── ForbiddenError          credentials are missing, expired or lack a permission
-    ├── ThrottledError          too many calls; retry with back-off
+    ├── ThrottledError          too many calls; retry with backoff
     ├── BadRequestError         the request can never succeed as it stands
     ├── NotSupportedError       the provider does not have this capability
     └── ProviderUnavailableError  the API did not answer; the outcome is unknown
 
-What costopt is called where packages are installed from, and how to install it.
+Also the name under which costopt is installed, and the command that installs an extra.
 """
 
 from __future__ import annotations
@@ -37,8 +35,8 @@ from typing import ClassVar
 class CostoptError(Exception):
     """What happened, to which thing, and (``hint``) what the user can do about it.
 
-    ``code`` names the failure among those of the class, such as ``in_use``: it is what programs
-    and tests compare, as messages may be reworded. Empty where the class says it all.
+    ``code`` names the failure among those of the class, such as ``in_use``: programs and tests
+    compare it, as messages may be reworded. Empty where the class is specific enough.
     ``subject`` is the thing: a file, job, node or pool; None where there is none or no code.
     """
 
@@ -71,7 +69,7 @@ class SpecError(CostoptError):
 
 
 class CatalogError(CostoptError):
-    """A GPU model, instance type or region that the catalogue does not hold."""
+    """A GPU model, instance type or region that is not in the catalog."""
 
     exit_code = 2
 
@@ -85,7 +83,7 @@ class SignalError(CostoptError):
 
 
 class InfeasibleError(CostoptError):
-    """No plan keeps the deadline; the message names the binding constraint."""
+    """No plan meets the deadline; the message names the binding constraint."""
 
     exit_code = 3
 
@@ -127,7 +125,7 @@ class JobFailedError(CostoptError):
 
 
 class MissingExtraError(CostoptError):
-    """An optional dependency is not installed; the hint names the extra that brings it."""
+    """An optional dependency is not installed; the hint names the extra that provides it."""
 
 
 class ProviderError(CostoptError):
@@ -155,7 +153,7 @@ class ForbiddenError(ProviderError):
 
 
 class ThrottledError(ProviderError):
-    """Too many calls; retry with back-off."""
+    """Too many calls; retry with backoff."""
 
     code = "Throttled"
 
@@ -179,10 +177,11 @@ class ProviderUnavailableError(ProviderError):
 
 
 DISTRIBUTION = "costopt-spot"
-"""On package indexes; "costopt" there is another project. What is imported is ``costopt``."""
+"""The distribution name on package indexes; the package that is imported is ``costopt``. On the
+indexes, "costopt" is a different project."""
 FOREIGN = "costopt"
 
 
 def install_hint(extra: str) -> str:
-    """The command that installs costopt with an extra, such as "aws"."""
+    """Return the command that installs costopt with an extra, such as "aws"."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"

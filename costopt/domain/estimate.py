@@ -1,9 +1,4 @@
-"""Basis, Estimate, Series.
-
-A figure that says how sure it is and where it comes from.
-
-A figure over time.
-"""
+"""Estimates, which state their interval, basis, source and age, and figures over time."""
 
 from __future__ import annotations
 
@@ -19,7 +14,7 @@ _NORMAL_P95 = 1.6448536269514722
 
 
 class Basis(StrEnum):
-    """How a figure came to be: every figure shown to a user carries one."""
+    """How a figure was obtained: every figure shown to a user carries one."""
 
     MEASURED = "measured"
     MODELLED = "modelled"
@@ -52,12 +47,12 @@ class Estimate:
     def exact(
         cls, value: float, basis: Basis, source: str, observed_at: datetime | None = None
     ) -> Estimate:
-        """A figure without an interval, such as a list price."""
+        """Return a figure without an interval, such as a list price."""
         return cls(value, value, value, basis, source, observed_at)
 
     @classmethod
     def of_share(cls, hits: int, draws: int, source: str) -> Estimate:
-        """The probability of which ``hits`` of ``draws`` simulated runs are a sample.
+        """Return the probability of which ``hits`` of ``draws`` simulated runs are a sample.
 
         Its value, (hits + ½) / (draws + 1), is never 0 or 1; the interval is Wilson's
         (doi:10.1080/01621459.1927.10502953), which ends at 0 or 1 where no run or every run hits.
@@ -73,7 +68,7 @@ class Estimate:
         return cls((hits + 0.5) / (draws + 1), low, high, Basis.MODELLED, source)
 
     def age_s(self, now: datetime) -> float | None:
-        """Seconds since the figure was observed, or None where it does not age."""
+        """Return the seconds since the figure was observed, or None where it does not age."""
         return None if self.observed_at is None else (now - self.observed_at).total_seconds()
 
 
@@ -99,11 +94,11 @@ class Series:
             raise ValueError("the instants of a series must ascend")
 
     def value(self, when: datetime) -> float:
-        """The figure at an instant."""
+        """Return the figure at an instant."""
         return self.values[max(0, bisect_right(self.at, when) - 1)]
 
     def mean(self, begin: datetime, end: datetime) -> float:
-        """The time-weighted mean over [begin, end); the value at ``begin`` where they are equal."""
+        """Return the time-weighted mean over [begin, end); the value at ``begin`` if equal."""
         if end <= begin:
             return self.value(begin)
         inner = [instant for instant in self.at if begin < instant < end]

@@ -1,14 +1,8 @@
-"""Node, actions, NodeBill, flex-start terms.
+"""Nodes, the actions on them and their bills, and the terms of flex-start capacity.
 
-What exists and what is to be done about it: nodes and actions.
-
-What a provider charges for a node, once it has ended.
-
-Flex-start: a launch that waits for capacity, and nodes that run for days and are not taken.
-
-Google Cloud's Dynamic Workload Scheduler: a request waits for up to two hours, and what it gives
-runs for seven days at most
-(https://docs.cloud.google.com/compute/docs/instances/about-flex-start-vms).
+Flex-start launches wait for capacity, and their nodes run for days without interruptions. By Google
+Cloud's Dynamic Workload Scheduler, a request waits for up to two hours, and its nodes run for at
+most seven days (https://docs.cloud.google.com/compute/docs/instances/about-flex-start-vms).
 """
 
 from __future__ import annotations
@@ -22,7 +16,7 @@ from costopt.domain.market import Offer, Pool
 
 
 class NodeState(StrEnum):
-    """A node's life as the provider tells it. WAITING: for capacity; it costs nothing yet."""
+    """The state of a node by its provider. WAITING: for capacity; it costs nothing yet."""
 
     WAITING = "waiting"
     PENDING = "pending"
@@ -32,12 +26,12 @@ class NodeState(StrEnum):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the node exists and may cost money."""
+        """Return whether the node exists and may cost money."""
         return self is not NodeState.ENDED
 
 
 class EndCause(StrEnum):
-    """Why a node is gone. LOST is a guess: its provider lists it no more, and tells no end.
+    """Why a node ended. LOST is an assumption: its provider neither lists it nor reports its end.
 
     NO_CAPACITY: it waited, and never ran.
     """
@@ -50,7 +44,7 @@ class EndCause(StrEnum):
 
     @property
     def is_unplanned(self) -> bool:
-        """Whether we would have kept the node."""
+        """Return whether the node would have been retained otherwise."""
         return self is not EndCause.RELEASED
 
 
@@ -58,8 +52,8 @@ class EndCause(StrEnum):
 class Node:
     """One machine that the provider confirms. ``key`` is the idempotency key of its launch.
 
-    ``usd_per_hour`` is the price at launch. ``launched_at`` is when it began to run, where it had
-    to wait for capacity. ``ended_at`` and ``end_cause`` are set when ENDED.
+    ``usd_per_hour`` is the price at launch. ``launched_at`` is when it began to run, if it had to
+    wait for capacity. ``ended_at`` and ``end_cause`` are set when ENDED.
     """
 
     node_id: str
@@ -77,7 +71,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """All nodes or none. The same ``key`` again returns the same nodes and launches nothing."""
+    """A launch of all its nodes or none. The same ``key`` again returns the same nodes and launches
+    nothing."""
 
     owner: str
     job: str
@@ -98,7 +93,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Checkpoint, then release the node."""
+    """Checkpoint, then terminate the node."""
 
     job: str
     node_id: str
@@ -107,7 +102,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
-    """Release the node now."""
+    """Terminate the node now."""
 
     job: str
     node_id: str
@@ -137,7 +132,7 @@ class NodeBill:
 
 @dataclass(frozen=True, slots=True)
 class ProviderCharge:
-    """What the provider's own accounts say that a job's nodes cost within whole days of UTC.
+    """What a job's nodes cost by the provider's own accounts within whole days of UTC.
 
     ``from_at`` is the first day's beginning, ``until_at`` the end of the last. ``source`` says
     whose figure it is, and whether it may still change.
@@ -154,11 +149,13 @@ class ProviderCharge:
 MAX_WAIT = timedelta(hours=2)
 MAX_RUN = timedelta(days=7)
 DRAIN_LEAD = timedelta(minutes=15)
-"""So long before its end a node is left: time for the last save. Ours, not published."""
+"""The time before its end at which a node is drained, for the last save. Our choice, not published.
+"""
 
 
 def flex_start_offer(offer: Offer, nodes: Iterable[Node], now: datetime) -> Offer:
-    """The offer with its wait, and until when its pool may be planned on, whose nodes these are.
+    """Return the offer with its wait, and the time until which its pool, with these nodes, may be
+    planned on.
 
     A node that is launched now could run until then at least; while some run, none is planned on
     for longer than the first of them.

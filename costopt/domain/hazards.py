@@ -1,4 +1,4 @@
-"""How often spot nodes are said to be interrupted, and what hazard to assume from it."""
+"""Published interruption rates of spot nodes, and the hazards to assume from them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class InterruptionBucket(IntEnum):
 
     @property
     def shares(self) -> tuple[float, float]:
-        """Lowest and highest share of the label; the open bucket is closed at 95 %."""
+        """Return the bounds of the label's share; the open bucket is closed at 95 %."""
         return _SHARES[self]
 
     @property
     def label(self) -> str:
-        """The share as the Spot Advisor prints it."""
+        """Return the share as the Spot Advisor prints it."""
         return _LABELS[self]
 
 
@@ -38,14 +38,14 @@ _LABELS = ("<5 %", "5–10 %", "10–15 %", "15–20 %", ">20 %")
 
 
 def hazard_from_interruption_bucket(bucket: InterruptionBucket, observed_at: datetime) -> Estimate:
-    """Interruptions per node-hour: a prior with a wide interval.
+    """Return interruptions per node-hour: a prior with a wide interval.
 
     h = −ln(1 − share) / stay, a constant hazard over the time for which an instance stayed. The
-    weakness: the bucket is a share of instances over a month and says nothing of how long they
-    stayed, so it is no hazard rate; it is a mean over zones, and interruptions come in waves. The
+    weakness: the bucket is a share of instances over a month and does not say how long they stayed,
+    so it is not a hazard rate; it is a mean over zones, and interruptions come in waves. The
     interval therefore spans stays from a day (with the highest share of the label) to the whole
     month (with the lowest); the value takes the middle share and the geometric mean of the stays,
-    132 h. One observed interruption says more than this prior.
+    132 h. One observed interruption is more informative than this prior.
     """
     lowest, highest = bucket.shares
     return Estimate(

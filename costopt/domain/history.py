@@ -13,7 +13,7 @@ from costopt.domain.market import CapacityType, Pool
 
 @dataclass(frozen=True, slots=True)
 class MarketState:
-    """What a pool was like from ``starts_at`` until the next state.
+    """The price and capacity of a pool from ``starts_at`` until the next state.
 
     ``nodes_available`` is how many nodes the pool can carry in total (None: not observed);
     ``price_usd_per_hour`` is for one node (None: not observed).
@@ -37,27 +37,27 @@ class PoolHistory:
 
     def __post_init__(self) -> None:
         if not self.states:
-            raise ValueError(f"{self.pool}: an empty history")
+            raise ValueError(f"{self.pool}: the history is empty")
         starts = [state.starts_at for state in self.states]
         if any(b <= a for a, b in pairwise(starts)):
-            raise ValueError(f"{self.pool}: states are not in ascending order")
+            raise ValueError(f"{self.pool}: the states are not in ascending order")
         if self.ends_at <= starts[-1]:
-            raise ValueError(f"{self.pool}: ends before its last state")
+            raise ValueError(f"{self.pool}: the history ends before its last state")
 
     @property
     def starts_at(self) -> datetime:
-        """The first recorded instant."""
+        """Return the first recorded instant."""
         return self.states[0].starts_at
 
     def at(self, when: datetime) -> MarketState | None:
-        """The state in force at ``when``, or None outside the record."""
+        """Return the state in force at ``when``, or None outside the record."""
         if when >= self.ends_at:
             return None
         index = bisect_right(self.states, when, key=lambda state: state.starts_at) - 1
         return self.states[index] if index >= 0 else None
 
     def between(self, start: datetime, end: datetime) -> Iterator[MarketState]:
-        """States that begin in (start, end], in order."""
+        """Yield the states that begin in (start, end], in order."""
         first = bisect_right(self.states, start, key=lambda state: state.starts_at)
         for state in self.states[first:]:
             if state.starts_at > end:
@@ -69,7 +69,7 @@ class PoolHistory:
 class MarketHistory:
     """Histories of many pools. ``tick_s`` is the grid of the record, None for event data.
 
-    On a grid, what runs at a grid point survives until the next one.
+    On a grid, a node that runs at a grid point survives until the next one.
     """
 
     name: str
@@ -79,20 +79,20 @@ class MarketHistory:
 
     def __post_init__(self) -> None:
         if not self.pools:
-            raise ValueError(f"market {self.name!r} holds no pool")
+            raise ValueError(f"market {self.name!r} holds no pools")
 
     @property
     def starts_at(self) -> datetime:
-        """The first instant at which every pool is recorded."""
+        """Return the first instant at which every pool is recorded."""
         return max(history.starts_at for history in self.pools.values())
 
     @property
     def first_priced_at(self) -> datetime:
-        """The first instant at which a pool of every capacity type that is ever priced has had a
-        price; the record's start where none has one.
+        """Return the first instant by which each capacity type that is ever priced has had a price
+        in some pool; the record's start where none has one.
 
         A record may begin before the prices of spot are known, and a plan of that instant would
-        choose on-demand for want of them. Pools that join later do not delay it.
+        choose on-demand because there are no others. Pools that join later do not delay it.
         """
         begin, end = self.starts_at, self.ends_at
         first: dict[CapacityType, datetime] = {}
@@ -106,5 +106,5 @@ class MarketHistory:
 
     @property
     def ends_at(self) -> datetime:
-        """The instant after which no pool is recorded any more."""
+        """Return the instant after which no pool is recorded."""
         return min(history.ends_at for history in self.pools.values())

@@ -1,14 +1,10 @@
-"""Job and its phases; the checkpoint interval.
+"""The job: its work, phases, resources, throughput, budget and deadline.
 
-What is to be done, and until when.
-
-How often to checkpoint: the interval that loses least to saving and to interruptions.
-
-Which gang sizes are worth comparing: every small one, and a ladder of the large ones.
-
-A node more or less changes a gang of hundreds by less than its speed is known. So sizes grow by 1
-up to ``EVERY_SIZE`` and then in ``STEPS_PER_DOUBLING`` equal steps between powers of two (20, 24,
-28, 32, 40, …), which bounds the configurations of a job by the logarithm of its largest gang.
+Also the checkpoint interval that minimizes what saving and interruptions cost, and the gang sizes
+worth comparing: every small one, and a ladder of the large ones. One node more or less changes the
+speed of a gang of hundreds by less than the error of that speed. So sizes grow by 1 up to
+``EVERY_SIZE`` and then in ``STEPS_PER_DOUBLING`` equal steps between powers of two (20, 24, 28, 32,
+40, …), which bounds the configurations of a job by the logarithm of its largest gang.
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ from costopt.domain.market import Gpu, InstanceType
 
 
 class WorkUnit(StrEnum):
-    """In what the work is counted."""
+    """The unit in which the work is counted."""
 
     STEPS = "steps"
     SAMPLES = "samples"
@@ -33,7 +29,7 @@ class WorkUnit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkAmount:
-    """How much is to be done."""
+    """The amount of work."""
 
     amount: float
     unit: WorkUnit
@@ -58,7 +54,7 @@ class Phase:
     evaluation_s: float = 0.0
 
     def with_evaluations(self, units_per_s: float) -> float:
-        """The mean speed of a gang that does ``units_per_s`` between its evaluations."""
+        """Return the mean speed of a gang that does ``units_per_s`` between its evaluations."""
         if self.evaluate_every is None:
             return units_per_s
         return units_per_s / (1 + units_per_s * self.evaluation_s / self.evaluate_every)
@@ -78,7 +74,7 @@ class Resources:
     min_memory_gib: float | None = None
 
     def rejection_reason(self, machine: InstanceType) -> str | None:
-        """Why ``machine`` may not run the job, or None where it may."""
+        """Return why ``machine`` may not run the job, or None where it may."""
         if self.instance_types and machine.name not in self.instance_types:
             return "instance type not among those the job allows"
         if self.gpu_models and not any(machine.gpu.matches_name(m) for m in self.gpu_models):
@@ -91,13 +87,13 @@ class Resources:
             return f"{machine.memory_gib:g} GiB of memory, the job needs {self.min_memory_gib:g}"
         if not self.node_counts(machine):
             return (
-                f"{machine.gpu_count} GPUs per node fit no gang of {self.min_nodes} to "
+                f"{machine.gpu_count} GPUs per node do not fit a gang of {self.min_nodes} to "
                 f"{self.max_nodes} nodes with {self.min_gpus or 1} to {self.max_gpus or '∞'} GPUs"
             )
         return None
 
     def node_counts(self, machine: InstanceType) -> range:
-        """All gang sizes of ``machine`` that the job allows; ``Job.gang_sizes`` has few of many."""
+        """Return all gang sizes of ``machine`` that the job allows; see ``Job.gang_sizes``."""
         gpus = machine.gpu_count
         if gpus < 1:
             return range(0)
@@ -121,7 +117,7 @@ class ThroughputSample:
 class Throughput:
     """How fast the job runs: measured points, else FLOPs per unit and an MFU.
 
-    ``scaling_efficiency`` is the share of the ideal speed-up that is kept at each doubling of the
+    ``scaling_efficiency`` is the share of the ideal speed-up that remains at each doubling of the
     GPUs beyond the measured points (1.0 is linear): units/s grow by (2 · efficiency) per doubling.
     """
 
@@ -131,7 +127,7 @@ class Throughput:
     scaling_efficiency: float = 0.9
 
     def units_per_s(self, gpu: Gpu, gpus: int) -> Estimate | None:
-        """Speed of ``gpus`` of this model, or None where nothing is known about the model.
+        """Return the speed of ``gpus`` of this model, or None where nothing is known about it.
 
         Between points the speed is interpolated log-log in the number of GPUs; beyond them it
         follows ``scaling_efficiency``. From FLOPs: gpus · peak · mfu / flops_per_unit.
@@ -176,7 +172,7 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSpec:
-    """Where and how the job saves. ``interval_s`` None means: choose it from the hazard.
+    """Where and how the job saves. If ``interval_s`` is None, it is derived from the hazard.
 
     ``region`` is "provider/region" of the store, None where it is unknown.
     """
@@ -191,9 +187,9 @@ class CheckpointSpec:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What the job may cost at the most; None is no limit.
+    """The maximum cost of the job; None does not limit.
 
-    In all and per calendar month (UTC) the job stops; per hour no node is launched beyond it.
+    At a total or monthly (UTC) maximum the job stops; an hourly one stops launches beyond it.
     """
 
     max_usd: float | None = None
@@ -202,9 +198,9 @@ class Budget:
     max_usd_per_hour: float | None = None
 
     def max_usd_between(self, begin_at: datetime, end_at: datetime) -> float | None:
-        """The most dollars that may be spent between two times, by the total and by the months.
+        """Return the maximum dollars between two times, by the total and by the months.
 
-        Months are calendar months in UTC; each that is touched counts whole. None is no limit.
+        Months are calendar months in UTC; each that is touched counts whole. None: unlimited.
         """
         begin, end = begin_at.astimezone(UTC), max(begin_at, end_at).astimezone(UTC)
         months = 12 * (end.year - begin.year) + end.month - begin.month + 1
@@ -215,7 +211,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class DataLocation:
-    """Where the training data lie: ``region`` is "provider/region", None where it is unknown."""
+    """Where the training data is: ``region`` is "provider/region", None where it is unknown."""
 
     uri: str
     size_gib: float = 0.0
@@ -226,8 +222,8 @@ class DataLocation:
 class Job:
     """A training job. ``startup_s`` is from a node's launch until its trainer can restore.
 
-    The trainers of an ``elastic`` job form their gang anew by themselves, in process, when a node
-    comes or goes.
+    The trainers of an ``elastic`` job form their gang again without a restart of their processes
+    when a node joins or leaves.
     """
 
     name: str
@@ -254,11 +250,11 @@ class Job:
 
     @property
     def overhead_s(self) -> float:
-        """Seconds from a launch until the gang does new work: start-up and restore."""
+        """Return the seconds from a launch until the gang does new work: start-up and restore."""
         return self.startup_s + self.checkpoint.restore_s
 
     def phase_at(self, done_units: float) -> Phase:
-        """The phase that the next unit of work belongs to."""
+        """Return the phase that the next unit of work belongs to."""
         bound = 0.0
         for phase in self.phases:
             bound += phase.share * self.work.amount
@@ -267,10 +263,10 @@ class Job:
         return self.phases[-1]
 
     def gang_sizes(self, machine: InstanceType, also: Iterable[int] = ()) -> tuple[int, ...]:
-        """The gang sizes of ``machine`` that are worth comparing, ascending.
+        """Return the gang sizes of ``machine`` that are worth comparing, ascending.
 
-        All of the job's where these are few, else a ladder (``domain.gang_sizes``) with the ends of
-        each phase, the sizes whose speed was measured, and those of ``also`` that the job allows.
+        All of the job's where these are few, else a ladder (see ``ladder``) with the ends of each
+        phase, the sizes whose speed was measured, and those of ``also`` that the job allows.
         """
         bounds = (n for phase in self.phases for n in (phase.min_nodes, phase.max_nodes))
         throughputs = (self.throughput, *(p.throughput for p in self.phases if p.throughput))
@@ -285,11 +281,11 @@ class Job:
     def gang_units_per_s(
         self, machine: InstanceType, nodes: int, phase: Phase | None = None
     ) -> Estimate | None:
-        """Speed of a gang of ``nodes`` of this machine; in a phase, with its evaluation pauses."""
+        """Return the speed of a gang of ``nodes`` nodes; in a phase, with its evaluation pauses."""
         return self.gpus_units_per_s(machine.gpu, machine.gpu_count * nodes, phase)
 
     def gpus_units_per_s(self, gpu: Gpu, gpus: int, phase: Phase | None = None) -> Estimate | None:
-        """As ``gang_units_per_s``, of a gang with ``gpus`` in total."""
+        """Return the speed as ``gang_units_per_s``, for a gang with ``gpus`` in total."""
         own = None if phase is None else phase.throughput
         speed = (own or self.throughput).units_per_s(gpu, gpus)
         if speed is None or phase is None or phase.evaluate_every is None:
@@ -303,7 +299,7 @@ class Job:
 
 
 class GangState(StrEnum):
-    """What the job's gang is doing, as far as the controller has heard."""
+    """What the job's gang is doing, by its last report."""
 
     IDLE = "idle"
     STARTING = "starting"
@@ -315,14 +311,14 @@ class GangState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a job is. Work that is done but not saved is lost by an unannounced interruption.
+    """The progress of a job. Work done but not saved is lost by an unannounced interruption.
 
     ``starting_until`` is when the present gang is expected to do new work (None: it does so now,
     or there is no gang). ``measured_units_per_s`` is the speed of the present gang where the
     nodes have reported one. ``lost_units`` counts all work that was done and lost so far.
-    ``resumed_units`` is what the present gang began with, from wherever it had that; None where it
-    does not say. ``unreported``: the present gang's command was started and has reported no
-    progress so far; what it does is then unknown, and ``done_units`` is what was saved before.
+    ``resumed_units`` is what the present gang began with, from any source; None where it
+    does not report it. ``unreported``: the present gang's command was started and has reported no
+    progress so far; what it does is unknown, and ``done_units`` is what was saved before.
     """
 
     done_units: float = 0.0
@@ -341,8 +337,8 @@ MIN_INTERVAL_S = 5.0
 
 
 def noticed_share(notice_s: float, save_s: float) -> float:
-    """The share of interruptions on whose notice a job can save: all of them where notices come
-    longer before than a save takes, else none."""
+    """Return the share of interruptions on whose notice a job can save: 1 where the notice period
+    is longer than a save takes, else 0."""
     return 1.0 if notice_s > save_s else 0.0
 
 
@@ -354,7 +350,7 @@ def checkpoint_interval_s(
     persist_s: float = 0.0,
     loss_budget_s: float = 1800.0,
 ) -> float:
-    """Seconds between saves: τ = √(2 · MTBF · c / (1 − p)), floored and capped.
+    """Return the seconds between saves: τ = √(2 · MTBF · c / (1 − p)), floored and capped.
 
     c is ``blocking_save_s``, the time for which a save stops the training; p is
     ``noticed_share``, the share of interruptions with a notice long enough to save on. With
@@ -375,7 +371,7 @@ def checkpoint_interval_s(
 
 @dataclass(frozen=True, slots=True)
 class ChosenInterval:
-    """Seconds between saves, and what they follow from, in words."""
+    """Seconds between saves, with the reason in words."""
 
     interval_s: float
     reason: str
@@ -389,7 +385,7 @@ def explained_interval(
     persist_s: float = 0.0,
     loss_budget_s: float = 1800.0,
 ) -> ChosenInterval:
-    """As ``checkpoint_interval_s``, with its reason."""
+    """Return the interval as ``checkpoint_interval_s``, with its reason."""
     floor = max(persist_s, MIN_INTERVAL_S)
     cap = max(floor, loss_budget_s)
     unannounced = hazard_per_hour * (1.0 - noticed_share)
@@ -416,7 +412,7 @@ STEPS_PER_DOUBLING = 4
 def ladder(allowed: range, also: Iterable[int] = ()) -> tuple[int, ...]:
     """Return the sizes of ``allowed`` to compare, ascending.
 
-    Besides the ladder they are the ends of ``allowed`` and what it holds of ``also``.
+    Besides the ladder these are the ends of ``allowed``, and what it contains of ``also``.
     """
     if not allowed or allowed[-1] <= EVERY_SIZE:
         return tuple(allowed)

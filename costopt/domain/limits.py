@@ -1,4 +1,4 @@
-"""What the rows of the limits table say: unit, scope, what a node adds, and the words for it."""
+"""The limits table: for each limit its unit, its scope, what a node adds and how it is worded."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class LimitSpec:
 
     @property
     def is_budget(self) -> bool:
-        """Whether it limits dollars spent, so that exceeding it stops jobs and not launches."""
+        """Return whether it limits dollars spent, so that exceeding it stops jobs, not launches."""
         return self.scope in (LimitScope.JOB, LimitScope.MONTH)
 
 

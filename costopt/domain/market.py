@@ -1,11 +1,8 @@
-"""Pools, instance types, offers, reservations.
+"""What can be rented: pools, instance types, offers and capacity reservations.
 
-What can be rented: pools, instance types and offers.
-
-Nodes that are held for the account and paid for whether they run or not, some for days only.
-
-A pool may have several reservations, and has one offer, of what holds for a launch and for nodes
-that run. A launch takes all its nodes from one reservation.
+Reservations are nodes that are held for the account and paid for whether they run or not, some for
+fixed days only. A pool may have several reservations, but has one offer, which applies to a launch
+and to running nodes. A launch takes all its nodes from one reservation.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from costopt.domain.estimate import Basis, Estimate
 
 
 class CapacityType(StrEnum):
-    """On which terms a node is rented."""
+    """The terms on which a node is rented."""
 
     SPOT = "spot"
     ON_DEMAND = "on_demand"
@@ -29,14 +26,14 @@ class CapacityType(StrEnum):
 
     @property
     def is_interruptible(self) -> bool:
-        """Whether the provider may take the node away."""
+        """Return whether the provider may interrupt the node."""
         return self is CapacityType.SPOT
 
     @property
     def is_uninterruptible(self) -> bool:
-        """Whether a launch that is accepted gives nodes at once that stay: what deadlines rest on.
+        """Return whether an accepted launch brings nodes at once that stay, as deadlines require.
 
-        A flex-start launch is accepted and waits, and may come to nothing.
+        A flex-start launch is accepted and waits, and may end without nodes.
         """
         return self in (CapacityType.ON_DEMAND, CapacityType.RESERVED)
 
@@ -58,16 +55,16 @@ class Pool:
 
     @classmethod
     def parse(cls, text: str) -> Pool:
-        """The inverse of ``str(pool)``; raises ValueError."""
+        """Parse ``str(pool)``. Raises ValueError."""
         parts = text.split("/")
         if len(parts) != 5 or not all(parts):
             raise ValueError(
-                f"{text!r} is no pool: expected provider/region/zone/instance_type/capacity_type"
+                f"{text!r} is not a pool; expected provider/region/zone/instance_type/capacity_type"
             )
         return cls(parts[0], parts[1], parts[2], parts[3], CapacityType(parts[4]))
 
     def with_capacity_type(self, capacity_type: CapacityType) -> Pool:
-        """The same place and instance type on other terms."""
+        """Return the pool of the same place and instance type with other terms."""
         return Pool(self.provider, self.region, self.zone, self.instance_type, capacity_type)
 
 
@@ -83,7 +80,7 @@ class Gpu:
     peak_precision: str
 
     def matches_name(self, requested: str) -> bool:
-        """Whether a user who asks for ``requested`` ("H100") means this model ("H100-SXM5-80GB").
+        """Return whether ``requested`` ("H100") means this model ("H100-SXM5-80GB").
 
         A request matches the whole model name or a leading run of its dash-separated parts,
         in any case.
@@ -99,7 +96,7 @@ def _is_model(model: str, requested: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """The machine that a pool offers. Watts of CPU are per vCPU, idle and at full load.
+    """The machine that a pool offers. Watts of the CPU are per vCPU, idle and at full load.
 
     ``network_gbps`` is None where the provider gives no figure.
     """
@@ -118,7 +115,7 @@ class InstanceType:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Where a pool stands, for energy and carbon: annual means, g/kWh; None where unknown."""
+    """The region of a pool, for energy and carbon: annual means, g/kWh; None where unknown."""
 
     provider: str
     name: str
@@ -138,9 +135,9 @@ class Offer:
     more nodes a launch could get now: None where the provider does not say, 0 where it says none.
     ``hazard_per_hour`` counts interruptions per node-hour; None where nothing is known, and an
     exact 0 for capacity that is never interrupted. ``from_at`` and ``until_at`` bound the time in
-    which dated capacity (a reserved block) can be used; None is no bound. ``unknown_because`` tells
-    a user why a figure is missing, empty where there is nothing to tell. ``wait_s`` is for how long
-    at most a launch waits for capacity, at no cost, before it is refused.
+    which dated capacity (a reserved block) can be used; None is unbounded. ``unknown_because``
+    explains to a user why a figure is missing, and is empty otherwise. ``wait_s`` is the maximum
+    time for which a launch waits for capacity, at no cost, before it is refused.
     """
 
     pool: Pool
@@ -156,7 +153,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """The provider takes a node: ``interrupts_at`` is when the node dies."""
+    """The provider interrupts a node: ``interrupts_at`` is when the node ends."""
 
     node_id: str
     pool: Pool
@@ -171,9 +168,9 @@ END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """``nodes`` are those that are free. ``used``: some are not, be they ours or others'.
-    ``bound``: its nodes end with it. ``made``: it is there, to be named by a launch, and not only
-    booked.
+    """A capacity reservation. ``nodes`` are its free ones. ``used``: some of its nodes are in use,
+    by us or others. ``bound``: its nodes end with it. ``made``: it exists, so that a launch can
+    name it, and is not only booked.
     """
 
     name: str
@@ -187,21 +184,21 @@ class Reservation:
 
     @property
     def begin_at(self) -> datetime:
-        """``from_at``, for comparing."""
+        """Return ``from_at`` in a form that compares."""
         return self.from_at or BEGINNING_OF_TIME
 
     @property
     def end_at(self) -> datetime:
-        """``until_at``, for comparing."""
+        """Return ``until_at`` in a form that compares."""
         return self.until_at or END_OF_TIME
 
     def usable(self, now: datetime) -> bool:
-        """Whether a launch may name it."""
+        """Return whether a launch may name it."""
         return self.made and self.begin_at <= now < self.end_at
 
 
 def reservation_offers(held: Iterable[Reservation], now: datetime) -> tuple[Offer, ...]:
-    """An offer for each pool that has a reservation which has not ended. A node costs no more."""
+    """Return an offer for each pool with a reservation that has not ended. Nodes add no cost."""
     by_pool: dict[Pool, list[Reservation]] = {}
     for each in sorted(held, key=lambda each: (each.begin_at, each.name)):
         if now < each.end_at:
@@ -212,11 +209,10 @@ def reservation_offers(held: Iterable[Reservation], now: datetime) -> tuple[Offe
 def select_reservation(
     held: Iterable[Reservation], pool: Pool, nodes: int, now: datetime
 ) -> Reservation | None:
-    """The reservation that a launch of so many nodes must name: of those with room for all the one
-    that lasts longest, and of these the fullest.
+    """Return the reservation that a launch of so many nodes must name: of those with enough free
+    nodes the one that lasts longest, and of these the fullest.
 
-    Where none has room one is named all the same, for the launch may be the repetition of one that
-    took the room.
+    Where none has enough, one is named all the same, as the launch may repeat one that took them.
     """
     there = [each for each in held if each.pool == pool and each.usable(now)]
     return max(
@@ -225,10 +221,10 @@ def select_reservation(
 
 
 def _offer(held: Sequence[Reservation], now: datetime) -> Offer:
-    """Of a pool's reservations, sorted by their beginning.
+    """Return the offer of a pool's reservations, which are sorted by their beginning.
 
-    The one with the most room of those that can be used now, else the first; but only until the
-    first of them that has nodes ends, as ours may be in it.
+    It is of the one with the most free nodes of those usable now, else of the first; but only until
+    the first of them that has nodes ends, as our nodes may be in it.
     """
     usable = [each for each in held if each.usable(now)]
     told = max(usable, key=lambda each: (each.nodes, each.end_at), default=held[0])

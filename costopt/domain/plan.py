@@ -1,4 +1,4 @@
-"""What the optimizer answers."""
+"""Plans: the optimizer's result, with its candidates, forecasts and binding constraints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from costopt.domain.market import Pool
 
 
 class PlanStatus(StrEnum):
-    """How the solve ended, read from the solution and its real gap."""
+    """How the solve ended, by the solution and its actual gap."""
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
@@ -32,20 +32,20 @@ class Allocation:
 
     @property
     def node_hours(self) -> float:
-        """Nodes times hours."""
+        """Return nodes times hours."""
         return self.nodes * (self.end_at - self.start_at).total_seconds() / 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a plan or a candidate is expected to come to. None is unknown.
+    """The expected outcome of a plan or a candidate. None is unknown.
 
     Dollars and finish are the median and the 95th percentile under the hazard; energy carries a
     90 % interval, and is unknown with its basis and ``gco2e`` where a node's power is. ``on_time``
     is the probability of finishing by the deadline. ``falls_back`` is the probability of changing
-    to uninterrupted capacity on the way, so as not to be late: the other figures include what that
-    comes to. ``usd_error`` and ``kwh_error`` are the standard errors of ``usd_p50`` and ``kwh``
-    that the simulation's number of runs leaves.
+    to uninterruptible capacity on the way, so as not to be late: the other figures include the
+    cost of that. ``usd_error`` and ``kwh_error`` are the standard errors of ``usd_p50`` and ``kwh``
+    that result from the number of simulated runs.
     """
 
     usd_p50: float
@@ -65,8 +65,8 @@ class Forecast:
 
 
 COOLDOWN = "cooldown"
-"""The code of a pool that has room but is left alone for a while, and the rule of a decision that
-would have liked it."""
+"""The code of a pool that has capacity but is in cooldown, and the rule of a decision that would
+otherwise have used it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,10 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One configuration judged alone: the whole job on ``nodes`` of ``pool``.
+    """One configuration assessed alone: the whole job on ``nodes`` of ``pool``.
 
-    Of a spread ``pool`` is the first one, and ``spread`` are all with their nodes; empty otherwise.
-    ``price_usd_per_hour`` is the present price of a node, of a spread the mean.
+    For a spread, ``pool`` is the first one, and ``spread`` are all with their nodes; empty
+    otherwise. ``price_usd_per_hour`` is the present price of a node, for a spread the mean.
     """
 
     pool: Pool
@@ -105,7 +105,7 @@ class Candidate:
 class Constraint:
     """One named constraint of the model at the solution: slack 0 means it binds.
 
-    ``slack`` is in ``unit``; of a limit at each instant it is the least room over the plan.
+    ``slack`` is in ``unit``; for a limit at each instant it is the minimum over the plan.
     ``shadow_price`` is how many dollars of the objective one more unit would save, None where that
     was not computed.
     """
@@ -118,13 +118,13 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Allocations over time with what they are expected to come to.
+    """Allocations over time with their expected outcome.
 
     ``objective_usd`` is the policy's objective; ``bound_usd`` a proven lower bound of it and
     ``gap`` = (objective − bound) / max(|objective|, 1e-9). ``binding`` names the constraint that
-    makes an INFEASIBLE plan so; ``unserved`` names the jobs that it does not end in time, the
+    makes an INFEASIBLE plan so; ``unserved`` names the jobs that it does not finish in time, the
     allocations being those of the others. ``solve_s`` is the time for the whole plan, ``build_s``
-    of it that for building the solver's model of the plan that was taken.
+    the part of it for building the solver's model of the chosen plan.
     """
 
     status: PlanStatus
@@ -144,5 +144,5 @@ class Plan:
     unserved: tuple[str, ...] = ()
 
     def forecast_of(self, job: str) -> Forecast | None:
-        """The forecast of one job."""
+        """Return the forecast of one job, or None."""
         return dict(self.forecasts).get(job)

@@ -1,8 +1,6 @@
-"""Policy, Objective, Limits, Rule.
+"""Policies: objective, risk, limits, rules and strategy. A policy never names a job.
 
-Preferences and limits. A policy never names a job.
-
-Which terms count energy: a pool whose power is unknown can satisfy none of them.
+Also which terms depend on energy: a pool whose power is unknown cannot satisfy any of them.
 """
 
 from __future__ import annotations
@@ -19,14 +17,14 @@ from costopt.domain.market import CapacityType, InstanceType, Pool
 
 
 class CarbonSignal(StrEnum):
-    """Which carbon intensity counts: the two reverse the ranking of regions, so it is a choice."""
+    """Which carbon intensity counts: the two rank regions in opposite orders, so it is a choice."""
 
     AVERAGE = "average"
     MARGINAL = "marginal"
 
 
 class ObjectiveTerm(StrEnum):
-    """A figure of a plan of which less is better."""
+    """A figure of a plan to minimize."""
 
     USD = "usd"
     KWH = "kwh"
@@ -38,8 +36,8 @@ class ObjectiveTerm(StrEnum):
 class Objective:
     """Minimize usd · $ + usd_per_kwh · kWh + usd_per_tonne_co2e · tCO2e (all in dollars).
 
-    ``then`` are aims for the choice among plans that are nearly as good, one after the other: each
-    may make what comes before it, the objective first, worse by at most the share ``tolerance``.
+    ``then`` are further aims among plans that are nearly as good, one after the other: each may
+    make the earlier ones, the objective first, worse by at most the share ``tolerance``.
     """
 
     usd: float = 1.0
@@ -50,7 +48,7 @@ class Objective:
     tolerance: float = 1e-3
 
     def score_usd(self, usd: float, kwh: float, gco2e: float) -> float:
-        """The objective's value for a plan's figures; those without a weight may be NaN."""
+        """Return the objective's value for a plan's figures; those without a weight may be NaN."""
         score = self.usd * usd
         if self.usd_per_kwh:
             score += self.usd_per_kwh * kwh
@@ -61,7 +59,7 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """How sure a plan must be, and how many seconds are held back besides the job's overhead."""
+    """The required probability of being on time, and the seconds reserved besides the overhead."""
 
     on_time: float = 0.95
     reserve_s: float = 600.0
@@ -69,7 +67,7 @@ class Risk:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Guards and filters; None or empty is no limit.
+    """Guards and filters; None or empty does not limit.
 
     Each field is a row of the limits table: optimizer, engine, infeasibility messages, pages and
     the policy file's schema are driven by it. ``max_kw`` is what all nodes together may draw at the
@@ -201,7 +199,7 @@ class Limits:
     )
 
     def maximum(self, spec: LimitSpec) -> float | None:
-        """Return the maximum that a limit on an amount sets; None is no limit."""
+        """Return the maximum that a limit on an amount sets; None if it does not limit."""
         most: float | None = getattr(self, spec.field)
         return most
 
@@ -227,14 +225,14 @@ class Limits:
         return None
 
     def tightened(self, by: Limits) -> Limits:
-        """These, with each maximum lowered to ``by``'s where that is lower, and each list of what
-        is allowed narrowed to what ``by`` allows too. A list of which nothing would remain stays;
+        """Return these limits, each maximum lowered to ``by``'s where that is lower, each list of
+        allowed values reduced to what ``by`` allows too. A list that would become empty stays;
         ``power_caps``, which costs nothing, stays too."""
         tighter = {name: _tighter(getattr(self, name), getattr(by, name)) for name in _BOUNDS}
         return replace(self, **tighter)
 
     def loosened_by(self, other: Limits) -> tuple[str, ...]:
-        """Names of the fields of which ``other`` allows more, ``power_caps`` apart."""
+        """Return the names of the fields that ``other`` makes looser, except ``power_caps``."""
         return tuple(
             name for name in _BOUNDS if _is_looser(getattr(other, name), getattr(self, name))
         )
@@ -272,7 +270,7 @@ class StrategySpec:
 
 
 class RuleSignal(StrEnum):
-    """What a rule looks at."""
+    """What the trigger of a rule measures."""
 
     TIME_OF_DAY = "time_of_day"
     QUEUE_LENGTH = "queue_length"
@@ -295,7 +293,7 @@ class Rule:
     then: Limits
 
     def is_active(self, signal: float) -> bool:
-        """Whether the rule applies at this value of its signal."""
+        """Return whether the rule applies at this value of its signal."""
         if self.low <= self.high:
             return self.low <= signal < self.high
         return signal >= self.low or signal < self.high
@@ -303,7 +301,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What to minimize, how sure to be, by which strategy and within which limits."""
+    """What to minimize, at which risk, by which strategy and within which limits."""
 
     name: str
     objective: Objective = Objective()
@@ -316,7 +314,7 @@ class Policy:
 def energy_term(
     policy: Policy, job: Job, quotas: Iterable[Quota], pool: Pool, machine: InstanceType
 ) -> str | None:
-    """Return the first term that rests on the watts of the job's nodes in ``pool``, in words.
+    """Return the first term that depends on the watts of the job's nodes in ``pool``, in words.
 
     None where neither the policy, with the limits of all its rules, nor the job's budget nor a
     quota that counts these nodes needs them.

@@ -1,4 +1,4 @@
-"""What the engine needs of the world. Each docstring is the contract that adapters are held to."""
+"""The engine's ports. Each docstring is the contract that adapters must satisfy."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ AnyEvent = TypeVar("AnyEvent", bound=Event)
 
 
 class Clock(Protocol):
-    """Time as the engine lives it: the wall, a faster wall, or a replay."""
+    """The engine's time: real time, faster time, or a replay's."""
 
     def now(self) -> datetime:
-        """The present, aware UTC."""
+        """Return the present, aware UTC."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -31,40 +31,40 @@ class Clock(Protocol):
 
 
 class Strategy(Protocol):
-    """The algorithm that a policy selects. It may keep estimates between calls, nothing else.
+    """The algorithm that a policy selects. It may store estimates between calls, nothing else.
 
     A strategy whose class has an attribute ``joint`` that is true decides all jobs of a policy in
-    one call; any other is made once for each job. With ``spreads_zones`` it can keep a policy's
-    ``max_zone_share``.
+    one call; of any other, one instance is made for each job. One with ``spreads_zones`` can
+    satisfy a policy's ``max_zone_share``.
     """
 
     def decide(self, view: View) -> Desired:
-        """One decision for every job of the view; must not do I/O."""
+        """Return one decision for every job of the view. Must not do I/O."""
         ...
 
 
 class HazardModel(Protocol):
-    """Interruptions per node-hour and availability, learned from what is seen."""
+    """Interruptions per node-hour and availability, learned from observations."""
 
     def observe(
         self, offers: Sequence[Offer], now: datetime, running: Collection[Pool] = ()
     ) -> None:
-        """Take note of which pools have capacity; ``running`` are those where our nodes live.
+        """Record which pools have capacity; ``running`` are those where our nodes live.
 
         A pool whose last free node is ours has capacity, though its offer has none left.
         """
         ...
 
     def record_interruption(self, pool: Pool, at: datetime) -> None:
-        """Take note of an interruption of one of our nodes."""
+        """Record an interruption of one of our nodes."""
         ...
 
     def hazard_per_hour(self, pool: Pool) -> Estimate | None:
-        """The present estimate, or None where nothing is known."""
+        """Return the present estimate, or None where nothing is known."""
         ...
 
     def availability(self, pool: Pool) -> Estimate | None:
-        """The share of time in which the pool has capacity, or None where nothing is known."""
+        """Return the share of time in which the pool has capacity, or None where unknown."""
         ...
 
 
@@ -74,17 +74,17 @@ class PowerModel(Protocol):
     def node_power(
         self, pool: Pool, carbon_signal: CarbonSignal = CarbonSignal.AVERAGE
     ) -> NodePower | None:
-        """With the annual mean of this signal; None where any figure of the power is unknown."""
+        """Return the power, with this signal's annual mean; None where any watts are unknown."""
         ...
 
 
 class Forecasts(Protocol):
-    """What prices and carbon intensities are expected to be, from what was known by ``now``."""
+    """Expected prices and carbon intensities, by what was known at ``now``."""
 
     def prices(
         self, pools: Collection[Pool], now: datetime, until: datetime
     ) -> Mapping[Pool, Series]:
-        """Dollars per node-hour; a pool without a series is expected to keep its price."""
+        """Return dollars per node-hour; a pool without a series is expected to keep its price."""
         ...
 
     def carbon(
@@ -94,7 +94,7 @@ class Forecasts(Protocol):
         until: datetime,
         carbon_signal: CarbonSignal,
     ) -> Mapping[str, Series]:
-        """gCO2e/kWh by "provider/region"; without a series the annual mean is expected."""
+        """Return gCO2e/kWh by "provider/region"; without a series the annual mean is expected."""
         ...
 
 
@@ -104,7 +104,7 @@ class CarbonRecord(Protocol):
     def intensity(
         self, region: str, hour_at: datetime, carbon_signal: CarbonSignal
     ) -> Estimate | None:
-        """gCO2e/kWh of "provider/region" in the hour that begins at ``hour_at``.
+        """Return gCO2e/kWh of "provider/region" in the hour that begins at ``hour_at``.
 
         None where the hour, the region or the signal was not recorded.
         """
@@ -112,10 +112,10 @@ class CarbonRecord(Protocol):
 
 
 class InstanceCatalog(Protocol):
-    """The catalogue, as the engine reads it."""
+    """The part of the catalog that the engine reads."""
 
     def instance_type(self, pool: Pool) -> InstanceType | None:
-        """The instance type of a pool, or None where the catalogue does not hold it."""
+        """Return the instance type of a pool, or None where it is not in the catalog."""
         ...
 
 
@@ -123,27 +123,27 @@ class Signal(Protocol):
     """A quantity over time: constant, recorded, forecast or live, such as carbon intensity."""
 
     def at(self, when: datetime) -> Estimate | None:
-        """The value at ``when``, or None where it is unknown."""
+        """Return the value at ``when``, or None where it is unknown."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedEvent:
-    """An event with its place in the ledger."""
+    """An event with its sequence number in the ledger."""
 
     seq: int
     event: Event
 
 
 class Ledger(Protocol):
-    """Append-only events. What is appended is durable when ``append`` returns."""
+    """Append-only events. Appended events are durable when ``append`` returns."""
 
     def append(self, *events: Event) -> None:
-        """All of them or none. Raises LedgerError."""
+        """Append all of them or none. Raises LedgerError."""
         ...
 
     def events(self, job: str | None = None, after: int = 0) -> Iterator[RecordedEvent]:
-        """Events in order, of one job or of all, with seq > ``after``."""
+        """Yield events in order, of one job or of all, with seq > ``after``."""
         ...
 
 
@@ -151,11 +151,14 @@ class EventIndex(Ledger, Protocol):
     """A ledger that finds events of one kind without decoding the others."""
 
     def newest(self, kind: type[AnyEvent], job: str) -> Iterator[tuple[int, AnyEvent]]:
-        """The job's events of a kind with their seq, newest first. Raises LedgerError."""
+        """Yield the job's events of a kind with their seq, newest first. Raises LedgerError."""
         ...
 
     def last_of_each(self, kind: type[AnyEvent]) -> Iterator[tuple[int, AnyEvent]]:
-        """The newest event of a kind of each job with its seq, newest first. Raises LedgerError."""
+        """Yield each job's newest event of a kind with its seq, newest first.
+
+        Raises LedgerError.
+        """
         ...
 
 
@@ -163,7 +166,7 @@ class EventIndex(Ledger, Protocol):
 class VersionedObject:
     """An object's bytes, and the tag of exactly these bytes for ``ObjectStore.replace``.
 
-    The tag is opaque, and good for this store only.
+    The tag is opaque, and valid for this store only.
     """
 
     data: bytes
@@ -182,26 +185,26 @@ class ObjectStore(Protocol):
         ...
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Write unless the key exists; False where it does."""
+        """Write unless the key exists, and return whether it was written."""
         ...
 
     def get(self, key: str, most_bytes: int | None = None) -> bytes | None:
-        """The bytes, or None where the key is missing.
+        """Return the bytes, or None where the key is missing.
 
-        What others may have written is read with ``most_bytes``: StoreError where it is larger,
-        without reading on.
+        Pass ``most_bytes`` for objects that others may have written: raises StoreError for a larger
+        one, without reading further.
         """
         ...
 
     def get_tagged(self, key: str) -> VersionedObject | None:
-        """The bytes with their tag, or None where the key is missing."""
+        """Return the bytes with their tag, or None where the key is missing."""
         ...
 
     def replace(self, key: str, data: bytes, tag: str | None) -> bool:
-        """Write if the key still holds what ``tag`` was given for; None: if it is missing.
+        """Write if the key still holds the object that ``tag`` is of; None: if it is missing.
 
-        False where it does not, and nothing is written then: of many writers with one tag exactly
-        one gets True.
+        Return False, with nothing written, otherwise: of many writers with one tag exactly one gets
+        True.
         """
         ...
 
@@ -210,13 +213,13 @@ class ObjectStore(Protocol):
         ...
 
     def get_file(self, key: str, path: Path) -> bool:
-        """Write the bytes to ``path``, whole or not at all; False where the key is missing."""
+        """Write the bytes to ``path``, whole or not at all; return False if the key is missing."""
         ...
 
     def keys(self, prefix: str, after: str = "", most: int | None = None) -> Sequence[str]:
-        """Keys that begin with ``prefix`` and come after ``after``, sorted; the first ``most``."""
+        """Return keys with ``prefix`` that sort after ``after``, sorted; the first ``most``."""
         ...
 
     def delete(self, key: str) -> None:
-        """Remove; a missing key is no error."""
+        """Remove the object; a missing key is not an error."""
         ...

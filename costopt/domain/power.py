@@ -1,4 +1,4 @@
-"""What a node draws, and how clean the power is where it stands."""
+"""The power of nodes, and the carbon intensity of their electricity."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from costopt.domain.estimate import Basis
 
 @dataclass(frozen=True, slots=True)
 class PowerCap:
-    """A power limit of each GPU, and what the node does under it.
+    """A power limit of each GPU, and its effect on the node.
 
-    ``speed`` is the share of the uncapped speed that is kept; ``busy_w`` what the whole node draws
+    ``speed`` is the share of the uncapped speed that remains; ``busy_w`` what the whole node draws
     while it trains, before PUE.
     """
 
@@ -29,7 +29,7 @@ class NodePower:
     ``idle_w`` is drawn while it starts and restores, ``busy_w`` while it trains; both at the
     node's plug, before ``pue``. ``relative_error`` is half the 90 % interval, as a share.
     ``gco2e_per_kwh`` is None where the region's carbon intensity is unknown. ``caps`` are the power
-    limits that were measured on this GPU model; none where nobody did.
+    limits that were measured on this GPU model, empty where there are no measurements.
 
     ``cpu_w`` and ``other_w`` are what the CPUs and the rest (memory) draw of ``busy_w`` while the
     node trains, None where the model does not say; ``overhead`` is what the plug draws over the sum
@@ -49,7 +49,7 @@ class NodePower:
     overhead: float = 1.0
 
     def plug_wh(self, metered_wh: float, parts: Collection[str], hours: float) -> float | None:
-        """Watt-hours at the plug of which the meters of ``parts`` ("gpu", "cpu") read some.
+        """Return watt-hours at the plug, of which the meters of ``parts`` ("gpu", "cpu") read some.
 
         overhead × (metered + what no meter read, at its modelled power). None where the GPUs were
         not read, or the model does not say what the others draw.
@@ -60,7 +60,7 @@ class NodePower:
         return self.overhead * (metered_wh + unread_w * hours)
 
     def measured(self, busy_w: float, source: str) -> NodePower:
-        """The same node once its draw in training was measured; its caps change in proportion."""
+        """Return this node with its measured draw in training; its caps change in proportion."""
         ratio = busy_w / self.busy_w
         return replace(
             self,
@@ -72,9 +72,9 @@ class NodePower:
         )
 
     def kwh(self, idle_s: float, busy_s: float) -> float:
-        """Energy at the meter of the data centre."""
+        """Return the energy in kWh at the meter of the data center."""
         return (self.idle_w * idle_s + self.busy_w * busy_s) * self.pue / 3.6e6
 
     def gco2e(self, kwh: float) -> float | None:
-        """Emissions of ``kwh``, or None where the carbon intensity is unknown."""
+        """Return the grams of ``kwh``, or None where the carbon intensity is unknown."""
         return None if self.gco2e_per_kwh is None else kwh * self.gco2e_per_kwh

@@ -1,8 +1,6 @@
-"""The Runtime port and what nodes report.
+"""The port to the training runtime on the nodes, and the records that nodes report through it.
 
-The training runtime on the nodes as the controller reaches it, and what it tells.
-
-What a node needs before it can train: our agent and the job's code, as files of a store.
+Also what a node needs before it can train: our agent and the job's code, as files of a store.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ class CheckpointRecord:
 
 @dataclass(frozen=True, slots=True)
 class RejectedCheckpointRecord:
-    """A checkpoint that the training runtime found torn or corrupt and passed over."""
+    """A checkpoint that the training runtime found torn or corrupt, and skipped."""
 
     uri: str
     message: str
@@ -38,10 +36,10 @@ class RejectedCheckpointRecord:
 
 @dataclass(frozen=True, slots=True)
 class PowerLimitRecord:
-    """What a node says of the power limit that it was asked to set.
+    """What a node reports of the power limit that it was asked to set.
 
-    ``cap_w`` is what each GPU is limited to on our behalf, None where that came to nothing or was
-    taken back; ``message`` says how. ``asked_w`` is what was asked for, None once it no more is.
+    ``cap_w`` is what each GPU is limited to on our behalf, None where that failed or was removed;
+    ``message`` says how. ``asked_w`` is what was requested, None once it no longer is.
     """
 
     node_id: str
@@ -52,13 +50,13 @@ class PowerLimitRecord:
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """What a node says of itself: totals from ``from_at`` to ``until_at``; unknown is None.
+    """A node's own measurements: totals from ``from_at`` to ``until_at``; unknown is None.
 
     ``metered_wh`` is what the meters of ``parts`` ("gpu", "cpu") read, over ``gpus`` GPUs;
-    ``training_wh`` of it in the ``training_s`` for which the trainer trained. ``final`` says that
-    nothing trains there any more. ``guarantee`` is how exact its trainer's result is, "" where it
-    says nothing. ``warning`` is what the provider says short of a notice, or ""; ``interrupts_at``
-    when the provider takes the node, None while the node has heard of no notice.
+    ``training_wh`` the part of it in the ``training_s`` for which the trainer trained. ``final``
+    means that nothing trains there any more. ``guarantee`` is how exact its trainer's result is, ""
+    where it does not say. ``warning`` is the provider's warning short of a notice, or "";
+    ``interrupts_at`` is when the provider interrupts the node, None without a notice.
     Seconds are the job's time; shares are 0–1.
     """
 
@@ -94,38 +92,38 @@ class Runtime(Protocol):
         checkpoint_interval_s: float,
         power_cap: PowerCap | None = None,
     ) -> None:
-        """Tell these nodes to train together. The first node is rank 0. Idempotent.
+        """Start training on these nodes together. The first node is rank 0. Idempotent.
 
-        Their GPUs are limited to ``power_cap`` before training begins, and no more once it ends.
+        Their GPUs are limited to ``power_cap`` before training begins, until it ends.
         """
         ...
 
     def cap_power(self, job: Job, power_cap: PowerCap | None) -> None:
-        """Limit the GPUs of the gang that trains to this from now on, or no more. Idempotent."""
+        """Set the power limit of the training gang's GPUs from now on, or remove it. Idempotent."""
         ...
 
     def power_limits(self, job: Job) -> tuple[PowerLimitRecord, ...]:
-        """What the gang's nodes say of their power limits; none where none was asked for."""
+        """Return the nodes' reports of their power limits; none where none was requested."""
         ...
 
     def node_reports(self, job: Job) -> tuple[NodeReport, ...]:
-        """What the gang's nodes say of themselves, by rank; none where nothing is measured."""
+        """Return the nodes' own measurements, by rank; none where nothing is measured."""
         ...
 
     def progress(self, job: Job, now: datetime) -> Progress:
-        """How far the job is, from the newest reports; a job never heard of has done nothing."""
+        """Return the job's progress by the newest reports; an unknown job has done nothing."""
         ...
 
     def checkpoints(self, job: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
-        """Durable checkpoints beyond ``after_units``, ascending."""
+        """Return durable checkpoints beyond ``after_units``, ascending."""
         ...
 
     def rejected_checkpoints(self, job: Job) -> tuple[RejectedCheckpointRecord, ...]:
-        """Every checkpoint that was ever refused, in a fixed order."""
+        """Return every checkpoint that was ever rejected, in a fixed order."""
         ...
 
     def unreported(self, job: Job, node_ids: Iterable[str]) -> frozenset[str]:
-        """Those of these nodes that have never reported anything."""
+        """Return those of these nodes that have never reported anything."""
         ...
 
     def drain(self, job: Job, node_ids: Iterable[str]) -> None:
@@ -133,13 +131,13 @@ class Runtime(Protocol):
         ...
 
     def is_drained(self, job: Job) -> frozenset[str]:
-        """Nodes that have stopped training after a drain and may be released."""
+        """Return the nodes that have stopped training after a drain and may be released."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file that is named by its content: ``key`` in the store holds ``sha256``."""
+    """A file named by its content: ``key`` in the store holds the bytes with this ``sha256``."""
 
     key: str
     sha256: str
@@ -150,8 +148,8 @@ class StoredFile:
 class Payload:
     """``wheel`` is costopt itself, ``bundle`` a tar.gz of the job's folder, both under ``store``.
 
-    ``store`` is the URI that nodes reach the controller through; ``requirements`` are what the
-    wheel needs of other packages, as pip takes them, where a node's image lacks them.
+    ``store`` is the URI through which nodes reach the controller; ``requirements`` are the wheel's
+    dependencies, as pip takes them, where a node's image lacks them.
     """
 
     job: str

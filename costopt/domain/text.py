@@ -1,7 +1,4 @@
-"""Text from elsewhere, cut for one line of a message.
-
-Text that others wrote, so that it can be encoded, stored and shown everywhere.
-"""
+"""Untrusted text: excerpts for messages, and text made safe to encode, store and display."""
 
 from __future__ import annotations
 
@@ -11,19 +8,19 @@ MAX_EXCERPT_CHARACTERS = 240
 
 
 def excerpt(text: str) -> str:
-    """The first ``MAX_CHARACTERS`` of ``text`` on one line, with "…" where more was cut off."""
+    """Return the first ``MAX_EXCERPT_CHARACTERS`` on one line, with "…" where more was cut off."""
     line = " ".join(text.split())
     return line if len(line) <= MAX_EXCERPT_CHARACTERS else f"{line[:MAX_EXCERPT_CHARACTERS]}…"
 
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 MAX_CHARACTERS = 4_096
-"""Of a text that a node reports: as long as a path may be, and more than any message of ours."""
+"""Of a text that a node reports: the maximum length of a path, and above that of our messages."""
 
 _UNENCODABLE = re.compile("[\ud800-\udfff]")
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but tab and line feed
-    "\u202a-\u202e\u2066-\u2069"  # what reverses the direction of the text around it
+    "\u202a-\u202e\u2066-\u2069"  # characters that reverse the direction of the text around them
     "\ud800-\udfff]"
 )
 
@@ -34,6 +31,6 @@ def encodable_text(text: str) -> str:
 
 
 def untrusted_text(text: str) -> str:
-    """Return the text without what could not be encoded or would change how text around it is
-    shown, each such character replaced by U+FFFD, and at most ``MAX_CHARACTERS`` of it."""
+    """Return the text with each character that cannot be encoded, or that changes how the text
+    around it is displayed, replaced by U+FFFD, and at most ``MAX_CHARACTERS`` of it."""
     return _UNSAFE.sub(REPLACEMENT, text[:MAX_CHARACTERS])

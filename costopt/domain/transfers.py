@@ -1,9 +1,4 @@
-"""Transfer prices and the transfers of starts and saves.
-
-What it takes to move data from where they lie to where a job runs.
-
-Data that goes from one region to another because a job runs away from where they lie.
-"""
+"""Data transfers between regions: their prices and times, and those that starts and saves need."""
 
 from __future__ import annotations
 
@@ -21,7 +16,7 @@ GIGABITS_PER_GIB = 2**30 * 8 / 1e9
 class Transfer:
     """Moving data from one region to another: the list price, and the speed per node.
 
-    ``gbps`` is in gigabits per second, None where nobody has measured it: the node's own network
+    ``gbps`` is in gigabits per second, None where it was not measured: the node's own network
     then counts, and no time at all where that is unknown too.
     """
 
@@ -30,19 +25,19 @@ class Transfer:
     source: str
 
     def hours(self, gib: float, machine: InstanceType) -> float:
-        """How long one node of ``machine`` takes to fetch ``gib``."""
+        """Return the hours that one node of ``machine`` takes to fetch ``gib``."""
         known = [gbps for gbps in (self.gbps, machine.network_gbps) if gbps]
         return gib * GIGABITS_PER_GIB / min(known) / 3600 if known else 0.0
 
 
 TransferPrices = Callable[[str, str], Transfer | None]
-"""From one "provider/region" to another, None where the price is unknown."""
+"""Transfers from one "provider/region" to another; None where the price is unknown."""
 
 
 def transfer_table(
     jobs: Iterable[Job], pools: Iterable[Pool], price: TransferPrices
 ) -> Mapping[tuple[str, str], Transfer]:
-    """What is known of moving the jobs' data and checkpoints to the pools' regions and back."""
+    """Return the known transfers between the pools' regions and the jobs' data and checkpoints."""
     stores = {store for job in jobs for store in _stores(job)}
     places = {f"{pool.provider}/{pool.region}" for pool in pools} if stores else ()
     ways = [way for store in stores for place in places for way in ((store, place), (place, store))]
@@ -50,7 +45,7 @@ def transfer_table(
 
 
 def _stores(job: Job) -> Iterable[str]:
-    """Where the job's checkpoints and data lie, as far as it says so."""
+    """Yield the places of the job's checkpoints and data, as far as they are known."""
     if job.checkpoint.region is not None:
         yield job.checkpoint.region
     if job.data is not None and job.data.region is not None:
@@ -68,18 +63,18 @@ class DataTransfer:
 
     @property
     def usd(self) -> float | None:
-        """Dollars at the list price, None where it is unknown."""
+        """Return dollars at the list price, None where it is unknown."""
         return None if self.transfer is None else self.gib * self.transfer.usd_per_gib
 
     def hours(self, machine: InstanceType) -> float:
-        """How long it takes, see Transfer; none is counted where nothing is known of it."""
+        """Return the hours it takes, see Transfer; 0 where nothing is known of it."""
         return 0.0 if self.transfer is None else self.transfer.hours(self.gib, machine)
 
 
 def start_transfers(
     job: Job, pool: Pool, prices: TransferPrices | None, *, restoring: bool
 ) -> tuple[DataTransfer, ...]:
-    """What a gang in ``pool`` fetches before it trains: the data, and a checkpoint to restore."""
+    """Return what a gang in ``pool`` fetches before it trains: the data, and a checkpoint."""
     here = region_key(pool)
     stored = [] if job.data is None else [(job.data.region, job.data.size_gib)]
     if restoring:
@@ -92,7 +87,7 @@ def start_transfers(
 
 
 def save_transfer(job: Job, pool: Pool, prices: TransferPrices | None) -> DataTransfer | None:
-    """What a save of a gang in ``pool`` sends to another region, None where it sends nothing."""
+    """Return what a save of a gang in ``pool`` sends to another region, or None."""
     here, there, gib = region_key(pool), job.checkpoint.region, job.checkpoint.size_gib
     if there is None or there == here or gib <= 0:
         return None
@@ -100,7 +95,7 @@ def save_transfer(job: Job, pool: Pool, prices: TransferPrices | None) -> DataTr
 
 
 def pools_without_data(members: Iterable[Node], trained: Collection[str]) -> tuple[Pool, ...]:
-    """A pool of each region in which no member was in a gang of the job before.
+    """Return a pool of each region in which no member was in an earlier gang of the job.
 
     Members of earlier gangs, named by ``trained``, hold the data and share them in their region.
     """
@@ -115,5 +110,5 @@ def pools_without_data(members: Iterable[Node], trained: Collection[str]) -> tup
 
 
 def region_key(pool: Pool) -> str:
-    """The region as "provider/region", as files and transfers name it."""
+    """Return the region as "provider/region", as files and transfers name it."""
     return f"{pool.provider}/{pool.region}"

@@ -1,4 +1,4 @@
-"""What a strategy sees, and what it answers."""
+"""The view that a strategy decides on, and its decisions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from costopt.domain.transfers import Transfer
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """One job, how far it is and the live nodes that work for it.
+    """One job, its progress and the living nodes that work for it.
 
     ``speed_factor`` is the job's measured speed over the speed that its spec predicts, 1.0 until
     the nodes have reported. ``capped_speed`` is the share of the speed without power limits that
@@ -38,16 +38,16 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Everything a decision may rest on.
+    """Everything on which a decision may depend.
 
-    ``offers`` are the usable ones: price known and fresh, allowed by the policy; the others stand
-    in ``rejections``. ``tick_s`` is how long the decision will stand. ``firm_s`` is for how long
-    from now no interruption can strike what runs or is launched now: 0 on a live cloud, up to the
+    ``offers`` are the usable ones: price known and fresh, allowed by the policy; the others are in
+    ``rejections``. ``tick_s`` is how long the decision will be in force. ``firm_s`` is for how long
+    from now no node that runs or is launched now can be interrupted: 0 on a live cloud, up to the
     next grid point on a recorded market. ``transfers`` are by ("provider/region" from,
-    "provider/region" to), for where the jobs' data and checkpoints lie. ``price_forecasts`` are
+    "provider/region" to), for the places of the jobs' data and checkpoints. ``price_forecasts`` are
     dollars per node-hour by pool, the present price where there is none; ``carbon_forecasts`` g/kWh
-    by "provider/region". ``worked_out`` is for strategies to keep what others may ask again, by the
-    id of a JobView and with it; a view that is made of this one begins with nothing.
+    by "provider/region". ``worked_out`` is the memo that strategies share, by the id of a JobView
+    and together with it; a view that is derived from this one begins with an empty one.
     """
 
     now: datetime
@@ -70,7 +70,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``nodes`` wanted in ``pool``."""
+    """``nodes`` desired in ``pool``."""
 
     pool: Pool
     nodes: int
@@ -79,13 +79,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """What a job could have done instead, or did, as the strategy saw it when it decided.
+    """An action that a job could have taken instead, or took, as the strategy assessed it.
 
     ``choice`` is "wait" or the gang, as in "1 × aws/us-west-2/us-west-2a/p3.2xlarge/spot".
     ``value_usd`` is the policy's objective from now to the end of the job if this is done now and
     the strategy followed afterwards: expected dollars, with energy and carbon at their weights.
-    None where it cannot be had or would miss the deadline. ``note`` says why not, or on which
-    estimates the value rests.
+    None where it is unavailable or would miss the deadline. ``note`` says why, or on which
+    estimates the value is based.
     """
 
     choice: str
@@ -94,17 +94,17 @@ class Alternative:
 
 
 STOP = "stop"
-"""The rule of a decision for a job that is to checkpoint and release its nodes."""
+"""The rule of a decision for a job that must checkpoint and release its nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What one job should run on now; no targets means: wait.
 
-    ``reason`` says why in a sentence; ``rule`` names what bound the decision (shield, cooldown,
-    guard), or is None where the strategy was free. ``slack_s`` is the time left over if the job
-    went to its safest capacity now; None where no such capacity is allowed. ``alternatives`` are
-    what the strategy weighed, empty where it does not weigh.
+    ``reason`` says why in a sentence; ``rule`` names what determined the decision (shield,
+    cooldown, guard), or is None where the strategy was free. ``slack_s`` is the time that would
+    remain if the job went to its safest capacity now; None where no such capacity is allowed.
+    ``alternatives`` are those that the strategy assessed, if it does.
     """
 
     job: str
@@ -117,10 +117,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What should exist: one decision per unfinished job."""
+    """The desired state: one decision per unfinished job."""
 
     decisions: tuple[Decision, ...]
 
     def for_job(self, job: str) -> Decision | None:
-        """The decision for one job."""
+        """Return the decision for one job, or None."""
         return next((d for d in self.decisions if d.job == job), None)

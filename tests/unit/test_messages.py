@@ -216,8 +216,8 @@ MISTAKES_IN_CALLS = {
     "token twice": "a token named 'ci' exists already\n  → revoke it, or choose another",
     "token without scope": "token 'x' allows nothing\n  → name read, submit or admin",
     "tenant's admin": (
-        "token 'x' cannot be an admin's and bound to tenant 'blue'\n  → give it the scope "
-        "read or submit"
+        "token 'x' cannot have the scope admin and be bound to tenant 'blue'\n"
+        "  → grant it the scope read or submit"
     ),
     "unknown token": "there is no token 'nope'\n  → see `costopt token list`",
 }

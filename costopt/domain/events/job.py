@@ -1,14 +1,6 @@
-"""Events of a job, its training, checkpoints, operators.
+"""Events of a job: its run, decisions, training, checkpoints, data transfers, guards and operators.
 
-The part that every event has.
-
-A job begins, is decided on, and ends.
-
-Gangs, the work that they do, and the work that is lost with them.
-
-Checkpoints, and the moves of data and checkpoints between regions.
-
-What guards stop, what people tell the daemon, and what it may not do or cannot know.
+``Event`` is the base of all events.
 """
 
 from __future__ import annotations
@@ -30,9 +22,9 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted(Event):
-    """A run of a job began. The baseline is the same job on the cheapest allowed on-demand, at the
-    speed that the job file declares; ``baseline_startup_*`` of it is the start-up, which takes as
-    long at any speed; None where it is unknown.
+    """A run of a job began. The baseline is the same job on the cheapest allowed on-demand
+    capacity, at the speed that the job file declares; its ``baseline_startup_*`` are the start-up,
+    which takes as long at any speed; None where it is unknown.
     """
 
     kind = "JobSubmitted"
@@ -54,10 +46,10 @@ class JobSubmitted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionMade(Event):
-    """What the strategy wanted from now on; recorded when it differs from the last.
+    """The strategy's decision from now on; recorded when it differs from the last.
 
     ``alternatives`` are (choice, value in dollars or None, note), as the strategy weighed them;
-    recorded only where the run was asked to explain itself.
+    recorded only where the run was asked to explain its decisions.
     """
 
     kind = "DecisionMade"
@@ -81,7 +73,7 @@ class JobFinished(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFailed(Event):
-    """The job's own command failed for good."""
+    """The job's own command failed permanently."""
 
     kind = "JobFailed"
 
@@ -124,7 +116,7 @@ class TrainingStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingStopped(Event):
-    """The gang does no more work, having reached ``units``; None where they are unknown."""
+    """The gang stopped training, having reached ``units``; None where they are unknown."""
 
     kind = "TrainingStopped"
 
@@ -135,10 +127,10 @@ class TrainingStopped(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressReported(Event):
-    """How far the job is.
+    """The progress of the job.
 
     ``speed_ratio`` is the measured speed of the gang over the one that the job file declares for
-    it, under its power limits; None where none was measured, or none that can be true.
+    it, under its power limits; None where none was measured, or none that is credible.
     """
 
     kind = "ProgressReported"
@@ -161,8 +153,8 @@ class WorkLost(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuaranteeChanged(Event):
-    """From now on the job's weights are what an undisturbed run computes, bit for bit ("exact"), or
-    only nearly so ("close: " and everything that voided it)."""
+    """The exactness of the job's weights from now on: what an undisturbed run computes, bit for bit
+    ("exact"), or only nearly so ("close: " and everything that voided it)."""
 
     kind = "GuaranteeChanged"
 
@@ -183,7 +175,7 @@ class CheckpointCommitted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRefused(Event):
-    """A checkpoint was found torn or corrupt and passed over."""
+    """A checkpoint was found torn or corrupt, and skipped."""
 
     kind = "CheckpointRefused"
 
@@ -193,7 +185,7 @@ class CheckpointRefused(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointIntervalChanged(Event):
-    """From now on the trainers save this often, for this reason."""
+    """The interval at which trainers save from now on, with the reason."""
 
     kind = "CheckpointIntervalChanged"
 
@@ -220,7 +212,7 @@ class DataMoved(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardTripped(Event):
-    """A guard stopped launches, or gave the nodes of ``pool`` back."""
+    """A guard stopped launches, or released the nodes of ``pool``."""
 
     kind = "GuardTripped"
 
@@ -231,7 +223,7 @@ class GuardTripped(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeChanged(Event):
-    """From now on the daemon observes, recommends or enforces."""
+    """The daemon observes, recommends or enforces from now on."""
 
     kind = "ModeChanged"
 
@@ -240,7 +232,7 @@ class ModeChanged(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchesHalted(Event):
-    """A person stopped all launches, or gave the halt that stands another reason."""
+    """An operator stopped all launches, or changed the reason of the halt in force."""
 
     kind = "LaunchesHalted"
 
@@ -250,17 +242,17 @@ class LaunchesHalted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchesAllowed(Event):
-    """Launches are halted no more."""
+    """The halt of launches ended."""
 
     kind = "LaunchesAllowed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionProposed(Event):
-    """What the daemon would do to nodes, and does not do by itself in this ``mode``.
+    """An action on nodes that the daemon proposes, and does not take unasked in this ``mode``.
 
     ``action`` is "launch", "drain" or "terminate"; a launch is of ``nodes`` and has no ``node_id``.
-    The price is of one node, None where it is unknown or belongs to no action of this kind.
+    The price is for one node, None where it is unknown or does not apply to the action.
     """
 
     kind = "ActionProposed"
@@ -278,7 +270,7 @@ class ActionProposed(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalStale(Event):
     """A price or signal is missing or too old, so its offers are excluded; or a job's own nodes
-    cannot be heard or told, or its strategy fails, so that it keeps what it has."""
+    are unreachable, or its strategy fails, so that its decision stays as it is."""
 
     kind = "SignalStale"
 

@@ -1,4 +1,4 @@
-"""Nodes from the intent to launch them to the provider's last bill; what they say of themselves."""
+"""Events of nodes, from the intent to launch them to the final bill, and what they report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from costopt.domain.fleet import EndCause
 from costopt.domain.policy import CarbonSignal
 
 NOT_SENT_ERROR = "NotSent"
-"""The error of a launch that was announced, and that the provider was never asked for."""
+"""The error of a launch that was announced, but never requested from the provider."""
 
 UNKNOWN_BASIS = "unknown"
 """The ``energy_basis`` of a node whose power is unknown."""
@@ -33,7 +33,7 @@ class NodeLaunched(Event):
     """The provider confirms a node. It is billed from ``launched_at``.
 
     While it is ``waiting`` for capacity it costs and draws nothing; once it runs, another event
-    says from when. ``idle_w``, ``busy_w`` and ``pue`` are all None where the node's power is
+    records since when. ``idle_w``, ``busy_w`` and ``pue`` are all None where the node's power is
     unknown, and so is its energy. ``gco2e_per_kwh`` is the annual mean of the region for
     ``carbon_signal``, for the hours whose intensity is not recorded.
     """
@@ -56,9 +56,9 @@ class NodeLaunched(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchFailed(Event):
-    """The launch of ``key`` came to nothing; no node of it exists.
+    """The launch of ``key`` failed; no node of it exists.
 
-    ``error`` names what the provider said, or is ``NOT_SENT_ERROR`` or "lost".
+    ``error`` names the provider's error, or is ``NOT_SENT_ERROR`` or "lost".
     """
 
     kind = "LaunchFailed"
@@ -98,11 +98,11 @@ class CarbonIntensityRecorded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerLimitReported(Event):
-    """What a node says of the power limit that its GPUs were asked to keep.
+    """What a node reports of the power limit that was requested for its GPUs.
 
     ``cap_w`` is the limit of each GPU in force from ``at`` on, None where there is none; ``busy_w``
     what the whole node draws under it while it trains, None where unknown. ``message`` says how it
-    came about. Where ``asked_w`` was asked for and there is no limit, the node could not set it.
+    came about. Where ``asked_w`` was requested and there is no limit, the node could not set it.
     """
 
     kind = "PowerLimitReported"
@@ -116,7 +116,7 @@ class PowerLimitReported(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMeasured(Event):
-    """What a node has measured of itself from ``from_at`` until ``until_at``; unknown is None.
+    """A node's own measurements from ``from_at`` until ``until_at``; unknown is None.
 
     A later event with the same ``from_at`` holds all that this one does. ``wh`` is what the node
     drew at its plug: what the meters of ``parts`` ("gpu", "cpu") read, the other parts as modelled,
@@ -142,9 +142,9 @@ class NodeMeasured(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterruptionExpected(Event):
-    """The provider says that the node is likely to be taken, short of announcing it.
+    """The provider warns that the node is likely to be interrupted, short of a notice.
 
-    ``message`` is "" once it says so no more.
+    ``message`` is "" once the warning has ended.
     """
 
     kind = "InterruptionExpected"
@@ -155,10 +155,10 @@ class InterruptionExpected(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterruptionNoticed(Event):
-    """It was announced that the provider takes the node.
+    """The interruption of the node was announced.
 
-    ``confirmed``: by the provider itself. Without that only the node reports it, where the job's
-    own command may write what it likes: the provider's word follows as another such event.
+    ``confirmed``: by the provider itself. Otherwise only the node reports it, where the job's own
+    command may forge reports: the provider's confirmation follows as another such event.
     """
 
     kind = "InterruptionNoticed"
@@ -171,7 +171,7 @@ class InterruptionNoticed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeWithdrawn(Event):
-    """The node reports no interruption any more, and the provider never did."""
+    """The node has withdrawn its notice of an interruption, and the provider never confirmed it."""
 
     kind = "NoticeWithdrawn"
 
@@ -191,7 +191,7 @@ class DrainIntended(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminateIntended(Event):
-    """Written before the provider is asked to release the node."""
+    """Written before the provider is asked to terminate the node."""
 
     kind = "TerminateIntended"
 
@@ -201,11 +201,11 @@ class TerminateIntended(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEnded(Event):
-    """The node is gone, and is billed until ``ended_at``.
+    """The node has ended, and is billed until ``ended_at``.
 
-    Where the cause is "lost", ``ended_at`` is a guess: an end that the provider tells later follows
-    as another NodeEnded, which replaces this one. ``message`` is what the provider reports of it,
-    "" where that is nothing.
+    If the cause is "lost", ``ended_at`` is an estimate: an end that the provider reports later
+    follows as another NodeEnded, which replaces this one. ``message`` is what the provider reports
+    about it, "" if nothing.
     """
 
     kind = "NodeEnded"
@@ -219,7 +219,7 @@ class NodeEnded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGivenUp(Event):
-    """The node runs and has never reported; it is to be released and replaced."""
+    """The node runs and has never reported; it is to be terminated and replaced."""
 
     kind = "NodeGivenUp"
 
@@ -240,7 +240,7 @@ class NodeReturned(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeBilled(Event):
-    """What the provider charges for a node that has ended; replaces what was reckoned so far.
+    """What the provider charges for a node that has ended; replaces the cost computed so far.
 
     ``prices`` are (from when, micro-dollars per hour), the first from the launch on. The node is
     charged for ``least_s`` seconds at least, at the last price.

@@ -89,7 +89,10 @@ def test_other_time_zones_and_units_are_read_as_utc(tmp_path: Path) -> None:
             {"starts_at": pa.array([T0.replace(tzinfo=None)] * 2, pa.timestamp("us"))},
             "column starts_at: holds timestamp",
         ),
-        ({"pool": pa.array([str(SPOT), "aws/spot"])}, "row 2, column pool: 'aws/spot' is no pool"),
+        (
+            {"pool": pa.array([str(SPOT), "aws/spot"])},
+            "row 2, column pool: 'aws/spot' is not a pool",
+        ),
         ({"pool": pa.array([str(SPOT), None])}, "row 2, column pool"),
         ({"pool": pa.array([1, 2])}, "column pool: holds int64"),
     ],
