@@ -45,7 +45,7 @@ DIGIT_PX = 7.0
 def frontier_plot(rows: Sequence[FrontierRow]) -> ResponsiveChart:
     """A dot per plan with its number; its figures show under the pointer. The chosen has a ring.
 
-    Plans of unknown energy have no place in it. The finish is told in equal classes from the
+    Plans of unknown energy have no place in it. The finish is shown in equal classes from the
     earliest to the latest. Raises ValueError for no plan to draw.
     """
     dots = [_Dot(number, row, row.kwh) for number, row in enumerate(rows, 1) if row.kwh is not None]
@@ -218,7 +218,7 @@ _HOW = (
         "a node's power is. Such plans are compared in energy with no other.",
     ),
     ("Takes, finish", "The median under the hazard, from the instant of the plan."),
-    ("Scenarios", "Each policy, deadline and choice of terms, planned by itself."),
+    ("Scenarios", "Each policy, deadline and choice of capacity types, planned alone."),
 )
 
 NONE_FRUGAL = "; none takes less energy"

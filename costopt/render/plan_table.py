@@ -216,8 +216,8 @@ def _fallbacks(candidates: tuple[Candidate, ...]) -> Iterator[str]:
     )
     if likely:
         yield (
-            f"{likely} candidates would be late by themselves more often than not: their figures "
-            "include the change to uninterrupted capacity that is then made."
+            f"{likely} candidates would probably miss the deadline alone; their figures include "
+            "the fallback to uninterruptible capacity."
         )
 
 
@@ -270,10 +270,10 @@ def _explanation(made: Plan) -> Iterator[str]:
 
 
 def _constraints(made: Plan) -> Iterator[str]:
-    """The tightest first: what is left of each limit, and what a little more of it would save."""
+    """Yield the tightest first: what remains of each limit, and what more of it would save."""
     if not made.constraints:
         return
-    yield "Limits, what is left of each, and what one more unit of it would save at most:"
+    yield "Limits, what remains of each, and what one more unit of it would save at most:"
     cells = [
         (_unitless(each), f"{_slack(each)} {each.unit}".rstrip(), _saving(each))
         for each in sorted(made.constraints, key=lambda each: (_slack(each) != "0", each.name))

@@ -368,7 +368,7 @@ class TimeAxis:
         )
 
     def place(self, at: datetime) -> float:
-        """Where an instant stands on the axis."""
+        """Return where an instant is on the axis."""
         return (at - self.begun_at).total_seconds() / self.unit_s
 
     def draw(self, axes: Axes, canvas: Canvas) -> None:

@@ -122,7 +122,7 @@ def test_a_plan_says_whose_figures_are_those_of_the_fallback(tmp_path: Path) -> 
     rows = json.loads(done.stdout)["rows"]
     likely = sum(row["falls_back"] >= 0.5 for row in rows)
     assert likely
-    note = f"{likely} candidates would be late by themselves more often than not"
+    note = f"{likely} candidates would probably miss the deadline alone"
     assert note in invoke("plan", path).stdout
 
 

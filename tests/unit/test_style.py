@@ -109,7 +109,6 @@ KNOWN: dict[str, int] = {
     "costopt/planning": 4,
     "costopt/provider": 5,
     "costopt/registry": 10,
-    "costopt/render": 9,
     "costopt/spec": 10,
     "costopt/store": 12,
     "costopt/strategies": 34,
