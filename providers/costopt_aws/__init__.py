@@ -1,6 +1,6 @@
-"""Amazon EC2: spot, on-demand and reserved pools, launched and watched over the public API.
+"""Amazon EC2: spot, on-demand and reserved pools, launched and observed over the public API.
 
-``connect`` is the entry point ``aws``. Nothing is asked of AWS until the first call that needs it.
+``connect`` is the entry point ``aws``. No request goes to AWS before the first call that needs one.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ SDK = "boto3"
 
 
 def connect(clock: Clock, options: ProviderOptions) -> AwsProvider:
-    """The provider over the regions of ``options["regions"]``; see ``AwsOptions`` for the others.
+    """Return the provider for the regions of ``options["regions"]``; see ``AwsOptions``.
 
-    Raises BadRequestError for an option that is missing, unknown or malformed, MissingExtraError
-    where boto3 is not installed.
+    Raise BadRequestError if an option is missing, unknown or malformed, MissingExtraError if boto3
+    is not installed.
     """
     from costopt_aws.clients import Clients
 

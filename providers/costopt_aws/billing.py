@@ -1,18 +1,15 @@
-"""Bills and charges.
-
-What EC2 charges for a node that has ended.
+"""Bills of ended nodes from recorded prices, and charges of jobs from Cost Explorer.
 
 Linux nodes are charged by the second, for 60 s at least (https://aws.amazon.com/ec2/pricing/,
 "Per second billing"). A spot node pays, in each hour counted from its launch, the spot price in
 force when that hour began (https://aws.amazon.com/ec2/faqs/, "What price will I pay for a Spot
-instance?"). One that EC2 takes in its first hour is free; one that its user ends never is
-(EC2 User Guide, "Billing for interrupted Spot Instances"). A Capacity Block is paid for when it is
-booked.
+instance?"). A spot node that EC2 interrupts in its first hour is free; one that its user terminates
+never is (EC2 User Guide, "Billing for interrupted Spot Instances"). A Capacity Block is paid for
+when it is booked.
 
-What AWS itself says that a job cost, by the tags of its nodes.
-
-Tags count from when they are activated as cost allocation tags in the billing console, and figures
-come a day late. Each question costs $0.01 (https://aws.amazon.com/aws-cost-management/pricing/).
+Cost Explorer reports what AWS charged for a job, by the tags of its nodes. Tags count from the day
+on which they are activated as cost allocation tags in the billing console, and figures are a day
+late. Each request costs $0.01 (https://aws.amazon.com/aws-cost-management/pricing/).
 """
 
 from __future__ import annotations
@@ -34,13 +31,16 @@ MIN_BILLED_S = 60.0
 
 
 class Billing:
-    """Bills from the recorded spot prices of the node's zone, which AWS keeps for 90 days."""
+    """Bills from the spot price history of the node's zone, which AWS keeps for 90 days."""
 
     def __init__(self, clients: Clients, zones: Zones) -> None:
         self._spot = SpotPrices(clients, zones)
 
     def bill(self, node: Node) -> NodeBill | None:
-        """None while the node lives, or where a price is missing. Raises ProviderError."""
+        """Return the node's bill, None while it is alive or if a price is missing.
+
+        Raise ProviderError.
+        """
         if node.ended_at is None:
             return None
         if node.pool.capacity_type is not CapacityType.SPOT or is_free(node):
@@ -53,7 +53,7 @@ class Billing:
 
 
 def is_free(node: Node) -> bool:
-    """Whether EC2 took the node in its first hour."""
+    """Return whether EC2 interrupted the node in its first hour."""
     return (
         node.pool.capacity_type is CapacityType.SPOT
         and node.end_cause is EndCause.INTERRUPTED
@@ -63,9 +63,9 @@ def is_free(node: Node) -> bool:
 
 
 def compute_bill(node: Node, changes: Sequence[SpotPrice]) -> NodeBill | None:
-    """The bill of an ended node, whose zone's spot price changed as told, in order of time.
+    """Return the bill of an ended node; spot price changes of its zone are in order of time.
 
-    None where it is not known what a spot node cost in some hour.
+    Return None if the spot price of any of its hours is unknown.
     """
     if node.pool.capacity_type is CapacityType.RESERVED:
         return NodeBill(((node.launched_at, 0.0),), 0.0, "paid for with its Capacity Block")
@@ -102,7 +102,7 @@ DAY = timedelta(days=1)
 
 
 class CostExplorer:
-    """GetCostAndUsage by day, of EC2's compute alone: volumes and traffic are other lines."""
+    """GetCostAndUsage by day, for EC2 compute alone: volumes and traffic are other services."""
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
@@ -110,10 +110,10 @@ class CostExplorer:
     def charge(
         self, owner: str, job: str, since: datetime, until: datetime
     ) -> ProviderCharge | None:
-        """The job's cost on the days from ``since`` to ``until``.
+        """Return the job's cost in dollars on the days from ``since`` to ``until``.
 
-        None where nothing is known of these tags, which AWS tells as no cost at all. Raises
-        ProviderError.
+        Return None if Cost Explorer knows nothing of the job's tags: AWS then reports a cost of 0.
+        Raise ProviderError.
         """
         from_at = _midnight(since)
         until_at = _midnight(until) + DAY

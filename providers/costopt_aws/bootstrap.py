@@ -1,12 +1,7 @@
-"""Role, network, user data, bucket.
+"""How nodes start: image, role, network and user data, from the options and the job's payload.
 
-How nodes come up: image, role, network and user data, from options and the job's payload.
-
-What a node is started with: image, role, network, first commands.
-
-What a node runs on its first boot: one small script that holds no secrets.
-
-Where a bucket is, and what is kept in it.
+The user data is what a node runs on its first boot: one small script that holds no secrets. It
+fetches the job from the store's bucket, whose region and lifecycle rules are read here as well.
 """
 
 from __future__ import annotations
@@ -41,7 +36,7 @@ def _listed(value: object) -> object:
 
 
 class NodeOptions(OptionModel):
-    """``payloads``: what nodes fetch, by job; the mapping may grow after it was given."""
+    """How nodes start. ``payloads`` are what nodes fetch, by job; jobs may be added later."""
 
     injected: ClassVar[frozenset[str]] = frozenset({"payloads"})
 
@@ -75,12 +70,12 @@ class NodeOptions(OptionModel):
 
     @property
     def profiles(self) -> frozenset[str]:
-        """Every instance profile that nodes may have; each is taken to hold a role of its name."""
+        """Return every instance profile of nodes; each is assumed to hold a role of its name."""
         return frozenset({self.instance_profile, *self.job_profiles.values()})
 
 
 class AwsBootstrap:
-    """The Bootstrap of nodes that fetch their job from its store."""
+    """The Bootstrap for nodes that fetch their job from the job's store."""
 
     def __init__(self, clients: Clients, options: NodeOptions) -> None:
         self._clients = clients
@@ -89,9 +84,9 @@ class AwsBootstrap:
         self._buckets: dict[str, tuple[str, str]] = {}
 
     def setup(self, request: LaunchRequest) -> NodeSetup:
-        """For the nodes of ``request``; the same for all launches of a job in a region.
+        """Return the setup of the request's nodes; the same for all launches of a job in a region.
 
-        Raises BadRequestError where the job has no payload or the region no image, ForbiddenError,
+        Raise BadRequestError if the job has no payload or the region has no image, ForbiddenError,
         ProviderUnavailableError.
         """
         region, options = request.pool.region, self._options
@@ -115,7 +110,7 @@ class AwsBootstrap:
         )
 
     def _bucket(self, bucket: str) -> tuple[str, str]:
-        """The bucket's region, and the endpoint of S3 there."""
+        """Return the bucket's region, and the endpoint of S3 there."""
         if bucket not in self._buckets:
             region = bucket_region(self._clients, bucket)
             endpoint = self._clients.reading("s3", region).meta.endpoint_url
@@ -128,7 +123,7 @@ class NodeSetup:
     """``user_data`` is plain text and holds no secrets; ``instance_profile`` a name.
 
     ``subnet_ids`` are by zone id; in a zone without one the default subnet is used. ``root_gib``
-    is the size of the gp3 root volume, which goes with its node.
+    is the size of the gp3 root volume, which is deleted with its node.
     """
 
     image_id: str
@@ -142,12 +137,12 @@ class NodeSetup:
 
 
 class Bootstrap(Protocol):
-    """Says what nodes are started with."""
+    """Supplies the setup that nodes start with."""
 
     def setup(self, request: LaunchRequest) -> NodeSetup:
-        """For the nodes of ``request``; the same for all launches of a job in a region.
+        """Return the setup of the request's nodes; the same for all launches of a job in a region.
 
-        Raises ProviderError where the image or the job's bundle is missing.
+        Raise ProviderError if the image or the job's bundle is missing.
         """
         ...
 
@@ -173,17 +168,17 @@ def user_data(
     root: str = ROOT,
     pythons: tuple[str, ...] = PYTHONS,
 ) -> str:
-    """The script for the nodes of the payload's job: the same text for the same payload.
+    """Return the script for the nodes of the payload's job: the same text for the same payload.
 
-    ``region`` and ``endpoint`` are those of the store's bucket. Raises BadRequestError where the
-    store is not one that a node's role can open.
+    ``region`` and ``endpoint`` are those of the store's bucket. Raise BadRequestError if a node's
+    role cannot open the store.
     """
     store = _store(payload.store, region, endpoint)
     return render_boot_script(payload, Ec2Platform, store, root=root, pythons=pythons)
 
 
 def bucket_of(uri: str) -> str:
-    """The bucket of a store. Raises BadRequestError where the URI is not of S3."""
+    """Return the bucket of a store. Raise BadRequestError if the URI is not of S3."""
     parts = urlsplit(uri)
     if parts.scheme != "s3" or not parts.netloc:
         raise BadRequestError(
@@ -206,13 +201,13 @@ def _store(uri: str, region: str, endpoint: str) -> Mapping[str, str]:
 
 
 ANY_REGION = "us-east-1"
-"""S3 tells from here where any bucket of the account is."""
+"""S3 answers here for the location of any bucket of the account."""
 LEGACY_LOCATIONS = {None: ANY_REGION, "": ANY_REGION, "EU": "eu-west-1"}
 """https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetBucketLocation.html"""
 
 
 def bucket_region(clients: Clients, bucket: str) -> str:
-    """The region of a bucket. Raises BadRequestError where there is none, ForbiddenError."""
+    """Return the region of a bucket. Raise BadRequestError if it does not exist, ForbiddenError."""
     with map_errors("s3:GetBucketLocation", f"bucket {bucket}"):
         answer = clients.reading("s3", ANY_REGION).get_bucket_location(Bucket=bucket)
     told = answer.get("LocationConstraint")
@@ -220,10 +215,10 @@ def bucket_region(clients: Clients, bucket: str) -> str:
 
 
 def expires_old_versions(clients: Clients, region: str, bucket: str, prefix: str) -> bool:
-    """Whether a lifecycle rule ends the replaced versions of all that is below a prefix.
+    """Return whether a lifecycle rule expires the replaced versions of all objects of a prefix.
 
     https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetBucketLifecycleConfiguration.html.
-    Raises ForbiddenError.
+    Raise ForbiddenError.
     """
     try:
         with map_errors("s3:GetLifecycleConfiguration", f"bucket {bucket}"):
@@ -237,7 +232,7 @@ def expires_old_versions(clients: Clients, region: str, bucket: str, prefix: str
 
 
 def _ends_versions(rule: Mapping[str, Any], prefix: str) -> bool:
-    """A rule for objects of some tag or size is not one for all of them."""
+    """Return whether a rule expires replaced versions; rules by tag or size do not cover all."""
     only: Mapping[str, str] = rule.get("Filter") or {"Prefix": rule.get("Prefix", "")}
     return (
         rule.get("Status") == "Enabled"

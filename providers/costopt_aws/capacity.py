@@ -1,10 +1,8 @@
-"""Capacity blocks, placement scores, Spot Advisor.
+"""What AWS publishes about capacity: Capacity Blocks, spot placement scores, the Spot Advisor.
 
-Capacity Blocks: GPU nodes for a stretch of days, paid for when they are booked.
-
-Spot placement scores: how likely AWS says that a request for spot capacity is to succeed.
-
-The Spot Advisor: what AWS publishes of how often it takes spot nodes away.
+- Capacity Blocks: GPU nodes for a number of days, paid for when they are booked.
+- Spot placement scores: AWS's estimate of how likely a request for spot capacity succeeds.
+- The Spot Advisor: how often AWS interrupts spot nodes, by region and instance type.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ forty minutes before the end, and ten minutes before that.
 
 
 class CapacityBlocks:
-    """Blocks that the account has booked."""
+    """The blocks that the account has booked."""
 
     def __init__(self, clients: Clients, zones: Zones) -> None:
         self._clients = clients
@@ -53,18 +51,18 @@ class CapacityBlocks:
     def reservations(
         self, region: str, instance_types: Collection[str], now: datetime
     ) -> tuple[Offer, ...]:
-        """A reserved offer for each pool of the region with a block of these types.
+        """Return a reserved offer for each pool of the region with a block of these types.
 
-        Raises ProviderError.
+        Raise ProviderError.
         """
         items = self._kept.get(region, now, lambda: self._ask(region))
         wanted = [item for item in items if item["InstanceType"] in instance_types]
         return reservation_offers(self._read(region, wanted), now)
 
     def of(self, pool: Pool, nodes: int, now: datetime) -> Reservation | None:
-        """The block that a launch of so many nodes must name. Asked anew, as a launch takes of it.
+        """Return the block that a launch of so many nodes must name, None if no block has room.
 
-        Raises ProviderError.
+        Each call asks AWS, because launches use up a block. Raise ProviderError.
         """
         held = self._read(pool.region, self._ask(pool.region))
         return select_reservation(held, pool, nodes, now)
@@ -86,7 +84,7 @@ class CapacityBlocks:
         )
 
     def _read(self, region: str, items: Iterable[Mapping[str, Any]]) -> Iterator[Reservation]:
-        """Those whose zone is known. A block that is yet to begin has all its nodes free."""
+        """Return the blocks whose zone is known; all nodes of a future block are free."""
         for item in items:
             zone_id = self._zone_id(region, item)
             if zone_id is None:
@@ -110,7 +108,7 @@ class CapacityBlocks:
 
 
 MIN_TYPES = 3
-"""Named fewer types, AWS gives a low score whatever the capacity (EC2 User Guide)."""
+"""For fewer types AWS returns a low score whatever the capacity (EC2 User Guide)."""
 
 MAX_SCORE = 10
 HOUR_S = 3600.0
@@ -118,10 +116,10 @@ SCORE_MAX_AGE_S = 6 * HOUR_S
 
 
 class PlacementScores:
-    """Scores of zones for a group of types, asked for once an hour.
+    """Scores of zones for a group of types, fetched once an hour.
 
-    AWS limits how many different questions an account may ask in 24 h, so that the same groups
-    should be asked for again and again. Where a score cannot be had, it is unknown.
+    AWS limits how many different requests an account may make in 24 h, so callers should repeat
+    the same groups. An unavailable score is unknown.
     """
 
     def __init__(self, clients: Clients) -> None:
@@ -133,10 +131,10 @@ class PlacementScores:
     def scores(
         self, region: str, instance_types: Collection[str], nodes: int, now: datetime
     ) -> tuple[Mapping[str, int], datetime]:
-        """Scores 1 to 10 by zone id for ``nodes`` of any of the types, and when they were asked.
+        """Return scores 1 to 10 by zone id for ``nodes`` of any of the types, and their time.
 
-        A zone among the region's lower ones may have none. Raises BadRequestError for fewer than
-        three types, ProviderError.
+        One of the region's lower zones may have none. Raise BadRequestError for fewer than three
+        types, ProviderError.
         """
         names = tuple(sorted(set(instance_types)))
         if len(names) < MIN_TYPES:
@@ -151,11 +149,11 @@ class PlacementScores:
     def availability(
         self, region: str, instance_types: Collection[str], nodes: int, now: datetime
     ) -> Mapping[str, Estimate]:
-        """What the scores say of the share of time with capacity, by zone id; empty if nothing.
+        """Return the share of time with capacity by zone id, as the scores suggest; {} if unknown.
 
-        A prior: the tenth of the score, with an interval of ± 3 points, as wide as the scale
-        allows. The weakness: AWS calls a score a recommendation and no guarantee, it is of the
-        moment, and of the types together and not of each.
+        A prior: a tenth of the score, with an interval of ± 3 points, as wide as the scale
+        allows. Its weakness: AWS calls a score a recommendation without guarantee, and it holds
+        for the moment and for the types together, not for each of them.
         """
         try:
             scores, asked_at = self.scores(region, instance_types, nodes, now)
@@ -206,21 +204,21 @@ BUCKETS = {
     "15-20%": InterruptionBucket.FROM_15_TO_20_PERCENT,
     ">20%": InterruptionBucket.OVER_20_PERCENT,
 }
-"""By label. The ``max`` that stands beside it is another figure: 11, 16 and 22 for 10, 15, 20 %."""
+"""By label. The ``max`` beside a label is another figure: 11, 16 and 22 for 10, 15, 20 %."""
 
 Buckets = Mapping[tuple[str, str], InterruptionBucket]
 """By region and instance type, for Linux."""
 
 
 class SpotAdvisor:
-    """The published buckets, asked for twice a day; none where they cannot be had."""
+    """The published buckets, fetched twice a day; none while they are unavailable."""
 
     def __init__(self, url: str = ADVISOR_URL) -> None:
         self._url = url
         self._kept: TtlCache[None, tuple[Buckets, datetime]] = TtlCache(REFRESH_S, 30 * 86400.0)
 
     def hazard_per_hour(self, region: str, instance_type: str, now: datetime) -> Estimate | None:
-        """A prior of interruptions per node-hour (``costopt.domain.hazards``), None without one."""
+        """Return a prior of interruptions per node-hour (``costopt.domain.hazards``), or None."""
         try:
             buckets, asked_at = self._kept.get(None, now, lambda: (self._fetch(), now))
         except ProviderError:
@@ -240,7 +238,7 @@ class SpotAdvisor:
 
 
 def read_buckets(document: Mapping[str, Any]) -> Buckets:
-    """The buckets of the published JSON; an entry whose label is unknown is left out."""
+    """Return the buckets of the published JSON, without entries whose label is unknown."""
     labels = {
         each["index"]: BUCKETS.get(each["label"].replace(" ", "")) for each in document["ranges"]
     }

@@ -1,8 +1,6 @@
-"""Termination, orphaned resources.
+"""Termination of nodes, and removal of what launches leave behind.
 
-Giving nodes back.
-
-What launches leave behind: volumes, launch templates, placement groups, stopped instances.
+Orphaned resources are volumes, launch templates, placement groups and stopped instances.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ ALREADY_GONE_CODES = frozenset({"InvalidInstanceID.Malformed", "InvalidInstanceI
 
 
 class InstanceTerminator:
-    """TerminateInstances. That a node is gone is said by the lists, not here."""
+    """TerminateInstances. Only the listings, not this class, report that a node is gone."""
 
     def __init__(
         self,
@@ -41,10 +39,10 @@ class InstanceTerminator:
         self._notices = notices
 
     def terminate(self, node_id: str, now: datetime) -> None:
-        """Release a node; silent where it is missing or has ended. Raises ProviderError.
+        """Terminate a node; do nothing if it is missing or has ended. Raise ProviderError.
 
-        A spot node that EC2 is about to take in its first hour is left to it, for then it costs
-        nothing; one that still lives two minutes after its strike is terminated.
+        A spot node that EC2 is about to interrupt in its first hour is left to EC2, for then it
+        costs nothing; one still alive two minutes after its announced end is terminated.
         """
         node = self._book.node(node_id)
         if node is None:
@@ -66,7 +64,7 @@ class InstanceTerminator:
             raise failed[0]
 
     def _terminate(self, region: str, node_id: str) -> bool:
-        """Whether the region knows the instance."""
+        """Terminate the instance; return whether the region knows it."""
         try:
             with map_errors("ec2:TerminateInstances", f"{region}: {node_id}"):
                 self._clients.reading("ec2", region).terminate_instances(InstanceIds=[node_id])
@@ -105,7 +103,7 @@ class OrphanedResources:
         """The regions that did not answer the last time, and what went wrong."""
 
     def list_all(self, owner: str) -> tuple[OrphanedResource, ...]:
-        """Those of all regions that answer. Raises ProviderError where none does."""
+        """Return those of all regions that answer. Raise ProviderError if none does."""
         answers = fan_out(self._regions, lambda region: tuple(self._of_region(region, owner)))
         self.silent = {r: told for r, told in answers.items() if isinstance(told, ProviderError)}
         if len(self.silent) == len(answers):
@@ -114,7 +112,7 @@ class OrphanedResources:
         return tuple(leftover for told in found for leftover in told)
 
     def remove(self, leftover: OrphanedResource) -> None:
-        """Remove it; silent where it is gone. Raises ProviderError."""
+        """Remove it; do nothing if it is gone. Raise ProviderError."""
         region = leftover.place.rpartition("/")[2]
         client = self._clients.reading("ec2", region)
         action, call = _removal(client, leftover)
@@ -141,7 +139,7 @@ class OrphanedResources:
             yield _leftover(STOPPED, item["InstanceId"], region, item, item["LaunchTime"])
 
     def _pages(self, region: str, kinds: str, filters: list[dict[str, object]]) -> list[Any]:
-        """All of what Describe<kinds> lists."""
+        """Return all that Describe<kinds> lists."""
         operation = {"Volumes": "describe_volumes", "LaunchTemplates": "describe_launch_templates"}
         with map_errors(f"ec2:Describe{kinds}", region):
             client = self._clients.reading("ec2", region)
@@ -169,7 +167,7 @@ def _leftover(
 
 
 def _removal(client: Any, leftover: OrphanedResource) -> tuple[str, Callable[[], object]]:
-    """The IAM action that it takes, and the call."""
+    """Return the IAM action that the removal needs, and the call."""
     name = leftover.name
     match leftover.kind:
         case "volume":

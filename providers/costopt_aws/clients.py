@@ -1,8 +1,6 @@
-"""Boto3 clients.
+"""The boto3 clients, and public pages of AWS that need no credentials.
 
-boto3 clients, made when they are first needed: one for each service, region and use.
-
-Public pages of AWS that need no credentials.
+A client is made when it is first needed: one for each service, region and use.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ POOLED_CONNECTIONS = 32
 
 
 class Timeouts(OptionModel):
-    """Seconds until a call is given up for unanswered."""
+    """Seconds after which an unanswered call fails."""
 
     connect_s: Seconds = 5.0
     read_s: Seconds = 30.0
@@ -37,11 +35,11 @@ TIMEOUTS = Timeouts()
 
 
 class Clients:
-    """Safe to share between threads. ``AWS_ENDPOINT_URL`` redirects every service, as ever.
+    """Safe to share between threads. ``AWS_ENDPOINT_URL`` redirects every service, as in boto3.
 
-    Reads are repeated by botocore with jittered back-off. Launches are sent once: EC2 answers
-    "no capacity" with HTTP 500, which botocore would repeat in silence, and a launch whose answer
-    is lost must be looked up by its key before it is sent again.
+    botocore retries reads with jittered backoff. Launches are sent once: EC2 answers "no capacity"
+    with HTTP 500, which botocore would retry unseen, and a launch whose answer is lost must be
+    looked up by its key before it is sent again.
     """
 
     def __init__(
@@ -58,20 +56,23 @@ class Clients:
         self._lock = Lock()
 
     def reading(self, service: str, region: str) -> Any:
-        """A client whose calls may be repeated. Raises ForbiddenError, BadRequestError."""
+        """Return a client whose calls may be retried. Raise ForbiddenError, BadRequestError."""
         return self._client(service, region, once=False)
 
     def launching(self, region: str) -> Any:
-        """An EC2 client that sends each request once. Raises ForbiddenError, BadRequestError."""
+        """Return an EC2 client that sends each request once.
+
+        Raise ForbiddenError, BadRequestError.
+        """
         return self._client("ec2", region, once=True)
 
     def known_regions(self) -> tuple[str, ...]:
-        """The regions of EC2 that this version of botocore has heard of, opt-in ones included."""
+        """Return the regions of EC2 that this version of botocore knows, with opt-in regions."""
         with self._lock:
             return self._known_regions()
 
     def close(self) -> None:
-        """Close the connections; clients are made anew when they are needed."""
+        """Close the connections; clients are created again when they are needed."""
         with self._lock:
             for client in self._clients.values():
                 client.close()
@@ -135,12 +136,12 @@ TIMEOUT_S = 60.0
 
 @contextmanager
 def open_url(url: str, timeout_s: float = TIMEOUT_S) -> Iterator[HTTPResponse]:
-    """The page as a stream, uncompressed.
+    """Open the page as an uncompressed stream.
 
-    Raises ProviderUnavailableError where it cannot be had, within the block too.
+    Raise ProviderUnavailableError if it cannot be read, within the block too.
     """
     if urlsplit(url).scheme not in ("http", "https"):
-        raise BadRequestError(f"{url!r} is no web address", hint="it begins with https://")
+        raise BadRequestError(f"{url!r} is not a web address", hint="it begins with https://")
     request = Request(url, headers={"User-Agent": "costopt"})  # noqa: S310 - checked above
     try:
         with urlopen(request, timeout=timeout_s) as answer:  # noqa: S310

@@ -1,4 +1,4 @@
-"""Whether an AWS account is fit to run jobs, found out before anything is launched."""
+"""Checks whether an AWS account can run jobs, before anything is launched."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_NAMES_SHOWN = 6
 
 
 class Doctor:
-    """One finding after another, from what everything needs to what only nodes need."""
+    """Runs the checks in order, from what everything needs to what only nodes need."""
 
     def __init__(self, clients: Clients, options: AwsOptions) -> None:
         self._clients = clients
@@ -52,7 +52,7 @@ class Doctor:
         }
 
     def checks(self, owner: str, store: str | None, now: datetime) -> Iterator[Check]:
-        """Without credentials nothing else is asked."""
+        """Yield the findings; without credentials nothing else is checked."""
         arn, found = self._credentials()
         yield found
         if arn is None:
@@ -130,7 +130,7 @@ class Doctor:
             )
 
     def _network(self, region: str) -> Mapping[str, object]:
-        """Of a launch there, as far as the options name it."""
+        """Return the network arguments of a launch there, as far as the options name them."""
         nodes = self._options.nodes
         subnets = subnets_in(region, nodes.subnets)
         groups = nodes.security_groups.get(region, ())
@@ -236,7 +236,7 @@ def _broken(name: str, error: ProviderError) -> Check:
 
 
 def _unknown(name: str, error: ForbiddenError) -> Check:
-    """What may not be looked at, and need not be."""
+    """Return the finding for something optional that the credentials may not read."""
     return Check(name, CheckStatus.MISSING, f"not known: {error.message}", error.hint)
 
 
@@ -254,7 +254,7 @@ def _allow(action: str) -> str:
 
 
 def _of_s3(store: str | None) -> str | None:
-    """The store, where policies can name it; what is wrong with another is a finding of its own."""
+    """Return the store if policies can name it; another kind of store is a separate finding."""
     try:
         return store if store is not None and bucket_of(store) else None
     except BadRequestError:

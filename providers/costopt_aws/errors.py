@@ -1,4 +1,4 @@
-"""What boto3 raises, told in the domain's words: what failed, where, and what to do."""
+"""Maps the errors of boto3 to ProviderErrors: what failed, where, and what to do."""
 
 from __future__ import annotations
 
@@ -121,17 +121,17 @@ SUBJECTS = {
     "InvalidKeyPair": "import the key pair into this region, or leave out the option key_name",
     "InvalidSubnet": "name a subnet of this zone in the provider's option subnets",
 }
-"""Hints by a word in the code or in the message."""
+"""Hints, by a word in the code or in the message."""
 
 _ACTION = re.compile(r"not authorized to perform:?\s+([A-Za-z0-9-]+:[A-Za-z0-9*]+)")
 
 
 @contextmanager
 def map_errors(action: str, about: str) -> Iterator[None]:
-    """Raise whatever goes wrong within as a ProviderError: the call, and reading its answer.
+    """Raise each error within as a ProviderError: of the call, and of reading its answer.
 
     ``action`` is the IAM action that the call needs ("ec2:RunInstances"), ``about`` the pool,
-    region or thing that it is about. An answer that cannot be read leaves the outcome unknown
+    region or resource that it concerns. An answer that cannot be read leaves the outcome unknown
     (ProviderUnavailableError), so fields of an answer are read inside this context.
     """
     from botocore.exceptions import ClientError
@@ -147,13 +147,13 @@ def map_errors(action: str, about: str) -> Iterator[None]:
 
 
 def code_of(error: ProviderError) -> str:
-    """The error code that AWS answered with, "" where it did not answer."""
+    """Return the error code that AWS answered with, "" if it did not answer."""
     response = getattr(error.__cause__, "response", {})
     return str(response.get("Error", {}).get("Code", ""))
 
 
 def from_client_error(error: Exception, action: str, about: str) -> ProviderError:
-    """The error that AWS answered with (a botocore ClientError)."""
+    """Return the error that AWS answered with (a botocore ClientError)."""
     response = getattr(error, "response", {})
     told = response.get("Error", {})
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
@@ -165,7 +165,7 @@ def from_client_error(error: Exception, action: str, about: str) -> ProviderErro
 def from_code(
     code: str, message: str, action: str, about: str, *, status: int = 0
 ) -> ProviderError:
-    """An error code with its message, of an answer or of an entry in a fleet's list of errors."""
+    """Return the error for a code and message of an answer or of a fleet's list of errors."""
     if not code:
         answered = f"HTTP {status}" if status else "an error"
         return ProviderUnavailableError(
@@ -192,7 +192,7 @@ def from_code(
 
 
 def from_botocore_error(error: Exception, action: str, about: str) -> ProviderError:
-    """What went wrong before or after AWS could answer: botocore's errors, or any other."""
+    """Return the error for a failure before or after AWS answered: botocore's, or any other."""
     from botocore import exceptions as sdk
 
     if isinstance(error, (sdk.NoCredentialsError, sdk.PartialCredentialsError)):

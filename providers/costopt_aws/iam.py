@@ -1,12 +1,10 @@
-"""Policies, permission checks.
-
-The least that costopt needs of an AWS account: a role for the controller, one for nodes.
+"""Minimal IAM policies for the controller and for nodes, and checks of the permissions.
 
 Launching and terminating are bound to the owner tag, so that neither can touch what is not ours,
 and launches use only what the account's options name (``launch_scope``).
 Condition keys: https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html
 
-Whether the credentials may do what costopt does, asked without doing any of it.
+The checks ask whether the credentials may do what costopt does, without doing any of it.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ READ = (
     "servicequotas:ListServiceQuotas",
     "sts:DecodeAuthorizationMessage",
 )
-"""What only looks; EC2 knows no narrower resource for these."""
+"""Read-only actions; EC2 knows no narrower resource for these."""
 DISPENSABLE: Mapping[str, str] = {
     "ce:GetCostAndUsage": "`costopt report` cannot ask what AWS charged",
     "ec2:DescribeCapacityReservations": "Capacity Blocks are not offered",
@@ -54,7 +52,7 @@ DISPENSABLE: Mapping[str, str] = {
     "servicequotas:ListServiceQuotas": "quotas are unknown until EC2 refuses a launch",
     "sts:DecodeAuthorizationMessage": "a refused launch does not name the missing permission",
 }
-"""Actions without which the rest works, with what is missing then (docs/aws.md)."""
+"""Actions without which the rest works, with what does not work then (docs/aws.md)."""
 
 MAKE = ("ec2:CreateLaunchTemplate", "ec2:CreatePlacementGroup")
 END = (
@@ -64,13 +62,13 @@ END = (
     "ec2:TerminateInstances",
 )
 MADE = ("launch-template", "placement-group")
-"""What is made for a job before its launches, with our tag, and named by them."""
+"""Resources made for a job before its launches, with our tag, and named by the launches."""
 
 OBJECTS = ("s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject")
 OF_JOB = ("checkpoints", "jobs")
-"""Below the store, folders in which nodes write, each into their job's: states, and letters."""
+"""Folders of the store in which nodes write, each below its job's: states, and messages."""
 PAYLOADS = "payloads"
-"""Below the store, what nodes are started from, in a folder for each job."""
+"""The folder of the store with what nodes start from, one folder for each job."""
 NODE_TRUST: Mapping[str, object] = {
     "Version": "2012-10-17",
     "Statement": [
@@ -84,7 +82,7 @@ NODE_TRUST: Mapping[str, object] = {
 
 
 def daemon_policy(owner: str, store: str | None, scope: LaunchScope) -> Mapping[str, object]:
-    """For the controller, whose nodes carry the owner tag ``owner`` and are within ``scope``."""
+    """Return the controller's policy; its nodes carry the owner tag and are within ``scope``."""
     tagged = {"StringEquals": {f"aws:RequestTag/{OWNER}": owner}}
     ours = {"StringEquals": {f"aws:ResourceTag/{OWNER}": owner}}
     makes = ["RunInstances", *(action.removeprefix("ec2:") for action in MAKE)]
@@ -111,10 +109,10 @@ def daemon_policy(owner: str, store: str | None, scope: LaunchScope) -> Mapping[
 
 
 def node_policy(store: str | None, apart: Iterable[str] = ()) -> Mapping[str, object]:
-    """For nodes of any job: the store, and nothing else of the account.
+    """Return the policy for nodes of any job: the store, and nothing else of the account.
 
-    What nodes are started from they can read and not change. What the jobs ``apart`` keep, which
-    have roles of their own (``job_policy``), is closed to them; what other jobs keep is not.
+    Nodes can read, but not change, what they start from. They cannot read what is stored for the
+    jobs ``apart``, which have roles of their own (``job_policy``); they can for all other jobs.
     """
     if store is None:
         return _document()
@@ -133,7 +131,7 @@ def node_policy(store: str | None, apart: Iterable[str] = ()) -> Mapping[str, ob
 
 
 def job_policy(store: str | None, job: str) -> Mapping[str, object]:
-    """For nodes of one job: its letters and states, its code to read, and no other job's."""
+    """Return the policy for nodes of one job: its messages and states, and its code to read."""
     if store is None:
         return _document()
     own = [f"{_within(store)}{folder}/{job}" for folder in OF_JOB]
@@ -147,7 +145,7 @@ def job_policy(store: str | None, job: str) -> Mapping[str, object]:
 
 
 def actions(policy: Mapping[str, object]) -> frozenset[str]:
-    """Every action that a policy of this module allows."""
+    """Return every action that a policy of this module allows."""
     statements = policy["Statement"]
     assert isinstance(statements, list)
     return frozenset(
@@ -171,7 +169,7 @@ def _find(bucket: str) -> Statement:
 
 
 def _list(bucket: str, prefixes: Sequence[str]) -> Statement:
-    """Of these prefixes; of the whole bucket where there are none. One without a slash at its end
+    """For these prefixes, or the whole bucket without any. One without a slash at its end
     lists what else begins with it, too."""
     condition = {"StringLike": {"s3:prefix": prefixes}} if prefixes else None
     return _allow("ListStore", ["s3:ListBucket"], [bucket], condition)
@@ -182,7 +180,7 @@ def _bucket(store: str) -> str:
 
 
 def _within(store: str) -> str:
-    """The store's prefix in its bucket with a slash behind it; empty where it has none."""
+    """Return the store's prefix in its bucket with a slash at its end, "" without a prefix."""
     prefix = urlsplit(store).path.strip("/")
     return f"{prefix}/" if prefix else ""
 
@@ -212,7 +210,7 @@ def _if_any(
     resources: list[str],
     condition: Mapping[str, object] | None = None,
 ) -> list[Statement]:
-    """No statement where there are no resources."""
+    """Return the statement in a list, [] if there are no resources."""
     return [_allow(sid, allowed, resources, condition)] if resources else []
 
 
@@ -233,9 +231,9 @@ _ASSUMED = re.compile(
 
 
 class Permissions:
-    """SimulatePrincipalPolicy where that is allowed, dry runs of what can be dry-run otherwise.
+    """SimulatePrincipalPolicy if that is allowed, else dry runs of the calls that have them.
 
-    A dry run also sees limits that are set on the account as a whole; the simulation does not.
+    A dry run also observes limits that are set on the whole account; the simulation does not.
     """
 
     def __init__(self, clients: Clients) -> None:
@@ -244,10 +242,10 @@ class Permissions:
     def simulated(
         self, arn: str, needed: Mapping[str, Any], region: str
     ) -> Mapping[str, tuple[str, ...]]:
-        """By action, the resources on which the principal may not do what a policy needs.
+        """Return, by action, the resources on which the principal lacks a needed permission.
 
-        Each statement of ``needed`` is asked about one resource of each kind that it names, under
-        the conditions that it sets. Raises ProviderError.
+        Each statement of ``needed`` is simulated for one resource of each kind that it names,
+        under the conditions that it sets. Raise ProviderError.
         """
         denied: dict[str, list[str]] = {}
         for statement in needed["Statement"]:
@@ -282,9 +280,9 @@ class Permissions:
     def dry_runs(
         self, region: str, image_id: str, owner: str, network: Mapping[str, Any]
     ) -> Iterator[ForbiddenError]:
-        """The refusals of a launch and of what goes with it, in one region.
+        """Return the refusals of a launch and its related calls, in one region.
 
-        ``network``: the arguments SubnetId and SecurityGroupIds of a launch there.
+        ``network`` holds the arguments SubnetId and SecurityGroupIds of a launch there.
         """
         client = self._clients.launching(region)
         owned = instances.make_tags(owner=owner)
@@ -327,14 +325,14 @@ class Permissions:
                 if code_of(error) != WOULD_WORK:
                     yield error
             except BadRequestError:
-                # Allowed, or wrong in a way that only a real launch would tell.
+                # Allowed, or wrong in a way that only a real launch would show.
                 continue
             except ProviderError:
                 continue
 
 
 def _example(arn: str, region: str, account: str) -> str:
-    """A resource that a policy's pattern matches."""
+    """Return a resource that a policy's pattern matches."""
     if arn == "*":
         return arn
     head, partition, service, where, owner, name = arn.split(":", 5)
@@ -343,7 +341,7 @@ def _example(arn: str, region: str, account: str) -> str:
 
 
 def _contexts(statement: Mapping[str, Any]) -> Iterator[dict[str, object]]:
-    """What meets the conditions of a statement."""
+    """Return context entries that meet the conditions of a statement."""
     for keys in statement.get("Condition", {}).values():
         for name, values in keys.items():
             value = values if isinstance(values, str) else values[0]
@@ -355,7 +353,7 @@ def _contexts(statement: Mapping[str, Any]) -> Iterator[dict[str, object]]:
 
 
 def _principal(arn: str) -> str:
-    """The role behind a session: what can be simulated. A role with a path is not found by it."""
+    """Return the role behind a session, which can be simulated; it cannot have a path."""
     session = _ASSUMED.match(arn)
     if session is None:
         return arn

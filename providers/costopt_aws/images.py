@@ -1,4 +1,4 @@
-"""Which image nodes boot: a Deep Learning AMI, by the parameter in which AWS publishes it."""
+"""The image that nodes boot: a Deep Learning AMI, by the parameter in which AWS publishes it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IMAGE_ID = re.compile(r"ami-[0-9a-f]{8,17}")
 
 @dataclass(frozen=True, slots=True)
 class MachineImage:
-    """``root_gib`` is the least size of its root volume, None where EC2 does not say."""
+    """``root_gib`` is the minimum size of its root volume, None if EC2 does not report it."""
 
     image_id: str
     root_device: str
@@ -31,7 +31,7 @@ class MachineImage:
 
 
 class ImageResolver:
-    """Images by region, asked for once a day."""
+    """Images by region, fetched once a day."""
 
     def __init__(self, clients: Clients, named: str | Mapping[str, str] = DEEP_LEARNING) -> None:
         """``named``: an image id or the name of an SSM parameter, one for all regions or by region.
@@ -43,9 +43,9 @@ class ImageResolver:
         self._kept: TtlCache[str, MachineImage] = TtlCache(DAY_S, DAY_S)
 
     def image(self, region: str, now: datetime) -> MachineImage:
-        """The image of a region.
+        """Return the image of a region.
 
-        Raises BadRequestError where there is none of that name, ForbiddenError,
+        Raise BadRequestError if there is no image of that name, ForbiddenError,
         ProviderUnavailableError.
         """
         return self._kept.get(region, now, lambda: self._ask(region))

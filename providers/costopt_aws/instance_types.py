@@ -1,9 +1,4 @@
-"""Types and where they exist.
-
-Instance types as EC2 describes them.
-
-Which instance types each zone has.
-"""
+"""Instance types as EC2 describes them, and which of them each zone has."""
 
 from __future__ import annotations
 
@@ -36,9 +31,9 @@ _BANDWIDTH = re.compile(r"(?:(\d+)x )?(\d+(?:\.\d+)?) Gigabit")
 
 @dataclass(frozen=True, slots=True)
 class InstanceTypeInfo:
-    """``gpus`` is a fraction where a GPU is shared; ``network_gbps`` is what is always there.
+    """``gpus`` is a fraction if a GPU is shared; ``network_gbps`` is the guaranteed bandwidth.
 
-    None: EC2 gives no figure. ``efa_interfaces`` is 0 without the Elastic Fabric Adapter.
+    None: EC2 reports no figure. ``efa_interfaces`` is 0 without the Elastic Fabric Adapter.
     """
 
     name: str
@@ -52,7 +47,7 @@ class InstanceTypeInfo:
 
     @classmethod
     def read(cls, item: Mapping[str, Any]) -> InstanceTypeInfo:
-        """From an entry of DescribeInstanceTypes."""
+        """Return the type of an entry of DescribeInstanceTypes."""
         name = item["InstanceType"]
         gpu = next(iter(item.get("GpuInfo", {}).get("Gpus", ())), None)
         network = item.get("NetworkInfo", {})
@@ -81,9 +76,9 @@ class InstanceTypes:
     def matching(
         self, region: str, patterns: Sequence[str], now: datetime
     ) -> Mapping[str, InstanceTypeInfo]:
-        """The region's types that match any of ``patterns``, by name; all with GPUs where none.
+        """Return the region's types that match any pattern, by name; without one, all with GPUs.
 
-        Raises ProviderError.
+        Raise ProviderError.
         """
         wanted = tuple(patterns) or GPU_FAMILIES
         found = self._kept.get((region, wanted), now, lambda: self._ask(region, wanted))
@@ -106,7 +101,7 @@ def _matches(name: str, patterns: Collection[str]) -> bool:
 
 
 def _count(gpu: Mapping[str, Any]) -> float:
-    """A shared GPU counts 0, and tells which part of it the instance has."""
+    """Return the number of GPUs; EC2 counts a shared one as 0, with the instance's part of it."""
     whole = float(gpu.get("Count", 0))
     if whole > 0:
         return whole
@@ -121,7 +116,7 @@ def _model(name: str, gpu: Mapping[str, Any]) -> str | None:
 
 
 def _gbps(network: Mapping[str, Any]) -> float | None:
-    """The baseline of all cards, else the performance as printed unless it is an "Up to"."""
+    """Return the baseline of all cards, else the printed performance unless it is an "Up to"."""
     baselines = [card.get("BaselineBandwidthInGbps") for card in network.get("NetworkCards", ())]
     if baselines and None not in baselines:
         return float(sum(baselines))
@@ -131,7 +126,7 @@ def _gbps(network: Mapping[str, Any]) -> float | None:
 
 HOURS_6_S = 6 * 3600.0
 MAX_NAMES = 200
-"""Values that a filter of EC2 takes at most."""
+"""EC2's limit on the values of a filter."""
 
 
 class Offerings:
@@ -146,9 +141,9 @@ class Offerings:
     def zones(
         self, region: str, instance_types: Collection[str], now: datetime
     ) -> Mapping[str, frozenset[str]]:
-        """The ids of the zones that have an instance type, by its name; none where no zone has.
+        """Return the ids of the zones that have an instance type, by its name; () if none has.
 
-        Raises ProviderError.
+        Raise ProviderError.
         """
         names = tuple(sorted(instance_types))
         return self._kept.get((region, names), now, lambda: self._ask(region, names))

@@ -1,11 +1,4 @@
-"""DescribeInstances, tags.
-
-An instance as EC2 describes it, read as a node.
-
-What EC2 says exists, region by region.
-
-The tags by which costopt knows its own.
-"""
+"""The instances that EC2 lists by region, read as nodes, and the tags of costopt's own."""
 
 from __future__ import annotations
 
@@ -27,7 +20,7 @@ STATES = {
     "running": NodeState.RUNNING,
     "shutting-down": NodeState.STOPPING,
     "stopping": NodeState.STOPPING,
-    # Nodes terminate when they shut down; one that somebody stopped by hand trains no more.
+    # Nodes terminate when they shut down; one that was stopped by hand trains no more.
     "stopped": NodeState.ENDED,
     "terminated": NodeState.ENDED,
 }
@@ -43,9 +36,9 @@ _ENDED_AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
 
 def read_node(item: Mapping[str, Any]) -> Node | None:
-    """An entry of DescribeInstances; None where its tags are not those of a node.
+    """Return the node of an entry of DescribeInstances; None if its tags are not a node's.
 
-    ``ended_at`` is None where EC2 does not tell when the node ended.
+    ``ended_at`` is None if EC2 does not report when the node ended.
     """
     told = parse_tags(item.get("Tags", ()))
     pool, price = _pool(told), _price(told)
@@ -102,7 +95,7 @@ PAGE = 1000
 
 
 class InstanceInventory:
-    """DescribeInstances is the truth; a region that does not answer keeps what it said last."""
+    """DescribeInstances is the truth; an unreachable region keeps its last answer."""
 
     def __init__(self, clients: Clients, regions: tuple[str, ...], book: KnownNodes) -> None:
         self._clients = clients
@@ -112,9 +105,9 @@ class InstanceInventory:
         """The regions that did not answer the last time, and what went wrong."""
 
     def nodes(self, owner: str, now: datetime) -> tuple[Node, ...]:
-        """Every node of the owner, ended ones for two hours.
+        """Return every node of the owner; ended nodes for two hours.
 
-        Raises ProviderError where no region answers.
+        Raise ProviderError if no region answers.
         """
         answers = fan_out(self._regions, lambda region: self._ask(region, owner))
         self.silent = {r: told for r, told in answers.items() if isinstance(told, ProviderError)}
@@ -131,7 +124,7 @@ class InstanceInventory:
             return tuple(filter(None, (read_node(item) for item in items)))
 
     def items(self, region: str, filters: list[dict[str, object]]) -> list[Mapping[str, Any]]:
-        """Entries of DescribeInstances. Raises ProviderError."""
+        """Return the entries of DescribeInstances. Raise ProviderError."""
         with map_errors("ec2:DescribeInstances", region):
             pages = (
                 self._clients.reading("ec2", region)
@@ -146,7 +139,7 @@ JOB = "costopt:job"
 KEY = "costopt:key"
 POOL = "costopt:pool"
 PRICE = "costopt:usd-per-hour"
-"""The price at launch, so that a restarted controller knows it."""
+"""The price at launch, from which a restarted controller learns it."""
 
 LAUNCHED = ("instance", "network-interface", "volume")
 """What a launch makes and tags, as EC2 names the kinds."""
@@ -155,26 +148,26 @@ Tags = list[dict[str, str]]
 
 
 def make_tags(**named: str) -> Tags:
-    """As the API wants them: ``tags(owner="me")`` is the owner tag, ``Name`` stays as it is."""
+    """Return tags for the API: ``make_tags(owner="me")`` is the owner tag; ``Name`` stays."""
     names = {"owner": OWNER, "job": JOB, "key": KEY, "pool": POOL, "usd_per_hour": PRICE}
     return [{"Key": names.get(name, name), "Value": value} for name, value in named.items()]
 
 
 def parse_tags(listed: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """As a mapping."""
+    """Return the tags of an answer as a mapping."""
     return {tag["Key"]: tag["Value"] for tag in listed}
 
 
 def owner_filter(owner: str) -> dict[str, object]:
-    """The filter of a Describe call for what carries this owner tag."""
+    """Return the filter of a Describe call for resources with this owner tag."""
     return {"Name": f"tag:{OWNER}", "Values": [_literal(owner)]}
 
 
 def launch_key_filter(key: str) -> dict[str, object]:
-    """The filter of a Describe call for the nodes of one launch."""
+    """Return the filter of a Describe call for the nodes of one launch."""
     return {"Name": f"tag:{KEY}", "Values": [_literal(key)]}
 
 
 def _literal(value: str) -> str:
-    """EC2 takes * and ? in filters for wildcards, unless they are escaped."""
+    """Escape * and ?, which are wildcards in EC2's filters."""
     return value.replace("\\", "\\\\").replace("*", "\\*").replace("?", "\\?")

@@ -1,4 +1,4 @@
-"""The nodes that were seen, for as long as anybody may ask for them."""
+"""The nodes that EC2 listed, for as long as a caller may ask for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GRACE = timedelta(minutes=5)
 
 
 class KnownNodes:
-    """Newest sight of each node. Safe to share between threads."""
+    """The newest observation of each node. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
@@ -25,14 +25,14 @@ class KnownNodes:
         self._lock = RLock()
 
     def record(self, nodes: Iterable[Node], now: datetime) -> tuple[Node, ...]:
-        """Take these down, with the end of those whose end EC2 does not tell."""
+        """Record these nodes and return them, with the end where EC2 does not report it."""
         with self._lock:
             return tuple(self._see(node, now) for node in nodes)
 
     def listed(self, region: str, owner: str, nodes: Iterable[Node], now: datetime) -> None:
-        """Take down all that EC2 lists of an owner in a region.
+        """Record all nodes of an owner that EC2 lists in a region.
 
-        One that it does not list any more, and that is no longer new, is gone.
+        A node that is missing from the list and is no longer new is gone.
         """
         with self._lock:
             ids = {node.node_id for node in self.record(nodes, now)}
@@ -51,12 +51,12 @@ class KnownNodes:
             self._forget(now)
 
     def ends_at(self, node_id: str, at: datetime) -> None:
-        """Take down when a node ended or will end, as EC2 has told apart from its lists."""
+        """Record when a node ended or will end, from a source of EC2 other than its lists."""
         with self._lock:
             self._ended_at[node_id] = at
 
     def known(self, owner: str, region: str | None = None) -> tuple[Node, ...]:
-        """The owner's nodes by launch; of one region, or of all."""
+        """Return the owner's nodes by launch, of one region or of all."""
         with self._lock:
             nodes = [
                 node
@@ -66,12 +66,12 @@ class KnownNodes:
         return tuple(sorted(nodes, key=lambda node: (node.launched_at, node.node_id)))
 
     def node(self, node_id: str) -> Node | None:
-        """The node, or None where it was never seen or has ended long ago."""
+        """Return the node, None if it was never listed or ended long ago."""
         with self._lock:
             return self._nodes.get(node_id)
 
     def by_key(self, key: str) -> tuple[Node, ...]:
-        """The nodes of one launch."""
+        """Return the nodes of one launch."""
         with self._lock:
             return tuple(node for node in self._nodes.values() if node.key == key)
 

@@ -1,8 +1,6 @@
-"""Launch; decoded authorization failures.
+"""Launches: all nodes or none, and never twice.
 
-Launches: all nodes or none, and never twice.
-
-Which permission is missing, where EC2 tells it only in code.
+EC2 encodes which permission a refused launch lacked; it is decoded here if that is allowed.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from costopt_aws.launch_templates import LaunchTemplates
 from costopt_aws.regions import Zones
 
 PriceOf = Callable[[Pool, datetime], float | None]
-"""What a node of a pool costs now, in dollars per hour; None where that is not known."""
+"""Returns the price of a node of a pool now, in dollars per hour; None if unknown."""
 
 _SIZE = re.compile(r"(\d+)xlarge")
 
@@ -52,14 +50,14 @@ NOT_YET_CONSISTENT = frozenset(
 
 
 class Ec2Launcher:
-    """RunInstances for a gang in one pool: as many as are wanted, or none.
+    """RunInstances for a gang in one pool: the requested number of nodes, or none.
 
     A launch request names one pool, so an EC2 Fleet, which chooses among several, has no choice to
-    make here; which pool comes next when one has no room is the strategy's decision.
+    make here; which pool is next if one has no capacity is the strategy's decision.
 
-    The key of a request is EC2's client token and a tag. It is looked up before every launch, so a
-    launch whose answer was lost is found and not made again, by another controller too; where the
-    list is behind, the token still holds EC2 to one launch.
+    The idempotency key of a request is EC2's client token and a tag. It is looked up before every
+    launch, so a launch whose answer was lost is found and not repeated, by another controller too;
+    if the list is behind, the token still limits EC2 to one launch.
     """
 
     def __init__(
@@ -86,15 +84,14 @@ class Ec2Launcher:
         )
 
     def launch(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
-        """The nodes of this key, launched now or before.
+        """Return the nodes of this key, launched now or before.
 
-        Raises ProviderError; ProviderUnavailableError as long as it is not known whether the nodes
-        exist.
+        Raise ProviderError; ProviderUnavailableError while it is unknown whether the nodes exist.
         """
         return self._once.launch(request, now)
 
     def _launched(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
-        """The nodes of the key, where all of them are known; () where none are or some may come."""
+        """Return the nodes of the key if all are known; () if none is or more may appear."""
         known = self._book.by_key(request.key)
         if len(known) < request.nodes:
             known = self._book.record(self._found(request), now)
@@ -143,7 +140,7 @@ class Ec2Launcher:
         return self._bootstrap.setup(request)
 
     def _zone(self, pool: Pool) -> tuple[str, str]:
-        """The zone's id and the account's name of it, whichever of them the pool has."""
+        """Return the zone's id and the account's name of it, whichever of them the pool has."""
         names = self._zones.names(pool.region)
         for zone_id, name in names.items():
             if pool.zone in (zone_id, name):
@@ -202,7 +199,7 @@ class Ec2Launcher:
         return self._of_key(order, error)
 
     def _of_key(self, order: RunInstancesRequest, error: ProviderError) -> ProviderError:
-        """Refusals that are about what was made or launched before, not about the request."""
+        """Map refusals that concern what was made or launched before, not the request."""
         code, pool = code_of(error), order.request.pool
         if code == TOKEN_PARAMETERS_CHANGED:
             return ProviderUnavailableError(
@@ -225,7 +222,7 @@ def _family(instance_type: str) -> str:
 
 
 def _size(request: LaunchRequest) -> float:
-    """Nodes times the size in the instance type's name, where 1 is an "xlarge"."""
+    """Return nodes times the size in the instance type's name; an "xlarge" is 1."""
     size = request.pool.instance_type.partition(".")[2]
     multiple = _SIZE.fullmatch(size)
     return request.nodes * (float(multiple[1]) if multiple else 1.0)
@@ -235,9 +232,9 @@ _ENCODED = re.compile(r"Encoded authorization failure message: ([A-Za-z0-9_-]+)"
 
 
 def with_missing_action(error: ForbiddenError, clients: Clients, region: str) -> ForbiddenError:
-    """``error`` as it is, or with the action and resource that EC2 encoded into its message.
+    """Return the error with the action and resource that EC2 encoded into its message.
 
-    Decoding needs sts:DecodeAuthorizationMessage; without it the error stays as it is.
+    Decoding needs sts:DecodeAuthorizationMessage; without it the error is returned unchanged.
     """
     response = getattr(error.__cause__, "response", {})
     encoded = _ENCODED.search(str(response.get("Error", {}).get("Message", "")))

@@ -1,8 +1,6 @@
-"""RunInstances parameters.
+"""The parameters of one RunInstances call, and cluster placement groups.
 
-One RunInstances call, put together from a request.
-
-Cluster placement groups: the nodes of a gang close to each other.
+A cluster placement group puts the nodes of a gang close to each other.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ NAME_LIMIT = 255
 
 @dataclass(frozen=True, slots=True)
 class RunInstancesRequest:
-    """What is asked of EC2. ``zone_name`` is the account's name of the zone.
+    """A launch request for EC2. ``zone_name`` is the account's name of the zone.
 
     ``placement_group`` and ``efa_interfaces`` are for gangs whose type has the Elastic Fabric
     Adapter; ``reservation_id`` for reserved capacity.
@@ -43,7 +41,7 @@ class RunInstancesRequest:
     reservation_id: str | None = None
 
     def parameters(self) -> dict[str, Any]:
-        """The arguments of RunInstances: all nodes or none, and none twice."""
+        """Return the arguments of RunInstances: all nodes or none, and none twice."""
         request = self.request
         return {
             "ClientToken": client_token(request),
@@ -76,7 +74,7 @@ class RunInstancesRequest:
         return [{"ResourceType": kind, "Tags": make_tags(**named)} for kind in LAUNCHED]
 
     def _market(self) -> dict[str, Any]:
-        """Spot without a price limit: a limit below on-demand only adds interruptions."""
+        """Return the market options; a price limit on spot would only add interruptions."""
         match self.request.pool.capacity_type:
             case CapacityType.SPOT:
                 options = {
@@ -117,7 +115,7 @@ class RunInstancesRequest:
 
 
 def client_token(request: LaunchRequest) -> str:
-    """64 characters that stand for the launch: EC2 takes no longer ones."""
+    """Return the launch's client token of 64 characters, EC2's maximum."""
     return hashlib.sha256(f"{request.owner}/{request.key}".encode()).hexdigest()
 
 
@@ -125,7 +123,7 @@ EXISTS = "InvalidPlacementGroup.Duplicate"
 
 
 class PlacementGroups:
-    """One for each job and zone; making one again changes nothing."""
+    """A group for each job, zone and instance type; creating one again changes nothing."""
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
@@ -133,7 +131,7 @@ class PlacementGroups:
         self._lock = Lock()
 
     def ensure(self, request: LaunchRequest) -> str:
-        """The name of the group for these nodes, made where it is missing. Raises ProviderError."""
+        """Return the name of the group for these nodes, created if missing. Raise ProviderError."""
         region, name = request.pool.region, _name(request)
         with self._lock:
             if (region, name) not in self._made:
@@ -142,7 +140,7 @@ class PlacementGroups:
         return name
 
     def forget(self, region: str, name: str) -> None:
-        """It may be gone: look again before the next launch."""
+        """Forget that the group exists, so that the next launch checks for it."""
         with self._lock:
             self._made.discard((region, name))
 

@@ -22,11 +22,11 @@ _DIRECTIONS = {"northeast": "ne", "northwest": "nw", "southeast": "se", "southwe
 
 @dataclass(frozen=True, slots=True)
 class LaunchScope:
-    """Roles of nodes, and lists of ARNs in which what is not named is a wildcard.
+    """Roles of nodes, and lists of ARNs in which every unnamed part is a wildcard.
 
     ``used``: what launches refer to and that has no tag of ours. ``images_of_owners``: images that
-    only their owner can be asked of, one of ``image_owners``. ``parameters``: SSM parameters that
-    name images. ``queues``: where interruption warnings come from.
+    are restricted only by their owner, one of ``image_owners``. ``parameters``: SSM parameters
+    that name images. ``queues``: the queues of interruption notices.
     """
 
     node_roles: frozenset[str]
@@ -38,7 +38,7 @@ class LaunchScope:
 
     @classmethod
     def from_options(cls, options: AwsOptions) -> LaunchScope:
-        """What these options name."""
+        """Return the scope that these options name."""
         named = sorted(_image_parameters(options))
         public = all(name.startswith(PUBLIC_PARAMETERS) for name in named)
         return cls(
@@ -64,13 +64,13 @@ def _used(options: AwsOptions) -> Iterator[str]:
 
 
 def subnets_in(region: str, by_zone_id: Mapping[str, str]) -> list[str]:
-    """The subnets of a region's zones, sorted."""
+    """Return the subnets of a region's zones, sorted."""
     code = zone_id_prefix(region)
     return sorted(subnet for zone_id, subnet in by_zone_id.items() if zone_id.startswith(code))
 
 
 def zone_id_prefix(region: str) -> str:
-    """What the ids of a region's zones begin with: "apne1-" where it is ap-northeast-1.
+    """Return the prefix of the ids of a region's zones: "apne1-" for ap-northeast-1.
 
     https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-availability-zones.html
     """
@@ -95,7 +95,7 @@ def _image_ids(options: AwsOptions) -> list[str]:
 
 
 def _parameter_arn(name: str) -> str:
-    """A public parameter belongs to no account; one that is shared is named by its ARN."""
+    """Return the ARN; public parameters belong to no account, shared ones are named by ARN."""
     if name.startswith("arn:"):
         return name
     account = "" if name.startswith(PUBLIC_PARAMETERS) else "*"

@@ -1,4 +1,4 @@
-"""Launch templates: what all launches of a job have in common, kept by EC2."""
+"""Launch templates: what all launches of a job have in common, stored by EC2."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UNFIT = re.compile(r"[^a-zA-Z0-9().\-/_]")
 
 
 class LaunchTemplates:
-    """A template's name holds a digest of its content, so making one again changes nothing."""
+    """A template's name holds a digest of its content, so creating one again changes nothing."""
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
@@ -32,9 +32,9 @@ class LaunchTemplates:
         self._lock = Lock()
 
     def ensure(self, request: LaunchRequest, setup: NodeSetup) -> str:
-        """The name of the template for these nodes, made where it is missing.
+        """Return the name of the template for these nodes, created if missing.
 
-        Raises ProviderError.
+        Raise ProviderError.
         """
         content = _content(setup)
         region, name = request.pool.region, _name(request, content)
@@ -45,7 +45,7 @@ class LaunchTemplates:
         return name
 
     def forget(self, region: str, name: str) -> None:
-        """It may be gone: look again before the next launch."""
+        """Forget that the template exists, so that the next launch checks for it."""
         with self._lock:
             self._made.discard((region, name))
 

@@ -1,9 +1,4 @@
-"""Offers, quotas, price history, launch price.
-
-The market of EC2: what is for rent now, what it cost before, and what the account may have.
-
-What a node costs at its launch, asked for then and there.
-"""
+"""The market of EC2: offers, price history, the account's quotas, and prices at a launch."""
 
 from __future__ import annotations
 
@@ -28,7 +23,7 @@ from costopt_aws.spot_prices import HISTORY_DAYS, SpotPrices
 
 
 class AwsMarket:
-    """Offers, quotas and price history of the provider."""
+    """The provider's offers, quotas and price history."""
 
     def __init__(self, clients: Clients, regions: tuple[str, ...], options: MarketOptions) -> None:
         self.zones = Zones(clients)
@@ -53,14 +48,14 @@ class AwsMarket:
         self._quotas = AccountQuotas(clients)
 
     def offers(self, now: datetime) -> tuple[Offer, ...]:
-        """Every pool of the regions; one of which something is unknown says why.
+        """Return an offer for every pool of the regions; incomplete offers name the reason.
 
-        Raises ProviderError where no region answers.
+        Raise ProviderError if no region answers.
         """
         return self._offers.list_offers(now)
 
     def quotas(self, now: datetime) -> tuple[Quota, ...]:
-        """The quotas of vCPUs of all regions that tell them; raises where none does."""
+        """Return the vCPU quotas of all regions that answer. Raise ProviderError if none does."""
         answers = fan_out_or_raise(self._regions, lambda region: self._quotas.of(region, now))
         told = [answer for answer in answers.values() if not isinstance(answer, ProviderError)]
         return tuple(quota for quotas in told for quota in quotas)
@@ -68,7 +63,7 @@ class AwsMarket:
     def price_series(
         self, region: str, instance_types: Collection[str], now: datetime
     ) -> tuple[PriceSeriesKey, ...]:
-        """The types of the region that are sold on spot. Raises ProviderError."""
+        """Return the types of the region that are sold on spot. Raise ProviderError."""
         self._sources.regions.check(region, now, through=self._regions)
         types = self._sources.types.matching(region, tuple(instance_types), now)
         zones = self._sources.offerings.zones(region, types.keys(), now)
@@ -81,7 +76,7 @@ class AwsMarket:
     def price_changes(
         self, series: PriceSeriesKey, since: datetime, until: datetime
     ) -> tuple[PriceChange, ...]:
-        """AWS tells the last 90 days. Raises ProviderError."""
+        """Return the spot price changes; AWS keeps 90 days. Raise ProviderError."""
         since = max(since, until - timedelta(days=HISTORY_DAYS))
         prices = self._sources.spot.history(series.region, series.instance_type, since, until)
         return tuple(
@@ -94,20 +89,20 @@ class AwsMarket:
         )
 
     def list_price(self, series: PriceSeriesKey, now: datetime) -> Estimate | None:
-        """The on-demand list price of one node."""
+        """Return the on-demand list price of one node."""
         prices, _ = self._sources.on_demand.prices(series.region, [series.instance_type], now)
         return prices.get(series.instance_type)
 
 
 class LaunchPrice:
-    """The price that a launch comes out at, which the one it was planned with is held against."""
+    """The price of a launch at its time, to be compared with the price that was planned."""
 
     def __init__(self, clients: Clients, market: AwsMarket) -> None:
         self._market = market
         self._spot = SpotPrices(clients, market.zones)
 
     def __call__(self, pool: Pool, now: datetime) -> float | None:
-        """Dollars per node-hour; None where AWS does not tell. Raises ProviderError."""
+        """Return dollars per node-hour, None if AWS reports no price. Raise ProviderError."""
         match pool.capacity_type:
             case CapacityType.SPOT:
                 return self._spot_price(pool, now)

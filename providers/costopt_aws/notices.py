@@ -1,4 +1,4 @@
-"""What EC2 tells the account through EventBridge and a queue: which nodes it takes, and when."""
+"""Interruption notices of EC2, through EventBridge and a queue: which nodes, and when."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ WARNING = "EC2 Spot Instance Interruption Warning"
 REBALANCE = "EC2 Instance Rebalance Recommendation"
 STATE_CHANGE = "EC2 Instance State-change Notification"
 NOTICE_LEAD = timedelta(minutes=2)
-"""From the warning to the strike (EC2 User Guide, "Spot Instance interruption notices")."""
+"""From the notice to the interruption (EC2 User Guide, "Spot Instance interruption notices")."""
 
 WITHDRAWN_AFTER = timedelta(minutes=10)
-"""A node that lives this long after its strike is not being taken."""
+"""A node alive this long after its announced interruption is not being interrupted."""
 
 FREE_FIRST = timedelta(hours=1)
-"""A spot node that EC2 takes in its first hour costs nothing (EC2 User Guide, "Billing for
+"""A spot node interrupted in its first hour costs nothing (EC2 User Guide, "Billing for
 interrupted Spot Instances")."""
 
 RECLAIM_BY = timedelta(minutes=2)
@@ -37,7 +37,7 @@ MAX_BATCHES = 50
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """One event: which instance, what of it, and when."""
+    """One event: the instance, what happened to it, and when."""
 
     instance_id: str
     kind: str
@@ -46,11 +46,11 @@ class _Told:
 
 
 class InterruptionQueue:
-    """Drains the queues. A message may come twice, late, or of nodes that are not ours.
+    """Drains the queues. A message may arrive twice, late, or for nodes that are not ours.
 
-    A message is deleted at the next drain, when the caller has had the time to write down what it
-    said: one who dies before finds it in the queue again. Without a queue there are no notices
-    here; the nodes still read theirs.
+    A message is deleted at the next drain, after the caller has had time to record it: a caller
+    that dies before finds it in the queue again. Without a queue there are no notices here; the
+    nodes still read their own.
     """
 
     def __init__(self, clients: Clients, queues: Mapping[str, str], book: KnownNodes) -> None:
@@ -65,19 +65,19 @@ class InterruptionQueue:
         """The regions whose queue did not answer the last time, and what went wrong."""
 
     def drain(self) -> None:
-        """Take in what the queues hold. A queue that does not answer is in ``silent``."""
+        """Read the messages of the queues. Regions without an answer are in ``silent``."""
         answers = fan_out(self._queues, self._drain)
         self.silent = {r: told for r, told in answers.items() if isinstance(told, ProviderError)}
 
     def pending_notices(self, owner: str, now: datetime) -> tuple[Interruption, ...]:
-        """Interruptions announced of the owner's living nodes, by when they strike."""
+        """Return the interruptions announced for the owner's live nodes, by their time."""
         found = (self.of(node, now) for node in self._book.known(owner) if node.state.is_alive)
         return tuple(
             sorted(filter(None, found), key=lambda notice: (notice.interrupts_at, notice.node_id))
         )
 
     def of(self, node: Node, now: datetime) -> Interruption | None:
-        """The notice of one node, or None where it has none."""
+        """Return the notice of one node, None without one."""
         with self._lock:
             noticed_at = self._warned.get(node.node_id)
         if noticed_at is None or now > noticed_at + NOTICE_LEAD + WITHDRAWN_AFTER:
@@ -85,9 +85,9 @@ class InterruptionQueue:
         return Interruption(node.node_id, node.pool, noticed_at, noticed_at + NOTICE_LEAD)
 
     def is_unbilled_interruption(self, node: Node, now: datetime) -> bool:
-        """Whether EC2 is about to take the node within its first hour, so that it costs nothing.
+        """Return whether EC2 is about to interrupt the node within its first hour, at no cost.
 
-        To terminate it now would make its whole time cost.
+        Terminating it now would cause its whole time to be billed.
         """
         notice = self.of(node, now)
         if notice is None or not node.pool.capacity_type.is_interruptible:
@@ -96,7 +96,7 @@ class InterruptionQueue:
         return first_hour and now < notice.interrupts_at + RECLAIM_BY
 
     def rebalance_recommended(self, node_id: str) -> datetime | None:
-        """When EC2 called the node's interruption more likely than usual, or None."""
+        """Return when EC2 sent a rebalance recommendation for the node, or None."""
         with self._lock:
             return self._rebalance.get(node_id)
 
@@ -140,9 +140,9 @@ class InterruptionQueue:
 
 
 def _read(body: str) -> _Told | None:
-    """The event in a message; None where it is none of the three, or malformed.
+    """Return the event in a message; None if it is not one of the three, or is malformed.
 
-    The id comes from the detail: the ARN in ``resources`` has a zone where others have an account.
+    The id comes from the detail: the ARN in ``resources`` has a zone in place of the account.
     """
     kinds = {WARNING: "warning", REBALANCE: "rebalance", STATE_CHANGE: "state"}
     try:

@@ -1,4 +1,4 @@
-"""What can be rented now, put together from what AWS tells in many places."""
+"""The offers of EC2, from the several APIs and files in which AWS publishes their parts."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ NAME = "aws"
 MINUTES_5_S = 300.0
 NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "on-demand nodes are not interrupted")
 ANY_ZONE = "*"
-"""Suffix of a region's name for what holds in all its zones, as in the catalogue's offers."""
+"""Suffix of a region's name for what applies to all its zones, as in the catalogue's offers."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfferSources:
-    """Where offers come from."""
+    """The sources from which offers are built."""
 
     regions: Regions
     types: InstanceTypes
@@ -41,7 +41,7 @@ class OfferSources:
 class OfferScope:
     """Regions and types to offer; ``instance_types`` may hold wildcards, () is all with GPUs.
 
-    ``scored_nodes``: for how many nodes placement scores are asked, None for no scores.
+    ``scored_nodes``: for how many nodes placement scores are fetched, None for no scores.
     """
 
     regions: tuple[str, ...]
@@ -50,11 +50,11 @@ class OfferScope:
 
 
 class Ec2Offers:
-    """The offers of a scope. A tick costs one call for spot prices every five minutes and region.
+    """The offers of a scope. Ticks make one call for spot prices per region every five minutes.
 
-    What cannot be had of a region is an offer without a price that says why: a region that is
-    disabled or down, a missing permission, a type that it does not sell, a price that is not told.
-    The other regions go on.
+    Unavailable data becomes an offer without a price that names the reason: a region that is
+    disabled or down, a missing permission, a type that is not sold, an unpublished price. The
+    other regions are not affected.
     """
 
     def __init__(self, scope: OfferScope, sources: OfferSources) -> None:
@@ -65,9 +65,9 @@ class Ec2Offers:
         )
 
     def list_offers(self, now: datetime) -> tuple[Offer, ...]:
-        """One offer for each zone, type and capacity type of the scope.
+        """Return one offer for each zone, type and capacity type of the scope.
 
-        Raises ProviderError where no region answers.
+        Raise ProviderError if no region answers.
         """
         answers = fan_out_or_raise(self._scope.regions, lambda region: self._region(region, now))
         return tuple(
@@ -122,12 +122,12 @@ class Ec2Offers:
             )
         except ProviderError as error:
             return {}, now, error.message
-        return prices, seen_at, "AWS tells no spot price of this type in this zone"
+        return prices, seen_at, "AWS publishes no spot price of this type in this zone"
 
     def _availability(
         self, region: str, names: Iterable[str], now: datetime
     ) -> Mapping[tuple[str, str], Estimate]:
-        """By (zone id, family): scores are of several types together."""
+        """Return availability by (zone id, family): a score is for several types together."""
         if self._scope.scored_nodes is None:
             return {}
         families: dict[str, list[str]] = {}
@@ -165,20 +165,20 @@ class Ec2Offers:
     def _reserved_offers(
         self, region: str, types: Mapping[str, InstanceTypeInfo], now: datetime
     ) -> tuple[Offer, ...]:
-        """None where they cannot be listed: few accounts have any."""
+        """Return the reserved offers, () if they cannot be listed: few accounts have any."""
         try:
             return self._from.blocks.reservations(region, types.keys(), now)
         except ProviderError:
             return ()
 
     def _not_sold(self, region: str, sold: Iterable[str]) -> Iterator[Offer]:
-        """Types that were asked for by name and that no zone of the region has."""
+        """Return offers without a price for types of the scope that no zone of the region has."""
         for name in self._scope.instance_types:
             if not _is_pattern(name) and name not in sold:
                 yield from _unknown(region, name, f"{region} does not sell {name}")
 
     def _without(self, region: str, error: ProviderError) -> Iterator[Offer]:
-        """The offers of a region that nothing could be learned of, for the reason to be told."""
+        """Return offers without a price that report why nothing is known of a region."""
         for name in self._scope.instance_types or ("*",):
             yield from _unknown(region, name, error.message)
 
@@ -190,7 +190,7 @@ def _unknown(region: str, name: str, reason: str) -> Iterator[Offer]:
 
 
 def _estimate(price: SpotPrice | None, seen_at: datetime) -> Estimate | None:
-    """The price as it was seen: its age is that of the look, not that of its last change."""
+    """Return the price as observed: its age is that of the answer, not of its last change."""
     if price is None or price.usd_per_hour is None:
         return None
     source = f"EC2 spot price, unchanged since {price.at:%Y-%m-%d %H:%M}Z"

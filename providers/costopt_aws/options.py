@@ -1,9 +1,4 @@
-"""Options of ``connect``, checked.
-
-What ``connect`` is given, checked.
-
-Where prices are looked up and what is offered, as ``connect`` is told it.
-"""
+"""The options of ``connect``, validated: regions, offers, price sources, and how nodes start."""
 
 from __future__ import annotations
 
@@ -36,7 +31,7 @@ def _cache_folder() -> Path:
 
 
 class MarketOptions(OptionModel):
-    """``machines``: the catalogue, None where there is none."""
+    """What is offered, and the sources of its prices. ``machines``: the catalogue, or None."""
 
     injected: ClassVar[frozenset[str]] = frozenset({"machines", "list_prices"})
 
@@ -90,7 +85,7 @@ QueueUrl = Annotated[
 
 
 class AwsOptions(MarketOptions, NodeOptions):
-    """Every option of the adapter: where to rent, what is offered, how nodes come up."""
+    """Every option of the provider: where to launch, what is offered, how nodes start."""
 
     injected: ClassVar[frozenset[str]] = (
         MarketOptions.injected | NodeOptions.injected | {"bootstrap"}
@@ -114,10 +109,10 @@ class AwsOptions(MarketOptions, NodeOptions):
 
     @property
     def market(self) -> MarketOptions:
-        """What is offered and where prices are looked up."""
+        """Return what is offered, and the sources of its prices."""
         return self
 
     @property
     def nodes(self) -> NodeOptions:
-        """How nodes come up."""
+        """Return how nodes start."""
         return self

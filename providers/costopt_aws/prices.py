@@ -1,13 +1,8 @@
-"""List prices.
+"""On-demand list prices, from the freshest available source.
 
-List prices, from the freshest source that can be had.
-
-On-demand prices from the Pricing API.
-
-The public price file of a region: every price of EC2 as CSV, without credentials.
-
-The file of a large region holds some hundred megabytes, so it is read as it comes and only the
-on-demand prices of plain Linux nodes are kept, on disk if a folder is given.
+The sources are the Pricing API and the public price file of a region: every price of EC2 as CSV,
+without credentials. The file of a large region has some hundred megabytes, so it is streamed and
+only the on-demand prices of plain Linux nodes are cached, on disk if a folder is given.
 """
 
 from __future__ import annotations
@@ -33,13 +28,13 @@ from costopt_aws.clients import Clients, open_url
 from costopt_aws.errors import map_errors
 
 ListPrices = Callable[[str, str, str], Estimate | None]
-"""A dated list of (provider, region, instance type), such as the catalogue's."""
+"""Returns a dated price by (provider, region, instance type), such as the catalogue's."""
 
 
 class OnDemandPrices:
-    """The Pricing API, else the public price file, else a dated list that the caller has.
+    """The Pricing API, else the public price file, else a dated list of the caller.
 
-    Each price names its source and says when it was observed, so that its age can be shown.
+    Each price names its source and when it was observed, so that its age can be shown.
     """
 
     def __init__(
@@ -52,7 +47,7 @@ class OnDemandPrices:
     def prices(
         self, region: str, instance_types: Collection[str], now: datetime
     ) -> tuple[Mapping[str, Estimate], str]:
-        """List prices by instance type, and why the others are not known ("" where all are)."""
+        """Return list prices by instance type, and why the others are unknown ("" if all are)."""
         reasons: list[str] = []
         try:
             found = dict(self._api.prices(region, instance_types, now))
@@ -83,7 +78,7 @@ class OnDemandPrices:
 
 
 HOME = "us-east-1"
-"""The API answers in few regions, for all of them."""
+"""The API exists in few regions, and answers for all of them."""
 
 DAY_S = 86400.0
 PRICING_API_MAX_AGE_S = 7 * DAY_S
@@ -97,7 +92,7 @@ FILTERS = {
 
 
 class PricingApi:
-    """GetProducts, once a day for each instance type: one answer holds all regions."""
+    """GetProducts, once a day for each instance type: one answer covers all regions."""
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
@@ -108,9 +103,9 @@ class PricingApi:
     def prices(
         self, region: str, instance_types: Collection[str], now: datetime
     ) -> Mapping[str, Estimate]:
-        """List prices of a region by instance type; types without one are left out.
+        """Return list prices of a region by instance type, without types that have none.
 
-        Raises ProviderError where none could be had.
+        Raise ProviderError if none is available.
         """
         names = sorted(instance_types)
         if not names:
@@ -152,7 +147,7 @@ class PricingApi:
 
 
 def read_products(products: Collection[Mapping[str, Any]]) -> dict[str, float]:
-    """Dollars per hour by region; a region with two different prices is left out."""
+    """Return dollars per hour by region, without regions that have two different prices."""
     found: dict[str, set[float]] = {}
     for product in products:
         region = product["product"]["attributes"].get("regionCode")
@@ -183,12 +178,12 @@ WANTED = {
     "Pre Installed S/W": "NA",
     "CapacityStatus": "Used",
 }
-"""What a plain Linux node on demand is sold as; a column that the file lacks does not count."""
+"""The cells of a plain on-demand Linux node; a column that the file lacks is not compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """Dollars per hour by instance type, when they were published and when they were fetched."""
+    """Dollars per hour by instance type, with the times of publication and of the download."""
 
     usd_per_hour: Mapping[str, float]
     published: str
@@ -204,7 +199,7 @@ class PriceFile:
         self._kept: TtlCache[str, PriceList] = TtlCache(WEEK_S, PRICE_FILE_MAX_AGE_S)
 
     def price(self, region: str, instance_type: str, now: datetime) -> Estimate | None:
-        """The list price of a node, None where the file has none. Raises ProviderError."""
+        """Return the list price of a node, None if the file has none. Raise ProviderError."""
         listed = self._kept.get(region, now, lambda: self._read(region, now))
         usd = listed.usd_per_hour.get(instance_type)
         if usd is None:
@@ -233,7 +228,7 @@ class PriceFile:
                 whole = stream.length in (None, 0)
             except (ValueError, csv.Error, HTTPException) as error:
                 raise ProviderUnavailableError(
-                    f"{url} is no price file of EC2, or not all of it: {error}"
+                    f"{url} is not a complete price file of EC2: {error}"
                 ) from error
         if not whole:
             raise ProviderUnavailableError(f"{url}: the connection ended before the file did")
@@ -243,7 +238,7 @@ class PriceFile:
         return None if self._folder is None else self._folder / f"aws-list-prices-{region}.json"
 
     def _saved(self, region: str) -> PriceList | None:
-        """What an earlier process fetched; a file that is damaged counts as none."""
+        """Return what an earlier process fetched, None if its file is damaged."""
         path = self._path(region)
         if path is None:
             return None
@@ -257,7 +252,7 @@ class PriceFile:
         return None
 
     def _save(self, region: str, listed: PriceList) -> None:
-        """Keep for the next process; a folder that cannot be written costs a download, no more."""
+        """Store the prices for the next process; an unwritable folder only costs a download."""
         path = self._path(region)
         if path is None:
             return
@@ -275,10 +270,10 @@ class PriceFile:
 
 
 def read_price_file(lines: Iterable[str]) -> tuple[str, dict[str, float]]:
-    """(date of publication, dollars per hour by instance type) of an index.csv.
+    """Return (date of publication, dollars per hour by instance type) of an index.csv.
 
-    Five rows come before the header. A price of 0 stands beside capacity that was paid for
-    otherwise and is left out; a type that is listed at two prices is, too. Raises ValueError.
+    Five rows precede the header. Prices of 0 are left out, which belong to capacity that is paid
+    for otherwise, and types that are listed at two prices. Raise ValueError.
     """
     rows = csv.reader(lines)
     preface = dict(row[:2] for row in islice(rows, PREFACE_ROWS) if len(row) >= 2)

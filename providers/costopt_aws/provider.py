@@ -1,4 +1,4 @@
-"""Amazon EC2 as the engine sees it."""
+"""Amazon EC2 as a provider of the engine."""
 
 from __future__ import annotations
 
@@ -76,39 +76,39 @@ class AwsProvider(Provider):
         return frozenset({NAME})
 
     def capabilities(self) -> frozenset[Capability]:
-        """All but those of clouds whose listings forget ended nodes, and simulation."""
+        """Return all but those of clouds whose listings forget ended nodes, and of simulation."""
         return CAPABILITIES
 
     def uninterruptible_s(self, now: datetime) -> float:  # noqa: ARG002
-        """0: EC2 may take a spot node at any time."""
+        """Return 0: EC2 may interrupt a spot node at any time."""
         return 0.0
 
     def offers(self, now: datetime) -> Sequence[Offer]:
-        """Every pool of the regions; one of which something is unknown says why."""
+        """Return an offer for every pool of the regions; incomplete offers name the reason."""
         return self.market.offers(now)
 
     def quotas(self, now: datetime) -> tuple[Quota, ...]:
-        """What the account may run, by family, capacity type and region."""
+        """Return what the account may run, by family, capacity type and region."""
         return self.market.quotas(now)
 
     def price_series(
         self, region: str, instance_types: Collection[str], now: datetime
     ) -> tuple[PriceSeriesKey, ...]:
-        """The types of the region that are sold on spot."""
+        """Return the types of the region that are sold on spot."""
         return self.market.price_series(region, instance_types, now)
 
     def price_changes(
         self, series: PriceSeriesKey, since: datetime, until: datetime
     ) -> tuple[PriceChange, ...]:
-        """Spot prices of the last 90 days at most."""
+        """Return spot prices, of the last 90 days at most."""
         return self.market.price_changes(series, since, until)
 
     def list_price(self, series: PriceSeriesKey, now: datetime) -> Estimate | None:
-        """The on-demand list price of one node."""
+        """Return the on-demand list price of one node."""
         return self.market.list_price(series, now)
 
     def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
-        """All nodes or none, and none twice; see ``Ec2Launcher``. Raises ProviderError."""
+        """Launch all nodes or none, and none twice; see ``Ec2Launcher``. Raise ProviderError."""
         regions = self.options.regions
         if request.pool.region not in regions:
             raise BadRequestError(
@@ -118,14 +118,14 @@ class AwsProvider(Provider):
         return self._launcher.launch(request, self._clock.now())
 
     def nodes(self, owner: str) -> tuple[Node, ...]:
-        """Every node with this owner tag; ended ones for two hours.
+        """Return every node with this owner tag; ended nodes for two hours.
 
-        Those of a region that does not answer are as they were seen last, or missing.
+        Nodes of a region that does not answer are as last listed, or missing.
         """
         return self._listing.nodes(owner, self._clock.now())
 
     def notices(self, owner: str) -> tuple[Interruption, ...]:
-        """Interruptions that the queues have told of and that have not struck."""
+        """Return the pending interruptions that the queues announced."""
         self._notices.drain()
         return self._notices.pending_notices(owner, self._clock.now())
 
@@ -134,23 +134,23 @@ class AwsProvider(Provider):
         self._stopping.terminate(node_id, self._clock.now())
 
     def rebalance_recommended(self, node_id: str) -> datetime | None:
-        """When EC2 called the node's interruption more likely than usual, or None."""
+        """Return when EC2 sent a rebalance recommendation for the node, or None."""
         return self._notices.rebalance_recommended(node_id)
 
     def orphaned_resources(self, owner: str) -> tuple[OrphanedResource, ...]:
-        """Volumes, launch templates, placement groups and stopped instances of this owner."""
+        """Return the owner's volumes, launch templates, placement groups and stopped instances."""
         return self._leftovers.list_all(owner)
 
     def delete_resource(self, resource: OrphanedResource) -> None:
-        """Remove one of them; silent where it is gone."""
+        """Remove one of them; do nothing if it is gone."""
         self._leftovers.remove(resource)
 
     def unreachable_regions(self) -> frozenset[str]:
-        """The regions that did not answer the last listing of nodes."""
+        """Return the regions that did not answer the last listing of nodes."""
         return frozenset(self._listing.silent)
 
     def errors_by_region(self) -> Mapping[str, str]:
-        """What did not answer the last time, and why: regions and their queues."""
+        """Return the regions and queues that did not answer the last time, and why."""
         regions = {f"{NAME} {region}": e.message for region, e in self._listing.silent.items()}
         queues = {
             f"{NAME} {region} notices": e.message for region, e in self._notices.silent.items()
@@ -161,23 +161,23 @@ class AwsProvider(Provider):
         return {**regions, **queues, **left}
 
     def bill(self, node: Node) -> NodeBill | None:
-        """What EC2 charges for an ended node, None where it is not known."""
+        """Return what EC2 charges for an ended node, None if unknown."""
         return self._billing.bill(node)
 
     def charge(
         self, owner: str, job: str, since: datetime, until: datetime
     ) -> ProviderCharge | None:
-        """What Cost Explorer says of the job, None where it knows nothing of it."""
+        """Return what Cost Explorer reports for the job, None if it knows nothing of it."""
         return CostExplorer(self.clients).charge(owner, job, since, until)
 
     def checks(self, owner: str, store: str | None) -> Iterator[Check]:
-        """Whether the account is fit to run jobs."""
+        """Check whether the account can run jobs."""
         return Doctor(self.clients, self.options).checks(owner, store, self._clock.now())
 
     def access_policies(self, owner: str, store: str | None) -> Mapping[str, object]:
-        """IAM policies of the controller and of nodes, and the trust policy of the latter."""
+        """Return the IAM policies of the controller and of nodes, and the nodes' trust policy."""
         return Doctor(self.clients, self.options).policies(owner, store)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self.clients.close()

@@ -1,4 +1,4 @@
-"""What Service Quotas lets the account run: vCPUs of a family on spot or on demand, by region."""
+"""The account's quotas of Service Quotas: vCPUs of a family on spot or on demand, by region."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AccountQuotas:
         self._kept: TtlCache[str, tuple[Quota, ...]] = TtlCache(HOUR_S, USABLE_S)
 
     def of(self, region: str, now: datetime) -> tuple[Quota, ...]:
-        """The quotas of vCPUs of a region. Raises ProviderError."""
+        """Return the vCPU quotas of a region. Raise ProviderError."""
         return self._kept.get(region, now, lambda: self._ask(region))
 
     def _ask(self, region: str) -> tuple[Quota, ...]:
@@ -45,7 +45,7 @@ class AccountQuotas:
 
 
 def read_quotas(region: str, items: Iterable[Mapping[str, Any]]) -> Iterable[Quota]:
-    """Quotas of vCPUs, found by name, which AWS keeps alike while codes differ by family."""
+    """Return the vCPU quotas, found by name: names follow a pattern, codes differ by family."""
     for item in items:
         for pattern, terms in (
             (_SPOT, CapacityType.SPOT),

@@ -1,8 +1,6 @@
-"""Regions, zone ids.
+"""The regions that the account may use, and their zones by id.
 
-Which regions the account may use.
-
-Zones by their id: AWS gives each account names of its own ("us-east-1a") for the same zones.
+AWS gives each account names of its own ("us-east-1a") for the same zones.
 """
 
 from __future__ import annotations
@@ -22,18 +20,17 @@ NOT_ENABLED = "not-opted-in"
 
 
 class Regions:
-    """The status of every region, asked for once a day through the first region that answers."""
+    """The status of every region, fetched once a day through the first region that answers."""
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
         self._kept: TtlCache[str, Mapping[str, str]] = TtlCache(DAY_S, 7 * DAY_S)
 
     def check(self, region: str, now: datetime, through: tuple[str, ...] = ()) -> None:
-        """Raise BadRequestError for a region that AWS has not, ForbiddenError for a disabled one.
+        """Raise BadRequestError for an unknown region, ForbiddenError for a disabled one.
 
-        ``through`` are regions to ask where ``region`` cannot be. Where none answers, botocore's
-        list says which regions exist, and the first call to the region will say what else is
-        wrong with it.
+        ``through`` are regions to ask if ``region`` does not answer. If none does, botocore's list
+        decides which regions exist, and the first call to the region reports any other failure.
         """
         known = self._clients.known_regions()
         askable = [each for each in dict.fromkeys((*through, region)) if each in known]
@@ -66,7 +63,7 @@ class Regions:
 
 
 class Zones:
-    """Availability zones of the account. Ids and names never change, so they are asked for once.
+    """Availability zones of the account. Ids and names never change, so they are fetched once.
 
     Local and Wavelength Zones are left out.
     """
@@ -77,7 +74,7 @@ class Zones:
         self._lock = Lock()
 
     def names(self, region: str) -> Mapping[str, str]:
-        """The account's name of each zone by its id. Raises ProviderError."""
+        """Return the account's name of each zone by its id. Raise ProviderError."""
         with self._lock:
             known = self._names.get(region)
         if known is None:
@@ -87,7 +84,7 @@ class Zones:
         return known
 
     def ids(self, region: str) -> Mapping[str, str]:
-        """The id of each zone by the account's name of it. Raises ProviderError."""
+        """Return the id of each zone by the account's name of it. Raise ProviderError."""
         return {name: zone_id for zone_id, name in self.names(region).items()}
 
     def _ask(self, region: str) -> Mapping[str, str]:

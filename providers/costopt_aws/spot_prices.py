@@ -14,7 +14,7 @@ from costopt_aws.regions import Zones
 
 PRODUCT = "Linux/UNIX"
 HISTORY_DAYS = 90
-"""How far back AWS tells spot prices (EC2 User Guide, "View Spot Instance pricing history")."""
+"""How far back spot prices are available (EC2 User Guide, "View Spot Instance pricing history")."""
 
 MAX_TYPES = 100
 PAGE = 1000
@@ -22,7 +22,7 @@ PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class SpotPrice:
-    """What a node has cost since ``at``; None where the figure that was told is no price."""
+    """The price of a node since ``at``; None if the reported figure is not a price."""
 
     zone_id: str
     instance_type: str
@@ -31,7 +31,7 @@ class SpotPrice:
 
 
 class SpotPrices:
-    """DescribeSpotPriceHistory for Linux. Raises ProviderError."""
+    """DescribeSpotPriceHistory for Linux. Calls raise ProviderError."""
 
     def __init__(self, clients: Clients, zones: Zones) -> None:
         self._clients = clients
@@ -40,7 +40,7 @@ class SpotPrices:
     def current(
         self, region: str, instance_types: Collection[str], now: datetime
     ) -> Mapping[tuple[str, str], SpotPrice]:
-        """The price in force at ``now`` by (zone id, instance type), where there is one."""
+        """Return the prices in force at ``now`` by (zone id, instance type)."""
         newest: dict[tuple[str, str], SpotPrice] = {}
         for price in self._ask(region, sorted(instance_types), now, None):
             key = price.zone_id, price.instance_type
@@ -51,9 +51,9 @@ class SpotPrices:
     def history(
         self, region: str, instance_type: str, since: datetime, until: datetime
     ) -> tuple[SpotPrice, ...]:
-        """Changes before ``until`` by zone and time; the first of a zone may lie before ``since``.
+        """Return changes before ``until`` by zone and time; a zone's first may precede ``since``.
 
-        AWS tells the last change before the window along with those in it.
+        AWS returns the last change before the window along with those in it.
         """
         found = {
             (price.zone_id, price.at): price
@@ -85,7 +85,7 @@ class SpotPrices:
 
 
 def _price(item: Mapping[str, Any], ids: Mapping[str, str]) -> SpotPrice | None:
-    """None in a zone that is not one of the account's, such as a Local Zone, or without a time."""
+    """Return the price; None without a time or in a zone not of the account (a Local Zone)."""
     zone_id = ids.get(item.get("AvailabilityZone", "")) or item.get("AvailabilityZoneId")
     at = item.get("Timestamp")
     if zone_id is None or zone_id not in ids.values() or at is None:

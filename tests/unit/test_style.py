@@ -114,7 +114,6 @@ KNOWN: dict[str, int] = {
     "costopt/strategies": 34,
     "docs": 144,
     "examples": 4,
-    "providers/costopt_aws": 38,
     "providers/costopt_gcp": 54,
     "providers/costopt_sim": 14,
     "terraform": 27,

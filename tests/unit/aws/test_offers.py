@@ -75,7 +75,7 @@ def test_a_zone_without_a_price_is_excluded_with_a_reason(cloud: Cloud) -> None:
     usable, rejections = screen_offers(provider().offers(NOW), Policy("p"), NOW)
     assert {o.pool.zone for o in usable if o.pool.capacity_type is SPOT} == {"use1-az6"}
     reasons = {r.pool.zone: r.reason for r in rejections}
-    assert reasons["use1-az1"] == "AWS tells no spot price of this type in this zone"
+    assert reasons["use1-az1"] == "AWS publishes no spot price of this type in this zone"
 
 
 def test_types_without_a_list_price_are_excluded_with_a_reason(cloud: Cloud) -> None:
