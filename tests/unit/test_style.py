@@ -90,7 +90,6 @@ BANNED = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in PHRASES.
 CODE = r"```.*?```|\{#.*?#\}|<(?:style|script).*?</(?:style|script)>"
 
 KNOWN: dict[str, int] = {
-    "CONTRIBUTING.md": 2,
     "README.md": 13,
     "benchmarks": 9,
     "costopt/backtesting": 10,
