@@ -111,7 +111,7 @@ KNOWN: dict[str, int] = {
     "costopt/spec": 10,
     "costopt/store": 12,
     "costopt/strategies": 34,
-    "docs": 144,
+    "docs": 123,
     "examples": 4,
     "providers/costopt_gcp": 54,
     "providers/costopt_sim": 14,
