@@ -1,4 +1,4 @@
-"""What a save costs the training: how long it stands still, and until the state is durable.
+"""What a save costs the training: how long it pauses, and until the state is durable.
 
 A model with AdamW trains on the CPU; the state is the weights and both moments. Every third step is
 followed by a save, in a fresh directory, by each way in turn. "stall" is the time for which the

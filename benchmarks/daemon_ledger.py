@@ -1,4 +1,4 @@
-"""How soon a daemon's ledger of years tells how its jobs stand, and how large it is.
+"""How fast a daemon's ledger of years returns the status of its jobs, and its size.
 
 A made-up ledger of a million events, or of ``--size`` millions: jobs of a thousand events each, of
 which every tenth still runs. Status and report are read as the commands read them.

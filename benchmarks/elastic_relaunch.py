@@ -1,4 +1,4 @@
-"""From nothing to the first step: agents, trainers and the state, where nobody is left to join."""
+"""From nothing to the first step: agents, trainers and the state, where no process remains to join."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Pauses:
 
 
 def own_file(folder: Path) -> TextIO:
-    """Where this process tells of its steps."""
+    """Where this process records its steps."""
     folder.mkdir(parents=True, exist_ok=True)
     return (folder / str(os.getpid())).open("a", buffering=1)
 

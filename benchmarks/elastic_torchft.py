@@ -14,7 +14,7 @@ LIGHTHOUSE = (sys.executable, "-m", "benchmarks.elastic_torchft_lighthouse")
 
 
 def run(folder: Path) -> Iterator[Figure]:
-    """Nothing where torchft is missing: it is no dependency of costopt."""
+    """Nothing where torchft is missing: costopt does not depend on it."""
     lighthouse = subprocess.Popen(
         LIGHTHOUSE,
         env=environment({}),

@@ -28,7 +28,7 @@ from benchmarks.elastic_steps import own_file, tell
 from benchmarks.elastic_trainers import stand_by
 
 COLLECTIVE = timedelta(seconds=1.2)
-"""What ends a collective with a silent peer; costopt counts a silent one out after as long."""
+"""The timeout of a collective with an unreachable peer, which costopt removes after as long."""
 HOST = "127.0.0.1"
 
 

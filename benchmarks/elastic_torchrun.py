@@ -62,7 +62,7 @@ def _settle(job: _Job) -> None:
 
 
 class _Job:
-    """Agents of torchrun by node; each node's workers tell of their steps in its own folder."""
+    """Agents of torchrun by node; each node's workers record their steps in its own folder."""
 
     def __init__(self, folder: Path) -> None:
         from torch._C._distributed_c10d import TCPStore

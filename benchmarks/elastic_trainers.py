@@ -22,7 +22,7 @@ SETTLED_S = 1.0
 
 
 class Trainers:
-    """Processes of one module that train together, and tell of their steps in ``steps``."""
+    """Processes of one module that train together, and record their steps in ``steps``."""
 
     def __init__(
         self, module: str, folder: Path, env: Mapping[str, str], options: tuple[str, ...] = ()

@@ -29,7 +29,7 @@ HEAD = """\
 # records of the "Can't Be Late" study (github.com/skypilot-org/spot-traces, NSDI'24): AWS V100 and
 # K80, five zones of February to April 2023 every 195 s, two zones of October and November 2022
 # every 600 s; 2,255 periods with capacity, 2,253 without. from_h are the ages, in hours, at which
-# the classes begin. What the strategy adaptive costs is told, in benchmarks/deadlines.py, for rates
+# the classes begin. benchmarks/deadlines.py measures what the strategy adaptive costs with rates
 # that were fitted on the other year's records than those it runs on.
 """
 

@@ -90,8 +90,6 @@ BANNED = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in PHRASES.
 CODE = r"```.*?```|\{#.*?#\}|<(?:style|script).*?</(?:style|script)>"
 
 KNOWN: dict[str, int] = {
-    "README.md": 13,
-    "benchmarks": 9,
     "costopt/backtesting": 10,
     "costopt/catalog": 6,
     "costopt/cli": 49,
@@ -111,8 +109,7 @@ KNOWN: dict[str, int] = {
     "costopt/spec": 10,
     "costopt/store": 12,
     "costopt/strategies": 34,
-    "docs": 123,
-    "examples": 4,
+    "docs": 28,
     "providers/costopt_gcp": 54,
     "providers/costopt_sim": 14,
     "terraform": 27,

@@ -1,4 +1,4 @@
-"""A cloud in memory that stands for your cloud's SDK: replace this file with calls of the SDK.
+"""A cloud in memory in place of your cloud's SDK: replace this file with calls of the SDK.
 
 It sells one instance type, on demand without bound and on spot as far as ``spot_nodes`` says. When
 less is left, it interrupts the newest instances, with a minute's notice.
