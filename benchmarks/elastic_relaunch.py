@@ -1,4 +1,4 @@
-"""From nothing to the first step: agents, trainers and the state, where no process remains to join."""
+"""A cold start to the first step: agents, trainers and the state, where no process remains."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A model sharded by fully_shard (FSDP2): checkpoints that any number of processes can take up.
 
 torchrun --nproc-per-node=4 fsdp2.py, then the same with 2 or 3: the state is gathered on rank 0's
-CPU, saved whole, and sharded again when it is restored. Bit-equality does not outlast a change of the
-number of processes ("close"); a state that does not fit one host's memory needs sharded files.
+CPU, saved whole, and sharded again when it is restored. Bit-equality does not outlast a change of
+the number of processes ("close"); a state that does not fit one host's memory needs sharded files.
 """
 
 from __future__ import annotations
