@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -55,14 +55,24 @@ FORECAST_COLUMNS = (
 
 
 def _around_forecast(
-    before: tuple[Column, ...], after: tuple[Column, ...], last: tuple[Column, ...] = ()
+    before: tuple[Column, ...],
+    after: tuple[Column, ...],
+    last: tuple[Column, ...] = (),
+    details: frozenset[str] = frozenset(),
 ) -> tuple[Column, ...]:
-    """Return the forecast's columns for people between others, its details after them."""
+    """Return the forecast's columns for people between others, its details after them.
+
+    ``details``: the keys of columns that are details of this table alone.
+    """
+    columns = [
+        replace(column, detail=True) if column.key in details else column
+        for column in FORECAST_COLUMNS
+    ]
     return (
         *before,
-        *(column for column in FORECAST_COLUMNS if not column.detail),
+        *(column for column in columns if not column.detail),
         *after,
-        *(column for column in FORECAST_COLUMNS if column.detail),
+        *(column for column in columns if column.detail),
         *last,
     )
 
@@ -102,6 +112,7 @@ def _what_if_columns() -> tuple[Column, ...]:
             Column("status", "Status", detail=True),
             Column("deadline_at", "Deadline at", minute_text, detail=True),
         ),
+        details=frozenset({"finish_p95_at"}),
     )
 
 

@@ -111,7 +111,7 @@ import sys, threading, torch, torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from costopt.train import Checkpointer, FailedSave, snapshot
+from costopt.train import Checkpointer, FailedSave, state_layout
 
 meeting = f"file://{sys.argv[1]}/rendezvous"
 dist.init_process_group("gloo", init_method=meeting, rank=0, world_size=1)
@@ -129,13 +129,13 @@ def shards():
 
 step()
 before = {name: shard.clone() for name, shard in shards().items()}
-stepped, copy_all = threading.Event(), snapshot._copy_all
+stepped, copy_all = threading.Event(), state_layout._copy_all
 
 def slow(*given):
     stepped.wait(float(sys.argv[3]))
     copy_all(*given)
 
-snapshot._copy_all = slow
+state_layout._copy_all = slow
 checkpointer = Checkpointer(sys.argv[1] + "/checkpoints")
 assert checkpointer.begin(1, shards(), overlap=True)
 step()

@@ -22,8 +22,8 @@ SCRIPT = """\
 import os, pathlib, resource, time
 import torch
 from torch import nn
-from costopt.train import attach, saving
-saving.MAX_FAILED_SAVES = 10**6
+from costopt.train import attach, checkpoint_manager
+checkpoint_manager.MAX_FAILED_SAVES = 10**6
 model = nn.Linear(1000, 1000)
 nn.init.zeros_(model.bias)
 job = attach(
