@@ -26,7 +26,6 @@ from costopt.domain.errors import StoreError
 from costopt.domain.ports import VersionedObject
 from costopt.store import atomic_file
 from costopt.store.address import is_key_part, validate_key
-from costopt.store.remote import file_size_bytes, object_too_large_error
 
 MAX_ENTRIES = 1_000_000
 """Files that one listing looks at: what a job's command writes holds up no other job."""
@@ -240,3 +239,22 @@ def _enter(folder: int, name: str, *, create: bool) -> int:
         if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             raise OSError(errno.ELOOP, "it is a symbolic link", name) from None
         raise
+
+
+def object_too_large_error(key: str, where: str, size_bytes: int, most_bytes: int) -> StoreError:
+    """Something was written that nobody of us writes, and is not read."""
+    return StoreError(
+        f"{key!r} in {where} has {size_bytes:,} bytes or more: at most {most_bytes:,} are read",
+        hint="see what the job's command writes there, and remove it",
+        code="too_large",
+    )
+
+
+def file_size_bytes(path: Path) -> int:
+    """The size in bytes of a file that is to be put. Raises StoreError where it cannot be read."""
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise StoreError(
+            f"cannot read {path}: {error.strerror}", hint="see that the file is there"
+        ) from error

@@ -25,6 +25,7 @@ from costopt.domain.ports import VersionedObject
 from costopt.domain.text import excerpt
 from costopt.store import atomic_file
 from costopt.store.address import validate_key
+from costopt.store.folder import file_size_bytes, object_too_large_error
 
 if TYPE_CHECKING:
     from obstore import GetResult, PutMode
@@ -287,25 +288,6 @@ def store_error(verb: str, key: str, where: str, error: BaseException) -> StoreE
     """
     reason, hint = _meaning(str(error))
     return StoreError(f"cannot {verb} {key!r} in {where}: {reason}", hint=hint)
-
-
-def object_too_large_error(key: str, where: str, size_bytes: int, most_bytes: int) -> StoreError:
-    """Something was written that nobody of us writes, and is not read."""
-    return StoreError(
-        f"{key!r} in {where} has {size_bytes:,} bytes or more: at most {most_bytes:,} are read",
-        hint="see what the job's command writes there, and remove it",
-        code="too_large",
-    )
-
-
-def file_size_bytes(path: Path) -> int:
-    """The size in bytes of a file that is to be put. Raises StoreError where it cannot be read."""
-    try:
-        return path.stat().st_size
-    except OSError as error:
-        raise StoreError(
-            f"cannot read {path}: {error.strerror}", hint="see that the file is there"
-        ) from error
 
 
 def _meaning(text: str) -> tuple[str, str]:
