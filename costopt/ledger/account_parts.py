@@ -1,12 +1,6 @@
-"""Running totals of an account.
+"""Running totals of a job's account: its nodes, transfers and work.
 
-Running totals of dollars, energy and carbon over nodes, in whole numbers so that sums agree.
-
-The nodes that a job has had: which live, which were lost, and what all of them came to.
-
-What the job's data cost on their way between regions.
-
-The work of one job: done, saved, lost, and how it went over time.
+Sums of dollars, energy and carbon over nodes are whole numbers, so that they agree in any order.
 """
 
 from __future__ import annotations
@@ -58,27 +52,27 @@ class CostTotals:
 
     @property
     def idle_wh(self) -> float | None:
-        """Watt-hours drawn while not training, None where any node's are unknown."""
+        """Return watt-hours drawn while not training, None where any node's are unknown."""
         return None if self.unpowered_ms else self.idle_uwh / 1e6
 
     @property
     def busy_wh(self) -> float | None:
-        """Watt-hours drawn while training, None where any node's are unknown."""
+        """Return watt-hours drawn while training, None where any node's are unknown."""
         return None if self.unpowered_ms else self.busy_uwh / 1e6
 
     @property
     def wh(self) -> float | None:
-        """Watt-hours of all, None where any node's are unknown."""
+        """Return all watt-hours, None where any node's are unknown."""
         return None if self.unpowered_ms else (self.idle_uwh + self.busy_uwh) / 1e6
 
     @property
     def gco2e(self) -> float | None:
-        """Grams emitted, None where any energy or the intensity of any is unknown."""
+        """Return grams emitted, None where any energy or the intensity of any is unknown."""
         unknown = self.unpowered_ms or self.emitted.unknown_uwh
         return None if unknown else self.emitted.ugco2e / 1e6
 
     def copy(self) -> CostTotals:
-        """The same sums, to be carried on apart."""
+        """Return a copy that changes independently."""
         return CostTotals(
             self.usd_micros,
             self.spot_usd_micros,
@@ -97,7 +91,7 @@ class CostTotals:
 
     @contextmanager
     def recounting(self, node: NodeAccount) -> Iterator[None]:
-        """Within, more becomes known of a node that has ended and was added before."""
+        """Let facts about a node that has ended and was added before change inside the context."""
         end_ms = node.until_ms(node.launched_ms)
         self._count(node, end_ms, -1)
         try:
@@ -122,8 +116,8 @@ class CostTotals:
 
 
 class FleetAccount:
-    """The accounts of a job's nodes by id. The end of a lost node is a guess, and may be taken
-    back; ``interruptions`` are the nodes that their provider took."""
+    """The accounts of a job's nodes by id. The end of a lost node is an assumption, and may be
+    withdrawn; ``interruptions`` are the nodes that their provider interrupted."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, NodeAccount] = {}
@@ -135,7 +129,7 @@ class FleetAccount:
         self._intensities: dict[str, HourlyIntensities] = {}
 
     def launch(self, event: NodeLaunched) -> bool:
-        """A node lives; False where it was known already."""
+        """Add a launched node; return False where it was known already."""
         if event.node_id in self.nodes:
             return False
         node = NodeAccount(event, self._intensities)
@@ -146,7 +140,7 @@ class FleetAccount:
         return True
 
     def change_price(self, event: PriceChanged) -> None:
-        """The pool's nodes cost this from here on, also those whose launch is told later."""
+        """Set the price of the pool's nodes from now on, also of those reported later."""
         at_ms = to_milliseconds(event.at)
         self._prices.setdefault(event.pool, []).append((at_ms, event.micros_per_hour))
         for node in self._unsettled():
@@ -154,7 +148,7 @@ class FleetAccount:
                 node.cost.change(at_ms, event.micros_per_hour)
 
     def record_intensity(self, event: CarbonIntensityRecorded) -> None:
-        """What the region's nodes drew in that hour counts at this intensity."""
+        """Count the region's energy of that hour at this intensity."""
         hour_ms = to_milliseconds(event.hour_at) // MS_PER_HOUR * MS_PER_HOUR
         known = self._intensities.setdefault(event.region, HourlyIntensities())
         nodes = [node for node in self.nodes.values() if node.region == event.region]
@@ -164,12 +158,12 @@ class FleetAccount:
                 node.emission.reopen(hour_ms)
 
     def has_intensity(self, region: str, hour_at: datetime) -> bool:
-        """Whether the region's intensity of the hour that begins at ``hour_at`` is recorded."""
+        """Return whether the region's intensity of the hour from ``hour_at`` on is recorded."""
         known = self._intensities.get(region)
         return known is not None and to_milliseconds(hour_at) // MS_PER_HOUR in known.by_hour
 
     def start_training(self, node_ids: Iterable[str], at_ms: int) -> None:
-        """These nodes train from then on: those that have ended since, until their end."""
+        """Record that these nodes train from then on; those that have ended since, until then."""
         nodes = [self.nodes[node_id] for node_id in node_ids if node_id in self.nodes]
         going_on = [n for n in nodes if n.alive or n.node_id in self._lost]
         ended = [n for n in nodes if _ended_after(n, at_ms) and n.node_id not in self._lost]
@@ -178,13 +172,13 @@ class FleetAccount:
                 node.start_training(at_ms)
 
     def measure(self, event: NodeMeasured) -> None:
-        """A living node measured its energy."""
+        """Record measured energy of a living node."""
         node = self.alive.get(event.node_id)
         if node is not None:
             node.measure(event)
 
     def record_end(self, event: NodeEnded) -> None:
-        """A node is gone, or a lost one's end is known."""
+        """Record that a node has ended, or the end of a lost one."""
         node = self.alive.pop(event.node_id, None) or self._lost.pop(event.node_id, None)
         if node is None:
             return
@@ -197,14 +191,14 @@ class FleetAccount:
             self.interruptions += 1
 
     def reinstate(self, event: NodeReturned) -> None:
-        """A lost node never ended."""
+        """Record that a lost node had not ended."""
         node = self._lost.pop(event.node_id, None)
         if node is not None:
             node.ended = None
             self.alive[event.node_id] = node
 
     def settle(self, event: NodeBilled) -> None:
-        """A node that has ended costs what its provider charges."""
+        """Replace the cost of a node that has ended with the provider's charge."""
         node = self.nodes.get(event.node_id)
         if event.node_id in self._lost:
             self._lost[event.node_id].settle(event)
@@ -213,19 +207,19 @@ class FleetAccount:
                 node.settle(event)
 
     def unsettled(self, node_ids: Iterable[str]) -> list[NodeAccount]:
-        """Those of the nodes that live, or are lost and may yet turn out to have gone on."""
+        """Return those of the nodes that live, or are lost and may not have ended."""
         found = (self.alive.get(node_id) or self._lost.get(node_id) for node_id in node_ids)
         return [node for node in found if node is not None]
 
     def bill(self, now_ms: int) -> CostTotals:
-        """What all nodes came to. Living and lost ones are added up anew each time."""
+        """Return the totals of all nodes; living and lost ones are summed again at each call."""
         bill = self._ended.copy()
         for node in self._unsettled():
             bill.add(node, now_ms)
         return bill
 
     def carbon_basis(self, bill: CostTotals) -> str | None:
-        """On what the emissions of ``bill`` rest; None where no energy was drawn, or any is
+        """Return the basis of the emissions of ``bill``; None where no energy was drawn, or any is
         unknown."""
         if bill.unpowered_ms:
             return None
@@ -233,7 +227,7 @@ class FleetAccount:
         return carbon_basis(signals, bill.emitted.hourly_uwh, bill.idle_uwh + bill.busy_uwh)
 
     def energy_basis(self, bill: CostTotals) -> str | None:
-        """On what the energy of ``bill`` rests; None before the first node."""
+        """Return the basis of the energy of ``bill``; None before the first node."""
         bases = {node.launched.energy_basis for node in self.nodes.values()}
         basis = " and ".join(sorted(bases))
         if bill.unpowered_ms:
@@ -241,7 +235,7 @@ class FleetAccount:
         return energy_basis(basis, bill.measured_uwh, bill.idle_uwh + bill.busy_uwh) or None
 
     def usd_micros_between(self, start_ms: int, end_ms: int) -> int:
-        """What the nodes cost from one instant to another."""
+        """Return what the nodes cost from one instant to another."""
         return sum(
             node.usd_micros(end_ms) - node.usd_micros(start_ms)
             for node in self.nodes.values()
@@ -250,7 +244,7 @@ class FleetAccount:
 
     @contextmanager
     def _recounting(self, nodes: Iterable[NodeAccount]) -> Iterator[None]:
-        """Within, more becomes known of nodes, of which those that have ended were added up."""
+        """Let facts about nodes change inside the context; those that ended are in the sums."""
         with ExitStack() as stack:
             for node in nodes:
                 if node.node_id not in self._lost:
@@ -266,7 +260,7 @@ def _ended_after(node: NodeAccount, ms: int) -> bool:
 
 
 class TransferAccount:
-    """Micro-dollars of every move; those whose price is unknown are remembered as unknown."""
+    """Micro-dollars of every transfer; unknown prices are counted as unknown."""
 
     def __init__(self) -> None:
         self.usd_micros = 0
@@ -274,7 +268,7 @@ class TransferAccount:
         self._moves: list[tuple[int, int]] = []
 
     def move(self, event: DataMoved) -> None:
-        """Charge a move at once, when it begins."""
+        """Charge a transfer at once, when it begins."""
         if event.usd_micros is None:
             self._unknown = True
             return
@@ -284,16 +278,16 @@ class TransferAccount:
 
     @property
     def known_usd_micros(self) -> int | None:
-        """All moves together, None where the price of one is unknown."""
+        """Return the sum of all transfers, None where the price of one is unknown."""
         return None if self._unknown else self.usd_micros
 
     @property
     def moves(self) -> tuple[tuple[int, int], ...]:
-        """(milliseconds since the epoch, micro-dollars) of each, ascending."""
+        """Return (milliseconds since the epoch, micro-dollars) of each, ascending."""
         return tuple(self._moves)
 
     def usd_micros_until(self, ms: int) -> int:
-        """The moves that began before ``ms``."""
+        """Return the sum of the transfers that began before ``ms``."""
         return sum(micros for _, micros in self._moves[: bisect_left(self._moves, (ms, 0))])
 
 
@@ -301,7 +295,7 @@ RATIO_ROUNDING = 1e-9
 
 
 class WorkAccount:
-    """Units of work, as the newest event tells; lost units only ever add up."""
+    """Units of work by the newest event; lost units only accumulate."""
 
     def __init__(self) -> None:
         self.done_units = 0.0
@@ -316,15 +310,15 @@ class WorkAccount:
 
     @property
     def speed_ratio(self) -> float | None:
-        """The measured speed over the declared one, the mean over all work for which one was
-        measured, work that was done twice included; None where none was."""
+        """Return the measured speed over the declared one: the mean over all work for which one was
+        measured, including work that was done twice; None where none was."""
         if self._declared_units <= 0:
             return None
         ratio = self._measured_units / self._declared_units
         return 1.0 if abs(ratio - 1.0) < RATIO_ROUNDING else ratio
 
     def record_done(self, at: datetime, done_units: float) -> None:
-        """The gang starts or stops at ``done_units``; less than before is a step down at ``at``."""
+        """Record that the gang starts or stops at ``done_units``; less is a step down at ``at``."""
         if done_units < self.done_units:
             self.record_point(at)
         self.done_units = done_units
@@ -332,7 +326,7 @@ class WorkAccount:
         self.record_point(at)
 
     def report(self, event: ProgressReported) -> None:
-        """What the nodes report replaces what was known."""
+        """Replace the known progress with what the nodes report."""
         done_units = event.done_units - self._rated_to_units
         self._rated_to_units = event.done_units
         if event.speed_ratio is not None and done_units > 0:
@@ -343,19 +337,19 @@ class WorkAccount:
         self.record_point(event.at)
 
     def commit(self, event: CheckpointCommitted) -> None:
-        """A checkpoint never takes work back."""
+        """Record a checkpoint, which never reduces the work done."""
         self.checkpoints += 1
         self.saved_units = max(self.saved_units, event.units)
         self.done_units = max(self.done_units, event.units)
         self.record_point(event.at)
 
     def lose(self, event: WorkLost) -> None:
-        """Work falls back, at most to what is saved."""
+        """Reduce the work done, at most to what is saved."""
         self.lost_units += event.units
         self.record_done(event.at, max(self.saved_units, self.done_units - event.units))
 
     def finish(self, at: datetime, units: float) -> None:
-        """All of it is done and saved."""
+        """Record that all work is done and saved."""
         self.done_units = self.saved_units = units
         self.record_point(at)
 

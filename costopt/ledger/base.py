@@ -1,12 +1,7 @@
-"""The ports of a durable ledger and of leadership, and a ledger in memory.
+"""The ports of a durable ledger, its leadership and its cached folds, and a ledger in memory.
 
-A ledger that outlives its process, wherever it lies.
-
-A ledger that lives and dies with the process: for replays and tests.
-
-Folds that a ledger keeps beside its events.
-
-They save time only: all that they hold can be folded from the events again.
+A durable ledger is in a file or on a server. Cached folds only save time: all that they hold can be
+folded from the events again. The ledger in memory is for replays and tests.
 """
 
 from __future__ import annotations
@@ -23,7 +18,7 @@ from costopt.domain.ports import AnyEvent, EventIndex, RecordedEvent
 
 
 class MemoryLedger:
-    """Events in a list; appending costs no more than a list does."""
+    """Events in a list; appending takes constant time."""
 
     def __init__(self) -> None:
         self._events: list[Event] = []
@@ -32,24 +27,24 @@ class MemoryLedger:
         return len(self._events)
 
     def append(self, *events: Event) -> None:
-        """All of them; nothing can fail."""
+        """Append all of them; this cannot fail."""
         self._events.extend(events)
 
     def events(self, job: str | None = None, after: int = 0) -> Iterator[RecordedEvent]:
-        """Events in order that were there when the iteration began; seq counts from 1."""
+        """Yield the events present when the iteration began, in order; seq counts from 1."""
         for index in range(after, len(self._events)):
             event = self._events[index]
             if job is None or event.job == job:
                 yield RecordedEvent(index + 1, event)
 
     def newest(self, kind: type[AnyEvent], job: str) -> Iterator[tuple[int, AnyEvent]]:
-        """The job's events of a kind, newest first."""
+        """Yield the job's events of a kind, newest first."""
         for seq, event in self._of_kind(kind):
             if event.job == job:
                 yield seq, event
 
     def last_of_each(self, kind: type[AnyEvent]) -> Iterator[tuple[int, AnyEvent]]:
-        """The newest event of a kind of each job, newest first."""
+        """Yield each job's newest event of a kind, newest first."""
         seen: set[str] = set()
         for seq, event in self._of_kind(kind):
             if event.job not in seen:
@@ -65,7 +60,7 @@ class MemoryLedger:
 
 @dataclass(frozen=True, slots=True)
 class CachedFold:
-    """What the events up to ``seq`` come to, in the form of the code with this digest."""
+    """The fold of the events up to ``seq``, in the form of the code with this digest."""
 
     seq: int
     code: str
@@ -74,56 +69,55 @@ class CachedFold:
 
 @runtime_checkable
 class FoldCache(Protocol):
-    """A ledger that keeps folds beside its events."""
+    """A ledger that stores folds beside its events."""
 
     def folds(self, part: str, job: str | None = None) -> dict[str, CachedFold]:
-        """What was kept of one job or of all, by job. Raises LedgerError."""
+        """Return the cached folds of one job or of all, by job. Raises LedgerError."""
         ...
 
 
 class Leadership(Protocol):
     """The right to act on a ledger's jobs, which one daemon holds at a time.
 
-    Each time another daemon takes it, the ledger's fence, a number, grows. Appends of a ledger
-    whose leadership was taken carry the fence of that time and are refused once it has grown.
+    Each time another daemon acquires it, the ledger's fencing token, a number, grows. Appends carry
+    the token under which leadership was acquired, and are refused once it has grown.
     """
 
     @property
     def is_leader(self) -> bool:
-        """Whether it was held when last asked for."""
+        """Return whether it was held at the last check."""
         ...
 
     @property
     def fence(self) -> int | None:
-        """The number under which it was held last, None if it never was."""
+        """Return the fencing token under which it was held last, None if it never was."""
         ...
 
     def acquire(self) -> bool:
-        """Become the leader, or stay it; False where another one leads.
+        """Become or remain the leader; return False where another one leads.
 
-        For the thread that acts, between its acts: where ``fence`` is another than before, others
-        may have led meanwhile, and all that it knows must be read from the ledger again. Raises
-        LedgerError.
+        For the thread that acts, between its acts: where ``fence`` has changed, others may have led
+        meanwhile, and all state must be read from the ledger again. Raises LedgerError.
         """
         ...
 
     def renew(self) -> bool:
-        """Stay the leader, but never become it; for any thread, at least three times per lease.
+        """Remain the leader, but never become it; for any thread, at least three times per lease.
 
-        False where it is lost, or not had; then it only looks whether the leader lives. Raises
-        LedgerError.
+        Returns False where it is lost, or was not held; then it only observes whether the leader
+        lives. Raises LedgerError.
         """
         ...
 
     def check(self) -> None:
-        """To be called right before each act; asks nobody.
+        """Check leadership right before an act, without asking the database.
 
         Raises LeadershipLostError unless it is certain that no other daemon leads yet.
         """
         ...
 
     def release(self) -> None:
-        """Let another one lead at once. Raises LedgerError."""
+        """Release leadership, so that another daemon can lead at once. Raises LedgerError."""
         ...
 
 
@@ -134,11 +128,11 @@ class FencedLedger(Protocol):
     """The fencing token that appends carry; None before its leadership was acquired."""
 
     def increment_fencing_token(self, holder: str) -> None:
-        """From now on appends that carry an older fence are refused. Raises LedgerError."""
+        """Make appends with an older fencing token fail from now on. Raises LedgerError."""
         ...
 
     def last_fence(self) -> int:
-        """The fence as the database holds it. Raises LedgerError."""
+        """Return the fencing token in the database. Raises LedgerError."""
         ...
 
 
@@ -150,19 +144,19 @@ class DurableLedger(EventIndex, FoldCache, Protocol):
     def __exit__(self, *of: object) -> None: ...
 
     def close(self) -> None:
-        """Release files and connections; closing twice is no error."""
+        """Release files and connections; closing twice is not an error."""
         ...
 
     def jobs(self) -> tuple[str, ...]:
-        """The names of all jobs, in the order of their first event. Raises LedgerError."""
+        """Return the names of all jobs, in the order of their first event. Raises LedgerError."""
         ...
 
     def last_seqs(self) -> dict[str, int]:
-        """The number of each job's last event, in the order of their first. Raises LedgerError."""
+        """Return each job's last seq, in the order of their first. Raises LedgerError."""
         ...
 
     def save_folds(self, part: str, folds: Mapping[str, CachedFold]) -> None:
-        """Keep these in the place of older ones. Raises LedgerError."""
+        """Store these in place of older ones. Raises LedgerError."""
         ...
 
     def exclusive(self, job: str) -> AbstractContextManager[None]:
@@ -173,16 +167,16 @@ class DurableLedger(EventIndex, FoldCache, Protocol):
         ...
 
     def leadership(self, holder: str, lease_s: float) -> Leadership:
-        """The leadership of this ledger, not yet taken.
+        """Return the leadership of this ledger, not yet acquired.
 
-        ``holder`` is a name that no other living daemon has; ``lease_s`` how long, by the wall, a
-        leader that is not heard of keeps others from leading.
+        ``holder`` is a name that no other living daemon has; ``lease_s`` is how long, in real time,
+        an unreachable leader keeps others from leading.
         """
         ...
 
 
 def open_ledger(place: Path | str, *, create: bool = True) -> DurableLedger:
-    """The ledger in a file or at a PostgreSQL URL; with ``create`` False it must exist.
+    """Return the ledger in a file or at a PostgreSQL URL; with ``create`` False it must exist.
 
     Raises LedgerError, MissingExtraError.
     """

@@ -1,4 +1,4 @@
-"""An event as one line of JSON, and back.
+"""The encoding of an event as one line of JSON.
 
 The line is an object with ``v`` (the schema version), ``kind`` (the event's ``kind``) and one
 member per field: times as ISO 8601 in UTC, tuples as arrays, enums by value, an unknown as null.
@@ -38,9 +38,9 @@ class _Field:
 
 
 def encode(event: Event) -> str:
-    """The event as JSON without line breaks, in ASCII, from which ``decode`` makes it again.
+    """Return the event as JSON without line breaks, in ASCII, which ``decode`` reads.
 
-    A lone surrogate in a text, which nothing could show, is written as U+FFFD. Raises LedgerError
+    A lone surrogate in a text, which cannot be displayed, is written as U+FFFD. Raises LedgerError
     for what could not be read back: a naive time, a number that is not finite, a value that is not
     of its field's type, or a class that is not an event.
     """
@@ -62,9 +62,9 @@ def encode(event: Event) -> str:
 
 
 def decode(line: str) -> Event:
-    """The event that ``encode`` wrote.
+    """Return the event that ``encode`` wrote.
 
-    Raises LedgerError where the line is no event, or a newer costopt's.
+    Raises LedgerError where the line is not an event, or a newer costopt's.
     """
     body = _parse(line)
     version, kind = body.pop("v", None), body.pop("kind", None)
@@ -99,10 +99,10 @@ def _parse(line: str) -> dict[str, Any]:
         body = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise LedgerError(
-            f"an event is no JSON: {error}", hint=_DAMAGED, code="invalid_json"
+            f"an event is not JSON: {error}", hint=_DAMAGED, code="invalid_json"
         ) from error
     if not isinstance(body, dict):
-        raise LedgerError("an event is no JSON object", hint=_DAMAGED, code="invalid_json")
+        raise LedgerError("an event is not a JSON object", hint=_DAMAGED, code="invalid_json")
     return body
 
 
@@ -185,7 +185,7 @@ def _tuple_reader(args: tuple[Any, ...]) -> _Read:
 
 def _list(raw: Any) -> list[Any]:
     if not isinstance(raw, list):
-        raise TypeError(f"{raw!r} is no array")
+        raise TypeError(f"{raw!r} is not an array")
     return raw
 
 
@@ -198,13 +198,13 @@ def _time(raw: Any) -> datetime:
 
 def _float(raw: Any) -> float:
     if isinstance(raw, bool) or not isinstance(raw, (int, float)) or not math.isfinite(raw):
-        raise TypeError(f"{raw!r} is no finite number")
+        raise TypeError(f"{raw!r} is not a finite number")
     return float(raw)
 
 
 def _int(raw: Any) -> int:
     if isinstance(raw, bool) or not isinstance(raw, int):
-        raise TypeError(f"{raw!r} is no whole number")
+        raise TypeError(f"{raw!r} is not a whole number")
     return raw
 
 
@@ -216,5 +216,5 @@ def _bool(raw: Any) -> bool:
 
 def _str(raw: Any) -> str:
     if not isinstance(raw, str):
-        raise TypeError(f"{raw!r} is no text")
+        raise TypeError(f"{raw!r} is not a text")
     return encodable_text(raw)

@@ -1,4 +1,4 @@
-"""What SQLite and PostgreSQL differ in below a ledger: types, triggers, locks, lost commits."""
+"""The differences of SQLite and PostgreSQL as ledgers: types, triggers, locks, lost commits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from costopt.ledger.locks import Sessions, controller_lock, postgres_controller_
 APPLICATION_ID = 0x436F5374
 """Marks a SQLite file as a costopt ledger ("CoSt"), see sqlite.org/pragma.html."""
 COMMIT_CHECK_TIMEOUT_S = 15.0
-"""How long the server is asked whether a transaction whose commit it did not answer was made."""
+"""How long the server is asked whether it made a transaction whose commit it did not answer."""
 
 _TABLES = (
     """
@@ -55,7 +55,7 @@ _TABLES = (
 
 
 def _migrations(types: dict[str, str], *others: str) -> Migrations:
-    """Return the ledger's steps in the types of a database, with what it adds to the tables."""
+    """Return the ledger's migrations in a database's types, with its own additions."""
     tables = tuple(statement.format_map(types) for statement in _TABLES)
     return Migrations("ledger", "events", ((*tables, *others),), first=3)
 
@@ -100,7 +100,7 @@ POSTGRES_MIGRATIONS = _migrations(
 
 
 class Dialect(Protocol):
-    """What a ledger needs of its database beyond SQL that both share."""
+    """What a ledger needs of its database beyond the shared SQL."""
 
     migrations: Migrations
 

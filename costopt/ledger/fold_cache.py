@@ -1,14 +1,11 @@
-"""Cached folds and their code digest.
+"""The cache of folds: accounts, records and summaries, so that old events need not be read again.
 
-Folds that go on from where the last ones were kept, so that old events need not be read again.
+A job's account and record are cached and, while it has no nodes and awaits none, its summary. What
+another version of the code has cached is folded from scratch; a digest of the code detects that.
 
-Kept are a job's account and record and, while it has no nodes and awaits none, its summary. What
-another version of the code has kept is folded anew.
-
-A job's account and record as JSON, and back: what its folds have come to, to go on from.
-
-Only the classes named here are read back, so that a damaged or forged text makes no other object.
-What they hold in two places is one object again.
+An account and a record are serialized as JSON. Only the classes named here are read back, so that a
+damaged or forged text creates no other object. An object that they refer to twice is one object
+again.
 """
 
 from __future__ import annotations
@@ -43,7 +40,7 @@ from costopt.ledger.summary import JobState, JobSummary, ProgressCurve
 ACCOUNT = "account"
 SUMMARY = "summary"
 MIN_EVENTS = 200
-"""An account is kept again once it has grown by so many events."""
+"""An account is cached again once it has grown by so many events."""
 _NAMES = tuple(field.name for field in fields(JobSummary))
 _TIMES = ("now", "start_at", "deadline_at", "finished_at")
 ClockOf = Callable[[str, datetime], datetime]
@@ -63,9 +60,9 @@ class FoldState:
 
 
 def load_fold(ledger: Ledger, job: str, known: FoldState | None = None) -> FoldState | None:
-    """What the events of a job come to, None where the ledger holds none. Raises LedgerError.
+    """Return the fold of a job's events, None where the ledger holds none. Raises LedgerError.
 
-    Goes on from ``known``, else from what was kept, where the ledger keeps folds.
+    Resumes from ``known``, else from the cached fold, where the ledger caches folds.
     """
     if known is None and isinstance(ledger, FoldCache):
         kept = _kept(ledger, ACCOUNT, job).get(job)
@@ -85,7 +82,7 @@ def load_fold(ledger: Ledger, job: str, known: FoldState | None = None) -> FoldS
 
 
 def require_fold(ledger: DurableLedger, job: str, known: FoldState | None = None) -> FoldState:
-    """The same. Raises LedgerError also where the ledger holds nothing of the job."""
+    """Return the fold as ``load_fold``. Raises LedgerError also for a job without events."""
     found = load_fold(ledger, job, known)
     if found is None:
         raise LedgerError(
@@ -97,7 +94,7 @@ def require_fold(ledger: DurableLedger, job: str, known: FoldState | None = None
 
 
 def summaries(ledger: DurableLedger, now_of: ClockOf) -> Iterator[JobSummary]:
-    """Every job's figures, in the order of their first event.
+    """Yield every job's figures, in the order of their first event.
 
     ``now_of(job, last_at)`` is the present of a job's clock, not before ``last_at``. Raises
     LedgerError.
@@ -114,7 +111,7 @@ def summaries(ledger: DurableLedger, now_of: ClockOf) -> Iterator[JobSummary]:
 
 
 def current_summaries(ledger: DurableLedger) -> dict[str, JobSummary]:
-    """The kept summaries that are up to date, each at its job's last event.
+    """Return the cached summaries that are up to date, each at its job's last event.
 
     Raises LedgerError.
     """
@@ -124,7 +121,7 @@ def current_summaries(ledger: DurableLedger) -> dict[str, JobSummary]:
 
 
 def save_folds(ledger: DurableLedger) -> int:
-    """Keep the folds of all jobs that have grown; returns of how many. Raises LedgerError."""
+    """Cache the folds of all jobs that have grown; return of how many. Raises LedgerError."""
     at_rest, count = _kept(ledger, SUMMARY), 0
     for job, seq in ledger.last_seqs().items():
         known = at_rest.get(job)
@@ -169,7 +166,7 @@ def _summary_body(summary: JobSummary) -> bytes:
 
 
 def _figures(fold: CachedFold) -> dict[str, Any]:
-    """A kept summary's, by name."""
+    """Return the figures of a cached summary, by name."""
     figures = dict(zip(_NAMES, json.loads(fold.body), strict=True))
     for name in _TIMES:
         figures[name] = None if figures[name] is None else datetime.fromisoformat(figures[name])
@@ -178,7 +175,7 @@ def _figures(fold: CachedFold) -> dict[str, Any]:
 
 
 def _later(figures: dict[str, Any], now: datetime) -> JobSummary:
-    """Of a job without nodes at a later time: only its deadline may have passed."""
+    """Return the summary of a job without nodes at a later time: only its deadline may pass."""
     deadline_at = figures["deadline_at"]
     if figures["on_time"] is None and deadline_at is not None and now > deadline_at:
         figures["on_time"] = False
@@ -211,32 +208,36 @@ FOLD_PACKAGES = ("costopt.ledger", "costopt.domain")
 
 
 def serialize_fold(account: JobAccount, record: JobRecord) -> str:
-    """Both as JSON. Raises LedgerError for what cannot be kept."""
+    """Return both as JSON. Raises LedgerError for what cannot be cached."""
     try:
         packed = _Writer().pack((account, record))
         return json.dumps(packed, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise LedgerError(
-            f"the account of {account.job!r} cannot be kept: {error}", code="too_large"
+            f"the account of {account.job!r} cannot be cached: {error}", code="too_large"
         ) from error
 
 
 def deserialize_fold(text: str) -> tuple[JobAccount, JobRecord]:
-    """What ``serialize_fold`` wrote, by the same code. Raises LedgerError for another text."""
+    """Parse what ``serialize_fold`` of the same code wrote. Raises LedgerError otherwise."""
     try:
         account, record = _Reader().unpack(json.loads(text))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise LedgerError(
-            "a kept account cannot be read", hint="it is folded anew", code="unreadable"
+            "a cached account cannot be read",
+            hint="it is folded from scratch",
+            code="unreadable",
         ) from error
     if not (isinstance(account, JobAccount) and isinstance(record, JobRecord)):
-        raise LedgerError("a kept account is none", hint="it is folded anew", code="unreadable")
+        raise LedgerError(
+            "a cached value is not an account", hint="it is folded from scratch", code="unreadable"
+        )
     return account, record
 
 
 @cache
 def fold_code_digest() -> str:
-    """Of the code that folds and keeps accounts: what another code has kept is not used."""
+    """Return the digest of the code that folds and serializes: other code's cache is not used."""
     digest = sha256()
     for package in FOLD_PACKAGES:
         for module in _modules(files(package)):
@@ -246,7 +247,7 @@ def fold_code_digest() -> str:
 
 def _modules(folder: Traversable) -> Iterator[Traversable]:
     for each in sorted(folder.iterdir(), key=lambda each: each.name):
-        # What the interpreter keeps beside the code may be another user's alone.
+        # What the interpreter caches beside the code may be readable by another user only.
         if each.is_dir() and each.name != "__pycache__":
             yield from _modules(each)
         elif each.name.endswith(".py"):
@@ -254,7 +255,7 @@ def _modules(folder: Traversable) -> Iterator[Traversable]:
 
 
 class _Writer:
-    """Values as JSON: scalars as they are, all else as [letter, …]."""
+    """Serializes values as JSON: scalars as they are, all else as [letter, …]."""
 
     def __init__(self) -> None:
         self._seen: dict[int, int] = {}
@@ -280,7 +281,7 @@ class _Writer:
         return self._by_type[type(value)](value)
 
     def _once(self, value: Any) -> list[Any] | None:
-        """Where the value stands already; None where it is the first time."""
+        """Return a reference to a value written before; None where it is the first time."""
         if id(value) in self._seen:
             return ["r", self._seen[id(value)]]
         self._seen[id(value)] = len(self._seen)
@@ -295,7 +296,7 @@ class _Writer:
 
 
 class _Reader:
-    """The inverse."""
+    """Reads what ``_Writer`` wrote."""
 
     def __init__(self) -> None:
         self._made: list[Any] = []
@@ -334,7 +335,7 @@ class _Reader:
 
 @cache
 def _names() -> dict[type[Any], tuple[str, ...]]:
-    """The attributes of each class's objects, in a fixed order."""
+    """Return the attributes of each class's objects, in a fixed order."""
     return {kind: _names_of(kind) for kind in _CLASSES}
 
 

@@ -1,6 +1,4 @@
-"""Fold: cost, energy, progress of a job.
-
-Cost, energy and progress of a job, folded from its events one at a time.
+"""The account of one job: cost, energy and progress, folded from its events one at a time.
 
 A node costs, per stretch of one price, micros_per_hour × milliseconds // 3,600,000 micro-dollars,
 from ``launched_at`` to ``ended_at`` as the provider confirmed them; the provider's bill replaces
@@ -8,12 +6,11 @@ these prices. It draws ``busy_w`` while the gang that it belongs to trains and `
 times PUE; from a report of a power limit on, ``busy_w`` is that of the report. Where the node
 measured its energy, that counts. Where the power of any node is unknown, so are the job's energy
 and emissions. The energy of an hour emits by the intensity that is recorded for
-that hour and region, else by the annual mean of the node's launch. Moves of data between regions
-cost what their events say.
+that hour and region, else by the annual mean of the node's launch. Transfers of data between
+regions cost what their events say.
 
-What the whole job would cost on demand, at the speed that it turned out to have.
-
-Accounts from a ledger: all of its events, folded in order.
+Also the baseline, the cost of the whole job on on-demand capacity at the measured speed, and the
+accounts of all jobs of a ledger.
 """
 
 from __future__ import annotations
@@ -91,12 +88,12 @@ class JobAccount:
 
     @property
     def generation(self) -> int:
-        """The number of the newest gang, 0 before the first."""
+        """Return the number of the newest gang, 0 before the first."""
         return 0 if self.gang is None else self.gang.generation
 
     @property
     def training(self) -> bool:
-        """Whether the newest gang does new work."""
+        """Return whether the newest gang does new work."""
         return self._training
 
     def apply(self, event: Event) -> None:
@@ -112,33 +109,33 @@ class JobAccount:
             fold(self, event)
 
     def live_nodes(self) -> Mapping[str, NodeAccount]:
-        """By id, the nodes that were launched and have not ended."""
+        """Return, by id, the nodes that were launched and have not ended."""
         return dict(self.fleet.alive)
 
     def node(self, node_id: str) -> NodeAccount | None:
-        """A node that the job ever had, or None."""
+        """Return a node that the job ever had, or None."""
         return self.fleet.nodes.get(node_id)
 
     def intervals(self, now: datetime) -> tuple[NodeInterval, ...]:
-        """Every node's row in the timeline, in the order of launch."""
+        """Return every node's row in the timeline, in the order of launch."""
         now_ms = to_milliseconds(now)
         nodes = self.fleet.nodes.values()
         ordered = sorted(nodes, key=lambda node: (node.launched_ms, node.node_id))
         return tuple(node.interval(now_ms) for node in ordered)
 
     def curves(self, now: datetime) -> RunCurves:
-        """Spend and progress over time, until ``now``."""
+        """Return spend and progress over time, until ``now``."""
         spend = spend_points(self.fleet.nodes.values(), self.transfers.moves, to_milliseconds(now))
         return RunCurves(spend, tuple(self.work.curve))
 
     def usd_micros_between(self, start: datetime, end: datetime) -> int:
-        """What the job cost from ``start`` to ``end``, for limits per hour or month."""
+        """Return what the job cost from ``start`` to ``end``, for limits per hour or month."""
         start_ms, end_ms = to_milliseconds(start), to_milliseconds(end)
         moved = self.transfers.usd_micros_until(end_ms) - self.transfers.usd_micros_until(start_ms)
         return moved + self.fleet.usd_micros_between(start_ms, end_ms)
 
     def summary(self, now: datetime) -> JobSummary:
-        """The figures at ``now``, which no event may lie after."""
+        """Return the figures at ``now``, which must not precede any event."""
         bill = self.fleet.bill(to_milliseconds(now))
         terms, baseline = self.submitted, baseline_at(self.submitted, self.work.speed_ratio)
         return JobSummary(
@@ -190,7 +187,7 @@ class JobAccount:
 
     @property
     def state(self) -> JobState:
-        """What the job is doing."""
+        """Return what the job is doing."""
         if self.failure is not None:
             return JobState.FAILED
         if self.finished_at is not None:
@@ -289,7 +286,7 @@ class JobAccount:
 
 
 def _of_node(take: Callable[[NodeAccount, Any], None]) -> Callable[[JobAccount, Any], None]:
-    """The fold of an event that only its node takes note of."""
+    """Return the fold of an event that only affects its node."""
 
     def fold(account: JobAccount, event: Any) -> None:
         node = account.node(event.node_id)
@@ -346,8 +343,8 @@ class Baseline:
 
 
 def baseline_at(terms: JobSubmitted | None, speed_ratio: float | None) -> Baseline:
-    """The baseline of ``terms`` where the job trains ``speed_ratio`` times as fast as declared;
-    as declared where that is None. The start-up takes as long at any speed, and the pool stays
+    """Return the baseline of ``terms`` if the job trains ``speed_ratio`` times as fast as declared;
+    as declared where that is None. The start-up takes as long at any speed, and the pool remains
     the one that was cheapest at the declared speed."""
     if terms is None:
         return Baseline()
@@ -376,7 +373,7 @@ def _scaled(whole: float | None, startup: float | None, speed_ratio: float) -> f
 
 
 def accounts(ledger: Ledger) -> dict[str, JobAccount]:
-    """Every job's account, in the order of their first event. Raises LedgerError."""
+    """Return every job's account, in the order of their first event. Raises LedgerError."""
     by_job: dict[str, JobAccount] = {}
     for recorded in ledger.events():
         job = recorded.event.job
@@ -385,7 +382,7 @@ def accounts(ledger: Ledger) -> dict[str, JobAccount]:
 
 
 def account_of(ledger: Ledger, job: str) -> JobAccount:
-    """One job's account; a job without events has an empty one. Raises LedgerError."""
+    """Return one job's account; one without events is empty. Raises LedgerError."""
     account = JobAccount(job)
     for recorded in ledger.events(job):
         account.apply(recorded.event)

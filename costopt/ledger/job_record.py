@@ -1,4 +1,4 @@
-"""What the engine has to remember of one job: a fold over the job's events."""
+"""The engine's state of one job: a fold over the job's events."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from costopt.domain.market import Pool
 
 @dataclass(slots=True)
 class JobRecord:
-    """Everything here can be had again from the ledger, so a restarted engine goes on as before.
+    """What the engine remembers; all of it is folded from the ledger, so a restart loses nothing.
 
-    ``short_of_capacity`` are pools that were left alone last because they had no room, ``lost``
-    nodes whose end is a guess. ``noticed`` are nodes with an interruption notice, by when they end;
-    of the ``unconfirmed`` ones only the node itself reported it, at that time. Their pools rest for
-    this job alone, since ``resting_from``; those in ``cooldown_from`` rest for all jobs. What nodes
-    that are ``disbelieved`` report of interruptions counts only if the provider does so too.
-    ``deaths`` are the launches of which a node ended by itself, and ``given_up`` the nodes that
+    ``short_of_capacity`` are pools last avoided because they had no capacity, ``lost`` nodes whose
+    end is an assumption. ``noticed`` are nodes with an interruption notice, by when they end; the
+    ``unconfirmed`` ones only the node itself reported, at that time. Their pools rest for this job
+    alone, since ``resting_from``; those in ``cooldown_from`` rest for all jobs. What nodes that are
+    ``disbelieved`` report of interruptions counts only if the provider confirms it.
+    ``deaths`` are the launches of which a node failed on its own, and ``given_up`` the nodes that
     never reported, with the time, since work was saved last; ``last_words`` is why the last of
-    them ended. ``longest_start_s`` is what nodes took from launch until they trained.
+    them ended. ``longest_start_s`` is the maximum time of nodes from launch until they trained.
     """
 
     name: str
@@ -76,18 +76,18 @@ class JobRecord:
     proposal_count: int = 0
 
     def apply(self, event: ev.Event) -> None:
-        """Take one more event into account."""
+        """Fold one more event in."""
         change = _CHANGES.get(type(event))
         if change is not None:
             change(self, event)
 
     @property
     def over(self) -> bool:
-        """Whether the job wants nothing any more."""
+        """Return whether the job is over, and needs nothing."""
         return self.finished or self.failed is not None
 
     def launches_since(self, when: datetime) -> int:
-        """Nodes asked for since ``when``, without those that were refused."""
+        """Return the nodes requested since ``when``, without refused ones."""
         return sum(nodes for at, nodes in self.launches.values() if at > when)
 
 

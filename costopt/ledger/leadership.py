@@ -1,15 +1,12 @@
-"""Who may write: a file lock, or a lease with a fencing token on PostgreSQL.
+"""Leadership among daemons: a file lock for SQLite, a lease with a fencing token on PostgreSQL.
 
-Leadership among daemons on one SQLite file, by a lock that dies with its process.
+The file lock is released when its process ends. A leader that is suspended retains it, so it needs
+no lease; only on PostgreSQL can another daemon take over from one that is suspended or cut off.
 
-A leader that is stopped keeps the lock, so it needs no lease; only PostgreSQL lets another daemon
-take over from one that is stopped or cut off.
-
-Leadership among daemons on one PostgreSQL, by a lease that needs no common clock.
-
-The leader's renewals are counted. A daemon that sees the count stand still for a whole lease, by
-its own steady clock, takes over. The leader counts its lease from before it asked for the renewal,
-so it knows that it may have lost the lease before anyone can have taken it.
+The lease needs no common clock: the leader's renewals are counted. A daemon that sees the count
+unchanged for a whole lease, by its own monotonic clock, takes over. The leader counts its lease
+from before it requested the renewal, so it knows that it may have lost the lease before another
+daemon can have taken it.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ class FileLeadership:
     """Implements the Leadership port."""
 
     def __init__(self, ledger: FencedLedger, path: Path, holder: str) -> None:
-        """``path`` is the ledger's file, beside which the lock's is."""
+        """``path`` is the ledger's file; the lock's file is next to it."""
         self._ledger = ledger
         self._path = path
         self._holder = holder
@@ -42,16 +39,16 @@ class FileLeadership:
 
     @property
     def is_leader(self) -> bool:
-        """Whether the lock is held and nobody has raised the fence nevertheless."""
+        """Return whether the lock is held and the fence was not raised despite it."""
         return self._leads
 
     @property
     def fence(self) -> int | None:
-        """The number under which it was held last."""
+        """Return the fencing token under which it was held last, None if it never was."""
         return self._ledger.fence
 
     def acquire(self) -> bool:
-        """Take the lock, or find that it is held still. Raises LedgerError."""
+        """Take the lock, or confirm that it is held; return whether it is. Raises LedgerError."""
         with self._lock:
             if self._descriptor is not None:
                 return self._is_held()
@@ -66,12 +63,12 @@ class FileLeadership:
             return True
 
     def renew(self) -> bool:
-        """Find whether it is held still. Raises LedgerError."""
+        """Return whether the lock is still held. Raises LedgerError."""
         with self._lock:
             return self._descriptor is not None and self._is_held()
 
     def check(self) -> None:
-        """Raises LeadershipLostError unless it leads."""
+        """Raise LeadershipLostError unless it leads."""
         if not self._leads:
             raise LeadershipLostError(
                 f"ledger {self._path}: {self._holder} does not lead",
@@ -79,7 +76,7 @@ class FileLeadership:
             )
 
     def release(self) -> None:
-        """Let another one lead at once."""
+        """Release leadership, so that another daemon can lead at once."""
         with self._lock:
             self._let_go()
 
@@ -109,7 +106,7 @@ class FileLeadership:
 
 
 def monotonic_s() -> float:
-    """Seconds that also pass while the process is stopped or the machine asleep."""
+    """Return seconds that also pass while the process is stopped or the machine asleep."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -122,7 +119,7 @@ class _LeaseRow:
 
 
 class PostgresLeadership:
-    """Implements the Leadership port. Its owner's name may only be that of its dead predecessor."""
+    """Implements the Leadership port. Only a dead predecessor may have used the holder's name."""
 
     def __init__(
         self,
@@ -145,16 +142,16 @@ class PostgresLeadership:
 
     @property
     def is_leader(self) -> bool:
-        """Whether the lease certainly stands."""
+        """Return whether the lease is certainly valid."""
         return self._now_s() < self._held_until_s
 
     @property
     def fence(self) -> int | None:
-        """The number under which it was held last."""
+        """Return the fencing token under which it was held last, None if it never was."""
         return self._ledger.fence
 
     def acquire(self) -> bool:
-        """Renew the lease, or take it from a leader that is gone. Raises LedgerError."""
+        """Renew the lease, or take it from a dead leader. Raises LedgerError."""
         with self._lock:
             asked_s = self._now_s()
             with self._database.writing() as transaction:
@@ -165,7 +162,7 @@ class PostgresLeadership:
             return self._note(fence is not None, asked_s)
 
     def renew(self) -> bool:
-        """Renew the lease where it still stands, else look how the leader does.
+        """Renew the lease where it is still valid, else observe the leader's renewals.
 
         Raises LedgerError.
         """
@@ -178,15 +175,15 @@ class PostgresLeadership:
             return self._note(fence is not None, asked_s)
 
     def check(self) -> None:
-        """Raises LeadershipLostError where the lease may have run out."""
+        """Raise LeadershipLostError where the lease may have expired."""
         if not self.is_leader:
             raise LeadershipLostError(
-                f"{self._database.what}: {self._holder} does not lead, or not for sure",
+                f"{self._database.what}: {self._holder} does not lead, or not certainly",
                 hint="nothing was done; it stands by until it leads again",
             )
 
     def release(self) -> None:
-        """Let another one lead at once."""
+        """Release leadership, so that another daemon can lead at once."""
         with self._lock:
             self._held_until_s = -math.inf
             with self._database.writing() as transaction:

@@ -1,8 +1,6 @@
-"""One controller per job.
+"""One controller per job and ledger, by advisory locks.
 
-One controller per job and ledger, held to it by an advisory lock that dies with its process.
-
-One controller per job on PostgreSQL, by an advisory lock that dies with its session.
+The lock of a ledger in a file is released when its process ends, on PostgreSQL with its session.
 """
 
 from __future__ import annotations
@@ -22,18 +20,18 @@ from costopt.domain.errors import LedgerError
 
 
 def lock_path(ledger: Path, job: str) -> Path:
-    """The lock file of a job: beside the ledger, named by a digest since a job's name may be."""
+    """Return the lock file of a job: next to the ledger, named by a digest of the job's name."""
     digest = hashlib.sha256(job.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return ledger.with_name(f"{ledger.name}.{digest}.lock")
 
 
 def leader_lock_path(ledger: Path) -> Path:
-    """The lock file of whoever leads all jobs of a ledger."""
+    """Return the lock file of the daemon that leads all jobs of a ledger."""
     return ledger.with_name(f"{ledger.name}.leader.lock")
 
 
 def try_lock(path: Path) -> int | None:
-    """A descriptor that holds the lock until it is closed; None where another one holds it.
+    """Return a descriptor that holds the lock until it is closed; None where another one holds it.
 
     Raises OSError where the file cannot be made or opened.
     """
@@ -75,9 +73,9 @@ def assert_unused(ledger: Path) -> Iterator[None]:
 
 @contextmanager
 def controller_lock(ledger: Path, job: str) -> Iterator[None]:
-    """Hold the job; raises LedgerError where another controller does.
+    """Hold the job. Raises LedgerError where another controller does.
 
-    The file stays behind: removing it would let two controllers lock two files of one name.
+    The file remains: removing it would let two controllers lock two files of one name.
     """
     path = lock_path(ledger, job)
     try:
@@ -118,16 +116,16 @@ _HOLDER = """
 
 
 class Sessions(SqlConnection, Protocol):
-    """A database that gives connections of one's own."""
+    """A database that provides separate connections."""
 
     def session(self) -> AbstractContextManager[Transaction]:
-        """A connection of one's own, closed for good at the end. Raises LedgerError."""
+        """Return a separate connection, closed at the end. Raises LedgerError."""
         ...
 
 
 @contextmanager
 def postgres_controller_lock(database: Sessions, job: str) -> Iterator[None]:
-    """Hold the job; raises LedgerError where another controller does."""
+    """Hold the job. Raises LedgerError where another controller does."""
     key = int.from_bytes(
         sha256(job.encode("utf-8", "surrogatepass")).digest()[:8], "big", signed=True
     )

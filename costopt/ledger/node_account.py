@@ -1,9 +1,4 @@
-"""Fold of one node; its meters and measurements.
-
-The account of one node: what it cost and consumed from launch to end.
-
-What nodes have measured of themselves, and what they were told.
-"""
+"""The account of one node: its cost and energy from launch to end, and its own measurements."""
 
 from __future__ import annotations
 
@@ -64,7 +59,7 @@ class NodeInterval:
 
     @property
     def wh(self) -> float | None:
-        """Watt-hours, idle and busy; None where unknown."""
+        """Return watt-hours, idle and busy; None where unknown."""
         if self.idle_wh is None or self.busy_wh is None:
             return None
         return self.idle_wh + self.busy_wh
@@ -115,62 +110,62 @@ class NodeAccount:
 
     @property
     def node_id(self) -> str:
-        """The provider's name of the node."""
+        """Return the provider's id of the node."""
         return self.launched.node_id
 
     @property
     def alive(self) -> bool:
-        """Whether the ledger holds no end of the node."""
+        """Return whether the ledger holds no end of the node."""
         return self.ended is None
 
     @property
     def capacity_type(self) -> CapacityType:
-        """On which terms the node is rented."""
+        """Return the terms on which the node is rented."""
         return self.pool.capacity_type
 
     def note(self, event: InterruptionNoticed) -> None:
-        """It was announced that the provider takes the node."""
+        """Record that the provider announced the interruption of the node."""
         self.noticed_at, self.interrupts_at = self.noticed_at or event.at, event.interrupts_at
 
     def withdraw_notice(self, _: NoticeWithdrawn) -> None:
-        """No interruption of it is announced any more."""
+        """Record that the notice was withdrawn."""
         self.noticed_at = self.interrupts_at = None
 
     def drain(self, event: DrainIntended) -> None:
-        """It is asked to checkpoint."""
+        """Record that the node was asked to checkpoint."""
         self.draining = event.reason
 
     def terminate(self, event: TerminateIntended) -> None:
-        """It is to be released."""
+        """Record that the node is to be terminated."""
         self.terminating = event.reason
 
     def start_training(self, at_ms: int) -> None:
-        """It trains from then on, or from its launch where that is later."""
+        """Record that it trains from then on, or from its launch where that is later."""
         at_ms = max(at_ms, self.launched_ms)
         self.busy.start(at_ms)
         self.emission.reopen(at_ms)
 
     def stop_training(self, at_ms: int) -> None:
-        """It trains until then."""
+        """Record that it trains until then."""
         self.busy.stop(at_ms)
         self.emission.reopen(at_ms)
 
     def limit_power(self, event: PowerLimitReported) -> None:
-        """It draws what the event says while it trains."""
+        """Set what it draws while it trains to the event's figure."""
         if self.power is not None and event.busy_w is not None:
             at_ms = to_milliseconds(event.at)
             self.power.change(at_ms, event.busy_w)
             self.emission.reopen(at_ms)
 
     def measure(self, event: NodeMeasured) -> None:
-        """Its energy was measured."""
+        """Record measured energy."""
         if event.wh is not None:
             from_ms = max(to_milliseconds(event.from_at), self.launched_ms)
             self.measured.set(from_ms, to_milliseconds(event.until_at), round(event.wh * 1e6))
             self.emission.reopen(from_ms)
 
     def settle(self, billed: NodeBilled) -> None:
-        """It costs what the provider charges, not what was reckoned. The node has ended."""
+        """Replace the computed cost with the provider's charge. The node has ended."""
         first, *later = billed.prices
         self.cost = CostMeter(self.launched_ms, first[1])
         for at, micros_per_hour in later:
@@ -178,12 +173,12 @@ class NodeAccount:
         self.least_ms = round(billed.least_s * 1000)
 
     def until_ms(self, now_ms: int) -> int:
-        """The node's end, or now while it lives; never before its launch."""
+        """Return the node's end, or now while it lives; never before its launch."""
         end = now_ms if self.ended is None else to_milliseconds(self.ended.ended_at)
         return max(end, self.launched_ms)
 
     def usd_micros(self, now_ms: int) -> int:
-        """Cost until its end or now, whichever is sooner; a least charge falls due at the end."""
+        """Return the cost until its end or now, the sooner; a minimum charge is due at the end."""
         until_ms = self.until_ms(now_ms)
         surcharge = self._surcharge_micros(until_ms) if now_ms >= until_ms else 0
         return surcharge + self.cost.micros_until(min(until_ms, max(now_ms, self.launched_ms)))
@@ -193,17 +188,18 @@ class NodeAccount:
         return self.cost.micros_per_hour * missing_ms // MS_PER_HOUR
 
     def unpowered_ms(self, now_ms: int) -> int:
-        """Milliseconds until its end or now of which the energy is unknown: all or none."""
+        """Return the milliseconds until its end or now whose energy is unknown: all or none."""
         if self.launched.pue is not None:
             return 0
         return max(0, min(self.until_ms(now_ms), now_ms) - self.launched_ms)
 
     def uwh(self, now_ms: int) -> tuple[int, int]:
-        """Micro-watt-hours drawn idle and busy, at the data centre's meter, each rounded once.
+        """Return micro-watt-hours drawn idle and busy, at the data center's meter, each rounded
+        once.
 
         W × ms / 3,600,000 × PUE as modelled; a stretch that was measured counts as it was measured,
-        shared between idle and busy, and over time, as the model would. What was drawn in
-        ``unpowered_ms`` is not in it.
+        shared between idle and busy, and over time, as the model would. The energy of
+        ``unpowered_ms`` is not included.
         """
         until = min(self.until_ms(now_ms), max(now_ms, self.launched_ms))
         idle, busy = self._modelled_uwh(until)
@@ -215,7 +211,7 @@ class NodeAccount:
         return round(idle), round(busy)
 
     def measured_uwh(self, now_ms: int) -> int:
-        """How much of ``uwh`` was measured."""
+        """Return how much of ``uwh`` was measured."""
         until = min(self.until_ms(now_ms), max(now_ms, self.launched_ms))
         stretches = self.measured.stretches()
         return round(sum(self._measured_part(*stretch, until)[2] for stretch in stretches))
@@ -232,9 +228,9 @@ class NodeAccount:
     def _measured_part(
         self, start: int, end: int, uwh: int, until: int
     ) -> tuple[float, float, float]:
-        """Of a measured stretch before ``until``: modelled idle, modelled busy, measured.
+        """Return, of a measured stretch before ``until``: modelled idle, modelled busy, measured.
 
-        All 0 without a PUE, as what was measured is at the plug.
+        All are 0 without a PUE, as measurements are at the plug.
         """
         start, end = max(start, self.launched_ms), max(end, self.launched_ms)
         cut = min(end, until)
@@ -247,12 +243,12 @@ class NodeAccount:
         return idle, busy, uwh * self.launched.pue * share
 
     def emitted(self, now_ms: int) -> Emission:
-        """What the energy until its end or ``now_ms``, whichever is sooner, emitted."""
+        """Return the emissions of the energy until its end or ``now_ms``, whichever is sooner."""
         until = min(self.until_ms(now_ms), max(now_ms, self.launched_ms))
         return self.emission.until(until, lambda ms: sum(self.uwh(ms)))
 
     def interval(self, now_ms: int) -> NodeInterval:
-        """The node's row in the timeline."""
+        """Return the node's row in the timeline."""
         until = self.until_ms(now_ms)
         idle_uwh, busy_uwh = self.uwh(until)
         emitted = self.emitted(until)
@@ -283,7 +279,7 @@ class NodeAccount:
 
 
 def energy_basis(basis: str, measured_uwh: int, uwh: int) -> str:
-    """``basis`` where nothing was measured, else how much of it was."""
+    """Return ``basis`` where nothing was measured, else how much of it was."""
     if measured_uwh <= 0 or uwh <= 0:
         return basis
     share = measured_uwh / uwh
@@ -301,8 +297,8 @@ def _pool(launched: NodeLaunched) -> Pool:
 
 
 class MeasurementAccount:
-    """The newest word on each matter: measurements and warnings by node, the save interval,
-    how exact the result is ("" before a trainer said so)."""
+    """The newest measurements and warnings by node, the save interval, and how exact the result is
+    ("" before a trainer reported it)."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, NodeMeasured] = {}
@@ -311,19 +307,19 @@ class MeasurementAccount:
         self.guarantee = ""
 
     def measure(self, event: NodeMeasured) -> None:
-        """A node's totals."""
+        """Record a node's totals."""
         self.nodes[event.node_id] = event
 
     def change_interval(self, event: CheckpointIntervalChanged) -> None:
-        """How often the trainers save from here on."""
+        """Set the interval at which the trainers save from now on."""
         self.interval = event
 
     def change_guarantee(self, event: GuaranteeChanged) -> None:
-        """How exact the result is from here on."""
+        """Set how exact the result is from now on."""
         self.guarantee = event.guarantee
 
     def record_interruption_warning(self, event: InterruptionExpected) -> None:
-        """What the provider says of a node short of a notice; "" takes it back."""
+        """Record the provider's warning about a node, short of a notice; "" withdraws it."""
         self.expected[event.node_id] = event.message
 
 
@@ -336,14 +332,14 @@ class EnergyMeter:
         self._stretches: dict[int, tuple[int, int]] = {}
 
     def set(self, from_ms: int, until_ms: int, uwh: int) -> None:
-        """A later total from the same instant replaces the one before; stretches do not overlap."""
+        """Set a total, replacing an earlier one from the same instant; stretches do not overlap."""
         earlier = [end for start, (end, _) in self._stretches.items() if start < from_ms]
         from_ms = max(from_ms, *earlier) if earlier else from_ms
         if until_ms > from_ms:
             self._stretches[from_ms] = until_ms, uwh
 
     def stretches(self) -> tuple[tuple[int, int, int], ...]:
-        """(from, until, micro-watt-hours), ascending."""
+        """Return (from, until, micro-watt-hours), ascending."""
         if not self._stretches:
             return ()
         return tuple((start, end, uwh) for start, (end, uwh) in sorted(self._stretches.items()))

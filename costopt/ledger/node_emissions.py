@@ -1,4 +1,4 @@
-"""What a node emits, hour by hour: the energy of each hour at the intensity recorded for it.
+"""The emissions of a node, hour by hour: each hour's energy at the intensity recorded for it.
 
 Energy of an hour without a recorded intensity counts at the annual mean of the node's region. An
 hour is numbered by whole hours since the epoch, energy is micro-watt-hours at the data centre's
@@ -27,7 +27,7 @@ class Emission:
     unknown_uwh: int = 0
 
     def plus(self, other: Emission, times: int = 1) -> Emission:
-        """This and the other as many times; -1 takes it away."""
+        """Return the sum of this and ``times`` the other; -1 subtracts it."""
         return Emission(
             self.ugco2e + times * other.ugco2e,
             self.hourly_uwh + times * other.hourly_uwh,
@@ -45,7 +45,7 @@ class HourlyIntensities:
 
 
 class EmissionMeter:
-    """Emissions of one node. The hours that are over are added up once.
+    """Emissions of one node. The hours that are over are summed once.
 
     So ``reopen`` must be called where the energy or the intensity of such an hour changes.
     """
@@ -64,13 +64,13 @@ class EmissionMeter:
         self._closed = Emission()
 
     def reopen(self, ms: int) -> None:
-        """What was known of energy or intensities from ``ms`` on has changed."""
+        """Discard sums after ``ms``, as energy or intensities from then on have changed."""
         if ms < self._closed_ms:
             self._closed_ms, self._closed_uwh = self._launched_ms, 0
             self._closed = Emission()
 
     def until(self, ms: int, uwh_until: Callable[[int], int]) -> Emission:
-        """Emissions from the launch until ``ms``; ``uwh_until`` gives the energy until then."""
+        """Return the emissions from the launch until ``ms``; ``uwh_until`` returns the energy."""
         self.reopen(ms)
         if not self._intensities.by_hour:
             return _emission(uwh_until(ms), None, self._annual)
@@ -81,13 +81,13 @@ class EmissionMeter:
         return self._closed.plus(self._part(self._closed_ms, uwh_until(ms)))
 
     def _part(self, from_ms: int, uwh: int) -> Emission:
-        """Of what was drawn since the last full hour, until the total is ``uwh``."""
+        """Return the emissions since the last full hour, until the total energy is ``uwh``."""
         hourly = self._intensities.by_hour.get(from_ms // MS_PER_HOUR)
         return _emission(uwh - self._closed_uwh, hourly, self._annual)
 
 
 def carbon_basis(signals: frozenset[CarbonSignal | None], hourly_uwh: int, uwh: int) -> str | None:
-    """On what emissions rest: the signal, and how much of the energy counts by its hour.
+    """Return the basis of emissions: the signal, and the share of the energy that counts by hour.
 
     None where no energy was drawn.
     """

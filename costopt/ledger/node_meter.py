@@ -1,4 +1,4 @@
-"""What one node has cost, for how long it was busy and what it drew meanwhile: running totals.
+"""Meters of one node: running totals of its cost, its busy time and its power.
 
 Instants are whole milliseconds since the epoch. Both meters answer at any instant and in constant
 time at the present one; an end that is learned late, before the last change, is looked up.
@@ -16,12 +16,12 @@ _MS = timedelta(milliseconds=1)
 
 
 def to_milliseconds(at: datetime) -> int:
-    """Whole milliseconds since the epoch."""
+    """Return whole milliseconds since the epoch."""
     return (at - _EPOCH) // _MS
 
 
 def from_milliseconds(ms: int) -> datetime:
-    """The inverse of ``to_milliseconds``, aware UTC."""
+    """Return the aware UTC time of whole milliseconds since the epoch."""
     return _EPOCH + ms * _MS
 
 
@@ -37,16 +37,16 @@ class CostMeter:
 
     @property
     def micros_per_hour(self) -> int:
-        """The newest price."""
+        """Return the newest price."""
         return self._prices[-1]
 
     @property
     def starts_ms(self) -> tuple[int, ...]:
-        """When each price began, ascending."""
+        """Return when each price began, ascending."""
         return tuple(self._starts)
 
     def change(self, at_ms: int, micros_per_hour: int) -> None:
-        """From ``at_ms`` on the node costs this much; a change before its launch is not its own."""
+        """Set the price from ``at_ms`` on; a change before the node's launch is ignored."""
         if at_ms < self._starts[0]:
             return
         if at_ms >= self._starts[-1]:
@@ -60,7 +60,7 @@ class CostMeter:
         self._closed_micros = self._sum(self._starts[-1])
 
     def micros_until(self, ms: int) -> int:
-        """The cost from the launch until ``ms``."""
+        """Return the cost from the launch until ``ms``."""
         if ms >= self._starts[-1]:
             return self._closed_micros + self._segment(len(self._starts) - 1, ms)
         return self._sum(ms)
@@ -90,12 +90,12 @@ class BusyMeter:
         self._since: int | None = None
 
     def start(self, at_ms: int) -> None:
-        """The node trains from here on; it may already."""
+        """Record that the node trains from now on; it may already."""
         if self._since is None:
             self._since = at_ms
 
     def stop(self, at_ms: int) -> None:
-        """The node trains no more; it may not have."""
+        """Record that the node stops training; it may have already."""
         if self._since is None:
             return
         if at_ms > self._since:
@@ -104,12 +104,12 @@ class BusyMeter:
         self._since = None
 
     def spans_until(self, ms: int) -> tuple[tuple[int, int], ...]:
-        """The stretches before ``ms``, the last one cut off there."""
+        """Return the stretches before ``ms``, the last one cut off there."""
         spans = self._spans if self._since is None else [*self._spans, (self._since, ms)]
         return tuple((start, min(end, ms)) for start, end in spans if start < ms)
 
     def ms_until(self, ms: int) -> int:
-        """How long the node trained before ``ms``."""
+        """Return how long the node trained before ``ms``."""
         if self._spans and ms < self._spans[-1][1]:
             return sum(end - start for start, end in self.spans_until(ms))
         running = 0 if self._since is None else max(0, ms - self._since)
@@ -126,12 +126,12 @@ class PowerMeter:
         self._watts = [busy_w]
 
     def change(self, at_ms: int, busy_w: float) -> None:
-        """From ``at_ms`` on the node draws this much while it trains. Changes come in order."""
+        """Set what the node draws while it trains from ``at_ms`` on. Changes come in order."""
         self._starts.append(max(at_ms, self._starts[-1]))
         self._watts.append(busy_w)
 
     def busy_w_ms(self, busy: BusyMeter, until_ms: int) -> float:
-        """Watts times milliseconds of training before ``until_ms``."""
+        """Return watts times milliseconds of training before ``until_ms``."""
         if len(self._watts) == 1:
             return self._watts[0] * busy.ms_until(until_ms)
         ends = [*self._starts[1:], until_ms]

@@ -1,11 +1,7 @@
-"""The ledger in a database, and what can be read of a damaged one.
+"""The ledger in a SQLite file or a PostgreSQL database, with the same SQL on both.
 
-The ledger in a SQLite file or a PostgreSQL database: the same SQL on both.
-
-Appends of one ledger wait for each other, so that numbers follow the order of commits and readers
-that go on from a number miss nothing.
-
-What a damaged ledger still tells beyond its backup.
+Appends to one ledger wait for each other, so that numbers follow the order of commits and readers
+that continue from a number miss nothing. Also the recovery of events from a damaged ledger.
 """
 
 from __future__ import annotations
@@ -38,7 +34,7 @@ PAGE_EVENTS_OF_KIND = 100
 END = 2**62
 """Above the number of any event."""
 ADVISORY_LOCK = 0x436F5374
-"""Of the ledger's writers on PostgreSQL ("CoSt")."""
+"""The lock of the ledger's writers on PostgreSQL ("CoSt")."""
 
 INSERT = """
     INSERT INTO events (seq, job, kind, at, body)
@@ -104,7 +100,7 @@ class SqlLedger:
         self._connection.close()
 
     def append(self, *events: Event) -> None:
-        """All of them or none, durable on return.
+        """Append all of them or none, durable on return.
 
         Raises LedgerError, and LeadershipLostError where another daemon leads.
         """
@@ -119,7 +115,7 @@ class SqlLedger:
             transaction.executemany(INSERT, rows)
 
     def events(self, job: str | None = None, after: int = 0) -> Iterator[RecordedEvent]:
-        """Events in order, of one job or of all, with seq > ``after``, read a page at a time.
+        """Yield events in order, of one job or of all, with seq > ``after``, page by page.
 
         Those appended before the iteration reaches the end are included. Raises LedgerError.
         """
@@ -131,7 +127,7 @@ class SqlLedger:
             after = rows[-1][0]
 
     def newest(self, kind: type[AnyEvent], job: str) -> Iterator[tuple[int, AnyEvent]]:
-        """The job's events of a kind, newest first, read a page at a time. Raises LedgerError."""
+        """Yield the job's events of a kind, newest first, page by page. Raises LedgerError."""
         values = {"kind": kind.kind, "job": job, "most": PAGE_EVENTS_OF_KIND}
         before = END
         while rows := self._read(NEWEST, {**values, "before": before}):
@@ -139,28 +135,28 @@ class SqlLedger:
             before = rows[-1][0]
 
     def last_of_each(self, kind: type[AnyEvent]) -> Iterator[tuple[int, AnyEvent]]:
-        """The newest event of a kind of each job, newest first. Raises LedgerError."""
+        """Yield each job's newest event of a kind, newest first. Raises LedgerError."""
         yield from self._of_kind(kind, self._read(LAST_OF_EACH, {"kind": kind.kind}))
 
     def jobs(self) -> tuple[str, ...]:
-        """The names of all jobs, in the order of their first event."""
+        """Return the names of all jobs, in the order of their first event."""
         return tuple(self.last_seqs())
 
     def last_seqs(self) -> dict[str, int]:
-        """The number of each job's last event, in the order of their first. Raises LedgerError."""
+        """Return each job's last seq, in the order of their first. Raises LedgerError."""
         return dict(self._read(LAST_SEQS))
 
     def last_seq(self) -> int:
-        """The number of the last event, 0 where there is none. Raises LedgerError."""
+        """Return the seq of the last event, 0 where there is none. Raises LedgerError."""
         return int(self._read("SELECT coalesce(max(seq), 0) FROM events")[0][0])
 
     def folds(self, part: str, job: str | None = None) -> dict[str, CachedFold]:
-        """What was kept of one job or of all, by job. Raises LedgerError."""
+        """Return the cached folds of one job or of all, by job. Raises LedgerError."""
         rows = self._read(FOLDS if job is None else FOLDS_OF_JOB, {"part": part} | _of_job(job))
         return {job: CachedFold(*kept) for job, *kept in rows}
 
     def save_folds(self, part: str, folds: Mapping[str, CachedFold]) -> None:
-        """Keep these in the place of older ones. Raises LedgerError."""
+        """Store these in place of older ones. Raises LedgerError."""
         rows = [
             {"part": part, "job": job, "seq": fold.seq, "code": fold.code, "body": fold.body}
             for job, fold in folds.items()
@@ -176,11 +172,11 @@ class SqlLedger:
         return self._dialect.exclusive(job)
 
     def leadership(self, holder: str, lease_s: float) -> Leadership:
-        """The leadership of this ledger, not yet taken."""
+        """Return the leadership of this ledger, not yet acquired."""
         return self._dialect.leadership(self, holder, lease_s)
 
     def increment_fencing_token(self, holder: str) -> None:
-        """From now on appends that carry an older fence are refused. Raises LedgerError."""
+        """Make appends with an older fencing token fail from now on. Raises LedgerError."""
         with self._connection.writing() as transaction:
             transaction.execute(
                 "UPDATE leadership SET fence = fence + 1, holder = :holder", {"holder": holder}
@@ -188,7 +184,7 @@ class SqlLedger:
             ((self.fence,),) = transaction.execute("SELECT fence FROM leadership")
 
     def last_fence(self) -> int:
-        """The fence as the database holds it. Raises LedgerError."""
+        """Return the fencing token in the database. Raises LedgerError."""
         return int(self._read("SELECT fence FROM leadership")[0][0])
 
     def _check_fence(self, transaction: Transaction) -> None:
@@ -224,7 +220,7 @@ class SqlLedger:
 
 
 def open_postgres_ledger(url: str, *, create: bool = True) -> SqlLedger:
-    """The ledger at a URL; with ``create`` False it must exist.
+    """Return the ledger at a URL; with ``create`` False it must exist.
 
     Raises LedgerError, MissingExtraError.
     """
@@ -236,7 +232,7 @@ def open_postgres_ledger(url: str, *, create: bool = True) -> SqlLedger:
 
 
 def open_sqlite_ledger(path: Path | str, *, create: bool = True) -> SqlLedger:
-    """The ledger at ``path``; with ``create`` False it must exist. Raises LedgerError."""
+    """Return the ledger at ``path``; with ``create`` False it must exist. Raises LedgerError."""
     path = Path(path)
     _check_path(path, create=create)
     if create and not path.exists():
@@ -272,7 +268,7 @@ def _check_path(path: Path, *, create: bool) -> None:
 
 
 def _open(path: Path, file: Path, *, create: bool) -> SqlLedger:
-    """The ledger ``path`` in ``file``, durable."""
+    """Return the ledger ``path``, stored in ``file``, with durable commits."""
     connection = SqliteConnection(f"ledger {path}", file, create=create)
     try:
         check_sqlite_application(connection)
@@ -285,7 +281,7 @@ def _open(path: Path, file: Path, *, create: bool) -> SqlLedger:
 
 
 def _make(path: Path) -> None:
-    """A new ledger appears whole: a reader meanwhile sees none, not an empty file."""
+    """Create a new ledger atomically: a reader meanwhile sees none, not an empty file."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         _open(path, fresh, create=True).close()

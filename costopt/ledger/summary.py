@@ -1,9 +1,4 @@
-"""JobSummary, spend and progress curves.
-
-A job's account at an instant, in figures.
-
-Cumulative dollars and energy, and progress, over time.
-"""
+"""A job's figures at an instant, and its spend and progress over time."""
 
 from __future__ import annotations
 
@@ -18,7 +13,7 @@ from costopt.ledger.node_meter import from_milliseconds
 
 
 class JobState(StrEnum):
-    """What a job is doing, as its events tell."""
+    """What a job is doing, by its events."""
 
     WAITING = "waiting"
     STARTING = "starting"
@@ -40,10 +35,10 @@ class JobSummary:
     ``carbon_basis`` says which carbon signal ``gco2e`` counts by, and whether by the hour or by
     annual means; None where no energy was drawn, or any is unknown. ``hourly_carbon_wh`` of the
     energy counts by the intensity of its hour.
-    ``guarantee`` is how exact the result is, as the trainers told it, "" where they told nothing;
-    ``failure`` why the job failed, "" else.
-    ``launches`` and ``failed_launches`` count launch requests, ``interruptions`` nodes that the
-    provider took, ``pool_switches`` gangs that stood in other pools than the gang before.
+    ``guarantee`` is how exact the result is, as the trainers reported it, "" where they did not;
+    ``failure`` why the job failed, "" otherwise.
+    ``launches`` and ``failed_launches`` count launch requests, ``interruptions`` interrupted nodes,
+    ``pool_switches`` gangs in other pools than the gang before.
     ``baseline_*`` is the whole job on the cheapest allowed on-demand pool, at the measured speed
     once there is one, and savings compare what was spent with the baseline for the work done so
     far. ``speed_ratio`` is the measured over the declared speed, None before any was measured.
@@ -97,72 +92,72 @@ class JobSummary:
 
     @property
     def baseline_basis(self) -> str:
-        """At which speed of the job the baseline is, and so what is saved against it."""
+        """Return the speed that the baseline, and so the savings, assume, in words."""
         speed = "declared" if self.speed_ratio is None else "measured"
         return f"at the {speed} speed"
 
     @property
     def usd(self) -> float:
-        """Dollars spent."""
+        """Return the dollars spent."""
         return self.usd_micros / 1e6
 
     @property
     def kwh(self) -> float | None:
-        """Kilowatt-hours consumed; None where unknown."""
+        """Return the kilowatt-hours consumed; None where unknown."""
         return None if self.wh is None else self.wh / 1000
 
     @property
     def hourly_carbon_share(self) -> float | None:
-        """Of the energy, the share whose CO2e counts by the hour. None where none was drawn, or
-        any is unknown."""
+        """Return the share of the energy whose CO2e counts by the hour. None where none was drawn,
+        or any is unknown."""
         return self.hourly_carbon_wh / self.wh if self.wh else None
 
     @property
     def done_share(self) -> float | None:
-        """Work done as a share of all work, at most 1."""
+        """Return the work done as a share of all work, at most 1."""
         if not self.work_units:
             return None
         return min(1.0, self.done_units / self.work_units)
 
     @property
     def margin_s(self) -> float | None:
-        """Seconds from the finish to the deadline; negative is late. None while unfinished."""
+        """Return the seconds from finish to deadline, negative if late, None if unfinished."""
         if self.finished_at is None or self.deadline_at is None:
             return None
         return (self.deadline_at - self.finished_at).total_seconds()
 
     @property
     def due_usd_micros(self) -> int | None:
-        """Micro-dollars that the baseline would have cost for the work done so far."""
+        """Return what the baseline would have cost in micro-dollars for the work done so far."""
         due = self._due(self.baseline_usd_micros)
         return None if due is None else round(due)
 
     @property
     def due_wh(self) -> float | None:
-        """Watt-hours that the baseline would have consumed for the work done so far."""
+        """Return the baseline's watt-hours for the work done so far."""
         return self._due(self.baseline_wh)
 
     @property
     def saved_usd_micros(self) -> int | None:
-        """Micro-dollars below the baseline for the work done so far; negative is above it."""
+        """Return micro-dollars below the baseline for the work done so far; negative is above."""
         due = self.due_usd_micros
         return None if due is None else due - self.usd_micros
 
     @property
     def saved_usd_share(self) -> float | None:
-        """The same as a share of the baseline for the work done so far."""
+        """Return the same as a share of the baseline for the work done so far."""
         due = self.due_usd_micros
         return 1 - self.usd_micros / due if due else None
 
     @property
     def saved_wh(self) -> float | None:
-        """Watt-hours below the baseline for the work done so far."""
+        """Return watt-hours below the baseline for the work done so far."""
         due = self.due_wh
         return None if due is None or self.wh is None else due - self.wh
 
     @property
     def saved_wh_share(self) -> float | None:
-        """The same as a share of the baseline for the work done so far."""
+        """Return the same as a share of the baseline for the work done so far."""
         due = self.due_wh
         return 1 - self.wh / due if due and self.wh is not None else None
 

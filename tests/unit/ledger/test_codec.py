@@ -65,8 +65,8 @@ def test_a_field_with_a_default_may_be_missing() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("", "is no JSON"),
-        ("[1]", "no JSON object"),
+        ("", "is not JSON"),
+        ("[1]", "not a JSON object"),
         (edited(v=99), "schema version 99 is newer than 1"),
         (edited(v=None), "schema version None"),
         (edited(kind="NodeTeleported"), "unknown kind of event: 'NodeTeleported'"),
@@ -74,12 +74,12 @@ def test_a_field_with_a_default_may_be_missing() -> None:
         (edited(cause="bored"), "NodeEnded.cause cannot be read: 'bored'"),
         (edited(at="2026-01-01T12:00:00"), "NodeEnded.at cannot be read: .* has no zone"),
         (edited(at=5), "NodeEnded.at cannot be read"),
-        (edited(node_id=5), "NodeEnded.node_id cannot be read: 5 is no text"),
+        (edited(node_id=5), "NodeEnded.node_id cannot be read: 5 is not a text"),
         (encode(ENDED).replace('"node_id":"n1",', ""), "NodeEnded lacks its field node_id"),
         (
             '{"v":1,"kind":"ProgressReported","at":"2026-01-01T12:00:00+00:00","job":"j",'
             '"done_units":NaN,"saved_units":0}',
-            "done_units cannot be read: nan is no finite number",
+            "done_units cannot be read: nan is not a finite number",
         ),
     ],
 )
