@@ -1,1 +1,1 @@
-"""Databases by their place: a SQLite file or a PostgreSQL URL, what they refuse, their steps."""
+"""Databases by their place, a SQLite file or a PostgreSQL URL: errors, migrations and backups."""

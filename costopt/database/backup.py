@@ -1,7 +1,7 @@
-"""Copies of SQLite files that are checked before they count, and the way back from them.
+"""Backups of SQLite files, verified before they count, and their restoration.
 
 A copy is made by SQLite's online backup, so that it is one consistent state while others write
-(sqlite.org/backup.html). Copies of PostgreSQL databases are its administrator's.
+(sqlite.org/backup.html). Backups of PostgreSQL databases are their administrator's task.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from costopt.domain.errors import LedgerError
 SUFFIX = ".backup"
 TIME_FORMAT = "%Y%m%dT%H%M%S%fZ"
 ROOM_TIMES = 2
-"""A copy is made where this many more would fit."""
+"""A copy is made only if the disk has room for so many copies."""
 
 
 def find_corruption(path: Path) -> str:
-    """The first thing that is wrong with a file, "" where nothing is, or there is no file.
+    """Return the first corruption of a file, "" where there is none, or no file.
 
-    Reads every page. Raises LedgerError where it may not be read.
+    Reads every page. Raises LedgerError where the file cannot be read.
     """
     if not path.exists():
         return ""
@@ -43,10 +43,10 @@ def find_corruption(path: Path) -> str:
 
 
 def create_backup(path: Path, backups: Path, keep: int, now: datetime) -> Path:
-    """A new copy in the folder; of the older ones the newest stay, ``keep`` with it.
+    """Make a copy in the folder, retaining the newest ``keep`` in total, and return it.
 
-    Raises LedgerError, and then no copy is removed: of a corrupt file none counts, and what would
-    fill the disk is not made.
+    Raises LedgerError, and then no copy is removed: a copy of a corrupt file does not count, and
+    one that would fill the disk is not made.
     """
     target = backups / f"{path.name}.{now.astimezone(UTC).strftime(TIME_FORMAT)}{SUFFIX}"
     part = target.with_name(f"{target.name}.part")
@@ -78,20 +78,20 @@ def create_backup(path: Path, backups: Path, keep: int, now: datetime) -> Path:
 
 
 def list_backups(path: Path, backups: Path) -> tuple[Path, ...]:
-    """The copies of this file, oldest first."""
+    """Return the copies of this file, oldest first."""
     return tuple(sorted(backups.glob(f"{glob.escape(path.name)}.*{SUFFIX}")))
 
 
 def backup_time(copy: Path) -> datetime:
-    """When a copy was made."""
+    """Return when a copy was made."""
     told = copy.name.removesuffix(SUFFIX).rpartition(".")[2]
     return datetime.strptime(told, TIME_FORMAT).replace(tzinfo=UTC)
 
 
 def restore(path: Path, backups: Path, now: datetime) -> tuple[Path, Path | None]:
-    """Put the newest sound copy in the place of the file, which is kept under another name.
+    """Put the newest sound copy in place of the file, which is retained under another name.
 
-    Returns the copy, and where the file is now, None where there was none. Nothing may have the
+    Returns the copy, and where the file is now, None where there was none. No process may have the
     file open. Raises LedgerError where there is no sound copy.
     """
     copy = next(
@@ -100,7 +100,7 @@ def restore(path: Path, backups: Path, now: datetime) -> tuple[Path, Path | None
     if copy is None:
         raise LedgerError(
             f"there is no sound backup of {path} in {backups}",
-            hint=f"save what is left: sqlite3 {path} .recover | sqlite3 NEW",
+            hint=f"save the remaining events: sqlite3 {path} .recover | sqlite3 NEW",
             code="no_backup",
         )
     fresh = path.with_name(f"{path.name}.restored")
@@ -123,7 +123,7 @@ def restore(path: Path, backups: Path, now: datetime) -> tuple[Path, Path | None
 
 
 def _check_room(path: Path, backups: Path) -> None:
-    """A backup must not be what fills the disk. Raises LedgerError."""
+    """Raise LedgerError if a backup could fill the disk."""
     free = shutil.disk_usage(backups).free
     if free < ROOM_TIMES * path.stat().st_size:
         raise LedgerError(

@@ -1,7 +1,7 @@
-"""Transactions of SQLAlchemy on a SQLite file or a PostgreSQL server, alike.
+"""Transactions of SQLAlchemy on a SQLite file or a PostgreSQL server, with the same behavior.
 
 A writing transaction keeps other writers of the same part out from its beginning: on SQLite by
-BEGIN IMMEDIATE, on PostgreSQL by an advisory lock. Times of waiting are bounded on both.
+BEGIN IMMEDIATE, on PostgreSQL by an advisory lock. Waiting has a timeout on both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from costopt.domain.errors import LedgerError
 BUSY_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S = 5
 IDLE_TRANSACTION_S = 5
-"""A process that stands still in a transaction loses it, and what it locked, after this long."""
+"""A process that is idle in a transaction for this long loses it, with its locks."""
 
 
 class Database:
@@ -37,7 +37,7 @@ class Database:
     """
 
     def __init__(self, part: str, place: Path | str, lock: int) -> None:
-        """``lock`` is the part's advisory lock on PostgreSQL. Connects at the first use."""
+        """``lock`` is the part's advisory lock on PostgreSQL. Connects at first use."""
         self.part = part
         if is_url(place):
             url = postgres_url(str(place))
@@ -52,13 +52,13 @@ class Database:
 
     @contextmanager
     def read_transaction(self) -> Iterator[Connection]:
-        """One consistent view. Raises LedgerError."""
+        """Read one consistent state. Raises LedgerError."""
         with self._told(), self.engine.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
     def write_transaction(self) -> Iterator[Connection]:
-        """All or nothing, durable on leaving, one writer at a time. Raises LedgerError."""
+        """Write all or nothing, durably, one writer at a time. Raises LedgerError."""
         with self._told(), self._writer.connect() as connection, connection.begin():
             if self.on_postgres:
                 connection.execute(
@@ -68,19 +68,19 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
-        """One consistent view. Raises LedgerError."""
+        """Read one consistent state. Raises LedgerError."""
         with self.read_transaction() as connection:
             yield _SqlAlchemyStatements(connection)
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """All or nothing, durable on leaving, one writer at a time. Raises LedgerError."""
+        """Write all or nothing, durably, one writer at a time. Raises LedgerError."""
         with self.write_transaction() as connection:
             yield _SqlAlchemyStatements(connection)
 
     @contextmanager
     def session(self) -> Iterator[Transaction]:
-        """A connection of one's own, each statement a transaction, closed for good at the end.
+        """Open a separate connection, each statement a transaction, closed at the end.
 
         Raises LedgerError.
         """

@@ -16,14 +16,14 @@ DRIVER = "postgresql+psycopg"
 
 
 def is_url(place: Path | str) -> bool:
-    """Whether ``place`` names a server, not a file."""
+    """Return whether ``place`` is the URL of a server, not a file."""
     return isinstance(place, str) and URL_MARK in place
 
 
 def postgres_url(text: str) -> URL:
-    """The URL for SQLAlchemy. Raises LedgerError for another scheme, MissingExtraError.
+    """Return the URL for SQLAlchemy. Raises LedgerError for another scheme, MissingExtraError.
 
-    The message never holds the password.
+    The message never contains the password.
     """
     try:
         import psycopg  # noqa: F401
@@ -47,6 +47,6 @@ def postgres_url(text: str) -> URL:
 
 
 def redacted_url(url: URL) -> str:
-    """The URL for messages and logs, without passwords, in its options neither."""
+    """Return the URL for messages and logs, without passwords, also in its options."""
     host = {name: url.query[name] for name in ("host", "port") if name in url.query}
     return url.set(drivername="postgresql", query=host).render_as_string(hide_password=True)

@@ -1,4 +1,4 @@
-"""What a database's refusals mean to the user, and what to do about them."""
+"""Database errors as messages that say what happened and what to do."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _SQLITE: dict[str, tuple[str, str]] = {
         "check that the folder exists and that this user may write to it",
     ),
     "SQLITE_NOTADB": (
-        "it is no database of costopt",
+        "it is not a costopt database",
         "name another file, or restore it from a backup",
     ),
     "SQLITE_CORRUPT": (
         "it is corrupt",
         "end the daemon and restore its newest backup: costopt restore --state-dir FOLDER;"
-        " without one save what is left: sqlite3 FILE .recover | sqlite3 NEW",
+        " without one save the remaining events: sqlite3 FILE .recover | sqlite3 NEW",
     ),
     "SQLITE_BUSY": (
         "another process has been writing to it for too long",
@@ -39,22 +39,22 @@ _SQLITE: dict[str, tuple[str, str]] = {
     ),
 }
 
-_AGAIN = "it is asked again at the next use; check that PostgreSQL runs and can be reached"
+_AGAIN = "it is retried at the next use; check that PostgreSQL runs and can be reached"
 _POSTGRES: dict[str, tuple[str, str]] = {
     "08": ("the connection was lost", _AGAIN),
     "57P": ("the server ended the connection", _AGAIN),
     "53100": ("the server's disk is full", "free some space there; nothing was half-written"),
     "53300": ("the server has too many connections", "close some, or raise max_connections"),
-    "53": ("the server is short of means", "look at its log"),
-    "22": ("a text or a number cannot be kept", "choose names without control characters"),
+    "53": ("the server is short of resources", "look at its log"),
+    "22": ("a text or a number cannot be stored", "choose names without control characters"),
     "25006": (
         "the server is read-only",
         "name the primary server: this one is a standby, or was made read-only",
     ),
-    "25P03": ("the server ended a transaction that stood still", _AGAIN),
+    "25P03": ("the server ended an idle transaction", _AGAIN),
     "28": (
         "the server refused the user or the password",
-        "check the user of the URL; the password may stand in PGPASSWORD or ~/.pgpass",
+        "check the user of the URL; the password may be in PGPASSWORD or ~/.pgpass",
     ),
     "3D000": ("the database does not exist", "create it: createdb NAME"),
     "42501": (
@@ -68,7 +68,7 @@ _POSTGRES: dict[str, tuple[str, str]] = {
 
 
 def sqlite_error(what: str, error: sqlite3.Error) -> LedgerError:
-    """The LedgerError that says what happened to ``what``, such as "ledger PATH".
+    """Return the LedgerError that says what happened to ``what``, such as "ledger PATH".
 
     Its ``code`` is SQLite's, such as SQLITE_FULL.
     """
@@ -81,7 +81,7 @@ def sqlite_error(what: str, error: sqlite3.Error) -> LedgerError:
 
 
 def postgres_error(what: str, error: BaseException) -> LedgerError:
-    """The same of an error of psycopg; its ``code`` is the SQLSTATE.
+    """Return the LedgerError of an error of psycopg; its ``code`` is the SQLSTATE.
 
     Codes: postgresql.org/docs/15/errcodes-appendix.html.
     """
@@ -95,7 +95,7 @@ def postgres_error(what: str, error: BaseException) -> LedgerError:
 
 
 def text_error(what: str, error: UnicodeEncodeError) -> LedgerError:
-    """The same of a text with a lone surrogate, which neither database stores."""
+    """Return the LedgerError of a text with a lone surrogate, which neither database stores."""
     return LedgerError(
         f"{what}: a name is not valid text: {error}",
         hint="choose another name",
@@ -104,7 +104,7 @@ def text_error(what: str, error: UnicodeEncodeError) -> LedgerError:
 
 
 def _state_without_code(error: BaseException) -> str:
-    """Of a connection that never came about psycopg only tells what the server said."""
+    """Return the SQLSTATE of a failed connection, of which psycopg has only the server's text."""
     from psycopg import InterfaceError, OperationalError
 
     if not isinstance(error, (InterfaceError, OperationalError)):

@@ -63,11 +63,11 @@ class Migrations:
 
     @property
     def latest(self) -> int:
-        """Return the version of a database that has taken all steps."""
+        """Return the version of a database to which all steps were applied."""
         return self.first + len(self.steps) - 1
 
     def apply(self, connection: SqlConnection, *, create: bool = True) -> None:
-        """Take the missing steps; one that is up to date is only read.
+        """Apply the missing steps; a database that is up to date is only read.
 
         Raises LedgerError for tables of a version that this costopt does not know, for those of
         another program, and without ``create`` for a database that lacks the part.
@@ -99,7 +99,7 @@ class Migrations:
         return taken
 
     def _version(self, connection: SqlConnection, transaction: Transaction) -> int | None:
-        """Return the last step taken, None before the first."""
+        """Return the last applied step, None before the first."""
         if not transaction.has_table(self._versions):
             if transaction.has_table(self.table):
                 raise LedgerError(

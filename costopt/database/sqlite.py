@@ -2,9 +2,8 @@
 
 Write-ahead logging with ``synchronous = FULL``: a transaction is on the disk when it returns, and
 a crash leaves whole transactions only (sqlite.org/wal.html,
-sqlite.org/pragma.html#pragma_synchronous).
-
-Database files that only their owner may read: they hold jobs, costs and digests of tokens.
+sqlite.org/pragma.html#pragma_synchronous). Only their owner may read the files: they hold jobs,
+costs and digests of tokens.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ BUSY_TIMEOUT_S = 10.0
 
 
 class SqliteConnection:
-    """Implements SqlConnection. A file that this user may only read can be read."""
+    """Implements SqlConnection. A read-only file can be read."""
 
     def __init__(self, what: str, path: Path, *, create: bool) -> None:
-        """Open the file, or with ``create`` make it where it is missing. Raises LedgerError."""
+        """Open the file, or with ``create`` make it if it is missing. Raises LedgerError."""
         self.what = what
         self._lock = Lock()
         with self._errors():
@@ -41,7 +40,7 @@ class SqliteConnection:
             self._connection.close()
 
     def set_durable(self) -> None:
-        """Switch to the write-ahead log, for good, and to durable commits. Raises LedgerError."""
+        """Switch permanently to the write-ahead log and durable commits. Raises LedgerError."""
         with self.reading() as connection:
             if connection.execute("PRAGMA journal_mode") != [("wal",)]:
                 connection.execute("PRAGMA journal_mode = WAL")
@@ -49,13 +48,13 @@ class SqliteConnection:
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
-        """Each statement reads what is committed when it begins. Raises LedgerError."""
+        """Read; each statement sees what is committed at its start. Raises LedgerError."""
         with self._lock, self._errors():
             yield self._transaction
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """All or nothing, durable on leaving, one writer at a time. Raises LedgerError."""
+        """Write all or nothing, durably, one writer at a time. Raises LedgerError."""
         with self._lock, self._errors():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -110,10 +109,10 @@ COMPANIONS = ("-wal", "-shm")
 
 
 def make_private(path: Path, *, create: bool) -> None:
-    """Take the rights of group and others from the file and its companions.
+    """Remove the permissions of group and others from the file and its companions.
 
-    SQLite makes the companions with the rights of the file, so one that is missing and is to be
-    created is made here first. What cannot be changed or made is left for SQLite to report.
+    SQLite creates the companions with the permissions of the file, so a missing file that is to be
+    created is created here first. What cannot be changed or created is left for SQLite to report.
     """
     if create:
         with suppress(OSError):

@@ -49,7 +49,7 @@ def test_a_ledger_that_is_none(tmp_path: Path) -> None:
     place = Place(tmp_path).write()
     place.state.mkdir()
     (place.state / "ledger.sqlite").write_bytes(b"garbage" * 500)
-    refused(place, 1, "ledger.sqlite: it is no database of costopt", "→")
+    refused(place, 1, "ledger.sqlite: it is not a costopt database", "→")
     assert (place.state / "ledger.sqlite").read_bytes() == b"garbage" * 500
 
 
