@@ -1,1 +1,1 @@
-"""What the daemon knows besides the ledger: jobs handed in, proposals, its mode, tokens."""
+"""The daemon's state besides the ledger: submissions, proposals, its mode, halts and tokens."""

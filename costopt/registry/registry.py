@@ -1,11 +1,4 @@
-"""The registry in a database: the same code on a SQLite file and on PostgreSQL.
-
-The registry in a database: the same code on a SQLite file and on PostgreSQL.
-
-What the daemon would do, and what people answered.
-
-Jobs as they were handed in.
-"""
+"""The registry, submissions and proposals, in a SQLite file or a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -42,11 +35,11 @@ from costopt.registry.tokens import SqlTokenStore
 
 REGISTRY = "registry.sqlite"
 ADVISORY_LOCK = 0x436F5372
-"""Of the registry's writers on PostgreSQL ("CoSr")."""
+"""The lock of the registry's writers on PostgreSQL ("CoSr")."""
 
 
 def open_registry(place: Path | str) -> SqlRegistry:
-    """The registry in a file, made where it is missing, or at a PostgreSQL URL.
+    """Return the registry in a file, created if missing, or at a PostgreSQL URL.
 
     Raises LedgerError, also for one of an unknown version, and MissingExtraError.
     """
@@ -78,11 +71,11 @@ class SqlRegistry:
         self.close()
 
     def close(self) -> None:
-        """Release all connections; closing twice is no error."""
+        """Release all connections; closing twice is not an error."""
         self._database.close()
 
     def submit(self, submission: Submission) -> None:
-        """Take a job in. Raises SpecError where the name is taken."""
+        """Store a submitted job. Raises SpecError where the name is taken."""
         with self._database.write_transaction() as connection:
             add_submission(connection, submission)
             append_audit_entry(
@@ -91,7 +84,7 @@ class SqlRegistry:
             )  # fmt: skip
 
     def submission(self, name: str) -> Submission | None:
-        """One job, or None."""
+        """Return one job, or None."""
         with self._database.read_transaction() as connection:
             return find_submission(connection, name)
 
@@ -106,7 +99,10 @@ class SqlRegistry:
     def set_desired_state(
         self, name: str, desired_state: DesiredState, who: str, at: datetime
     ) -> Submission:
-        """Raises SpecError for an unknown job, and for a cancelled one that is to run again."""
+        """Set the desired state, and return the changed submission.
+
+        Raises SpecError for an unknown job, and for a cancelled one that is to run again.
+        """
         with self._database.write_transaction() as connection:
             before = require_submission(connection, name)
             if (
@@ -120,7 +116,10 @@ class SqlRegistry:
         return after
 
     def set_priority(self, name: str, priority: int, who: str, at: datetime) -> Submission:
-        """Raises SpecError for an unknown job, and for a cancelled one."""
+        """Set the priority, and return the changed submission.
+
+        Raises SpecError for an unknown job, and for a cancelled one.
+        """
         with self._database.write_transaction() as connection:
             before = require_submission(connection, name)
             if before.desired_state is DesiredState.CANCELLED:
@@ -131,7 +130,7 @@ class SqlRegistry:
         return after
 
     def halt(self, reason: str, who: str, at: datetime) -> Halt:
-        """Stop all launches; of a halt that stands this is the reason from now on."""
+        """Stop all launches; a halt already in force gets this reason from now on."""
         with self._database.write_transaction() as connection:
             standing = _standing_halt(connection)
             if standing is not None and (standing.reason, standing.who) == (reason, who):
@@ -142,61 +141,63 @@ class SqlRegistry:
         return Halt(reason, who, at)
 
     def unhalt(self, who: str, at: datetime) -> None:
-        """Let launches happen again; without a halt nothing happens."""
+        """Allow launches again; without a halt this changes nothing."""
         with self._database.write_transaction() as connection:
             if connection.execute(HALTS.delete()).rowcount:
                 append_audit_entry(connection, at, who, "unhalt", "")
 
     def halted(self) -> Halt | None:
-        """The halt that stands."""
+        """Return the halt in force, or None."""
         with self._database.read_transaction() as connection:
             return _standing_halt(connection)
 
     def mode(self) -> Mode | None:
-        """As set last, None where it never was."""
+        """Return the mode as last set, None if it never was."""
         with self._database.read_transaction() as connection:
             mode: Mode | None = connection.scalar(select(MODES.c.mode))
             return mode
 
     def set_mode(self, mode: Mode, who: str, at: datetime) -> None:
-        """From the next tick on."""
+        """Set the mode from the next tick on."""
         with self._database.write_transaction() as connection:
             if not connection.execute(MODES.update().values(mode=mode)).rowcount:
                 connection.execute(MODES.insert().values(id=1, mode=mode))
             append_audit_entry(connection, at, who, "mode", "", mode.value)
 
     def propose(self, proposal: Proposal) -> None:
-        """Keep a proposal; one with the same id is replaced."""
+        """Store a proposal; one with the same id is replaced."""
         with self._database.write_transaction() as connection:
             upsert_proposal(connection, proposal)
 
     def proposals(self, states: Collection[ProposalState] = ()) -> tuple[Proposal, ...]:
-        """Those in one of these states, all where none is named, in order of proposal."""
+        """Return the proposals in one of these states, all if none is given, in their order."""
         with self._database.read_transaction() as connection:
             return proposals_in_states(connection, states)
 
     def answer(
         self, proposal_id: str, state: ProposalState, who: str, at: datetime, outcome: str = ""
     ) -> Proposal:
-        """Raises SpecError where there is none of that id, or it is no longer open."""
+        """Answer a proposal. Raises SpecError for an unknown one, or one that is not open."""
         with self._database.write_transaction() as connection:
             after = answer_proposal(connection, proposal_id, state, who, at, outcome)
             append_audit_entry(connection, at, who, state.value, proposal_id, outcome)
         return after
 
     def changes(self, after: int = 0) -> tuple[tuple[int, AuditEntry], ...]:
-        """What people told the daemon, with its number, counted from 1."""
+        """Return the operator actions after number ``after``, each with its number from 1."""
         with self._database.read_transaction() as connection:
             return audit_entries_after(connection, after)
 
 
 _STANDING = select(HALTS)
-"""Asked before each launch, so it is not put together anew each time."""
+"""Executed before each launch, so it is built only once."""
 
 
 def _cancelled(name: str) -> SpecError:
     return SpecError(
-        f"job {name!r} was cancelled", hint="submit it anew under another name", code="cancelled"
+        f"job {name!r} was cancelled",
+        hint="submit it again under another name",
+        code="cancelled",
     )
 
 
@@ -216,7 +217,7 @@ _ANSWERS = {
 
 
 def upsert_proposal(connection: Connection, proposal: Proposal) -> None:
-    """Add it; one with the same id is replaced in its place."""
+    """Add a proposal; one with the same id is replaced in its place."""
     values = asdict(proposal)
     same = PROPOSALS.c.id == proposal.id
     if connection.execute(PROPOSALS.update().where(same).values(**values)).rowcount:
@@ -228,7 +229,7 @@ def upsert_proposal(connection: Connection, proposal: Proposal) -> None:
 def proposals_in_states(
     connection: Connection, states: Collection[ProposalState]
 ) -> tuple[Proposal, ...]:
-    """Those in one of these states, all where none is named, in order of proposal."""
+    """Return the proposals in one of these states, all if none is given, in their order."""
     query = select(*_COLUMNS).order_by(PROPOSALS.c.place)
     if states:
         query = query.where(PROPOSALS.c.state.in_(list(states)))
@@ -243,7 +244,7 @@ def answer_proposal(
     at: datetime,
     outcome: str,
 ) -> Proposal:
-    """Raises SpecError where there is none of that id, or this is no answer to it any more."""
+    """Answer a proposal and return it. Raises SpecError for an unknown or already decided one."""
     row = connection.execute(select(*_COLUMNS).where(PROPOSALS.c.id == proposal_id)).first()
     if row is None:
         raise SpecError(
@@ -270,7 +271,7 @@ _SUBMISSIONS_COLUMNS = [SUBMISSIONS.c[name] for name in _SUBMISSIONS_FIELDS]
 
 
 def add_submission(connection: Connection, submission: Submission) -> None:
-    """Raises SpecError where the name is taken."""
+    """Add a submission. Raises SpecError where the name is taken."""
     if find_submission(connection, submission.name) is not None:
         raise SpecError(
             f"a job named {submission.name!r} was submitted already",
@@ -283,7 +284,7 @@ def add_submission(connection: Connection, submission: Submission) -> None:
 
 
 def find_submission(connection: Connection, name: str) -> Submission | None:
-    """One job, or None."""
+    """Return one job, or None."""
     row = connection.execute(
         select(*_SUBMISSIONS_COLUMNS).where(SUBMISSIONS.c.name == name)
     ).first()
@@ -291,7 +292,7 @@ def find_submission(connection: Connection, name: str) -> Submission | None:
 
 
 def require_submission(connection: Connection, name: str) -> Submission:
-    """One job. Raises SpecError for an unknown one."""
+    """Return one job. Raises SpecError for an unknown one."""
     submission = find_submission(connection, name)
     if submission is None:
         raise SpecError(
@@ -303,8 +304,8 @@ def require_submission(connection: Connection, name: str) -> Submission:
 def list_submissions(
     connection: Connection, desired_states: Collection[DesiredState], tenant: str | None
 ) -> tuple[Submission, ...]:
-    """Return those of a tenant with one of these desired states, in the order of submission; empty
-    and None are any."""
+    """Return the submissions of a tenant with one of these desired states, in the order of
+    submission; None and empty match any."""
     query = select(*_SUBMISSIONS_COLUMNS).order_by(SUBMISSIONS.c.place)
     if desired_states:
         query = query.where(SUBMISSIONS.c.desired_state.in_(list(desired_states)))
@@ -314,7 +315,7 @@ def list_submissions(
 
 
 def update_submission(connection: Connection, submission: Submission) -> None:
-    """Keep what changed of a job that is known."""
+    """Store the changed fields of a known job."""
     connection.execute(
         SUBMISSIONS.update()
         .where(SUBMISSIONS.c.name == submission.name)

@@ -1,13 +1,7 @@
-"""The registry's tables, its migrations and its audit log.
+"""The registry's tables for queries, the migrations that create them, and the audit log.
 
-The registry's tables as queries see them; ``migrations`` makes them.
-
-The registry's tables, as steps that only go forward.
-
-Times are text, ISO 8601 in UTC with microseconds, so that both databases order and keep them
-alike.
-
-What people told the daemon, numbered from 1 without gaps.
+Times are text, ISO 8601 in UTC with microseconds, so that both databases order and store them in
+the same way. Operator actions are numbered from 1 without gaps.
 """
 
 from __future__ import annotations
@@ -35,13 +29,13 @@ from costopt.domain.control import ActionKind, AuditEntry, DesiredState, Mode, P
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An aware time, as text in UTC that sorts as times do."""
+    """An aware time, as text in UTC whose order is that of times."""
 
     impl = String
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        """Raises ValueError for a naive time."""
+        """Return the text of a time. Raises ValueError for a naive one."""
         if value is None:
             return None
         if value.tzinfo is None:
@@ -49,7 +43,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.astimezone(UTC).isoformat(timespec="microseconds")
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        """The time again, in UTC."""
+        """Return the time of a text, in UTC."""
         return None if value is None else datetime.fromisoformat(value)
 
 
@@ -64,11 +58,11 @@ class EnumText(TypeDecorator[StrEnum]):
         self.kind = kind
 
     def process_bind_param(self, value: StrEnum | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        """The member's value."""
+        """Return the member's value."""
         return None if value is None else value.value
 
     def process_result_value(self, value: Any, dialect: Dialect) -> StrEnum | None:  # noqa: ARG002
-        """The member again."""
+        """Return the member of a value."""
         return None if value is None else self.kind(value)
 
 
@@ -213,7 +207,7 @@ MIGRATIONS = Migrations("registry", "submissions", (INITIAL,), first=4)
 def append_audit_entry(
     connection: Connection, at: datetime, who: str, what: str, subject: str, detail: str = ""
 ) -> None:
-    """Add a change, in the transaction that makes it."""
+    """Add an entry, in the transaction of its change."""
     last = connection.scalar(select(func.max(CHANGES.c.number))) or 0
     connection.execute(
         CHANGES.insert().values(
@@ -223,7 +217,7 @@ def append_audit_entry(
 
 
 def audit_entries_after(connection: Connection, number: int) -> tuple[tuple[int, AuditEntry], ...]:
-    """Those with a higher number, ascending."""
+    """Return the entries with a higher number, ascending."""
     rows = connection.execute(
         select(CHANGES).where(CHANGES.c.number > number).order_by(CHANGES.c.number)
     )

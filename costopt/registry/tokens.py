@@ -1,8 +1,8 @@
-"""Bearer tokens. Only digests of them are at rest.
+"""Bearer tokens, of which only digests are stored.
 
 A token is ``costopt_LOOKUP_SECRET``: LOOKUP finds its row, SECRET (256 random bits, so that a fast
-digest cannot be searched) is compared as SHA-256, in constant time. A browser's badge has the same
-form, with an HMAC under that digest in the place of SECRET.
+digest cannot be searched) is compared as SHA-256, in constant time. A browser's session has the
+same form, with an HMAC under that digest in place of SECRET.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SHAPE = re.compile(f"{PREFIX}_([0-9a-f]{{{2 * LOOKUP_BYTES}}})_([0-9a-f]{{{2 * 
 
 
 class SqlTokenStore:
-    """Implements the Tokens port."""
+    """Implements the TokenStore port."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -42,7 +42,7 @@ class SqlTokenStore:
         at: datetime,
         tenant: str | None = None,
     ) -> str:
-        """A new token's plain text. Raises SpecError where the name is taken, or as
+        """Create a token and return its plain text. Raises SpecError where the name is taken, or as
         ``validate_scopes``."""
         validate_scopes(name, scopes, tenant)
         lookup = secrets.token_hex(LOOKUP_BYTES)
@@ -70,32 +70,32 @@ class SqlTokenStore:
         return f"{PREFIX}_{lookup}_{secret}"
 
     def token_of(self, plain: str) -> Token | None:
-        """The token with this plain text."""
+        """Return the token with this plain text, or None."""
         lookup, secret = _parts(plain)
         row = self._row(lookup)
         same = hmac.compare_digest(_known(row), _digest(secret))
         return _token(row) if same and row is not None else None
 
     def session_of(self, plain: str) -> str:
-        """What a browser keeps."""
+        """Return a browser's session for a token's plain text."""
         lookup, secret = _parts(plain)
         return f"{PREFIX}_{lookup}_{_looks(_digest(secret))}"
 
     def token_of_session(self, badge: str) -> Token | None:
-        """The token with this badge."""
+        """Return the token of a browser's session, or None."""
         lookup, looks = _parts(badge)
         row = self._row(lookup)
         same = hmac.compare_digest(_looks(_known(row)), looks)
         return _token(row) if same and row is not None else None
 
     def tokens(self) -> tuple[Token, ...]:
-        """All of them, by name."""
+        """Return all tokens, by name."""
         with self._database.read_transaction() as connection:
             rows = connection.execute(select(TOKENS).order_by(TOKENS.c.name)).all()
         return tuple(_token(row) for row in rows)
 
     def revoke(self, name: str, who: str, at: datetime) -> None:
-        """Raises SpecError where there is none of that name."""
+        """Revoke a token. Raises SpecError where there is none of that name."""
         with self._database.write_transaction() as connection:
             if not connection.execute(TOKENS.delete().where(TOKENS.c.name == name)).rowcount:
                 raise SpecError(
@@ -111,7 +111,7 @@ class SqlTokenStore:
 
 
 def _parts(text: str) -> tuple[str, str]:
-    """Lookup and secret, empty where the text has another form."""
+    """Return lookup and secret, empty where the text has another form."""
     shape = _SHAPE.fullmatch(text)
     return ("", "") if shape is None else (shape[1], shape[2])
 
