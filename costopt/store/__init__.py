@@ -16,8 +16,8 @@ def open_store(uri: str) -> ObjectStore:
     Endpoint and region come from the address (``?endpoint=…&region=…``), else from
     AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION and AWS_DEFAULT_REGION, or for gs:// from
     STORAGE_EMULATOR_HOST. Plain HTTP is allowed to this machine only. Credentials are found the way
-    the cloud's own tools find them, never in the address. Nothing is asked of the store yet.
-    Raises StoreError for an address that says nothing usable, MissingExtraError without obstore.
+    the cloud's own tools find them, never in the address. No request is sent to the store yet.
+    Raises StoreError for an unusable address, MissingExtraError without obstore.
     """
     address = StoreAddress.parse(uri)
     match address.scheme:

@@ -1,9 +1,4 @@
-"""StoreAddress; key syntax.
-
-Where an object store is: what a URI says of it.
-
-Which keys every store takes.
-"""
+"""Addresses of object stores, and the syntax of the keys in them."""
 
 from __future__ import annotations
 
@@ -38,17 +33,17 @@ class StoreAddress:
         return f"{self.scheme}://{self.bucket}/{self.path}".rstrip("/")
 
     def holds(self, other: StoreAddress) -> bool:
-        """Whether the other is this place or lies below it; by what endpoint does not count."""
+        """Return whether the other is this place or below it; endpoints are not compared."""
         same = (self.scheme, self.bucket) == (other.scheme, other.bucket)
         return same and f"{other.path}/".startswith(f"{self.path}/" if self.path else "")
 
     @classmethod
     def parse(cls, uri: str) -> StoreAddress:
-        """Raises StoreError where the URI names no store."""
+        """Parse a URI. Raises StoreError where it is not the address of a store."""
         if "://" not in uri:
             if not uri:
                 raise StoreError(
-                    "an empty text is no address of a store", hint=EXAMPLES, code="empty"
+                    "an empty text is not the address of a store", hint=EXAMPLES, code="empty"
                 )
             return cls("file", "", uri)
         parts = urlsplit(uri)
@@ -56,7 +51,9 @@ class StoreAddress:
             return cls("file", "", _folder(uri, parts.netloc, parts.path))
         if parts.scheme not in REMOTE_SCHEMES:
             raise StoreError(
-                f"{uri!r} is at no known kind of store", hint=EXAMPLES, code="unknown_scheme"
+                f"{uri!r} is not an address of a known kind of store",
+                hint=EXAMPLES,
+                code="unknown_scheme",
             )
         if "@" in parts.netloc:
             raise StoreError(
@@ -87,7 +84,7 @@ class StoreAddress:
 
 
 def join_uri(uri: str, folder: str) -> str:
-    """The address of a folder of the store at ``uri``."""
+    """Return the address of a folder of the store at ``uri``."""
     if "://" not in uri:
         return f"{uri.rstrip('/')}/{folder}"
     parts = urlsplit(uri)
@@ -95,7 +92,7 @@ def join_uri(uri: str, folder: str) -> str:
 
 
 def is_loopback(endpoint: str) -> bool:
-    """Whether an endpoint is on this machine, so that plain HTTP to it leaves no wire open."""
+    """Return whether an endpoint is on this machine, where plain HTTP crosses no network."""
     host = urlsplit(endpoint).hostname or ""
     if host == "localhost" or host.endswith(".localhost"):
         return True
@@ -106,7 +103,7 @@ def is_loopback(endpoint: str) -> bool:
 
 
 def validate_endpoint(endpoint: str) -> str:
-    """The endpoint of a store. Raises StoreError unless it is HTTPS, or HTTP to this machine."""
+    """Return the endpoint of a store. Raises StoreError unless it is HTTPS or on this machine."""
     scheme = urlsplit(endpoint).scheme
     if scheme == "https" or (scheme == "http" and is_loopback(endpoint)):
         return endpoint.rstrip("/")
@@ -119,7 +116,9 @@ def validate_endpoint(endpoint: str) -> str:
 
 def _folder(uri: str, host: str, path: str) -> str:
     if host not in ("", "localhost") or not path:
-        raise StoreError(f"{uri!r} is no local folder", hint="write file:///path", code="not_local")
+        raise StoreError(
+            f"{uri!r} is not a local folder", hint="write file:///path", code="not_local"
+        )
     return unquote(path)
 
 
@@ -127,20 +126,20 @@ SAFE_PART = re.compile(r"[A-Za-z0-9_@+=,%-][A-Za-z0-9._@+=,:%-]*")
 
 
 def is_key_part(name: str) -> bool:
-    """Whether a key can have this part."""
+    """Return whether a key can have this part."""
     return SAFE_PART.fullmatch(name) is not None
 
 
 def validate_key(key: str) -> tuple[str, ...]:
-    """The parts of a key, which is a relative path without hidden parts.
+    """Return the parts of a key, which is a relative path without hidden parts.
 
     Each part begins with a letter, digit or one of ``_@+=,%-``, so that no key can leave its store
-    and the same keys work in all of them. Raises StoreError.
+    and the same keys are valid in all of them. Raises StoreError.
     """
     parts = tuple(key.split("/"))
     if not all(map(is_key_part, parts)):
         raise StoreError(
-            f"{key!r} is no key: it must be a relative path without '..' or hidden parts",
+            f"{key!r} is not a key: it must be a relative path without '..' or hidden parts",
             hint="name jobs and nodes with letters, digits, '-', '_' and '.'",
             code="invalid_key",
             subject=key,

@@ -1,4 +1,4 @@
-"""Writes to a local file system that are whole or absent, and still there after a power cut."""
+"""Atomic writes to a local file system that survive a power failure."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ DEFAULT_REMEDY = "see that the folder exists, can be written and has space"
 
 
 def write_error_hint(error: OSError) -> str:
-    """What a user can do about a failed write."""
+    """Return what a user can do about a failed write."""
     return REMEDIES.get(error.errno or 0, DEFAULT_REMEDY)
 
 
 def fsync_directory(folder: Path) -> None:
-    """Make the names in ``folder`` durable: a rename is lost in a power cut without this."""
+    """Make the names in ``folder`` durable: a power failure may lose a rename without this."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -44,10 +44,10 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def write_if_absent(path: Path, data: bytes) -> bool:
-    """Write ``path`` unless it exists; False where it does. Raises OSError.
+    """Write ``path`` unless it exists, and return whether it was written. Raises OSError.
 
     A hard link fails where the name is taken, so of many writers exactly one wins, with whole
-    bytes; O_EXCL alone would show a reader the file while it is still being filled.
+    bytes; with O_EXCL alone, a reader could see the file while it is still being written.
     """
     temporary = _write_beside(path, (data,))
     try:
@@ -61,13 +61,13 @@ def write_if_absent(path: Path, data: bytes) -> bool:
 
 
 def copy_atomic(source: Path, path: Path) -> None:
-    """Write or replace ``path`` with the bytes of ``source``, piece by piece. Raises OSError."""
+    """Write or replace ``path`` with the bytes of ``source``, in chunks. Raises OSError."""
     with source.open("rb") as file:
         write_chunks_atomic(path, iter(lambda: file.read(PIECE_BYTES), b""))
 
 
 def write_chunks_atomic(path: Path, pieces: Iterable[Buffer]) -> None:
-    """As ``write_atomic``, of bytes that come piece by piece and need not fit into memory."""
+    """Write as ``write_atomic``, from chunks that need not fit into memory together."""
     temporary = _write_beside(path, pieces)
     try:
         temporary.replace(path)
@@ -78,9 +78,9 @@ def write_chunks_atomic(path: Path, pieces: Iterable[Buffer]) -> None:
 
 
 def replace_nondurable(path: Path, data: bytes, *, private: bool = False) -> None:
-    """Atomic but not durable: for a status that a crash of the machine makes worthless anyway.
+    """Replace a file atomically but not durably: for a status that a machine crash invalidates.
 
-    What is ``private`` only this user may read.
+    With ``private``, only this user may read it.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     temporary.touch(0o600 if private else 0o666)

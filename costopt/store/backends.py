@@ -1,9 +1,4 @@
-"""S3 and GCS constructors.
-
-Amazon S3 and what speaks its protocol.
-
-Google Cloud Storage.
-"""
+"""Stores in Amazon S3, or services with its protocol, and in Google Cloud Storage."""
 
 from __future__ import annotations
 
@@ -29,9 +24,9 @@ DEFAULT_REGION = "us-east-1"
 
 
 def open_s3(address: StoreAddress) -> RemoteStore:
-    """The bucket's store; tags are ETags.
+    """Return the store of a bucket; tags are ETags.
 
-    Every body is signed with its SHA-256 (SigV4), so S3 refuses what arrives damaged.
+    Every body is signed with its SHA-256 (SigV4), so S3 refuses one that arrives damaged.
     """
     obstore = import_obstore("aws")
     from costopt.store.remote import RemoteStore
@@ -39,7 +34,7 @@ def open_s3(address: StoreAddress) -> RemoteStore:
     endpoint = address.endpoint or _first_set(ENDPOINT_VARIABLES)
     credentials = _profile_credentials()
     region = address.region or _first_set(REGION_VARIABLES) or _profile_region(credentials)
-    # One DELETE per key: many services that speak S3 know no bulk delete.
+    # One DELETE per key: many services that speak S3 do not support bulk deletes.
     config: S3Config = {"region": region, "disable_bulk_delete": True}
     if endpoint is not None:
         config["endpoint"] = validate_endpoint(endpoint)
@@ -68,7 +63,7 @@ def _profile_region(credentials: Callable[[], Any] | None) -> str:
 
 
 def _profile_credentials() -> Callable[[], Any] | None:
-    """Credentials of an AWS profile, which obstore does not read by itself, or None.
+    """Return the credentials of an AWS profile, which obstore does not read, or None.
 
     None leaves it to obstore: the environment, a web identity, a container's or machine's role.
     """
@@ -92,7 +87,7 @@ def _profile_credentials() -> Callable[[], Any] | None:
 
 
 def open_gcs(address: StoreAddress) -> RemoteStore:
-    """The bucket's store; tags are generation numbers."""
+    """Return the store of a bucket; tags are generation numbers."""
     obstore = import_obstore("gcp")
     from costopt.store.remote import RemoteStore
 
@@ -104,8 +99,8 @@ def open_gcs(address: StoreAddress) -> RemoteStore:
     if endpoint is not None:
         config["base_url"] = validate_endpoint(endpoint)
     if emulator and endpoint == emulator:
-        # An emulator asks for no credentials, and there is none to send: this keeps the client
-        # from looking for some.
+        # An emulator requires no credentials, and there are none to send: this prevents the client
+        # from searching for some.
         config["bearer_token"] = "emulator"  # noqa: S105
     store = obstore.store.GCSStore(
         address.bucket,

@@ -1,12 +1,8 @@
-"""A folder as an object store.
+"""A folder as an object store, whose files are opened without blocking and without leaving it.
 
-A folder as an object store.
-
-Opens files below a folder to which others write, without waiting and without leaving it.
-
-A symbolic link is never followed, a pipe without a writer is not waited for, and only a regular
-file is read. Everything raises OSError; a missing file or folder FileNotFoundError or
-NotADirectoryError.
+Others may write to the folder. A symbolic link is never followed, a pipe without a writer is not
+waited for, and only a regular file is read. The functions raise OSError; for a missing file or
+folder FileNotFoundError or NotADirectoryError.
 """
 
 from __future__ import annotations
@@ -28,16 +24,16 @@ from costopt.store import atomic_file
 from costopt.store.address import is_key_part, validate_key
 
 MAX_ENTRIES = 1_000_000
-"""Files that one listing looks at: what a job's command writes holds up no other job."""
+"""Maximum files that one listing visits, so that one job's files delay no other job."""
 MAX_DEPTH = 32
-"""Folders in folders; keys of ours have no more than half as many parts."""
+"""Maximum depth of folders; keys of ours have at most half as many parts."""
 
 
 class FileStore:
     """The ObjectStore port over a local or shared folder, to which others may write anything.
 
     ``root`` may be a symbolic link; below it none is followed, and only regular files are read.
-    Hidden files are writes under way and locks, which no key can name. Every put is atomic and
+    Hidden files are unfinished writes and locks, which no key can name. Every put is atomic and
     durable; tags are digests of the bytes. Raises StoreError naming the path and what to do.
     """
 
@@ -50,14 +46,14 @@ class FileStore:
             atomic_file.write_atomic(place, data)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Write unless the key exists; False where it does. One winner among many writers."""
+        """Write unless the key exists; return whether it was written. One of many writers wins."""
         with self._place("write", key, create=True) as place:
             if os.path.lexists(place):
                 return False
             return atomic_file.write_if_absent(place, data)
 
     def get(self, key: str, most_bytes: int | None = None) -> bytes | None:
-        """The bytes, or None where the key is missing."""
+        """Return the bytes, or None where the key is missing."""
         try:
             with self._place("read", key) as place, read_plain(place) as file:
                 data = file.read() if most_bytes is None else file.read(most_bytes + 1)
@@ -69,12 +65,12 @@ class FileStore:
         return data
 
     def get_tagged(self, key: str) -> VersionedObject | None:
-        """The bytes with their digest, or None where the key is missing."""
+        """Return the bytes with their digest, or None where the key is missing."""
         data = self.get(key)
         return None if data is None else VersionedObject(data, _digest(data))
 
     def replace(self, key: str, data: bytes, tag: str | None) -> bool:
-        """Write if the key still holds what ``tag`` was given for; None: if it is missing."""
+        """Write if the key still holds the object that ``tag`` is of; None: if it is missing."""
         with (
             self._place("write", key, create=True) as place,
             _locked(place.with_name(f".{place.name}.lock")),
@@ -92,7 +88,7 @@ class FileStore:
             atomic_file.copy_atomic(path, place)
 
     def get_file(self, key: str, path: Path) -> bool:
-        """Write the bytes to ``path``, whole or not at all; False where the key is missing."""
+        """Write the bytes to ``path``, whole or not at all; return False if the key is missing."""
         try:
             with self._place("read", key) as place, read_plain(place) as file:
                 self._copy_out(file, path)
@@ -101,7 +97,7 @@ class FileStore:
         return True
 
     def keys(self, prefix: str, after: str = "", most: int | None = None) -> Sequence[str]:
-        """Keys that begin with ``prefix`` and come after ``after``, sorted; the first ``most``."""
+        """Return keys with ``prefix`` that sort after ``after``, sorted; the first ``most``."""
         folder = prefix.rpartition("/")[0]
         parts = validate_key(folder) if folder else ()
         wanted = (key for key in self._below(parts) if key.startswith(prefix) and key > after)
@@ -111,7 +107,7 @@ class FileStore:
             raise _refused("list", self.root.joinpath(*parts), error) from error
 
     def delete(self, key: str) -> None:
-        """Remove; a missing key is no error."""
+        """Remove the object; a missing key is not an error."""
         try:
             with self._place("delete", key) as place:
                 place.unlink(missing_ok=True)
@@ -119,7 +115,7 @@ class FileStore:
             return
 
     def _below(self, parts: Sequence[str]) -> Iterator[str]:
-        """Files whose names a key can have; others were not put here. Raises OSError."""
+        """Yield files with valid names of keys; others were not put here. Raises OSError."""
         waiting, found = [tuple(parts)], 0
         while waiting:
             folder = waiting.pop()
@@ -152,8 +148,8 @@ class FileStore:
 
     @contextmanager
     def _place(self, verb: str, key: str, *, create: bool = False) -> Iterator[Path]:
-        """The path of a key while its folder is held open. Where only read and missing, raises
-        FileNotFoundError or NotADirectoryError; every other OSError inside as StoreError."""
+        """Hold the folder of a key open, and return the key's path. For reads, raises
+        FileNotFoundError or NotADirectoryError if missing; every other OSError as StoreError."""
         *above, name = validate_key(key)
         try:
             with opened_folder(self.root, above, create=create) as folder:
@@ -166,7 +162,7 @@ class FileStore:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    # The lock file stays: to remove it would let two writers lock two files of one name.
+    # The lock file remains: removing it would let two writers lock two files of one name.
     with os.fdopen(open_plain(path, os.O_WRONLY | os.O_CREAT), "wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -191,7 +187,7 @@ _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 @contextmanager
 def opened_folder(root: Path, parts: Sequence[str], *, create: bool = False) -> Iterator[Path]:
-    """Hold the folder ``parts`` below ``root`` open; give a path to it that no one can redirect.
+    """Hold the folder ``parts`` below ``root`` open; return a path to it that cannot be redirected.
 
     ``root`` itself may be a symbolic link.
     """
@@ -223,7 +219,7 @@ def read_plain(path: Path) -> BinaryIO:
 
 
 def is_plain(path: Path) -> bool:
-    """Whether a regular file, and not a link to one, lies at ``path``."""
+    """Return whether ``path`` is a regular file, and not a link to one."""
     with suppress(OSError):
         return stat.S_ISREG(path.lstat().st_mode)
     return False
@@ -242,7 +238,7 @@ def _enter(folder: int, name: str, *, create: bool) -> int:
 
 
 def object_too_large_error(key: str, where: str, size_bytes: int, most_bytes: int) -> StoreError:
-    """Something was written that nobody of us writes, and is not read."""
+    """Return the error of an object that is too large for any of ours, and so is not read."""
     return StoreError(
         f"{key!r} in {where} has {size_bytes:,} bytes or more: at most {most_bytes:,} are read",
         hint="see what the job's command writes there, and remove it",
@@ -251,7 +247,7 @@ def object_too_large_error(key: str, where: str, size_bytes: int, most_bytes: in
 
 
 def file_size_bytes(path: Path) -> int:
-    """The size in bytes of a file that is to be put. Raises StoreError where it cannot be read."""
+    """Return the size in bytes of a file to upload. Raises StoreError where it cannot be read."""
     try:
         return path.stat().st_size
     except OSError as error:

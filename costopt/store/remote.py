@@ -1,11 +1,4 @@
-"""A bucket through obstore; its errors.
-
-A bucket as an object store, through obstore.
-
-obstore, and how it asks: time limits and retries that are the same for every store.
-
-What a bucket's refusal means, and what a user can do about it.
-"""
+"""A bucket as an object store, through obstore: timeouts and retries, and what its errors mean."""
 
 from __future__ import annotations
 
@@ -46,8 +39,8 @@ Condition = Callable[[str], "PutMode"]
 class RemoteStore:
     """The ObjectStore port over a bucket. Raises StoreError naming the bucket and the remedy.
 
-    A conditional write carries a mark of its own: where the reply to it was lost, the mark tells
-    our object from another writer's.
+    A conditional write carries a mark of its own: if the reply to it was lost, the mark
+    distinguishes our object from another writer's.
     """
 
     def __init__(self, bucket: Bucket, where: str, tag: ReadTag, condition: Condition) -> None:
@@ -64,11 +57,11 @@ class RemoteStore:
             raise store_error("write", key, self._where, error) from error
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Write unless the key exists; False where it does. One winner among many writers."""
+        """Write unless the key exists; return whether it was written. One of many writers wins."""
         return self._put_on(key, data, "create")
 
     def get(self, key: str, most_bytes: int | None = None) -> bytes | None:
-        """The bytes, or None where the key is missing."""
+        """Return the bytes, or None where the key is missing."""
         found = self._found(key)
         if found is None:
             return None
@@ -80,7 +73,7 @@ class RemoteStore:
             raise store_error("read", key, self._where, error) from error
 
     def get_tagged(self, key: str) -> VersionedObject | None:
-        """The bytes with their tag, or None where the key is missing."""
+        """Return the bytes with their tag, or None where the key is missing."""
         found = self._found(key)
         if found is None:
             return None
@@ -90,7 +83,7 @@ class RemoteStore:
             raise store_error("read", key, self._where, error) from error
 
     def replace(self, key: str, data: bytes, tag: str | None) -> bool:
-        """Write if the key still holds what ``tag`` was given for; None: if it is missing."""
+        """Write if the key still holds the object that ``tag`` is of; None: if it is missing."""
         return self._put_on(key, data, "create" if tag is None else self._condition(tag))
 
     def put_file(self, key: str, path: Path) -> None:
@@ -102,7 +95,7 @@ class RemoteStore:
             raise store_error("write", key, self._where, error) from error
 
     def get_file(self, key: str, path: Path) -> bool:
-        """Write the bytes to ``path``, whole or not at all; False where the key is missing."""
+        """Write the bytes to ``path``, whole or not at all; return False if the key is missing."""
         found = self._found(key)
         if found is None:
             return False
@@ -121,14 +114,14 @@ class RemoteStore:
         return True
 
     def keys(self, prefix: str, after: str = "", most: int | None = None) -> Sequence[str]:
-        """Keys that begin with ``prefix`` and come after ``after``, sorted; the first ``most``.
+        """Return keys with ``prefix`` that sort after ``after``, sorted; the first ``most``.
 
         Buckets list their keys in order: https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html
         """
         folder = prefix.rpartition("/")[0]
         listed = obstore.list(self._bucket, folder or None, offset=after or None)
         found = (meta["path"] for chunk in listed for meta in chunk)
-        # Some services that speak S3 begin at the front whatever they are told.
+        # Some services that speak S3 begin at the first key regardless of the offset.
         wanted = (key for key in found if key.startswith(prefix) and key > after)
         try:
             return sorted(islice(wanted, most))
@@ -136,7 +129,7 @@ class RemoteStore:
             raise store_error("list", prefix, self._where, error) from error
 
     def delete(self, key: str) -> None:
-        """Remove; a missing key is no error."""
+        """Remove the object; a missing key is not an error."""
         try:
             obstore.delete(self._bucket, _checked(key))
         except (OSError, obstore.exceptions.BaseError) as error:
@@ -170,12 +163,12 @@ class RemoteStore:
         return False
 
     def _holder(self, key: str) -> str | None:
-        """The mark of the write that the key holds; empty where it has none, None if missing."""
+        """Return the mark of the write that the key holds; "" without one, None if missing."""
         found = self._found(key)
         return None if found is None else str(found.attributes.get(WRITE_ID_KEY, ""))
 
     def _bounded(self, key: str, found: GetResult, most_bytes: int) -> bytes:
-        """Counted as it comes: what a service tells as the size may be that of packed bytes."""
+        """Return the bytes, counted as they arrive: a reported size may be of compressed bytes."""
         data, told_bytes = bytearray(), found.meta["size"]
         if told_bytes <= most_bytes:
             for piece in found.stream():
@@ -215,12 +208,12 @@ RETRIES: RetryConfig = {
         "base": 2,
     },
 }
-"""Server errors and throttling are asked again with jitter. A node has 30 to 120 s from its notice
-to its end, so whoever saves must hear of a store that is down while there is time for another."""
+"""Server errors and throttling are retried with jitter. A node has 30 to 120 s from its notice to
+its end, so a failed save must be reported while there is time for another store."""
 
 
 def import_obstore(extra: str) -> ModuleType:
-    """The library that speaks to clouds. Raises MissingExtraError naming ``extra``."""
+    """Return the library that accesses clouds. Raises MissingExtraError naming ``extra``."""
     try:
         import obstore
         import obstore.store
@@ -238,7 +231,7 @@ STATUS = re.compile(r"status code: (\d{3})")
 ABOUT_CREDENTIALS = re.compile(
     r"Token|AccessKey|Signature|Credential|AuthFailure|UnrecognizedClient"
 )
-"""In the codes of S3, of STS behind a role, and of other services that speak S3."""
+"""Error codes of S3, of STS behind a role, and of other services that speak S3."""
 EXPECTED_REGION = re.compile(r"expecting '([a-z0-9-]+)'")
 
 CREDENTIALS_HINT = (
@@ -259,8 +252,8 @@ REMEDIES = {
     "InvalidAccessKeyId": CREDENTIALS_HINT,
     "SignatureDoesNotMatch": CREDENTIALS_HINT,
     "RequestTimeTooSkewed": "set the clock of this machine",
-    "SlowDown": "the store is overloaded: it is asked again by itself",
-    "ServiceUnavailable": "the store is overloaded: it is asked again by itself",
+    "SlowDown": "the store is overloaded: the request is retried automatically",
+    "ServiceUnavailable": "the store is overloaded: the request is retried automatically",
     "PermanentRedirect": REGION_HINT,
     "AuthorizationHeaderMalformed": REGION_HINT,
     "IllegalLocationConstraintException": REGION_HINT,
@@ -275,16 +268,16 @@ ERROR_SIGNATURES = (
     ),
 )
 REASONS = {"401": "no valid credentials", "403": "no permission"}
-"""Of answers without a code, by HTTP status."""
+"""Meanings of responses without a code, by HTTP status."""
 ANSWERED_HINT = "check the address, and any proxy on the way: the endpoint answers, and refuses"
 FAILED_HINT = "try again later: the store, or a proxy on the way, has failed"
 UNREACHABLE_HINT = "see that the endpoint can be reached from this machine"
 
 
 def store_error(verb: str, key: str, where: str, error: BaseException) -> StoreError:
-    """``error`` of obstore about ``key`` of the bucket ``where`` as an error that says what to do.
+    """Return obstore's ``error`` about ``key`` of the bucket ``where``, with what to do.
 
-    obstore gives no status or code, only a text that holds the server's reply.
+    obstore gives no status or code, only a text that contains the server's response.
     """
     reason, hint = _meaning(str(error))
     return StoreError(f"cannot {verb} {key!r} in {where}: {reason}", hint=hint)
@@ -308,12 +301,12 @@ def _meaning(text: str) -> tuple[str, str]:
 
 
 def _hint_of_code(code: str, text: str) -> str:
-    """What to do about a code that has no entry of its own."""
+    """Return what to do about a code that has no entry of its own."""
     return CREDENTIALS_HINT if ABOUT_CREDENTIALS.search(code) else _hint_of_status(text)
 
 
 def _hint_of_status(text: str) -> str:
-    """What to do by the HTTP status of the answer, if there was one."""
+    """Return what to do by the HTTP status of the response, if there was one."""
     status = STATUS.search(text)
     if status is None:
         return UNREACHABLE_HINT

@@ -178,7 +178,7 @@ MISTAKES_IN_CALLS = {
         "them all"
     ),
     "store scheme": (
-        "'ftp://x/red' is at no known kind of store\n  → write a path, file:///path, "
+        "'ftp://x/red' is not an address of a known kind of store\n  → write a path, file:///path, "
         "s3://bucket/prefix or gs://bucket/prefix"
     ),
     "store without bucket": (
@@ -193,7 +193,7 @@ MISTAKES_IN_CALLS = {
         "'s3://bucket?colour=blue' has unknown options: colour\n  → s3:// takes endpoint, region"
     ),
     "store key": (
-        "'../red' is no key: it must be a relative path without '..' or hidden parts\n  → "
+        "'../red' is not a key: it must be a relative path without '..' or hidden parts\n  → "
         "name jobs and nodes with letters, digits, '-', '_' and '.'"
     ),
     "server": "'ftp://x' is no server\n  → expected unix:PATH, http://HOST:PORT or https://HOST",
@@ -211,7 +211,7 @@ MISTAKES_IN_CALLS = {
     "submitted twice": (
         "a job named 'llm' was submitted already\n  → give the new one another name"
     ),
-    "resumed after cancel": "job 'llm' was cancelled\n  → submit it anew under another name",
+    "resumed after cancel": "job 'llm' was cancelled\n  → submit it again under another name",
     "unknown job": "there is no job 'nope'\n  → see `costopt list`",
     "token twice": "a token named 'ci' exists already\n  → revoke it, or choose another",
     "token without scope": "token 'x' allows nothing\n  → name read, submit or admin",
