@@ -1,4 +1,5 @@
-"""(jobs, offers, policy) → plan: a mixed-integer program over configurations and time slots.
+"""The optimizer: a mixed-integer program over configurations and time slots.
 
-``planner.plan`` is the way in; ``solver`` is the only module that imports PuLP.
+``planner.plan`` is the entry point: it maps jobs, offers and a policy to a plan. ``solver`` is the
+only package that imports PuLP.
 """

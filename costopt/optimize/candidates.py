@@ -1,10 +1,9 @@
-"""Every pool judged alone at mean prices; why not chosen.
+"""The candidates of a plan: every pool evaluated alone, and why it was not chosen.
 
-Every pool judged alone: what the whole job would come to on it, and why it was not chosen.
-
-Why a candidate that could have been chosen was not.
-
-A job's table at the prices that each configuration would pay if it did the job by itself.
+A candidate is what the whole job would cost on one pool alone, at the mean prices that each of its
+configurations would pay over the job's time. ``judge_candidates`` returns them with the reason for
+which each was rejected; where nothing excludes a candidate, ``RejectionExplainer`` finds why it
+could have been chosen and was not.
 """
 
 from __future__ import annotations
@@ -162,14 +161,13 @@ LIKELY = 0.5
 
 @dataclass(frozen=True, slots=True)
 class RejectionExplainer:
-    """Judges the rows of a job's table against the plan, whose objective is ``plan_score_usd``.
+    """Compares the rows of a job's table with the plan, whose objective is ``plan_score_usd``.
 
     Codes: ``throughput_unknown`` (of a phase); ``late``; ``dated`` (the capacity is there for too
     short a time); ``risk`` (not sure enough, or sure only by way of the fallback); ``budget``;
     ``further_aims`` (cheaper, and within the tolerance the plan is better in the objective's
     further aims); ``fallback`` (cheaper than the plan if all goes well, but not on average);
-    ``dearer``;
-    ``unplanned`` (nothing against it, but there is no plan).
+    ``dearer`` (more expensive than the plan); ``unplanned`` (admissible, but there is no plan).
     """
 
     table: ConfigurationTable
@@ -192,7 +190,7 @@ class RejectionExplainer:
         plan_score_usd: float | None,
         entering: EnteringPrice | None = None,
     ) -> Self:
-        """Judge against a plan; None where none was made. ``entering`` tells at which price."""
+        """Compare with a plan, None where none was made. ``entering`` finds the entering prices."""
         return cls(
             table,
             demand,
@@ -207,7 +205,7 @@ class RejectionExplainer:
         )
 
     def rejection(self, row: int, forecast: Forecast) -> Rejection:
-        """The first thing that speaks against the row."""
+        """Return the first reason against the row."""
         pool, _ = self.table.parts(row)[0]
         found = self._phase(row) or self._time(row, forecast) or self._budget(forecast)
         if found is not None:
@@ -279,7 +277,7 @@ class RejectionExplainer:
                 pool, "further_aims", f"cheaper, but the next aim ({aims}) speaks for the plan"
             )
         if ratio < 1:
-            reason = "cheaper if all goes well, but leaves more to the dearer fallback"
+            reason = "cheaper if all goes well, but relies more on the costlier fallback"
             return Rejection(pool, "fallback", reason)
         more = (
             f"{ratio:.1f}× the chosen" if ratio >= 1.1 else f"{ratio - 1:.1%} more than the chosen"

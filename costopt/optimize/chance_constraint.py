@@ -1,4 +1,4 @@
-"""The cheapest plan that is as sure as the policy asks, judged by simulation."""
+"""The cheapest plan that meets the policy's chance constraint, verified by simulation."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ PROBABILITY_TOLERANCE = 0.01
 def drop_unservable_jobs(
     request: PlanRequest, parts: Sequence[PlannedJob], settings: SolverSettings
 ) -> SolveResult:
-    """Jobs that cannot run at all are not served; the others are planned without them."""
+    """Drop jobs that cannot run at all; the others are planned without them."""
     able = [p for p in parts if len(p.table) and p.demand.hours_left > 0]
     if not able:
         return SolveResult(SolveStatus.INFEASIBLE)
@@ -87,7 +87,7 @@ class SimulatedPlan:
 
     @property
     def may_be_taken(self) -> bool:
-        """Whether it is sure enough and expected to keep the job's budget."""
+        """Whether it meets the chance constraint and is expected to respect the job's budgets."""
         return self.late_h <= 0 and self.over_usd <= 0 and self.over_kwh <= 0
 
     @property
@@ -98,7 +98,7 @@ class SimulatedPlan:
 
 @dataclass(frozen=True, slots=True)
 class ChosenPlan:
-    """The plan that is made, the jobs as it was solved for, and the simulated one of each served.
+    """The chosen plan, the jobs for which it was solved, and the simulated plan of each job served.
 
     ``bound_usd`` holds at every margin that was tried.
     """
@@ -109,7 +109,7 @@ class ChosenPlan:
     bound_usd: float
 
     def forecasts(self) -> dict[str, Forecast]:
-        """Of the jobs that are served."""
+        """The forecasts of the jobs that are served."""
         served = [p for p, own in zip(self.parts, self.answer.segments, strict=False) if own]
         pairs = zip(served, self.judged, strict=False)
         return {part.demand.job.name: one.forecast for part, one in pairs}
@@ -127,7 +127,7 @@ class ChosenPlan:
 def solve_chance_constrained(
     request: PlanRequest, parts: Sequence[PlannedJob], settings: SolverSettings
 ) -> ChosenPlan:
-    """The best plan by the policy's objective, then by its further aims within the tolerance."""
+    """Return the best plan by the objective, then by its further aims within the tolerance."""
     further = bool(request.policy.objective.then)
     first = settings.within(NEXT_SHARE) if further else settings
     best = _solve_cheapest(request, parts, first)
@@ -286,7 +286,7 @@ def _solve_surely(
 ) -> ChosenPlan:
     """Solve, simulate, and draw the due time and the budget in until the plan keeps them.
 
-    The margins of the model treat each configuration by itself; a mix of them can be less sure. Nor
+    The margins of the model treat each configuration alone; a mix of them can be less sure. Nor
     does the model know what the fallback costs, and draws.
     """
     time_share = NEXT_SHARE if len(parts) == 1 else 1.0

@@ -1,11 +1,8 @@
-"""A job's table: prices, power, hazards, starts, speeds.
+"""The configuration table of a job: prices, power, hazards, start-up costs and speeds by row.
 
-The table of a job: the terms of its rows, with its speeds and what follows from them.
-
-On which terms the rows of a table are had: prices, power, hazards, starts; all but the speeds.
-
-They depend on the job only by its overhead, its saves, what it fetches and what it may use, so that
-jobs that are alike in these share them, arrays and all.
+The terms of the rows are everything but the speeds. They depend on the job only by its overhead,
+its saves, what it fetches and what it may use, so that jobs that are alike in these share the
+terms, arrays and all; the table adds the job's speeds and the figures derived from them.
 """
 
 from __future__ import annotations

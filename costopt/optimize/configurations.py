@@ -1,13 +1,9 @@
-"""Configurations: pools × gang sizes × zone spreads × power caps.
+"""Configurations of one job: capacity pools × gang sizes × zone spreads × power caps.
 
-Configurations: a pool, or an even spread over a region's zones, with a number of nodes.
-
-A table holds them all for one job as columns, so that a thousand pools × sixteen gang sizes are
-priced in milliseconds. Row i is one configuration; every column is an array over rows.
-
-The bare rows of a table of configurations: which offers, how many nodes of each.
-
-Power caps as further rows: the same gang once more under each limit of its GPUs' power.
+A configuration is a pool, or an even spread over a region's zones, with a number of nodes. A table
+holds all of one job's as columns, so that a thousand pools × sixteen gang sizes are priced in
+milliseconds. Row i is one configuration; every column is an array over rows. Power caps are further
+rows: the same gang once more under each limit of its GPUs' power.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is left to be done of a job, in stages with their own gang sizes, and within which time."""
+"""The remaining work of a job, in stages with their own gang sizes, and the time left for it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Demand:
     """A job as the model sees it. Hours count from the request's ``now``.
 
     The ``max_usd`` of ``job`` also holds for its budget by months. ``due_h`` is the deadline less
-    the policy's reserve. ``running`` is the living gang by pool; ``starting_h`` is what is left of
+    the policy's reserve. ``running`` is the living gang by pool; ``starting_h`` is the remainder of
     its start-up. ``speed_factor`` is the measured speed of the job over the one that its spec
     predicts, taken to hold on every pool.
     """
@@ -95,7 +95,7 @@ class Demand:
 
 
 def remaining_demand(view: JobView, now: datetime, reserve_s: float) -> Demand | None:
-    """What is left of a job, or None where it is done.
+    """Return the remaining demand of a job, or None where it is done.
 
     Raises InfeasibleError for an amount of work, a done amount or a time that is not finite.
     """

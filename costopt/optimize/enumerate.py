@@ -1,8 +1,7 @@
-"""Tables of all jobs; per-gang limits applied.
+"""Enumeration of the configurations of all jobs, with a reason for every offer left out.
 
-From offers to the table of configurations of one job, with a reason for every offer left out.
-
-Limits on a gang by itself: zone share, nodes, hourly dollars, kilowatts, quotas.
+Limits that a gang meets or violates alone are applied here: the share of one zone, nodes, hourly
+dollars, kilowatts and quotas.
 """
 
 from __future__ import annotations
@@ -251,7 +250,7 @@ class _Quotas:
             alike.setdefault((pool.instance_type, pool.capacity_type), []).append(number)
 
     def broken(self, quota: Quota) -> NDArray[np.int64]:
-        """The rows that by themselves are more than the quota allows, ascending."""
+        """Return the rows that alone exceed the quota, ascending."""
         counted = self._counted(quota)
         if not len(counted):
             return counted

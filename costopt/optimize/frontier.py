@@ -1,26 +1,23 @@
-"""Pareto frontier and the sweeps that generate it.
+"""Pareto frontiers and what-if: the sweeps that generate the plans from which a frontier is chosen.
 
-What-if: plans under other policies, deadlines and markets; dollars against kWh and finish.
+The scenarios of a what-if are plans under other policies, deadlines and markets; its frontier is
+dollars against kWh and finish time.
 
-The plans from which a frontier is chosen: sweeps of the due time and of limits on kWh.
+The plans of a frontier come from sweeps of the due time and of limits on kWh. Due times lie evenly
+from the latest back to the earliest that any plan can meet. At each of them the dollars are
+minimized under evenly spaced limits of kWh from the cheapest plan's to the most frugal one's (the
+ε-constraint method: Haimes, Lasdon and Wismer 1971), which unlike a sweep of weights also finds
+plans off the convex hull.
 
-Due times lie evenly from the latest back to the earliest that any plan keeps. At each of them the
-dollars are minimized under evenly spaced limits of kWh from the cheapest plan's to the most frugal
-one's (the ε-constraint method: Haimes, Lasdon and Wismer 1971), which unlike a sweep of weights
-also finds plans off the convex hull.
+Where uninterruptible capacity is allowed, plans that fall back on it in the worst case are swept
+first, and those that reserve the time for the worst case more coarsely. The cheapest plans of one
+configuration are among them, so that a frontier does not begin at a higher cost than the best of
+these.
 
-Where uninterrupted capacity is allowed, plans that count on it should the worst come are swept
-first, and those that hold back the time for the worst more coarsely. The cheapest plans of one
-configuration are among them, so that a frontier begins no dearer than the best of these.
-
-Where prices move, weights of kWh take the place of the limits (``moving_sweep``). Where the power
-of a configuration is unknown no limit on kWh means anything: at each due time there is then one
-plan, of the least dollars.
-
-Plans of one job whose prices move, for its frontier: by weights of kWh and by due times.
-
-Each is the cheapest path over slots at a weight (``fleet.response``), on slots and forecasts that
-all of them share; no bound is sought.
+Where the power of a configuration is unknown no limit on kWh means anything: at each due time there
+is then one plan, the one of minimum dollars. Where prices vary, weights of kWh take the place of
+the limits (``TimeVaryingSweep``): each plan is the cheapest path over slots at a weight
+(``colgen.best_response``), on slots and forecasts that all of them share; no bound is computed.
 """
 
 from __future__ import annotations
@@ -73,7 +70,7 @@ __all__ = ["FrontierPoint", "frontier"]
 def frontier(
     request: PlanRequest, *, points: int = 24, time_limit_s: float = 10.0
 ) -> tuple[FrontierPoint, ...]:
-    """Plans of one job that no other found is better than in dollars, kWh and finish at once.
+    """Return the non-dominated plans of one job in dollars, kWh and finish time.
 
     By ascending dollars, at most ``points``; empty where there is no plan. Fewer come back where
     the figures agree. Raises as ``plan`` does.
@@ -138,7 +135,7 @@ class FrontierSweep:
         self._ends = (MIN_COST, MIN_ENERGY) if powered else (Objective(),)
 
     def points(self) -> list[FrontierPoint]:
-        """What was found within the time, judged by simulation; some may be beaten by others.
+        """Return the plans found in time, as simulated; some may be dominated by others.
 
         Plans that hold back the whole margin are as sure as the model makes them; the others must
         be found to be. None is expected to exceed the job's budgets.
@@ -197,7 +194,7 @@ class FrontierSweep:
         yield from (answer.segments[0] for answer in answers if answer.solved)
 
     def _dues(self, part: PlannedJob, count: int) -> list[float]:
-        """From the latest to the earliest that the fastest configuration keeps by itself."""
+        """Due times from the latest to the earliest that the fastest configuration can meet."""
         demand = part.demand
         held_h = single_held_h(part.table, demand)
         fastest_h = float(held_h[np.isfinite(held_h)].min(initial=np.inf))

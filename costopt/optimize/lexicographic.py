@@ -1,11 +1,11 @@
-"""One aim after the other: the objective first, then less of further figures at nearly no cost.
+"""Lexicographic optimization: the objective first, then further figures at nearly no cost.
 
-An aim of ``Objective.then`` is weighed on top of what comes before it, as heavily as the tolerance
-allows; for an earlier finish the jobs' due times are drawn in. The weight, or the share of the
-time, is found by bisection on whole plans, so that any solver below does. Of the plans off the
-convex hull of the figures only those of one configuration are looked at. Plans are compared by the
-figures that the caller measures: of one job those of its simulation, which also decides between
-plans of the objective alone.
+An aim of ``Objective.then`` is weighed on top of the objectives before it, as heavily as the
+tolerance allows; for an earlier finish the jobs' due times are moved earlier. The weight, or the
+share of the time, is found by bisection on whole plans, so that it works with any solver. Of the
+plans off the convex hull of the figures only those of one configuration are examined. Plans are
+compared by the figures that the caller measures: of one job those of its simulation, which also
+decides between plans of equal objective.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Segments = tuple[tuple[Segment, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a plan comes to. ``gco2e`` is NaN where a carbon intensity is unknown.
+    """The totals of a plan. ``gco2e`` is NaN where a carbon intensity is unknown.
 
     ``finish_h`` is the sum over the jobs, in hours from now.
     """
@@ -136,7 +136,7 @@ class _Order:
         self._trials = STEPS * len(self._objective.then) * len(variants)
 
     def refined(self, best: _Found) -> _Found:
-        """The plan after all aims."""
+        """Return the plan after all aims."""
         self._bind(None, best)
         for aim in self._objective.then:
             best = self._earlier(best) if aim is ObjectiveTerm.FINISH else self._lighter(aim, best)

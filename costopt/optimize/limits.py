@@ -1,4 +1,4 @@
-"""Limits that jobs share at each instant: quotas, dollars per hour, kW, nodes, room in pools."""
+"""Limits that jobs share: quotas, dollars per hour, kW, nodes, pool capacity and total budgets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from costopt.optimize.request import PlanRequest, Quota
 
 @dataclass(frozen=True, slots=True)
 class SharedLimit:
-    """The loads of all jobs together stay within ``most``, of the ``resource`` that is counted.
+    """A maximum ``most`` of the total load of all jobs, in units of ``resource``.
 
     What counts is in the pools that match ``quota``, or in ``pool`` if there is one. ``near``
     limits, on the capacity of a pool, hold only at present and count only nodes to be launched.
@@ -127,8 +127,8 @@ def _quota_limits(quota: Quota) -> Iterator[SharedLimit]:
 def room_nodes(offer: Offer, request: PlanRequest, demand: Demand) -> float:
     """How many nodes of an offer a job's gang can have, those it has included; ∞ where not known.
 
-    A spot or on-demand pool's room is for launches; a reservation's own nodes come free again when
-    another job gives them back.
+    A spot or on-demand pool's room is for launches; a reservation's own nodes become free
+    again when another job releases them.
     """
     if offer.nodes_available is None:
         return math.inf
@@ -157,7 +157,7 @@ def _capacity(offer: Offer, request: PlanRequest) -> SharedLimit:
 
 @dataclass(frozen=True, slots=True)
 class TotalLimit:
-    """All jobs together, or all of one tenant, come to at most ``most_usd`` dollars."""
+    """A maximum of dollars for all jobs together, or for all of one tenant."""
 
     name: str
     most_usd: float
@@ -183,7 +183,7 @@ def total_limits(request: PlanRequest) -> tuple[TotalLimit, ...]:
 
 
 def max_usd_of(request: PlanRequest, job: Job) -> float | None:
-    """The most dollars that a plan of the job alone may come to; None is no limit."""
+    """Return the maximum dollars of a plan of the job alone; None where nothing limits them."""
     caps = [total.most_usd for total in total_limits(request) if total.counts(job)]
     if job.budget.max_usd is not None:
         caps.append(job.budget.max_usd)

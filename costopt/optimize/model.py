@@ -1,6 +1,4 @@
-"""The MILP.
-
-The mixed-integer program: which configuration each job runs in each slot, and for how long.
+"""The mixed-integer program: which configuration each job runs in each slot, and for how long.
 
 Sets: jobs j, their options o = (stage, configuration), groups h = (stage, gang) of options that
 differ only in a power cap, slots t of L_t hours inside the job's time. Variables:
@@ -14,14 +12,14 @@ and pays δ = ``start_h`` hours.
 
 min   Σ score_t·x + start_score_t·(u − k)
 work  Σ_t,o of stage  units·x ≥ W_stage
-time  Σ_o stretch·x + Σ_h δ·(u − k) ≤ L_t  (a living gang: what is left of δ)
+time  Σ_o stretch·x + Σ_h δ·(u − k) ≤ L_t  (a living gang: the remaining part of δ)
 link  Σ_o of h  x / most ≤ u          most: what fits the slot, or the stage's work if that is less
 carry k ≤ u;  k ≤ Σ u of the same gang, in this stage or the one before, in the slot before;
       Σ_h k ≤ 1;  k_t + k_t+1 = 2 leaves room for no other gang
 order u of a later stage ≤ the share of the stage before it done by then; k ≤ that done before;
       u of an earlier stage ≤ 1 − u of a later one in any slot before
 money Σ usd ≤ the job's and the policy's budgets; Σ kwh ≤ the job's
-Where slots are exclusive, as where prices move or jobs share a limit (``shared``), a slot is given
+Where slots are exclusive, as where prices vary or jobs share a limit (``shared``), a slot is given
 to one gang of a job as a whole:
       Σ_h u ≤ 1;  a gang that runs on fills its slot;  Σ_j,h load·u ≤ limit in each slot;
       of a stage that may not pause: Σ_t (begins in t) ≤ 1, begins ≥ Σ_h u_t − Σ_h u_t−1.
@@ -29,9 +27,8 @@ Elsewhere only unavailable capacity could make it pause: the plan is checked for
 Work is counted in shares of the stage, x in shares of its most, money in shares of ``unit_usd``, so
 that the solver sees numbers near 1 whatever the units.
 
-Rows of the mixed-integer program for stages that may not wait for capacity once begun.
-
-Rows of the mixed-integer program for stages that follow one another.
+``PlanModel`` builds the program. ``add_order`` adds the rows of stages that follow one another,
+``add_no_pause_rows`` those of stages that may not wait for capacity once they have begun.
 """
 
 from __future__ import annotations
@@ -124,7 +121,7 @@ class PlanModel:
             before = list(cells.before(group, t))
             living = t == 0 and self._slots[0].start_h <= 0 and bool(part.table.running[row])
             if before or living:
-                # A gang that lives now pays only what is left of its start-up.
+                # A gang that lives now pays only the remainder of its start-up.
                 paid = 1 - part.left_share(row) if living else 1.0
                 cells.k[group, t] = self._model.variable(1, cost=-start * paid, integer=True)
                 if living:
@@ -280,7 +277,7 @@ def _most_hours(part: PlannedJob, option: StageConfiguration, slot: Slot) -> flo
 
 
 def _unit_usd(parts: list[PlannedJob]) -> float:
-    """The typical cost of the whole: the cheapest configuration of each job by itself."""
+    """The typical cost of the whole: the sum of each job's cheapest configuration."""
     total = 0.0
     for part in parts:
         rows = [option.row for option in part.options]

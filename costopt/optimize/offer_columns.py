@@ -1,8 +1,6 @@
-"""Offers as arrays; start and save transfers.
+"""The offers of a request as arrays by the number of the offer, and the cost of their transfers.
 
-What a request says of each offer, as arrays by the number of the offer.
-
-What a start must fetch from other regions, and what saves send back there.
+Transfers are what a start must fetch from other regions, and what saves send back there.
 """
 
 from __future__ import annotations
@@ -107,7 +105,7 @@ class OfferColumns:
         )
 
     def take(self, numbers: NDArray[np.int64]) -> Self:
-        """The columns of these offers, which are numbered anew in this order."""
+        """The columns of these offers, which are renumbered in this order."""
         if len(numbers) == len(self.offers):
             return self
         columns = {
@@ -167,7 +165,7 @@ def is_reserved(pool: Pool) -> bool:
 
 
 def _room_nodes(offers: Sequence[Offer], request: PlanRequest) -> Array:
-    """Another job's nodes in a reservation come free again when it gives them back."""
+    """Another job's nodes in a reservation become free again when it releases them."""
     living = Counter(
         node.pool
         for view in request.jobs
@@ -218,7 +216,7 @@ def transfer_costs(
 ) -> TransferCosts | None:
     """Moving the job's data and its checkpoint to ``pool``; None where a price is unknown.
 
-    Free and at once where they lie in the pool's region, or nobody says where they lie. A gang
+    Free and at once where they lie in the pool's region, or their location is unknown. A gang
     fetches them once over one node's network, at the transfer's or the node's gbps, whichever is
     less; where neither is known the time is unknown and none is counted.
     """
@@ -248,7 +246,7 @@ def stored_locations(job: Job) -> Stored:
 
 
 def _known(transfers: Transfers, origin: str, target: str) -> Transfer | None:
-    """The transfer, None where there is none or its figures are no price or no speed."""
+    """The transfer, None where there is none or its figures are invalid."""
     found = transfers.get((origin, target))
     if found is None or not (math.isfinite(found.usd_per_gib) and found.usd_per_gib >= 0):
         return None

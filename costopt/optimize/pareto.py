@@ -1,9 +1,4 @@
-"""Non-dominated points; the same job under another objective.
-
-A plan of a frontier, and which plans of many stand on one.
-
-The same job under another objective: what its table's scores and its request's policy become.
-"""
+"""Points of a Pareto frontier, and a job's table and request under another objective."""
 
 from __future__ import annotations
 
@@ -29,10 +24,10 @@ MERGE_TOLERANCE = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class FrontierPoint:
-    """A plan that no other one is better than in dollars, kWh and median finish at once.
+    """A non-dominated plan in dollars, kWh and median finish time.
 
-    ``usd`` and ``kwh`` are means, the change to uninterrupted capacity included; ``kwh`` is None
-    where the power of a node is unknown.
+    ``usd`` and ``kwh`` are means, the fallback to uninterruptible capacity included; ``kwh`` is
+    None where the power of a node is unknown.
     """
 
     usd: float
@@ -175,7 +170,7 @@ def _score(table: ConfigurationTable, objective: Objective, usd: Array, kwh: Arr
 
 
 def objective_usd(segments: Sequence[Segment], objective: Objective) -> float:
-    """What segments come to under an objective; NaN where it weighs carbon that is unknown."""
+    """The score of segments under an objective; NaN where it weighs carbon that is unknown."""
     usd, kwh = sum(s.usd for s in segments), sum(s.kwh for s in segments)
     weighs = objective.usd_per_tonne_co2e > 0
     grams = sum(s.kwh * s.gco2e_per_kwh for s in segments) if weighs else 0.0

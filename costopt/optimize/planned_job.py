@@ -1,8 +1,6 @@
-"""PlannedJob and its model variables.
+"""One job as the planner sees it: its demand, the configurations it could run and its variables.
 
-One job as the planner sees it: its demand, and what it could run.
-
-The variables of one job in the mixed-integer program, by option or gang and slot.
+The variables are those of the mixed-integer program, by option or gang and slot.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ class PlannedJob:
         return float(table.paid_units_per_hour[row] * table.pace[option.stage, row])
 
     def left_share(self, row: int) -> float:
-        """What is left of the living gang's start."""
+        """Return the remaining share of the living gang's start-up."""
         return min(1.0, self.demand.starting_h / max(float(self.table.start_h[row]), 1e-12))
 
 

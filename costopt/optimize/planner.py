@@ -1,4 +1,4 @@
-"""plan(): from a request to a plan with its forecasts, candidates and reasons."""
+"""The planner's entry point: a request becomes a plan with forecasts, candidates and reasons."""
 
 from __future__ import annotations
 

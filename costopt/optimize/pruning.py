@@ -60,14 +60,14 @@ def single_work_units(table: ConfigurationTable, demand: Demand) -> Array:
 
 
 def single_score(table: ConfigurationTable, demand: Demand) -> Array:
-    """The objective of the whole job on each configuration by itself, one start included."""
+    """The objective of the whole job on each configuration alone, one start included."""
     start = np.where(table.running, demand.starting_h / np.maximum(table.start_h, 1e-12), 1.0)
     hours = single_work_units(table, demand) / table.paid_units_per_hour
     return table.score_per_hour * hours + table.start_score * start
 
 
 def single_held_h(table: ConfigurationTable, demand: Demand) -> Array:
-    """Calendar hours to hold for the whole job on each configuration by itself."""
+    """Calendar hours to hold for the whole job on each configuration alone."""
     start = np.where(table.running, demand.starting_h, table.start_h)
     return table.stretch * single_work_units(table, demand) / table.paid_units_per_hour + start
 

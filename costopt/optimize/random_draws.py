@@ -1,7 +1,7 @@
-"""Samples of what runs come to, and the random draws that they rest on.
+"""Samples of the time and cost of runs, and the random draws on which they rest.
 
 All forecasts use the same draws (common random numbers): plans, scenarios and candidates differ by
-what they are, not by chance, and a plan that is judged twice gets the same figures.
+what they are, not by chance, and a plan that is evaluated twice gets the same figures.
 """
 
 from __future__ import annotations

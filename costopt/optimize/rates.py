@@ -1,10 +1,10 @@
-"""How much work a paid hour brings when nodes can be taken away. All functions take numpy arrays.
+"""Rates of work under interruptions: how much work a paid hour brings. Functions take numpy arrays.
 
 Interruptions of a gang form a Poisson process of rate H, the sum of its nodes' hazards: any lost
 node stops the gang. Between saves of c seconds, I seconds of useful work; after an interruption
 R seconds of start-up and restore, which an interruption can hit again. The expected paid time for
 I useful seconds is (1/H) · e^(HR) · (e^(H(I+c)) − 1) (Daly 2006, doi:10.1016/j.future.2004.11.016,
-eq. 13), and I + c where H = 0. No notice is counted on.
+eq. 13), and I + c where H = 0. The formula assumes no interruption notice.
 """
 
 from __future__ import annotations

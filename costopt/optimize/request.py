@@ -1,4 +1,4 @@
-"""What the optimizer is asked."""
+"""The request to the optimizer: jobs, offers, the policy and the other inputs of a plan."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["PlanRequest", "Quota", "build_request"]
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """Jobs, the market as it stands, and the policy.
+    """Jobs, the present market, and the policy.
 
     ``offers`` may hold unusable ones: the planner screens them for everything but the age of
-    their prices, which is the caller's to judge; ``rejections`` are the caller's own and are
+    their prices, which the caller checks; ``rejections`` are the caller's own and are
     passed on in the plan. ``slot_s`` is the slot length where jobs compete for capacity, None to
     let the planner choose. ``price_forecasts`` are dollars per node-hour by pool, the present price
     where there is none; ``carbon_forecasts`` g/kWh by "provider/region". ``transfers`` are by
@@ -46,7 +46,7 @@ class PlanRequest:
 
 
 def build_request(view: View) -> PlanRequest:
-    """Return what the optimizer is asked about everything in ``view``.
+    """Return the request for all jobs and offers in ``view``.
 
     The account's guards on concurrent use count as quotas.
     """

@@ -1,4 +1,7 @@
-"""Which offers a job may use, and the reasons for the others; what jobs share is looked at once."""
+"""Screening: which offers a job may use, with a reason for each of the others.
+
+Checks that do not depend on the job are done once for all jobs.
+"""
 
 from __future__ import annotations
 
@@ -183,10 +186,10 @@ def _forecast_fault(offer: Offer, request: PlanRequest, needs_carbon: bool) -> O
     pool = offer.pool
     prices = request.price_forecasts.get(pool)
     if prices is not None and not _is_figure(prices):
-        return "forecast_invalid", "its price forecast holds what is no price"
+        return "forecast_invalid", "its price forecast contains an invalid price"
     carbon = request.carbon_forecasts.get(f"{pool.provider}/{pool.region}")
     if needs_carbon and carbon is not None and not _is_figure(carbon):
-        return "forecast_invalid", "the carbon forecast of its region holds what is no intensity"
+        return "forecast_invalid", "the carbon forecast of its region contains an invalid intensity"
     return None
 
 
@@ -202,7 +205,7 @@ def _hazard_fault(offer: Offer) -> OfferFault | None:
             return "hazard_unknown", "nothing is known of how often this pool is interrupted"
         return None
     if not (math.isfinite(hazard.high) and hazard.low >= 0):
-        return "hazard_invalid", f"a hazard of {hazard.value:g} per hour is no rate"
+        return "hazard_invalid", f"a hazard of {hazard.value:g} per hour is not a valid rate"
     return None
 
 

@@ -1,8 +1,7 @@
-"""Solution to segments; ``verify``.
+"""Segments: what each job runs in a solved program, as stretches of time on real pools.
 
-From the solved program to stretches of time on real pools, and the check of every constraint.
-
-What each job runs in the solved program, by slot and option.
+``segments_of`` converts the solution by slot and option to segments; ``verify`` checks the segments
+against every constraint.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Segment:
 
     ``hours`` are the paid hours of work; ``start_h`` the paid start-up before them, 0 where the
     gang goes on. ``earliest_h`` is before when it cannot begin. ``usd``, ``kwh`` and ``score`` are
-    what it is expected to come to, ``gco2e_per_kwh`` the mean of its hours (NaN: unknown).
+    its expected totals, ``gco2e_per_kwh`` the mean of its hours (NaN: unknown).
     """
 
     stage: int

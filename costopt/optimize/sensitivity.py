@@ -1,24 +1,23 @@
-"""Binding constraints, shadow prices, entering prices.
+"""Sensitivity of a plan: binding constraints, shadow prices and entering prices.
 
-What binds a plan: of every limit the slack, and the dollars that a little more of it would save.
+``binding_constraints`` returns for every limit its slack and the dollars that a unit more of it
+would save. Shadow prices of what jobs share come from the dual values of the relaxation
+(``colgen.master``): with one unit more over the whole plan its bound falls by the sum of the
+limit's prices over the slots, so that no plan of these gangs saves more. Where a job was planned
+alone, deadline and budgets are increased a little and the job is planned again: a finite
+difference.
 
-Shadow prices of what jobs share come from the prices of the relaxation (``fleet.master``): with one
-unit more over the whole plan its bound falls by the sum of the limit's prices over the slots, so
-that no plan of these gangs saves more. Where a job was planned by itself, deadline and budgets are
-given a little more and the job is planned again: a finite difference.
-
-At which node price a pool that was not chosen would enter the plan.
-
-A plan that uses the pool's configuration q for x hours costs A·p + B, where p is its node price and
+``EnteringPrice`` finds the node price at which a pool that was not chosen would enter the plan. A
+plan that uses the pool's configuration q for x hours costs A·p + B, where p is its node price and
 A = w_usd · nodes · (x + paid_start_h). It is as good as the plan that was made at
-p = p0 + (plan − cost at p0) / A. Looked at are q by itself, where that ends in time, and q with one
+p = p0 + (plan − cost at p0) / A. Examined are q alone, where that ends in time, and q with one
 other configuration j so that both the work and the time are used up:
     units_q·x_q + units_j·x_j = W,   stretch_q·x_q + stretch_j·x_j = L − δ_q − δ_j
 At constant prices the cheapest plan of one stage without budgets is of one of these two kinds (a
 linear program of two rows has two basic variables), so that the highest such p is where the reduced
 cost of the pool, its starts included, is 0. With several stages, budgets, dated capacity or prices
-that move only q by itself is looked at: below that price the pool certainly enters. All other
-prices stay; forecasts of the pool's price move with it.
+that vary only q alone is examined: below that price the pool certainly enters. All other prices
+stay; forecasts of the pool's price move with it.
 """
 
 from __future__ import annotations
@@ -71,9 +70,9 @@ def binding_constraints(
 ) -> tuple[Constraint, ...]:
     """Deadlines (h), budgets ($, kWh), then limits that the jobs share, with the room at the peak.
 
-    ``parts`` are as solved. ``resolve`` plans a job by itself again; without it prices that are not
-    known yet are None. The room in single pools is told of those that the plan uses or that have a
-    price.
+    ``parts`` are as solved. ``resolve`` plans a job alone again; without it prices that are not
+    known yet are None. Capacity of single pools is included for pools that the plan uses or that
+    have a shadow price.
     """
     again = resolve if answer.fleet is None else None
     return (
@@ -236,7 +235,7 @@ class EnteringPrice:
         return price if price > 0 else None
 
     def _single(self, rows: Rows) -> list[float]:
-        """How much dearer a node may be, of the rows that end in time by themselves."""
+        """How much more a node may cost, of the rows that end in time alone."""
         table, rows = self.table, rows[self.in_time[rows]]
         hours = single_work_units(table, self.demand)[rows] / table.paid_units_per_hour[rows]
         more = self._more(rows, hours, self.alone_usd[rows])

@@ -1,15 +1,11 @@
-"""Seeded Monte Carlo; fallback to uninterruptible capacity.
-
-What a configuration or a plan may come to: a seeded, vectorised simulation of interruptions.
+"""The forecast of a configuration or a plan: a seeded, vectorised Monte Carlo of interruptions.
 
 A sample draws the speed and the hazard from their intervals (normal, the 90 % interval as given),
 the number of interruptions from a Poisson distribution whose mean is the hazard times the expected
-paid time of ``rates.paid_per_useful``, what they cost from a normal sum of restarts and uniform
-lost work with that same mean, and the waits for capacity from a gamma distribution whose mean
-agrees with the pool's availability. Where the policy allows capacity that is not interrupted, a
-run that would end late changes to it at the last safe moment, as the strategies' shield does.
-
-The change to uninterrupted capacity that saves a run which would end late.
+paid time of ``rates.paid_to_useful_ratio``, what they cost from a normal sum of restarts and
+uniform lost work with that same mean, and the waits for capacity from a gamma distribution whose
+mean agrees with the pool's availability. Where the policy allows uninterruptible capacity, a run
+that would end late falls back to it at the last safe moment, as the strategies' shield does.
 """
 
 from __future__ import annotations
@@ -278,7 +274,7 @@ def _known(figure: float) -> float | None:
 
 
 def _at(now: datetime, hours: float) -> datetime:
-    """A far finish is told as a hundred years from now, the farthest that dates carry safely."""
+    """Cap a far finish at a hundred years from now, the farthest that dates represent safely."""
     return now + timedelta(hours=min(hours, 876_600.0))
 
 
@@ -290,7 +286,7 @@ LATENESS_PENALTY_USD = 1e9
 
 
 def choose_fallback_row(table: ConfigurationTable, demand: Demand) -> int | None:
-    """The uninterrupted configuration held back: the cheapest in time alone, else the fastest."""
+    """Return the fallback row: the cheapest uninterruptible one in time alone, else the fastest."""
     lasting = (table.from_h <= demand.release_h) & (table.until_h >= demand.due_h)
     whole = np.isfinite(single_work_units(table, demand))
     safe = np.flatnonzero(table.firm & table.now & lasting & whole)

@@ -1,8 +1,8 @@
-"""What a configuration costs in each slot, where prices and carbon change over time.
+"""The cost of a configuration in each slot, where prices and carbon intensity change over time.
 
-The table of configurations holds the figures at present prices; an outlook holds what each slot
-adds to them, per pool: dollars of a node-hour and grams of the grid's carbon intensity; a tariff
-applies the outlook to the rows of one job's table. T slots, P pools, R rows of the table.
+The table of configurations holds the figures at present prices. A ``ForecastTable`` holds what each
+slot adds to them, per pool: dollars of a node-hour and grams of the grid's carbon intensity;
+``SlotCosts`` applies it to the rows of one job's table. T slots, P pools, R rows of the table.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ AVAILABILITY_HORIZON_H = 1.0
 """For how long the present ``nodes_available`` of an offer is believed; then it counts as unknown.
 
 A choice, not a measurement: recorded spot capacity holds its state for hours, but a plan is made
-anew long before a farther guess would matter.
+again long before a farther guess would matter.
 """
 
 NEAR_H = 2.0
@@ -48,7 +48,7 @@ class Slot:
 
     @property
     def hours(self) -> float:
-        """Its length."""
+        """The length of the slot."""
         return self.end_h - self.start_h
 
     def hours_of(self, demand: Demand) -> float:

@@ -1,8 +1,7 @@
-"""Solving a request; single-configuration plans.
+"""Solving a request: each job alone, and together only where they compete or prices vary.
 
-Solving a request: each job by itself, and together only where they compete or prices move.
-
-A job on one configuration from beginning to end, as segments like those of a plan.
+A job may also run on one configuration from beginning to end: such plans become segments here like
+those of any other plan.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from costopt.optimize.slots import AVAILABILITY_HORIZON_H, event_slots
 from costopt.optimize.solver import SolveStatus
 
 ALONE_GAP = 1e-6
-"""A job by itself is a small program: solved to the end, it holds no needless change of pools."""
+"""A job alone is a small program: solved to optimality, it has no needless change of pools."""
 
 SMALL_JOB_COUNT = 5
 """Jobs up to which what column generation leaves open is solved as a mixed-integer program."""
@@ -62,7 +61,7 @@ POLISH_SHARE = 0.4
 class SolverSettings:
     """How to solve, within ``time_limit_s`` of ``began_s`` (of the clock ``time.perf_counter``).
 
-    ``warm`` is what the last plan left.
+    ``warm`` holds the warm start from the last plan.
     """
 
     time_limit_s: float
@@ -213,7 +212,7 @@ def _together(answers: Sequence[SolveResult]) -> SolveResult:
 
 
 def _within(answer: SolveResult, gap: float) -> SolveResult:
-    """OPTIMAL is within the gap that was asked, whatever the solver was told."""
+    """Report OPTIMAL only within the requested gap, whatever gap the solver was given."""
     off = (answer.objective_usd - answer.bound_usd) / max(abs(answer.objective_usd), 1e-9)
     if answer.solved:
         return replace(answer, outcome=SolveStatus.OPTIMAL if off <= gap else SolveStatus.FEASIBLE)
@@ -336,7 +335,7 @@ def _keeps_limits(request: PlanRequest, part: PlannedJob, segments: tuple[Segmen
 def single_configuration_segments(part: PlannedJob, row: int) -> tuple[Segment, ...]:
     """Every stage on the row, at the table's prices, from the earliest time it may begin.
 
-    The row must be able to run every stage. Nothing is said of whether it ends in time.
+    The row must be able to run every stage. Whether it ends in time is not checked.
     """
     table, demand = part.table, part.demand
     usable_now = bool(table.now[row] or table.running[row])

@@ -1,4 +1,4 @@
-"""How fast each configuration works, and how that differs between the stages of the job."""
+"""The speed of each configuration, and how it differs between the stages of the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of gangs that stand in several zones, for all rows of a table in three arrays."""
+"""The parts of gangs spread over several zones, for all rows of a table in three arrays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ZoneSpreads:
     """Row i has the parts ``first[i]`` to ``first[i + 1]`` of ``offer`` and ``nodes`` (parts,).
 
     A row of a single pool has none. ``spreads[i]`` gives a row's parts as a tuple, empty where the
-    row is no spread; ``first`` has shape (rows + 1,).
+    row is a single pool; ``first`` has shape (rows + 1,).
     """
 
     first: NDArray[np.int64]
@@ -32,7 +32,7 @@ class ZoneSpreads:
 
     @classmethod
     def of(cls, rows: Iterable[Parts]) -> Self:
-        """The parts of each row, empty for a row that is no spread."""
+        """The parts of each row, empty for a row of a single pool."""
         each = tuple(rows)
         parts = [part for row in each for part in row]
         counts = np.array([len(row) for row in each], dtype=np.int64)
@@ -66,7 +66,7 @@ class ZoneSpreads:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """(rows,): how many parts each row has, 0 where it is no spread."""
+        """(rows,): how many parts each row has, 0 for a single pool."""
         return np.diff(self.first)
 
     @property
@@ -92,7 +92,7 @@ class ZoneSpreads:
         """The sum over each spread of a figure of its parts: from (…, parts) to (…, spreads).
 
         The spreads are in the order of ``rows``. Added part by part, so that the same gang always
-        comes to the same float.
+        has the same float.
         """
         rows = self.rows
         begin = self.first[rows]

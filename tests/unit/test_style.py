@@ -98,7 +98,6 @@ KNOWN: dict[str, int] = {
     "costopt/daemon": 108,
     "costopt/energy": 4,
     "costopt/market": 22,
-    "costopt/optimize": 62,
     "costopt/planning": 4,
     "costopt/provider": 5,
     "costopt/spec": 10,

@@ -1,5 +1,5 @@
 """Many jobs over many slots: Dantzig–Wolfe decomposition with a schedule per job as a column.
 
-``path`` finds a job's best schedule at given prices, ``master`` finds the prices, ``insertion`` and
-``polish`` make schedules that keep every limit.
+``pricing`` finds a job's best schedule at given prices, ``master`` finds the prices, ``packing``
+and ``polish`` make schedules that respect every limit.
 """

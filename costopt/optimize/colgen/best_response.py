@@ -1,15 +1,12 @@
-"""Cheapest schedule that serves a job, in one or several stages.
+"""The cheapest schedule with which one job does all its work, at given prices of shared limits.
 
-The cheapest schedule by which one job does all its work, at given prices of what is shared.
+The price of work is raised until the best path does the work, then lowered until it only just does;
+the excess work of the last path is trimmed.
 
-The price of work is raised until the best path does the work, and lowered until it just does; what
-the last path does too much is trimmed. Several stages each have their own price.
-
-The cheapest schedule of a job in several stages: when each hands over to the next.
-
-Prices of work of several stages compete for the same slots, so that none of them may do the work
-just so. Here each stage has the slots between its handovers for itself and a price of its own; the
-handovers are moved, one after the other and by ever smaller steps, to where the sum is least.
+With several stages, the prices of work of the stages compete for the same slots, so that no set of
+prices may make each stage do exactly its work. Each stage therefore gets a price of its own and the
+slots between its handovers for itself; the handovers are moved, one after the other and by ever
+smaller steps, to where the total cost is least.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ LAST = 3
 """Of the schedules that do the work the last ones found are trimmed: they overdo it the least."""
 
 CLOSE = 1.01
-"""Prices of work this near to each other differ in nothing that trimming would not mend."""
+"""Prices of work within this ratio differ only by what trimming corrects."""
 
 BEYOND = 1e6
 """Over the cheapest unit's cost: a price at which the job does all that it can."""
@@ -59,7 +56,7 @@ def cheapest_schedule(
     guess: Array | None = None,
     rounds: int = ROUNDS,
 ) -> BestResponse | None:
-    """The cheapest schedule found that serves the job; None where even all it can do is short."""
+    """Return the cheapest schedule found that serves the job; None where none does all the work."""
     floor = min_unit_cost(menu)
     if floor is None:
         return None
@@ -113,7 +110,7 @@ def _judged(
 
 
 def cheaper_response(one: BestResponse | None, other: BestResponse | None) -> BestResponse | None:
-    """The cheaper one."""
+    """Return the cheaper of the two responses."""
     if one is None or other is None:
         return one or other
     return other if other.cost < one.cost else one
@@ -141,7 +138,7 @@ def cheapest_staged_schedule(
     kwh: float = 0.0,
     stop_at: float = math.inf,
 ) -> BestResponse | None:
-    """The cheapest schedule found; None where no handovers were found that let all finish.
+    """Return the cheapest schedule found; None where no handovers let all stages finish.
 
     From ``stop_at`` on, of the clock ``time.perf_counter``, the first one found is not improved.
     """
@@ -154,7 +151,7 @@ class _HandoverSearch:
         self._seen: dict[tuple[int, ...], BestResponse | None] = {}
 
     def run(self) -> BestResponse | None:
-        """From handovers in proportion to the time that each stage needs at its fastest."""
+        """Search, starting with handovers in proportion to each stage's time at its fastest."""
         slots = np.flatnonzero(self._menu.hours > 0)
         if len(slots) < 1:
             return None

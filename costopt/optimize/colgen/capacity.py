@@ -1,12 +1,8 @@
-"""Shared capacity and budgets as arrays.
-
-What jobs share in each slot, as arrays: prices of the limits by row, room that is left by row.
+"""The limits and budgets that jobs share, as arrays: prices by row, remaining capacity by row.
 
 L limits, T slots, O offers of the request, N rows of a menu. Limits on what instance types hold
 (nodes, GPUs, vCPUs, the nodes of a pool) have a load per node; those of dollars and of kW a load
-per row.
-
-Limits on what whole schedules come to: of a job, of a tenant, of the account.
+per row. Budgets limit the totals of whole schedules: of a job, of a tenant, of the account.
 """
 
 from __future__ import annotations
@@ -130,7 +126,7 @@ class SharedCapacity:
                 yield np.column_stack((np.full(len(slots), float(number)), slots, usd))
 
     def node_prices(self, duals: Array, tenant: str) -> NodeSlotPrices:
-        """What nodes cost at these duals (L, T) ≥ 0."""
+        """Return the prices of nodes at these duals (L, T) ≥ 0."""
         priced = [i for i in self.counting if duals[i].any() and self._counts(i, tenant)]
         held = duals[priced].T @ self.per_node[priced] if priced else self._free()
         launched = self._free()
@@ -171,7 +167,7 @@ class SharedCapacity:
         return np.where(present > 0, menu.tariff.usd_per_hour(menu.rows), 0.0)
 
     def allowed(self, menu: JobMenu, left: Array) -> NDArray[np.bool_]:
-        """(T, N): the rows for which there is room in what is left of each limit (L, T)."""
+        """(T, N): the rows that fit the remainder ``left`` (L, T) of each limit."""
         offers, place = np.unique(
             np.concatenate((menu.column, menu.spread_column)), return_inverse=True
         )
@@ -192,7 +188,7 @@ class SharedCapacity:
         return fits
 
     def ever_allowed(self, menu: JobMenu) -> NDArray[np.bool_]:
-        """(N,): the rows that fit each limit by itself, where no other job runs."""
+        """(N,): the rows that fit each limit while no other job runs."""
         tenant = menu.part.demand.job.tenant
         room = np.full(len(self.request.offers), np.inf)
         for number in self.counting:
@@ -210,7 +206,7 @@ class SharedCapacity:
     def _node_room(
         self, left: Array, tenant: str, offers: NDArray[np.int64]
     ) -> tuple[Array, Array]:
-        """(T, offers): nodes that the counting limits leave, and that each pool by itself does."""
+        """(T, offers): nodes that the counting limits leave, and that each pool leaves."""
         shape = (len(self.slots), len(offers))
         room, pools = np.full(shape, np.inf), np.full(shape, np.inf)
         per_node = self.per_node[:, offers]
@@ -230,7 +226,7 @@ class SharedCapacity:
         return room, pools
 
     def empty(self) -> Array:
-        """(L, T): what is left of every limit when no job runs; ∞ where it does not hold."""
+        """(L, T): the remainder of every limit when no job runs; ∞ where it does not hold."""
         return np.where(self.active, self.most[:, None], np.inf)
 
 
@@ -259,14 +255,14 @@ class SharedBudget:
     in_kwh: bool = False
 
     def spent(self, job: int, schedule: JobSchedule) -> float:
-        """What a schedule of the job takes of it."""
+        """Return the dollars or kWh that a schedule of the job spends."""
         if job not in self.jobs:
             return 0.0
         return float((schedule.kwh if self.in_kwh else schedule.usd).sum())
 
 
 def shared_budgets(request: PlanRequest, parts: Sequence[PlannedJob]) -> tuple[SharedBudget, ...]:
-    """Every budget of the request."""
+    """Return every budget of the request."""
     found: list[SharedBudget] = []
     for number, part in enumerate(parts):
         own, only = part.demand.job.budget, frozenset((number,))

@@ -1,8 +1,8 @@
-"""The recursion of ``path`` compiled by numba: for fleets, where it runs ten thousand times.
+"""The recursion of ``pricing`` compiled by numba: for fleets, where it runs ten thousand times.
 
 Import it only where many paths are to be found: numba takes half a second to load, and some more
-when it compiles for the first time on a machine (it keeps the result beside this file, or in the
-user's cache). ``path`` does the same with NumPy alone.
+when it compiles for the first time on a machine (it caches the result beside this file, or in the
+user's cache). ``pricing`` does the same with NumPy alone.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Column generation: prices for what jobs share, and a proven lower bound.
 
-The master program (``master``) is priced by each job's best path. Prices are smoothed towards the
-ones with the best bound so far (Pessoa et al., doi:10.1287/ijoc.2017.0784): the raw ones swing.
-Menus that are shortlists give prices fast; the bound is then proven on the whole tables, and what
-these add joins the menus.
+The master problem (``master``) is priced by each job's best path. Prices are smoothed towards those
+with the best bound so far (Pessoa et al., doi:10.1287/ijoc.2017.0784), because the raw ones
+oscillate. Menus that are shortlists give prices fast; the bound is then proven on the whole tables,
+and the rows that these add join the menus.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PARTIAL_PRICING_SIZES = (4,)
 """Rounds of the first level after which the whole tables are looked at for what menus lack."""
 
 MAX_SINGLE_ROUNDS = 9
-"""Prices of work tried for a job by itself: its schedule is only where the search begins."""
+"""Prices of work tried for a job alone: its schedule is only where the search begins."""
 
 ROUNDS = 40
 """At the most, with limits held over blocks of the same width."""
@@ -77,7 +77,7 @@ class _State:
 
 
 class ColumnGeneration:
-    """The loop, with a clock that it stops by."""
+    """The loop of master and pricing problems, which ends at a given time."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class ColumnGeneration:
         together: Mapping[int, JobSchedule],
         start: DualValues,
     ) -> RelaxationResult:
-        """From the jobs' schedules as if alone, schedules that fit together, and first prices.
+        """Start from schedules of jobs as if alone, schedules that fit together, and first prices.
 
         Jobs that are not in ``alone`` are left out.
         """
@@ -130,7 +130,7 @@ class ColumnGeneration:
         return RelaxationResult(state.proven, state.best, tuple(state.pool), master.build_s)
 
     def bound(self, alone: Mapping[int, JobSchedule], duals: DualValues) -> float:
-        """What these prices prove for the jobs in ``alone``, on the whole tables."""
+        """Return the bound that these prices prove for jobs in ``alone``, on the whole tables."""
         self._jobs = sorted(alone)
         return self._price(duals, exact=True)[0]
 
@@ -228,7 +228,7 @@ class ColumnGeneration:
         return self._node_prices[tenant]
 
     def prices(self, job: int, menu: JobMenu, duals: DualValues) -> PricingDuals:
-        """What a job pays at these prices, row by row."""
+        """Return what a job pays at these prices, row by row."""
         tenant = self._parts[job].demand.job.tenant
         shared = None
         if duals.shared.any():
@@ -261,7 +261,7 @@ def _close(value: float, bound: float, gap: float) -> bool:
 
 
 def budget_prices(job: int, prices: Array, budgets: Sequence[SharedBudget]) -> tuple[float, float]:
-    """What a dollar and a kWh cost the job on top of the objective."""
+    """Return the prices of a dollar and of a kWh to the job, on top of the objective."""
     usd = kwh = 0.0
     for price, budget in zip(prices.tolist(), budgets, strict=True):
         if job in budget.jobs:

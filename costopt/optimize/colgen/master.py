@@ -1,6 +1,4 @@
-"""Restricted master problem.
-
-The master program: how much of which schedule each job takes, as a linear relaxation.
+"""The restricted master problem: how much of which schedule each job takes, as a linear relaxation.
 
 Columns z are whole schedules s of jobs j; the rows and their prices (dual values):
 
@@ -12,15 +10,12 @@ Columns z are whole schedules s of jobs j; the rows and their prices (dual value
 
 At any prices ≥ 0 the objective is at least Σ price·W − Σ price·most − Σ_j (value of j's best
 schedule at these prices): the Lagrangian bound (Desaulniers et al., Column Generation, 2005).
-A block is a few neighbouring slots: to hold a limit on average over a block relaxes the slots' own
-limits, but the fewer rows, the sooner the prices settle. Rows are added when a solution breaks
-them. Every row is in shares of its own limit.
+Every row is in shares of its own limit.
 
-The master program's rows of shared limits: which there are, and what columns put on them.
-
-A row holds a limit on average over neighbouring slots. Coarse ones come first; a finer one is added
-where a solution breaks it, the worst first and a few at a time: prices then settle with each, and
-are not thrown over by hundreds at once.
+A block is a few neighbouring slots. A limit that holds on average over a block relaxes the slots'
+own limits, but the fewer rows, the sooner the prices settle. ``SharedLimitRows`` starts with coarse
+blocks and adds finer ones where a solution violates them, the worst first and a few at a time, so
+that prices settle after each and are not thrown off by hundreds of rows at once.
 """
 
 from __future__ import annotations
@@ -59,7 +54,7 @@ class DualValues:
     one: Array
 
     def towards(self, other: DualValues, share: float) -> DualValues:
-        """The prices ``share`` of the way to the other ones."""
+        """Return the prices ``share`` of the way from these to the other ones."""
         return DualValues(
             tuple(a + share * (b - a) for a, b in zip(self.work, other.work, strict=True)),
             self.shared + share * (other.shared - self.shared),
@@ -70,7 +65,7 @@ class DualValues:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleColumn:
-    """A schedule of a job in the master program, with what it holds of each limit."""
+    """A schedule of a job in the master problem, with what it holds of each limit."""
 
     job: int
     schedule: JobSchedule
@@ -78,7 +73,7 @@ class ScheduleColumn:
 
 
 class MasterProblem:
-    """Grows by columns; solves to prices and shares."""
+    """The master problem: it grows by columns, and its solutions are prices and shares."""
 
     def __init__(
         self,
@@ -107,7 +102,7 @@ class MasterProblem:
             self._program.columns([cost / self._unit_usd], [dict.fromkeys(rows, 1.0)])
 
     def add(self, columns: Sequence[ScheduleColumn]) -> None:
-        """New columns."""
+        """Add new columns."""
         if not columns:
             return
         self._program.columns(
@@ -154,7 +149,7 @@ class MasterProblem:
 
     @property
     def build_s(self) -> float:
-        """What building the program has taken so far."""
+        """Seconds spent on building the program so far."""
         return self._program.build_s
 
     @property
@@ -202,7 +197,7 @@ class SharedLimitRows:
         self._usage: list[Array] = []
 
     def note(self, column: int, usage: Array) -> dict[int, float]:
-        """Take note of a new column; its coefficients on the present rows."""
+        """Register a new column and return its coefficients on the present rows."""
         self._usage.append(usage)
         self._columns.append(np.full(len(usage), column))
         terms: dict[int, float] = {}
@@ -219,7 +214,7 @@ class SharedLimitRows:
         return terms
 
     def add(self, span: Span, row: int) -> None:
-        """A span has this row of the program from now on."""
+        """Assign a row of the program to a span."""
         self.rows[span] = row
         self._of_limit[span[0]].append(span)
 
@@ -246,13 +241,13 @@ class SharedLimitRows:
         return self._columns[0], self._usage[0]
 
     def most(self, span: Span) -> float:
-        """What the slots of a span allow together."""
+        """Return the limit's total over the slots of a span."""
         limit, begin, end = span
         count = int(self._capacity.active[limit, begin:end].sum())
         return max(float(self._capacity.most[limit]) * count, 1e-9)
 
     def broken(self, shares: Array, width: int, at_most: int) -> list[Span]:
-        """The worst broken spans of ``width`` slots that have no row yet."""
+        """Return the most violated spans of ``width`` slots that have no row yet."""
         column, usage = self._noted()
         held = shares[column] > 1e-9
         place = usage[held, 0].astype(int) * self._slots + usage[held, 1].astype(int)

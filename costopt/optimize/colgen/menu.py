@@ -1,11 +1,8 @@
-"""What one job may run per slot; pricing duals.
+"""What one job may run in each slot, as arrays, and the dual values at which it is priced.
 
-What one job may run in each slot, as arrays: rows of its table grouped by gang.
-
-T slots, N rows, G gangs (rows of one gang differ in their power cap and change without a start),
-Q stages. A gang that runs a whole slot of L hours is held for L and paid for L / stretch.
-
-The prices at which one job looks for its best schedule.
+A menu holds rows of the job's table grouped by gang. T slots, N rows, G gangs (rows of one gang
+differ in their power cap and change without a start), Q stages. A gang that runs a whole slot of L
+hours is held for L and paid for L / stretch.
 """
 
 from __future__ import annotations
@@ -124,7 +121,7 @@ class JobMenu:
         return slice(int(some[0]), int(some[-1]) + 1) if len(some) else slice(0, 0)
 
     def positions(self, rows: Rows) -> Rows:
-        """Where these table rows stand; all of them must be on the menu."""
+        """Return the positions of these table rows; all of them must be on the menu."""
         order = np.argsort(self.rows, kind="stable")
         return order[np.searchsorted(self.rows[order], rows)]
 

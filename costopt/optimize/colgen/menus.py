@@ -1,13 +1,9 @@
-"""Menus of all jobs; shortlists.
+"""The menus of all jobs: whole tables where these are small, otherwise shortlists that grow.
 
-The menus of all jobs: whole tables where these are small, else shortlists that grow.
-
-The rows of a job's table that are worth a place in its menu, where the whole table is too large.
-
-At a price of work a row is worth price · units − score an hour. Kept are the best few rows of all
-at each of a range of prices and in each of a few blocks of slots, and the best of each GPU model
-in each region, for where a quota leaves nothing of the best. The bound is still proven on the whole
-table.
+A shortlist holds the rows of a job's table that can be worth choosing. At a price of work a row is
+worth price · units − score an hour. A shortlist holds the few best rows at each of a range of
+prices and in each of a few blocks of slots, and the best row of each GPU model in each region, for
+where a quota excludes the best ones. The bound is still proven on the whole table.
 """
 
 from __future__ import annotations

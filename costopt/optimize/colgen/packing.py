@@ -1,12 +1,9 @@
-"""Primal heuristics within shared limits.
+"""Primal heuristics: from prices to schedules that respect every limit that jobs share.
 
-Schedules of jobs side by side, within every limit that they share.
-
-From prices to schedules that keep every limit: jobs one after the other, then improved.
-
-A job that finds no room makes some: jobs that hold what it needs are taken out, it goes in, and
-they come back where there is room. Improving takes a job, or a few that hold the same limits, out
-and puts them in again, at the prices of the relaxation or at none; what is cheaper in sum stays.
+Jobs are placed one after the other, then improved. A job that does not fit is made to fit: jobs
+that hold what it needs are taken out, it is inserted, and they are inserted again where there is
+capacity. Improving takes a job, or a few that hold the same limits, out and inserts them again, at
+the prices of the relaxation or at none; the cheaper total is retained.
 """
 
 from __future__ import annotations
@@ -65,7 +62,7 @@ class SchedulePacking:
 
     @property
     def now(self) -> datetime:
-        """When the plan is made."""
+        """The time at which the plan is made."""
         return self._capacity.request.now
 
     @property
@@ -74,28 +71,28 @@ class SchedulePacking:
         return sum(schedule.total_score for schedule in self.schedules.values())
 
     def place(self, job: int, schedule: JobSchedule) -> None:
-        """Put a job's schedule in; it must fit."""
+        """Add a job's schedule, which must fit."""
         usage = self._capacity.usage(self._menus[job], schedule)
         self.schedules[job], self._usage[job] = schedule, usage
         self._take(usage, 1.0)
         self.money -= self._spent(job, schedule)
 
     def remove(self, job: int) -> JobSchedule:
-        """Take a job's schedule out."""
+        """Remove a job's schedule."""
         schedule = self.schedules.pop(job)
         self._take(self._usage.pop(job), -1.0)
         self.money += self._spent(job, schedule)
         return schedule
 
     def replace(self, other: SchedulePacking) -> None:
-        """Hold what another packing holds."""
+        """Replace the schedules with those of another packing."""
         for job in list(self.schedules):
             self.remove(job)
         for job, schedule in other.schedules.items():
             self.place(job, schedule)
 
     def fits(self, job: int, schedule: JobSchedule) -> bool:
-        """Whether there is room for a schedule of a job that is not in."""
+        """Whether the schedule of a job that is not placed fits."""
         usage = self._capacity.usage(self._menus[job], schedule)
         if len(usage):
             limit, slot = usage[:, 0].astype(int), usage[:, 1].astype(int)
@@ -113,9 +110,9 @@ class SchedulePacking:
         rounds: int = 10,
         room: Array | None = None,
     ) -> BestResponse | None:
-        """The cheapest schedule in the room that is left, ``guide`` times the duals on top.
+        """Return the cheapest schedule in the remaining room, ``guide`` times the duals on top.
 
-        ``room`` (L, T) is what it may take of that, None for all of it.
+        ``room`` (L, T) is the part of it that the job may use, None for all of it.
         """
         menu = self._menus[job]
         if self.schedules or room is not None:
@@ -143,7 +140,7 @@ class SchedulePacking:
         return None
 
     def remaining_share(self, job: int, share: float) -> Array:
-        """(L, T): what the job's tenant has left of its share, as far as it is there."""
+        """(L, T): the unused part of the tenant's share, as far as it is available."""
         tenant = self._parts[job].demand.job.tenant
         own = share * self._capacity.empty()
         for other, usage in self._usage.items():
@@ -163,13 +160,13 @@ class SchedulePacking:
         return self._prices[key]
 
     def conflicting(self, usage: Array) -> list[int]:
-        """Jobs that hold something of what ``usage`` needs and does not find."""
+        """Return the jobs that hold capacity which ``usage`` needs and lacks."""
         limit, slot = usage[:, 0].astype(int), usage[:, 1].astype(int)
         short = usage[:, 2] > self.left[limit, slot] + SLIP
         return self.holders(set(zip(limit[short].tolist(), slot[short].tolist(), strict=True)))
 
     def holders(self, wanted: set[tuple[int, int]]) -> list[int]:
-        """Jobs that hold something of these (limit, slot)."""
+        """Return the jobs that hold something of these (limit, slot)."""
         return [
             job
             for job, held in self._usage.items()
@@ -203,7 +200,7 @@ def _usd_per(budget: SharedBudget, schedule: JobSchedule) -> float:
 
 SEED = 20260302
 GUIDE_WEIGHTS = (1.0, 0.6, 0.3, 0.0)
-"""Shares of the relaxation's prices that jobs are made to heed, from all to none."""
+"""Shares of the relaxation's prices that jobs are charged, from all to none."""
 
 RUIN = 4
 """The most jobs that are taken out together."""
@@ -212,7 +209,7 @@ BETTER = 1e-9
 
 
 class RoundingHeuristic:
-    """Works on one packing until the time is up or the gap is small enough."""
+    """Improves one packing until the time is up or the gap is small enough."""
 
     def __init__(
         self,
@@ -229,7 +226,7 @@ class RoundingHeuristic:
         self._random = random.Random(SEED)  # noqa: S311 it only orders what is tried
 
     def fill(self, order: Sequence[int]) -> list[int]:
-        """Put in every job that is not in yet; returns those that find no room."""
+        """Place every job that is not placed yet; return those that do not fit."""
         waiting = [job for job in order if job not in self.packing.schedules]
         homeless: list[int] = []
         for job in waiting:
@@ -241,7 +238,7 @@ class RoundingHeuristic:
         return [job for job in homeless if not self._make_room(job)]
 
     def fill_evenly(self, order: Sequence[int]) -> list[int]:
-        """As ``fill``, but each takes at most an even part of what is left for it and the rest.
+        """As ``fill``, but each takes at most an even part of the remainder for it and the rest.
 
         The last is then not crowded out by a first one that took many slow nodes as the cheapest.
         """
@@ -285,7 +282,7 @@ class RoundingHeuristic:
         return self.packing.score - bound_usd <= gap * max(abs(self.packing.score), 1e-9)
 
     def _sweep(self, jobs: list[int], guide: float) -> bool:
-        """Every job by itself to its best place; whether it paid."""
+        """Move each job in turn to its best place; return whether the score improved."""
         before = self.packing.score
         self._random.shuffle(jobs)
         for job in jobs:

@@ -1,4 +1,4 @@
-"""What column generation leaves open, as one mixed-integer program: few jobs, few cells.
+"""A mixed-integer program over the cells of column generation: it closes the gap that this leaves.
 
 Small problems are solved whole. Of larger ones only the cells (option, slot) count that a schedule
 seen so far has used: parts of several schedules can be cheaper together than each of them.

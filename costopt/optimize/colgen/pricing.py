@@ -1,13 +1,13 @@
-"""The best schedule of one job at given prices of work and of what jobs share.
+"""The pricing problem: the best schedule of one job at given prices of work and of shared limits.
 
 A longest path over (slot, stage, gang), solved backwards. Running gang g through slot t in stage q
 is worth
 
-    reward[q][t, g] = max over its power caps of  work_price[q] · units − score − what is shared
+    reward[q][t, g] = max over its power caps of  work_price[q] · units − score − shared prices
 
-and starting it there costs ``start[q][t, g]``. From a running gang the job goes on with it, in the
-same stage or a later one, or leaves it: for another gang at once, or to wait where the stage may
-pause. The value of the best path is what the Lagrangian bound needs; the path is a new column.
+and starting it there costs ``start[q][t, g]``. A running gang continues, in the same stage or a
+later one, or the job leaves it: for another gang at once, or to wait where the stage may pause. The
+value of the best path is what the Lagrangian bound needs; the path is a new column.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PricingSolution:
 
 
 def solve_pricing(menu: JobMenu, prices: PricingDuals) -> PricingSolution:
-    """The path of the greatest value."""
+    """Return the path of the greatest value."""
     if menu.compiled:
         from costopt.optimize.colgen.compiled_pricing import solve_compiled
 
@@ -148,7 +148,7 @@ class _Search:
             self._idle[t], self._begin[t] = idle, begin
 
     def path(self) -> PricingSolution:
-        """From the first slot: with the living gang, if that is worth it, or with none."""
+        """Return the best path from the first slot, with the living gang or with none."""
         menu = self._menu
         value, state = float(self._idle[0, 0]), (0, -1)
         if menu.live >= 0:
@@ -161,7 +161,7 @@ class _Search:
         return PricingSolution(value, steps.reshape(-1, 4))
 
     def _living_loss(self) -> list[float]:
-        """What is left to pay of the living gang's start."""
+        """Return, by stage, the remaining cost of the living gang's start-up."""
         menu = self._menu
         share = min(1.0, menu.starting_h / max(float(menu.start_h[menu.live]), 1e-12))
         return [

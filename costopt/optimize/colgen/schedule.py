@@ -1,8 +1,8 @@
-"""One job's schedule over the slots: a column of the master program, and a plan once it is chosen.
+"""One job's schedule over the slots: a column of the master problem, and a plan once it is chosen.
 
 A gang that starts in a slot works less there by its start-up; where that is longer than the slot
 the rest is taken from the next ones. The last slot of a run may be left early: that is where work
-beyond what the job needs is trimmed, the dearest first.
+beyond what the job needs is trimmed, the most expensive first.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class JobSchedule:
 
 
 def schedule_of(menu: JobMenu, path: PricingSolution) -> JobSchedule:
-    """The whole of a path, with all the work that its slots give."""
+    """Return the schedule of a path, with all the work that its slots give."""
     slot, stage, place = path.steps[:, 0], path.steps[:, 1], path.steps[:, 2]
     starts = path.steps[:, 3] > 0
     living = len(starts) > 0 and not bool(starts[0])
@@ -116,7 +116,7 @@ def with_costs(
 
 
 def trim_excess_work(menu: JobMenu, whole: JobSchedule) -> JobSchedule:
-    """Without the work beyond what each stage needs, as far as runs may end earlier."""
+    """Return the schedule less each stage's excess work, as far as runs may end earlier."""
     surplus = (whole.work - menu.work).tolist()
     floor = (1e-9 * menu.work).tolist()
     if not any(s > f for s, f in zip(surplus, floor, strict=True)):
@@ -145,7 +145,7 @@ def _shortened(
     surplus: list[float],
     floor: list[float],
 ) -> Array:
-    """The hours held, with ``runs`` cut at their dearest ends until no ``surplus`` is left."""
+    """The hours held, with ``runs`` cut at their costliest ends until no ``surplus`` is left."""
     units, stage = whole.units.tolist(), whole.stage.tolist()
     price = np.where(
         whole.units > 0, whole.score / np.maximum(whole.units, 1e-300), np.inf

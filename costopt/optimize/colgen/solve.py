@@ -1,8 +1,8 @@
-"""Plans of many jobs over time, or of one whose prices move: prices first, then schedules.
+"""Plans of many jobs over time, or of one whose prices vary: prices first, then schedules.
 
 1. Each job as if it were alone, and all of them packed side by side, without any prices.
 2. Column generation: prices of the limits, and a bound that holds for every plan on these slots.
-3. Packed again at these prices, then improved until the gap or the time is reached.
+3. Packed again at these prices, then improved until the gap or the time limit is reached.
 4. One job: the cells of the schedules seen so far, solved together as a mixed-integer program.
 """
 
@@ -33,7 +33,7 @@ BOUND_GAP = 0.004
 """The relaxation is taken as solved when this near to its bound."""
 
 NEAR_GAP_SHARE = 0.2
-"""A plan made again is as near as the last one if its gap is no wider by this share."""
+"""A plan made again is as near as the last one if its gap exceeds that by at most this share."""
 
 REUSE_GAP_SHARE = 0.3
 REPLAN_GAP_SHARE = 0.2
@@ -52,7 +52,7 @@ def solve_fleet(
     solver: str | None = None,
     warm: WarmStart | None = None,
 ) -> FleetPlan:
-    """The best plan found within the time, and its bound; jobs that find no room stay without.
+    """Return the best plan found in time, and its bound; jobs that do not fit get no schedule.
 
     The same request gives the same plan, unless the time runs out before the gap is reached.
     """
@@ -86,7 +86,7 @@ class _Solve:
         self._budgets: tuple[SharedBudget, ...] = shared_budgets(request, parts)
 
     def run(self) -> FleetPlan:
-        """The whole of it; as little as need be where the last plan still holds."""
+        """Solve; only as far as necessary where the last plan still holds."""
         first = self._packing()
         kept = None if self._warm is None or self._warm.gap is None else self._warm
         if kept is not None:

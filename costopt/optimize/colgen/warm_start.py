@@ -1,8 +1,6 @@
-"""FleetPlan; duals and schedules of the last plan.
+"""The plan of a fleet, and the prices and schedules from which the next one starts.
 
-What one plan leaves to the next: prices and schedules, by names and times that stay the same.
-
-What is found for many jobs over slots, and its bound.
+A warm start identifies prices and schedules by names and times that stay the same between plans.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ class WarmAllocation:
 
 @dataclass(slots=True)
 class WarmStart:
-    """Kept by whoever plans again and again; empty before the first plan.
+    """Prices and schedules that the caller keeps between plans; empty before the first plan.
 
     ``shared`` are prices by limit's name with the slot that each was for, ``work`` by job and
     stage's name. ``gap`` is how near to its bound the last plan came, None before the
@@ -60,11 +58,11 @@ class WarmStart:
     bolder: dict[float, WarmStart] = field(default_factory=dict)
 
     def of_margin(self, share: float) -> WarmStart:
-        """What the plans left that held back this share of the margin."""
+        """Return the state left by the plans that reserved this share of the margin."""
         return self.bolder.setdefault(share, WarmStart())
 
     def keep(self, request: PlanRequest, parts: Sequence[PlannedJob], plan: FleetPlan) -> None:
-        """Take over what a plan has found."""
+        """Store the prices and schedules of a plan."""
         spans = _spans(request.now, plan.slots)
         self.shared = {}
         for number, slot in np.argwhere(plan.duals.shared > 0).tolist():
@@ -85,7 +83,7 @@ class WarmStart:
     def prices(
         self, parts: Sequence[PlannedJob], capacity: SharedCapacity, start: DualValues
     ) -> DualValues:
-        """The kept prices where the new plan has the same limits and times, else the given ones."""
+        """Return the stored prices where limits and times are the same, else the given ones."""
         if not self.shared and not self.work:
             return start
         spans = _spans(capacity.request.now, capacity.slots)
@@ -105,7 +103,7 @@ class WarmStart:
         return replace(start, shared=shared, work=work)
 
     def place(self, parts: Sequence[PlannedJob], menus: Menus, packing: SchedulePacking) -> None:
-        """Put the kept schedules in, as far as they still do the work and find room."""
+        """Place the stored schedules, as far as they still do the work and fit."""
         spans = _spans(packing.now, menus[0].slots)
         for job, part in enumerate(parts):
             held = self.held.get(part.demand.job.name)
@@ -217,5 +215,5 @@ class FleetPlan:
 
     @property
     def gap(self) -> float:
-        """How far the plan may be from the best one, in shares of it."""
+        """The proven relative distance to the best plan."""
         return max(0.0, self.score - self.bound_usd) / max(abs(self.score), 1e-9)

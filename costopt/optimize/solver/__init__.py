@@ -1,7 +1,7 @@
-"""The only door to a solver: PuLP models, solved by HiGHS, or by bundled CBC where it is missing.
+"""The interface to a solver: PuLP models, solved by HiGHS, or by bundled CBC where it is missing.
 
-``program`` holds whole programs with integers, ``growing`` linear programs that get new rows and
-columns between solves.
+``linear_model`` holds whole programs with integers, ``incremental`` linear programs that get new
+rows and columns between solves. No other package imports PuLP or a solver.
 """
 
 from costopt.optimize.solver.incremental import IncrementalProgram, LpSolution

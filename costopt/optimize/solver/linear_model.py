@@ -223,7 +223,7 @@ class LinearModel:
         return SolveStatus.OPTIMAL, values, max(bound, objective - gap * abs(objective) - TOLERANCE)
 
     def _relaxation_bound(self, time_limit_s: float) -> float:
-        """CBC does not tell its bound, so that of the linear relaxation is taken; ∞: infeasible."""
+        """CBC does not report its bound: that of the linear relaxation is used (∞: infeasible)."""
         self._run_cbc(timeLimit=time_limit_s, mip=False)
         if self._problem.sol_status == pulp.LpSolutionInfeasible:
             return math.inf
