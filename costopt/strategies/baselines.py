@@ -1,10 +1,8 @@
-"""Greedy spot, on-demand.
+"""The baseline strategies: greedy spot and on-demand.
 
-Spot whenever there is any, wait otherwise, on-demand when time runs out.
-
-The greedy baseline of "Can't Be Late" (Wu et al., NSDI'24, §3.2).
-
-Run on the cheapest on-demand gang that is in time, from start to end.
+Greedy spot runs on spot whenever there is any, waits otherwise, and goes to on-demand when time
+runs out: the greedy baseline of "Can't Be Late" (Wu et al., NSDI'24, §3.2). On-demand runs on the
+cheapest on-demand gang that meets the deadline, from start to end.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from costopt.strategies.uniform_progress import CapacityMode, apply_safety_net, 
 
 
 class GreedySpotStrategy:
-    """Takes the cheapest spot gang that can be had and keeps it until it is lost."""
+    """Takes the cheapest available spot gang and keeps it until it is lost."""
 
     def decide(self, view: View) -> Desired:
         """One decision per job."""
@@ -36,8 +34,8 @@ def _decide(view: View, job_view: JobView) -> Decision:
     if mode is CapacityMode.SAFE and fallback is not None:
         return Decision(name, fallback.targets, "time runs out: on-demand", rule="safety_net")
     if on_spot is not None:
-        return Decision(name, on_spot.targets, f"spot is to be had: {on_spot.pool}")
-    return Decision(name, (), "no spot to be had: wait")
+        return Decision(name, on_spot.targets, f"spot is available: {on_spot.pool}")
+    return Decision(name, (), "no spot capacity: wait")
 
 
 class OnDemandStrategy:

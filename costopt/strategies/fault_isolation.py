@@ -1,8 +1,7 @@
-"""A failing strategy falls back to the shield; what learners share.
+"""Fault isolation of strategies, and the state that learning strategies share.
 
-Keeps what goes wrong in a strategy to the jobs for which it goes wrong.
-
-Strategies that learn how long capacity lasts.
+A strategy that fails for some jobs still decides for the others; the shield decides for those that
+it fails for. Strategies that learn how long capacity lasts can share lifetimes and programs.
 """
 
 from __future__ import annotations
@@ -83,10 +82,10 @@ def _asked(strategy: Strategy, view: View, jobs: Sequence[JobView]) -> dict[str,
 
 
 def shield_or_keep(view: View, job_view: JobView, decision: Decision) -> Decision:
-    """What the shield makes of a decision; the same where nothing can be reckoned for the job."""
+    """Return the shielded decision; the decision itself where the shield fails for the job."""
     try:
         return apply_shield(view, job_view, decision)
-    except Exception:  # noqa: BLE001 - told by whoever decides for the job
+    except Exception:  # noqa: BLE001 - the caller reports it
         return decision
 
 

@@ -1,9 +1,4 @@
-"""Gangs a job could run on now.
-
-The gangs that a job could run on at this moment.
-
-How a decision's power caps slow the gang that it wants.
-"""
+"""The gangs on which a job could run now, and their speed under a decision's power caps."""
 
 from __future__ import annotations
 
@@ -41,7 +36,7 @@ class GangOption:
     """A whole gang in one pool. Rates are the gang's; ``score`` is the policy's objective.
 
     The score holds what moving data to and from the pool's region costs, spread over the hours of
-    work that are left.
+    remaining work.
 
     ``units_per_s`` is the lower end of what is known of the speed, so that time is never
     under-estimated. ``running`` says that the gang exists already; ``free`` that the pool, as far
@@ -75,7 +70,7 @@ class GangOption:
 
     @property
     def is_uninterruptible(self) -> bool:
-        """Whether a deadline may rest on it: nobody takes it away, and it comes when launched.
+        """Whether a deadline may rest on it: it is not interrupted, and a launch does not wait.
 
         A flex-start gang that runs already is as good as any.
         """
@@ -98,7 +93,7 @@ class GangOption:
 def gang_options(view: View, job_view: JobView) -> tuple[GangOption, ...]:
     """Every gang size of every offer that the job, its hourly budget and its phase allow.
 
-    While a launch waits for capacity there is no other to wait for: it would begin anew.
+    While a launch waits for capacity there is no other to wait for: the wait would restart.
     """
     if id(job_view) not in view.memo:
         view.memo[id(job_view)] = job_view, tuple(_options(view, job_view))
@@ -274,7 +269,7 @@ def uninterruptible_options(all_options: Iterable[GangOption]) -> list[GangOptio
 
 
 def spot_options(all_options: Iterable[GangOption]) -> list[GangOption]:
-    """Options on spot that can be had now, cheapest work first."""
+    """Options on spot that are available now, cheapest work first."""
     chosen = [o for o in all_options if o.pool.capacity_type.is_interruptible and o.free]
     return sorted(chosen, key=lambda o: (o.score_usd_per_unit, str(o.pool), o.nodes))
 
@@ -294,7 +289,7 @@ def with_power_caps(view: View, option: GangOption, targets: Iterable[Target]) -
 
 
 def _speed(view: View, target: Target) -> float:
-    """A cap that nobody measured is never set."""
+    """The share of speed under the target's cap; a cap without a measurement is never set."""
     power = view.powers.get(target.pool)
     caps = () if power is None or target.power_cap_w is None else power.caps
     return next((cap.speed for cap in caps if cap.cap_w == target.power_cap_w), 1.0)

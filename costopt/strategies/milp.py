@@ -1,4 +1,4 @@
-"""Plan ahead with the optimizer, follow the plan, and plan again when the world has changed."""
+"""The MILP strategy: plan with the optimizer, follow the plan, plan again when inputs change."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class _PlanInputs:
 
 
 class MilpStrategy:
-    """Follows ``costopt.optimize.plan``, made anew every ``replan_s`` or when its ground moves.
+    """Follows ``costopt.optimize.plan``, made again every ``replan_s`` or when its inputs change.
 
-    The ground moves when a pool comes or goes, a price moves by more than 2 %, or a gang changes.
-    A job that is slower than planned comes to the end of its plan with work left: it is planned
-    anew then, and not taken off its nodes.
+    The inputs change when a pool comes or goes, a price moves by more than 2 %, or a gang changes.
+    A job that is slower than planned reaches the end of its plan with work left: it is then
+    planned again, and keeps its nodes.
     """
 
     joint: ClassVar[bool] = True
@@ -49,12 +49,12 @@ class MilpStrategy:
         self._ground: _PlanInputs | None = None
 
     def decide(self, view: View) -> Desired:
-        """What the plan holds for now; where it says nothing, wait."""
+        """Return the plan's decisions for now; wait where it has none."""
         plan = self._current_plan(view)
         return Desired(tuple(_follow(plan, view, jv) for jv in view.jobs))
 
     def _current_plan(self, view: View) -> Plan | None:
-        """The plan that stands, or a new one; None where the optimizer fails."""
+        """Return the current plan, or a new one; None where the optimizer fails."""
         from costopt.optimize.colgen.warm_start import WarmStart
         from costopt.optimize.planner import plan
         from costopt.optimize.request import build_request
@@ -124,7 +124,7 @@ def _follow(plan: Plan | None, view: View, job_view: JobView) -> Decision:
     made_at = f"{plan.made_at:%H:%M} UTC"
     if targets:
         return Decision(name, targets, f"as planned at {made_at}")
-    return Decision(name, (), f"nothing to be had that the plan of {made_at} would start now")
+    return Decision(name, (), f"no capacity for the plan of {made_at}")
 
 
 def _finish(view: View, job_view: JobView) -> Decision:
@@ -134,7 +134,7 @@ def _finish(view: View, job_view: JobView) -> Decision:
         return Decision(name, present, "all the work is done; the command has still to end")
     free = [option for option in gang_options(view, job_view) if option.free]
     if not free:
-        return Decision(name, (), "all the work is done; nothing to be had to end the command on")
+        return Decision(name, (), "all the work is done; no capacity to end the command on")
     cheapest = min(free, key=lambda option: option.score_usd_per_hour)
     return Decision(name, cheapest.targets, "all the work is done; only to end the command")
 

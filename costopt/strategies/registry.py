@@ -1,4 +1,4 @@
-"""Finds strategies through their entry points; a policy selects one by name."""
+"""The registry of strategies: it finds them by entry point; a policy selects one by name."""
 
 from __future__ import annotations
 

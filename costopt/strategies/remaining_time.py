@@ -1,8 +1,7 @@
-"""Time to finish, reserve, current targets.
+"""The remaining time of a job: seconds to finish, to the deadline and of start-up.
 
-How long the rest of a job takes on capacity that is not interrupted.
-
-What a job has now, as a wish: what is decided where nothing better is known.
+``keep_current`` returns the job's present gang as targets: the decision where nothing better is
+known.
 """
 
 from __future__ import annotations

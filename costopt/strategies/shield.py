@@ -1,7 +1,7 @@
-"""The deadline guarantee that every strategy shares.
+"""The shield: the deadline guarantee that every strategy shares.
 
-A decision for spot, for flex-start or for waiting stands only if, after the tick for which it
-holds, the rest of the job can still be finished in time on capacity that no provider takes away:
+A decision for spot, for flex-start or for waiting is followed only if, after the tick for which it
+holds, the rest of the job can still be finished in time on uninterruptible capacity:
 
     w′ / v + d ≤ D − (t + tick) − reserve
 
@@ -11,10 +11,10 @@ before takes beyond the start-up of nodes. At worst means:
 the tick adds nothing and unsaved work is lost, unless what runs is known to survive the tick
 (``view.firm_s``) and a save takes no time; then its progress counts. On a recorded market this is
 the exact rule of the "Can't Be Late" benchmark (NSDI'24), where it costs nothing. Since the safe
-gang is the cheapest one still in time, waiting never silently escalates to a dearer one.
+gang is the cheapest one still in time, waiting never silently escalates to a costlier one.
 
-What a flex-start launch waits for may never come, so a tick on it adds nothing. Once it runs nobody
-takes it away: until shortly before its end it is as safe as on-demand.
+What a flex-start launch waits for may never come, so a tick on it adds nothing. Once it runs it
+is not interrupted: until shortly before its end it is as safe as on-demand.
 
 The policy's reserve is what safe capacity may be late by. The deadline holds on every market where
 
@@ -66,7 +66,7 @@ class ShieldedStrategy:
         self.inner = inner
 
     def decide(self, view: View) -> Desired:
-        """The inner strategy's decisions, each held against the shield."""
+        """Return the inner strategy's decisions, each checked by the shield."""
         desired = self.inner.decide(view)
         by_job = {decision.job: decision for decision in desired.decisions}
         return Desired(
@@ -79,7 +79,7 @@ class ShieldedStrategy:
 
 
 def apply_shield(view: View, job_view: JobView, decision: Decision) -> Decision:
-    """The decision, or what keeps the deadline where following it for a tick might not."""
+    """Return the decision, or a safe one where following it for a tick might miss the deadline."""
     return _cooled(view, job_view, _shield(view, job_view, decision))
 
 
@@ -168,7 +168,7 @@ def choose_fallback(
         return in_time
     running = next((o for o in candidates if is_running(job_view, o.targets)), None)
     if running is not None:
-        # What it has done counts, saved or not: nobody takes it away.
+        # What it has done counts, saved or not: it is not interrupted.
         undone = min(units_left, job_view.job.work.amount - job_view.progress.done_units)
         ends_s = _seconds_from_now(view, job_view, running, undone)
         if ends_s <= left_s + view.policy.risk.reserve_s + ROUNDING_S:

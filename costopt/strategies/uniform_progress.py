@@ -1,6 +1,4 @@
-"""Uniform Progress and its published safety net.
-
-Uniform Progress of "Can't Be Late" (Wu et al., NSDI'24, §4): keep pace with the deadline.
+"""Uniform Progress of "Can't Be Late" (Wu et al., NSDI'24, §4), and its published safety net.
 
 With W the work in hours on the safe gang, D the time from start to deadline, c(t) what is done
 and t the time since the start: spot whenever there is any; on-demand where there is none and the
@@ -8,12 +6,11 @@ job has fallen behind the uniform pace, c(t) < t · W / D. An on-demand gang is 
 spot again and, by the hysteresis, the job is ahead by the pace of two restart overheads d:
 c(t) > (t + 2d) · W / D.
 
-The published safety net of "Can't Be Late" (Wu et al., NSDI'24, §4.2), in whole ticks.
-
-The shield already guarantees the deadline. These rules are kept beside it because they are part
-of the published policies, whose costs the benchmark reproduces: from waiting or on-demand the job
-goes to on-demand for good once less than two restart overheads of slack are left; with less than
-one, a gang on spot that has finished starting is kept until it is taken.
+The safety net (§4.2) works in whole ticks: from waiting or on-demand the job goes to on-demand for
+good once less than two restart overheads of slack are left; with less than one, a gang on spot that
+has finished starting is kept until it is interrupted. The shield already guarantees the deadline.
+These rules are kept beside it because they are part of the published policies, whose costs the
+benchmark reproduces.
 """
 
 from __future__ import annotations
@@ -54,7 +51,7 @@ class UniformProgressStrategy:
         if mode is CapacityMode.SAFE and fallback is not None:
             return Decision(name, fallback.targets, "behind the uniform pace: on-demand")
         if on_spot is not None:
-            return Decision(name, on_spot.targets, f"spot is to be had: {on_spot.pool}")
+            return Decision(name, on_spot.targets, f"spot is available: {on_spot.pool}")
         return Decision(name, (), "ahead of the uniform pace and no spot: wait")
 
     def _mode(
@@ -85,7 +82,7 @@ def _ahead_s(view: View, job_view: JobView, fallback: GangOption, margin_s: floa
 
 
 class CapacityMode(Enum):
-    """On what the job runs."""
+    """The capacity type on which the job runs."""
 
     WAIT = "wait"
     SPOT = "spot"
@@ -93,7 +90,7 @@ class CapacityMode(Enum):
 
 
 def current_mode(job_view: JobView) -> CapacityMode:
-    """On what the job's live nodes run now."""
+    """Return the mode of the job's live nodes."""
     if not job_view.nodes:
         return CapacityMode.WAIT
     interruptible = any(n.pool.capacity_type.is_interruptible for n in job_view.nodes)
@@ -101,7 +98,7 @@ def current_mode(job_view: JobView) -> CapacityMode:
 
 
 def keep_or_cheapest(all_options: tuple[GangOption, ...]) -> GangOption | None:
-    """The spot gang that runs now, else the cheapest that can be had."""
+    """The spot gang that runs now, else the cheapest available."""
     on_spot = spot_options(all_options)
     return next((o for o in on_spot if o.running), None) or next(iter(on_spot), None)
 
@@ -109,7 +106,7 @@ def keep_or_cheapest(all_options: tuple[GangOption, ...]) -> GangOption | None:
 def apply_safety_net(
     view: View, job_view: JobView, wanted: CapacityMode, fallback: GangOption
 ) -> CapacityMode:
-    """``wanted``, or what the published net puts in its place."""
+    """Return ``wanted``, or the option with which the published net replaces it."""
     job, tick = job_view.job, view.tick_s
     work_s = (job.work.amount - job_view.progress.done_units) / fallback.units_per_s
     left_s = math.floor(seconds_left(view, job_view) / tick + 1e-9) * tick

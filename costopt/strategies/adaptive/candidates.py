@@ -1,8 +1,7 @@
-"""Interruptible candidates; state of the job in steps.
+"""The interruptible candidates of a job's program, and the state of the job in its steps.
 
-The spot and flex-start gangs that a job's program weighs, with what is known of their pools.
-
-Where a job stands: the time and the work that are left, in steps of its program.
+Candidates are the spot and flex-start gangs that the program considers, with what is known of their
+pools. The state is the remaining time and work, in steps of the program.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ def collect_candidates(
 ) -> list[InterruptibleCandidate]:
     """The present gang, a gang of each of the ``most`` best pools, and more sizes in two.
 
-    A pool that is seldom up does not displace a dearer one that is: what counts is the price for
+    A pool that is seldom up does not displace a costlier one that is: what counts is the price for
     each share of the time. In a fixed order, for pools that come and go not to make a program of
     their own each time.
     """
@@ -106,7 +105,7 @@ def collect_candidates(
 
 
 def option_key(job: str, option: GangOption) -> tuple[str, str, int]:
-    """Under what a gang's capacity is learned: other jobs' nodes take from the same pool."""
+    """The key under which capacity is learned: other jobs' nodes take from the same pool."""
     return lifetime_key(job, option.pool, option.nodes)
 
 
@@ -183,7 +182,7 @@ MAX_STEPS = 720
 
 
 class ProgramState:
-    """Where a job stands, in steps of its program."""
+    """The remaining time and work of a job, in steps of its program."""
 
     def __init__(
         self, view: View, job_view: JobView, fallback: GangOption, units: float, step_s: float
@@ -200,7 +199,7 @@ class ProgramState:
 
     @property
     def steps(self) -> float:
-        """To the deadline."""
+        """The steps to the deadline."""
         return self.left_s / self.step_s
 
     @property

@@ -1,4 +1,4 @@
-"""What a job can do now, and what each is expected to cost from now to its end."""
+"""The alternatives of a job now, and the expected cost of each from now to the job's end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def value_alternatives(
 
 
 def explain_choice(best: ValuedAlternative, weighed: Sequence[ValuedAlternative]) -> str:
-    """The decision in a sentence."""
+    """Return a sentence that explains the decision."""
     others = [c for c in weighed if c is not best and math.isfinite(c.cost)]
     others.sort(key=lambda choice: choice.cost)
     beside = ", ".join(f"{c.what} ${c.cost:.2f}" for c in others[:3])
@@ -60,7 +60,7 @@ def explain_choice(best: ValuedAlternative, weighed: Sequence[ValuedAlternative]
 def alternatives(
     weighed: Sequence[ValuedAlternative], candidates: Sequence[InterruptibleCandidate]
 ) -> tuple[Alternative, ...]:
-    """Every choice with its value, then what could not be had or was not weighed."""
+    """Every choice with its value, then those that were unavailable or not evaluated."""
     return (*map(_alternative, weighed), *_not_weighed(weighed, candidates))
 
 

@@ -1,10 +1,8 @@
-"""Input of the dynamic program.
+"""The input of the dynamic program: lanes, the safe gang, stages of work and costs by step.
 
-What the deadline program is solved for: lanes, the safe gang, and how the work changes.
-
-What a job's program is solved for, and when it has moved so far that it must be solved anew.
-
-What a node-hour costs in each step to the deadline, where prices or carbon are forecast.
+``build_problem`` makes it from the candidates; ``has_changed`` decides when it has moved so far
+that the program must be solved again; ``step_objective_usd`` gives the cost of a node-hour in
+each step to the deadline, where prices or carbon are forecast.
 """
 
 from __future__ import annotations
@@ -70,9 +68,9 @@ class ProgramStage:
 
 @dataclass(frozen=True, slots=True)
 class DeadlineProblem:
-    """What the program is solved for. All lanes have the same classes of age.
+    """The input of the program. All lanes have the same classes of age.
 
-    ``guard`` is g. ``hop_class`` is the class of age of a pool that is gone to when one is lost.
+    ``guard`` is g. ``hop_class`` is the class of age of a pool chosen when another is lost.
     ``stages`` are all of the work, first to last; empty where all of it is as the lanes say.
     """
 
@@ -119,11 +117,11 @@ def factor(tariff: Tariff, steps: int) -> float:
 
 
 NEW_POOL_AGE_H = 0.5
-"""Age of a pool that is gone to when another is lost. Shortage is shared, so what is left then is
-often new; on generated harsh markets 2 h made the program trust in pools that soon went too."""
+"""Age of a pool chosen when another is lost. Shortage is shared, so what remains then is often
+new; on generated harsh markets 2 h made the program rely on pools that were soon lost too."""
 
 PRICE_FACTOR, RATE_FACTOR, SHARE_STEP = 1.03, 1.2, 0.1
-"""By how much prices, rates and shares may move before the program is solved anew."""
+"""By how much prices, rates and shares may move before the program is solved again."""
 
 
 def build_problem(
@@ -146,7 +144,7 @@ def build_problem(
 
 
 def has_changed(old: DeadlineProblem, new: DeadlineProblem) -> bool:
-    """Whether the estimates differ by so much that the values must be computed anew."""
+    """Whether the estimates differ by so much that the values must be computed again."""
     if len(old.lanes) != len(new.lanes) or old.step_h != new.step_h:
         return True
     if abs(old.guard - new.guard) > 0.01 or _apart(old.safe_cost, new.safe_cost):

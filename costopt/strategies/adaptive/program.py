@@ -1,6 +1,4 @@
-"""The dynamic program and its cache.
-
-When to run on spot, wait or fall back: a stochastic dynamic program over time × slack × mode.
+"""When to run on spot, wait or fall back: a stochastic dynamic program over time × slack × mode.
 
 Time runs in steps. In an after-decision state n steps are left to the deadline and, of these, u
 are spare: the safe gang, launched at the latest, would need the other n − u. Whether the pools
@@ -23,7 +21,7 @@ which errs upwards since they are convex in u.
 Each gang that is weighed is a lane i with its own S. W and O also know which pool could be
 launched in: that of the cheapest lane that is up, or that none is; gangs of one pool come and go
 together. When a lane is lost, the others are looked through from the cheapest, each being up with
-its share of the time, independently; while none is up, or only a dearer one, a lane comes back at
+its share of the time, independently; while none is up, or only a costlier one, a lane comes back at
 its rate, those beyond the fastest counting half since shortage is shared. A lane that is cheaper
 than the one that runs is weighed when it is there, not before.
 
@@ -31,10 +29,9 @@ Where the work has stages, p, v and P are those of the stage that the work left 
 in, and a stage that may not wait takes the first term out of W, and the second out of O, but for
 its first step of work. Where prices or carbon are forecast, p and P are those of the hour.
 
-The hysteresis that published policies put in by
-hand (Uniform Progress, NSDI'24) follows from the recursion: a change of mode costs a start.
-
-Programs that were solved, for jobs that are alike to share.
+The hysteresis that published policies add by hand (Uniform Progress, NSDI'24) follows from the
+recursion: a change of mode costs a start. ``ProgramCache`` lets jobs that are alike share solved
+programs.
 """
 
 from __future__ import annotations
@@ -60,7 +57,7 @@ Rows = npt.NDArray[np.float64]
 """One figure per row of a table, that is per step to spare."""
 
 INFEASIBLE_COST = 1e7
-"""Dearer than anything that is possible, and finite so that it can be interpolated away."""
+"""Higher than any possible cost, and finite so that it can be interpolated away."""
 
 
 class ValueFunction:
@@ -316,12 +313,12 @@ def _at(values: Table, spare: float, column: int) -> float:
 MAX_BYTES = 128 * 2**20
 """All of them together hold about so much, as far as ``MIN_CACHED_PROGRAMS`` allows."""
 MIN_CACHED_PROGRAMS, MAX_KEPT = 6, 96
-"""Steps for which a program is kept; then it is solved anew."""
+"""Steps for which a program is cached; then it is solved again."""
 VALUE_BYTES = 4
 
 
 class ProgramCache:
-    """Forgets those that no job uses any more."""
+    """Solved programs; those that no job uses are dropped."""
 
     def __init__(self) -> None:
         self._solved: WeakValueDictionary[int, ValueFunction] = WeakValueDictionary()

@@ -1,25 +1,21 @@
-"""Adaptive.
+"""The adaptive strategy: the cheapest expected run that certainly meets the deadline.
 
-The cheapest expected run that is surely in time: spot, wait or fall back, by a dynamic program.
+Each tick, it compares the alternatives by their expected cost to the end: to stay on or launch each
+spot gang, to wait, to stay on or launch the safe gang. The expectations come from the dynamic
+program of ``costopt.strategies.adaptive.program`` over lifetimes that are learned pool by pool
+(``costopt.market.lifetime``). The program is solved again only when an estimate has moved, a price
+by 3 % or a rate by 20 %.
 
-Each tick, the alternatives are compared by what they are expected to cost to the end: to stay on
-or launch each spot gang, to wait, to stay on or launch the safe gang. The expectations come from
-``costopt.strategies.adaptive.program`` over lifetimes that are learned pool by pool
-(``costopt.market.lifetime``). The program is solved anew only when an estimate has moved, a price
-by 3 % or a rate by 20 %. What a gang reports of its speed is believed slowly
-(``costopt.strategies.adaptive.strategy``), lest the job move at every busy minute of a node.
-
-Time is measured on the safe gang that the shield would go to. Slack is what the deadline leaves
+Time is measured on the safe gang that the shield would choose. Slack is the time to the deadline
 beyond the work on that gang, saves included; where an interruption may come within the tick, a tick
-and the work between two saves are kept back too, as the shield does.
+and the work between two saves are reserved too, as the shield does.
 
-How fast a job is taken to be: what was measured over the last hours, not over the last minute.
-
-A node that is busy for a moment reports a low speed. Where each report counted in full, a job would
-go to on-demand at one and back to spot at the next, and pay two starts for nothing. So decisions
-rest on the running mean of what was measured, and on uninterrupted capacity on the lower of that
-and of what was measured lately: it is left only once the job has been fast for a while. The shield
-believes every report at once, as the deadline does not wait for means.
+The speed of a job is smoothed (``SmoothedSpeed``): a node that is busy for a moment reports a low
+speed, and if each report counted in full, a job would go to on-demand at one and back to spot at
+the next, and pay two starts for nothing. So decisions rest on the running mean of the measurements
+of the last hours, and on uninterruptible capacity on the lower of that mean and of recent
+measurements: the job leaves such capacity only once it has been fast for a while. The shield uses
+every report at once, because the deadline does not wait for means.
 """
 
 from __future__ import annotations
@@ -161,13 +157,13 @@ def _without_program(
         return Decision(name, running.targets, "all the work is done; the command has still to end")
     chosen = _keep_or_soonest(all_options) or fallback
     if chosen is None:
-        return Decision(name, (), "no capacity to be had: wait")
+        return Decision(name, (), "no capacity available: wait")
     why = "all the work is done; only to end the command" if units <= 0 else "no safe capacity"
     return Decision(name, chosen.targets, f"{why}: {chosen.pool}")
 
 
 def _keep_or_soonest(all_options: tuple[GangOption, ...]) -> GangOption | None:
-    """The spot or flex-start gang that runs, else the cheapest to be had at once or waited for."""
+    """The spot or flex-start gang that runs, else the cheapest available now or after a wait."""
 
     def order(option: GangOption) -> tuple[bool, bool, float, str, int]:
         waits, price = option.wait_s is not None, option.score_usd_per_unit
@@ -195,7 +191,7 @@ class SmoothedSpeed:
     _seen_at: datetime | None = None
 
     def update(self, job_view: JobView, now: datetime) -> None:
-        """Take note of what is measured now; a second look at the same instant is none."""
+        """Record the present measurement; a second one at the same instant is ignored."""
         factor = job_view.speed_factor
         if self._seen_at is None:
             measured = factor != 1.0 or job_view.progress.measured_units_per_s is not None

@@ -1,8 +1,8 @@
-"""How capacity comes and goes in a step: transitions among what can be launched and its age.
+"""Transitions of capacity in a step: which lanes can be launched, and at which age.
 
-What can be launched is told in blocks of classes of age: one block for each head (the cheapest lane
-of a pool) where that is the cheapest that is up, cheapest first, and a last one where all are down.
-Matrices are transposed: values after a step times a matrix are the values expected before it.
+What can be launched is encoded in blocks of classes of age: one block for each head (the cheapest
+lane of a pool) where that is the cheapest that is up, cheapest first, and a last one where all are
+down. Matrices are transposed: values after a step times a matrix are the values expected before it.
 """
 
 from __future__ import annotations
