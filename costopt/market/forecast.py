@@ -102,7 +102,7 @@ def _proven_weights(drift: Floats, moved: Floats, hours: int) -> Floats:
         return np.zeros(len(drift))
     drift, moved = np.where(known, drift, 0.0), np.where(known, moved, 0.0)
     cut = int(drift.shape[1] * TRAINED_SHARE)
-    # An outcome within the last third is no training material: it would be known too early.
+    # An outcome within the last third is excluded from training: it would be known too early.
     trained = _best_weight(drift[:, : max(cut - hours, 1)], moved[:, : max(cut - hours, 1)])
     without = np.abs(moved[:, cut:]).sum(axis=1)
     with_it = np.abs(moved[:, cut:] - trained * drift[:, cut:]).sum(axis=1)

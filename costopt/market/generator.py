@@ -1,15 +1,11 @@
-"""Synthetic markets; capacity fill.
-
-Generates markets: semi-Markov availability, shortages shared by regions, prices in steps.
+"""Synthetic markets: semi-Markov availability, shortages shared by regions, prices in steps.
 
 A pool is up or down. A state of age a ends within the next tick Δ with probability
 1 − exp(−m · (H(a + Δ) − H(a))), where H(a) = (a / λ)^k is the cumulative hazard of a Weibull
 distribution and m the region's stress: exp(s z) for going down, exp(−s z) for coming back. The
-stress z is an Ornstein–Uhlenbeck process. Parameters and their sources: data/generator.toml.
-
-The generator's parameters, read from data/generator.toml, which says where they come from.
-
-Models the capacity that a record of prices leaves open, so that it can be replayed.
+stress z is an Ornstein–Uhlenbeck process. The parameters and their sources are in
+data/generator.toml. ``fill_capacity`` models the capacity that a price history leaves unknown, so
+that it can be replayed.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""Gamma–Poisson hazard model.
+"""The Gamma–Poisson hazard model: interruptions and availability learned by observing the market.
 
-Interruptions per node-hour and the share of time with capacity, learned by watching the market.
-
-Interruptions of a pool are counted as a Poisson process whose rate has a gamma distribution:
-after n interruptions in h hours up, Gamma(k, r) becomes Gamma(k + n, r + h), with mean
-(k + n) / (r + h) interruptions per hour. Of the hours watched, those with capacity are counted
-against a prior that weighs as much as a few of them.
-
-Quantiles of the gamma distribution, without a numerical library.
+Interruptions of a pool are counted per node-hour as a Poisson process whose rate has a gamma
+distribution: after n interruptions in h hours up, Gamma(k, r) becomes Gamma(k + n, r + h), with
+mean (k + n) / (r + h) interruptions per hour. Of the hours observed, those with capacity are
+counted against a prior that weighs as much as a few of them. The quantiles of the gamma
+distribution are computed here, without a numerical library.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ JEFFREYS_SHAPE = 0.5
 """Shape of the prior that claims nothing about a Poisson rate (Jeffreys 1946); its rate is 0."""
 
 MAX_OBSERVATION_GAP_S = 3600.0
-"""Between looks further apart than this a pool may have gone and come back unseen."""
+"""Between observations further apart than this a pool may have gone and come back unseen."""
 
 PRIOR_SHARE = 0.63
 """Mean share of time with capacity of the five V100 zones of the public 2023 spot availability
@@ -56,7 +53,7 @@ class _HazardRecord:
     """The posterior, until the next observation."""
 
     def posterior(self) -> Estimate | None:
-        """The present estimate; several may ask between two looks."""
+        """The present estimate, cached until the next observation."""
         if self.estimate is None:
             self.estimate = posterior(
                 self.shape, self.rate_h, self.interruptions, self.up_h, self.source, self.seen_at
@@ -67,8 +64,8 @@ class _HazardRecord:
 class LearnedHazard:
     """Implements the HazardModel port; one Gamma–Poisson posterior per interruptible pool.
 
-    An interruption is a pool that had capacity at one look and none at the next, or one of our
-    nodes being taken; several nodes taken at one instant are one interruption. A prior without
+    An interruption is a pool that had capacity at one observation and none at the next, or the loss
+    of one of our nodes; several nodes lost at one instant are one interruption. A prior without
     an interval is a known figure and is not learned over, and neither is its pool's availability.
     """
 
@@ -80,9 +77,9 @@ class LearnedHazard:
     def observe(
         self, offers: Sequence[Offer], now: datetime, running: Collection[Pool] = ()
     ) -> None:
-        """Take note of which pools have capacity; in ``running`` ones a node of ours has it.
+        """Record which pools have capacity; those in ``running``, with a node of ours, have it.
 
-        A hazard that an offer tells as a prior takes the place of the pool's prior.
+        A hazard that an offer states as a prior replaces the pool's prior.
         """
         for offer in offers:
             pool = offer.pool
@@ -93,7 +90,7 @@ class LearnedHazard:
                 _look(record, _is_up(offer, running), now)
 
     def record_interruption(self, pool: Pool, at: datetime) -> None:
-        """One of our nodes was taken at ``at``."""
+        """Record that one of our nodes was interrupted at ``at``."""
         record = self._records[pool] if pool in self._records else self._begin(pool)
         if record is None or record.struck_at == at:
             return
@@ -118,7 +115,7 @@ class LearnedHazard:
         return _share(record.up_h, record.down_h, record.seen_at) if record else _share(0, 0, None)
 
     def to_json(self) -> dict[str, dict[str, Any]]:
-        """What was seen by pool, without the priors, as data that JSON can hold."""
+        """Return the observations by pool, without the priors, as data that JSON can hold."""
         return {
             str(pool): {
                 "interruptions": record.interruptions,
@@ -133,9 +130,9 @@ class LearnedHazard:
         }
 
     def from_json(self, plain: Mapping[str, Mapping[str, Any]]) -> None:
-        """Know again what ``plain`` told.
+        """Load the observations that ``to_json`` returned.
 
-        Raises ValueError, KeyError or TypeError for other data, and recalls nothing then. Pools
+        Raises ValueError, KeyError or TypeError for other data, and then loads nothing. Pools
         whose hazard is known need no counts.
         """
         recalled = [(Pool.parse(pool), _counted(seen)) for pool, seen in plain.items()]

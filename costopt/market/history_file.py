@@ -1,16 +1,11 @@
-"""Parquet file; merging records.
+"""A market history as a parquet file, and the merging of several histories into one.
 
-A market history as a parquet file: one row per pool and stretch between changes.
-
-Columns: ``pool`` (provider/region/zone/instance_type/capacity_type), ``starts_at`` and ``ends_at``
-(timestamps with a time zone), ``nodes_available`` (integer) and ``price_usd_per_hour`` (per node).
-A null in the last two means: not observed. The stretches of a pool, in whatever order their rows
-stand, follow each other in time without holes. The schema's metadata holds ``name``, ``tick_s``
-(empty for event data) and ``source``.
-
-Several records become one market.
-
-Samples of a pool become states between changes.
+The file has one row per pool and stretch between changes. Columns: ``pool``
+(provider/region/zone/instance_type/capacity_type), ``starts_at`` and ``ends_at`` (timestamps with a
+time zone), ``nodes_available`` (integer) and ``price_usd_per_hour`` (per node). A null in the last
+two means: not observed. The stretches of a pool, whatever the order of their rows, follow each
+other in time without holes. The schema's metadata holds ``name``, ``tick_s`` (empty for event data)
+and ``source``. ``compress_samples`` reduces samples of a pool to states between changes.
 """
 
 from __future__ import annotations
@@ -139,7 +134,7 @@ def _read_columns(path: Path) -> tuple[Mapping[str, Sequence[Any]], Mapping[str,
             f"market file {path} does not exist", hint="check the path", code="missing"
         )
     if not path.is_file():
-        raise MarketError(f"market file {path} is no regular file", hint="check the path")
+        raise MarketError(f"market file {path} is not a regular file", hint="check the path")
     if path.stat().st_size == 0:
         raise MarketError(f"market file {path} is empty (0 bytes)", hint=REGENERATE, code="empty")
     try:
@@ -239,7 +234,7 @@ def _instant(path: Path, number: int, column: str, micros: int | None) -> dateti
     try:
         return EPOCH + timedelta(microseconds=micros)
     except OverflowError as error:
-        raise _wrong(path, number, column, "is no date", REGENERATE) from error
+        raise _wrong(path, number, column, "is out of the range of dates", REGENERATE) from error
 
 
 def _check_values(path: Path, number: int, nodes: int | None, price: float | None) -> None:

@@ -1,17 +1,13 @@
-"""Public traces and CSV tables.
+"""Importers of public markets: spot availability traces (JSON) and wide CSV tables.
 
-Imports the public spot availability traces (github.com/skypilot-org/spot-traces, NSDI'24).
+The traces are those of github.com/skypilot-org/spot-traces (NSDI'24): ``{"metadata":
+{"gap_seconds": 600}, "data": [1, 0, …]}``. Each value holds for one gap from its place on: 1 or
+more nodes were available, 0 none, null not observed. The traces carry no prices, so the caller
+gives them. ``TraceFileName`` reads the region, zone, GPU and first day from the file's public name.
 
-A trace is JSON: ``{"metadata": {"gap_seconds": 600}, "data": [1, 0, …]}``. Each value holds for
-one gap from its place on: 1 or more nodes were available, 0 none, null not observed. The traces
-carry no prices, so the caller gives them.
-
-Imports a wide CSV of prices and availability: one row per instant, two columns per pool.
-
-Columns: a time in UTC, then {zone}_{gpu}_{count}_avail and {zone}_{gpu}_{count}_price. An empty
-cell, and every instant that the grid has and the file has not, is a gap: never filled in.
-
-Where a public record was taken, from the names it uses.
+A wide CSV has one row per instant and two columns per pool: a time in UTC, then
+{zone}_{gpu}_{count}_avail and {zone}_{gpu}_{count}_price. An empty cell, and every instant that the
+grid has and the file has not, is a gap: never filled in.
 """
 
 from __future__ import annotations
@@ -255,8 +251,8 @@ def _instants(path: Path, column: int, rows: Sequence[Sequence[str]]) -> list[da
         try:
             instant = datetime.fromisoformat(row[column])
         except ValueError as error:
-            raise MarketError(f"{path}, line {number}: {row[column]!r} is no time") from error
-        # The public records write UTC without saying so; the column's name says it for them.
+            raise MarketError(f"{path}, line {number}: {row[column]!r} is not a time") from error
+        # The public files write UTC without an offset; the column's name states it.
         instant = instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
         if instants and instant <= instants[-1]:
             raise MarketError(f"{path}, line {number}: not after the line before it")

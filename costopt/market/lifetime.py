@@ -29,11 +29,11 @@ from typing import Any
 from costopt.domain.market import Pool
 
 MAX_OBSERVATION_GAP_H = 1.0
-"""Between looks further apart than this a period may have ended and begun unseen."""
+"""Between observations further apart than this a period may have ended and begun unseen."""
 
 UNKNOWN_AGE_H = 1.0
-"""Assumed age, at the first look, of a period whose beginning nobody saw. Between 0.3 h and 4 h the
-costs on the recorded markets change by less than 0.1 %."""
+"""Assumed age, at the first observation, of a period with unknown beginning. Between 0.3 h and 4 h
+the costs on the recorded markets change by less than 0.1 %."""
 
 PRIOR_ENDINGS = 10.0
 """κ, the endings that the prior weighs as much as, per class of age. Between 4 and 20 the costs on
@@ -77,7 +77,7 @@ class AgeRates:
 
 @cache
 def prior_rates() -> AgeRates:
-    """The prior that the package brings; data/lifetime.toml says where it comes from."""
+    """Return the shipped prior; data/lifetime.toml states its source."""
     text = files("costopt.market").joinpath("data/lifetime.toml").read_text(encoding="utf-8")
     table = tomllib.loads(text)
     return AgeRates(
@@ -101,9 +101,9 @@ class _LifetimeRecord:
 
 @dataclass(slots=True)
 class LifetimeModel:
-    """What was learned of pools; a key is whatever has capacity or not, such as a gang in a pool.
+    """Learned lifetimes by key; a key is what can have capacity, such as a gang in a pool.
 
-    Raises nothing: a key that was never looked at has the prior's rates.
+    Raises nothing: a key that was never observed has the prior's rates.
     """
 
     prior: AgeRates = field(default_factory=prior_rates)
@@ -113,7 +113,7 @@ class LifetimeModel:
     """By region, pool and nodes, the record that is watched and has been for longest."""
 
     def observe(self, key: Hashable, region: str, up: bool, now: datetime) -> None:
-        """Take note of whether there is capacity; a second look at the same instant is none."""
+        """Record whether there is capacity; a second observation at the same instant is ignored."""
         record = self._records.get(key)
         if record is None:
             record = self._records[key] = self._begin(region, up, now)
@@ -131,8 +131,8 @@ class LifetimeModel:
         self._compare(key, record)
 
     def forget(self, now: datetime) -> None:
-        """Drop what nobody has looked at for as long as the memory lasts, but for what others
-        begin from."""
+        """Drop the records that were not observed for as long as the memory lasts, except those
+        that serve as the prior of others."""
         since = now - timedelta(hours=max(self.memory_h, MAX_OBSERVATION_GAP_H))
         pools = (pool for pools in self._watched.values() for pool in pools.values())
         watched = {id(record) for sizes in pools for record in sizes.values()}
@@ -158,7 +158,7 @@ class LifetimeModel:
         """Posterior means of the pool, whose prior are the other pools of its region.
 
         Of keys that are tuples ending in a pool and a number of nodes, each pool counts once, with
-        the gang nearest in size, whoever's it is: jobs that watch the same see the same.
+        the gang nearest in size, of any job: jobs that observe the same pool get the same rates.
         """
         record = self._records.get(key)
         if record is None:
@@ -177,9 +177,9 @@ class LifetimeModel:
         ]
 
     def from_json(self, plain: Iterable[Any]) -> None:
-        """Know again what ``plain`` told.
+        """Load the observations that ``to_json`` returned.
 
-        Raises ValueError, KeyError or TypeError for other data, and recalls nothing then.
+        Raises ValueError, KeyError or TypeError for other data, and then loads nothing.
         """
         recalled = {tuple(key): self._recalled(seen) for key, seen in plain}
         self._records.update(recalled)
@@ -234,7 +234,7 @@ class LifetimeModel:
 
 
 def lifetime_key(job: str, pool: Pool, nodes: int) -> tuple[str, str, int]:
-    """Under what a gang's capacity is learned: other jobs' nodes take from the same pool."""
+    """The key under which capacity is learned: other jobs' nodes take from the same pool."""
     return job, str(pool), nodes
 
 

@@ -1,9 +1,9 @@
-"""Writes down what a provider tells of past prices, part by part, as one market history.
+"""The recorder of price history: it stores a provider's past prices, part by part, as one market.
 
-A part is one instance type in one region. Each is asked for from where its record ends, written
-as a file of its own, and in the end all become the history file: a run that is killed goes on
-where it was, and one that is repeated asks only for what is new. A price record tells nothing of
-capacity: on spot it is left open; on demand it is taken to be there, as in generated markets.
+A part is one instance type in one region. Each is requested from where its record ends and written
+as a file of its own, and in the end all become the history file: a run that is killed resumes where
+it was, and one that is repeated requests only what is new. A price history does not contain
+capacity: on spot it is left unknown; on demand it is assumed available, as in generated markets.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def record_prices(
 
 
 def parts_folder(out: Path) -> Path:
-    """Where the parts of a run lie until it is done."""
+    """Return the folder of the parts of a run, which exists until the run is done."""
     return out.with_name(f".{out.name}.parts")
 
 
@@ -99,8 +99,8 @@ def extend_history(
     """The record of a pool, ``known`` or begun at ``since``, with ``changes``, up to ``until``.
 
     The last change at or before the end of what is known is the price in force there. Where it is
-    not the one that was recorded last, the provider told of it late, and it counts from its own
-    time, though not from before the last recorded change. What nobody told of is a gap.
+    not the one that was recorded last, the provider reported it late, and it counts from its own
+    time, though not from before the last recorded change. Time without a reported price is a gap.
     """
     states = [] if known is None else list(known.states)
     begins_at = since if known is None else known.ends_at
@@ -186,7 +186,7 @@ def _record_part(
         told.setdefault(change.pool, []).append(change)
     if not told:
         raise ProviderError(
-            f"{series.region}: no price of {series.instance_type} is told in this time"
+            f"{series.region}: no price of {series.instance_type} is available for this period"
         )
     pools: dict[Pool, PoolHistory] = {}
     for pool, changes in told.items():

@@ -1,4 +1,4 @@
-"""Which offers may be used at all, and why the others may not."""
+"""Screening of offers: which may be used at all, and why the others may not."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _price_rejection(offer: Offer, max_age_s: float | None, now: datetime) -> Re
         return Rejection(
             pool,
             "price_invalid",
-            f"the price {price.value:g} $/h is no price (source: {price.source})",
+            f"the price {price.value:g} $/h is not valid (source: {price.source})",
         )
     age_s = price.age_s(now)
     if max_age_s is None or age_s is None or price.basis is Basis.LISTED or age_s <= max_age_s:
@@ -110,7 +110,7 @@ def _unfit(machine: InstanceType | None, job: Job) -> tuple[str, str] | None:
     if not any(math.isfinite(speed.value) and speed.value > 0 for speed in speeds):
         return (
             "throughput_unknown",
-            f"{speeds[0].value:g} {job.work.unit.value}/s on {machine.gpu.model} is no speed",
+            f"{speeds[0].value:g} {job.work.unit.value}/s on {machine.gpu.model} is not a speed",
         )
     return None
 

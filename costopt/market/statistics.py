@@ -1,4 +1,4 @@
-"""What a record says about each pool, for ``costopt market show`` and for priors."""
+"""Statistics of each pool of a market history, for ``costopt market show`` and for priors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from costopt.market.hazard import JEFFREYS_SHAPE, NEVER_INTERRUPTED, Z_95, poste
 
 @dataclass(frozen=True, slots=True)
 class PoolStatistics:
-    """One pool over its whole record; None where the record cannot tell.
+    """One pool over its whole record; None where the record does not determine a figure.
 
     ``coverage`` is the share of the record in which capacity was observed, ``availability`` the
     share of that in which there was any. ``hazard_per_hour`` counts interruptions per hour up.

@@ -170,7 +170,7 @@ FIRST = "2023-02-15T00:00:00,1,1.5\n"
         (HEADER, "holds no row"),
         (HEADER + FIRST, "single row"),
         ("time_utc_approx,x\n2023-02-15,1\n2023-02-16,1\n", "no column of a pool"),
-        (HEADER + FIRST + "yesterday,1,1\n", "line 3: 'yesterday' is no time"),
+        (HEADER + FIRST + "yesterday,1,1\n", "line 3: 'yesterday' is not a time"),
         (HEADER + FIRST + FIRST, "line 3: not after"),
         (HEADER + FIRST + "2023-02-15T00:01:00,1\n", "line 3: 2 cells"),
         (HEADER + FIRST + "2023-02-15T00:01:00,1,nan\n", "line 3, column us-east-1a.*price"),
