@@ -1,4 +1,4 @@
-"""Watts of a node, energy at the meter, emissions."""
+"""Energy and emissions: the power of a node, energy at the meter and carbon intensity."""
 
 from costopt.energy.carbon import AnnualCarbon
 from costopt.energy.node_power import Cooling, NodePowerModel, node_power_w

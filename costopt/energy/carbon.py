@@ -1,13 +1,8 @@
-"""Annual and recorded intensities.
-
-Carbon intensity of a region: its annual mean, average or marginal.
+"""Carbon intensity of a region: its annual mean or its recorded hours, average or marginal.
 
 The two signals reverse rankings (aws eu-north-1: average 25, marginal 791 g/kWh), so which one
-counts is the policy's choice and never a default in silence.
-
-The recorded carbon intensity of grid zones, hour by hour.
-
-Recorded intensities by region: a carbon history, and which grid zone each region lies in.
+counts is the policy's choice and never an implicit default. Recorded intensities are those of grid
+zones, hour by hour; the catalog states in which grid zone each region lies.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
-"""Parquet file, CSV import.
+"""A carbon history as a parquet file, and the import of hourly carbon intensities from CSV.
 
-A carbon history as a parquet file: one row per hour, one column per grid zone.
+The parquet file has one row per hour and one column per grid zone: ``starts_at`` (timestamps with a
+time zone, hourly without holes) and the zones, in gCO2e/kWh; a null means: not recorded. The
+schema's metadata holds ``carbon_signal`` and ``source``.
 
-Columns: ``starts_at`` (timestamps with a time zone, hourly without holes) and the zones, in
-gCO2e/kWh; a null means: not recorded. The schema's metadata holds ``carbon_signal`` and ``source``.
-
-Imports hourly carbon intensities: a CSV with a column of hours and one per grid zone.
-
-The first column is the beginning of the hour, in UTC where it does not say otherwise; the others
-are named by zones as Electricity Maps names them (DE, US-CAL-CISO), in gCO2e/kWh. An empty cell,
-and every hour that the file leaves out, is a gap: never filled in.
+The first column of the CSV is the beginning of the hour, in UTC where it does not say otherwise;
+the others are named by zones as Electricity Maps names them (DE, US-CAL-CISO), in gCO2e/kWh. An
+empty cell, and every hour that the file leaves out, is a gap: never filled in.
 """
 
 from __future__ import annotations
@@ -146,7 +143,7 @@ MAX_HOURS = 24 * 366 * 20
 def import_carbon_csv(
     path: Path, carbon_signal: CarbonSignal = CarbonSignal.AVERAGE
 ) -> CarbonHistory:
-    """The zones of the file (plain or .gz). Raises SignalError with line and column."""
+    """Return the zones of the file (plain or .gz). Raises SignalError with line and column."""
     header, rows = _read(path)
     hours = _hours(path, rows)
     count = (hours[-1] - hours[0]) // HOUR + 1
@@ -192,11 +189,11 @@ def _hours(path: Path, rows: Sequence[Sequence[str]]) -> list[datetime]:
         try:
             hour = datetime.fromisoformat(row[0])
         except ValueError as error:
-            raise SignalError(f"{path}, line {number}: {row[0]!r} is no time") from error
+            raise SignalError(f"{path}, line {number}: {row[0]!r} is not a time") from error
         hour = hour.replace(tzinfo=UTC) if hour.tzinfo is None else hour.astimezone(UTC)
         if hour != hour.replace(minute=0, second=0, microsecond=0):
             raise SignalError(
-                f"{path}, line {number}: {row[0]} is no full hour", hint="store means per hour"
+                f"{path}, line {number}: {row[0]} is not a full hour", hint="store means per hour"
             )
         if hours and hour <= hours[-1]:
             raise SignalError(f"{path}, line {number}: not after the line before it")
@@ -213,7 +210,7 @@ def _intensity(path: Path, number: int, zone: str, cell: str) -> float | None:
         value = math.nan
     if not (math.isfinite(value) and value >= 0):
         raise SignalError(
-            f"{path}, line {number}, column {zone}: {cell!r} is no intensity",
+            f"{path}, line {number}, column {zone}: {cell!r} is not an intensity",
             hint="gCO2e per kWh, 0 or more; empty means not recorded",
         )
     return value

@@ -1,4 +1,4 @@
-"""Nodes whose wall power was measured while they trained, and how far the model is from them."""
+"""Nodes whose wall power was measured while they trained, and the error of the model on them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MeasuredNode:
 
     @property
     def modelled_w(self) -> float | None:
-        """What the model says of the same node."""
+        """The modelled watts of the same node."""
         return node_power_w(
             self.machine,
             self.cooling,

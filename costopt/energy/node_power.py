@@ -1,10 +1,10 @@
-"""What a node draws at its plug, modelled from its parts.
+"""The power that a node draws at its plug, modelled from its parts.
 
 P = φ · [ GPUs · TDP · f(u_gpu) + vCPUs · (c_idle + u_cpu · (c_max − c_idle)) + 0.392 W/GiB · RAM ]
 
 f is the measured load curve of GPUs, c the watts per vCPU of the CPU's generation, φ what the
 parts do not explain: fans, conversion, network, disks. A power cap scales the GPUs' part by the
-share of their power that was measured to be left under it; the other parts draw as before.
+share of their power that was measured under it; the other parts draw as before.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TRAINING_CPU_UTILISATION = 0.5
 
 # Watts at idle of whole 8-GPU nodes in the MLPerf Training v4.0–v5.0 power logs, middle of the
 # range seen (H100 2,100–2,500 W, B200 2,700–3,000 W), over the formula's figure for that node.
-# GPU models that nobody measured idle keep the formula's figure.
+# GPU models without an idle measurement keep the formula's figure.
 IDLE_CALIBRATION = {"H100-SXM5-80GB": 2300 / 1541, "B200-SXM-180GB": 2850 / 2096}
 
 # Half the 90 % interval. Single measured nodes lie within 5 % of the model once the cooling is
