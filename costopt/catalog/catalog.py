@@ -1,4 +1,4 @@
-"""The catalogue: what can be rented, where it stands and what it cost when last looked up."""
+"""The catalog: instance types, regions, and what they cost on the date of the shipped tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from costopt.domain.market import CapacityType, InstanceType, Offer, Pool, Regio
 from costopt.domain.transfers import Transfer
 
 ANY_ZONE = "*"
-"""Suffix of a region's name that stands for any of its zones ("us-east-1*")."""
+"""Suffix of a region's name that means any of its zones ("us-east-1*")."""
 
 _NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "on-demand nodes are not interrupted")
 
@@ -87,7 +87,7 @@ class Catalog:
         return tuple(sorted({provider for provider, _ in self._machines}))
 
     def region(self, provider: str, name: str) -> Region | None:
-        """Where a pool stands, or None where the catalogue does not hold it."""
+        """Return the region of this name, or None where the catalog does not hold it."""
         return self._regions.get((provider, name))
 
     def regions(self) -> tuple[Region, ...]:
@@ -99,7 +99,7 @@ class Catalog:
         return find_transfer(self._transfer_prices, from_region, to_region)
 
     def terms(self, provider: str, name: str) -> frozenset[CapacityType]:
-        """On which capacity types an instance type is rented; empty for one that is no more."""
+        """Return the capacity types on which an instance type is rented; empty for a retired one."""
         return self._terms.get((provider, name), frozenset())
 
     def power_caps(self, gpu_model: str) -> tuple[MeasuredCap, ...]:
@@ -125,7 +125,7 @@ class Catalog:
         """The built-in snapshot of the market: an offer per known price, any zone of the region.
 
         On-demand offers have a hazard of exactly 0; spot offers a prior (see
-        ``costopt.domain.hazards``). How many nodes are to be had is not known. Types that are not
+        ``costopt.domain.hazards``). The number of available nodes is unknown. Types that are not
         rented on these terms have no offer.
         """
         if self._offers is None:

@@ -1,4 +1,4 @@
-"""The CSV tables beside this package. An empty cell is unknown."""
+"""Readers of the CSV tables beside this package. An empty cell is unknown."""
 
 from __future__ import annotations
 

@@ -1,14 +1,8 @@
-"""The CSV tables, typed.
+"""The CSV tables of the catalog as typed rows.
 
-Instance types as the table states them, and on which terms they are rented.
-
-Regions as the table states them.
-
-List prices and spot quotes, in dollars per node-hour.
-
-What power limits of GPUs did to the speed and the power of training where they were measured.
-
-What it costs to move data out of a region, in dollars per GiB.
+They hold instance types with the capacity types on which each is rented; regions; list prices and
+spot quotes, in dollars per node-hour; the measured effect of GPU power caps on the speed and power
+of training; and the price of moving data out of a region, in dollars per GiB.
 """
 
 from __future__ import annotations
@@ -31,7 +25,7 @@ InstanceTypeKey = tuple[str, str]
 def read_instance_types() -> tuple[
     dict[InstanceTypeKey, InstanceType], dict[InstanceTypeKey, frozenset[CapacityType]]
 ]:
-    """Instance types, and the capacity types on which each is rented (none: no more)."""
+    """Instance types, and the capacity types on which each is rented (none: no longer)."""
     machines: dict[InstanceTypeKey, InstanceType] = {}
     terms: dict[InstanceTypeKey, frozenset[CapacityType]] = {}
     for row in read_table("instance_types"):
@@ -198,7 +192,7 @@ class TransferPrice:
     source: str
 
     def matches(self, from_region: str, to_region: str) -> bool:
-        """Whether the row tells of data that go this way."""
+        """Whether the row applies to data moved from one region to the other."""
         return _begins(from_region, self.origins) and _begins(to_region, self.destinations)
 
 

@@ -1,4 +1,4 @@
-"""What differs between providers and is a fact, not code: one row of ``providers.csv`` each."""
+"""Traits of providers: differences that are facts, not code. Each is a row of ``providers.csv``."""
 
 from __future__ import annotations
 

@@ -91,7 +91,6 @@ CODE = r"```.*?```|\{#.*?#\}|<(?:style|script).*?</(?:style|script)>"
 
 KNOWN: dict[str, int] = {
     "costopt/backtesting": 10,
-    "costopt/catalog": 6,
     "costopt/cli": 49,
     "costopt/client": 6,
     "costopt/controller": 40,
