@@ -1,4 +1,4 @@
-"""Job, policy and account files: YAML, checked with the place of every problem, then domain."""
+"""Job, policy and account files: YAML validated with source locations, as domain objects."""
 
 from costopt.spec.fields import close_matches, parse_duration_s, parse_instant
 from costopt.spec.load import (

@@ -1,8 +1,6 @@
-"""Account.yaml.
+"""The schema of account.yaml, and its conversion to the domain's Account.
 
-What an account file may say, and the domain's Account that it means.
-
-The options of the providers in an account file, checked by their adapters' own models.
+The options of providers in an account file are validated by their adapters' own models.
 """
 
 from __future__ import annotations

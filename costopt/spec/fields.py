@@ -1,14 +1,8 @@
-"""Field types, pydantic errors in our words, suggestions.
+"""The field types that job, policy and account files share, and validation messages in plain words.
 
-The types that job and policy files share, and pydantic's errors in our words.
-
-Lengths of time as people write them: 90m, 1d 12h, 2.5h, or a number of seconds.
-
-Points in time as people write them: ISO 8601 with a time zone.
-
-A time of its own, or one that is counted from another.
-
-What a misspelt word was probably meant to be.
+Durations are written as 90m, 1d 12h, 2.5h, or a number of seconds; instants in ISO 8601 with a time
+zone; some fields take either, a duration being counted from another instant. Pydantic's errors are
+rephrased, with a suggestion for a misspelt word.
 """
 
 from __future__ import annotations
@@ -222,7 +216,7 @@ def _shown(value: Any) -> str:
 
 
 def _fields(kind: type[FileModel], at: FieldPath) -> dict[str, Any]:
-    """The fields of the section that stands at ``at`` below ``kind``."""
+    """The fields of the section at ``at`` below ``kind``."""
     for part in at:
         if isinstance(part, str) and part in kind.model_fields:
             kind = next(_sections(kind.model_fields[part].annotation), kind)

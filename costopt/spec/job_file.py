@@ -1,4 +1,4 @@
-"""What a job file may say: the shape of job.yaml. Its meaning is in ``job_mapping``."""
+"""The schema of job.yaml. Its meaning is in ``job_mapping``."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ class JobFile(FileModel):
     env: dict[Text, Variable] = Field(default_factory=dict, description="environment variables")
     elastic: bool = Field(
         default=False,
-        description="its trainers form their gang anew in process (virtual shards)",
+        description="its trainers re-form their gang in process (virtual shards)",
     )
     workdir: Text = Field(default=".", description="where the command runs; relative to this file")
     data: DataSection | None = Field(default=None, description="where the training data lie")

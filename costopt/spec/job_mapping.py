@@ -1,10 +1,6 @@
-"""Job.yaml to Job.
+"""The conversion of job.yaml to the domain's Job, with the checks between its fields.
 
-What a job file means: checks between fields, and the domain's Job.
-
-Whether the catalogue knows a GPU model that a file names.
-
-Whether the catalogue knows a region that a file names.
+The GPU models and regions that a file names are checked against the catalog.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Load_job, load_policy, load_account, JSON Schemas.
-
-From a file to a Job, a Policy or an Account.
-
-JSON Schema of the files, for editors and other tools.
-"""
+"""Loading of job, policy and account files, and their JSON Schemas for editors and other tools."""
 
 from __future__ import annotations
 
@@ -103,9 +98,9 @@ def parse_account(document: Document) -> Account:
 
 
 def detect_kind(document: Document) -> FileKind:
-    """Whether a file is a job, a policy or an account: by its ``kind``, else by its keys.
+    """Return whether a file is a job, a policy or an account: by its ``kind``, else by its keys.
 
-    Raises SpecFileError where it cannot be told.
+    Raises SpecFileError where neither decides it.
     """
     from costopt.spec.yaml_document import SpecFileError
 

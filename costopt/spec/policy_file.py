@@ -1,9 +1,4 @@
-"""Policy.yaml; bundled policies.
-
-What a policy file may say, and the domain's Policy that it means.
-
-The policies that come with costopt.
-"""
+"""The schema of policy.yaml, its conversion to the domain's Policy, and the shipped policies."""
 
 from __future__ import annotations
 
@@ -137,7 +132,7 @@ else:
         "LimitsSection",
         __base__=FileModel,
         __module__=__name__,
-        __doc__="Guards and filters; null is no limit.",
+        __doc__="Guards and filters; null means no limit.",
         **{spec.key: _limit_field(spec) for spec in LIMIT_SPECS.values()},
     )
 
@@ -254,7 +249,7 @@ BUNDLED_POLICIES = ("cheapest", "balanced", "greenest", "deadline-first", "on-de
 
 
 def bundled_policies() -> tuple[str, ...]:
-    """Their names, the plainest first."""
+    """Return the names of the shipped policies, the plainest first."""
     found = {path.stem for path in _folder().glob("*.yaml")}
     return tuple(name for name in BUNDLED_POLICIES if name in found) + tuple(
         sorted(found - set(BUNDLED_POLICIES))

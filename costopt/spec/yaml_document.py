@@ -1,12 +1,8 @@
-"""YAML with source locations; SpecFileError.
+"""A YAML file as plain values with their source locations, and the errors that refer to them.
 
-A YAML file as plain values that remember where they stand.
-
-Scalars follow the core schema of YAML 1.2, so that ``on`` is a word and 1:30 is no number. Keys
+Scalars follow the core schema of YAML 1.2, so that ``on`` is a word and 1:30 is not a number. Keys
 may not repeat. Aliases are expanded, and the number of values, the depth and the size of the file
 are limited, so that no file can exhaust memory or time.
-
-What is wrong with a file, and where.
 """
 
 from __future__ import annotations
@@ -135,7 +131,7 @@ def parse_document(text: str, path: str) -> Document:
     """As ``read_document``, of a text that would lie at ``path``. Raises SpecFileError."""
     if len(text) > MAX_BYTES:
         raise _failure(
-            path, "too_large", f"is larger than {MAX_BYTES // 1024} KiB, so it is no spec file"
+            path, "too_large", f"is larger than {MAX_BYTES // 1024} KiB, so it is not a spec file"
         )
     node = _compose(path, text)
     if node is None:
@@ -159,7 +155,7 @@ def _text(path: str) -> str:
         raise _failure(path, "unreadable", f"cannot be read: {reason.lower()}") from None
     if len(data) > MAX_BYTES:
         raise _failure(
-            path, "too_large", f"is larger than {MAX_BYTES // 1024} KiB, so it is no spec file"
+            path, "too_large", f"is larger than {MAX_BYTES // 1024} KiB, so it is not a spec file"
         )
     try:
         return data.decode("utf-8-sig")
@@ -168,7 +164,7 @@ def _text(path: str) -> str:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Opens without waiting for a pipe's writer: a pipe that nobody writes to reads as empty."""
+    """Open without waiting for a pipe's writer: a pipe without a writer reads as empty."""
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     os.set_blocking(descriptor, True)
     return descriptor
@@ -241,7 +237,7 @@ class _Reading:
     problems: list[SpecProblem] = field(default_factory=list)
 
     def value_of(self, node: yaml.Node, at: FieldPath) -> Any:
-        """The plain value of ``node``, which stands at ``at``."""
+        """The plain value of ``node``, which is at ``at``."""
         self.value_places[at] = _place(node)
         if len(self.value_places) > MAX_VALUES:
             message = f"holds more than {MAX_VALUES} values"
@@ -295,7 +291,7 @@ class _Reading:
                 case "tag:yaml.org,2002:str":
                     return text
         except (ValueError, KeyError):
-            message = f"{text[:40]!r} is no value of its type"
+            message = f"{text[:40]!r} is not a valid value of its type"
             return self._refuse(node, at, "invalid_scalar", message)
         return self._refuse(node, at, "unknown_tag", f"the tag {node.tag} is not allowed")
 
