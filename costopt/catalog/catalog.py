@@ -99,7 +99,7 @@ class Catalog:
         return find_transfer(self._transfer_prices, from_region, to_region)
 
     def terms(self, provider: str, name: str) -> frozenset[CapacityType]:
-        """Return the capacity types on which an instance type is rented; empty for a retired one."""
+        """The capacity types on which an instance type is rented; empty for a retired one."""
         return self._terms.get((provider, name), frozenset())
 
     def power_caps(self, gpu_model: str) -> tuple[MeasuredCap, ...]:
