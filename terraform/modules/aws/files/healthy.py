@@ -3,10 +3,10 @@
 import os
 import sys
 
-from costopt.client.client import Client, parse_address
+from costopt.client.client import DaemonClient, parse_address
 from costopt.domain.errors import CostoptError
 
 try:
-    sys.exit(not Client(parse_address(os.environ["COSTOPT_SERVER"])).get("health")["alive"])
+    sys.exit(not DaemonClient(parse_address(os.environ["COSTOPT_SERVER"])).get("health")["alive"])
 except CostoptError as error:
     sys.exit(str(error))

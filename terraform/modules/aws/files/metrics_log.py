@@ -5,11 +5,11 @@ import os
 import sys
 import time
 
-from costopt.client.client import Client, parse_address
+from costopt.client.client import DaemonClient, parse_address
 from costopt.domain.errors import CostoptError
 
 EVERY_S = 60.0
-client = Client(parse_address(os.environ["COSTOPT_SERVER"]))
+client = DaemonClient(parse_address(os.environ["COSTOPT_SERVER"]))
 seen = None
 while True:
     try:
