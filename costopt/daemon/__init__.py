@@ -1,1 +1,1 @@
-"""The daemon: jobs come and go, each under its own policy, in one account, for months."""
+"""The daemon: runs the jobs of one account, each under its own policy, for months."""

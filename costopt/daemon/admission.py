@@ -1,12 +1,8 @@
-"""Checks of a submission; admission plan.
+"""Checks a submission and plans whether its job can meet the deadline.
 
-Jobs on their way in: from texts to a Submission, and from a Submission to a Job.
-
-Whether a job that is handed in could end in time, by the market as the last tick saw it.
-
-Which places in object stores a job may name: those of its tenant.
-
-Which folders of the daemon's own machine a job from elsewhere may name.
+A Submission is made from the texts of a job and a policy, and a Job from a Submission. The
+admission plan uses the market as the last tick saw it. A job may name only its tenant's places in
+object stores, and a job from elsewhere only allowed folders of the daemon's machine.
 """
 
 from __future__ import annotations
@@ -40,7 +36,7 @@ POLICY_FILE = "policy.yaml"
 
 @dataclass(frozen=True, slots=True)
 class AdmittedJob:
-    """A job with the policy that it follows, as its submission says."""
+    """A job of a submission, with the policy that it follows."""
 
     submission: Submission
     job: Job
@@ -55,9 +51,9 @@ def parse_submission(
     priority: int,
     now: datetime,
 ) -> Submission:
-    """Check both texts and make a Submission of them. A shipped policy's name becomes its text.
+    """Return a Submission with both texts checked; a shipped policy's name becomes its text.
 
-    Raises SpecFileError with every problem and its place, SpecError.
+    Raise SpecFileError with every problem and its place, or SpecError.
     """
     policy_text = _policy_text(policy_document)
     job = _job(job_document, workdir, now, UNLIMITED)
@@ -66,10 +62,10 @@ def parse_submission(
 
 
 def load_submission(submission: Submission, account: Account = UNLIMITED) -> AdmittedJob:
-    """The job and policy of a submission, with times that count from when it was handed in.
+    """Return the job and policy of a submission, with times counted from its submission.
 
-    Raises SpecError where this costopt cannot read them any more, ``account`` does not name the
-    job's tenant, or the job names places that are none of its tenant's.
+    Raise SpecError if this version of costopt cannot read them, if ``account`` does not name the
+    job's tenant, or if the job names places that are not its tenant's.
     """
     job = _job(submission.job_document, submission.workdir, submission.submitted_at, account)
     return AdmittedJob(submission, job, _policy(submission.policy_document, submission.workdir))
@@ -84,7 +80,7 @@ def _job(text: str, workdir: str, now: datetime, account: Account) -> Job:
 
 @lru_cache(maxsize=256)
 def _policy(text: str, workdir: str) -> Policy:
-    """Read once: many jobs follow the same."""
+    """Return the policy; cached, as many jobs follow the same one."""
     return parse_policy(parse_document(text, str(Path(workdir, POLICY_FILE))))
 
 
@@ -102,12 +98,13 @@ def _policy_text(name_or_text: str) -> str:
 
 PLAN_S = 5.0
 LOCK_TIMEOUT_S = 10.0
-"""How long a job waits for the plans of others, by the wall."""
+"""How long a submission waits for other plans, in seconds of the wall clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionResult:
-    """``in_time`` None: not known, or no plan was asked for; ``why`` says so, or why not.
+    """Whether a job can meet its deadline. ``in_time`` is None if that is unknown or no plan was
+    requested; ``why`` gives the reason for None or False.
 
     A plan for the job alone finishes by ``finish_at`` (95th percentile) and costs ``usd`` (median).
     """
@@ -119,7 +116,7 @@ class AdmissionResult:
 
 
 class AdmissionPlanner:
-    """Plans one job at a time, in the thread of who asks: a tick never waits for it."""
+    """Plans one job at a time, in the caller's thread: a tick never waits for it."""
 
     def __init__(self, board: SharedState, account: Account) -> None:
         self._board = board
@@ -127,7 +124,7 @@ class AdmissionPlanner:
         self._planning = Lock()
 
     def check(self, job: Job, policy: Policy) -> AdmissionResult:
-        """Raises InfeasibleError where no plan ends the job in time."""
+        """Return whether a plan meets the deadline. Raise InfeasibleError if none does."""
         if not self._board.snapshot.offers:
             return AdmissionResult(None, "no prices are known yet")
         if not self._planning.acquire(timeout=LOCK_TIMEOUT_S):
@@ -155,10 +152,11 @@ class AdmissionPlanner:
 
 
 def check_storage_locations(job: Job, document: Document, account: Account) -> None:
-    """Refuse a job of an account with tenants whose checkpoints or data lie in no place of its own.
+    """Raise SpecFileError if a job keeps checkpoints or data outside its tenant's places.
 
-    Those are below its tenant's prefixes, and its own folder for checkpoints in the account's
-    store. Raises SpecFileError with every other place that ``document``, the job's file, names.
+    Those are below its tenant's prefixes, and its own checkpoint folder in the account's store. The
+    error lists every other place that ``document``, the job's file, names. An account without
+    tenants allows all places.
     """
     problems = tuple(_problems(job, document, account)) if account.tenants else ()
     if problems:
@@ -189,7 +187,7 @@ def _refusal(address: str, own: tuple[StoreAddress, ...], tenant: str) -> str | 
         return error.message
     if any(each.holds(place) for each in own):
         return None
-    return f"{address!r} is in no place of tenant {tenant}"
+    return f"{address!r} is outside the places of tenant {tenant}"
 
 
 def _hint(job: Job, account: Account) -> str:
@@ -208,9 +206,9 @@ def _prefixes(job: Job, account: Account) -> tuple[str, ...]:
 
 
 def check_local_paths(job: Job, allowed: tuple[Path, ...]) -> None:
-    """Refuse a job whose code or checkpoints would lie in any other folder of this machine.
+    """Raise SpecError if a job's code or checkpoints would lie in any other folder of this machine.
 
-    Links are followed. What is no path (s3://…) passes. Raises SpecError.
+    Symbolic links are followed. A value that is not a path (s3://…) passes.
     """
     named = [("workdir", job.workdir), ("checkpoint.uri", job.checkpoint.uri)]
     roots = tuple(root.resolve() for root in allowed)

@@ -1,4 +1,4 @@
-"""Backups of what a daemon keeps in files, and the way back from a corrupt one."""
+"""Backups of the daemon's files, and the restore of corrupt ones."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ BACKUPS = "backups"
 
 @dataclass(frozen=True, slots=True)
 class RestoredFile:
-    """A file that was restored: from which copy of when, where the damaged one is now.
+    """A restored file: when its copy was made, and where the damaged file is now.
 
-    ``events`` of the damaged ledger, made after the copy, could be saved.
+    ``events`` counts those of the damaged ledger, recorded after the copy, that could be saved.
     """
 
     file: Path
@@ -37,17 +37,17 @@ class RestoredFile:
 
 
 class Backups:
-    """Of a state directory; the copies lie in a folder in it."""
+    """The backups of a state directory, stored in a folder in it."""
 
     def __init__(self, state_dir: Path, keep: int) -> None:
-        """``keep`` copies of each file stay."""
+        """Keep the newest ``keep`` copies of each file."""
         self._state_dir = state_dir
         self._folder = state_dir / BACKUPS
         self._keep = keep
         self._files = (state_dir / LEDGER, state_dir / REGISTRY)
 
     def check(self) -> None:
-        """To be called before the files are opened. Raises LedgerError for a corrupt one."""
+        """Raise LedgerError for a corrupt file. Call it before the files are opened."""
         for file in self._files:
             fault = find_corruption(file)
             if fault:
@@ -56,7 +56,8 @@ class Backups:
                 )
 
     def make(self, now: datetime) -> tuple[Path, ...]:
-        """A new copy of each. Raises LedgerError, also for a corrupt file; no copy is lost then."""
+        """Copy each file and return the copies. Raise LedgerError, also for a corrupt file; then no
+        copy is lost."""
         return tuple(
             create_backup(file, self._folder, self._keep, now)
             for file in self._files
@@ -64,9 +65,10 @@ class Backups:
         )
 
     def restore(self, now: datetime) -> tuple[RestoredFile, ...]:
-        """Restore the files that are corrupt or lost, of which no daemon may be using one.
+        """Restore the corrupt and missing files, which no running daemon may use.
 
-        What the damaged ledger still tells of the time after the copy is saved. Raises LedgerError.
+        Events of the damaged ledger recorded after the copy are saved as far as they can be read.
+        Raise LedgerError.
         """
         if not self._state_dir.is_dir():
             raise LedgerError(
@@ -94,7 +96,7 @@ class Backups:
         copies = list_backups(file, self._folder)
         if not copies:
             return (
-                f"there is no backup in {self._folder}; save what is left:"
+                f"there is no backup in {self._folder}; recover the readable rows:"
                 f" sqlite3 {file} .recover | sqlite3 NEW"
             )
         return (

@@ -1,4 +1,4 @@
-"""The part of the daemon that acts, as long as it leads: made from the ledger, given up with it."""
+"""The leader's loop: the engine over all jobs, built from the ledger, discarded with the lease."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from costopt.ledger.fold_cache import current_summaries
 from costopt.provider.base import Provider
 
 SAVE_INTERVAL_S = 30.0
-"""What is learned within so short a time may be lost with a daemon that is killed."""
+"""Seconds between saves of learned state: a daemon that is killed may lose that much."""
 
 
 class LeaderLoop:
-    """One engine over all jobs, with the gate and the roll that belong to it."""
+    """One engine over all jobs, with its mode gate and its job sync."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class LeaderLoop:
         settings: DaemonSettings,
         readiness: PayloadPreparer,
     ) -> None:
-        """Raises LedgerError."""
+        """Build the engine from the ledger. Raise LedgerError."""
         self._clock = site.clock
         self._gate = ModeGate(registry, settings.mode, readiness.is_ready)
         self.engine = Controller(
@@ -72,7 +72,7 @@ class LeaderLoop:
         )
 
     def tick(self) -> TickSnapshot:
-        """One pass over all jobs. Raises LedgerError."""
+        """Run one pass over all jobs and return its snapshot. Raise LedgerError."""
         now = self._clock.now()
         mode = self._gate.begin_tick()
         self._roll.sync(now)
@@ -83,7 +83,7 @@ class LeaderLoop:
         return self._snapshot(result)
 
     def close(self) -> None:
-        """Keep what was learned for the daemon after this one."""
+        """Save the learned state for the daemon's next start."""
         self._strategies.save(self._clock.now())
 
     def _uncontrolled(self) -> Iterable[str]:

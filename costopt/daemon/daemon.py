@@ -1,4 +1,4 @@
-"""The daemon: takes jobs in, and runs all of them in one account until it is told to end."""
+"""The daemon: accepts jobs and runs all of them in one account until it is stopped."""
 
 from __future__ import annotations
 
@@ -43,15 +43,17 @@ DEFAULT_GUARDS = AccountGuards(
     max_nodes=64,
     max_launches_per_hour=240,
 )
-"""Where the account file names no guards: enough for a few large jobs, and an end to a mistake."""
+"""Guards for an account file that names none: enough for a few large jobs, and a bound on a
+mistake."""
 RENEWALS_PER_LEASE = 3.0
 Report = Callable[[str], None]
 
 
 class Daemon:
-    """Every task is a method without arguments that may run in any thread, one of each at a time.
+    """The daemon's tasks. Each is a method without arguments that may run in any thread, but not
+    twice at a time.
 
-    ``say`` is told what a person who looks at the log should know.
+    ``say`` receives messages for the log.
     """
 
     def __init__(
@@ -93,7 +95,7 @@ class Daemon:
         )
 
     def lead(self) -> None:
-        """Stay the leader while a tick is slow; a tick becomes it."""
+        """Renew the lease while a tick is slow. Only a tick acquires it."""
         try:
             self.board.leads = self._leadership.renew()
         except LedgerError as error:
@@ -101,7 +103,7 @@ class Daemon:
             self._log_error(error.message)
 
     def tick(self) -> None:
-        """One pass over all jobs, where this daemon leads. What goes wrong is told, not raised."""
+        """Run one pass over all jobs if this daemon leads. Errors are reported, not raised."""
         with self._ticking:
             began_s = time.monotonic()
             try:
@@ -114,13 +116,13 @@ class Daemon:
                 self.board.leads = False
                 self._log_error(error.message)
             except LedgerError as error:
-                # Whether the last events were written may not be known; the ledger tells.
+                # Whether the last events were written may be unknown; the ledger is the authority.
                 self._control = None
                 self._fail(error.message)
             except CostoptError as error:
                 self._fail(str(error.message))
             except Exception as error:
-                # What the engine remembers may be half of the truth; the ledger has all of it.
+                # The engine's memory may be half updated; the ledger is complete.
                 self._control = None
                 self._fail(f"unexpected {type(error).__name__}: {error}")
                 raise
@@ -131,7 +133,7 @@ class Daemon:
                 self._watch.look(seen)
 
     def refresh_quotas(self) -> None:
-        """Ask the clouds what the account may have. Raises ProviderError where one is silent."""
+        """Fetch the account's quotas. Raise ProviderError if a provider is unreachable."""
         quotas, failures = provider_quotas(self._site.providers, self._site.clock.now())
         self.board.quotas = quotas
         with self._ticking:
@@ -141,7 +143,7 @@ class Daemon:
             raise failures[0]
 
     def sweep(self) -> None:
-        """Look for orphans; give them back where the daemon enforces. Raises LedgerError."""
+        """List orphans, and release them in mode enforce. Raise LedgerError."""
         if not self.board.leads or self.board.ticked_at is None:
             return
         enforces = self.service.mode() is Mode.ENFORCE
@@ -153,7 +155,7 @@ class Daemon:
             self._log_error(error.message)
 
     def back_up(self) -> None:
-        """Copy what the daemon keeps in files; those of a server are its administrator's."""
+        """Back up the daemon's files. A database server's backups are its administrator's."""
         try:
             self._backups.make(datetime.now(UTC))
         except LedgerError as error:
@@ -163,7 +165,8 @@ class Daemon:
             self.board.settled("backup", "")
 
     def keep_folds(self) -> None:
-        """Let status, reports and the next start go on from here instead of the first event."""
+        """Save the folds of the ledger, so that status, reports and the next start do not read
+        every event."""
         if not self.board.leads:
             return
         try:
@@ -172,7 +175,7 @@ class Daemon:
             self._log_error(error.message)
 
     def report(self) -> None:
-        """Write what all jobs came to into the state directory."""
+        """Write a report on all jobs into the state directory."""
         if not self.board.leads:
             return
         try:
@@ -181,11 +184,11 @@ class Daemon:
             self._log_error(error.message)
 
     def end_tasks(self) -> None:
-        """Give up what takes long and may be left: the daemon ends."""
+        """Cancel a long task that may be interrupted, as the daemon is stopping."""
         self._reports.end()
 
     def tasks(self) -> tuple[PeriodicTask, ...]:
-        """What is to be done, and when."""
+        """Return the periodic tasks with their intervals."""
         schedule, settings = self._settings.schedule, self._settings
         tick = TaskInterval(settings.tick_s / self._site.clock.speed)
         lease = TaskInterval(settings.lease_s / RENEWALS_PER_LEASE)
@@ -209,23 +212,24 @@ class Daemon:
         )
 
     def schedule(self, due_times: DueTimes | None) -> TaskScheduler:
-        """The tasks on their schedule, not yet started."""
+        """Return a scheduler of the tasks, not yet started."""
         return TaskScheduler(self.tasks(), self.board, due_times)
 
     def close(self) -> None:
-        """Let go of the providers and of the lead; what runs keeps running."""
+        """Close the providers and release the lease; nodes keep running."""
         with self._ticking:
             if self._control is not None:
                 self._control.close()
             self._control = None
             for provider in self._providers:
                 provider.close()
-            # A server that is down lets the lease run out by itself.
+            # The lease of an unreachable database server expires.
             with suppress(LedgerError):
                 self._leadership.release()
 
     def _leads(self) -> bool:
-        """Stay the leader, or become it; what another one did meanwhile is read anew."""
+        """Return whether this daemon leads after renewing or acquiring the lease. A new leader
+        rebuilds its state from the ledger."""
         self.board.leads = self._leadership.acquire()
         if not self.board.leads or self._leadership.fence != self._fence:
             self._control = None
@@ -241,8 +245,8 @@ class Daemon:
         return self._control
 
     def _receive(self, job: Job) -> None:
-        """Put a job's files where its nodes fetch them, unless it names places that are none of its
-        tenant's by now: the account file may have changed. Raises CostoptError."""
+        """Upload a job's files where its nodes fetch them. Raise CostoptError, also if the account
+        file has changed so that the job names places that are not its tenant's."""
         submission = self._registry.submission(job.name) if self._account.tenants else None
         if submission is not None:
             self.service.admitted(submission)
@@ -250,7 +254,7 @@ class Daemon:
         self._site.upload_payload(job)
 
     def _whole_account(self) -> Account:
-        """With the quotas that the clouds told."""
+        """Return the account with the quotas that the providers reported."""
         return replace(self._account, quotas=(*self._account.quotas, *self.board.quotas))
 
     def _patient(self, caches: Sequence[OfferCache]) -> tuple[TimeoutProvider, ...]:
@@ -267,12 +271,12 @@ class Daemon:
         self._log_error(why)
 
     def _log_error(self, why: str) -> None:
-        """Once for as long as it is the same."""
+        """Log an error once while it stays the same."""
         if why != self._said:
             self._said = why
             self._say(why)
 
 
 def with_default_guards(account: Account) -> Account:
-    """The account with guards: its own, or the daemon's where it names none."""
+    """Return the account with its guards, or with the daemon's default guards if it names none."""
     return account if account.guards != AccountGuards() else replace(account, guards=DEFAULT_GUARDS)

@@ -1,4 +1,4 @@
-"""Which jobs the engine controls, kept in step with what was handed in and what people want."""
+"""Keeps the jobs that the engine controls in step with the submissions and operator actions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ RESUMED = "run"
 
 
 class JobSync:
-    """Calls jobs in, stops and resumes them as people say, and lets those go that are over."""
+    """Adds submitted jobs to the engine, stops and resumes them as requested, and removes finished
+    ones."""
 
     def __init__(
         self,
@@ -36,8 +37,8 @@ class JobSync:
         recorded: Iterable[str],
         resting: Mapping[str, JobSummary],
     ) -> None:
-        """``recorded`` are all jobs of the ledger, ``resting`` those of which it need not be read
-        again if they are long over."""
+        """``recorded`` are all jobs in the ledger; the events of a job in ``resting`` need not be
+        read again if it ended long ago."""
         self._engine = engine
         self._registry = registry
         self._site = site
@@ -54,8 +55,8 @@ class JobSync:
         self.closed: dict[str, JobSummary] = {}
 
     def sync(self, now: datetime) -> None:
-        """Before a tick: take up what is new. Raises LedgerError."""
-        # Git takes a while, and many jobs come from the same folder.
+        """Apply submissions and requests before a tick. Raise LedgerError."""
+        # Git is slow, and many jobs come from the same folder.
         self._revision_of = cache(git_revision)
         self._read_changes()
         self._reopen(now)
@@ -69,7 +70,7 @@ class JobSync:
                 self._follow(submission)
 
     def record_mode(self, mode: Mode, now: datetime) -> None:
-        """Tell each job's ledger when the mode or a halt has changed. Raises LedgerError."""
+        """Record in each job's ledger that the mode or the halt has changed. Raise LedgerError."""
         halt = self._registry.halted()
         news: list[Event] = []
         for name, record in self._engine.journal.records.items():
@@ -82,7 +83,7 @@ class JobSync:
         self._engine.journal.write(*news)
 
     def retire(self, now: datetime) -> None:
-        """After a tick: let go of jobs that are over and have given everything back."""
+        """Remove, after a tick, the jobs that are over and have released all nodes."""
         for name, submission in self._submissions.items():
             if name not in self._engine.jobs or not self._is_over(submission):
                 continue
@@ -94,7 +95,7 @@ class JobSync:
                 self._readiness.forget(name)
 
     def held_jobs(self) -> dict[str, str]:
-        """Why jobs get no nodes, as far as people, budgets or their files are the reason."""
+        """Return why jobs get no nodes, by job: operator actions, budgets, or their files."""
         held = self.troubles()
         for name in self._engine.jobs:
             reason = self._engine.stops.reason(name) or self._readiness.error(name)
@@ -103,18 +104,19 @@ class JobSync:
         return held
 
     def uncontrolled(self) -> Iterator[str]:
-        """Jobs that the engine does not control and that were not closed: those that cannot be
-        read, and those of the ledger that were never submitted here, such as a run's."""
+        """Return open jobs that the engine does not control: jobs that cannot be read, and jobs of
+        the ledger that were never submitted to this daemon, such as those of `costopt run`."""
         for name in dict.fromkeys((*self._strangers, *self._submissions)):
             if name not in self._engine.jobs and name not in self.closed:
                 yield name
 
     def troubles(self) -> dict[str, str]:
-        """Jobs that cannot be read, or whose nodes cannot be heard or told, with the reason."""
+        """Return, by job, why it cannot be read or why its nodes cannot be reached."""
         return self._engine.troubles.told | self._troubles
 
     def _was_over(self, submission: Submission, now: datetime) -> bool:
-        """Close a job that was over before this month began, without reading its events again."""
+        """Close a job that ended before this month, without reading its events again; return
+        whether it did."""
         name = submission.name
         summary = self._resting.get(name)
         if summary is None or name in self._engine.jobs:
@@ -149,11 +151,11 @@ class JobSync:
             self._readiness.request(job)
 
     def _is_unreadable(self, submission: Submission) -> bool:
-        """Whether it is still as it was when it could not be read."""
+        """Return whether the submission is unchanged since it could not be read."""
         return self._unreadable.get(submission.name) == submission
 
     def _give_up(self, submission: Submission, now: datetime) -> None:
-        """Close a job that was cancelled and cannot be read, unless there may be nodes of it."""
+        """Close a cancelled job that cannot be read, unless it may still have nodes."""
         name, journal = submission.name, self._engine.journal
         journal.open(name)
         record, summary = journal.records[name], journal.accounts[name].summary(now)
@@ -163,7 +165,7 @@ class JobSync:
         journal.close(name)
         if not at_rest:
             nodes = ", ".join(record.live) or "those of a launch without an answer"
-            self._troubles[name] += f"; give its nodes back by hand: {nodes}"
+            self._troubles[name] += f"; terminate its nodes by hand: {nodes}"
             return
         del self._troubles[name]
         self.closed[name] = summary
@@ -180,7 +182,7 @@ class JobSync:
                     self._engine.stop(_REASONS[submission.desired_state], name)
 
     def _read_changes(self) -> None:
-        """Of all that were ever handed in only those are read that somebody changed."""
+        """Read only those submissions that have changed."""
         for number, change in self._registry.changes(self._heeded):
             self._heeded = number
             submission = self._registry.submission(change.subject)
@@ -190,7 +192,7 @@ class JobSync:
                 self._retrying.add(change.subject)
 
     def _reopen(self, now: datetime) -> None:
-        """A job that failed and is told to run tries again; so does one that cannot be read."""
+        """Reopen jobs that failed, or could not be read, and that were requested to run."""
         for name in tuple(self._retrying):
             submission = self._registry.submission(name)
             self._troubles.pop(name, None)

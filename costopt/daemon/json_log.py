@@ -1,7 +1,7 @@
-"""The daemon's log: one JSON object per line, without secrets.
+"""The daemon's log: one JSON object per line, with secrets redacted.
 
-Members are ``at``, ``level``, ``logger``, ``message``, what a record carries besides (``job``,
-``decision_id`` …), and ``error`` with the traceback where there is one.
+The keys are ``at``, ``level``, ``logger``, ``message``, the record's extra attributes (``job``,
+``decision_id`` …), and ``error`` with the traceback if there is one.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _OWN = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskN
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes a record as one line."""
+    """Formats a record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """JSON without line breaks."""
+        """Return the record as JSON without line breaks."""
         line: dict[str, Any] = {
             "at": _instant(record.created),
             "level": record.levelname.lower(),
@@ -42,7 +42,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_as_json(stream: TextIO | None = None, level: int = logging.INFO) -> logging.Logger:
-    """Send the log of this process to ``stream`` (stderr) as JSON; returns the daemon's logger."""
+    """Log this process to ``stream`` (default: stderr) as JSON; return the daemon's logger."""
     writer = logging.StreamHandler(stream or sys.stderr)
     writer.setFormatter(JsonFormatter())
     root = logging.getLogger()
@@ -54,7 +54,7 @@ def log_as_json(stream: TextIO | None = None, level: int = logging.INFO) -> logg
 
 
 def redact(text: str) -> str:
-    """The text, with tokens, passwords in URLs and a webhook's secret path left out."""
+    """Return the text without tokens, passwords in URLs and a webhook's secret path."""
     return _SECRETS.sub(REDACTED, text)
 
 

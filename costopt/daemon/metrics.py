@@ -1,13 +1,10 @@
-"""Prometheus page; figures by keyword.
+"""The daemon's metrics in Prometheus's text format: one table, with base units in the names.
 
-What the daemon measures, as one table, in Prometheus's text format: names with base units.
-
-Counters are totals of each job since it was submitted, so they outlive the process. Where a
-provider's bill corrects a total downwards, its counter stays where it was until the total is past
-it again, since Prometheus takes a counter that falls for one that began again; the ledger has the
-exact figure. ``python -m costopt.daemon.metrics > docs/metrics.md`` writes the table's page.
-
-How often the API was asked, with which result, and how long the answer took.
+Counters are totals of each job since it was submitted, so they survive a restart. If a provider's
+bill corrects a total downwards, the counter stays at its highest value until the total exceeds it,
+since Prometheus treats a decrease as a restart of the counter; the ledger has the exact figure.
+``python -m costopt.daemon.metrics > docs/metrics.md`` writes the table's page. HTTP requests are
+counted by operation and status, with the time that the responses took.
 """
 
 from __future__ import annotations
@@ -42,10 +39,10 @@ Sample = tuple[Labels, float | None]
 
 
 class Deliveries(Protocol):
-    """Counts the deliveries of webhooks."""
+    """Counts webhook deliveries."""
 
     def deliveries(self) -> dict[tuple[str, str], int]:
-        """Return how many there were, by (target, result)."""
+        """Return the number of deliveries by (target, result)."""
         ...
 
 
@@ -59,7 +56,7 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """What is read of the daemon for one answer; HTTP and webhooks since the process began."""
+    """The values read for one scrape; HTTP and webhook figures count since the process started."""
 
     seen: MetricsSnapshot
     health: Health
@@ -70,7 +67,7 @@ class Scrape:
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
-    """One metric: ``value`` returns its samples, with as many label values as ``labels``.
+    """One metric: ``value`` returns its samples, each with one label value per name in ``labels``.
 
     A counter's exposed name ends in _total. A histogram's samples are its cumulative buckets by
     upper bound, then the count under "+Inf" and the sum under "sum".
@@ -174,19 +171,19 @@ METRICS = (
 
 
 class MetricsEndpoint:
-    """What /metrics answers; safe to share between threads."""
+    """The response of /metrics; safe to share between threads."""
 
     def __init__(self, service: DaemonService, http: HttpMetrics, hooks: Deliveries | None) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_Collector(service, http, hooks))
 
     def text(self) -> bytes:
-        """Return the whole page. Raises LedgerError."""
+        """Return the whole page. Raise LedgerError."""
         return generate_latest(self._registry)
 
 
 class _Collector(Collector):
-    """Asks the daemon once per page."""
+    """Reads the daemon once per scrape."""
 
     def __init__(self, service: DaemonService, http: HttpMetrics, hooks: Deliveries | None) -> None:
         self._service = service
@@ -196,7 +193,7 @@ class _Collector(Collector):
         self._highest: dict[tuple[str, Labels], float] = {}
 
     def describe(self) -> list[MetricFamily]:
-        """Return nothing: what there is becomes known when it is asked for."""
+        """Return nothing: which metrics exist is known only when they are collected."""
         return []
 
     def collect(self) -> Iterator[MetricFamily]:
@@ -227,7 +224,7 @@ class _Collector(Collector):
         return counter
 
     def _rising(self, name: str, labels: Labels, now: float, final: bool) -> float:
-        """Return the highest value so far; nothing is remembered of one that changes no more."""
+        """Return the highest value so far; a final value is not remembered."""
         highest = max(now, self._highest.pop((name, labels), now))
         if highest > now or not final:
             self._highest[name, labels] = highest
@@ -270,7 +267,7 @@ if __name__ == "__main__":
 
 
 class HttpMetrics:
-    """Safe to share between threads; counts are since this process began."""
+    """Counts API requests since this process started; safe to share between threads."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -278,17 +275,17 @@ class HttpMetrics:
         self._seconds: dict[str, float] = {}
 
     def count(self, operation: str, status: int, took_s: float) -> None:
-        """One answer."""
+        """Count one response."""
         with self._lock:
             self._requests[operation, status] += 1
             self._seconds[operation] = self._seconds.get(operation, 0.0) + took_s
 
     def requests(self) -> dict[tuple[str, int], int]:
-        """By (operation, HTTP status)."""
+        """Return the number of requests by (operation, HTTP status)."""
         with self._lock:
             return dict(self._requests)
 
     def seconds(self) -> dict[str, float]:
-        """All answers' time together, by operation."""
+        """Return the total response time by operation, in seconds."""
         with self._lock:
             return dict(self._seconds)

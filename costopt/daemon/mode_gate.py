@@ -1,4 +1,4 @@
-"""How far the daemon goes by itself: the gate between what is decided and what is done."""
+"""The mode gate: which of the engine's actions are done, proposed or only recorded."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from costopt.engine.guards import LaunchLimits
 from costopt.engine.quotas import GuardViolation
 
 REJECTED_FOR = timedelta(hours=1)
-"""How long the same is not asked again after a no."""
+"""How long a rejected action is not proposed again."""
 APPROVAL_TTL = timedelta(hours=1)
-"""An approval that was of no use for so long is of another market."""
+"""Lifetime of an unused approval: by then the market has changed."""
 DAEMON = "costopt"
 Key = tuple[str, str, str, int, str]
 
 
 class ModeGate:
-    """A Gate that lets everything, what was approved, or nothing through.
+    """A Gate that lets all actions, the approved ones, or none through.
 
     In every mode a launch waits until its job's files are where its nodes can fetch them
     (``ready``), and nothing is launched while launches are halted. In ``recommend`` the release of
@@ -38,21 +38,21 @@ class ModeGate:
         self.mode = mode
 
     def serve(self, engine: Engine) -> None:
-        """The engine whose actions come here."""
+        """Set the engine whose actions pass this gate."""
         self._engine = engine
 
     def begin_tick(self) -> Mode:
-        """Take up the mode that was set last, for the tick that begins."""
+        """Apply the mode that was set last to the tick that begins, and return it."""
         self.mode = self._registry.mode() or self._default
         return self.mode
 
     @property
     def is_acting(self) -> bool:
-        """Not while it only observes."""
+        """Return whether the mode lets the daemon act: not in observe."""
         return self.mode is not Mode.OBSERVE
 
     def halt(self) -> GuardViolation | None:
-        """The halt that stands at this very instant."""
+        """Return the current halt, read at this instant."""
         halt = self._registry.halted()
         if halt is None:
             return None
@@ -61,7 +61,7 @@ class ModeGate:
     def permitted(
         self, actions: Sequence[Action], bounds: Mapping[str, LaunchLimits], now: datetime
     ) -> tuple[Action, ...]:
-        """Those that may be done now; the others are proposed."""
+        """Return the actions that may be done now; the others are proposed."""
         actions = [a for a in actions if not isinstance(a, Launch) or self._ready(a.job)]
         match self.mode:
             case Mode.ENFORCE:
@@ -75,7 +75,7 @@ class ModeGate:
                 return self._recommend(actions, bounds, now)
 
     def settle(self, refused: Mapping[Launch, str], now: datetime) -> None:
-        """Tell what became of the proposals that were approved and taken up."""
+        """Record the outcome of the approved proposals that were attempted."""
         why = {_key(launch, str(launch.pool)): reason for launch, reason in refused.items()}
         for proposal in self._granted:
             reason = why.get(_key_of(proposal))
@@ -89,7 +89,7 @@ class ModeGate:
     def _observe(
         self, actions: Sequence[Action], bounds: Mapping[str, LaunchLimits], now: datetime
     ) -> None:
-        """Each once for as long as it is wanted."""
+        """Propose each action once while it is needed."""
         keys = frozenset(_key(action, self._pool(action)) for action in actions)
         for action in actions:
             if _key(action, self._pool(action)) not in self._observed:
@@ -120,7 +120,7 @@ class ModeGate:
         return tuple(done)
 
     def _matches_mode(self, action: Action) -> bool:
-        """Whether a release follows from what was approved, or told, before."""
+        """Return whether a release follows from an earlier approval or operator action."""
         assert self._engine is not None
         if isinstance(action, Launch):
             return False
@@ -135,8 +135,8 @@ class ModeGate:
                 self._registry.answer(proposal.id, state, DAEMON, now)
 
     def _is_done(self, proposal: Proposal) -> bool:
-        """Whether it has begun since it was approved, also by a daemon that died before it could
-        say so."""
+        """Return whether the proposal has begun since its approval, even by a daemon that crashed
+        before recording it."""
         assert self._engine is not None
         record = self._engine.journal.records.get(proposal.job)
         if record is None or proposal.answered_at is None:
@@ -198,7 +198,7 @@ _STANDING = (ProposalState.OPEN, ProposalState.APPROVED, ProposalState.REJECTED)
 
 
 def _counts(proposal: Proposal, now: datetime) -> bool:
-    """Whether the answer, or that none was given yet, still stands."""
+    """Return whether the answer, or the lack of one, is still valid."""
     since = proposal.answered_at or proposal.proposed_at
     match proposal.state:
         case ProposalState.REJECTED:

@@ -1,10 +1,7 @@
-"""Event log, alerts.
+"""Notifications: ledger events as lines of the log, and alerts that go to webhooks.
 
-What the daemon tells of its own accord: events into the log, alerts to webhooks.
-
-The ledger's new events as lines of the log, each with the decision that it follows.
-
-What a person should hear of, seen in what ticks leave behind.
+Each line of the log names the decision that its event follows. Alerts are derived from the
+snapshots of the ticks.
 """
 
 from __future__ import annotations
@@ -46,7 +43,7 @@ log = logging.getLogger("costopt.daemon.notifications")
 
 @dataclass(frozen=True, slots=True)
 class NotificationConfig:
-    """Whom the daemon tells. ``events``: each new event of the ledger goes into the log."""
+    """Who is notified. With ``events``, each new event of the ledger is logged."""
 
     webhooks: Webhooks | None = None
     events: bool = False
@@ -57,9 +54,9 @@ NO_NOTIFICATIONS = NotificationConfig()
 
 @contextmanager
 def run_notifiers(service: DaemonService, after: int, voice: NotificationConfig) -> Iterator[None]:
-    """Tell while the context lasts, each in a thread of its own: none holds up another, or a tick.
+    """Notify until the context ends, with one thread per receiver: none delays another, or a tick.
 
-    ``after`` is the number of the last event that is no news.
+    Events up to the number ``after`` are old and not reported.
     """
     ended = threading.Event()
     threads = [
@@ -79,7 +76,7 @@ def run_notifiers(service: DaemonService, after: int, voice: NotificationConfig)
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """One thread's work: ``act`` is done every so often."""
+    """The work of one thread: ``act`` is called periodically."""
 
     name: str
     every_s: float
@@ -103,7 +100,7 @@ def _repeat(task: _Task, ended: threading.Event) -> None:
 
 
 def _try(task: _Task) -> None:
-    """A failure is told and tried again; the thread goes on."""
+    """Run the task; log a failure and return, so that the thread tries again."""
     try:
         task.act()
     except CostoptError as error:
@@ -114,7 +111,7 @@ def _try(task: _Task) -> None:
 
 MAX_BATCH = 1000
 MAX_JOBS = 10_000
-"""Of which the last decision is remembered: those that something happened to most recently."""
+"""Number of jobs whose last decision is remembered: those with the most recent events."""
 _QUIET = (ProgressReported, NodeMeasured)
 _WARNINGS = (GuardTripped, JobFailed, LaunchFailed, SignalStale)
 
@@ -122,7 +119,7 @@ events_log = logging.getLogger("costopt.events")
 
 
 class EventLogWriter:
-    """Follows the ledger from event ``after`` on; one thread at a time."""
+    """Logs the ledger's events that follow number ``after``; used by one thread at a time."""
 
     def __init__(self, service: DaemonService, after: int = 0) -> None:
         self._service = service
@@ -130,7 +127,7 @@ class EventLogWriter:
         self._decisions: dict[str, str] = {}
 
     def follow(self) -> None:
-        """Write what is new. Raises LedgerError."""
+        """Log the new events. Raise LedgerError."""
         while events := self._service.events(None, self._after, MAX_BATCH):
             for recorded in events:
                 self._write(recorded.seq, recorded.event)
@@ -168,12 +165,12 @@ def _level(event: Event) -> int:
 
 STORM_WINDOW = timedelta(hours=1)
 STORM_COUNT = 10
-"""So many interruptions within the hour are a storm."""
+"""This many interruptions within STORM_WINDOW are a storm."""
 ENDED = (JobState.FINISHED, JobState.FAILED)
 
 
 class AlertMonitor:
-    """Compares each snapshot with what was normal, and alerts once for as long as it is not."""
+    """Compares each snapshot with the normal state, and alerts once until it is normal again."""
 
     def __init__(self, board: SharedState) -> None:
         self._board = board
@@ -184,7 +181,8 @@ class AlertMonitor:
         self._recent: deque[tuple[datetime, int]] = deque()
 
     def look(self, seen: TickSnapshot) -> None:
-        """What the newest tick left; jobs that are closed are looked at once more."""
+        """Raise and clear the alerts that the newest snapshot calls for; closed jobs are checked
+        once more."""
         over = self._closed & seen.closed
         jobs = {name: job for name, job in seen.summaries.items() if name not in over}
         for name, summary in jobs.items():
@@ -209,7 +207,7 @@ class AlertMonitor:
         self._troubled = set(seen.troubles)
 
     def _look_for_failing_nodes(self, seen: TickSnapshot) -> None:
-        """Each further failure is news: the second may say more than the first."""
+        """Alert of each further failure: the second may give another reason than the first."""
         for name in self._failing.keys() | seen.failing_nodes.keys():
             why = seen.failing_nodes.get(name)
             if why != self._failing.get(name):

@@ -1,4 +1,4 @@
-"""Looks for nodes that bear our tag and that nobody answers for, and gives them back."""
+"""Finds orphans, nodes with our owner tag that no ledger accounts for, and releases them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from costopt.provider.base import Provider
 
 
 class OrphanSweeper:
-    """``reaps``: gives orphans back; else it only tells of them."""
+    """Sweeps the providers for orphans."""
 
     def __init__(
         self,
@@ -32,8 +32,11 @@ class OrphanSweeper:
         self._board = board
 
     def sweep(self, now: datetime, *, releases: bool) -> tuple[str, ...]:
-        """The orphans that are left, as texts. Raises LedgerError and, once the providers that
-        answer are swept, ProviderError."""
+        """Return a description of each orphan that remains. With ``releases``, release them;
+        otherwise only list them.
+
+        Raise LedgerError, and ProviderError after the providers that respond have been swept.
+        """
         left: list[str] = []
         silent: ProviderError | None = None
         for provider in self._providers:
@@ -62,7 +65,7 @@ class OrphanSweeper:
                 yield f"{node.node_id}: {why}"
 
     def _unknown(self, provider: Provider, now: datetime) -> list[Node]:
-        """Living nodes, old enough, that the last tick did not see."""
+        """Return living nodes, older than the grace period, that the last tick did not see."""
         answered = {node.node_id for node in self._board.snapshot.nodes}
         return [
             node
@@ -73,7 +76,7 @@ class OrphanSweeper:
         ]
 
     def _records(self, jobs: Iterable[str]) -> Mapping[str, JobRecord]:
-        """Of those jobs of which the ledger holds anything."""
+        """Return the records of those jobs that the ledger knows."""
         records: dict[str, JobRecord] = {}
         for job in jobs:
             for recorded in self._ledger.events(job):

@@ -1,4 +1,4 @@
-"""Puts the files of jobs where their nodes can fetch them, apart from the tick."""
+"""Uploads the files of jobs where their nodes can fetch them, outside the tick."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RETRY_S = 60.0
 
 
 class PayloadPreparer:
-    """The tick says which jobs are wanted; another thread makes them ready, until each is."""
+    """The tick requests jobs; another thread prepares each until it succeeds."""
 
     def __init__(self, receive: Callable[[Job], None]) -> None:
         self._receive = receive
@@ -23,28 +23,28 @@ class PayloadPreparer:
         self._troubles: dict[str, str] = {}
 
     def request(self, job: Job) -> None:
-        """Make this job ready as soon as possible, also where it was before."""
+        """Request that this job be prepared as soon as possible, even if it was before."""
         with self._lock:
             self._ready.discard(job.name)
             self._wanted[job.name] = job, 0.0
 
     def forget(self, job: str) -> None:
-        """The job needs no nodes any more."""
+        """Forget a job that needs no more nodes."""
         with self._lock:
             self._wanted.pop(job, None)
             self._ready.discard(job)
             self._troubles.pop(job, None)
 
     def is_ready(self, job: str) -> bool:
-        """Whether its nodes would find what they need."""
+        """Return whether the job's nodes would find what they need."""
         return job in self._ready
 
     def error(self, job: str) -> str:
-        """Why it could not be made ready so far, "" where nothing went wrong."""
+        """Return why the job is not yet prepared; "" if nothing failed."""
         return self._troubles.get(job, "")
 
     def prepare(self) -> None:
-        """Make ready what is wanted and due; what fails is tried again after a minute."""
+        """Prepare the requested jobs that are due; retry a failure after a minute."""
         with self._lock:
             due = [job for job, at_s in self._wanted.values() if at_s <= time.monotonic()]
         for job in due:

@@ -1,4 +1,4 @@
-"""What one who looks at the daemon may see of it: everything, or one tenant's part."""
+"""The part of the daemon that a reader may see: everything, or one tenant's part."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from costopt.domain.ports import RecordedEvent
 
 
 class TenantReader:
-    """One who looks, once. With a ``tenant`` nothing of others is told, counted or added up.
+    """Reads for one caller, during one request. With a ``tenant`` nothing of other tenants is
+    shown, counted or added up.
 
-    Another tenant's job is as unknown as one that is not there: it is looked for among theirs
-    alone, so it gets the same words after the same time. Every method may raise LedgerError.
+    Another tenant's job is as unknown as one that does not exist: it is searched among the tenant's
+    own alone, so the response and its time are the same. Every method may raise LedgerError.
     """
 
     def __init__(self, service: DaemonService, tenant: str | None = None) -> None:
@@ -27,28 +28,28 @@ class TenantReader:
 
     @property
     def whole(self) -> DaemonService | None:
-        """The daemon with what tells of all tenants, None where that is not theirs to see."""
+        """Return the daemon with all tenants' data, or None if the caller may not see them."""
         return self._service if self._tenant is None else None
 
     def jobs(self) -> tuple[JobStatus, ...]:
-        """Theirs, in the order of submission."""
+        """Return the caller's jobs, in the order of submission."""
         return self._service.jobs(self._tenant)
 
     def job(self, name: str) -> JobStatus:
-        """One of theirs. Raises SpecError where there is none of that name."""
+        """Return one of the caller's jobs. Raise SpecError if none has that name."""
         if not self._sees_job(name):
             raise unknown_job_error(name)
         return self._service.job(name)
 
     def events(self, job: str, after: int = 0, limit: int = 1000) -> tuple[RecordedEvent, ...]:
-        """At most ``limit`` events of a job that follow number ``after``. Raises SpecError."""
+        """Return at most ``limit`` events of a job after number ``after``. Raise SpecError."""
         self.job(job)
         return self._service.events(job, after, limit)
 
     def decisions(self, job: str | None = None, limit: int = 100) -> tuple[DecisionRow, ...]:
-        """The newest decisions of a job, without one the last of each; the newest first.
+        """Return the newest decisions of a job, or the last of each job; the newest first.
 
-        Raises SpecError.
+        Raise SpecError if there is no such job.
         """
         if job is not None:
             self.job(job)
@@ -57,14 +58,15 @@ class TenantReader:
         return tuple(row for row in rows if self._sees_job(row.decision.job))[:limit]
 
     def decision(self, decision_id: str) -> DecisionRow:
-        """One decision with its reasons. Raises SpecError where there is none of that id."""
+        """Return one decision with its reasons. Raise SpecError if none has that id."""
         job = decision_id.rpartition("-d")[0]
         if not self._sees_job(job):
             raise unknown_decision_error(decision_id)
         return self._service.decision(decision_id)
 
     def fleet(self) -> FleetView:
-        """Their living nodes at the last tick; orphans, which are nobody's, only with the rest."""
+        """Return the caller's living nodes at the last tick; orphans, which belong to no tenant,
+        only to a caller who sees all tenants."""
         fleet = self._service.fleet()
         if self._tenant is None:
             return fleet
@@ -73,28 +75,28 @@ class TenantReader:
         return replace(fleet, nodes=nodes, usd_per_hour=usd, orphans=())
 
     def market(self) -> MarketView:
-        """What the providers sell, which is no secret."""
+        """Return the providers' offers, which every caller may see."""
         return self._service.market()
 
     def alerts(self, after: int = 0) -> tuple[Alert, ...]:
-        """What a person should hear of, oldest first; what is of no job only with the rest."""
+        """Return alerts, oldest first; those of no job only to a caller who sees all tenants."""
         return tuple(a for a in self._service.alerts(after) if self._sees_job(a.job))
 
     def proposals(self, states: Iterable[ProposalState] = ()) -> tuple[Proposal, ...]:
-        """What the daemon asked for; all where no state is named."""
+        """Return the daemon's proposals in these states, or all if none is named."""
         return tuple(p for p in self._service.proposals(states) if self._sees_job(p.job))
 
     def tenants(self) -> tuple[Tenant, ...]:
-        """Those that the account names, by name."""
+        """Return the tenants that the account names, by name."""
         tenants = self._service.account_limits().tenants
         return tuple(tenants[name] for name in sorted(tenants) if self._sees(name))
 
     def health(self) -> Health:
-        """Whether the loop goes on; why a tick failed only with the rest."""
+        """Return whether the loop runs; why a tick failed only to a caller who sees all tenants."""
         return self._service.health(of_all=self._tenant is None)
 
     def mode(self) -> Mode:
-        """How far the daemon goes by itself."""
+        """Return the daemon's mode."""
         return self._service.mode()
 
     def _sees(self, tenant: str) -> bool:

@@ -1,8 +1,6 @@
-"""Periodic reports in a child process.
+"""Periodic reports on all jobs, made in a child process so that no tick shares its interpreter.
 
-Makes reports in a process of its own, so that no tick shares its interpreter with them.
-
-What all jobs came to, as files: figures in JSON, and the page that ``costopt report`` makes.
+A report is a folder with the figures in JSON and the pages that ``costopt report`` makes.
 """
 
 from __future__ import annotations
@@ -32,17 +30,17 @@ POLL_S = 0.1
 
 
 class ReportProcess:
-    """Of the ledger at ``place``, a file or a URL, into a folder of the state directory."""
+    """Reports on the ledger at ``place``, a file or a URL, into a folder of the state directory."""
 
     def __init__(self, place: Path | str, state_dir: Path, keep: int) -> None:
-        """The newest ``keep`` stay."""
+        """Keep the newest ``keep`` reports."""
         self._place = place
         self._folder = state_dir / REPORTS
         self._keep = keep
         self._ended = Event()
 
     def make(self, now: datetime) -> None:
-        """Write one, and wait for it. Raises StoreError where it could not be written."""
+        """Write a report and wait for it. Raise StoreError if it could not be written."""
         context = multiprocessing.get_context("spawn")
         answers, theirs = context.Pipe(duplex=False)
         process = context.Process(
@@ -60,12 +58,12 @@ class ReportProcess:
             raise StoreError(f"no report was made: {fault}")
 
     def end(self) -> None:
-        """Give up what is being made: the daemon ends."""
+        """Stop the report in progress, as the daemon is stopping."""
         self._ended.set()
 
 
 def _told(answers: Connection) -> str:
-    """What went wrong, "" where nothing did."""
+    """Return what went wrong; "" if nothing did."""
     with answers:
         try:
             return str(answers.recv())
@@ -74,7 +72,7 @@ def _told(answers: Connection) -> str:
 
 
 def _make(answers: Connection, place: Path | str, folder: Path, now: datetime, keep: int) -> None:
-    """In a process of its own, which ends with the daemon's."""
+    """Make the report in a child process, which ends with the daemon's."""
     exit_with_parent()
     os.nice(NICENESS)
     fault = ""
@@ -93,11 +91,12 @@ UNFINISHED_SUFFIX = ".begun"
 
 
 def write_report(ledger: DurableLedger, folder: Path, now: datetime, keep: int) -> Path | None:
-    """A new folder in ``folder``, of which the newest ``keep`` stay; None where no job ever ran.
+    """Return a new report in ``folder``, of which the newest ``keep`` stay; None if no job ever
+    ran.
 
-    It holds the figures of all jobs, and a page for each job with news since the report before.
-    There are no pages without the extra ``report``. Raises LedgerError, and StoreError where the
-    disk refuses.
+    It holds the figures of all jobs, and a page for each job with events since the report before.
+    Without the extra ``report`` there are no pages. Raise LedgerError, and StoreError if the disk
+    refuses.
     """
     last_seqs = ledger.last_seqs()
     if not last_seqs:
@@ -118,19 +117,19 @@ def write_report(ledger: DurableLedger, folder: Path, now: datetime, keep: int) 
     except OSError as error:
         raise StoreError(
             f"the report in {folder} cannot be written: {(error.strerror or '').lower()}",
-            hint="check that the folder may be written to and has space",
+            hint="check that the folder is writable and has space",
             code="unwritable",
         ) from error
     return whole
 
 
 def list_reports(folder: Path) -> list[Path]:
-    """Whole reports, the oldest first."""
+    """Return the complete reports, the oldest first."""
     return sorted(path.parent for path in folder.glob(f"[0-9]*/{FIGURES}"))
 
 
 def _made(folder: Path) -> Path:
-    """A folder for what is not whole yet, without what an earlier try left there."""
+    """Return an empty folder for an unfinished report; what an earlier attempt left is deleted."""
     made = folder / UNFINISHED_SUFFIX
     if made.exists():
         shutil.rmtree(made)
@@ -146,7 +145,7 @@ def _write_figures(folder: Path, jobs: list[Any], last_seq: int, now: datetime) 
 
 
 def _told_seq(report: Path) -> int:
-    """Up to which event the report tells; 0 where that cannot be read."""
+    """Return the number of the last event in the report; 0 if that cannot be read."""
     try:
         return int(json.loads((report / FIGURES).read_text(encoding="utf-8"))["last_seq"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,13 +1,9 @@
-"""Periodic tasks.
+"""The daemon's periodic tasks: APScheduler, one thread per task, no task twice at a time.
 
-When the daemon's tasks run: APScheduler, a thread for each, none ever twice at a time.
-
-When tasks that are ``kept`` are due again is stored before they run, so that what a daemon that was
-down has missed is made up for once, and what is not due yet is not repeated at every start.
-
-When tasks are due that a daemon started later is not to repeat: two columns of a SQLite file.
-
-Nothing but a name and a time is read back, so a file that a restore brings cannot run anything.
+The due time of a ``kept`` task is stored before it runs, so that a run missed while the daemon was
+down is made up for once, and a task that is not yet due is not repeated at every start. The due
+times are two columns of a SQLite file. Only a name and a time are read from it, so a restored file
+cannot execute code.
 """
 
 from __future__ import annotations
@@ -51,7 +47,7 @@ MIN_INTERVAL_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class PeriodicTask:
-    """Something that is done again and again; ``kept`` as the module says."""
+    """A task that runs periodically; ``kept`` as the module's docstring says."""
 
     name: str
     interval: TaskInterval
@@ -60,9 +56,9 @@ class PeriodicTask:
 
 
 class TaskScheduler:
-    """The tasks, from ``start`` to ``stop``; counts on ``board`` how each run ended.
+    """Runs the tasks from ``start`` to ``stop``, and counts on ``board`` how each run ended.
 
-    ``due_times`` None: nothing is remembered.
+    With ``due_times`` None no due times are stored.
     """
 
     def __init__(
@@ -77,14 +73,14 @@ class TaskScheduler:
             timezone=UTC,
             daemon=True,
         )
-        # What it would log is counted on the board, and a task's error is told by the task.
+        # Missed runs are counted on the board, and each task reports its own errors.
         logging.getLogger("apscheduler").setLevel(logging.CRITICAL)
         self._scheduler.add_listener(self._note, sum(RESULTS))
 
     def start(self) -> None:
-        """Begin; tasks that are not kept, and kept ones that are new, run at once.
+        """Start; tasks that are not kept, and kept ones that are new, run at once.
 
-        Raises LedgerError where it cannot be read when they are due.
+        Raise LedgerError if the due times cannot be read.
         """
         begin_at = {task.name: self._begin_at(task) for task in self._tasks}
         self._scheduler.start(paused=True)
@@ -93,12 +89,12 @@ class TaskScheduler:
         self._scheduler.resume()
 
     def stop(self) -> None:
-        """Let every task that runs finish, and begin no other."""
+        """Wait for the running tasks, and start no other."""
         self._scheduler.shutdown(wait=True)
 
     def _begin_at(self, task: PeriodicTask) -> datetime:
-        """Now, or when a kept task is due; never later than one interval from now, whatever the
-        clock was when that was stored."""
+        """Return the first run: now, or when a kept task is due, but at most one interval from now,
+        whatever the clock was when that was stored."""
         now = datetime.now(UTC)
         due_at = self._due_times.get(task.name) if task.kept and self._due_times else None
         if due_at is None:
@@ -134,7 +130,8 @@ class TaskScheduler:
             raise
 
     def _store_due_time(self, task: PeriodicTask) -> None:
-        """Where it cannot be stored, the task runs all the same, and again at the next start."""
+        """Store when the task is due. If that fails, the task runs all the same, and again at the
+        next start."""
         if not task.kept or self._due_times is None:
             return
         try:
@@ -165,13 +162,13 @@ _SET = text(
 
 
 class DueTimes:
-    """Safe to share between threads."""
+    """Stored due times; safe to share between threads."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def get(self, name: str) -> datetime | None:
-        """When the task is due, None where that is unknown. Raises LedgerError."""
+        """Return when the task is due; None if unknown. Raise LedgerError."""
         with self._database.read_transaction() as connection:
             due_at = connection.scalar(_GET, {"name": name})
         try:
@@ -180,14 +177,14 @@ class DueTimes:
             return None
 
     def set(self, name: str, due_at: datetime) -> None:
-        """The task is due then. Raises LedgerError."""
+        """Store when the task is due. Raise LedgerError."""
         with self._database.write_transaction() as connection:
             connection.execute(_SET, {"name": name, "due_at": due_at.isoformat()})
 
 
 @contextmanager
 def open_due_times(path: Path) -> Iterator[DueTimes]:
-    """Those in a file, made where it is missing. Raises LedgerError."""
+    """Return the due times in a file, created if missing. Raise LedgerError."""
     database = Database("schedule", path, lock=0)
     try:
         try:

@@ -1,4 +1,4 @@
-"""A daemon from its start to the signal that ends it."""
+"""Runs a daemon from its start to the signal that stops it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ POLL_S = 0.5
 SITE = "cloud"
 """The folder of the site's own files."""
 GC_THRESHOLD = 50_000
-"""New objects after which cycles of garbage are looked for. A tick over a thousand jobs makes a
-million that are no garbage, and with Python's 700 a sixth of its time goes into looking."""
+"""Number of new objects that triggers a garbage collection. A tick over a thousand jobs makes a
+million objects that are not garbage, and with Python's default of 700 the collector takes a sixth
+of its time."""
 
 
 def serve(
@@ -78,7 +79,8 @@ def serve(
 
 
 def _market_time(clock: ScaledClockPort) -> str:
-    """It may run otherwise than --speed says: a state directory keeps what it began with."""
+    """Return the market's time and speed. They may differ from --speed: a state directory keeps its
+    first."""
     at, speed = clock.now(), clock.speed
     return f"the market is at {at:%Y-%m-%d %H:%MZ}, {speed:g} times as fast as the wall"
 

@@ -1,12 +1,9 @@
-"""All operations, in process.
+"""The operations on a running daemon, in process; the API and the pages call these.
 
-What can be asked and told of a running daemon, in process; the API and the pages call this.
-
-Every method may be called from any thread at any time and, but for ``verdict``, returns at once:
-what is told is written to the registry and carried out by the next tick, what is asked comes from
-the last tick or from the ledger. Every method may raise LedgerError.
-
-What is measured of the daemon and its jobs, for monitoring.
+Every method may be called from any thread at any time and, except ``verdict``, returns at once: a
+command is written to the registry and carried out by the next tick, a query is answered from the
+last tick or from the ledger. Every method may raise LedgerError. The metrics of the daemon and its
+jobs are collected here as well.
 """
 
 from __future__ import annotations
@@ -57,12 +54,12 @@ from costopt.ledger.summary import JobState, JobSummary
 from costopt.protocol.node_logs import LogChunk
 
 MAX_MISSED_TICKS = 5.0
-"""A daemon whose last good tick is older than so many intervals is not alive."""
+"""A daemon whose last successful tick is older than this many tick intervals is not alive."""
 FIRST_TICK_S = 60.0
 
 
 class DaemonService:
-    """The daemon, as others see it."""
+    """The daemon's operations and state."""
 
     def __init__(
         self, registry: Registry, ledger: EventIndex, clock: Clock, board: SharedState,
@@ -78,86 +75,88 @@ class DaemonService:
         self._judge = AdmissionPlanner(board, account)
 
     def submit(self, submission: Submission) -> Submission:
-        """Take a job in; the next tick begins it. Raises SpecError where the name is taken."""
+        """Accept a job; the next tick starts it. Raise SpecError if the name is taken."""
         self._registry.submit(submission)
         return submission
 
     def admitted(self, submission: Submission) -> AdmittedJob:
-        """The job and policy of a submission. Raises SpecError, also where the job names places
-        that are none of its tenant's."""
+        """Return the job and policy of a submission. Raise SpecError, also if the job names places
+        that are not its tenant's."""
         return load_submission(submission, self._account)
 
     def verdict(self, submission: Submission) -> AdmissionResult:
-        """Whether the job could end in time; takes seconds. Raises InfeasibleError, SpecError."""
+        """Return whether the job can meet its deadline; takes seconds. Raise InfeasibleError,
+        SpecError."""
         known = self.admitted(submission)
         return self._judge.check(known.job, known.policy)
 
     def read(
         self, job_document: str, policy_document: str, *, workdir: str, who: str, priority: int = 0
     ) -> Submission:
-        """Check a job that is handed in.
+        """Return a checked submission.
 
         ``job_document`` is the YAML text of a job, ``policy_document`` that of a policy, or the
         name of a shipped one. Relative paths of the job count from ``workdir``, a folder that the
-        daemon can read. Raises SpecFileError with every problem, SpecError.
+        daemon can read. Raise SpecFileError with every problem, or SpecError.
         """
         now = self._clock.now()
         return parse_submission(job_document, policy_document, workdir, who, priority, now)
 
     def jobs(self, tenant: str | None = None) -> tuple[JobStatus, ...]:
-        """Every job that was ever handed in, in the order of submission; of one tenant where one
-        is named."""
+        """Return every job ever submitted, in the order of submission; those of one tenant if it is
+        named."""
         return tuple(self._status(s) for s in self._registry.submissions(tenant=tenant))
 
     def job(self, name: str) -> JobStatus:
-        """One job. Raises SpecError where there is none of that name."""
+        """Return one job. Raise SpecError if none has that name."""
         return self._status(self._known(name))
 
     def pause(self, name: str, who: str) -> Submission:
-        """Checkpoint, give the nodes back, and keep the job for later.
+        """Checkpoint, release the nodes, and keep the job for later.
 
-        Raises SpecError, also for a job that has finished.
+        Raise SpecError, also for a job that has finished.
         """
         return self._intend(name, DesiredState.PAUSED, who)
 
     def resume(self, name: str, who: str) -> Submission:
-        """Go on with a paused job, or one that a guard stopped.
+        """Resume a paused job, or one that a guard stopped.
 
-        Raises SpecError, also for a job that has finished.
+        Raise SpecError, also for a job that has finished.
         """
         return self._intend(name, DesiredState.RUN, who)
 
     def cancel(self, name: str, who: str) -> Submission:
-        """Checkpoint, give the nodes back, and never run it again.
+        """Checkpoint, release the nodes, and never run the job again.
 
-        Raises SpecError, also for a job that has finished.
+        Raise SpecError, also for a job that has finished.
         """
         return self._intend(name, DesiredState.CANCELLED, who)
 
     def reprioritize(self, name: str, priority: int, who: str) -> Submission:
         """Serve the job before or after others.
 
-        Raises SpecError, also for a job that has finished or was cancelled.
+        Raise SpecError, also for a job that has finished or was cancelled.
         """
         self._check_goes_on(name)
         return self._registry.set_priority(name, priority, who, self._clock.now())
 
     def proposals(self, states: Iterable[ProposalState] = ()) -> tuple[Proposal, ...]:
-        """What the daemon asked for; all where no state is named."""
+        """Return the daemon's proposals in these states, or all if none is named."""
         return self._registry.proposals(tuple(states))
 
     def approve(self, proposal_id: str, who: str) -> Proposal:
-        """Let the next tick do this, if it is still wanted. Raises SpecError."""
+        """Let the next tick do this, if it is still needed. Raise SpecError."""
         now = self._clock.now()
         return self._registry.answer(proposal_id, ProposalState.APPROVED, who, now)
 
     def reject(self, proposal_id: str, who: str) -> Proposal:
-        """Do not do this, nor ask for the same again for a while. Raises SpecError."""
+        """Reject the proposal, and do not propose the same again for a while. Raise SpecError."""
         now = self._clock.now()
         return self._registry.answer(proposal_id, ProposalState.REJECTED, who, now)
 
     def halt(self, reason: str, who: str) -> Halt:
-        """Stop all launches at once; what runs goes on and saves. A new reason is told as news."""
+        """Stop all launches at once; running jobs go on and checkpoint. A new reason raises a new
+        alert."""
         before = self._registry.halted()
         halt = self._registry.halt(reason, who, self._clock.now())
         if halt != before:
@@ -166,28 +165,28 @@ class DaemonService:
         return halt
 
     def unhalt(self, who: str) -> None:
-        """Let launches happen again."""
+        """Allow launches again."""
         self._registry.unhalt(who, self._clock.now())
         self._board.settled("halt", "")
 
     def halted(self) -> Halt | None:
-        """The halt that stands."""
+        """Return the current halt, or None."""
         return self._registry.halted()
 
     def mode(self) -> Mode:
-        """How far the daemon goes by itself."""
+        """Return the daemon's mode."""
         return self._registry.mode() or self._settings.mode
 
     def set_mode(self, mode: Mode, who: str) -> None:
-        """From the next tick on."""
+        """Set the mode from the next tick on."""
         self._registry.set_mode(mode, who, self._clock.now())
 
     def changes(self, after: int = 0) -> tuple[tuple[int, AuditEntry], ...]:
-        """What people told the daemon, with its number."""
+        """Return the operator actions with a number above ``after``, each with its number."""
         return self._registry.changes(after)
 
     def fleet(self) -> FleetView:
-        """All living nodes at the last tick."""
+        """Return all living nodes at the last tick."""
         seen = self._board.snapshot
         usd = sum(node.usd_per_hour for node in seen.nodes)
         return FleetView(
@@ -195,9 +194,9 @@ class DaemonService:
         )  # fmt: skip
 
     def decisions(self, job: str | None = None, limit: int = 100) -> tuple[DecisionRow, ...]:
-        """The newest decisions of a job, newest first; without a job the last one of each.
+        """Return the newest decisions of a job, newest first; without a job the last one of each.
 
-        Raises SpecError.
+        Raise SpecError if there is no such job.
         """
         if job is not None:
             self._known(job)
@@ -209,7 +208,7 @@ class DaemonService:
         return tuple(DecisionRow(seq, decision) for seq, decision in islice(made, limit))
 
     def decision(self, decision_id: str) -> DecisionRow:
-        """One decision with its reasons. Raises SpecError where there is none of that id."""
+        """Return one decision with its reasons. Raise SpecError if none has that id."""
         job = decision_id.rpartition("-d")[0]
         for seq, decision in self._ledger.newest(DecisionMade, job):
             if decision.decision_id == decision_id:
@@ -219,11 +218,11 @@ class DaemonService:
     def events(
         self, job: str | None = None, after: int = 0, limit: int = 1000
     ) -> tuple[RecordedEvent, ...]:
-        """At most ``limit`` events of a job, or of all, that follow number ``after``."""
+        """Return at most ``limit`` events of a job, or of all jobs, after number ``after``."""
         return tuple(islice(self._ledger.events(job, after), limit))
 
     def market(self) -> MarketView:
-        """What the providers sold at the last tick."""
+        """Return the providers' offers at the last tick."""
         seen = self._board.snapshot
         rows = []
         for offer in seen.offers:
@@ -232,29 +231,30 @@ class DaemonService:
         return MarketView(seen.now, tuple(rows), dict(seen.silent))
 
     def account_limits(self) -> Account:
-        """The guards and tenants that all jobs together are held to."""
+        """Return the account, whose guards and tenants' limits apply to all jobs together."""
         return self._account
 
     def logs(self, job: str, node_id: str | None = None, after: int = 0) -> LogChunk:
-        """A node's log from byte ``after`` on; without a node that of the newest gang's first.
+        """Return a node's log from byte ``after`` on; without a node, that of the newest gang's
+        first.
 
-        Raises SpecError where there is no such job, node or log.
+        Raise SpecError if there is no such job, node or log.
         """
         self._known(job)
         return self._logs.read(job, logged_node(self._ledger, job, node_id), after)
 
     def alerts(self, after: int = 0) -> tuple[Alert, ...]:
-        """What a person should hear of, with a number above ``after``, oldest first."""
+        """Return the alerts with a number above ``after``, oldest first."""
         return self._board.alerts(after)
 
     def health(self, *, of_all: bool = True) -> Health:
-        """Whether the loop goes on, and whether it can do its work; why a tick failed, which may
-        name any job, only where it is ``of_all``."""
+        """Return whether the loop runs and whether the daemon can do its work. The reason why a
+        tick failed, which may name any job, is included only with ``of_all``."""
         age_s = self._board.tick_age_s
         interval_s = self._settings.tick_s / getattr(self._clock, "speed", 1.0)
         most_s = FIRST_TICK_S + MAX_MISSED_TICKS * interval_s
         alive = age_s is not None and age_s <= most_s
-        problems = [] if alive else ["no tick has ended well for a while"]
+        problems = [] if alive else ["no tick has succeeded for a while"]
         if self._board.tick_failure:
             problems.append(self._board.tick_failure if of_all else "the last tick failed")
         silent = self._board.snapshot.silent
@@ -267,7 +267,7 @@ class DaemonService:
         )  # fmt: skip
 
     def metrics_snapshot(self) -> MetricsSnapshot:
-        """Everything that is measured."""
+        """Return all metrics."""
         return collect_metrics(
             self._board,
             self.jobs(),
@@ -285,7 +285,7 @@ class DaemonService:
         if self.job(name).summary.state is JobState.FINISHED:
             raise SpecError(
                 f"job {name!r} has finished",
-                hint=f"costopt show {name} says what it came to",
+                hint=f"see its result with costopt show {name}",
                 code="finished",
             )
 
@@ -309,17 +309,17 @@ class DaemonService:
 
 
 def unknown_job_error(name: str) -> SpecError:
-    """What is said of a job that is not there."""
+    """Return the error for a job that does not exist."""
     return SpecError(f"there is no job {name!r}", hint="see `costopt list`", code="unknown_job")
 
 
 def unknown_decision_error(decision_id: str) -> SpecError:
-    """What is said of a decision that is not there."""
+    """Return the error for a decision that does not exist."""
     return SpecError(f"there is no decision {decision_id!r}", hint="list those of its job")
 
 
 def _fresh(name: str, now: datetime) -> JobSummary:
-    """Of a job that no tick has seen yet."""
+    """Return the summary of a job that no tick has seen yet."""
     return JobAccount(name).summary(now)
 
 
@@ -332,7 +332,7 @@ def collect_metrics(
     halted: bool,
     open_proposals: int,
 ) -> MetricsSnapshot:
-    """Everything, as of the last tick."""
+    """Return all metrics, as of the last tick."""
     seen = board.snapshot
     return MetricsSnapshot(
         now=seen.now,
@@ -367,7 +367,7 @@ def _figures(status: JobStatus, seen: TickSnapshot) -> JobMetrics:
 
 
 def _price_ages(market: MarketView) -> dict[str, float]:
-    """The age of the oldest price of each provider."""
+    """Return the age of each provider's oldest price, in seconds."""
     ages: dict[str, float] = {}
     for row in market.rows:
         if row.price_age_s is not None:

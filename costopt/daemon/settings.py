@@ -1,4 +1,4 @@
-"""How the daemon behaves, apart from the account and the jobs."""
+"""The daemon's settings, apart from those of the account and the jobs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from costopt.engine.settings import DEFAULT_COOLDOWN_S, DEFAULT_PATIENCE_S, DEFA
 
 @dataclass(frozen=True, slots=True)
 class TaskInterval:
-    """A task runs every ``every_s`` ± ``jitter_s``, both in seconds of the wall.
+    """A task runs every ``every_s`` ± ``jitter_s``, both in seconds of the wall clock.
 
-    One that is late by more than ``grace_s`` is skipped, None: never; it is never caught up with
-    more than once.
+    A run that is late by more than ``grace_s`` is skipped (None: never skipped). Missed runs are
+    made up for at most once.
     """
 
     every_s: float
@@ -24,7 +24,7 @@ class TaskInterval:
 
 @dataclass(frozen=True, slots=True)
 class TaskIntervals:
-    """When the daemon's tasks run; a tick's interval is ``DaemonSettings.tick_s`` of job time."""
+    """Intervals of the daemon's tasks; the tick's is ``DaemonSettings.tick_s`` of job time."""
 
     prices: TaskInterval = TaskInterval(60.0, 5.0)
     readiness: TaskInterval = TaskInterval(1.0)
@@ -36,17 +36,18 @@ class TaskIntervals:
 
 @dataclass(frozen=True, slots=True)
 class DaemonSettings:
-    """``tick_s``, ``cooldown_s``, ``orphan_grace_s`` and ``patience_s`` are seconds of the clock
-    that the jobs live by, the others of the wall.
+    """``tick_s``, ``cooldown_s``, ``orphan_grace_s`` and ``patience_s`` are seconds of the jobs'
+    clock, the others of the wall clock.
 
-    ``mode`` counts where none was ever set. ``answer_s`` is how long a tick waits for one provider,
+    ``mode`` applies if none was ever set. ``answer_s`` is how long a tick waits for one provider,
     ``decide_s`` how long it decides on jobs before the others keep what they have until the next
-    tick, ``launch_s`` how long it begins launches. ``patience_s`` is how long a tenant waits before
-    it goes before all others. ``reap_orphans`` counts where the daemon enforces. Of several daemons
-    on one database one leads; ``lease_s`` after it was last heard of another one takes over.
-    ``database`` is a URL, None for files in ``state_dir``. ``listen`` is "host:port", "unix:PATH"
-    or None: the socket in ``state_dir`` alone; over the network the daemon answers under the names
-    ``allowed_hosts`` besides its own. So many ``backups`` and ``reports`` are kept.
+    tick, ``launch_s`` how long it starts launches. ``patience_s`` is how long a tenant waits before
+    it goes before all others. ``reap_orphans`` applies in mode enforce. Of several daemons on one
+    database one leads; another takes over ``lease_s`` after the leader last renewed its lease.
+    ``database`` is a URL, or None for files in ``state_dir``. ``listen`` is "host:port",
+    "unix:PATH" or None for the socket in ``state_dir`` alone; over the network the daemon answers
+    under the names ``allowed_hosts`` besides its own. ``backups`` and ``reports`` are the numbers
+    that are retained.
     """
 
     state_dir: Path

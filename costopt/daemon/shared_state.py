@@ -1,10 +1,6 @@
-"""What threads publish; frozen views.
+"""State that the daemon's threads share, and the frozen views of it that any thread may read.
 
-Where the daemon's threads leave what others may see.
-
-What the daemon tells of itself: frozen, and safe to hand to any thread.
-
-What a tick leaves behind for those who look: made once, changed never.
+Each tick publishes a new TickSnapshot; it is never changed.
 """
 
 from __future__ import annotations
@@ -29,9 +25,9 @@ MAX_ALERTS = 1000
 
 
 class SharedState:
-    """Safe to share between threads. ``began`` is the daemon's clock when it was made.
+    """Safe to share between threads. ``began`` is the daemon's clock at construction.
 
-    ``quotas`` are what the clouds say that the account may have.
+    ``quotas`` are the account's, as the providers report them.
     """
 
     def __init__(self, began: datetime) -> None:
@@ -52,7 +48,7 @@ class SharedState:
         self._task_runs: Counter[tuple[str, str]] = Counter()
 
     def publish(self, snapshot: TickSnapshot, took_s: float) -> None:
-        """A tick ended well."""
+        """Publish the snapshot of a successful tick."""
         with self._lock:
             self._snapshot = snapshot
             self.ticked_at = snapshot.now
@@ -63,24 +59,25 @@ class SharedState:
             self._buckets[bisect_left(BUCKETS_S, took_s)] += 1
 
     def set_standby(self) -> None:
-        """The loop goes on, and another daemon leads."""
+        """Record that the loop runs while another daemon leads."""
         with self._lock:
             self.tick_failure = ""
             self._ticked_mono_s = time.monotonic()
 
     @property
     def snapshot(self) -> TickSnapshot:
-        """What the last tick left, empty before the first."""
+        """Return the last tick's snapshot; empty before the first."""
         return self._snapshot
 
     @property
     def tick_age_s(self) -> float | None:
-        """Seconds of the wall since the loop last went well; None before it first did."""
+        """Return the seconds of the wall clock since the loop last succeeded; None before it first
+        did."""
         at = self._ticked_mono_s
         return None if at is None else time.monotonic() - at
 
     def tick_buckets(self) -> tuple[tuple[float, int], ...]:
-        """(upper bound in seconds, ticks that took no longer), ascending."""
+        """Return (upper bound in seconds, number of ticks no longer than it), ascending."""
         with self._lock:
             sums = [sum(self._buckets[: i + 1]) for i in range(len(BUCKETS_S))]
         return tuple(zip(BUCKETS_S, sums, strict=True))
@@ -91,12 +88,12 @@ class SharedState:
             self._task_runs[task, result] += 1
 
     def task_runs(self) -> dict[tuple[str, str], int]:
-        """Runs by (task, result)."""
+        """Return the number of runs by (task, result)."""
         with self._lock:
             return dict(self._task_runs)
 
     def alert(self, at: datetime, kind: str, job: str, message: str) -> None:
-        """Tell people, once for as long as the same goes on: until ``settled``."""
+        """Raise an alert, once while the same condition lasts: until ``settled``."""
         with self._lock:
             if self._standing.get((kind, job)) is not None:
                 return
@@ -105,12 +102,12 @@ class SharedState:
             self._alerts.append(Alert(self._alert_count, at, kind, job, message))
 
     def settled(self, kind: str, job: str) -> None:
-        """What was alerted of is over, and would be news again."""
+        """Record that the condition is over; if it returns, it raises a new alert."""
         with self._lock:
             self._standing.pop((kind, job), None)
 
     def alerts(self, after: int) -> tuple[Alert, ...]:
-        """Those with a higher number, oldest first; only the newest are kept."""
+        """Return the alerts with a higher number, oldest first; only the newest are retained."""
         with self._lock:
             return tuple(alert for alert in self._alerts if alert.seq > after)
 
@@ -132,10 +129,10 @@ class FleetNode:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """A job that was handed in, and how it stands.
+    """A submitted job and its state.
 
-    ``summary`` is of the last tick. ``blocked_by`` says why it gets no nodes now, "" where
-    nothing holds it. ``slack_s`` is that of its last decision, None where it is not known.
+    ``summary`` is of the last tick. ``blocked_by`` gives the reason why it gets no nodes now, "" if
+    there is none. ``slack_s`` is that of its last decision, None if unknown.
     """
 
     submission: Submission
@@ -148,7 +145,7 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True)
 class FleetView:
-    """All living nodes at the last tick. ``orphans`` are what nobody answers for."""
+    """All living nodes at the last tick, and the orphans."""
 
     now: datetime
     nodes: tuple[FleetNode, ...]
@@ -160,7 +157,7 @@ class FleetView:
 
 @dataclass(frozen=True, slots=True)
 class MarketRow:
-    """A pool as it was last told; ``price_age_s`` is None where there is no price or no time."""
+    """A pool as last reported; ``price_age_s`` is None if the price or its time is unknown."""
 
     offer: Offer
     price_age_s: float | None
@@ -168,7 +165,7 @@ class MarketRow:
 
 @dataclass(frozen=True, slots=True)
 class MarketView:
-    """What the providers sell. ``silent`` says of each that does not answer why, by its name."""
+    """The providers' offers. ``silent`` gives, by name, why a provider is unreachable."""
 
     now: datetime
     rows: tuple[MarketRow, ...]
@@ -185,9 +182,10 @@ class DecisionRow:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """``alive``: the loop goes on. ``ready``: it also knows the market and can write its ledger.
+    """``alive``: the loop runs. ``ready``: it also knows the market and can write its ledger.
 
-    ``problems`` are sentences, empty where all is well. ``tick_age_s`` is by the wall.
+    ``problems`` are sentences, empty if there are none. ``tick_age_s`` is in seconds of the wall
+    clock.
     """
 
     alive: bool
@@ -200,10 +198,10 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Something that a person should hear of, numbered from 1.
+    """Something that an operator should see, numbered from 1.
 
     ``kind`` is "deadline", "budget", "interruptions", "nodes", "orphan", "halt", "backup", "tick"
-    or "trouble". ``job`` is "" where none is meant.
+    or "trouble". ``job`` is "" if the alert concerns no single job.
     """
 
     seq: int
@@ -215,9 +213,9 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class JobMetrics:
-    """What is measured of one job: totals since it was submitted. None is unknown.
+    """The metrics of one job: totals since it was submitted. None is unknown.
 
-    Of a ``closed`` job they change no more.
+    Those of a ``closed`` job are final.
     """
 
     tenant: str
@@ -228,13 +226,13 @@ class JobMetrics:
 
     @property
     def job(self) -> str:
-        """The job's name."""
+        """Return the job's name."""
         return self.summary.job
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsSnapshot:
-    """Everything that is measured, at one instant; counts are since this process began.
+    """All metrics, at one instant; counts are since this process started.
 
     ``launches`` and ``task_runs`` are by result and by (task, result). ``price_age_s`` is by
     provider. ``tick_buckets`` are (upper bound in seconds, ticks no longer than it), ascending.
@@ -258,12 +256,12 @@ class MetricsSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class TickSnapshot:
-    """The state after a tick, by job where it is of jobs.
+    """The state after a tick; its mappings are by job where they concern jobs.
 
-    ``held`` says why a job gets no nodes, ``troubles`` what is wrong with it alone,
-    ``failing_nodes`` which of its nodes have failed since it saved work last, ``guarded`` why a
-    guard has stopped it. To jobs that are ``closed`` nothing happens any more. ``silent`` says why
-    a provider does not answer.
+    ``held`` gives the reason why a job gets no nodes, ``troubles`` the failure of one job alone,
+    ``failing_nodes`` which of its nodes have failed since it last saved work, ``guarded`` why a
+    guard has stopped it. Nothing more happens to jobs that are ``closed``. ``silent`` gives the
+    reason why a provider is unreachable.
     """
 
     now: datetime

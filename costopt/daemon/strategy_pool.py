@@ -1,11 +1,7 @@
-"""Shared strategies by tenant and policy.
+"""The strategies of all tenants and policies.
 
-One strategy for all jobs of a tenant that follow the same policy.
-
-What it learns of the market it shares with those of other tenants for that policy, and what it
-solves with all.
-
-The strategies of all jobs of a tenant that follow one policy.
+The jobs of a tenant that follow one policy share a strategy group. A group shares what it learns of
+the market with other tenants' groups for that policy, and what it solves with all groups.
 """
 
 from __future__ import annotations
@@ -36,9 +32,9 @@ HAZARDS = "hazards.json"
 
 
 class StrategyPool:
-    """Keeps what was learned in files of ``folder``: one of hazards, one for each strategy.
+    """Stores what was learned in files of ``folder``: one for hazards, and one for each strategy.
 
-    A strategy that no job follows any more is forgotten, but for its file.
+    A strategy that no job follows is dropped from memory; its file stays.
     """
 
     def __init__(self, folder: Path, hazards: LearnedHazard, now: datetime) -> None:
@@ -52,7 +48,8 @@ class StrategyPool:
         self._hazards.load(now)
 
     def terms(self, policy: Policy, submission: Submission, now: datetime) -> JobTerms:
-        """What a job with this policy follows. The limits bind no other tenant's jobs."""
+        """Return the terms of a job with this policy. Its limits do not apply to other tenants'
+        jobs."""
         key = submission.tenant, submission.policy_document
         strategy = self._followed.get(key)
         if strategy is None:
@@ -60,9 +57,10 @@ class StrategyPool:
         return JobTerms(policy, strategy, submission.priority)
 
     def save(self, now: datetime, *, every_s: float = 0.0) -> tuple[str, ...]:
-        """Write what was learned, unless that was done less than ``every_s`` of the wall ago.
+        """Write what was learned, unless that was done less than ``every_s`` seconds of the wall
+        clock ago.
 
-        What went wrong, each told once for as long as it goes on.
+        Return what went wrong, each failure once while it lasts.
         """
         if self._kept_s is not None and time.monotonic() - self._kept_s < every_s:
             return ()
@@ -82,7 +80,7 @@ class StrategyPool:
         return family
 
     def _kin(self, document: str) -> StrategyGroup | None:
-        """Another tenant's strategies for the policy."""
+        """Return another tenant's strategies for the policy, or None."""
         for (_, followed), strategy in self._followed.items():
             if followed == document and isinstance(strategy, StrategyGroup):
                 return strategy
@@ -98,7 +96,7 @@ class StrategyPool:
 
 
 class StrategyGroup:
-    """One strategy for each job, as ``make`` makes it; they share what they learn and solve."""
+    """One strategy for each job, constructed by ``make``; they share what they learn and solve."""
 
     def __init__(
         self,
@@ -106,8 +104,8 @@ class StrategyGroup:
         peer: StrategyGroup | None = None,
         programs: ProgramCache | None = None,
     ) -> None:
-        """It learns together with its ``kin``, whose strategies are made alike, and solves
-        together with all that have the same ``programs``."""
+        """The group learns together with its ``kin``, whose strategies are constructed alike, and
+        shares solutions with all groups that have the same ``programs``."""
         self._make = make
         self._of_job: dict[str, Strategy] = {}
         self._first = make()
@@ -118,11 +116,11 @@ class StrategyGroup:
         self.lifetimes: LifetimeModel | None = lifetime_model(self._first)
 
     def decide(self, view: View) -> Desired:
-        """One decision per job, in the order of the view."""
+        """Return one decision per job, in the order of the view."""
         return Desired(tuple(self.decide_one(view, job_view) for job_view in view.jobs))
 
     def decide_one(self, view: View, job_view: JobView) -> Decision:
-        """What the job's own strategy decides."""
+        """Return the decision of the job's own strategy."""
         name = job_view.job.name
         if name not in self._of_job:
             self._of_job[name] = self._make()
@@ -131,6 +129,6 @@ class StrategyGroup:
         return decision
 
     def forget(self, wanted: Collection[str]) -> None:
-        """The strategies of all jobs but these."""
+        """Forget the strategies of all jobs but these."""
         for name in self._of_job.keys() - set(wanted):
             del self._of_job[name]

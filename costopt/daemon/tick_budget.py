@@ -1,11 +1,8 @@
-"""Fair sharing of a tick's time.
+"""Divides a tick's time between tenants and jobs; jobs without a turn keep their nodes until the
+next.
 
-Decides for as many jobs as a tick has time for; the others keep what they have until their turn.
-
-A first decision may take seconds, as it looks over the whole time to a far deadline, and a daemon
-that takes over hundreds of jobs must see to their nodes meanwhile.
-
-Whose turn it is, where many want time and there is not enough for all.
+A first decision may take seconds, as it plans the whole time to a far deadline, and a daemon that
+takes over hundreds of jobs must look after their nodes meanwhile.
 """
 
 from __future__ import annotations
@@ -28,16 +25,16 @@ from costopt.strategies.shield import slack_s
 
 PACE = "pace"
 URGENT_ROUNDS = 3.0
-"""Every second decision is of a job that is near, so each of them is decided within two rounds."""
+"""Every second decision is for an urgent job, so each of those is decided within two rounds."""
 CRITICAL_TICKS = 3.0
 DECISION_TIME_SHARE = 0.8
-"""Share of a tick's time that is for decisions. In the rest, the slack of jobs that must wait and
-are new is reckoned."""
+"""Share of a tick's time that is for decisions. In the rest, the slack of new jobs that must wait
+is computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A job that is to be decided, and by whom."""
+    """A job to be decided, with the group that decides it."""
 
     family: StrategyGroup
     view: View
@@ -53,15 +50,16 @@ class _Open:
 
 
 class TickScheduler:
-    """Asks the families of all tenants, within ``within_s`` of the wall together.
+    """Lets the groups of all tenants decide, within ``within_s`` seconds of the wall clock
+    together.
 
-    A tick decides for one job at least. Of the tenants whose jobs wait, the one for which least
-    time was taken goes first. Every second turn of a tenant is for its jobs that are near: whose
-    slack may end within ``URGENT_ROUNDS`` of the time in which all of them have their turn. The
-    other turns are for those that have lost a node since they were decided, and then, as among
-    those that are near, for the longest waiting. Where slack ends within ``CRITICAL_TICKS``, the
-    shield looks at what a job keeps, so that none is late for its turn. A strategy without group is
-    not paced.
+    A tick decides for at least one job. Of the tenants whose jobs wait, the one that was charged
+    the least time goes first. Every second turn of a tenant is for its urgent jobs: those whose
+    slack may end within ``URGENT_ROUNDS`` of the time in which all of its jobs have their turn. The
+    other turns are for those that have lost a node since they were decided, and then, as among the
+    urgent ones, for the longest waiting. Where slack ends within ``CRITICAL_TICKS``, the shield
+    checks what a job keeps, so that none is late for its turn. A strategy without a group is not
+    limited.
     """
 
     def __init__(self, within_s: float, stopwatch_s: Callable[[], float] = time.monotonic) -> None:
@@ -79,10 +77,10 @@ class TickScheduler:
         self._turn = 0
 
     def decide(self, asked: Sequence[StrategyRequest]) -> list[Decision]:
-        """One decision per job, in the order of the views.
+        """Return one decision per job, in the order of the views.
 
-        Asked again at the same instant, only jobs that cannot have what they chose decide anew, in
-        what is left of the time.
+        Called again at the same instant, it lets only jobs that cannot have what they chose decide
+        again, in the remaining time.
         """
         families = [(each, view) for each, view in asked if isinstance(each, StrategyGroup)]
         self._forget(families)
@@ -103,7 +101,8 @@ class TickScheduler:
         return [_Open(family, view, job_view) for job_view in jobs]
 
     def _stands(self, job_view: JobView, room: Mapping[Pool, int | None], now: datetime) -> bool:
-        """Whether the job was decided at this instant, and each pool has what it lacks there."""
+        """Return whether the job was decided at this instant, and each pool has the nodes that it
+        lacks."""
         name = job_view.job.name
         if self._decided_at.get(name) != now:
             return False
@@ -115,7 +114,7 @@ class TickScheduler:
         return True
 
     def _in_turn(self, open_: Sequence[_Open]) -> dict[str, Decision]:
-        """The decisions for which there is time, by job."""
+        """Return the decisions for which there is time, by job."""
         if open_ and open_[0].view.now != self._now:
             self._now, self._spent_s = open_[0].view.now, 0.0
         queues = {t: deque(self._ordered(jobs)) for t, jobs in _by_tenant(open_).items()}
@@ -144,7 +143,7 @@ class TickScheduler:
         return decision
 
     def _note_rounds(self, open_: Sequence[_Open], decided: Mapping[str, Decision]) -> None:
-        """In what time all jobs of each tenant have their turn."""
+        """Record in what time all jobs of each tenant have their turn."""
         done = Counter(job.tenant for job in open_ if job.name in decided)
         wanted = Counter(job.tenant for job in open_)
         for tenant, count in done.items():
@@ -152,7 +151,7 @@ class TickScheduler:
             self._round_s[tenant] = math.ceil(ticks) * open_[0].view.tick_s
 
     def _ordered(self, jobs: Sequence[_Open]) -> list[_Open]:
-        """Those of a tenant that are near and the others in turn, a near one first."""
+        """Return a tenant's urgent jobs and its others alternately, an urgent one first."""
         first = jobs[0]
         rounds_s = URGENT_ROUNDS * self._round_s.get(first.tenant, math.inf)
         until_s = first.view.now.timestamp() + rounds_s
@@ -165,8 +164,8 @@ class TickScheduler:
         return [job for job in chain(*zip_longest(near, far)) if job is not None]
 
     def _compute_slack(self, waiting: Iterable[_Open]) -> None:
-        """The slack of jobs that are new, or have lost what nobody was to take away, and that must
-        wait; of as many as there is time for."""
+        """Compute, as far as there is time, the slack of waiting jobs that are new, or that have
+        lost uninterruptible nodes."""
         began_s = self._stopwatch_s()
         for job in waiting:
             if self._stopwatch_s() - began_s >= (1.0 - DECISION_TIME_SHARE) * self._within_s:
@@ -184,7 +183,7 @@ class TickScheduler:
         return not lost, self._turns[job.name], not job.job_view.nodes
 
     def _has_lost(self, job_view: JobView) -> bool:
-        """A node since it was decided."""
+        """Return whether the job has lost a node since it was decided."""
         return bool(self._had.get(job_view.job.name, frozenset()) - _node_ids(job_view))
 
     def _kept(self, view: View, job_view: JobView) -> Decision:
@@ -200,7 +199,7 @@ class TickScheduler:
         return held
 
     def _forget(self, families: Sequence[tuple[StrategyGroup, View]]) -> None:
-        """Jobs and tenants that are not in sight any more."""
+        """Forget jobs and tenants that are not in these views."""
         jobs, tenants = set[str](), set[str]()
         for family, view in families:
             names = {job_view.job.name for job_view in view.jobs}
@@ -222,17 +221,18 @@ def _by_tenant(open_: Iterable[_Open]) -> dict[str, list[_Open]]:
 
 
 def _first_due_s(view: View, job_view: JobView) -> float:
-    """Of a job that was not decided; where nothing can be reckoned, when the deadline is."""
+    """Return when an undecided job is due, POSIX time: its deadline if its slack cannot be
+    computed."""
     try:
         slack = slack_s(view, job_view)
-    except Exception:  # noqa: BLE001 - what is wrong with it is told when it is decided
+    except Exception:  # noqa: BLE001 - reported when the job is decided
         slack = None
     return _end_s(view, job_view, slack)
 
 
 def _due_s(view: View, job_view: JobView, decision: Decision) -> float:
-    """POSIX time at which slack ends if nothing is done from now on; never for what nobody takes
-    away."""
+    """Return the POSIX time at which slack ends without further action; infinite if the job runs on
+    uninterruptible capacity."""
     interruptible = any(target.pool.capacity_type.is_interruptible for target in decision.targets)
     if is_running(job_view, decision.targets) and not interruptible:
         return math.inf
@@ -250,10 +250,11 @@ def _node_ids(job_view: JobView) -> frozenset[str]:
 
 
 class FairScheduler:
-    """Of those that wait, the one for which least time was taken goes first.
+    """Of the waiting, the one that was charged the least time goes first.
 
-    Times count from the least served of those that still waited the last time, so that nobody has
-    a claim from a time in which they wanted nothing. Among equals, who has waited longest.
+    Charges count from the least served of those that were still waiting at the last close, so that
+    none has a claim from a time in which it requested nothing. Among equals, the longest waiting
+    goes first.
     """
 
     def __init__(self) -> None:
@@ -262,7 +263,7 @@ class FairScheduler:
         self._count = 0
 
     def next(self, waiting: Collection[str]) -> str:
-        """One of them."""
+        """Return the name whose turn it is."""
 
         def order(name: str) -> tuple[float, int, str]:
             return self._taken_s.get(name, 0.0), self._since.get(name, self._count), name
@@ -270,11 +271,11 @@ class FairScheduler:
         return min(waiting, key=order)
 
     def charge(self, name: str, seconds: float) -> None:
-        """So much time was taken for one."""
+        """Charge so much time to one."""
         self._taken_s[name] = self._taken_s.get(name, 0.0) + seconds
 
     def close(self, waiting: Collection[str]) -> None:
-        """For now there is no time left for these."""
+        """Record which are still waiting when the time is over."""
         least_s = min((self._taken_s.get(name, 0.0) for name in waiting), default=math.inf)
         self._taken_s = {n: s - least_s for n, s in self._taken_s.items() if s > least_s}
         self._since = {name: self._since.get(name, self._count) for name in waiting}

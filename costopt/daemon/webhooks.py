@@ -1,22 +1,20 @@
-"""Signed delivery with retries.
-
-Alerts sent to people's tools, signed, and again until they arrive.
+"""Alerts delivered to webhooks, signed and retried until they arrive or expire.
 
 A generic receiver gets a JSON object ``{"id", "kind", "job", "message", "at", "daemon"}``, Slack
-``{"text": …}``. Where there is a secret, ``Costopt-Signature`` is ``t=SECONDS,v1=HEX``: HEX is the
-HMAC-SHA256 under the secret of SECONDS (Unix time of sending), a full stop and the body. A receiver
-that takes the same ``id`` for one thing gets everything once; without that, at least once.
+``{"text": …}``. With a secret, ``Costopt-Signature`` is ``t=SECONDS,v1=HEX``: HEX is the
+HMAC-SHA256 under the secret of SECONDS (Unix time of sending), a full stop and the body. Delivery
+is at least once; a receiver that ignores an ``id`` it has seen gets each alert once.
 
-The file that says whom the daemon tells: read safely, checked as strictly as a job file.
+The receivers come from a YAML file, which is loaded safely and checked as strictly as a job file:
 
-webhooks:
-  - url: https://hooks.slack.com/services/…
-    form: slack
-  - url: https://ops.example.com/costopt
-    secret_file: /etc/costopt/webhook-secret
-    kinds: [budget, deadline, halt]
+    webhooks:
+      - url: https://hooks.slack.com/services/…
+        form: slack
+      - url: https://ops.example.com/costopt
+        secret_file: /etc/costopt/webhook-secret
+        kinds: [budget, deadline, halt]
 
-One POST to a receiver of alerts, given up in the end however slowly it is answered.
+Each delivery is one POST with a time limit, however slowly the receiver answers.
 """
 
 from __future__ import annotations
@@ -47,23 +45,23 @@ from costopt.spec.yaml_document import read_document
 INITIAL_BACKOFF_S = 5.0
 MAX_BACKOFF_S = 900.0
 DELIVERY_TTL_S = 24 * 3600.0
-"""An alert that nobody took for so long is dropped."""
+"""An alert that no receiver accepted for this long is dropped."""
 SIGNATURE = "Costopt-Signature"
 
 log = logging.getLogger("costopt.webhooks")
 
 
 class DeliverFunction(Protocol):
-    """Brings a body to a URL."""
+    """Sends a body to a URL."""
 
     def __call__(self, url: str, body: bytes, headers: dict[str, str], /) -> int:
-        """The HTTP status. Raises OSError, HTTPException."""
+        """Return the HTTP status. Raise OSError or HTTPException."""
         ...
 
 
 @dataclass(slots=True)
 class DeliveryQueue:
-    """What one receiver still has to get."""
+    """The alerts that one receiver has yet to get."""
 
     hook: Webhook
     sent: int = 0
@@ -73,7 +71,7 @@ class DeliveryQueue:
 
 
 class Webhooks:
-    """Receivers of alerts. ``wall`` is Unix time; ``instance`` names this daemon."""
+    """The receivers of alerts. ``wall`` returns Unix time; ``instance`` names this daemon."""
 
     def __init__(
         self,
@@ -92,14 +90,14 @@ class Webhooks:
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def deliveries(self) -> dict[tuple[str, str], int]:
-        """How many, by (receiver, "ok" | "failed" | "dropped")."""
+        """Return the number of deliveries by (receiver, "ok" | "failed" | "dropped")."""
         with self._lock:
             return dict(self._counts)
 
     def deliver(self, line: DeliveryQueue, alerts_after: Callable[[int], Sequence[Alert]]) -> None:
-        """Send what is new and what is due again, of each line in one thread at a time.
+        """Send the new alerts and the retries that are due; one thread per queue at a time.
 
-        ``alerts_after`` gives the alerts with a higher number, oldest first.
+        ``alerts_after`` returns the alerts with a higher number, oldest first.
         """
         if self._wall() < line.not_before:
             return
@@ -109,7 +107,7 @@ class Webhooks:
             line.sent, line.failures, line.since = alert.seq, 0, None
 
     def _sent(self, line: DeliveryQueue, alert: Alert) -> bool:
-        """Whether the alert needs no more sending."""
+        """Return whether the alert needs no further attempt."""
         now = self._wall()
         problem = self._try(line.hook, alert, now)
         if problem is None:
@@ -154,19 +152,21 @@ class Webhooks:
 
 
 def signature(secret: str, at_s: int, body: bytes) -> str:
-    """The value of ``Costopt-Signature``; ``at_s`` is Unix time."""
+    """Return the value of ``Costopt-Signature``; ``at_s`` is Unix time."""
     mac = hmac.new(secret.encode(), f"{at_s}.".encode() + body, hashlib.sha256)
     return f"t={at_s},v1={mac.hexdigest()}"
 
 
 def _pause_s(failures: int) -> float:
-    """Twice as long each time, up to a limit, and never at the same moment as others."""
+    """Return the backoff in seconds: it doubles up to a limit, and is jittered so that queues do
+    not retry at the same moment."""
     longest = min(MAX_BACKOFF_S, INITIAL_BACKOFF_S * 2.0 ** min(failures - 1, 20))
     return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
 
 
 def _escaped(text: str) -> str:
-    """Slack's three characters, and no mentions: docs.slack.dev, "Formatting message text"."""
+    """Return the text with Slack's three characters escaped, so that it holds no mentions:
+    docs.slack.dev, "Formatting message text"."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -186,7 +186,7 @@ _FIELDS = {"url", "form", "secret", "secret_file", "kinds"}
 
 
 class WebhookFormat(StrEnum):
-    """What the receiver expects."""
+    """The format that a receiver expects."""
 
     GENERIC = "generic"
     SLACK = "slack"
@@ -196,7 +196,7 @@ class WebhookFormat(StrEnum):
 class Webhook:
     """A receiver. ``kinds`` are of alerts, empty for all. ``secret`` signs what is sent.
 
-    ``name`` stands for it in logs and metrics: the host, and its place among those of that host.
+    ``name`` identifies it in logs and metrics: the host, numbered if several receivers share it.
     """
 
     name: str
@@ -206,12 +206,12 @@ class Webhook:
     kinds: frozenset[str] = frozenset()
 
     def wants(self, kind: str) -> bool:
-        """Whether alerts of this kind are sent there."""
+        """Return whether alerts of this kind are sent to it."""
         return not self.kinds or kind in self.kinds
 
 
 def read_webhooks(path: str) -> tuple[Webhook, ...]:
-    """The receivers that a YAML file names. Raises SpecFileError, SpecError."""
+    """Return the receivers that a YAML file names. Raise SpecFileError, SpecError."""
     values = read_document(path).values
     entries = values.get("webhooks")
     if set(values) != {"webhooks"} or not isinstance(entries, list):
@@ -248,7 +248,7 @@ def _url(where: str, url: Any) -> str:
 
 
 def _secret(where: str, entry: dict[str, Any]) -> str | None:
-    """The secret itself, which no message repeats."""
+    """Return the secret, which no message repeats."""
     said, file = entry.get("secret"), entry.get("secret_file")
     if said is not None and file is not None:
         raise SpecError(f"{where}: give secret or secret_file, not both")
@@ -256,7 +256,7 @@ def _secret(where: str, entry: dict[str, Any]) -> str | None:
         try:
             said = Path(str(file)).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "is no text"
+            reason = getattr(error, "strerror", None) or "is not a text"
             raise SpecError(f"{where}: secret_file: {file}: {str(reason).lower()}") from None
     if said is not None and (not isinstance(said, str) or len(said) < MIN_SECRET_LENGTH):
         raise SpecError(f"{where}: the secret is shorter than {MIN_SECRET_LENGTH} characters")
@@ -271,7 +271,7 @@ def _kinds(where: str, entry: dict[str, Any]) -> frozenset[str]:
 
 
 def _named(hooks: list[Webhook]) -> list[Webhook]:
-    """Each with its host as its name; the path may be the receiver's secret."""
+    """Return the receivers with their host as the name; the path may be the receiver's secret."""
     named: list[Webhook] = []
     for hook in hooks:
         host = urlsplit(hook.url).hostname or ""
@@ -282,15 +282,15 @@ def _named(hooks: list[Webhook]) -> list[Webhook]:
 
 
 DELIVERY_TIMEOUT_S = 10.0
-"""To connect, and again to send and be answered."""
+"""Seconds to connect, and again to send and receive the response."""
 
 
 def post(url: str, body: bytes, headers: dict[str, str]) -> int:
-    """The HTTP status; redirections are not followed. Raises OSError, HTTPException."""
+    """Return the HTTP status; redirections are not followed. Raise OSError or HTTPException."""
     parts = urlsplit(url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=DELIVERY_TIMEOUT_S)
-    # A socket's own timeout begins anew with each byte.
+    # A socket's own timeout restarts with each byte.
     patience = Timer(DELIVERY_TIMEOUT_S, _cut, [connection])
     try:
         connection.connect()

@@ -1,4 +1,4 @@
-"""Who sends a request, and whether it may: the local socket's owner, or a token's bearer."""
+"""Authentication and authorization: the local socket's owner, or the bearer of a token."""
 
 from __future__ import annotations
 

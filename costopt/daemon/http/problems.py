@@ -31,7 +31,7 @@ MEDIA_TYPE = "application/problem+json"
 STATUS_DESCRIPTIONS = {
     401: "No token, or none that the daemon knows.",
     403: "The token does not have the scope.",
-    404: "Nothing has that name.",
+    404: "No resource has that name.",
     408: "The body did not arrive in time.",
     409: "The request conflicts with the current state.",
     413: "The body is too large.",
@@ -46,7 +46,7 @@ log = logging.getLogger("costopt.daemon.api")
 
 
 class HttpProblemError(HTTPException):
-    """A request gets this answer instead of what it asked for."""
+    """Ends a request with a problem response."""
 
     def __init__(
         self,

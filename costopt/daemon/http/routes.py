@@ -1,4 +1,4 @@
-"""How an operation becomes a route: its rights, its documented answers, its metrics and log."""
+"""Turns an operation into a route: its scope, documented responses, metrics and log."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the API answers, as models: each has just the keys that it declares.
+"""The API's responses as models: each has exactly the keys that it declares.
 
-A view of the daemon's own (a frozen dataclass) is an object with its fields and public properties.
-A pool is its name, a time ISO 8601 in UTC. What is unknown, or not a finite number, is null.
+A view of the daemon (a frozen dataclass) becomes an object with its fields and public properties. A
+pool is its name, a time ISO 8601 in UTC. A value that is unknown, or not a finite number, is null.
 """
 
 from __future__ import annotations

@@ -1,18 +1,12 @@
-"""The daemon's listeners: uvicorn on a socket and over TCP, with limits.
+"""The API and the pages of a running daemon, served on its local socket and over TCP.
 
-The API served: uvicorn in a thread, on the local socket and, if asked for, on the network.
+uvicorn runs in a thread, on the local socket and, if configured, on the network, with limits on
+connections, idle clients and request time.
 
-The API and the pages of a running daemon, on its local socket and, if wanted, on the network.
-
-Where the daemon listens.
-
-uvicorn's connections, without the patience for clients that neither ask nor listen.
-
-The names by which the daemon may be asked over the network.
-
-A page of another site can make a browser ask the daemon under a name whose address changes
-meanwhile to the daemon's (DNS rebinding); the browser then takes its answers for that site's own.
-Such a request bears the other site's name. An address as the name is never another site's.
+Requests over the network must use a known host name. A page of another site can make a browser send
+requests to the daemon under a name whose address has meanwhile been changed to the daemon's (DNS
+rebinding); the browser then treats the responses as that site's own. Such a request has the other
+site's name in its Host header. An address as the name never belongs to another site.
 """
 
 from __future__ import annotations
@@ -49,11 +43,11 @@ from costopt.domain.errors import LedgerError, SpecError, StoreError
 from costopt.engine.loop import WallClock
 
 GRACE_S = 5
-"""How long requests under way may take when the server stops."""
+"""Seconds that requests in progress may take when the server stops."""
 START_TIMEOUT_S = 20.0
 MAX_HEADER_BYTES = 64 * 1024
 MAX_CONCURRENT_REQUESTS = 16
-"""Threads in which operations of the API run; pages and authentication have others."""
+"""Number of threads that run the API's operations; pages and authentication have others."""
 
 log = logging.getLogger("costopt.daemon.http.server")
 
@@ -82,13 +76,13 @@ class ApiServer:
         self._thread = Thread(target=self._run, name="costopt-api", daemon=True)
 
     def start(self) -> None:
-        """Begin to answer; returns when it does. Raises LedgerError where it cannot."""
+        """Start; return when requests are answered. Raise LedgerError if it cannot start."""
         self._thread.start()
         if not self._started.wait(START_TIMEOUT_S) or self._failure is not None:
             raise LedgerError(f"the API did not start: {self._failure or 'no answer'}")
 
     def stop(self) -> None:
-        """Let requests under way end, answer no more, and remove the local socket's path."""
+        """Finish the requests in progress, stop, and remove the local socket's path."""
         for server, _ in self._listeners:
             server.should_exit = True
         if self._thread.is_alive():
@@ -118,7 +112,7 @@ class ApiServer:
 
 
 class _Server(uvicorn.Server):
-    """Says when it answers."""
+    """Reports when it is ready."""
 
     def __init__(self, app: Any, on_started: Callable[[], None]) -> None:
         super().__init__(
@@ -131,7 +125,7 @@ class _Server(uvicorn.Server):
                 lifespan="off",
                 http=IdleTimeoutProtocol,
                 ws="none",
-                # It counts requests that are ending on connections already closed, too.
+                # uvicorn also counts requests that are ending on connections already closed.
                 limit_concurrency=2 * MAX_CONNECTIONS,
                 h11_max_incomplete_event_size=MAX_HEADER_BYTES,
                 timeout_graceful_shutdown=GRACE_S,
@@ -140,7 +134,7 @@ class _Server(uvicorn.Server):
         self._on_started = on_started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's."""
+        """Override uvicorn's method."""
         await super().startup(sockets)
         self._on_started()
 
@@ -156,18 +150,18 @@ class _Local:
 
 
 FOLDERS = "folders"
-"""In the state directory: folders of jobs from elsewhere, whose relative paths count from here."""
+"""Folder in the state directory for jobs from elsewhere, whose relative paths count from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundSockets:
-    """Bound sockets: who connects waits until somebody answers."""
+    """Bound sockets: a client that connects waits until requests are answered."""
 
     local: socket.socket
     network: socket.socket | None
 
     def places(self) -> tuple[str, ...]:
-        """Where they are, as --server takes it."""
+        """Return their addresses, as --server takes them."""
         local = f"{UNIX}{self.local.getsockname()}"
         if self.network is None:
             return (local,)
@@ -177,9 +171,9 @@ class BoundSockets:
 
 @contextmanager
 def bind_listeners(settings: DaemonSettings) -> Iterator[BoundSockets]:
-    """Hold the places where the daemon is to answer: its socket, and the network where asked for.
+    """Bind the daemon's listeners: its socket, and the network if configured.
 
-    Raises SpecError where it cannot listen there, LedgerError where another daemon does.
+    Raise SpecError if it cannot listen there, LedgerError if another daemon does.
     """
     local, network, listen = settings.state_dir / SOCKET, None, settings.listen
     with ExitStack() as held:
@@ -198,7 +192,7 @@ def serve_api(
     settings: DaemonSettings,
     hooks: Deliveries | None = None,
 ) -> Iterator[tuple[str, ...]]:
-    """Answer while the context lasts; gives where. Raises LedgerError where it cannot begin."""
+    """Serve while the context lasts; yield the addresses. Raise LedgerError if it cannot start."""
     context = ApiContext(service, tokens, WallClock(), (_folder_for_jobs(settings.state_dir),))
     app = build_app(context, page_routes(service), hooks)
     server = ApiServer(app, listeners.local, listeners.network, _hosts(settings))
@@ -210,7 +204,7 @@ def serve_api(
 
 
 def _hosts(settings: DaemonSettings) -> tuple[str, ...]:
-    """The names under which it is asked: those allowed, and the one that it listens at."""
+    """Return the accepted host names: those allowed, and the one that the daemon listens at."""
     return (*settings.allowed_hosts, host_name(settings.listen or ""))
 
 
@@ -224,17 +218,17 @@ def _folder_for_jobs(state_dir: Path) -> Path:
 
 
 SOCKET = "daemon.sock"
-"""In the state directory."""
+"""Name of the socket in the state directory."""
 MAX_PATH_BYTES = 107
-"""Bytes of a socket's path on Linux, unix(7): sun_path, less its end."""
+"""Maximum length of a socket's path on Linux, unix(7): sun_path without its terminating byte."""
 UNIX = "unix:"
 
 
 def bind_unix(path: Path) -> socket.socket:
-    """A listener that only this user may connect to (mode 0600).
+    """Return a listener that only this user may connect to (mode 0600).
 
-    What a daemon that was killed left there is replaced. Raises SpecError where the path cannot be
-    used, LedgerError where another daemon answers there.
+    The socket of a daemon that was killed is replaced. Raise SpecError if the path cannot be used,
+    LedgerError if another daemon answers there.
     """
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise SpecError(
@@ -246,7 +240,7 @@ def bind_unix(path: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(str(path))
-        # Nobody can connect before listen; a umask would be that of all threads.
+        # No client can connect before listen; a umask would be that of all threads.
         path.chmod(0o600)
         listener.listen(128)
     except OSError as error:
@@ -256,19 +250,20 @@ def bind_unix(path: Path) -> socket.socket:
 
 
 def bind_tcp(place: str) -> socket.socket:
-    """A listener at "host:port" or "[host]:port"; port 0 takes a free one. Raises SpecError."""
+    """Return a listener at "host:port" or "[host]:port"; port 0 selects a free one. Raise
+    SpecError."""
     host, _, port = place.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not (port.isascii() and port.isdigit() and int(port) < 65536):
         raise SpecError(
-            f"{place!r} is no place to listen at",
+            f"{place!r} is not an address to listen at",
             hint="expected HOST:PORT or unix:PATH",
             code="invalid_address",
         )
     try:
         family = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, int(port)), family=family, backlog=128)
-        # Else a body waits 40 ms for the head's acknowledgement; connections inherit it (tcp(7)).
+        # Otherwise a body waits 40 ms for the header's ACK; connections inherit this (tcp(7)).
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:
@@ -283,7 +278,7 @@ def _clear(path: Path) -> None:
         return
     if not path.is_socket():
         raise SpecError(
-            f"{path}: is no socket", hint="remove it, or name another path", code="not_a_socket"
+            f"{path}: is not a socket", hint="remove it, or name another path", code="not_a_socket"
         )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(2.0)
@@ -302,7 +297,7 @@ def _clear(path: Path) -> None:
 
 
 def _reason(error: OSError) -> str:
-    """What the system says; Python adds the address to it, which is told already."""
+    """Return the system's reason, without the address that Python appends: the message has it."""
     return (error.strerror or str(error)).partition(" (while ")[0].lower()
 
 
@@ -312,36 +307,37 @@ MAX_CONNECTIONS = 200
 
 
 class IdleTimeoutProtocol(H11Protocol):
-    """Closes a connection on which no request has begun ``HEADER_TIMEOUT_S`` after it was made or
-    after the answer before, or whose client has not taken what was sent for ``SEND_TIMEOUT_S``, so
+    """Closes a connection on which no request has begun ``HEADER_TIMEOUT_S`` after it was opened or
+    after the last response, or whose client has not read what was sent for ``SEND_TIMEOUT_S``, so
     that idle clients cannot use up all connections.
 
-    Of more than ``MAX_CONNECTIONS`` it closes the one whose client has kept it waiting longest, for
-    a request, for the rest of one, or to take its answer. One that is worked on stays.
+    Beyond ``MAX_CONNECTIONS`` it closes the one whose client has kept it waiting longest, for a
+    request, for the rest of one, or to read its response. One whose request is being processed
+    stays.
     """
 
     _gives_up: asyncio.TimerHandle
     _waits_since: float
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """As uvicorn's."""
+        """Override uvicorn's method."""
         super().connection_made(transport)  # type: ignore[arg-type]
         if len(self.connections) > MAX_CONNECTIONS:
             self._make_room()
         self._wait_for_head()
 
     def on_response_complete(self) -> None:
-        """As uvicorn's."""
+        """Override uvicorn's method."""
         super().on_response_complete()
         self._wait_for_head()
 
     def pause_writing(self) -> None:
-        """As uvicorn's; called where more waits to be sent than the transport cares to hold."""
+        """Override uvicorn's method, called when the transport's send buffer is full."""
         super().pause_writing()
         self._gives_up = self.loop.call_later(SEND_TIMEOUT_S, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """As uvicorn's."""
+        """Override uvicorn's method."""
         super().resume_writing()
         self._gives_up.cancel()
 
@@ -368,7 +364,7 @@ class IdleTimeoutProtocol(H11Protocol):
 
 
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
-"""Probes of platforms ask under names of their own, and what they are answered is no secret."""
+"""Platforms' probes use host names of their own, and the responses are not secret."""
 LOOPBACK = "localhost"
 ANY_BELOW = "*."
 
@@ -402,14 +398,14 @@ class KnownHosts:
 
 
 def host_name(host: str) -> str:
-    """The name in a Host header, without the port, in lower case."""
+    """Return the name in a Host header, without the port, in lower case."""
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0].lower().removesuffix(".")
 
 
 def _is_address(name: str) -> bool:
-    """Also where there is none: HTTP/1.0, which no browser speaks."""
+    """Return whether the name is an address or empty: HTTP/1.0, which no browser uses."""
     try:
         return not name or bool(ipaddress.ip_address(name))
     except ValueError:

@@ -1,1 +1,1 @@
-"""The daemon's pages: looked at in a browser, made on the server, changing nothing."""
+"""The daemon's pages: read-only HTML rendered on the server."""

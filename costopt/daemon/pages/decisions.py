@@ -1,8 +1,6 @@
-"""Decision and proposal pages.
+"""The pages of decisions, with their reasons and alternatives, and of proposals.
 
-The pages of decisions: what was decided, why, and what else was weighed.
-
-The page of what the daemon asks for. Answers are given by the CLI or the API.
+Proposals are answered through the CLI or the API, not on the page.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ COLUMNS = make_columns("decision", "time", "choice", "rule", "#slack", "reason")
 
 
 def decisions_page(reader: TenantReader, asked: PageRequest) -> Page:
-    """The last decision of each job; every one of a job is on the job's page."""
+    """Return the page of the last decision of each job; a job's page has all of its decisions."""
     made = [row.decision for row in reader.decisions(limit=DECISIONS_SHOWN)]
     wanted = (d for d in made if asked.wants(d.job, decision_text(d), d.reason, d.rule or ""))
     rows, left_out = take_first(wanted, DECISIONS_SHOWN)
@@ -48,8 +46,8 @@ def decisions_page(reader: TenantReader, asked: PageRequest) -> Page:
         "The last of each job",
         (*make_columns("job"), *COLUMNS),
         tuple((job_cell(d.job), *decision_row(d)) for d in rows),
-        lead="The newest first. A decision leads to what else was weighed.",
-        empty="No decision is like that." if asked.words else "No decision was made yet.",
+        lead="The newest first. Each decision links to its alternatives.",
+        empty="No decisions match the filter." if asked.words else "No decision was made yet.",
         left_out=left_out,
     )
     return Page(
@@ -62,7 +60,7 @@ def decisions_page(reader: TenantReader, asked: PageRequest) -> Page:
 
 
 def decision_row(decision: DecisionMade) -> tuple[Cell, ...]:
-    """As ``COLUMNS`` say."""
+    """Return the cells of a decision, in the order of ``COLUMNS``."""
     return (
         decision_cell(decision.decision_id),
         Cell(clock(decision.at)),
@@ -74,12 +72,12 @@ def decision_row(decision: DecisionMade) -> tuple[Cell, ...]:
 
 
 def last_decisions(rows: tuple[tuple[Cell, ...], ...], lead: str) -> TableBlock:
-    """Decisions of one job."""
+    """Return the table of a job's last decisions."""
     return table_block("decisions", "Decisions", COLUMNS, rows, lead, "No decision was made yet.")
 
 
 def decision_page(reader: TenantReader, decision_id: str) -> Page:
-    """One decision. Raises SpecError where there is none of that id."""
+    """Return the page of one decision. Raise SpecError if none has that id."""
     row = reader.decision(decision_id)
     made = row.decision
     slack = slack_cell(made.slack_s)
@@ -127,7 +125,7 @@ def _alternatives(made: DecisionMade) -> TableBlock:
 
 
 def _followed(reader: TenantReader, row: DecisionRow) -> TableBlock:
-    """The events up to the next decision: what was launched, refused or stopped by a guard."""
+    """Return the events up to the next decision: launches, refusals and guard violations."""
     events = []
     for recorded in reader.events(row.decision.job, row.seq, SCANNED_EVENTS):
         if isinstance(recorded.event, DecisionMade):
@@ -155,7 +153,7 @@ TONES = {
 
 
 def proposals_page(reader: TenantReader, asked: PageRequest) -> Page:
-    """Open ones, then those that were answered or withdrawn."""
+    """Return the page of proposals: the open ones, then those that were answered or withdrawn."""
     every = [p for p in reader.proposals() if asked.wants(p.id, p.job, p.pool, p.reason)]
     waiting = [p for p in every if p.state is ProposalState.OPEN]
     answered = [p for p in reversed(every) if p.state is not ProposalState.OPEN]
@@ -191,9 +189,9 @@ def _lead(mode: Mode, waiting: int) -> str:
         case Mode.RECOMMEND:
             return f"{waiting} wait for an answer, given by costopt approve or the API."
         case Mode.ENFORCE:
-            return "In mode enforce the daemon acts by itself and asks for nothing."
+            return "In enforce mode the daemon acts without asking."
         case Mode.OBSERVE:
-            return "In mode observe the daemon asks for nothing; it records what it would do."
+            return "In observe mode the daemon proposes nothing; it records what it would do."
 
 
 def _grid(

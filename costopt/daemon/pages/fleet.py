@@ -1,9 +1,4 @@
-"""Fleet and market pages.
-
-The page of what runs now.
-
-The page of what providers sell.
-"""
+"""The pages of the fleet (living nodes and alerts) and of the market (the providers' offers)."""
 
 from __future__ import annotations
 
@@ -32,7 +27,7 @@ ALERTS_SHOWN = 20
 
 
 def fleet_page(reader: TenantReader, asked: PageRequest) -> Page:
-    """Nodes, what they cost, and what a person should hear of."""
+    """Return the page of the fleet: nodes, their cost, and alerts."""
     fleet = reader.fleet()
     ticked = reader.health().last_tick_at
     lead = "No tick has ended yet." if ticked is None else f"As of the tick at {clock(ticked)}."
@@ -57,7 +52,7 @@ def _tiles(reader: TenantReader, fleet: FleetView) -> Tiles:
     held = sum(bool(s.blocked_by) for s in jobs if s.submission.desired_state is DesiredState.RUN)
     spent = sum(status.summary.usd_micros for status in every)
     draining = sum(node.draining for node in fleet.nodes)
-    note = "nodes that no job answers for"
+    note = "orphaned nodes"
     orphans = Metric("Orphans", str(len(fleet.orphans)), "measured", note)
     return Tiles(
         (
@@ -69,7 +64,7 @@ def _tiles(reader: TenantReader, fleet: FleetView) -> Tiles:
                 "all nodes together",
             ),
             Metric(
-                "Spent", usd_micros_text(spent), "measured", "by all jobs since they were handed in"
+                "Spent", usd_micros_text(spent), "measured", "by all jobs since they were submitted"
             ),
             Metric(
                 "Open jobs", str(len(jobs)), "measured",
@@ -88,7 +83,7 @@ def _nodes(fleet: FleetView, asked: PageRequest) -> TableBlock:
         "Nodes",
         make_columns("node", "job", "tenant", "pool", "state", "#since", "#price"),
         tuple(_node(node, fleet) for node in rows),
-        empty="No node runs." if not asked.words else "No node is like that.",
+        empty="No node runs." if not asked.words else "No nodes match the filter.",
         left_out=left_out,
     )
 
@@ -146,8 +141,8 @@ def _alerts(alerts: tuple[Alert, ...]) -> TableBlock:
             )
             for alert in rows
         ),
-        lead="What a person should hear of, the newest first.",
-        empty="Nothing to hear of since this daemon began.",
+        lead="Alerts, the newest first.",
+        empty="No alerts since this daemon started.",
         left_out=left_out,
     )
 
@@ -167,7 +162,7 @@ OLD_S = Limits().max_price_age_s
 
 
 def market_page(reader: TenantReader, asked: PageRequest) -> Page:
-    """Offers with prices, hazards and how old they are, the cheapest first."""
+    """Return the page of offers with prices, hazards and their ages, the cheapest first."""
     market = reader.market()
     wanted = [row for row in market.rows if asked.wants(str(row.offer.pool))]
     rows, left_out = take_first(sorted(wanted, key=_by_price), OFFERS_SHOWN)
@@ -176,11 +171,11 @@ def market_page(reader: TenantReader, asked: PageRequest) -> Page:
         "Offers",
         make_columns(
             "pool", "#price", "price is", "#price age", "#hazard per hour", "hazard is",
-            "#to be had", "note",
+            "#available", "note",
         ),
         tuple(_offer(row) for row in rows),
         lead="The cheapest first. A hazard counts interruptions per node-hour, with its interval.",
-        empty="No offer is like that." if asked.words else "No provider told an offer yet.",
+        empty="No offers match the filter." if asked.words else "No offers received yet.",
         left_out=left_out,
     )  # fmt: skip
     return Page(

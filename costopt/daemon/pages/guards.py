@@ -1,8 +1,6 @@
-"""Guards page.
+"""The page of what limits the daemon: mode, halt, guards, tenants' limits and operator actions.
 
-The page of what keeps the daemon in bounds: mode, halt, guards, and what people told it.
-
-What a job's policy and its own budget hold it to.
+A job's own page shows the guards of its policy and its budget.
 """
 
 from __future__ import annotations
@@ -37,12 +35,13 @@ CHANGES_SHOWN = 100
 MODES = {
     Mode.OBSERVE: "plans and records, and never acts",
     Mode.RECOMMEND: "asks before it acts",
-    Mode.ENFORCE: "acts by itself",
+    Mode.ENFORCE: "acts without asking",
 }
 
 
 def guards_page(reader: TenantReader, asked: PageRequest) -> Page:
-    """Everything that may say no; what tells of all tenants only to those who see them all."""
+    """Return the page of mode, halt, guards and limits; data of all tenants only for a caller who
+    sees them all."""
     fleet, health, whole = reader.fleet(), reader.health(), reader.whole
     return Page(
         title="Guards",
@@ -56,7 +55,7 @@ def guards_page(reader: TenantReader, asked: PageRequest) -> Page:
             _problems(health),
             *(() if whole is None else (_changes(whole, asked), _tasks(whole))),
         ),
-        filter_label="" if whole is None else "What people told, by whom or of what?",
+        filter_label="" if whole is None else "Operator actions by whom or on what?",
     )
 
 
@@ -67,7 +66,7 @@ def _tiles(fleet: FleetView, health: Health) -> Tiles:
             Metric("Mode", fleet.mode.value, "", MODES[fleet.mode]),
             Metric(
                 "Launches", "allowed" if halt is None else "halted", "",
-                "no halt stands" if halt is None
+                "no halt" if halt is None
                 else f"{halt.who} at {clock(halt.at)}: {halt.reason}",
             ),
             Metric(
@@ -106,7 +105,7 @@ def _guards(service: DaemonService, fleet: FleetView) -> TableBlock:
 
 
 def _effect(spec: LimitSpec, now: Mapping[Resource, str]) -> str:
-    """What the guard does, and what counts against it ``now``."""
+    """Return what the guard does, and what counts against it ``now``."""
     effect = "stops the jobs" if spec.is_budget else "stops launches"
     used = None if spec.resource is None else now.get(spec.resource)
     return effect if used is None else f"{effect}; now {used}"
@@ -153,7 +152,7 @@ def _changes(service: DaemonService, asked: PageRequest) -> TableBlock:
     rows, left_out = take_first(reversed(told), CHANGES_SHOWN)
     return table_block(
         "changes",
-        "What it was told",
+        "Operator actions",
         make_columns("time", "who", "what", "of what", "detail"),
         tuple(
             (
@@ -166,7 +165,7 @@ def _changes(service: DaemonService, asked: PageRequest) -> TableBlock:
             for c in rows
         ),
         lead="The newest first.",
-        empty="Nobody told it anything yet.",
+        empty="No operator actions yet.",
         left_out=left_out,
     )
 
@@ -200,7 +199,7 @@ NO_LIMIT = "no limit"
 
 
 def limits_grid(submission: Submission) -> TableBlock:
-    """Its guards; where this costopt cannot read the job any more, that it cannot."""
+    """Return a job's guards, or a note that this version of costopt cannot read the job."""
     lead = "A guard stops launches; one of dollars in all or per month also stops the job."
     try:
         known = load_submission(submission)
@@ -210,7 +209,7 @@ def limits_grid(submission: Submission) -> TableBlock:
 
 
 def limit_text(spec: LimitSpec, value: object) -> str:
-    """Return a limit's value in its unit; None and an empty list are no limit."""
+    """Return a limit's value in its unit; None and an empty list mean no limit."""
     if value is None or value == ():
         return NO_LIMIT
     if isinstance(value, tuple):

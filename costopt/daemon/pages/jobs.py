@@ -1,9 +1,4 @@
-"""Job list and job page.
-
-The page of all jobs.
-
-The page of one job: how it stands, what it came to, and why.
-"""
+"""The page of all jobs, and the page of one job: its state, its costs, and its decisions."""
 
 from __future__ import annotations
 
@@ -57,13 +52,14 @@ COLUMNS = make_columns(
 
 
 def jobs_page(reader: TenantReader, asked: PageRequest) -> Page:
-    """Open jobs, those with the least slack first, then those that are over."""
+    """Return the page of jobs: open ones, those with the least slack first, then those that are
+    over."""
     every = [s for s in reader.jobs() if asked.wants(s.submission.name, s.submission.tenant)]
     running = sorted((s for s in every if not is_over(s)), key=_urgency)
     ended = [s for s in reversed(every) if is_over(s)]
     return Page(
         title="Jobs",
-        over="What was handed in",
+        over="Submitted jobs",
         lead=f"{pluralize(len(running), 'open job')}, {len(ended)} over.",
         blocks=(_held(running), _grid("open", "Open", running), _grid("over", "Over", ended)),
         filter_label="Which job or tenant?",
@@ -71,7 +67,7 @@ def jobs_page(reader: TenantReader, asked: PageRequest) -> Page:
 
 
 def _urgency(status: JobStatus) -> float:
-    """Those of which nothing is known come last."""
+    """Return the sort key; jobs with unknown slack come last."""
     return float("inf") if status.slack_s is None else status.slack_s
 
 
@@ -127,7 +123,7 @@ DECISIONS_SHOWN = 10
 
 
 def job_page(reader: TenantReader, name: str, story: JobCharts) -> Page:
-    """Raises SpecError where there is no such job."""
+    """Return the page of a job. Raise SpecError if there is no such job."""
     status = reader.job(name)
     run = story.run
     blocks: list[Block] = [Tiles((*_standing(status), *_came_to(run)))]
@@ -171,7 +167,7 @@ def _standing(status: JobStatus) -> tuple[Metric, ...]:
     nodes = Metric("Nodes", str(len(status.nodes)), "measured", _speed(status.summary))
     if is_over(status):
         return (nodes,)
-    note = "until only capacity that nobody takes away keeps the deadline"
+    note = "until only uninterruptible capacity can meet the deadline"
     return (nodes, Metric("Slack", slack_cell(slack_s).text, "modelled", note))
 
 
@@ -184,7 +180,7 @@ def _speed(summary: JobSummary) -> str:
 
 
 def _forecast(status: JobStatus) -> FactList:
-    """What the last decision and the present pace promise."""
+    """Return what the last decision and the current speed predict."""
     summary, decision = status.summary, status.decision
     if is_over(status):
         return FactList("forecast", "Forecast", (("Finish", "The job is over."),))
@@ -212,7 +208,8 @@ def _finish_at_pace(summary: JobSummary) -> str:
 
 
 def _safest_finish(status: JobStatus) -> str:
-    """The slack is what then is left until the deadline."""
+    """Return when the safest capacity would finish; the slack is the remaining time to the
+    deadline."""
     due = status.summary.deadline_at
     if due is None or status.slack_s is None:
         return UNKNOWN_TEXT
@@ -275,7 +272,7 @@ def _baseline(summary: JobSummary) -> str:
 def _facts(status: JobStatus, story: JobCharts) -> FactList:
     submission, summary = status.submission, status.summary
     facts = [
-        ("Handed in", f"at {clock(submission.submitted_at)} by {submission.submitted_by}"),
+        ("Submitted", f"at {clock(submission.submitted_at)} by {submission.submitted_by}"),
         ("Priority", str(submission.priority)),
         (
             "Policy, strategy",

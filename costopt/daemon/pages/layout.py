@@ -1,14 +1,7 @@
-"""Frame, templates, cached charts, filter.
+"""The layout that all pages share: menu, health, refresh, templates, filter and cached charts.
 
-What stands around every page: where one is, how the daemon is, and whether it refreshes.
-
-Pages as HTML: everything that is not ours is escaped, and nothing is loaded but our style.
-
-A job's events with the drawings of them, made once per tick however many look.
-
-How the pages say what several of them say.
-
-What a browser asked for.
+All text is HTML-escaped by the templates, and a page loads nothing but the daemon's own style. The
+charts of a job are drawn once per tick, however many readers there are.
 """
 
 from __future__ import annotations
@@ -58,7 +51,7 @@ PLACES = (
 
 @dataclass(frozen=True, slots=True)
 class PageLayout:
-    """``path`` is the page's own; ``words`` what narrows its rows. ``who`` looks at it."""
+    """The frame of a page at ``path``; ``words`` filter its rows, ``who`` reads it."""
 
     path: str
     words: str
@@ -73,23 +66,24 @@ class PageLayout:
 
     @property
     def refresh_s(self) -> int:
-        """After how many seconds the browser loads the page anew."""
+        """Return the seconds after which the browser reloads the page."""
         return REFRESH_S
 
     @property
     def place(self) -> str:
-        """The place of the page in the menu, of which a job's or a decision's page is a part."""
+        """Return the menu's entry for the page; a job's or a decision's page belongs to one."""
         places = [path for path, _ in PLACES if path != "/" and self.path.startswith(path)]
         return places[0] if places else "/"
 
     @property
     def places(self) -> tuple[tuple[str, str], ...]:
-        """Path and name of each place in the menu."""
+        """Return path and name of each menu entry."""
         return PLACES
 
     @property
     def other_refresh(self) -> str:
-        """The address of this page where it refreshes if it does not now, and the other way."""
+        """Return the address of this page with automatic refresh switched on if it is off, or off
+        if it is on."""
         query: Mapping[str, str] = {REFRESH: OFF if self.refreshes else "on"}
         return f"?{urlencode({'q': self.words, **query} if self.words else query)}"
 
@@ -97,7 +91,7 @@ class PageLayout:
 def build_layout(
     reader: TenantReader, path: str, words: str, who: str, *, signed_in: bool, refreshes: bool
 ) -> PageLayout:
-    """May raise LedgerError."""
+    """Return the layout of a page. May raise LedgerError."""
     fleet = reader.fleet()
     return PageLayout(
         path=path,
@@ -118,30 +112,30 @@ ICON_PATH = "/pages.svg"
 
 
 def render(page: Page, frame: PageLayout) -> str:
-    """One HTML document."""
+    """Return the page as an HTML document."""
     return _environment().get_template("place.html.j2").render(page=page, frame=frame)
 
 
 def render_notice(title: str, message: str, hint: str = "") -> str:
-    """A document that says why there is no page."""
+    """Return an HTML document that says why there is no page."""
     template = _environment().get_template("notice.html.j2")
     return template.render(title=title, message=message, hint=hint)
 
 
 def render_login(then: str, refused: str = "") -> str:
-    """A document that asks for a token; ``then`` is the path that is shown afterwards."""
+    """Return an HTML document that asks for a token; ``then`` is the path shown after login."""
     return _environment().get_template("login.html.j2").render(then=then, refused=refused)
 
 
 @cache
 def style() -> str:
-    """The style of the reports, whose drawings the pages show, and what the pages add to it."""
+    """Return the style of the reports, whose charts the pages show, and the pages' own."""
     return _text("costopt.render", "page.css") + _text("costopt.daemon.pages", "pages.css")
 
 
 @cache
 def icon() -> str:
-    """The pages' mark, as SVG."""
+    """Return the pages' icon, as SVG."""
     return _text("costopt.daemon.pages", "icon.svg")
 
 
@@ -163,16 +157,15 @@ def _environment() -> Environment:
 
 KEPT = 16
 MAX_EVENTS = 200_000
-"""Beyond it a job's page shows figures and no curves, which would take seconds to fold."""
+"""With more events a job's page shows figures and no curves, which would take seconds to compute.
+"""
 Key = tuple[str, datetime]
 
 
 @dataclass(frozen=True, slots=True)
 class JobCharts:
-    """``run`` is None where there are no events, or too many; ``plots`` are empty then.
-
-    They are empty too where nothing that draws is installed.
-    """
+    """The events of a job with its charts. ``run`` is None if there are no events, or too many;
+    ``plots`` are empty then, and if no drawing library is installed."""
 
     run: RunView | None
     plots: tuple[Plot, ...] = ()
@@ -180,7 +173,7 @@ class JobCharts:
 
 
 class ChartCache:
-    """Those that were looked at last. Safe to share between threads; one draws at a time."""
+    """The charts read most recently. Safe to share between threads; one draws at a time."""
 
     def __init__(self, service: DaemonService) -> None:
         self._service = service
@@ -188,7 +181,7 @@ class ChartCache:
         self._kept: OrderedDict[Key, JobCharts] = OrderedDict()
 
     def of(self, job: str) -> JobCharts:
-        """The job as of the last tick. Raises LedgerError."""
+        """Return the job's charts as of the last tick. Raise LedgerError."""
         key = (job, self._service.fleet().now)
         with self._lock:
             story = self._kept.get(key)
@@ -243,7 +236,7 @@ ENDED = (JobState.FINISHED, JobState.FAILED)
 
 
 def pool_text(pool: str) -> str:
-    """A pool in words; as it was recorded where it is none."""
+    """Return a pool in words; unchanged if it is not a pool's name."""
     try:
         return pool_label(Pool.parse(pool))
     except ValueError:
@@ -251,22 +244,22 @@ def pool_text(pool: str) -> str:
 
 
 def clock(at: datetime | None) -> str:
-    """An instant to the second, "" where there is none."""
+    """Return an instant to the second; "" if there is none."""
     return "" if at is None else second_text(at)
 
 
 def age_text(at: datetime, now: datetime) -> str:
-    """How long ago something was."""
+    """Return how long ago something was."""
     return f"{seconds_text(max(0.0, (now - at).total_seconds()))} ago"
 
 
 def decision_text(decision: DecisionMade) -> str:
-    """What a decision wants."""
+    """Return the nodes that a decision requests."""
     return " + ".join(f"{n} × {pool}" for pool, n in decision.targets) or "wait"
 
 
 def slack_cell(slack_s: float | None) -> Cell:
-    """Slack; a lack of it stands out."""
+    """Return slack as a cell; negative slack is highlighted."""
     if slack_s is None:
         return Cell(UNKNOWN_TEXT)
     if slack_s < 0:
@@ -275,7 +268,7 @@ def slack_cell(slack_s: float | None) -> Cell:
 
 
 def state_cell(status: JobStatus) -> Cell:
-    """What a job does, or what its owner wants of it where that is not to run."""
+    """Return a job's state, or its desired state if that is not to run."""
     state, desired = status.summary.state, status.submission.desired_state
     if state in ENDED:
         return Cell(state.value, tone="good" if state is JobState.FINISHED else "bad")
@@ -285,7 +278,7 @@ def state_cell(status: JobStatus) -> Cell:
 
 
 def is_over(status: JobStatus) -> bool:
-    """Whether the job needs no more nodes, ever."""
+    """Return whether the job will never need nodes again."""
     cancelled = status.submission.desired_state is DesiredState.CANCELLED
     return status.summary.state in ENDED or cancelled
 
@@ -296,18 +289,19 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """``name`` is what the path names, "" where it names nothing; ``words`` narrow the rows."""
+    """What a browser requested. ``name`` is the name in the path, "" if there is none; ``words``
+    filter the rows."""
 
     name: str = ""
     words: str = ""
 
     def wants(self, *texts: str) -> bool:
-        """Whether each word stands in one of the texts, in any case."""
+        """Return whether each word occurs in one of the texts, in any case."""
         held = " ".join(texts).casefold()
         return all(word in held for word in self.words.casefold().split())
 
 
 def take_first(rows: Iterable[Row], most: int) -> tuple[tuple[Row, ...], int]:
-    """The first rows, and how many are left out."""
+    """Return the first rows, and how many are left out."""
     every = tuple(rows)
     return every[:most], max(0, len(every) - most)

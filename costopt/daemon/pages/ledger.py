@@ -1,4 +1,4 @@
-"""The page of money and energy: what was spent, and what on-demand would have cost."""
+"""The page of dollars and energy: what was spent, and what on-demand would have cost."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ MONEY = (
 
 @dataclass(frozen=True, slots=True)
 class CostTotalsRow:
-    """Figures of several jobs. ``due`` and what is saved count the ``known`` jobs with a baseline;
-    that of ``measured`` of them is at the measured speed. Energy that is unknown of one job is of
-    all; so is what is saved of it, of those with a baseline."""
+    """Figures of several jobs. ``due`` and the savings count the ``known`` jobs with a baseline;
+    that of ``measured`` of them is at the measured speed. If the energy of one job is unknown, the
+    total is unknown; so are the energy savings if that of one job with a baseline is."""
 
     usd_micros: int
     spot_usd_micros: int
@@ -46,7 +46,7 @@ class CostTotalsRow:
 
     @classmethod
     def of(cls, summaries: Sequence[JobSummary]) -> CostTotalsRow:
-        """Add up."""
+        """Return the totals of the summaries."""
         known = [s for s in summaries if s.due_usd_micros is not None]
         return cls(
             sum(s.usd_micros for s in summaries),
@@ -63,25 +63,26 @@ class CostTotalsRow:
 
     @property
     def saved_usd_micros(self) -> int | None:
-        """Below on-demand; negative is above. None where no baseline is known."""
+        """Return the savings against on-demand; negative if it cost more. None if no baseline is
+        known."""
         return self.due_usd_micros - self.known_usd_micros if self.known else None
 
     @property
     def saved_share(self) -> float | None:
-        """The same as a share of what on-demand would have cost."""
+        """Return the savings as a share of what on-demand would have cost."""
         saved = self.saved_usd_micros
         return None if saved is None or not self.due_usd_micros else saved / self.due_usd_micros
 
 
 def _sum(figures: Iterable[float | None]) -> float | None:
-    """None where any is unknown."""
+    """Return the sum; None if any figure is unknown."""
     every = list(figures)
     known = [figure for figure in every if figure is not None]
     return sum(known) if len(known) == len(every) else None
 
 
 def ledger_page(reader: TenantReader, asked: PageRequest) -> Page:
-    """Totals, then by tenant, then by job, the dearest first."""
+    """Return the page of totals, then by tenant, then by job, the most expensive first."""
     statuses = [s for s in reader.jobs() if asked.wants(s.submission.name, s.submission.tenant)]
     tenants: dict[str, list[JobSummary]] = defaultdict(list)
     for status in statuses:
@@ -103,15 +104,15 @@ def ledger_page(reader: TenantReader, asked: PageRequest) -> Page:
                     (Cell(name), Cell(str(len(theirs))), *_sums(CostTotalsRow.of(theirs)))
                     for name, theirs in sorted(tenants.items())
                 ),
-                empty="No job was handed in yet.",
+                empty="No job was submitted yet.",
             ),
             table_block(
                 "jobs",
                 "Jobs",
                 make_columns("job", *MONEY),
                 tuple((job_cell(s.job), *_sums(CostTotalsRow.of([s]))) for s in rows),
-                lead="The dearest first.",
-                empty="No job was handed in yet.",
+                lead="The most expensive first.",
+                empty="No job was submitted yet.",
                 left_out=left_out,
             ),
         ),

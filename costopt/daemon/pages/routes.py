@@ -1,10 +1,7 @@
-"""Routes, login.
+"""The routes of the daemon's pages, and the login of browsers.
 
-The daemon's pages, as routes of its application.
-
-How a browser gets in: it hands its token over once and keeps a badge of it in a cookie.
-
-The badge counts for looking only, and no script can read it. No other site can send it.
+A browser submits its token once and keeps a session in a cookie. The session allows reading only;
+scripts cannot read the cookie, and other sites cannot send it.
 """
 
 from __future__ import annotations
@@ -68,13 +65,13 @@ log = logging.getLogger("costopt.daemon.pages")
 
 
 def page_routes(service: DaemonService) -> list[BaseRoute]:
-    """Every page under /, for ``build_app(context, pages)``; reading them takes a token, and a
-    tenant's shows what is the tenant's."""
+    """Return every page under /, for ``build_app(context, pages)``; reading them takes a token, and
+    a token bound to a tenant shows only that tenant's data."""
     return _Pages(service).routes()
 
 
 class _Pages:
-    """Makes pages in threads, a few at a time, so that the API goes on answering."""
+    """Renders pages in threads, a few at a time, so that the API stays responsive."""
 
     def __init__(self, service: DaemonService) -> None:
         self._service = service
@@ -82,7 +79,7 @@ class _Pages:
         self._limiter = CapacityLimiter(MAX_CONCURRENT)
 
     def routes(self) -> list[BaseRoute]:
-        """One per path."""
+        """Return one route per path."""
         pages: dict[str, Making] = {
             "/": fleet_page,
             "/jobs": jobs_page,
@@ -147,12 +144,12 @@ def _named(who: Principal) -> str:
 
 
 def _path(request: Request) -> str:
-    """As an address has it."""
+    """Return the request's path, percent-encoded."""
     return quote(request.scope["path"])
 
 
 def _refreshes(request: Request) -> bool:
-    """As the address says, else as it said last."""
+    """Return whether the page refreshes: as the query says, otherwise as it last said."""
     said = request.query_params.get(REFRESH) or request.cookies.get(REFRESH_COOKIE)
     return said != OFF
 
@@ -170,7 +167,7 @@ def _notice(status: int, message: str, hint: str | None) -> Response:
 
 
 def _guarded(endpoint: Endpoint) -> Endpoint:
-    """The endpoint, whose answers no other site frames."""
+    """Return the endpoint with headers that forbid other sites to frame its responses."""
 
     async def answer(request: Request) -> Response:
         response = await endpoint(request)
@@ -195,17 +192,17 @@ OWN_PATH = re.compile(r"/(?:[A-Za-z0-9._~-][A-Za-z0-9._~/%-]*)?")
 
 
 def login_redirect(path: str) -> Response:
-    """Sends a browser that is not known to where it hands its token over."""
+    """Redirect a browser without a session to the login page."""
     return RedirectResponse(f"{LOGIN}?then={quote(path)}", 303)
 
 
 async def show_login(request: Request) -> Response:
-    """The form."""
+    """Show the login form."""
     return HTMLResponse(render_login(safe_redirect_path(request.query_params.get("then", "/"))))
 
 
 async def log_in(request: Request) -> Response:
-    """Take the token that the form brings; give a badge for it where it may look."""
+    """Check the submitted token; start a session if it allows reading."""
     form = None if _from_elsewhere(request) else await _form(request)
     if form is None:
         return HTMLResponse(render_login("/", "This is not the form that was asked for."), 400)
@@ -224,7 +221,7 @@ async def log_in(request: Request) -> Response:
 
 
 async def log_out(request: Request) -> Response:
-    """Forget the badge, unless another site says so."""
+    """End the session, unless the request comes from another site."""
     answer = RedirectResponse(LOGIN, 303)
     if _from_elsewhere(request):
         return answer
@@ -233,23 +230,26 @@ async def log_out(request: Request) -> Response:
 
 
 def safe_redirect_path(path: str) -> str:
-    """The path where it is one of ours, else that of the first page: nobody is sent elsewhere."""
+    """Return the path if it is one of the daemon's, otherwise that of the first page: no redirect
+    leads to another site."""
     return path if OWN_PATH.fullmatch(path) else "/"
 
 
 def _from_elsewhere(request: Request) -> bool:
-    """Whether a page of another site sent the form, as browsers tell (W3C, Fetch Metadata)."""
+    """Return whether a page of another site sent the form, as browsers declare (W3C, Fetch
+    Metadata)."""
     return request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
 
 
 def _over_tls(request: Request) -> bool:
-    """As a proxy in front tells; who lies about it can only make the cookie stricter."""
+    """Return whether a proxy in front reports TLS; a false report can only make the cookie
+    stricter."""
     said = request.headers.get("x-forwarded-proto", "")
     return "https" in (request.url.scheme, said.strip().lower())
 
 
 async def _form(request: Request) -> dict[str, str] | None:
-    """The fields, None where they are too large, too slow, cut off or no form."""
+    """Return the form's fields; None if they are too large, too slow, cut off or not a form."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         return None

@@ -68,9 +68,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory, daemon: Shown) -> Iterator
         assert each.find_element("id", "refused").text
         each.find_element("id", "token").send_keys(daemon.token() + Keys.ENTER)
         until(each, lambda: each.current_url == f"{daemon.url}/jobs/{RUNNING}")
-        # A page that loads anew while it is looked at would forget where the keyboard was.
+        # A page that reloads while it is read would forget where the keyboard was.
         show(each, f"{daemon.url}/guards", 1280)
-        switch_refreshing(each, "Stop that", 0)
+        switch_refreshing(each, "Stop reloading", 0)
         yield each
 
 
@@ -179,8 +179,8 @@ def test_a_tenant_looks_at_its_part_on_any_screen(
 
 def test_the_refreshing_can_be_switched_off(browser: Any, daemon: Shown) -> None:
     show(browser, f"{daemon.url}/guards", 1280)
-    switch_refreshing(browser, "Load it anew every 30 s", 1)
-    switch_refreshing(browser, "Stop that", 0)
+    switch_refreshing(browser, "Reload it every 30 s", 1)
+    switch_refreshing(browser, "Stop reloading", 0)
     show(browser, f"{daemon.url}/market", 1280)
     assert browser.execute_script(REFRESHES) == 0, "nor on the next page"
 
