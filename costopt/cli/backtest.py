@@ -1,8 +1,6 @@
-"""Backtest.
+"""`costopt backtest`: replays policies on recorded markets and prints how they compare.
 
-costopt backtest
-
-Lines that say how far something long is, where no terminal draws a bar.
+Where no terminal draws a progress bar, lines of progress are printed.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     "--starts",
     type=click.IntRange(min=1),
     default=1,
-    help="Windows spread over each record, a tick or more apart.",
+    help="Windows spread over each history, a tick or more apart.",
 )
 @click.option(
     "--deadlines", "deadlines_s", callback=durations_s, metavar="D1,D2",
@@ -67,44 +65,42 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 )  # fmt: skip
 @click.option(
     "--lifetime-oracle", is_flag=True,
-    help="Try as well what knowing each spot pool's lifetime would bring.",
+    help="Also try the policies with each spot pool's lifetime known in advance.",
 )  # fmt: skip
 @click.option(
     "--history", "past_s", callback=history_s, default="none", metavar="DURATION|all|none",
     show_default=True,
-    help="How much of the record before its start each run may have learned from, such as 14d.",
+    help="How much of the history before its start each run may learn from, such as 14d.",
 )  # fmt: skip
 @click.option(
     "--over-gaps", is_flag=True,
-    help="Let windows lie over gaps of the record, as if there were no capacity in them.",
+    help="Let windows span gaps in the history, as if there were no capacity in them.",
 )  # fmt: skip
 @notice_option
 @cooldown_option
 @click.option(
     "--forecasts",
     is_flag=True,
-    help="Let policies plan with price forecasts from the record so far; takes longer.",
+    help="Plan with price forecasts from the history so far (slower).",
 )
 @carbon_option
 @account_option
 @click.option(
     "--by", type=click.Choice(["all", "market", "deadline", "startup"]), default="all",
-    help="Over which windows to take the means.",
+    help="Windows to average over.",
 )  # fmt: skip
-@click.option("--seed", type=int, default=0, help="Of the bootstrap behind the intervals.")
+@click.option("--seed", type=int, default=0, help="Seed of the bootstrap behind the intervals.")
 @click.option(
     "--jobs", "-j", type=click.IntRange(min=1), metavar="N",
-    help="Processes; default: the cores, where there are eight runs for each.",
+    help="Processes; default: the cores, if there are eight runs for each.",
 )  # fmt: skip
-@click.option(
-    "--ray", metavar="ADDRESS", help="Run on this Ray cluster, or on one started here with local."
-)
+@click.option("--ray", metavar="ADDRESS", help="Run on this Ray cluster; local starts one here.")
 @click.option(
     "--results", type=FILE, metavar="FILE",
-    help="Keep every run's score here as it comes; what is there already is not run again.",
+    help="Append each run's score to this file and skip runs already in it.",
 )  # fmt: skip
-@click.option("--runs", type=FILE, metavar="FILE", help="Write every single run here as CSV.")
-@click.option("--report", type=FILE, metavar="FILE", help="Write an HTML report here as well.")
+@click.option("--runs", type=FILE, metavar="FILE", help="Write every run here as CSV.")
+@click.option("--report", type=FILE, metavar="FILE", help="Write an HTML report here.")
 @output_option
 def backtest(
     job: str,
@@ -133,11 +129,10 @@ def backtest(
     """Try policies on a recorded market.
 
     The same engine that launches nodes runs the job on virtual ones, once per policy and window,
-    beside three baselines (on demand, greedy spot, uniform progress) and the optimum that knew
-    the market beforehand. Every market given is tried from every start, with every deadline and
-    start-up time. A run knows nothing of the market before it starts, unless --history lets those
-    that learn watch the record up to then. The figures are the same however many processes run
-    them.
+    beside three baselines (on demand, greedy spot, uniform progress) and the hindsight optimum.
+    Every market given is tried from every start, with every deadline and start-up time. A run knows
+    nothing of the market before it starts, unless --history lets those that learn observe the
+    history up to then. The figures are the same for any number of processes.
     """
     from costopt.backtesting.backtest import backtest_config, trial_keys
     from costopt.backtesting.executors import TrialExecutor
@@ -185,7 +180,7 @@ def _chosen(policies: str) -> list[Policy]:
 
 
 def _check_folders(**paths: Path | None) -> None:
-    """Replays take long: what is written after them is looked at before them."""
+    """Raise UsageError if a folder is missing: files are written only after long replays."""
     for name, path in paths.items():
         if path is not None and not path.parent.is_dir():
             raise click.UsageError(f"--{name} {path}: there is no folder {path.parent}")
@@ -196,7 +191,7 @@ def _check_folders(**paths: Path | None) -> None:
 
 
 def _tell_failures(scores: list[tuple[Trial, Score]]) -> None:
-    """Say of each policy in how many of its runs its strategy raised, and why first."""
+    """Print for each policy how many of its runs failed, and the first reason."""
     runs = Counter(trial.label for trial, _ in scores)
     reasons: dict[str, list[str]] = {}
     for trial, score in scores:
@@ -250,7 +245,7 @@ def _tell(
 FIRST_LINE_S = 10.0
 INTERVAL_S = 30.0
 FEW_ITEMS = 10
-"""Before so many, an estimate waits for an interval, as the first few may be unlike the rest."""
+"""No estimate before this many items, as the first few may not be typical."""
 
 Item = TypeVar("Item")
 
@@ -269,10 +264,10 @@ def with_progress(
     now_s: Callable[[], float] = time.monotonic,
     say: Callable[[str], None] = _say,
 ) -> Iterator[Item]:
-    """The items, and a line now and then of how many of ``total`` have come and what time is left.
+    """Yield the items; print now and then how many of ``total`` are done and the time remaining.
 
-    The estimate rests neither on the first ``known`` of them, which took no time, nor on the one
-    after, which waited for what had to start. What ends within ``first_line_s`` says nothing.
+    The estimate excludes the first ``known`` items, which took no time, and the one after, which
+    waited for the start-up. If all is done within ``first_line_s``, nothing is printed.
     """
     began_s = now_s()
     due_s, steady_s = first_line_s, began_s

@@ -1,4 +1,4 @@
-"""The report of a backtest: the standings, and the curves of its first window."""
+"""The report of a backtest: the policies' results, and the curves of its first window."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _run(bench: BacktestConfig, trial: Trial) -> RunView:
 
 
 def _optimum(bench: BacktestConfig, trial: Trial) -> dict[str, BacktestCurve]:
-    """The optimum's curve by its label; empty where it is not defined."""
+    """Return the hindsight optimum's curve by its label; empty if it is not defined."""
     job, market = trial.window.job, bench.markets[trial.window.market]
     best = hindsight_optimum(job, trial.policy, market, bench.machines, with_moments=True)
     return {} if best is None else {trial.label: curve_of_moments(best.moments, job.work.amount)}

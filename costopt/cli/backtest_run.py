@@ -1,4 +1,4 @@
-"""Runs the trials of a backtest: what is known already, and how far it is."""
+"""Runs the trials of a backtest, skips those with stored scores, and shows the progress."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from costopt.cli.backtest import FIRST_LINE_S, with_progress
 
 MANY_RUNS = 1000
 EARLY_LINE_S = 2.0
-"""From so many runs on their number is said before the first, and the time left soon after."""
+"""With this many runs, the number is printed before the first, and the time remaining soon after.
+"""
 
 
 def run_trials(
@@ -24,7 +25,8 @@ def run_trials(
     results: Path | None,
     keys: TrialKeys,
 ) -> list[tuple[Trial, Score]]:
-    """Every trial's score, those in ``results`` without running them again. Raises StoreError."""
+    """Return every trial's score, those in ``results`` without running them again. Raise
+    StoreError."""
     if results is None:
         return list(_counted(backtest(bench, trials, run), len(trials), 0))
     from costopt.backtesting.results_file import open_results_file
@@ -37,17 +39,17 @@ def run_trials(
             )
             click.echo(f"{results}: {lines} left out", err=True)
         if known:
-            click.echo(f"{results}: {known} of {len(trials)} runs are known already", err=True)
+            click.echo(f"{results}: {known} of {len(trials)} runs are already in it", err=True)
         return list(_counted(backtest(bench, trials, run, file, keys), len(trials), known))
 
 
 def _counted(
     scores: Iterable[tuple[Trial, Score]], total: int, known: int
 ) -> Iterable[tuple[Trial, Score]]:
-    """The scores, with a bar on a terminal, else with lines of progress."""
+    """Yield the scores, with a progress bar on a terminal, otherwise with lines of progress."""
     is_large = total - known >= MANY_RUNS
     if is_large:
-        click.echo(f"replaying {total - known:,} runs; the time left follows", err=True)
+        click.echo(f"replaying {total - known:,} runs; the time remaining follows", err=True)
     if not sys.stderr.isatty():
         first_line_s = EARLY_LINE_S if is_large else FIRST_LINE_S
         return with_progress(scores, total, "runs", known=known, first_line_s=first_line_s)

@@ -1,4 +1,4 @@
-"""costopt carbon"""
+"""`costopt carbon`: imports and shows carbon histories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""costopt catalog"""
+"""`costopt catalog`: lists GPU instance types with their prices, and regions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--gpu", metavar="MODEL", shell_complete=complete_gpu,
               help="Only this GPU, such as H100 or A100-SXM4-80GB.")  # fmt: skip
 @click.option("--provider", metavar="NAME", help="Only this provider, such as aws.")
-@click.option("--region", metavar="NAME", help="Prices of this region, in place of the cheapest.")
+@click.option("--region", metavar="NAME", help="Prices of this region instead of the cheapest.")
 @click.option("--regions", is_flag=True, help="List regions with their PUE and carbon intensity.")
 @output_option
 def catalog(
@@ -86,7 +86,7 @@ Quotes = dict[tuple[str, str, CapacityType], tuple[Pool, Estimate]]
 
 
 def _cheapest(known: Catalog, region: str | None) -> Quotes:
-    """The lowest built-in price of each instance type on each terms."""
+    """Return the lowest built-in price by instance type and capacity type."""
     quotes: Quotes = {}
     for offer in known.offers():
         pool, price = offer.pool, offer.price_usd_per_hour
@@ -136,7 +136,7 @@ def _quote(name: str, quoted: tuple[Pool, Estimate] | None) -> Row:
 
 
 def _nowhere(machine: InstanceType) -> Pool:
-    """A pool without a region, for the power at the plug of a type that is not for rent."""
+    """Return a pool without a region, for the power at the plug of a type that is not for rent."""
     return Pool(machine.provider, "-", "-", machine.name, CapacityType.ON_DEMAND)
 
 

@@ -1,4 +1,4 @@
-"""costopt checkpoints"""
+"""`costopt checkpoints`: lists, verifies, tags, branches and prunes checkpoints, and rolls back."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ VERDICTS = (Column("name", "Checkpoint"), Column("verdict", "Verdict", fold_at=6
 
 @click.group()
 def checkpoints() -> None:
-    """List, verify and prune checkpoints, go back, branch off.
+    """List, verify and prune checkpoints, roll back, branch off.
 
-    JOB is a job file, the address of its checkpoints (a folder, s3://… or gs://…), or the name of
-    a job that has saved in the state directory's ledger. CHECKPOINT is a name or a tag that list
+    JOB is a job file, the address of its checkpoints (a folder, s3://… or gs://…), or the name of a
+    job that has saved in the state directory's ledger. CHECKPOINT is a name or a tag that list
     shows.
     """
 
@@ -73,7 +73,7 @@ def list_(job: str, state_dir: Path, output: str) -> None:
 def verify(
     context: click.Context, job: str, names: tuple[str, ...], state_dir: Path, output: str
 ) -> None:
-    """Read every byte of the checkpoints named, or of all; exit with 1 where one is not whole."""
+    """Read every byte of the checkpoints named, or of all; exit with 1 if one is damaged."""
     history = _history(job, state_dir)
     chosen = names or tuple(entry.name for entry in history.list())
     found = [(name, history.verify(name)) for name in chosen]
@@ -90,10 +90,10 @@ def verify(
 @job_argument
 @click.argument("checkpoint")
 @click.argument("tag")
-@click.option("--remove", is_flag=True, help="Take the tag away.")
+@click.option("--remove", is_flag=True, help="Remove the tag.")
 @state_dir_option
 def tag(job: str, checkpoint: str, tag: str, remove: bool, state_dir: Path) -> None:
-    """Give a checkpoint a tag, by which it is kept."""
+    """Tag a checkpoint, so that it is retained."""
     history = _history(job, state_dir)
     if not remove:
         history.tag(checkpoint, tag)
@@ -110,10 +110,10 @@ def tag(job: str, checkpoint: str, tag: str, remove: bool, state_dir: Path) -> N
 @click.argument("checkpoint")
 @state_dir_option
 def rollback(job: str, checkpoint: str, state_dir: Path) -> None:
-    """Let training go on from an older checkpoint, once it is started again.
+    """Resume training from an older checkpoint at the next start.
 
-    A trainer that is at work can save no more. What was the newest is tagged, and can be gone back
-    to as well.
+    A trainer that is running can save no more. What was the newest is tagged, and can be rolled
+    back to as well.
     """
     head = _history(job, state_dir).rollback(checkpoint)
     _say(
@@ -135,15 +135,15 @@ def branch(job: str, checkpoint: str, place: str, state_dir: Path) -> None:
 
 @checkpoints.command()
 @job_argument
-@click.option("--last", type=click.IntRange(min=1), default=3, help="Keep the newest so many.")
+@click.option("--last", type=click.IntRange(min=1), default=3, help="Keep this many of the newest.")
 @click.option("--every", type=click.IntRange(min=1), metavar="STEPS",
-              help="Keep those at multiples of so many steps too.")  # fmt: skip
+              help="Also keep those at multiples of this many steps.")  # fmt: skip
 @click.option("--best", type=click.IntRange(min=0), default=0,
-              help="Keep so many with the lowest --metric too.")  # fmt: skip
+              help="Also keep this many with the lowest --metric.")  # fmt: skip
 @click.option("--metric", default="loss", show_default=True,
-              help="The label of checkpoints that --best goes by.")  # fmt: skip
+              help="The label of checkpoints that --best compares.")  # fmt: skip
 @click.option("--apply", is_flag=True, allow_from_autoenv=False,
-              help="Remove them; without it, they are only listed.")  # fmt: skip
+              help="Delete them. Without this flag, only list them.")  # fmt: skip
 @state_dir_option
 def prune(
     job: str,
@@ -154,7 +154,7 @@ def prune(
     apply: bool,
     state_dir: Path,
 ) -> None:
-    """Remove checkpoints that are neither among the newest nor tagged, and what was cut short."""
+    """Delete untagged old checkpoints and incomplete saves."""
     from costopt.checkpoint.history import RetentionPolicy
 
     rule = RetentionPolicy(last, every, best, metric)
@@ -174,7 +174,7 @@ def _history(job: str, state_dir: Path) -> CheckpointHistory:
 
 
 def _uri(job: str, state_dir: Path) -> str:
-    """Where the checkpoints are. Raises SpecError, LedgerError."""
+    """Return the address of the checkpoints. Raise SpecError, LedgerError."""
     from costopt.domain.errors import SpecError
 
     if "://" in job or Path(job).is_dir():

@@ -1,9 +1,9 @@
 """Options from a file: costopt.toml in the working folder, over ~/.config/costopt/config.toml.
 
-A table bears a command's name and holds its options: ``[plan]`` with ``policy = "balanced"``. What
-may be given several times is a list: ``[market.generate]`` with ``gpu = ["T4", "V100"]``.
-Keys outside tables hold for every command that has the option. What spends money is confirmed on
-the command line only, so ``apply`` is refused here.
+A table has a command's name and holds its options: ``[plan]`` with ``policy = "balanced"``. An
+option that may be given several times is a list: ``[market.generate]`` with ``gpu = ["T4",
+"V100"]``. Keys outside tables apply to every command that has the option. Spending money is
+confirmed on the command line only, so ``apply`` is rejected here.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ FLAG_ONLY = ("apply",)
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The values of the file at ``path``; ``path`` None: there is no file."""
+    """The values of the file at ``path``; ``path`` is None if there is no file."""
 
     path: Path | None
     values: Mapping[str, Any]
 
 
 def read_config(named: str | None) -> tuple[Config, ...]:
-    """The files that exist, the one that wins last; only ``named`` where one is named.
+    """Return the files that exist, the one with precedence last; only ``named`` if one is named.
 
-    Raises SpecError for a file that cannot be read or is no TOML.
+    Raise SpecError for a file that cannot be read or is not TOML.
     """
     if named is not None:
         return (_read(Path(named)),)
@@ -44,7 +44,7 @@ def read_config(named: str | None) -> tuple[Config, ...]:
 
 
 def defaults_for(name: str, command: click.Command, configs: tuple[Config, ...]) -> dict[str, Any]:
-    """Defaults of one command's options. Raises SpecError for keys that it does not know."""
+    """Return the defaults of one command's options. Raise SpecError for unknown keys."""
     defaults: dict[str, Any] = {}
     for config in configs:
         shared = {key: value for key, value in config.values.items() if not _is_table(value)}
@@ -62,7 +62,7 @@ def _read(path: Path) -> Config:
     import tomllib
 
     if path.exists() and not path.is_file():
-        raise SpecError(f"{path}: is no regular file", code="not_a_file")
+        raise SpecError(f"{path}: is not a regular file", code="not_a_file")
     try:
         return Config(path, tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
@@ -77,7 +77,8 @@ def _read(path: Path) -> Config:
 def _table_defaults(
     config: Config, name: str, command: click.Command, table: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Options of a command; the tables of a group's commands stay tables, as click wants them."""
+    """Return the options of a command; the tables of a group's commands stay tables, as click
+    expects."""
     if isinstance(command, click.Group):
         for key in table:
             _check_key(config, name, key, tuple(command.commands))
@@ -117,7 +118,7 @@ def _check_key(config: Config, table: str, key: str, known: tuple[str, ...]) -> 
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:
-    """Options by what follows their dashes, with underscores: ``--on-demand-price``."""
+    """Return options by their long name, with underscores: ``--on-demand-price``."""
     return {
         word.removeprefix("--").replace("-", "_"): option
         for option in command.params
@@ -128,7 +129,7 @@ def _options(command: click.Command) -> dict[str, click.Option]:
 
 
 def _listed(option: click.Option, value: object) -> object:
-    """One value of an option that may be given several times is a list of one."""
+    """Return one value of a repeatable option as a list of one."""
     return [value] if option.multiple and isinstance(value, str) else value
 
 

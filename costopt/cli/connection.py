@@ -1,4 +1,4 @@
-"""Which daemon a command talks to, and as whom."""
+"""The options that name a daemon and the token for it, and the connection to it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _token_file = click.option(
     envvar="COSTOPT_TOKEN_FILE",
     show_envvar=True,
     metavar="FILE",
-    help="Holds the token for a daemon on the network; COSTOPT_TOKEN wins over it.",
+    help="Holds the token for a daemon on the network; COSTOPT_TOKEN takes precedence.",
 )
 
 
@@ -44,19 +44,19 @@ def server_options(command: Command) -> Command:
 
 
 def optional_server_options(command: Command) -> Command:
-    """The same for a command that reads the state directory where no server is named."""
+    """Add the same options to a command that reads the state directory if no server is named."""
     option = click.option(
         "--server",
         envvar="COSTOPT_SERVER",
         show_envvar=True,
         metavar="ADDRESS",
-        help="Ask this daemon in place of the state directory.",
+        help="Query this daemon instead of the state directory.",
     )
     return option(_token_file(command))
 
 
 def connect(server: str, token_file: Path | None) -> DaemonClient:
-    """The daemon. Raises SpecError for a malformed address or a token file that cannot be read."""
+    """Return a client. Raise SpecError for a malformed address or an unreadable token file."""
     from costopt.client.client import DaemonClient, parse_address
 
     address = parse_address(server)
@@ -85,8 +85,8 @@ def _read(path: Path | None) -> str | None:
         text = ""
     if not text or any(character.isspace() for character in text):
         raise SpecError(
-            f"{path}: holds no token",
-            hint="it should be what costopt token add told",
+            f"{path}: contains no token",
+            hint="it should contain what costopt token add printed",
             code="no_token",
         )
     return text

@@ -1,9 +1,4 @@
-"""What holds for the whole command line, and where runs keep their files.
-
-What holds for the whole command line.
-
-Where runs keep their ledger and files.
-"""
+"""The options of the whole command line, and where runs keep their ledger and files."""
 
 from __future__ import annotations
 
@@ -15,7 +10,7 @@ import click
 
 @dataclass(slots=True)
 class CliContext:
-    """Filled by the options that stand before the command's name."""
+    """The values of the options that precede the command's name."""
 
     debug: bool = False
 

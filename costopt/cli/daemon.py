@@ -1,9 +1,4 @@
-"""Daemon, restore.
-
-costopt daemon
-
-costopt restore
-"""
+"""`costopt daemon` runs a daemon; `costopt restore` restores its corrupt files."""
 
 from __future__ import annotations
 
@@ -76,7 +71,7 @@ def _host_names(
     "--mode",
     type=click.Choice(["observe", "recommend", "enforce"]),
     default="observe",
-    help="How far it goes by itself, until it is told otherwise.",
+    help="Initial mode; change it later with costopt mode.",
 )
 @click.option(
     "--listen",
@@ -104,7 +99,7 @@ def _host_names(
     "lease_s",
     type=Number(0.5, DAY_S),
     default=15.0,
-    help="Seconds after which another daemon on the same PostgreSQL takes over from a silent one.",
+    help="Lease duration in seconds; a standby on the same PostgreSQL takes over when it expires.",
 )
 @click.option(
     "--report-every",
@@ -112,25 +107,25 @@ def _host_names(
     callback=interval_s,
     default="1d",
     metavar="DURATION",
-    help="How often it writes what jobs came to into reports/ of the state directory.",
+    help="Interval between reports in the state directory's reports/.",
 )
 @click.option(
     "--keep-reports",
     type=click.IntRange(min=1),
     default=30,
-    help="How many of these reports stay.",
+    help="Number of reports to retain.",
 )
 @click.option(
     "--webhooks",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Whom to tell of alerts: a YAML file.",
+    help="YAML file listing the webhooks that receive alerts.",
 )
 @click.option(
     "--log",
     type=click.Choice(["text", "json"]),
     default="text",
-    help="text: what a person should know; json: every event as well, with its decision's ID.",
+    help="text: messages for an operator; json: every event as well, with its decision's ID.",
 )
 def daemon(
     state_dir: Path,
@@ -154,11 +149,11 @@ def daemon(
     webhooks: str | None,
     log: str,
 ) -> None:
-    """Run jobs that come and go, for months.
+    """Run submitted jobs, for months.
 
-    Jobs are handed in with `costopt submit`. Unless it is told to recommend or to enforce, it
-    only observes: it plans, and records what it would do. SIGTERM and Ctrl-C finish the tick and
-    leave all nodes running; a daemon that is started again takes them over.
+    Jobs are submitted with `costopt submit`. By default the daemon only observes: it plans, and
+    records what it would do; --mode recommend or enforce goes further. SIGTERM and Ctrl-C finish
+    the tick and leave all nodes running; a daemon that is started again takes them over.
     """
     _check_extra()
     from costopt.cli.simulation import Simulation, resolve_run_target
@@ -191,7 +186,7 @@ def daemon(
 
 
 def _check_extra() -> None:
-    """Raises MissingExtraError."""
+    """Raise MissingExtraError if a package that the daemon needs is not installed."""
     from importlib.util import find_spec
 
     from costopt.domain.errors import MissingExtraError, install_hint
@@ -215,8 +210,8 @@ def restore(state_dir: Path) -> None:
     """Restore a daemon's corrupt files.
 
     The newest sound backup of each file that is corrupt or lost takes its place; events of the
-    ledger that are newer and can still be read are added to it. The corrupt file stays beside it.
-    A file that is sound is left alone. End the daemon first.
+    ledger that are newer and can still be read are added to it. The corrupt file stays beside it. A
+    file that is sound is left alone. Stop the daemon first.
     """
     from datetime import UTC, datetime
 

@@ -1,11 +1,4 @@
-"""Doctor.
-
-costopt doctor
-
-The account of one provider, as `costopt doctor PROVIDER` looks at it.
-
-The packages of this installation, as `costopt doctor` looks at them.
-"""
+"""`costopt doctor`: checks the installation's packages and files, or one provider's account."""
 
 from __future__ import annotations
 
@@ -45,7 +38,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
               help="Regions of PROVIDER; default: those of the account file.")  # fmt: skip
 @account_option
 @click.option("--iam-policy", is_flag=True,
-              help="Print the least that PROVIDER's roles need, as JSON; ask nothing.")  # fmt: skip
+              help="Print the minimal permissions of PROVIDER's roles as JSON.")  # fmt: skip
 @state_dir_option
 @output_option
 @click.pass_context
@@ -110,7 +103,7 @@ def _python() -> Check:
 
 
 def _solver() -> Check:
-    """HiGHS where highspy is there, else the CBC that PuLP brings."""
+    """Check HiGHS if highspy is installed, otherwise the CBC that PuLP contains."""
     highs = version_of("highspy")
     if highs is not None and util.find_spec("highspy") is not None:
         return Check("solver", CheckStatus.OK, f"HiGHS through highspy {highs}")
@@ -169,7 +162,7 @@ def _providers() -> Check:
 
 
 def _state(state_dir: Path) -> Check:
-    """Whether a run could keep its ledger there, without leaving anything behind."""
+    """Check that a run could keep its ledger there; leave no file behind."""
     place = state_dir
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -181,7 +174,8 @@ def _state(state_dir: Path) -> Check:
 
 
 def _clock() -> Check:
-    """A clock before this code was written is wrong; deadlines and billing rest on it."""
+    """Check the clock: one before this code's date is wrong, and deadlines and billing depend on
+    it."""
     now, written_at = datetime.now(UTC), Path(__file__).stat().st_mtime
     told = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     if now.timestamp() < written_at - 86400:
@@ -197,14 +191,14 @@ def _browser() -> Check:
 
 
 def account_checks(provider: str, regions: str | None, account_file: str | None) -> list[Check]:
-    """What is found. Raises ProviderError, MissingExtraError, SpecError, UsageError."""
+    """Return the checks. Raise ProviderError, MissingExtraError, SpecError, UsageError."""
     account = load_account(account_file)
     with _doctor(provider, regions, account) as doctor:
         return list(doctor.checks(account.owner, account.store))
 
 
 def access_policies(provider: str, regions: str | None, account_file: str | None) -> str:
-    """The least that the provider's roles need, as JSON. Raises as ``account_checks`` does."""
+    """Return the minimal permissions of the provider's roles. Raise as ``account_checks``."""
     account = load_account(account_file)
     with _doctor(provider, regions, account) as doctor:
         return json.dumps(doctor.access_policies(account.owner, account.store), indent=2)
@@ -222,7 +216,7 @@ def _doctor(name: str, regions: str | None, account: Account) -> Iterator[Provid
     provider = connect_provider(name, WallClock(), {**options, "regions": asked})
     try:
         if Capability.ACCOUNT_CHECKS not in provider.capabilities():
-            raise click.UsageError(f"there is no account to look at with provider {name!r}")
+            raise click.UsageError(f"the account file names no account with provider {name!r}")
         yield provider
     finally:
         provider.close()
@@ -248,7 +242,7 @@ _EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
 
 
 def version_of(package: str) -> str | None:
-    """The version that is installed, None where there is none."""
+    """Return the installed version, or None."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -256,7 +250,7 @@ def version_of(package: str) -> str | None:
 
 
 def core_checks() -> Iterator[Check]:
-    """The distribution itself, and each package that it cannot do without."""
+    """Check the distribution itself and each package that it requires."""
     needs = _needs()
     if not needs:
         hint = "pip install -e . in a working tree makes its packages known"
@@ -278,7 +272,7 @@ def core_checks() -> Iterator[Check]:
 
 
 def extra_checks() -> Iterator[Check]:
-    """Each extra, with all of its packages."""
+    """Check each extra, with all of its packages."""
     for extra, packages in _needs().items():
         if extra not in ("", FOR_DEVELOPERS):
             yield _extra(extra, packages)
@@ -295,7 +289,7 @@ def _extra(name: str, packages: tuple[str, ...]) -> Check:
 
 
 def _needs() -> Mapping[str, tuple[str, ...]]:
-    """Packages by extra, under "" those that are always needed; nothing where it is not known."""
+    """Return packages by extra, under "" those always required; empty if that is unknown."""
     try:
         required = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""How a command ends when it does not end well: one message on stderr and an exit code."""
+"""How a command ends on an error: one message on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from costopt.domain.errors import CostoptError
 INTERRUPTED = 130
 """128 + SIGINT, as shells report it."""
 BROKEN_PIPE = 141
-"""128 + SIGPIPE, as for any Unix tool whose reader left."""
+"""128 + SIGPIPE, as for any Unix tool whose reader closed the pipe."""
 
 
 def run_command(run: Callable[[], object], settings: CliContext) -> int:
-    """Run the command line; print its error, if any, on stderr. Returns the exit code.
+    """Run the command line; print its error, if any, on stderr. Return the exit code.
 
-    Raises SystemExit with the exit code from a CostoptError, whose code and subject its callers
-    then find as ``__cause__``.
+    Raise SystemExit with the exit code from a CostoptError, so that callers find its code and
+    subject as ``__cause__``.
     """
     try:
         answer = run()
@@ -56,7 +56,7 @@ def run_command(run: Callable[[], object], settings: CliContext) -> int:
 
 
 def print_error(kind: str, message: str = "", hint: str | None = None) -> None:
-    """A message for people, on stderr: ``kind: message`` and ``→ hint``."""
+    """Print a message for people on stderr: ``kind: message`` and ``→ hint``."""
     head = click.style(kind, fg="red", bold=True) if kind == "error" else kind
     text = f"{head}: {message}" if message else head
     if hint:
@@ -66,7 +66,7 @@ def print_error(kind: str, message: str = "", hint: str | None = None) -> None:
 
 @contextmanager
 def exit_on_closed_pipe() -> Iterator[None]:
-    """End without a word where the reader of stdout has gone."""
+    """Exit without a message if the reader of stdout has closed it."""
     try:
         yield
         sys.stdout.flush()

@@ -1,9 +1,4 @@
-"""Explain.
-
-costopt explain
-
-The events of a job as a daemon tells them.
-"""
+"""`costopt explain`: shows why decisions were made, from a state directory or a daemon."""
 
 from __future__ import annotations
 
@@ -47,11 +42,11 @@ def explain(
     token_file: Path | None,
     output: str,
 ) -> None:
-    """Tell why a decision was made.
+    """Show why a decision was made.
 
-    Without DECISION, every decision of the job in a row. With the id of one, or last, what was
-    weighed: each alternative with what it was expected to cost to the end of the job, the
-    estimates behind that, the slack, and the rule that bound it. A decision's id alone will do.
+    Without DECISION, list every decision of the job. With the id of one, or last, show its
+    alternatives, each with its expected cost to the end of the job, the estimates behind that, the
+    slack, and the rule that bound it. A decision's id alone is enough.
     """
     from costopt.cli.ledger import job_events
     from costopt.cli.output import print_table
@@ -75,9 +70,9 @@ def explain(
 
 
 def _bound_by_guards(events: Iterable[Event]) -> Iterable[DecisionMade]:
-    """Decisions in order; one that a guard did not let be carried out with the guard as its rule.
+    """Yield the decisions in order; one that a guard stopped has the guard as its rule.
 
-    A guard says no after the decision, so the ledger has it in an event of its own.
+    A guard stops an action after the decision, so the ledger has it in an event of its own.
     """
     from costopt.domain.events import DecisionMade, GuardTripped
 
@@ -183,7 +178,7 @@ def _named(job: str, made: list[DecisionMade], decision: str) -> DecisionMade:
 
 
 def _choice(event: DecisionMade) -> str:
-    """In the words of an alternative."""
+    """Return the decision in the format of an alternative."""
     return " + ".join(f"{nodes} × {pool}" for pool, nodes in event.targets) or "wait"
 
 
@@ -191,7 +186,10 @@ PAGE = 1000
 
 
 def remote_events(client: DaemonClient, job: str) -> tuple[Event, ...]:
-    """All of them, in order. Raises RefusedError, LostError, LedgerError for a newer daemon's."""
+    """Return all of a job's events, in order.
+
+    Raise ApiError, DaemonUnreachableError, and LedgerError for those of a newer version.
+    """
     from costopt.ledger.codec import SCHEMA_VERSION, decode
 
     events: list[Event] = []

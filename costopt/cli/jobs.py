@@ -1,13 +1,5 @@
-"""List, show, submit, pause, resume, cancel.
-
-costopt list and costopt show
-
-costopt pause, resume, cancel and reprioritize
-
-costopt submit
-
-costopt submit-from
-"""
+"""The commands on a daemon's jobs: list, show, submit, submit-from, pause, resume, cancel and
+reprioritize."""
 
 from __future__ import annotations
 
@@ -61,7 +53,7 @@ FIGURES = (Column("figure", "Figure"), Column("value", "Value", fold_at=70))
 def list_(server: str, token_file: Path | None, output: str) -> None:
     """List a daemon's jobs.
 
-    Blocked by says why a job gets no nodes now.
+    Blocked by gives the reason why a job gets no nodes now.
     """
     answer = connect(server, token_file).get("jobs")
     rows = [_row(job) for job in answer["jobs"]]
@@ -133,27 +125,27 @@ _job = click.argument("job")
 @_job
 @server_options
 def pause(job: str, server: str, token_file: Path | None) -> None:
-    """Save a job, give its nodes back, keep it for later."""
+    """Checkpoint a job, release its nodes, keep it for later."""
     connect(server, token_file).send("POST", "jobs", job, "pause")
-    _say(f"{job} saves, then gives its nodes back; costopt resume {job} goes on with it")
+    _say(f"{job} checkpoints, then releases its nodes; costopt resume {job} resumes it")
 
 
 @click.command()
 @_job
 @server_options
 def resume(job: str, server: str, token_file: Path | None) -> None:
-    """Go on with a job that was paused or stopped."""
+    """Resume a paused or stopped job."""
     connect(server, token_file).send("POST", "jobs", job, "resume")
-    _say(f"{job} goes on from the next tick")
+    _say(f"{job} resumes at the next tick")
 
 
 @click.command()
 @_job
 @server_options
 def cancel(job: str, server: str, token_file: Path | None) -> None:
-    """Save a job, give its nodes back, never run it again."""
+    """Checkpoint a job, release its nodes, never run it again."""
     connect(server, token_file).send("POST", "jobs", job, "cancel")
-    _say(f"{job} saves, then gives its nodes back; its checkpoints are kept")
+    _say(f"{job} checkpoints, then releases its nodes; its checkpoints are retained")
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -163,8 +155,8 @@ def cancel(job: str, server: str, token_file: Path | None) -> None:
 def reprioritize(job: str, priority: int, server: str, token_file: Path | None) -> None:
     """Serve a job before or after others.
 
-    Jobs with a higher PRIORITY are served first and may take the room of those with a lower one,
-    which save before they yield.
+    Jobs with a higher PRIORITY are served first and may take the capacity of those with a lower
+    one, which checkpoint before they yield.
     """
     told = connect(server, token_file).send(
         "PUT", "jobs", job, "priority", body={"priority": priority}
@@ -188,12 +180,10 @@ def _say(what: str) -> None:
 @click.option(
     "--workdir",
     metavar="FOLDER",
-    help="From where relative paths of the job count, on the daemon's machine; default: the job "
-    "file's folder for a daemon on this machine, else the daemon's own folder for jobs.",
+    help="Folder that a job's relative paths count from, on the daemon's machine; default: the "
+    "job file's folder for a daemon on this machine, else the daemon's own folder for jobs.",
 )
-@click.option(
-    "--anyway", is_flag=True, help="Hand it in also where no plan finishes it by its deadline."
-)
+@click.option("--anyway", is_flag=True, help="Submit even if no plan meets the deadline.")
 @server_options
 def submit(
     job: str,
@@ -204,13 +194,13 @@ def submit(
     server: str,
     token_file: Path | None,
 ) -> None:
-    """Hand a job to a daemon.
+    """Submit a job to the daemon.
 
-    The job and policy files are checked here and there, and kept as they are now. Times of the job
-    that are given as durations count from when the daemon takes it in. The daemon plans the job
-    alone on the market as it is now: where no plan finishes it by its deadline, this ends with 3
-    and the binding constraint, as `costopt plan` does, and the job is not handed in. What the
-    daemon does by itself with a job depends on its mode.
+    The job and policy files are checked here and by the daemon, and stored as they are now. Times
+    of the job that are given as durations count from its submission. The daemon plans the job alone
+    on the present market: if no plan finishes it by its deadline, this exits with 3 and the binding
+    constraint, as `costopt plan` does, and the job is not submitted. What the daemon does with a
+    job without approval depends on its mode.
     """
     from costopt.client.client import UNIX
     from costopt.spec import load_job, load_policy
@@ -232,7 +222,7 @@ def submit(
 
 
 def submit_job(client: DaemonClient, body: Mapping[str, Any]) -> None:
-    """Hand the job in, and tell what is to be told. Raises RefusedError, LostError."""
+    """Submit the job and print the notes on it. Raise ApiError, DaemonUnreachableError."""
     taken = client.send("POST", "jobs", body=body)
     mode, halt = client.get("mode")["mode"], client.get("halt")["halt"]
     click.echo(taken["name"])
@@ -243,17 +233,17 @@ def submit_job(client: DaemonClient, body: Mapping[str, Any]) -> None:
 
 
 def _now(client: DaemonClient) -> datetime:
-    """The daemon's present, which need not be ours where it lives on a recorded market."""
+    """Return the daemon's time, which differs from the wall clock's on a recorded market."""
     ticked_at = client.get("health")["last_tick_at"]
     return datetime.now(UTC) if ticked_at is None else datetime.fromisoformat(ticked_at)
 
 
 def _said(verdict: Mapping[str, Any]) -> str:
-    """Whether the job can end in time, in words."""
+    """Return in words whether the job can meet its deadline."""
     if verdict["in_time"] is None:
-        return f"whether it ends in time was not planned: {verdict['why']}"
+        return f"the deadline was not checked: {verdict['why']}"
     if not verdict["in_time"] or verdict["finish_at"] is None:
-        return verdict["why"] or "nothing is left to do"
+        return verdict["why"] or "no work remains"
     finish, usd = iso_minute_text(verdict["finish_at"]), verdict["usd"]
     return f"a plan for it alone finishes by {finish} and costs ${usd:,.2f}"
 
@@ -274,25 +264,25 @@ RETRY_INTERVAL_S = 2.0
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Where each job gets a folder for its files, on the daemon's machine.",
+    help="Folder in which each job gets one for its files, on the daemon's machine.",
 )
 @click.option(
     "--patience",
     default="0s",
     callback=duration_s,
     metavar="DURATION",
-    help="For how long a daemon that starts may take until it answers.",
+    help="How long a daemon that starts may take to answer.",
 )
 @server_options
 def submit_from(
     store: str, into: Path, patience: float, server: str, token_file: Path | None
 ) -> None:
-    """Hand a daemon the jobs of a deployment.
+    """Submit the jobs of a deployment to the daemon.
 
     The Terraform modules put them into STORE (their input `jobs`), and what they deploy starts this
-    beside the daemon. A job that the daemon knows is left as it is; its files are fetched again
-    where they are gone. One that is refused does not keep the others out, and this ends as the
-    first refusal does.
+    beside the daemon. A job that the daemon knows is left as it is; its files are fetched again if
+    they are missing. If one is refused, the others are still submitted, and this exits with the
+    first refusal's code.
     """
     from costopt.controller.deployed_jobs import deployed_jobs
     from costopt.domain.errors import CostoptError
@@ -312,7 +302,7 @@ def submit_from(
 
 
 def _await(client: DaemonClient, patience_s: float) -> None:
-    """Return as soon as the daemon answers. Raises LostError where it does not in time."""
+    """Return as soon as the daemon answers. Raise DaemonUnreachableError if it does not in time."""
     from costopt.client.client import DaemonUnreachableError
 
     until_s = time.monotonic() + patience_s

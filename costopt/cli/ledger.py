@@ -1,13 +1,5 @@
-"""Status, events, report.
-
-costopt status
-
-costopt events
-
-costopt report
-
-The ledger of a state directory, read for the commands that only look.
-"""
+"""`costopt status`, `events` and `report`: read the ledger of a state directory, without changing
+it."""
 
 from __future__ import annotations
 
@@ -38,10 +30,10 @@ if TYPE_CHECKING:
 @state_dir_option
 @output_option
 def status(job: str | None, state_dir: Path, output: str) -> None:
-    """Show how far jobs are and what they cost.
+    """Show progress and costs of jobs.
 
-    Without JOB, every job of the state directory in a row. The figures are folded from the
-    ledger, so they can be had while a job runs and after it.
+    Without JOB, list every job of the state directory. The figures are computed from the ledger, so
+    they are available while a job runs and after it.
     """
 
     from costopt.cli.output import print_table
@@ -62,9 +54,9 @@ def status(job: str | None, state_dir: Path, output: str) -> None:
 @click.option("--after", type=int, default=0, metavar="SEQ", help="Only events after this number.")
 @output_option
 def events(job: str | None, state_dir: Path, after: int, output: str) -> None:
-    """List the facts that the ledger holds.
+    """List the events in the ledger.
 
-    Every event has a number; the json form holds each event's every field.
+    Every event has a number; the json form holds every field of each event.
     """
 
     from costopt.cli.output import print_table
@@ -112,7 +104,7 @@ def events(job: str | None, state_dir: Path, after: int, output: str) -> None:
     "--account",
     shell_complete=complete_file,
     metavar="FILE",
-    help="Ask this account's providers what they billed, and tell how far the ledger is off.",
+    help="Compare the ledger with what the account's providers billed.",
 )
 def report(job: str, state_dir: Path, to: Path | None, account: str | None) -> None:
     """Write a job's report as one HTML file.
@@ -138,7 +130,8 @@ def report(job: str, state_dir: Path, to: Path | None, account: str | None) -> N
 
 
 def _charges(account_file: str, run: RunView) -> list[ProviderCharge]:
-    """What each provider that keeps accounts has billed; one that does not answer says so."""
+    """Return the charges of each provider that reports them; print a note for one that cannot be
+    reached."""
     from costopt.controller.account_site import connect_account
     from costopt.domain.errors import ProviderError
     from costopt.engine.loop import WallClock
@@ -166,7 +159,7 @@ def _charges(account_file: str, run: RunView) -> list[ProviderCharge]:
 
 
 def open_existing_ledger(state_dir: Path) -> SqlLedger:
-    """The ledger. Raises LedgerError where nothing has run in this directory."""
+    """Return the ledger. Raise LedgerError if nothing has run in this directory."""
     from costopt.controller.live_run import LEDGER
     from costopt.ledger.sql_ledger import open_sqlite_ledger
 
@@ -181,7 +174,7 @@ def open_existing_ledger(state_dir: Path) -> SqlLedger:
 
 
 def check_known(ledger: SqlLedger, state_dir: Path, job: str) -> None:
-    """Raise LedgerError where the ledger holds nothing of the job."""
+    """Raise LedgerError if the ledger holds nothing of the job."""
     known = ledger.jobs()
     if job not in known:
         raise LedgerError(
@@ -192,7 +185,7 @@ def check_known(ledger: SqlLedger, state_dir: Path, job: str) -> None:
 
 
 def job_events(state_dir: Path, job: str) -> tuple[tuple[Event, ...], datetime]:
-    """A job's events, and the present of its clock. Raises LedgerError for an unknown job."""
+    """Return a job's events and its clock's time. Raise LedgerError for an unknown job."""
     with open_existing_ledger(state_dir) as ledger:
         check_known(ledger, state_dir, job)
         events = tuple(recorded.event for recorded in ledger.events(job))
@@ -200,7 +193,7 @@ def job_events(state_dir: Path, job: str) -> tuple[tuple[Event, ...], datetime]:
 
 
 def job_account(state_dir: Path, job: str) -> tuple[JobAccount, datetime]:
-    """A job's account, and the present of its clock. Raises LedgerError for an unknown job."""
+    """Return a job's account and its clock's time. Raise LedgerError for an unknown job."""
     known, now = folded_in(state_dir, job)
     return known.account, now
 
@@ -208,7 +201,7 @@ def job_account(state_dir: Path, job: str) -> tuple[JobAccount, datetime]:
 def folded_in(
     state_dir: Path, job: str, known: FoldState | None = None
 ) -> tuple[FoldState, datetime]:
-    """The same with what goes on from it: of ``known``, only what is newer is read."""
+    """Return the job's fold and its clock's time; events in ``known`` are not read again."""
     from costopt.ledger.fold_cache import require_fold
 
     with open_existing_ledger(state_dir) as ledger:
@@ -219,7 +212,7 @@ def folded_in(
 
 
 def job_summaries(state_dir: Path) -> list[JobSummary]:
-    """Every job's figures, each at the present of its clock."""
+    """Return every job's figures, each at its clock's time."""
     from costopt.ledger.fold_cache import summaries
 
     clocks = {path.parent.name: path for path in state_dir.glob("jobs/*/clock.json")}
@@ -233,7 +226,7 @@ def _present(state_dir: Path, job: str, last_at: datetime) -> datetime:
 
 
 def _now(clock: Path | None, last_at: datetime) -> datetime:
-    """The run's market time where it has its own clock, the wall's time else.
+    """Return the run's market time if it has its own clock, otherwise the wall clock's.
 
     Never before the last event.
     """

@@ -1,9 +1,4 @@
-"""Logs.
-
-costopt logs
-
-Where ``costopt logs`` reads: a daemon, or the store and the ledger of a run.
-"""
+"""`costopt logs`: prints nodes' logs, from a daemon, or from the store and the ledger of a run."""
 
 from __future__ import annotations
 
@@ -33,11 +28,11 @@ PAUSE_S = 1.0
 @click.command()
 @click.argument("job")
 @click.option("--node", metavar="ID", help="A node of the job; default: rank 0 of its newest gang.")
-@click.option("--follow", "-f", is_flag=True, help="Go on as the log grows, until it ends.")
+@click.option("--follow", "-f", is_flag=True, help="Continue as the log grows, until it ends.")
 @click.option(
     "--account",
     metavar="FILE",
-    help="Ask no daemon: read what nodes of a costopt run keep in this account's store.",
+    help="Use no daemon: read the logs of a costopt run from this account's store.",
 )
 @state_dir_option
 @server_options
@@ -52,8 +47,8 @@ def logs(
 ) -> None:
     """Print a node's log.
 
-    Nodes that are gone have one too. With --follow and no --node, the log of the next gang's rank 0
-    follows where one node gives way to another, until the job is over.
+    Logs of terminated nodes are available too. With --follow and no --node, the log of rank 0 of
+    each next gang follows that of the gang before, until the job is over.
     """
 
     from costopt.planning.request import load_account
@@ -79,16 +74,16 @@ class _LogReading:
         self._told = ""
 
     def print_all(self, node: str | None) -> None:
-        """What there is now."""
+        """Print what there is now."""
         piece = self._source.read(node, 0)
         if not piece.text:
-            self._note(f"nothing has come of {piece.node_id}'s log")
+            self._note(f"the log of {piece.node_id} is empty so far")
         while piece.text:
             click.echo(piece.text, nl=False)
             piece = self._source.read(piece.node_id, piece.next_byte)
 
     def follow(self, node: str) -> None:
-        """Until the node is gone and all of its log is printed."""
+        """Print until the node is gone and all of its log is printed."""
         after, gone = 0, False
         while True:
             piece = self._source.read(node, after)
@@ -103,7 +98,7 @@ class _LogReading:
                 time.sleep(PAUSE_S)
 
     def follow_gangs(self) -> None:
-        """The first node of one gang after another, until the job is over."""
+        """Print the log of the first node of one gang after another, until the job is over."""
         seen: set[str] = set()
         while True:
             standing = self._source.state()
@@ -130,7 +125,7 @@ FINISHED = ("finished", "failed")
 
 @dataclass(frozen=True, slots=True)
 class JobLogState:
-    """The living ``nodes`` of a job; how it ended, "" while it goes on."""
+    """A job's living ``nodes``; ``over`` is how it ended, "" while it runs."""
 
     nodes: tuple[str, ...]
     over: str
@@ -140,36 +135,37 @@ class LogSource(Protocol):
     """Logs of one job's nodes. Methods raise CostoptError."""
 
     def read(self, node: str | None, after: int) -> LogChunk:
-        """What follows byte ``after`` of the node's log; without one of the newest gang's first."""
+        """Return what follows byte ``after`` of the node's log; without a node, of the newest
+        gang's first."""
         ...
 
     def state(self) -> JobLogState:
-        """How the job stands now."""
+        """Return the job's current state."""
         ...
 
 
 class DaemonLogSource:
-    """A daemon's."""
+    """Logs from a daemon."""
 
     def __init__(self, client: DaemonClient, job: str) -> None:
         self._client = client
         self._job = job
 
     def read(self, node: str | None, after: int) -> LogChunk:
-        """As the daemon tells it."""
+        """Return it from the daemon."""
         told = self._client.get("jobs", self._job, "logs", node=node, after=after)
         return LogChunk(self._job, told["node_id"], told["text"], told["next_byte"], told["ended"])
 
     def state(self) -> JobLogState:
-        """As the daemon tells it."""
+        """Return it from the daemon."""
         detail = self._client.get("jobs", self._job)
         return JobLogState(tuple(node["node_id"] for node in detail["nodes"]), _end(detail))
 
 
 class RunLogSource:
-    """Those of a ``costopt run`` on the account's clouds, whose ledger is in ``state_dir``.
+    """Logs of a ``costopt run`` on the account's clouds, whose ledger is in ``state_dir``.
 
-    Raises SpecError where the account names no store, LedgerError for an unknown job.
+    Raise SpecError if the account names no store, LedgerError for an unknown job.
     """
 
     def __init__(self, account: Account, state_dir: Path, job: str) -> None:
@@ -185,7 +181,7 @@ class RunLogSource:
         self._known: FoldState | None = None
 
     def read(self, node: str | None, after: int) -> LogChunk:
-        """From the store. Raises SpecError where the job has had no such node."""
+        """Return it from the store. Raise SpecError if the job has had no such node."""
         from costopt.cli.ledger import check_known, open_existing_ledger
 
         with open_existing_ledger(self._state_dir) as ledger:
@@ -194,7 +190,7 @@ class RunLogSource:
         return self._logs.read(self._job, meant, after)
 
     def state(self) -> JobLogState:
-        """As the ledger tells it."""
+        """Return it from the ledger."""
         from costopt.cli.ledger import folded_in
         from costopt.ledger.summary import JobState
 

@@ -1,13 +1,4 @@
-"""Entry point, lazy commands.
-
-The entry point: ``costopt``.
-
-Commands that are imported when they are used.
-
-costopt completion
-
-costopt schema
-"""
+"""The entry point ``costopt``: its commands, imported on use, and `completion` and `schema`."""
 
 from __future__ import annotations
 
@@ -26,7 +17,7 @@ from costopt.cli.errors import exit_on_closed_pipe, run_command
 
 
 class CommandEntry(NamedTuple):
-    """Where a command is, and its one-line help, so that a list needs no import."""
+    """A command's module, and its one-line help, so that a list needs no import."""
 
     module: str
     attribute: str
@@ -41,11 +32,11 @@ class LazyGroup(click.Group):
         self.entries = entries
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Names in the order of use, not of the alphabet."""
+        """Return the names in the order of use, not of the alphabet."""
         return list(self.entries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import the command. What spends money is taken from the command line alone."""
+        """Import the command. Options that spend money are taken from the command line alone."""
         entry = self.entries.get(cmd_name)
         if entry is None:
             return None
@@ -59,7 +50,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command named first, or a usage error with the nearest names."""
+        """Return the command named first. Raise UsageError with the nearest names."""
         if args and args[0] not in self.entries and not args[0].startswith("-"):
             from costopt.spec.fields import did_you_mean
 
@@ -72,12 +63,12 @@ class LazyGroup(click.Group):
         ctx: click.Context,  # noqa: ARG002
         formatter: click.HelpFormatter,
     ) -> None:
-        """The list of commands, from the table alone."""
+        """Write the list of commands, from the table alone."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.help) for name, entry in self.entries.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run; a reader that closed the pipe early is no error."""
+        """Run; a reader that closed the pipe early is not an error."""
         with exit_on_closed_pipe():
             return super().invoke(ctx)
 
@@ -90,7 +81,7 @@ class LazyGroup(click.Group):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run and, unless ``standalone_mode`` is False, tell errors our way and exit."""
+        """Run and, unless ``standalone_mode`` is False, print errors in costopt's form and exit."""
         settings = extra.setdefault("obj", CliContext())
 
         def run() -> Any:
@@ -113,29 +104,25 @@ COMMANDS = {
     "what-if": CommandEntry(
         "costopt.cli.plan", "what_if", "Compare policies, deadlines and terms."
     ),
-    "run": CommandEntry("costopt.cli.run", "run", "Run a job until it is done."),
+    "run": CommandEntry("costopt.cli.run", "run", "Run a job to completion."),
     "backtest": CommandEntry(
         "costopt.cli.backtest", "backtest", "Try policies on a recorded market."
     ),
-    "daemon": CommandEntry(
-        "costopt.cli.daemon", "daemon", "Run jobs that come and go, for months."
-    ),
-    "status": CommandEntry(
-        "costopt.cli.ledger", "status", "Show how far jobs are and what they cost."
-    ),
-    "events": CommandEntry("costopt.cli.ledger", "events", "List the facts that the ledger holds."),
-    "explain": CommandEntry("costopt.cli.explain", "explain", "Tell why a decision was made."),
+    "daemon": CommandEntry("costopt.cli.daemon", "daemon", "Run submitted jobs, for months."),
+    "status": CommandEntry("costopt.cli.ledger", "status", "Show progress and costs of jobs."),
+    "events": CommandEntry("costopt.cli.ledger", "events", "List the events in the ledger."),
+    "explain": CommandEntry("costopt.cli.explain", "explain", "Show why a decision was made."),
     "report": CommandEntry(
         "costopt.cli.ledger", "report", "Write a job's report as one HTML file."
     ),
     "checkpoints": CommandEntry(
         "costopt.cli.checkpoints",
         "checkpoints",
-        "List, verify and prune checkpoints, go back, branch off.",
+        "List, verify and prune checkpoints, roll back, branch off.",
     ),
-    "submit": CommandEntry("costopt.cli.jobs", "submit", "Hand a job to a daemon."),
+    "submit": CommandEntry("costopt.cli.jobs", "submit", "Submit a job to the daemon."),
     "submit-from": CommandEntry(
-        "costopt.cli.jobs", "submit_from", "Hand a daemon the jobs of a deployment."
+        "costopt.cli.jobs", "submit_from", "Submit the jobs of a deployment to the daemon."
     ),
     "list": CommandEntry("costopt.cli.jobs", "list_", "List a daemon's jobs."),
     "show": CommandEntry("costopt.cli.jobs", "show", "Show one job of a daemon."),
@@ -143,33 +130,35 @@ COMMANDS = {
     "pause": CommandEntry(
         "costopt.cli.jobs",
         "pause",
-        "Save a job, give its nodes back, keep it for later.",
+        "Checkpoint a job, release its nodes, keep it for later.",
     ),
     "resume": CommandEntry(
         "costopt.cli.jobs",
         "resume",
-        "Go on with a job that was paused or stopped.",
+        "Resume a paused or stopped job.",
     ),
     "cancel": CommandEntry(
         "costopt.cli.jobs",
         "cancel",
-        "Save a job, give its nodes back, never run it again.",
+        "Checkpoint a job, release its nodes, never run it again.",
     ),
     "reprioritize": CommandEntry(
         "costopt.cli.jobs", "reprioritize", "Serve a job before or after others."
     ),
-    "approve": CommandEntry("costopt.cli.operate", "approve", "Let a daemon do what it proposed."),
-    "halt": CommandEntry("costopt.cli.operate", "halt", "Stop all launches of a daemon at once."),
-    "unhalt": CommandEntry("costopt.cli.operate", "unhalt", "Let a halted daemon launch again."),
-    "mode": CommandEntry(
-        "costopt.cli.operate", "mode", "Show or set how far a daemon goes by itself."
+    "approve": CommandEntry(
+        "costopt.cli.operate", "approve", "Approve actions that a daemon proposed."
     ),
+    "halt": CommandEntry("costopt.cli.operate", "halt", "Stop all launches of a daemon at once."),
+    "unhalt": CommandEntry(
+        "costopt.cli.operate", "unhalt", "Allow a halted daemon to launch again."
+    ),
+    "mode": CommandEntry("costopt.cli.operate", "mode", "Show or set the daemon's mode."),
     "token": CommandEntry(
-        "costopt.cli.operate", "token", "Make, list and revoke tokens for a daemon."
+        "costopt.cli.operate", "token", "Create, list and revoke tokens for a daemon."
     ),
     "restore": CommandEntry("costopt.cli.daemon", "restore", "Restore a daemon's corrupt files."),
     "reconcile": CommandEntry(
-        "costopt.cli.reconcile", "reconcile", "List what nobody answers for."
+        "costopt.cli.reconcile", "reconcile", "List orphaned nodes and volumes."
     ),
     "catalog": CommandEntry(
         "costopt.cli.catalog", "catalog", "List GPU instance types and regions."
@@ -205,7 +194,7 @@ COMMANDS = {
     "--config",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Read options from this file in place of costopt.toml.",
+    help="Read options from this file instead of costopt.toml.",
 )
 @click.pass_context
 def cli(context: click.Context, debug: bool, config: str | None) -> None:

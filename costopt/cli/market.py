@@ -1,9 +1,5 @@
-"""Market generate, show, fill.
-
-costopt market
-
-costopt market fill
-"""
+"""`costopt market`: generates, shows and fills market histories; imports and records are added to
+it."""
 
 from __future__ import annotations
 
@@ -64,7 +60,7 @@ def market() -> None:
     """Generate, record, import and show market histories.
 
     A market history holds the price and the capacity of pools over time. plan reads prices and
-    hazards from one, backtest and the embedded provider live through it.
+    hazards from one, backtest and the embedded provider replay it.
     """
 
 
@@ -88,7 +84,7 @@ def market() -> None:
     "--start",
     callback=instant,
     metavar="TIME",
-    help="When it begins; default: 2024-01-01T00:00:00Z.",
+    help="Start time; default: 2024-01-01T00:00:00Z.",
 )
 def generate(
     out: Path, gpus: tuple[str, ...], instance_types: tuple[str, ...], provider: str | None,
@@ -135,10 +131,10 @@ def generate(
     "start_at",
     callback=instant,
     metavar="TIME",
-    help="When it begins; default: from the file's name.",
+    help="Start time; default: from the file's name.",
 )
 @click.option("--nodes-per-unit", type=click.IntRange(min=1), default=1,
-              help="Nodes that one unit of the trace stands for.")  # fmt: skip
+              help="Nodes that one unit of the trace represents.")  # fmt: skip
 def import_(
     records: tuple[Path, ...], out: Path, spot_usd_per_hour: float | None,
     on_demand_usd_per_hour: float | None, pool: Pool | None, instance_type: str | None,
@@ -215,7 +211,7 @@ def _catalogue_prices(
     gpus: tuple[str, ...], instance_types: tuple[str, ...], provider: str | None,
     regions: tuple[str, ...], zones: int,
 ) -> dict[Pool, float]:  # fmt: skip
-    """Dollars per node-hour of every pool asked for, on spot and on demand."""
+    """Return dollars per node-hour by requested pool, spot and on-demand."""
     from costopt.catalog import load_catalog
 
     known = load_catalog()
@@ -243,7 +239,7 @@ def _catalogue_prices(
 
 
 def _zones_of(pool: Pool, zones: int) -> list[Pool]:
-    """The first zones of a region, by the provider's way of naming them."""
+    """Return the first zones of a region, named as the provider does."""
     from costopt.catalog import find_traits
 
     traits = find_traits(pool.provider)

@@ -1,8 +1,6 @@
-"""Market record, import.
+"""`costopt market record`, and the import of public records as market histories.
 
-costopt market record
-
-A public record as a market history: what its file does not say comes from the options.
+For `import`, what a record's file does not say comes from the options.
 """
 
 from __future__ import annotations
@@ -32,22 +30,22 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--provider", required=True, metavar="NAME",
-              help="The provider to ask, such as aws.")  # fmt: skip
+              help="The provider to query, such as aws.")  # fmt: skip
 @click.option("--regions", metavar="A,B,…",
               help="Default: all of the catalogue's regions of the provider.")  # fmt: skip
 @click.option("--types", metavar="A,B,…", default="",
               help="Instance types or wildcards such as p5*; default: all with GPUs.")  # fmt: skip
 @click.option("--days", type=click.IntRange(1, 3650), default=90,
-              help="How far back a record that begins anew goes; AWS tells 90 days.")  # fmt: skip
+              help="How far back a new history goes; AWS offers 90 days.")  # fmt: skip
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True,
-              metavar="FILE", help="The parquet file to write, or to go on with.")  # fmt: skip
+              metavar="FILE", help="The parquet file to write, or to continue.")  # fmt: skip
 def record(provider: str, regions: str | None, types: str, days: int, out: Path) -> None:
     """Record a provider's spot prices as a market history.
 
-    Run again, it asks only for what is new since; killed, it goes on where it was. Regions and
-    types that cannot be asked are told of and left out. On-demand pools come along at today's list
-    price. Providers publish no past capacity, so the record leaves it open: plan takes such a
-    record as it is, and market fill models the capacity that backtest needs.
+    Run again, it fetches only what is new; killed, it resumes. Regions and types that cannot be
+    queried are reported and left out. On-demand pools are included at today's list price. Providers
+    publish no past capacity, so the history leaves it open: plan takes such a history as it is, and
+    market fill models the capacity that backtest needs.
     """
     from costopt.cli.errors import print_error
     from costopt.engine.loop import WallClock
@@ -60,7 +58,9 @@ def record(provider: str, regions: str | None, types: str, days: int, out: Path)
     source = _connect(provider, asked, clock)
     try:
         if Capability.PRICE_HISTORY not in source.capabilities():
-            raise click.BadParameter(f"{provider} tells no past prices", param_hint="'--provider'")
+            raise click.BadParameter(
+                f"provider {provider} does not offer price history", param_hint="'--provider'"
+            )
         series = _series(source, asked, words(types), now)
         with _progress(len(series)) as on_part:
             done = record_prices(source, series, out, now, timedelta(days=days), on_part)
@@ -89,7 +89,7 @@ def _connect(provider: str, regions: Sequence[str], clock: WallClock) -> Provide
 def _series(
     source: Provider, regions: Sequence[str], types: Sequence[str], now: datetime
 ) -> tuple[PriceSeriesKey, ...]:
-    """What all regions that answer can be asked for. Raises what the last one raised if none."""
+    """Return the series of all regions that respond. Raise the last one's error if none does."""
     from concurrent.futures import ThreadPoolExecutor
 
     from costopt.cli.errors import print_error
@@ -113,7 +113,7 @@ def _series(
 
 @contextmanager
 def _progress(parts: int) -> Iterator[OnPart]:
-    """A bar on a terminal, nothing elsewhere."""
+    """Show a progress bar on a terminal, nothing elsewhere."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -146,7 +146,7 @@ TABLE_SUFFIXES = (".csv", ".csv.gz")
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """What the options say; None: nothing."""
+    """The values of the options; None if not given."""
 
     spot_usd_per_hour: float | None
     on_demand_usd_per_hour: float | None
@@ -157,10 +157,10 @@ class ImportOptions:
 
 
 def import_record(record: Path, given: ImportOptions) -> MarketHistory:
-    """A table of prices and availability by its suffix, else a trace of availability.
+    """Return the history of a table of prices and availability, by its suffix, or of a trace.
 
-    Raises MarketError for a missing or wrong file or an unknown price, UsageError for an option
-    that does not go with the record.
+    Raise MarketError for a missing or wrong file or an unknown price, UsageError for an option that
+    does not go with the record.
     """
     check_record(record, MarketError)
     if record.name.endswith(TABLE_SUFFIXES):
@@ -204,7 +204,8 @@ def _import_trace(record: Path, given: ImportOptions) -> MarketHistory:
 
 
 def _trace_prices(record: Path, given: ImportOptions) -> tuple[float, float]:
-    """On spot and on demand: as given, else the catalogue's for the trace's place."""
+    """Return the spot and on-demand price: as given, otherwise the catalogue's for the trace's
+    place."""
     spot_usd, on_demand_usd = given.spot_usd_per_hour, given.on_demand_usd_per_hour
     if spot_usd is not None and on_demand_usd is not None:
         return spot_usd, on_demand_usd
@@ -234,7 +235,7 @@ def _place(record: Path, instance_type: str | None) -> Pool:
 
 
 def _usd_per_hour(given_usd: float | None, record: Path, pool: Pool, option: str) -> float:
-    """The price given, else the catalogue's of the pool."""
+    """Return the price given, otherwise the catalogue's of the pool."""
     from costopt.catalog import load_catalog
 
     if given_usd is not None:

@@ -1,9 +1,4 @@
-"""Approve, halt, unhalt, mode, token.
-
-costopt approve, halt, unhalt and mode
-
-costopt token
-"""
+"""The commands that control a daemon: approve, halt, unhalt, mode and token."""
 
 from __future__ import annotations
 
@@ -37,16 +32,16 @@ PROPOSAL_COLUMNS = (
 
 @click.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option("--reject", is_flag=True, help="Refuse instead.")
+@click.option("--reject", is_flag=True, help="Reject instead.")
 @server_options
 @output_option
 def approve(
     ids: tuple[str, ...], reject: bool, server: str, token_file: Path | None, output: str
 ) -> None:
-    """Let a daemon do what it proposed.
+    """Approve actions that a daemon proposed.
 
-    Without ID, list the proposals that wait for an answer. The next tick does what was approved,
-    if it is still wanted then.
+    Without ID, list the proposals that wait for an answer. The next tick does what was approved, if
+    it is still needed then.
     """
     client = connect(server, token_file)
     if not ids:
@@ -63,9 +58,9 @@ def approve(
 def halt(reason: tuple[str, ...], server: str, token_file: Path | None) -> None:
     """Stop all launches of a daemon at once.
 
-    What runs goes on, saves and may be released. costopt unhalt ends it.
+    Running nodes go on, checkpoint and may be released. costopt unhalt ends it.
     """
-    said = " ".join(reason).strip() or "asked for on the command line"
+    said = " ".join(reason).strip() or "requested on the command line"
     told = connect(server, token_file).send("PUT", "halt", body={"reason": said})["halt"]
     click.echo(f"halted by {told['who']}: {told['reason']}", err=True)
 
@@ -73,16 +68,16 @@ def halt(reason: tuple[str, ...], server: str, token_file: Path | None) -> None:
 @click.command()
 @server_options
 def unhalt(server: str, token_file: Path | None) -> None:
-    """Let a halted daemon launch again."""
+    """Allow a halted daemon to launch again."""
     connect(server, token_file).send("DELETE", "halt")
-    click.echo("launches may happen again", err=True)
+    click.echo("launches are allowed again", err=True)
 
 
 @click.command()
 @click.argument("mode", required=False, type=click.Choice(["observe", "recommend", "enforce"]))
 @server_options
 def mode(mode: str | None, server: str, token_file: Path | None) -> None:
-    """Show or set how far a daemon goes by itself.
+    """Show or set the daemon's mode.
 
     observe plans and records and never acts, recommend asks for approval, enforce acts.
     """
@@ -91,7 +86,7 @@ def mode(mode: str | None, server: str, token_file: Path | None) -> None:
         click.echo(client.get("mode")["mode"])
         return
     told = client.send("PUT", "mode", body={"mode": mode})
-    click.echo(f"from the next tick on the daemon is in the mode {told['mode']}", err=True)
+    click.echo(f"from the next tick the daemon's mode is {told['mode']}", err=True)
 
 
 def _open(client: DaemonClient) -> Table:
@@ -110,7 +105,7 @@ TOKEN_COLUMNS = (
 
 @click.group()
 def token() -> None:
-    """Make, list and revoke tokens for a daemon.
+    """Create, list and revoke tokens for a daemon.
 
     A token is needed over the network, none over the daemon's local socket.
     """
@@ -124,20 +119,20 @@ def token() -> None:
     type=click.Choice(["read", "submit", "admin"]),
     multiple=True,
     default=("read",),
-    help="What its bearer may do; submit holds read, admin holds all.",
+    help="Rights of the token; submit includes read, admin includes all.",
 )
 @click.option("--tenant", help="Bind it to this tenant's jobs; default: those of all.")
 @server_options
 def add(
     name: str, scopes: tuple[str, ...], tenant: str | None, server: str, token_file: Path | None
 ) -> None:
-    """Make a token and print it, this once."""
+    """Create a token. It is shown only once."""
     told = connect(server, token_file).send(
         "POST", "tokens", body={"name": name, "scopes": list(scopes), "tenant": tenant}
     )
     rights = " and ".join(told["scopes"]) + (f" of tenant {tenant}" if tenant else "")
     click.echo(told["token"])
-    click.echo(f"note: {name} may {rights}; it cannot be told again", err=True)
+    click.echo(f"note: {name} may {rights}; it cannot be shown again", err=True)
 
 
 @token.command("list")
@@ -153,6 +148,6 @@ def list_(server: str, token_file: Path | None, output: str) -> None:
 @click.argument("name")
 @server_options
 def revoke(name: str, server: str, token_file: Path | None) -> None:
-    """Make a token worthless at once."""
+    """Revoke a token at once."""
     connect(server, token_file).send("DELETE", "tokens", name)
-    click.echo(f"{name} is no token any more", err=True)
+    click.echo(f"token {name} revoked", err=True)

@@ -1,9 +1,4 @@
-"""Shared options.
-
-Options that several commands share, and callbacks that parse their text or say why not.
-
-A file that a command imports.
-"""
+"""Options that several commands share, with callbacks that parse and validate their values."""
 
 from __future__ import annotations
 
@@ -29,30 +24,30 @@ MIN_INTERVAL_S = 60.0
 
 
 class Number(click.FloatRange):
-    """A number within bounds; click takes nan for one that is."""
+    """A number within bounds; click accepts nan as one."""
 
     def convert(
         self, value: float, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Refuses what is outside the bounds, and what is no number."""
+        """Return the number. Raise BadParameter for one outside the bounds, and for nan."""
         number: float = super().convert(value, param, ctx)
         if math.isnan(number):
-            self.fail(f"{value} is no number", param, ctx)
+            self.fail(f"{value} is not a number", param, ctx)
         return number
 
 
 def instant(context: click.Context, option: click.Parameter, text: str | None) -> datetime | None:
-    """A time in ISO 8601 with its zone, as aware UTC."""
+    """Return a time in ISO 8601 with its zone as aware UTC."""
     return None if text is None else _parsed(parse_instant, context, option, text)
 
 
 def duration_s(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
-    """A duration such as 90m or 1d 12h, in seconds."""
+    """Return a duration such as 90m or 1d 12h in seconds."""
     return None if text is None else _parsed(parse_duration_s, context, option, text)
 
 
 def interval_s(context: click.Context, option: click.Parameter, text: str) -> float:
-    """A duration of a minute or more, in seconds: something is done again that often."""
+    """Return an interval of a minute or more in seconds."""
     seconds = _parsed(parse_duration_s, context, option, text)
     if seconds < MIN_INTERVAL_S:
         raise click.BadParameter(f"expected a minute or more, got {text!r}", context, option)
@@ -60,7 +55,7 @@ def interval_s(context: click.Context, option: click.Parameter, text: str) -> fl
 
 
 def history_s(context: click.Context, option: click.Parameter, text: str) -> float:
-    """A duration such as 14d in seconds, infinity for all, 0 for none."""
+    """Return a duration such as 14d in seconds, infinity for all, 0 for none."""
     named = {"all": math.inf, "none": 0.0}
     return named[text] if text in named else _parsed(parse_duration_s, context, option, text)
 
@@ -68,7 +63,7 @@ def history_s(context: click.Context, option: click.Parameter, text: str) -> flo
 def durations_s(
     context: click.Context, option: click.Parameter, text: str | None
 ) -> tuple[float, ...] | None:
-    """Durations with commas between them, in seconds."""
+    """Return durations, separated by commas, in seconds."""
     if text is None:
         return None
     return tuple(_parsed(parse_duration_s, context, option, part) for part in words(text))
@@ -80,7 +75,7 @@ def pool(context: click.Context, option: click.Parameter, text: str | None) -> P
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Words with commas between them."""
+    """Return words, separated by commas."""
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
@@ -98,14 +93,14 @@ def complete_file(
     parameter: click.Parameter,  # noqa: ARG001
     incomplete: str,
 ) -> list[CompletionItem]:
-    """Files, as the shell finds them."""
+    """Complete files, as the shell finds them."""
     return [CompletionItem(incomplete, type="file")]
 
 
 def complete_policy(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Shipped policies, else files; after a comma the next one."""
+    """Complete shipped policies, else files; after a comma the next one."""
     from costopt.spec import bundled_policies
 
     before, comma, begun = incomplete.rpartition(",")
@@ -119,7 +114,7 @@ def complete_gpu(
     parameter: click.Parameter,  # noqa: ARG001
     incomplete: str,
 ) -> list[CompletionItem]:
-    """GPU models of the catalogue, in whatever case they are typed."""
+    """Complete GPU models of the catalogue, without regard to case."""
     from costopt.catalog import load_catalog
 
     models = sorted({machine.gpu.model for machine in load_catalog().instance_types()})
@@ -157,13 +152,13 @@ start_option = click.option(
     "--at",
     metavar="TIME",
     callback=instant,
-    help="Where in the record to begin; default: where spot and on-demand have prices.",
+    help="Start time within the recorded market; default: where spot and on-demand have prices.",
 )
 speed_option = click.option(
     "--speed",
     type=Number(0.001, MAX_SPEED),
     default=1.0,
-    help="Seconds of market time that pass in one second; what once began keeps its speed.",
+    help="Seconds of market time that pass in one second; a resumed run keeps its first speed.",
 )
 tick_option = click.option(
     "--tick",
@@ -177,21 +172,21 @@ notice_option = click.option(
     "notice_s",
     type=Number(0, DAY_S),
     default=120.0,
-    help="Seconds from an interruption's notice to its strike.",
+    help="Interruption notice period, in seconds.",
 )
 cooldown_option = click.option(
     "--cooldown",
     "cooldown_s",
     type=Number(0, DAY_S),
     default=DEFAULT_COOLDOWN_S,
-    help="Seconds for which a pool is left alone after it refused or took a node.",
+    help="Seconds for which a pool is avoided after it refused or interrupted a node.",
 )
 provider_option = click.option(
     "--provider",
     "providers",
     multiple=True,
     metavar="NAME",
-    help="Take what this provider of the account file offers now; may be repeated.",
+    help="Use what this provider of the account file offers now; may be repeated.",
 )
 market_option = click.option(
     "--market",
@@ -218,14 +213,14 @@ carbon_option = click.option(
 forecasts_option = click.option(
     "--forecasts",
     is_flag=True,
-    help="Let policies plan with price forecasts from the record so far; takes longer.",
+    help="Plan with price forecasts from the history so far (slower).",
 )
 
 
 def check_price_source(
     market: Path | None, at: datetime | None, providers: tuple[str, ...]
 ) -> None:
-    """Raise UsageError for two sources of prices, or an instant without a record."""
+    """Raise UsageError for two sources of prices, or an instant without a history."""
     if providers and market is not None:
         raise click.UsageError("--provider and --market are two sources of prices: name one")
     if at is not None and market is None and not providers:
@@ -233,7 +228,7 @@ def check_price_source(
 
 
 def check_record(record: Path, refuse: type[CostoptError]) -> None:
-    """Raises ``refuse`` unless ``record`` is a regular file, since a pipe may never be written."""
+    """Raise ``refuse`` unless ``record`` is a regular file, since a pipe may never be written."""
     if not record.exists():
         raise refuse(f"{record} does not exist", hint="check the path", code="missing")
     if not record.is_file():

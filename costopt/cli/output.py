@@ -1,4 +1,4 @@
-"""The option --output, and what it writes to stdout."""
+"""The option --output, and the tables that it formats on stdout."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Plan, what-if.
-
-costopt plan
-
-costopt what-if
-"""
+"""`costopt plan` and `costopt what-if`: choose capacity for a job, and compare scenarios."""
 
 from __future__ import annotations
 
@@ -53,7 +48,9 @@ from costopt.planning.what_if import (
 @provider_option
 @click.option("--top", type=click.IntRange(min=0), default=10, metavar="N",
               help="Candidates to list besides the chosen ones; 0 lists all.")  # fmt: skip
-@click.option("--explain", is_flag=True, help="Say why each excluded offer is out, and what binds.")
+@click.option(
+    "--explain", is_flag=True, help="Show why offers were excluded and which constraints bind."
+)
 @output_option
 def plan(
     job: str, policy: str, market: Path | None, at: datetime | None, carbon: Path | None,
@@ -61,10 +58,10 @@ def plan(
 ) -> None:  # fmt: skip
     """Choose pools, nodes and hours for a job.
 
-    The table judges every pool as if it did the whole job: ✔ marks what the plan uses, and the
-    others say why not. Dollars and finish are the median and the 95th percentile under the hazard.
-    Exits with 3 and the binding constraint where no plan keeps the deadline and the budget, with 5
-    where every price is too old.
+    The table rates every pool as if it did the whole job: ✔ marks what the plan uses, and the
+    others show why not. Dollars and finish are the median and the 95th percentile under the hazard.
+    Exits with 3 and the binding constraint if no plan meets the deadline and the budget, with 5 if
+    every price is too old.
     """
     from costopt.planning.quotes import resolve_quotes
     from costopt.planning.request import carbon_notes, load_account, load_checked_policy
@@ -92,8 +89,8 @@ def print_plan(
 ) -> None:
     """Write the plan to stdout.
 
-    Raises InfeasibleError after that where there is none, StaleDataError where every price that
-    the policy allows is too old.
+    Raise InfeasibleError after that if there is none, StaleDataError if every price that the policy
+    allows is too old.
     """
     from costopt.planning.request import plan_job, raise_if_infeasible
     from costopt.render.plan_table import plan_table
@@ -123,7 +120,7 @@ def _terms(context: click.Context, option: click.Parameter, text: str) -> tuple[
 @click.option("--points", type=click.IntRange(0, 100), default=24,
               help="Points of the frontier of the first policy; 0: none.")  # fmt: skip
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-              help="Write an HTML report with the frontier's picture here as well.")  # fmt: skip
+              help="Write an HTML report with the chart of the frontier here.")  # fmt: skip
 @market_option
 @at_option
 @carbon_option
@@ -135,13 +132,13 @@ def what_if(
     points: int, market: Path | None, at: datetime | None, carbon: Path | None,
     account: str | None, providers: tuple[str, ...], report: Path | None, output: str,
 ) -> None:  # fmt: skip
-    """Compare policies, deadlines and terms.
+    """Compare policies, deadlines and capacity types.
 
-    Each scenario is planned by itself and simulated with the same random draws. ★: no other saves
-    dollars or kilowatt-hours, beyond the simulation's noise, at no more of the other. Below stands
-    the frontier of the first policy at the job's own deadline: plans that no other beats in
-    dollars, kilowatt-hours and finish at once, by ascending dollars; --report draws it.
-    Exits with 3 where no scenario is feasible, with 5 where every price is too old.
+    Each scenario is planned alone and simulated with the same random draws. ★: no other saves
+    dollars or kilowatt-hours, beyond the simulation's noise, at no more of the other. Below it is
+    the frontier of the first policy at the job's own deadline: Pareto-optimal plans in dollars, kWh
+    and finish time, by ascending dollars; --report draws it. Exits with 3 if no scenario is
+    feasible, with 5 if every price is too old.
     """
     from costopt.planning.quotes import resolve_quotes
     from costopt.planning.request import (
@@ -194,7 +191,7 @@ def what_if(
 
 
 def _check_report(path: Path) -> None:
-    """Raise MissingExtraError or UsageError where the report could not be written."""
+    """Raise MissingExtraError or UsageError if the report cannot be written."""
     from costopt.render.html import require_report_extra
 
     require_report_extra()

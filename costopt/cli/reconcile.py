@@ -1,4 +1,4 @@
-"""costopt reconcile"""
+"""`costopt reconcile`: lists orphaned nodes and volumes, and deletes them."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ COLUMNS = (
     envvar="COSTOPT_ACCOUNT",
     show_envvar=True,
     metavar="FILE",
-    help="The account file with the owner tag and the providers to look at.",
+    help="The account file with the owner tag and the providers to search.",
 )
 @click.option(
     "--provider",
     "providers",
     multiple=True,
     metavar="NAME",
-    help="Look at this provider of the account file; default: at all of them.",
+    help="Search this provider of the account file; default: all of them.",
 )
 @click.option(
     "--market",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The record of a simulated cloud: look for its nodes in place of an account's.",
+    help="The history of a simulated cloud: search its nodes instead of an account's.",
 )
 @click.option(
     "--state-dir",
@@ -70,10 +70,10 @@ COLUMNS = (
     callback=duration_s,
     default="10m",
     metavar="DURATION",
-    help="Leave alone what is younger: its launch may not be on the ledger yet.",
+    help="Ignore resources younger than this; their launch may not be recorded yet.",
 )
 @click.option(
-    "--apply", is_flag=True, help="Give back what is found; without it, it is only listed."
+    "--apply", is_flag=True, help="Delete the orphans found. Without this flag, only list them."
 )
 @output_option
 @click.pass_context
@@ -87,13 +87,12 @@ def reconcile(
     apply: bool,
     output: str,
 ) -> None:
-    """List what nobody answers for.
+    """List orphaned nodes and volumes.
 
-    With --apply it is given back. A node is an orphan if it carries the account's owner tag, is
-    older than the grace time, and no ledger says that it lives, or no process controls its job
-    any more; so are volumes that no node uses, and launch templates and placement groups of jobs
-    that are over. Nothing without the tag is ever touched. Exits with 1 where something could not
-    be given back.
+    With --apply they are deleted. A node is an orphan if it carries the account's owner tag, is
+    older than the grace time, and no ledger says that it lives, or no process controls its job; so
+    are volumes that no node uses, and launch templates and placement groups of jobs that are over.
+    Nothing without the tag is ever touched. Exits with 1 if something could not be deleted.
     """
     from costopt.controller.orphans import abandoned_jobs, find_orphans, read_records
 
@@ -114,9 +113,9 @@ def reconcile(
             rows += [_row(orphan, said) for orphan, said in zip(found, done, strict=True)]
             _tell_silence(cloud)
     columns = COLUMNS if apply else COLUMNS[:-1]
-    print_table(Table("costopt.reconcile/1", "Nobody answers for", columns, rows), output)
+    print_table(Table("costopt.reconcile/1", "Orphaned resources", columns, rows), output)
     if rows and not apply:
-        click.echo("nothing was given back: add --apply to do so", err=True)
+        click.echo("nothing was deleted: add --apply to do so", err=True)
     context.exit(1 if failures else 0)
 
 
@@ -141,7 +140,7 @@ def _clouds(
 
     if market is None and account is None:
         raise click.UsageError(
-            "nowhere to look: give --account FILE with the providers to look at, or --market FILE "
+            "nothing to search: give --account FILE with the providers to search, or --market FILE "
             "of a simulated cloud"
         )
     said = load_account(account)
@@ -169,7 +168,7 @@ def _done(cloud: ReconcileTarget, orphan: Orphan, ledgers: Sequence[SqlLedger]) 
     try:
         release_orphan(cloud.provider, orphan)
     except ProviderError as error:
-        return f"not given back: {error.message}"
+        return f"not deleted: {error.message}"
     if isinstance(orphan.thing, Node):
         record_release(ledgers, orphan.thing, cloud.now, f"costopt reconcile: {orphan.why}")
     return "given back"
@@ -194,4 +193,4 @@ def _tell_silence(cloud: ReconcileTarget) -> None:
 
     if Capability.PARTIAL_FAILURES in cloud.provider.capabilities():
         for source, message in sorted(cloud.provider.errors_by_region().items()):
-            print_error("note", f"{source} was not looked at: {message}")
+            print_error("note", f"{source} was not searched: {message}")

@@ -1,4 +1,4 @@
-"""docs/cli.md, written from the commands' own help: ``python -m costopt.cli.reference``."""
+"""Generates docs/cli.md from the commands' help: ``python -m costopt.cli.reference``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ the name and version of its form in `schema`. Flags win over environment variabl
 
 
 def reference() -> str:
-    """The whole page."""
+    """Return the whole page."""
     sections = [HEAD]
     for path, command in commands():
         sections.append(_section(path, command))
@@ -39,7 +39,7 @@ def reference() -> str:
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
-    """Every command with its path, such as ``costopt market show``."""
+    """Yield every command with its path, such as ``costopt market show``."""
     yield "costopt", cli
     context = click.Context(cli, info_name="costopt")
     for name, entry in COMMANDS.items():
@@ -82,7 +82,7 @@ def _option_row(option: click.Option, context: click.Context) -> str:
 
 
 def _metavar(option: click.Option) -> str:
-    """In our words, since click's differ between its versions."""
+    """Return the option's value in our words, since click's differ between its versions."""
     if isinstance(option.type, click.Choice):
         return "\\|".join(option.type.choices)
     return option.metavar or option.type.name.removesuffix(" range").upper()

@@ -1,8 +1,6 @@
-"""Run.
+"""`costopt run`: runs a job to completion.
 
-costopt run
-
-What a person sees while a job runs: a bar on a terminal, lines of news elsewhere.
+Progress is a bar on a terminal and lines of news elsewhere, on stderr.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
 
 
 SAVE_TIMEOUT_S = 30.0
-"""How long nodes may take to checkpoint where the controller itself fails."""
+"""Seconds that nodes may take to checkpoint if the controller itself fails."""
 
 
 @click.command()
@@ -61,8 +59,10 @@ SAVE_TIMEOUT_S = 30.0
 @carbon_option
 @account_option
 @state_dir_option
-@click.option("--explain", is_flag=True, help="Record with each decision what else was weighed.")
-@click.option("--apply", is_flag=True, help="Launch nodes; without it the plan is only shown.")
+@click.option(
+    "--explain", is_flag=True, help="Record the rejected alternatives with each decision."
+)
+@click.option("--apply", is_flag=True, help="Launch nodes. Without this flag, only print the plan.")
 @output_option
 def run(
     job: str,
@@ -82,12 +82,11 @@ def run(
     apply: bool,
     output: str,
 ) -> None:
-    """Run a job until it is done.
+    """Run a job to completion.
 
-    The job trains on nodes that the provider may take away; it resumes from its checkpoints and
-    ends before its deadline. Run the same command again to go on with a run that was stopped.
-    Ctrl-C, SIGTERM and SIGHUP checkpoint and give every node back; a second one gives them back
-    at once.
+    The job trains on nodes that the provider may interrupt; it resumes from its checkpoints and
+    ends before its deadline. Run the same command again to resume a stopped run. Ctrl-C, SIGTERM
+    and SIGHUP checkpoint and release every node; a second one releases them at once.
     """
     from costopt.cli.plan import print_plan
     from costopt.cli.simulation import Simulation, resolve_run_target
@@ -145,7 +144,8 @@ def run(
 
 @contextmanager
 def _living_nodes_named(state_dir: Path) -> Iterator[None]:
-    """Where the run ends early, name the nodes that live by the ledger and that it did not end.
+    """If the run ends early, name the nodes that are living by the ledger and that it did not
+    terminate.
 
     Those of jobs that another process controls are not among them.
     """
@@ -169,7 +169,7 @@ def _name_living_nodes(state_dir: Path) -> None:
             for node_id in sorted(left):
                 _note(
                     f"node {node_id} in {record.live[node_id].pool} of job {name!r} may still run: "
-                    "run the job again, or end it with `costopt reconcile --apply`"
+                    "run the job again, or terminate it with `costopt reconcile --apply`"
                 )
 
 
@@ -218,7 +218,7 @@ def _stop(live: LiveRun, show: OnTick) -> None:
 
     from costopt.engine.loop import stop_all
 
-    click_line("stopping: checkpoint, then give the nodes back (again: at once)")
+    click_line("stopping: checkpointing, then releasing the nodes (again: at once)")
     reason = "stopped by the user"
     try:
         live.signals.interrupt_immediately()
@@ -246,12 +246,12 @@ def _tell_end(live: LiveRun, output: str) -> None:
     if record.failed is not None:
         raise JobFailedError(
             f"job {name!r} failed: {record.failed}",
-            hint="correct the cause that the message or the log names, then run it again",
+            hint="correct the cause that the message or the log names and run it again",
         )
     if not record.finished:
         raise GuardTrippedError(
-            f"job {name!r} was stopped by guard {record.guard}; its checkpoint is kept",
-            hint="raise the limit in the policy or the job's budget, then run it again",
+            f"job {name!r} was stopped by guard {record.guard}; its checkpoint is retained",
+            hint="raise the limit in the policy or the job's budget and run it again",
             code="guard",
         )
     if account.summary(live.site.clock.now()).on_time is False:
@@ -260,7 +260,7 @@ def _tell_end(live: LiveRun, output: str) -> None:
 
 @contextmanager
 def progress_view(run: LiveRun) -> Iterator[OnTick]:
-    """A callback for each tick. Everything goes to stderr."""
+    """Return a callback for each tick. It writes to stderr only."""
     if sys.stderr.isatty():
         with _bar(run) as on_tick:
             yield on_tick
@@ -269,7 +269,7 @@ def progress_view(run: LiveRun) -> Iterator[OnTick]:
 
 
 def click_line(text: str) -> None:
-    """One line to stderr. A reader who has gone, or a terminal that was closed, stops no run."""
+    """Write one line to stderr. A closed stderr or terminal does not stop a run."""
     with suppress(OSError):
         click.echo(text, err=True)
 

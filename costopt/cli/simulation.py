@@ -1,4 +1,4 @@
-"""What `costopt run` runs on: a simulated cloud or those of the account, with their prices."""
+"""The site that `costopt run` uses, simulated or the account's clouds, with its offers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunTarget:
-    """A site, and what it offers at an instant; the account's clouds know only the present."""
+    """A site, and its offers at an instant; the account's clouds know only the present."""
 
     site: SiteConfig
     quotes: Callable[[datetime], QuoteSet]
@@ -29,7 +29,7 @@ class RunTarget:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """How to play a record, as the command line says."""
+    """The options for replaying a market history."""
 
     at: datetime | None
     speed: float
@@ -44,7 +44,8 @@ def resolve_run_target(
     simulation: Simulation,
     carbon: Path | None,
 ) -> RunTarget:
-    """Raises UsageError where neither or both are named, MarketError for an unreadable record."""
+    """Return the target. Raise UsageError if neither or both are named, MarketError for an
+    unreadable history."""
     if market is not None and providers:
         raise click.UsageError("--provider and --market are two clouds to run on: name one")
     if market is not None:

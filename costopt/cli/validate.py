@@ -1,4 +1,4 @@
-"""costopt validate"""
+"""`costopt validate`: checks job, policy and account files."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Checked = tuple[str, str | None, SpecError | None]
 def validate(context: click.Context, files: tuple[str, ...], output: str) -> None:
     """Check job, policy and account files.
 
-    Every problem of every file is told with its line, column and field. A FILE may also be the
-    name of a shipped policy. Where account files among them name tenants, each job must be of one
-    of these. Exits with 2 where a file is wrong.
+    Every problem of every file is reported with its line, column and field. A FILE may also be the
+    name of a shipped policy. If account files among them name tenants, each job must belong to one
+    of these. Exits with 2 if a file is wrong.
     """
     checked = _checked(files, datetime.now(UTC))
     wrong = sum(error is not None for _, _, error in checked)
@@ -47,7 +47,7 @@ def validate(context: click.Context, files: tuple[str, ...], output: str) -> Non
 
 
 def _checked(files: Sequence[str], now: datetime) -> list[Checked]:
-    """Each file with its kind, None where that is unknown, and what is wrong with it."""
+    """Return each file with its kind, None if that is unknown, and its problems."""
     accounts: list[Account] = []
     read = [(file, *_read(file, now, accounts)) for file in files]
     return [(file, kind, error or _foreign(job, accounts)) for file, kind, error, job in read]
@@ -56,7 +56,7 @@ def _checked(files: Sequence[str], now: datetime) -> list[Checked]:
 def _read(
     file: str, now: datetime, accounts: list[Account]
 ) -> tuple[str | None, SpecError | None, tuple[Job, Document] | None]:
-    """The file's kind, what is wrong with it, and its job. An account is added to ``accounts``.
+    """Return the file's kind, its problems, and its job. An account is added to ``accounts``.
 
     Each file is read once, so that it may be a pipe.
     """
@@ -84,7 +84,7 @@ def _read(
 
 
 def _foreign(job: tuple[Job, Document] | None, accounts: Sequence[Account]) -> SpecError | None:
-    """What is wrong with a job whose tenant one of the accounts does not name."""
+    """Return the error of a job whose tenant one of the accounts does not name, or None."""
     from costopt.spec.load import check_tenant
 
     if job is None:

@@ -1,1 +1,1 @@
-"""Talks to a daemon over its local socket or over HTTP; standard library only."""
+"""The client of a daemon, over its local socket or over HTTP; standard library only."""

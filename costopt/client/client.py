@@ -1,10 +1,6 @@
-"""DaemonClient, ApiError.
+"""A client for the daemon's HTTP API: the daemon's address, the requests, and their errors.
 
-Where a daemon is.
-
-A daemon, asked over HTTP.
-
-How a request to a daemon fails, with the exit code that the command line ends with.
+An error carries the exit code with which the command line ends.
 """
 
 from __future__ import annotations
@@ -27,7 +23,8 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """``socket_path`` is set for a local socket, ``host`` and ``port`` for the network."""
+    """A daemon's address: ``socket_path`` for a local socket, ``host`` and ``port`` for the
+    network."""
 
     text: str
     socket_path: str | None = None
@@ -37,20 +34,22 @@ class ServerAddress:
 
     @property
     def is_plaintext(self) -> bool:
-        """Whether what is said crosses a network as plain text."""
+        """Whether requests cross a network unencrypted."""
         return self.socket_path is None and not self.tls and not _is_loopback(self.host)
 
 
 def parse_address(text: str) -> ServerAddress:
-    """``unix:PATH``, ``http://HOST:PORT`` or ``https://HOST``. Raises SpecError."""
+    """Return ``unix:PATH``, ``http://HOST:PORT`` or ``https://HOST``, parsed. Raise SpecError."""
     if text.startswith(UNIX):
         path = text.removeprefix(UNIX)
         if not path or "\0" in path:
-            raise SpecError(f"{text!r} is no server", hint=_EXPECTED, code="invalid_address")
+            raise SpecError(
+                f"{text!r} is not a daemon's address", hint=_EXPECTED, code="invalid_address"
+            )
         return ServerAddress(text, socket_path=path)
     if "@" in text:
         raise SpecError(
-            "a server's address holds no password",
+            "a daemon's address must not contain a password",
             hint="put the token into a file",
             code="password_in_address",
         )
@@ -58,9 +57,13 @@ def parse_address(text: str) -> ServerAddress:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise SpecError(f"{text!r} is no server", hint=_EXPECTED, code="invalid_address") from None
+        raise SpecError(
+            f"{text!r} is not a daemon's address", hint=_EXPECTED, code="invalid_address"
+        ) from None
     if parts.scheme not in _PORTS or not host or parts.path.strip("/") or parts.query:
-        raise SpecError(f"{text!r} is no server", hint=_EXPECTED, code="invalid_address")
+        raise SpecError(
+            f"{text!r} is not a daemon's address", hint=_EXPECTED, code="invalid_address"
+        )
     return ServerAddress(
         text, host=host, port=port or _PORTS[parts.scheme], tls=parts.scheme == "https"
     )  # fmt: skip
@@ -94,14 +97,15 @@ class DaemonClient:
         self._answer_s = answer_s
 
     def get(self, *path: str, **query: object) -> Answer:
-        """What the daemon tells at ``/v1/`` and the parts of the path.
+        """Return the daemon's response to a GET of ``/v1/`` and the parts of the path.
 
-        A query value of None is left out. Raises RefusedError, and LostError where nobody answers.
+        A query value of None is left out. Raise ApiError for a refusal, and DaemonUnreachableError
+        if no daemon answers.
         """
         return self.request("GET", path, query=query)
 
     def send(self, method: str, *path: str, body: Mapping[str, object] | None = None) -> Answer:
-        """Tell the daemon something. Raises as ``get``."""
+        """Send a command and return the response. Raise as ``get``."""
         return self.request(method, path, body=body)
 
     def request(
@@ -112,7 +116,7 @@ class DaemonClient:
         query: Mapping[str, object] | None = None,
         body: Mapping[str, object] | None = None,
     ) -> Answer:
-        """One request. Raises as ``get``."""
+        """Send one request and return the response. Raise as ``get``."""
         target = "/v1/" + "/".join(quote(part, safe="") for part in path)
         given = {key: value for key, value in (query or {}).items() if value is not None}
         if given:
@@ -151,14 +155,14 @@ class DaemonClient:
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a socket in the file system."""
+    """HTTP over a Unix domain socket."""
 
     def __init__(self, path: str, answer_s: float) -> None:
         super().__init__("localhost", timeout=answer_s)
         self._path = path
 
     def connect(self) -> None:
-        """As http.client's, to a path."""
+        """Connect to the socket's path."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
@@ -170,12 +174,12 @@ def _parsed(data: bytes, address: ServerAddress) -> Answer:
     except ValueError:
         answer = None
     if not isinstance(answer, dict):
-        raise DaemonUnreachableError(address.text, "what answers there is no costopt daemon")
+        raise DaemonUnreachableError(address.text, "the server there is not a costopt daemon")
     return answer
 
 
 class ApiError(CostoptError):
-    """The daemon answered with a refusal; ``status`` is HTTP's."""
+    """The daemon refused the request; ``status`` is the HTTP status."""
 
     def __init__(self, message: str, *, hint: str | None, status: int, exit_code: int) -> None:
         super().__init__(message, hint=hint)
@@ -184,7 +188,7 @@ class ApiError(CostoptError):
 
     @classmethod
     def of(cls, status: int, answer: Mapping[str, Any]) -> ApiError:
-        """From the answer, as far as it says."""
+        """Return the error of a response, from those of its fields that are present."""
         code, hint = answer.get("exit_code"), answer.get("hint")
         return cls(
             str(answer.get("detail") or f"the daemon answered with HTTP status {status}"),
@@ -195,7 +199,7 @@ class ApiError(CostoptError):
 
 
 class DaemonUnreachableError(CostoptError):
-    """Nobody answers at the daemon's address, or somebody else does."""
+    """No daemon answers at its address, or another server does."""
 
     def __init__(self, address: str, why: object) -> None:
         reason = getattr(why, "strerror", None) or str(why) or type(why).__name__

@@ -64,7 +64,7 @@ def test_a_killed_backtest_is_gone_on_with(tmp_path: Path) -> None:
     with _backtest(tmp_path, MAIN) as again:
         out, err = again.communicate(timeout=PATIENCE_S)
     assert again.returncode == 0, err
-    assert "4 of 200 runs are known already" in err
+    assert "4 of 200 runs are already in it" in err
     assert '"windows": 40' in out
 
 

@@ -144,7 +144,7 @@ MISTAKES_IN_COMMANDS = {
         "with the providers to rent from\n  → see costopt run --help\n"
     ),
     "list --server ftp://x": (
-        "error: 'ftp://x' is no server\n  → expected unix:PATH, http://HOST:PORT or https://HOST\n"
+        "error: 'ftp://x' is not a daemon's address\n  → expected unix:PATH, http://HOST:PORT or https://HOST\n"
     ),
     "backtest job.yaml": "error: Missing option '--market'.\n  → see costopt backtest --help\n",
     "checkpoints verify nope.yaml": (
@@ -196,8 +196,9 @@ MISTAKES_IN_CALLS = {
         "'../red' is not a key: it must be a relative path without '..' or hidden parts\n  → "
         "name jobs and nodes with letters, digits, '-', '_' and '.'"
     ),
-    "server": "'ftp://x' is no server\n  → expected unix:PATH, http://HOST:PORT or https://HOST",
-    "server with password": "a server's address holds no password\n  → put the token into a file",
+    "server": "'ftp://x' is not a daemon's address\n  → expected unix:PATH, http://HOST:PORT or https://HOST",
+    "server with password": "a daemon's address must not contain a password\n"
+    "  → put the token into a file",
     "market file": "market file FOLDER/market.parquet does not exist\n  → check the path",
     "ledger": (
         "ledger FOLDER/ledger.sqlite does not exist\n  → check the path; a ledger is made by "
