@@ -1,7 +1,7 @@
-"""Google Compute Engine: Spot and on-demand pools, launched and watched over the public API.
+"""Google Compute Engine: Spot and on-demand pools, launched and observed over the public API.
 
-``connect`` is the entry point ``gcp``. Nothing is asked of Google, and its client library is not
-imported, until the first call that needs it.
+``connect`` is the entry point ``gcp``. No request goes to Google, and its client library is not
+imported, before the first call that needs it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ SDK = "google-cloud-compute"
 
 
 def connect(clock: Clock, options: ProviderOptions) -> GcpProvider:
-    """The provider over ``options["regions"]``; see ``GcpOptions`` for the others.
+    """Return the provider for ``options["regions"]``; see ``GcpOptions`` for the others.
 
-    Raises BadRequestError for an option that is missing, unknown or malformed, MissingExtraError
-    where google-cloud-compute is not installed.
+    Raise BadRequestError if an option is missing, unknown or malformed, MissingExtraError if
+    google-cloud-compute is not installed.
     """
     from costopt_gcp.clients import Clients
 

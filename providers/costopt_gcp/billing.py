@@ -1,11 +1,11 @@
-"""What Google charges for a node that has ended.
+"""Bills of ended nodes: what Google charges for them.
 
-By the second, for a minute at least (cloud.google.com/compute/vm-instance-pricing, "Billing
-model"). A Spot node pays the spot price in force at each time, which changes at most once a day
-(cloud.google.com/spot-vms/pricing). Sustained-use discounts are not given on spot prices; on
-demand they are given at the end of the month on the whole project's use, so they are in no node's
-bill here. A node that Google preempts in its first minute is free
-(cloud.google.com/compute/docs/instances/spot, "Pricing").
+Nodes are billed by the second, for a minute at least
+(cloud.google.com/compute/vm-instance-pricing, "Billing model"). A Spot node pays the spot price in
+force at each time, which changes at most once a day (cloud.google.com/spot-vms/pricing).
+Sustained-use discounts are not given on spot prices; on demand they are given at the end of the
+month on the whole project's use, so they are in no node's bill here. A node that Google preempts in
+its first minute is free (cloud.google.com/compute/docs/instances/spot, "Pricing").
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ FREE_FIRST = timedelta(minutes=1)
 
 
 class Billing:
-    """Bills from the recorded spot prices of the node's region."""
+    """Bills from the spot price history of the node's region."""
 
     def __init__(self, prices: GcePrices) -> None:
         self._prices = prices
 
     def bill(self, node: Node, now: datetime) -> NodeBill | None:
-        """None while the node lives, or where a price is missing. Raises ProviderError."""
+        """Return the node's bill, None while it is alive or if a price is missing.
+
+        Raise ProviderError.
+        """
         if node.ended_at is None:
             return None
         if node.pool.capacity_type is not CapacityType.SPOT or free(node):
@@ -37,13 +40,13 @@ class Billing:
         try:
             told = self._prices.history(node.pool.region, node.pool.instance_type, now)
         except BadRequestError:
-            # Of this type no prices are told: what it cost at launch is all that is known.
+            # No prices of this type are published: only the price at launch is known.
             return None
         return bill_of(node, told)
 
 
 def free(node: Node) -> bool:
-    """Whether Google preempted the node in its first minute."""
+    """Return whether Google preempted the node in its first minute."""
     return (
         node.pool.capacity_type is CapacityType.SPOT
         and node.end_cause is EndCause.INTERRUPTED
@@ -53,9 +56,9 @@ def free(node: Node) -> bool:
 
 
 def bill_of(node: Node, told: tuple[SpotPriceInterval, ...]) -> NodeBill | None:
-    """The bill of an ended node, whose region's spot price was as told.
+    """Return the bill of an ended node, from the spot prices of its region.
 
-    None where it is not known what a Spot node cost at some time.
+    Return None if the spot price at any of its times is unknown.
     """
     if free(node):
         source = "free: Google preempted it in its first minute"

@@ -1,12 +1,7 @@
-"""Image, account, network, startup script.
+"""How nodes start: image, service account, network and startup script, from options and payload.
 
-How nodes come up: image, account, network and start script, from options and the payload.
-
-What a node is started with: image, service account, network, first commands.
-
-What a node runs when it boots: one small script that holds no secrets.
-
-Which image nodes boot: a Deep Learning VM image, by its family.
+The image is a Deep Learning VM image, by its family. The startup script is what a node runs when it
+boots: one small script that holds no secrets.
 """
 
 from __future__ import annotations
@@ -36,9 +31,9 @@ from costopt_gcp.errors import MISSING, asking, code_of
 class NodeSetup:
     """``startup_script`` is plain text and holds no secrets; ``image`` a resource's path.
 
-    ``service_account`` is the nodes' identity, None for one without any. ``root_gib`` is the size
-    of the boot disk, which goes with its node. ``external_ip``: whether nodes reach the internet by
-    an address of their own; without one they need Cloud NAT or Private Google Access.
+    ``service_account`` is the nodes' identity, None for no identity. ``root_gib`` is the size
+    of the boot disk, which is deleted with its node. ``external_ip``: whether nodes reach the
+    internet by an address of their own; without one they need Cloud NAT or Private Google Access.
     """
 
     image: str
@@ -52,12 +47,12 @@ class NodeSetup:
 
 
 class Bootstrap(Protocol):
-    """Says what nodes are started with."""
+    """Supplies the setup that nodes start with."""
 
     def setup(self, request: LaunchRequest) -> NodeSetup:
-        """For the nodes of ``request``; the same for all launches of a job in a region.
+        """Return the setup of the request's nodes; the same for all launches of a job in a region.
 
-        Raises ProviderError where the image or the job's bundle is missing.
+        Raise ProviderError if the image or the job's bundle is missing.
         """
         ...
 
@@ -78,9 +73,9 @@ PYTHONS = (
 def startup_script(
     payload: Payload, *, notice_s: int, root: str = ROOT, pythons: tuple[str, ...] = PYTHONS
 ) -> str:
-    """The script for the nodes of the payload's job: the same text for the same payload.
+    """Return the script for the nodes of the payload's job: the same text for the same payload.
 
-    Raises BadRequestError where the store is not one that a node's account can open.
+    Raise BadRequestError if a node's account cannot open the store.
     """
     return render_boot_script(
         payload,
@@ -93,7 +88,7 @@ def startup_script(
 
 
 def bucket_of(uri: str) -> str:
-    """The bucket of a store. Raises BadRequestError where the URI is not of Cloud Storage."""
+    """Return the bucket of a store. Raise BadRequestError if the URI is not of Cloud Storage."""
     parts = urlsplit(uri)
     if parts.scheme != "gs" or not parts.netloc:
         raise BadRequestError(
@@ -134,14 +129,14 @@ _IMAGE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class MachineImage:
-    """``path`` names one image and not a family; ``root_gib`` is the least size of its disk."""
+    """``path`` names one image and not a family; ``root_gib`` is the minimum size of its disk."""
 
     path: str
     root_gib: int
 
 
 class ImageResolver:
-    """The image of all regions, asked for once a day: images of Google Cloud are global."""
+    """The image of all regions, fetched once a day: images of Google Cloud are global."""
 
     def __init__(self, clients: Clients, named: str = DEEP_LEARNING) -> None:
         """``named``: projects/PROJECT/global/images/NAME, or …/images/family/NAME."""
@@ -150,14 +145,14 @@ class ImageResolver:
         self._kept: TtlCache[None, MachineImage] = TtlCache(DAY_S, DAY_S)
 
     def image(self, now: datetime) -> MachineImage:
-        """Raises BadRequestError where there is none of that name, ProviderError."""
+        """Return the image. Raise BadRequestError if there is none of that name, ProviderError."""
         return self._kept.get(None, now, self._ask)
 
     def _ask(self) -> MachineImage:
         parts = _IMAGE.fullmatch(self._named)
         if parts is None:
             raise BadRequestError(
-                f"{self._named!r} is no image",
+                f"{self._named!r} is not an image",
                 hint="write projects/PROJECT/global/images/family/NAME",
             )
         client, project = self._clients.of("images"), parts["project"]
@@ -185,7 +180,7 @@ Email = Annotated[str, matches(r"[^@\s]+@[^@\s]+", "an e-mail address")]
 
 
 class NodeOptions(OptionModel):
-    """``payloads``: what nodes fetch, by job; the mapping may grow after it was given."""
+    """How nodes start. ``payloads`` are what nodes fetch, by job; jobs may be added later."""
 
     injected: ClassVar[frozenset[str]] = frozenset({"payloads"})
 
@@ -216,13 +211,13 @@ class NodeOptions(OptionModel):
 
     @property
     def accounts(self) -> tuple[str, ...]:
-        """Every service account that nodes may have, sorted."""
+        """Return every service account that nodes may have, sorted."""
         own = () if self.service_account is None else (self.service_account,)
         return tuple(sorted({*own, *self.job_service_accounts.values()}))
 
 
 class GcpBootstrap:
-    """The Bootstrap of nodes that fetch their job from its store."""
+    """The Bootstrap for nodes that fetch their job from the job's store."""
 
     def __init__(self, clients: Clients, options: NodeOptions, notice_s: int) -> None:
         self._options = options
@@ -230,9 +225,9 @@ class GcpBootstrap:
         self._notice_s = notice_s
 
     def setup(self, request: LaunchRequest) -> NodeSetup:
-        """For the nodes of ``request``; the same for all launches of a job in a region.
+        """Return the setup of the request's nodes; the same for all launches of a job in a region.
 
-        Raises BadRequestError where the job has no payload or there is no image, ProviderError.
+        Raise BadRequestError if the job has no payload or there is no image, ProviderError.
         """
         options = self._options
         payload = options.payloads.get(request.job)

@@ -1,18 +1,17 @@
-"""Capacity advice and preemption history.
+"""Google's capacity advice and preemption history, and priors of hazards from them.
 
-How likely Google says that spot capacity is to be had now, and how long it lasts.
+Capacity advice: how likely spot capacity is available now by Google, and how long it lasts.
 
 https://cloud.google.com/compute/docs/reference/rest/v1/advice/capacity: the likelihood of getting
 so many VMs, from 0 to 1, and the time that most of them would run before they are preempted.
-Machines with attached GPUs are not asked about.
+There is no advice for machines with attached GPUs.
 
-What Spot machines cost and how many were preempted, by AdviceClient.capacity_history.
+Capacity history: prices of Spot machines and how many were preempted.
 
 https://cloud.google.com/compute/docs/reference/rest/v1/advice/capacityHistory: prices of whole
 machines in dollars per hour, and for each of the last 30 days the share of Spot VMs that stopped
-that day because they were preempted. Machines with attached GPUs are not told of.
-
-From a share of stopped VMs to interruptions per node-hour.
+that day because they were preempted. Machines with attached GPUs are missing. The share of stopped
+VMs is converted to a prior of interruptions per node-hour.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ USABLE_S = 6 * HOUR_S
 SPREAD = 0.3
 """Half of the interval of a likelihood: Google gives none, so this is ours."""
 FACTOR = 4.0
-"""Of a hazard, up and down; ours as well."""
+"""The interval of a hazard, as a factor up and down; ours as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityEstimate:
-    """What is said of a pool: None where it is not."""
+    """Google's estimates for a pool; None: unknown."""
 
     availability: Estimate | None = None
     hazard_per_hour: Estimate | None = None
 
 
 class CapacityAdvice:
-    """Asked for once an hour, zone and type. ``nodes``: for how many, None to ask nothing."""
+    """Fetched once an hour by zone and type. ``nodes``: for how many, None for no advice."""
 
     def __init__(self, clients: Clients, nodes: int | None) -> None:
         self._clients = clients
@@ -55,7 +54,7 @@ class CapacityAdvice:
         self._kept: TtlCache[tuple[str, str], CapacityEstimate] = TtlCache(HOUR_S, USABLE_S)
 
     def of(self, region: str, zone: str, instance_type: str, now: datetime) -> CapacityEstimate:
-        """What Google says of the pool. Raises ProviderError."""
+        """Return Google's estimates for the pool. Raise ProviderError."""
         shape, nodes = MachineShape.parse(instance_type), self._nodes
         if nodes is None or shape.accelerator is not None:
             return CapacityEstimate()
@@ -89,16 +88,16 @@ class CapacityAdvice:
 
 
 def read_advice(scores: Sequence[Any], nodes: int, now: datetime) -> CapacityEstimate:
-    """Priors, from the first of the scores.
+    """Return priors, from the first of the scores.
 
-    "Most" is taken as half: where half of the VMs outlive t, their hazard is ln 2 / t.
+    "Most" is assumed to be half: where half of the VMs outlive t, their hazard is ln 2 / t.
     """
     if not scores:
         return CapacityEstimate()
     likely, uptime_s = float(scores[0].obtainability), _seconds(scores[0].estimated_uptime)
     availability = hazard = None
     if "obtainability" in scores[0] and 0 <= likely <= 1:
-        source = f"Google Cloud: {nodes} to be had with a likelihood of {likely:.0%}"
+        source = f"Google Cloud: {nodes} available with a likelihood of {likely:.0%}"
         low, high = max(likely - SPREAD, 0.0), min(likely + SPREAD, 1.0)
         availability = Estimate(likely, low, high, Basis.PRIOR, source, now)
     if uptime_s is not None:
@@ -109,7 +108,7 @@ def read_advice(scores: Sequence[Any], nodes: int, now: datetime) -> CapacityEst
 
 
 def _seconds(text: str) -> float | None:
-    """Of a duration ("3600s")."""
+    """Return the seconds of a duration ("3600s")."""
     try:
         seconds = float(text.removesuffix("s"))
     except ValueError:
@@ -122,7 +121,7 @@ USD = "USD"
 
 @dataclass(frozen=True, slots=True)
 class SpotPriceInterval:
-    """From ``at`` until ``until`` a node costs this; None where it is not known, or goes on."""
+    """A node's price from ``at`` until ``until``; None: unknown, or still in force."""
 
     at: datetime
     until: datetime | None
@@ -138,13 +137,13 @@ class DailyPreemptions:
 
 
 class CapacityHistory:
-    """The questions about one machine type. Raises ProviderError."""
+    """The history of one machine type. Calls raise ProviderError."""
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
 
     def prices(self, region: str, machine_type: str) -> tuple[SpotPriceInterval, ...]:
-        """Spot prices of a region, ascending."""
+        """Return spot prices of a region, ascending."""
         told = self._ask(region, f"regions/{region}", machine_type, "PRICE")
         prices = (_price(record) for record in told.price_history)
         return tuple(sorted(filter(None, prices), key=lambda price: price.at))
@@ -152,7 +151,7 @@ class CapacityHistory:
     def preemptions(
         self, region: str, zone: str, machine_type: str
     ) -> tuple[DailyPreemptions, ...]:
-        """Days of a zone, ascending."""
+        """Return the days of a zone, ascending."""
         told = self._ask(region, f"zones/{zone}", machine_type, "PREEMPTION")
         days = (_day(record) for record in told.preemption_history)
         return tuple(sorted(filter(None, days), key=lambda day: day.at))
@@ -183,7 +182,7 @@ def _price(record: Any) -> SpotPriceInterval | None:
 
 
 def usd_of(money: Any) -> float | None:
-    """Dollars of a Money; None where it is none, or in another currency."""
+    """Return the dollars of a Money; None if it is not one, or in another currency."""
     usd = float(money.units) + money.nanos / 1e9
     known = money.currency_code == USD and math.isfinite(usd) and usd > 0
     return usd if known else None
@@ -204,15 +203,15 @@ TYPICAL_STAY_H = math.sqrt(MIN_LIFETIME_H * MAX_LIFETIME_H)
 
 
 def hazard_from_shares(days: Sequence[DailyPreemptions], now: datetime) -> Estimate | None:
-    """Interruptions per node-hour: a prior with a wide interval; None where no day is told.
+    """Return interruptions per node-hour: a prior with a wide interval; None without any day.
 
-    The share is preempted ÷ stopped, whatever the reason of the stop, so it is no hazard: it does
-    not say how long the VMs ran. With competing risks the hazard of preemption is the share times
-    the hazard of any stop, h = share ÷ mean stay. The stay is unknown, so the interval takes the
-    lowest tenth of the days with the longest stay and the highest tenth with the shortest; the
-    value takes the mean share and the geometric mean of the stays, 18 h. Where every share is 0,
-    the high end is that of one preemption more than was seen, 1 ÷ (days + 1). What we see of our
-    own nodes says more than this prior soon.
+    The share is preempted ÷ stopped, whatever the reason of the stop, so it is not a hazard: it
+    does not include how long the VMs ran. With competing risks the hazard of preemption is the
+    share times the hazard of any stop, h = share ÷ mean stay. The stay is unknown, so the interval
+    takes the lowest tenth of the days with the longest stay and the highest tenth with the
+    shortest; the value takes the mean share and the geometric mean of the stays, 18 h. Where every
+    share is 0, the high end is that of one preemption more than was seen, 1 ÷ (days + 1). What we
+    see of our own nodes says more than this prior soon.
     """
     if not days:
         return None

@@ -1,8 +1,6 @@
-"""Termination, orphaned resources.
+"""Termination of nodes, and removal of what launches leave behind.
 
-Giving nodes back.
-
-What launches leave behind: disks, templates, placement policies, stopped instances.
+Orphaned resources are disks, templates, placement policies and stopped instances.
 """
 
 from __future__ import annotations
@@ -26,14 +24,14 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class InstanceTerminator:
-    """instances.delete. That a node is gone is said by the lists, not here."""
+    """instances.delete. Only the listings, not this class, report that a node is gone."""
 
     def __init__(self, clients: Clients, book: KnownNodes) -> None:
         self._clients = clients
         self._book = book
 
     def terminate(self, node_id: str, now: datetime) -> None:
-        """Release a node; silent where it is missing or has ended. Raises ProviderError."""
+        """Terminate a node; do nothing if it is missing or has ended. Raise ProviderError."""
         node = self._book.node(node_id)
         if node is None:
             if _NAME.fullmatch(node_id):
@@ -47,7 +45,7 @@ class InstanceTerminator:
                 )
 
     def delete(self, zone: str, name: str) -> bool:
-        """Whether the zone knows the instance. Raises ProviderError."""
+        """Delete the instance; return whether the zone knows it. Raise ProviderError."""
         client = self._clients.of("instances")
         return removed(
             lambda: client.delete_unary(
@@ -67,7 +65,7 @@ class InstanceTerminator:
 
 
 def removed(call: Callable[[], object], permission: str, about: str) -> bool:
-    """Whether there was something to remove. Raises ProviderError."""
+    """Return whether there was something to remove. Raise ProviderError."""
     try:
         with asking(permission, about):
             call()
@@ -102,7 +100,7 @@ class OrphanedResources:
         self._stopping = stopping
 
     def list_all(self, owner: str) -> tuple[OrphanedResource, ...]:
-        """Those of all regions in use. Raises ProviderError."""
+        """Return those of all regions in use. Raise ProviderError."""
         return (
             *self._disks(owner),
             *self._templates(owner),
@@ -111,7 +109,7 @@ class OrphanedResources:
         )
 
     def remove(self, leftover: OrphanedResource) -> None:
-        """Remove it; silent where it is gone. Raises ProviderError."""
+        """Remove it; do nothing if it is gone. Raise ProviderError."""
         zone, name = leftover.place.removeprefix(PLACE), leftover.name
         if leftover.kind == STOPPED:
             self._stopping.delete(zone, name)
@@ -120,7 +118,7 @@ class OrphanedResources:
         removed(call, permission, f"{leftover.place}: {leftover.kind} {name}")
 
     def _removal(self, kind: str, zone: str, name: str) -> tuple[str, Callable[[], object]]:
-        """The permission that it takes, and the call."""
+        """Return the permission that the removal needs, and the call."""
         project, once = self._clients.project, self._clients.once()
         match kind:
             case "disk":
@@ -141,7 +139,7 @@ class OrphanedResources:
         raise BadRequestError(f"{PLACE}{zone}: {kind!r} is nothing that is removed here")
 
     def _disks(self, owner: str) -> Iterator[OrphanedResource]:
-        """Disks that no instance uses: those of nodes go with them."""
+        """Yield disks that no instance uses: boot disks are deleted with their nodes."""
         request = {"project": self._clients.project, "filter": instances.owned_by(owner)}
         with asking("compute.disks.list", "all zones"):
             pages = self._clients.of("disks").aggregated_list(
@@ -153,7 +151,7 @@ class OrphanedResources:
                 yield _leftover(DISK, disk.name, zone, disk.labels, disk.creation_timestamp)
 
     def _templates(self, owner: str) -> Iterator[OrphanedResource]:
-        """Of Terraform modules or older versions: launches themselves make none."""
+        """Yield templates of Terraform modules or older versions: launches create none."""
         request = {
             "project": self._clients.project,
             "filter": f"properties.{instances.owned_by(owner)}",

@@ -1,8 +1,7 @@
-"""API clients.
+"""Clients of the APIs of Google Cloud.
 
-Clients of the Compute Engine API, made when they are first needed: one for each collection.
-
-The APIs of Google Cloud beside Compute Engine, as JSON over HTTP: they need no library each.
+A client of Compute Engine is made when it is first needed, one for each collection. The other APIs
+are called as JSON over HTTP, without a library for each.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class Timeouts(OptionModel):
-    """Seconds until a call is given up for unanswered, and between polls of an operation."""
+    """Seconds after which an unanswered call fails, and between polls of an operation."""
 
     read_s: Seconds = 30.0
     launch_s: Seconds = 180.0
@@ -36,8 +35,8 @@ TIMEOUTS = Timeouts()
 class Clients:
     """Safe to share between threads. ``endpoint`` redirects every call, None is Google's own.
 
-    Reads are repeated for half a minute where the API is not available. What changes something is
-    sent once: a launch whose answer is lost must be looked up before it is sent again.
+    Reads are retried for half a minute while the API is unavailable. Calls that change something
+    are sent once: a launch whose answer is lost must be looked up before it is sent again.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class Clients:
 
     @property
     def project(self) -> str:
-        """The project, as named or as the credentials say. Raises ForbiddenError."""
+        """Return the project, as named or of the credentials. Raise ForbiddenError."""
         if self._named_project is not None:
             return self._named_project
         with self._lock, asking("compute.*", "project"):
@@ -72,9 +71,9 @@ class Clients:
         return found
 
     def of(self, collection: str) -> Any:
-        """The client of a collection: "instances", "zone_operations", "advice" and so on.
+        """Return the client of a collection: "instances", "zone_operations", "advice" and so on.
 
-        Raises ForbiddenError where there are no credentials.
+        Raise ForbiddenError if there are no credentials.
         """
         with self._lock:
             if collection not in self._clients:
@@ -83,7 +82,7 @@ class Clients:
             return self._clients[collection]
 
     def session(self) -> Any:
-        """An HTTP session that sends the credentials; ForbiddenError where there are none."""
+        """Return an HTTP session that sends the credentials. Raise ForbiddenError without them."""
         from google.auth.transport.requests import AuthorizedSession
 
         with self._lock, asking("compute.*", "credentials"):
@@ -92,7 +91,7 @@ class Clients:
             return self._session
 
     def reading(self, timeout_s: float | None = None) -> dict[str, Any]:
-        """The arguments ``retry`` and ``timeout`` of a call that changes nothing."""
+        """Return the arguments ``retry`` and ``timeout`` of a call that changes nothing."""
         from google.api_core import exceptions
         from google.api_core.retry import Retry, if_exception_type
 
@@ -105,17 +104,17 @@ class Clients:
         return {"retry": retry, "timeout": timeout_s or self.timeouts.read_s}
 
     def once(self) -> dict[str, Any]:
-        """The arguments ``retry`` and ``timeout`` of a call that changes something."""
+        """Return the arguments ``retry`` and ``timeout`` of a call that changes something."""
         return {"retry": None, "timeout": self.timeouts.launch_s}
 
     def identity(self) -> str:
-        """Whose credentials these are, as far as they say. Raises ForbiddenError."""
+        """Return the credentials' identity, as far as they name it. Raise ForbiddenError."""
         with self._lock, asking("compute.*", "credentials"):
             credentials = self._opened()[0]
         return str(getattr(credentials, "service_account_email", None) or "a user's credentials")
 
     def close(self) -> None:
-        """Close the connections; clients are made anew when they are needed."""
+        """Close the connections; clients are created again when they are needed."""
         with self._lock:
             for client in self._clients.values():
                 client.transport.close()
@@ -163,19 +162,19 @@ class WebApi:
     def get(
         self, permission: str, about: str, path: str, query: Mapping[str, object] | None = None
     ) -> Mapping[str, Any]:
-        """What lies at ``path`` ("/v1/services")."""
+        """Return the answer to GET of ``path`` ("/v1/services")."""
         return self._ask(permission, about, "GET", path, params=query)
 
     def post(
         self, permission: str, about: str, path: str, content: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """The answer to ``content``."""
+        """Return the answer to POST of ``content``."""
         return self._ask(permission, about, "POST", path, json=content)
 
     def pages(
         self, permission: str, about: str, path: str, query: Mapping[str, object]
     ) -> Iterator[Mapping[str, Any]]:
-        """One answer after another, until no page is left."""
+        """Yield the answers page by page, up to the last page."""
         token = ""
         while True:
             page = self.get(permission, about, path, {**query, "pageToken": token})
@@ -198,5 +197,7 @@ class WebApi:
                 raise from_http_response(answer)
             told = answer.json()
         if not isinstance(told, dict):
-            raise ProviderUnavailableError(f"{about}: {root}{path} answered what is no object")
+            raise ProviderUnavailableError(
+                f"{about}: {root}{path} did not answer with a JSON object"
+            )
         return told

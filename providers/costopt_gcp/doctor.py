@@ -1,10 +1,6 @@
-"""Project check.
+"""Checks whether a Google Cloud project can run jobs, before anything is launched.
 
-Whether a Google Cloud project is fit to run jobs, found out before anything is launched.
-
-The bucket of the store, as Cloud Storage describes it.
-
-Which APIs the project has enabled.
+Among other things it reads the store's bucket, and which APIs the project has enabled.
 """
 
 from __future__ import annotations
@@ -34,7 +30,7 @@ from costopt_gcp.roles import (
 
 
 class Doctor:
-    """One finding after another, from what everything needs to what only nodes need."""
+    """Runs the checks in order, from what everything needs to what only nodes need."""
 
     def __init__(self, clients: Clients, options: GcpOptions) -> None:
         self._clients = clients
@@ -54,7 +50,7 @@ class Doctor:
         }
 
     def checks(self, owner: str, store: str | None, now: datetime) -> Iterator[Check]:  # noqa: ARG002
-        """Without credentials nothing else is asked."""
+        """Yield the findings; without credentials nothing else is checked."""
         try:
             detail = f"{self._clients.identity()} in {self._clients.project}"
         except ProviderError as error:
@@ -208,9 +204,10 @@ OF_OLD_VERSIONS = frozenset({"daysSinceNoncurrentTime", "numNewerVersions"})
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """``location`` is a region, or the name of several ("us"). ``uniform``: who may do what is said
-    by the bucket and not by each object. ``keeps_deleted_s``: for how long what was deleted is
-    kept, and paid for. ``ends_versions``: a lifecycle rule deletes replaced ones wherever they are.
+    """``location`` is a region, or the name of several ("us"). ``uniform``: access is granted on
+    the bucket and not on each object. ``keeps_deleted_s``: for how long deleted objects are
+    retained, and paid for. ``ends_versions``: a lifecycle rule deletes replaced ones wherever they
+    are.
     """
 
     location: str
@@ -253,11 +250,11 @@ USEFUL = {
     "cloudresourcemanager.googleapis.com": "permissions cannot be tested",
     "iam.googleapis.com": "permissions on the nodes' account cannot be tested",
 }
-"""What goes without them, and how."""
+"""What works without them, and how."""
 
 
 def disabled_apis(clients: Clients, wanted: Collection[str]) -> frozenset[str]:
-    """Of ``wanted``, at most 20, those that are off. Raises ProviderError.
+    """Return those of ``wanted``, at most 20, that are disabled. Raise ProviderError.
 
     https://cloud.google.com/service-usage/docs/reference/rest/v1/services/batchGet
     """

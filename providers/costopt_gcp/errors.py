@@ -1,4 +1,4 @@
-"""What Google's client raises, told in the domain's words: what failed, where, and what to do.
+"""Maps the errors of Google's client to ProviderErrors: what failed, where, and what to do.
 
 Codes: https://cloud.google.com/compute/docs/troubleshooting/troubleshooting-vm-creation and
 https://cloud.google.com/compute/docs/api/how-tos/api-requests-responses ("Error responses").
@@ -31,7 +31,7 @@ NO_CAPACITY = (
     "IP_SPACE_EXHAUSTED_WITH_DETAILS",
     "VM_MIN_COUNT_NOT_REACHED",
 )
-"""The last says only that a gang was refused, so whatever is told beside it comes first."""
+"""The last reports only that a gang was refused, so any other reason precedes it."""
 QUOTA = frozenset({"QUOTA_EXCEEDED", "quotaExceeded"})
 THROTTLED = frozenset(
     {
@@ -65,7 +65,7 @@ QUOTA_HINT = (
 
 @contextmanager
 def asking(permission: str, about: str) -> Iterator[None]:
-    """Raise whatever goes wrong within as a ProviderError: the call, and reading its answer.
+    """Raise each error within as a ProviderError: of the call, and of reading its answer.
 
     ``permission`` is the IAM permission that the call needs ("compute.instances.create"), ``about``
     the pool, zone or thing that it is about. An answer that cannot be read leaves the outcome
@@ -97,12 +97,12 @@ def asking(permission: str, about: str) -> Iterator[None]:
 
 
 def code_of(error: ProviderError) -> str:
-    """The reason that Google answered with, "" where it did not answer."""
+    """Return the reason that Google answered with, "" if it did not answer."""
     return _reason(error.__cause__)
 
 
 def from_answer(error: Any, permission: str, about: str) -> ProviderError:
-    """The error that the API answered with (a GoogleAPICallError)."""
+    """Return the error that the API answered with (a GoogleAPICallError)."""
     status = int(getattr(error, "code", 0) or 0)
     return from_code(_reason(error), str(error.message), permission, about, status=status)
 
@@ -110,7 +110,7 @@ def from_answer(error: Any, permission: str, about: str) -> ProviderError:
 def from_code(
     code: str, message: str, permission: str, about: str, *, status: int = 0
 ) -> ProviderError:
-    """A reason with its message, of an answer or of an entry in an operation's list of errors."""
+    """Return the error for a reason and message of an answer or of an operation's errors."""
     said = f"{about}: {code or status}: {excerpt(message)}"
     if code in NO_CAPACITY:
         return NoCapacityError(said)
@@ -137,9 +137,9 @@ def from_code(
 def from_operation(
     errors: Sequence[tuple[str, str]], permission: str, about: str, status: int
 ) -> ProviderError:
-    """What an operation came to: a stock-out is told here, and never in the answer to the call.
+    """Return an operation's error: only this, never the answer to the call, reports a stock-out.
 
-    Where there are several errors, the one that says most of what can be done about it.
+    Of several errors it is the one that says most of what can be done about it.
     """
     if not errors:
         return from_code("", "the operation failed without a reason", permission, about, status=500)
@@ -153,7 +153,7 @@ def from_operation(
 
 
 def from_credentials(error: Exception, permission: str, about: str) -> ProviderError:
-    """What went wrong with the credentials (a GoogleAuthError)."""
+    """Return the error for a failure of the credentials (a GoogleAuthError)."""
     from google.auth import exceptions as auth
 
     if isinstance(error, auth.DefaultCredentialsError):
@@ -186,7 +186,7 @@ def _forbidden(code: str, permission: str, about: str) -> ForbiddenError:
 
 
 def _reason(error: object) -> str:
-    """The first reason that the answer gives, which says more than its HTTP status.
+    """Return the first reason of the answer, which says more than its HTTP status.
 
     Compute Engine and Cloud Storage list ``errors``; newer APIs give one reason of the whole.
     """

@@ -1,8 +1,4 @@
-"""Instances, labels.
-
-An instance as Compute Engine describes it, read as a node.
-
-The labels and metadata by which costopt knows its own.
+"""Instances of Compute Engine, read as nodes; the labels and metadata that mark costopt's own.
 
 Labels can be filtered by and hold little: 63 lower-case letters, digits, dashes and underscores
 (cloud.google.com/compute/docs/labeling-resources). So they hold what is looked for, and an
@@ -39,7 +35,7 @@ STATES = {
 
 
 def read_node(item: Any) -> Node | None:
-    """An instance of the client library; None where its metadata is not that of a node."""
+    """Return the node of an instance; None if its metadata is not that of a node."""
     told = {entry.key: entry.value for entry in item.metadata.items}
     pool, price = _pool(told.get(POOL, "")), _price(told.get(PRICE, ""))
     created_at = time_of(item.creation_timestamp)
@@ -65,14 +61,14 @@ def read_node(item: Any) -> Node | None:
 
 
 def _on_flex_start(item: Any, state: NodeState, created_at: datetime) -> tuple[NodeState, datetime]:
-    """Its state, and since when it runs: it is charged for from then on."""
+    """Return its state, and since when it runs: it is billed from then on."""
     if state is NodeState.PENDING:
         return NodeState.WAITING, created_at
     return state, time_of(item.last_start_timestamp) or created_at
 
 
 def time_of(text: str) -> datetime | None:
-    """An RFC 3339 time, aware UTC; None where there is none."""
+    """Return an RFC 3339 time in aware UTC; None without one."""
     try:
         return datetime.fromisoformat(text).astimezone(UTC) if text else None
     except ValueError:
@@ -98,7 +94,7 @@ JOB = "costopt-job"
 KEY = "costopt-key"
 POOL = "costopt-pool"
 PRICE = "costopt-usd-per-hour"
-"""The price at launch, so that a restarted controller knows it."""
+"""The price at launch, from which a restarted controller learns it."""
 
 NAMES = "costopt-"
 """What the names of all instances begin with, and those of their boot disks, which are the same."""
@@ -140,7 +136,7 @@ def described(text: str) -> Mapping[str, str]:
 
 
 def owned_by(owner: str) -> str:
-    """The filter of a list call for what carries this owner's label."""
+    """Return the filter of a list call for resources with this owner's label."""
     return f'labels.{OWNER} = "{label(owner)}"'
 
 
@@ -150,7 +146,7 @@ def launched_by(owner: str, key: str) -> str:
 
 
 def node_names(request: LaunchRequest) -> tuple[str, ...]:
-    """The names of a launch's instances, which follow from its owner and key.
+    """Return the names of a launch's instances, which follow from its owner and key.
 
     A zone has one instance of a name, so a launch cannot happen twice under the same key.
     """

@@ -1,8 +1,6 @@
-"""Recently seen nodes; instance inventory.
+"""The instances that Compute Engine lists, in all zones at once, and recently listed nodes.
 
-The nodes that were seen, for as long as anybody may ask for them.
-
-What Compute Engine says exists, in all zones at once.
+Nodes stay known for as long as a caller may ask for them.
 """
 
 from __future__ import annotations
@@ -29,10 +27,10 @@ GRACE = timedelta(minutes=5)
 
 
 class KnownNodes:
-    """Newest sight of each node. Safe to share between threads.
+    """The newest observation of each node. Safe to share between threads.
 
-    Compute Engine forgets an instance as soon as it is deleted, so ended ones are kept here, with
-    the end that the zone's operations tell of.
+    Compute Engine forgets an instance as soon as it is deleted, so ended ones are stored here, with
+    the end that the zone's operations report.
     """
 
     def __init__(self) -> None:
@@ -41,18 +39,18 @@ class KnownNodes:
         self._lock = RLock()
 
     def see(self, nodes: Iterable[Node], now: datetime) -> tuple[Node, ...]:
-        """Take these down."""
+        """Record these nodes."""
         with self._lock:
             return tuple(self._see(node, now) for node in nodes)
 
     def remember(self, nodes: Iterable[Node]) -> None:
-        """Take down those that were never seen, as living: others are known better."""
+        """Record nodes that were never listed as alive; what is known of others is better."""
         with self._lock:
             for node in nodes:
                 self._nodes.setdefault(node.node_id, node)
 
     def missing(self, owner: str, listed: Collection[str], silent: Collection[str]) -> list[Node]:
-        """The owner's living nodes that were not listed, but for those of ``silent`` regions."""
+        """Return the live nodes that were not listed, without those of ``silent`` regions."""
         return [
             node
             for node in self.known(owner)
@@ -60,7 +58,7 @@ class KnownNodes:
         ]
 
     def gone(self, node: Node, ending: InstanceEnd | None, now: datetime) -> None:
-        """Take down that a node is not listed any more, and why; a new one may not be yet."""
+        """Record that a node has left the list, and why; a new one may not be listed yet."""
         if ending is None and now - node.launched_at <= GRACE:
             return
         if ending is None:
@@ -78,29 +76,29 @@ class KnownNodes:
             )
 
     def forget(self, now: datetime) -> None:
-        """Let go of those whose end has been known for long."""
+        """Drop nodes whose end has been known for long."""
         with self._lock:
             for node_id, known_at in list(self._end_known_at.items()):
                 if now - known_at > KEEP_ENDED:
                     del self._nodes[node_id], self._end_known_at[node_id]
 
     def known(self, owner: str) -> tuple[Node, ...]:
-        """The owner's nodes by launch."""
+        """Return the owner's nodes by launch."""
         with self._lock:
             nodes = [node for node in self._nodes.values() if node.owner == owner]
         return tuple(sorted(nodes, key=lambda node: (node.launched_at, node.node_id)))
 
     def node(self, node_id: str) -> Node | None:
-        """The node, or None where it was never seen or has ended long ago."""
+        """Return the node, None if it was never listed or ended long ago."""
         with self._lock:
             return self._nodes.get(node_id)
 
     def by_key(self, owner: str, key: str) -> tuple[Node, ...]:
-        """The nodes of one launch."""
+        """Return the nodes of one launch."""
         return tuple(node for node in self.known(owner) if node.key == key)
 
     def in_pool(self, pool: Pool) -> tuple[Node, ...]:
-        """The nodes of all owners that were seen in a pool."""
+        """Return the nodes of all owners that were listed in a pool."""
         with self._lock:
             return tuple(node for node in self._nodes.values() if node.pool == pool)
 
@@ -123,7 +121,7 @@ PERMISSION = "compute.instances.list"
 
 
 class InstanceInventory:
-    """The list of instances is the truth; a zone that does not answer keeps what it said last."""
+    """The list of instances is the truth; an unreachable zone keeps its last answer."""
 
     def __init__(
         self, clients: Clients, regions: tuple[str, ...], book: KnownNodes, endings: InstanceEndings
@@ -136,7 +134,7 @@ class InstanceInventory:
         """The regions of which a zone did not answer the last time, and what went wrong."""
 
     def nodes(self, owner: str, now: datetime) -> tuple[Node, ...]:
-        """Every node of the owner, ended ones for two hours. Raises ProviderError."""
+        """Return every node of the owner; ended nodes for two hours. Raise ProviderError."""
         items = self._ask(owner)
         seen = self._book.see(filter(None, (read_node(item) for item in items)), now)
         listed = {node.node_id for node in seen}
@@ -145,7 +143,7 @@ class InstanceInventory:
         return self._book.known(owner)
 
     def stopped(self, owner: str) -> list[Any]:
-        """Instances of the owner that are stopped and not deleted. Raises ProviderError."""
+        """Return the owner's instances that are stopped and not deleted. Raise ProviderError."""
         return [each for each in self._ask(owner) if each.status in ("TERMINATED", "SUSPENDED")]
 
     def _ask(self, owner: str) -> list[Any]:
@@ -170,7 +168,7 @@ class InstanceInventory:
         return items
 
     def _close(self, missing: Collection[Node], now: datetime) -> None:
-        """Take down how nodes that are not listed any more ended, where that can be found out."""
+        """Record how nodes that left the list ended, if that is known."""
         if not missing:
             return
         oldest_at = min(node.launched_at for node in missing)

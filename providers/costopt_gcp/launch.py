@@ -30,18 +30,18 @@ from costopt_gcp.quotas import Regions
 from costopt_gcp.reservations import Reservations
 
 PriceOf = Callable[[Pool, datetime], float | None]
-"""What a node of a pool costs now, in dollars per hour; None where that is not known."""
+"""Returns the price of a node of a pool now, in dollars per hour; None if unknown."""
 
 PERMISSION = "compute.instances.create"
 
 
 class GceLauncher:
-    """instances.bulkInsert for a gang in one zone: as many as are wanted, or none.
+    """instances.bulkInsert for a gang in one zone: the requested number of nodes, or none.
 
-    The names of a launch's instances follow from its key, and the key is looked up before every
-    launch, among what the zone holds and what its operations say has ended. So a launch whose
-    answer was lost is found and not made again, by another controller too; what is still on its
-    way is asked for under the same request id, which gives the same operation.
+    The names of a launch's instances follow from its idempotency key, which is looked up before
+    every launch, among the zone's instances and those that its operations report as ended. So a
+    launch whose answer was lost is found and not repeated, by another controller too; a launch in
+    progress is requested under the same request id, which returns the same operation.
     """
 
     def __init__(
@@ -72,16 +72,15 @@ class GceLauncher:
         self._failed: Counter[str] = Counter()
 
     def launch(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
-        """The nodes of this key, launched now or before.
+        """Return the nodes of this key, launched now or before.
 
-        Raises ProviderError; ProviderUnavailableError as long as it is not known whether the nodes
-        exist.
+        Raise ProviderError; ProviderUnavailableError while it is unknown whether the nodes exist.
         """
         self._regions.check(request.pool, now)
         return self._once.launch(request, now)
 
     def _launched(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
-        """The nodes of the key, where all of them are known; () where none are or some may come."""
+        """Return the nodes of the key if all are known; () if none is or more may appear."""
         known = self._book.by_key(request.owner, request.key)
         if len(known) < request.nodes:
             self._book.see(self._found(request), now)
@@ -106,7 +105,7 @@ class GceLauncher:
     def _ended(
         self, request: LaunchRequest, known: tuple[Node, ...], now: datetime
     ) -> tuple[Node, ...]:
-        """Nodes of the key that came and went unseen, as the zone's operations tell."""
+        """Return nodes of the key that started and ended unseen, by the zone's operations."""
         zone = request.pool.zone
         self._endings.look([zone], now)
         if zone in self._endings.silent:
@@ -136,7 +135,7 @@ class GceLauncher:
         return self._book.see(nodes, now)
 
     def _start(self, order: InsertRequest, now: datetime) -> None:
-        """Close together where that is wanted and can be had."""
+        """Launch the nodes, close together if that is requested and available."""
         try:
             self._run(order)
         except NoCapacityError as error:
@@ -207,7 +206,7 @@ class GceLauncher:
             return self._operations.finished(operation, request.pool.zone, PERMISSION, about)
         except ProviderError as error:
             if error.__cause__ is not None:
-                # It is the look at the operation that failed; the launch goes on.
+                # Only the poll of the operation failed; the launch continues.
                 raise ProviderUnavailableError(error.message, hint=error.hint) from error
             self._failed[request.key] += 1
             if any(code in error.message for code in EXISTS):

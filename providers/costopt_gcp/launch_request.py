@@ -1,8 +1,6 @@
-"""Insert requests, compact placement.
+"""The parameters of one instances.bulkInsert or instances.insert call, and compact placement.
 
-One instances.bulkInsert or instances.insert call, put together from a request.
-
-Compact placement: the nodes of a gang close to each other.
+Compact placement puts the nodes of a gang close to each other.
 """
 
 from __future__ import annotations
@@ -33,9 +31,9 @@ NO_DISK_CHOICE = frozenset({"a4", "a4x", "n4", "c4"})
 
 @dataclass(frozen=True, slots=True)
 class InsertRequest:
-    """What is asked of Compute Engine.
+    """A launch request for Compute Engine.
 
-    ``notice_s``: how long before its end a Spot node is to hear of it, None for Google's default.
+    ``notice_s``: how long before its end a Spot node gets notice, None for Google's default.
     ``attempt`` counts the operations of this request that failed. ``placement`` is the name of the
     placement policy of the gang; ``reservation`` is for reserved capacity.
     """
@@ -51,9 +49,9 @@ class InsertRequest:
     reservation: Reservation | None = None
 
     def parameters(self) -> dict[str, Any]:
-        """The request: all nodes or none, and none twice.
+        """Return the request: all nodes or none, and none twice.
 
-        Where fewer than ``min_count`` can be had, Google deletes those that it made
+        If fewer than ``min_count`` are available, Google deletes those that it made
         (cloud.google.com/compute/docs/reference/rest/v1/instances/bulkInsert).
         """
         request = self.request
@@ -76,9 +74,9 @@ class InsertRequest:
         }
 
     def _waiting(self) -> dict[str, Any]:
-        """One instance, which waits for capacity: bulkInsert makes none that do.
+        """Return the request of one instance that waits for capacity, which bulkInsert cannot.
 
-        Raises BadRequestError for a gang. InstanceParams.request_valid_for_duration is "relevant
+        Raise BadRequestError for a gang. InstanceParams.request_valid_for_duration is "relevant
         only for Instances.Insert", and no reservation may be used
         (docs.cloud.google.com/compute/docs/instances/create-flex-start-vm).
         """
@@ -145,7 +143,7 @@ class InsertRequest:
         return [{"key": key, "value": value} for key, value in told.items()]
 
     def _scheduling(self) -> dict[str, Any]:
-        """GPUs cannot migrate, and a node that crashed is replaced by us, not restarted."""
+        """Return the scheduling: GPUs cannot migrate; costopt replaces a crashed node."""
         scheduling: dict[str, Any] = {
             "provisioning_model": "STANDARD",
             "on_host_maintenance": "TERMINATE",
@@ -197,10 +195,10 @@ def _seconds(span: timedelta) -> int:
 
 
 def request_id(request: LaunchRequest, attempt: int) -> str:
-    """The UUID under which Google makes a launch once, however often it is asked for.
+    """Return the UUID under which Google makes a launch once, however often it is requested.
 
-    Under the UUID of an operation that failed only its failure is told again, so the next attempt
-    has another. The names of the instances hold all of them to one launch.
+    The UUID of a failed operation only returns its failure again, so the next attempt has another.
+    The names of the instances limit all attempts to one launch.
     """
     named = f"{request.owner}/{request.key}/{request.pool}/{request.nodes}/{attempt}"
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"costopt:{named}"))
@@ -234,18 +232,18 @@ class CompactPlacement:
 
     @property
     def apart(self) -> Mapping[str, str]:
-        """The zones where the last gang was not placed compactly, and why."""
+        """Return the zones where the last gang was not placed compactly, and why."""
         return dict(self._apart)
 
     def policy(self, request: LaunchRequest, attempt: int) -> str | None:
-        """The name of the policy for these nodes, made where it is missing; None for no policy.
+        """Return the name of the policy for these nodes, created if missing; None for no policy.
 
-        What can be done without is only asked for at the first attempt, so that another controller
-        makes the same attempts. Raises ProviderError where a policy is required and cannot be made.
+        An optional policy is only requested at the first attempt, so that another controller makes
+        the same attempts. Raise ProviderError if a policy is required and cannot be created.
         """
         pool = request.pool
         close = request.nodes > 1 and family(pool.instance_type) in SERIES
-        # Where reserved nodes stand was settled when they were reserved.
+        # The placement of reserved nodes was decided when they were reserved.
         close = close and pool.capacity_type is not CapacityType.RESERVED
         if not close or self._wanted is PlacementMode.OFF:
             return None
@@ -260,14 +258,14 @@ class CompactPlacement:
             return None
 
     def dispensable(self, request: LaunchRequest, error: ProviderError) -> bool:
-        """Whether a gang that was refused with a policy may be launched without, and is told of."""
+        """Return whether a gang refused with a policy may do without; record the reason."""
         if self._wanted is PlacementMode.REQUIRED:
             return False
         self._apart[request.pool.zone] = f"the nodes are not placed compactly: {error.message}"
         return True
 
     def _ensure(self, request: LaunchRequest) -> str:
-        """Making one again changes nothing."""
+        """Create the policy; creating one again changes nothing."""
         region, name = request.pool.region, _name(request)
         client = self._clients.of("resource_policies")
         asked = {

@@ -1,8 +1,6 @@
-"""Machine types.
+"""Machine types as Compute Engine describes them by zone, and how instance types name them.
 
-Machine types as Compute Engine describes them, zone by zone.
-
-What an instance type's name asks of Compute Engine.
+An instance type is a machine type, with attached GPUs if the machine has none of its own.
 """
 
 from __future__ import annotations
@@ -44,10 +42,10 @@ class ZoneInfo:
 
     types: Mapping[str, MachineTypeInfo]
     attachable: Mapping[str, int]
-    """The most of an accelerator that one machine may have, by its name."""
+    """The maximum number of an accelerator that one machine may have, by its name."""
 
     def sells(self, name: str) -> bool:
-        """Whether the zone has this type, with these attached GPUs."""
+        """Return whether the zone has this type, with these attached GPUs."""
         shape = MachineShape.parse(name)
         if shape.machine_type not in self.types:
             return False
@@ -56,7 +54,7 @@ class ZoneInfo:
         return self.attachable.get(shape.accelerator, 0) >= shape.accelerators
 
     def matching(self, patterns: Sequence[str]) -> tuple[str, ...]:
-        """The zone's types that match any of ``patterns``; all with GPUs of their own where none.
+        """Return the zone's types that match any pattern; without one, all with GPUs of their own.
 
         A type with attached GPUs is named in full.
         """
@@ -79,7 +77,7 @@ class MachineTypes:
         self._kept: TtlCache[str, ZoneInfo] = TtlCache(DAY_S, 30 * DAY_S)
 
     def of(self, zone: str, now: datetime) -> ZoneInfo:
-        """Raises ProviderError."""
+        """Return what the zone has. Raise ProviderError."""
         return self._kept.get(zone, now, lambda: self._ask(zone))
 
     def _ask(self, zone: str) -> ZoneInfo:
@@ -123,7 +121,7 @@ _PLAIN = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+")
 
 @dataclass(frozen=True, slots=True)
 class MachineShape:
-    """A machine type, and the GPUs that are attached to it where it has none of its own."""
+    """A machine type, and the GPUs that are attached to it if it has none of its own."""
 
     machine_type: str
     accelerator: str | None = None
@@ -131,9 +129,9 @@ class MachineShape:
 
     @classmethod
     def parse(cls, name: str) -> MachineShape:
-        """From "a2-highgpu-1g", or "n1-standard-8+1xT4" as the catalogue calls it.
+        """Return the shape of "a2-highgpu-1g", or "n1-standard-8+1xT4" as the catalogue names it.
 
-        Raises BadRequestError.
+        Raise BadRequestError.
         """
         attached = _ATTACHED.fullmatch(name)
         if attached is not None and attached["gpu"] in ATTACHED:
@@ -141,14 +139,14 @@ class MachineShape:
         if _PLAIN.fullmatch(name):
             return cls(name)
         raise BadRequestError(
-            f"{name!r} is no machine type of Compute Engine",
+            f"{name!r} is not a machine type of Compute Engine",
             hint="one is named like a2-highgpu-1g, or n1-standard-8+1xT4 with attached GPUs: "
             + ", ".join(ATTACHED),
         )
 
 
 def instance_type_of(properties: Any) -> str | None:
-    """The name of what a reservation holds; None where it is no single machine type known here."""
+    """Return the instance type of a reservation; None if it is not a single known machine type."""
     machine_type, attached = properties.machine_type, list(properties.guest_accelerators)
     if not machine_type:
         return None

@@ -1,4 +1,4 @@
-"""What can be rented now, put together from what Google tells in many places."""
+"""The offers of Compute Engine, from the several APIs in which Google publishes their parts."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ FLEX_START_SERIES = frozenset({"a2", "a3", "a4", "g2"})
 """https://docs.cloud.google.com/compute/docs/instances/about-flex-start-vms: all of the
 accelerator-optimized family but A4X and G4."""
 ANY_ZONE = "*"
-"""Suffix of a region's name for what holds in all its zones, as in the catalogue's offers."""
+"""Suffix of a region's name for what applies to all its zones, as in the catalogue's offers."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfferScope:
     """Regions and types to offer; ``instance_types`` may hold wildcards, () is all with GPUs.
 
-    ``advised_nodes``: for how many nodes the likelihood of capacity is asked, None for not at all.
+    ``advised_nodes``: for how many nodes the likelihood of capacity is fetched, None for none.
     """
 
     regions: tuple[str, ...]
@@ -49,8 +49,8 @@ class OfferScope:
 class GceOffers:
     """The offers of a scope.
 
-    What cannot be had of a region is an offer without a price that says why, as is a type that it
-    does not sell. The other regions go on.
+    Unavailable data of a region becomes an offer without a price that names the reason, as does a
+    type that the region does not sell. The other regions are not affected.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class GceOffers:
         )
 
     def now(self, now: datetime) -> tuple[Offer, ...]:
-        """One offer for each zone, type and capacity type of the scope.
+        """Return one offer for each zone, type and capacity type of the scope.
 
-        Raises ProviderError where no region answers.
+        Raise ProviderError if no region answers.
         """
         answers = fan_out_or_raise(self._scope.regions, lambda region: self._region(region, now))
         return tuple(
@@ -90,7 +90,7 @@ class GceOffers:
     def sold(
         self, region: str, patterns: tuple[str, ...], now: datetime
     ) -> Mapping[str, list[str]]:
-        """By instance type, the zones of the region that have it. Raises ProviderError."""
+        """Return, by instance type, the zones of the region that have it. Raise ProviderError."""
         zones = self._regions.facts(region, now).zones
         facts: dict[str, ZoneInfo] = {zone: self._types.of(zone, now) for zone in zones}
         found: dict[str, list[str]] = {}
@@ -162,7 +162,7 @@ class GceOffers:
     def _flex_start_offers(
         self, region: str, sold: Mapping[str, list[str]], now: datetime
     ) -> Iterator[Offer]:
-        """One node at a time: Google starts those of a gang independently of each other.
+        """Return offers of one node: Google starts those of a gang independently of each other.
 
         The provider knows its nodes, and so until when a pool may be used.
         """
@@ -180,14 +180,14 @@ class GceOffers:
     def _reserved_offers(
         self, region: str, sold: Mapping[str, list[str]], now: datetime
     ) -> tuple[Offer, ...]:
-        """None where they cannot be listed: few projects have any."""
+        """Return the reserved offers, () if they cannot be listed: few projects have any."""
         try:
             return self._reservations.offers(region, sold.keys(), now)
         except ProviderError:
             return ()
 
     def _without(self, region: str, error: ProviderError) -> Iterator[Offer]:
-        """The offers of a region that nothing could be learned of, for the reason to be told."""
+        """Return offers without a price that report why nothing is known of a region."""
         for name in self._scope.instance_types or ("*",):
             yield from _unknown(region, name, error.message)
 

@@ -1,13 +1,10 @@
-"""Operations; how nodes ended.
+"""Operations of zones and regions, and how nodes ended or are about to end, by them.
 
-Operations: what a call has set going, and what a zone says has happened in it.
-
-How nodes ended or are about to, as the operations of their zones tell.
-
-A preemption is the operation ``compute.instances.preempted``, which begins when the node hears of
-it: 30 s before the end, or as long as the node was made with notice of
-(cloud.google.com/compute/docs/instances/spot, "Preemption process"). What a user deletes is a
-``delete``. A deleted instance is in no list any more, so nothing but these says why.
+An operation is what a call has started, or what a zone reports to have happened in it. A preemption
+is the operation ``compute.instances.preempted``, which begins when the node gets notice of it: 30 s
+before the end, or as long as the node was made with notice of
+(cloud.google.com/compute/docs/instances/spot, "Preemption process"). A deletion by a user is a
+``delete``. No list holds a deleted instance, so only these operations report why it ended.
 """
 
 from __future__ import annotations
@@ -34,8 +31,8 @@ PAGE = 500
 class Operations:
     """Operations of zones and regions, through clients of their own.
 
-    The futures of the client library ask an endpoint of their own choosing how an operation goes,
-    and keep the codes of its errors to themselves.
+    The futures of the client library poll an operation at an endpoint of their own choice, and
+    hide the codes of its errors.
     """
 
     def __init__(self, clients: Clients, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -43,9 +40,9 @@ class Operations:
         self._sleep = sleep
 
     def finished(self, operation: Any, place: str, permission: str, about: str) -> Any:
-        """The operation once it is done; ``place`` is the zone or region that it is one of.
+        """Return the operation once it is done; ``place`` is its zone or region.
 
-        Raises what it came to; ProviderUnavailableError where it goes on for too long.
+        Raise its error; ProviderUnavailableError if it takes too long.
         """
         timeouts = self._clients.timeouts
         give_up_at = time.monotonic() + timeouts.launch_s
@@ -60,15 +57,15 @@ class Operations:
 
     @staticmethod
     def check(operation: Any, permission: str, about: str) -> None:
-        """Raises what an operation has come to, if it has failed."""
+        """Raise the error of an operation that has failed."""
         errors = [(each.code, each.message) for each in operation.error.errors]
         if errors or operation.http_error_status_code >= 400:
             raise from_operation(errors, permission, about, operation.http_error_status_code)
 
     def newest(self, zone: str, kinds: tuple[str, ...], since: datetime) -> Iterator[Any]:
-        """Operations of these types that began at or after ``since``, the newest first.
+        """Return operations of these types that began at or after ``since``, the newest first.
 
-        Google keeps them for 14 days. Raises ProviderError.
+        Google stores them for 14 days. Raise ProviderError.
         """
         wanted = " OR ".join(f'(operationType = "{kind}")' for kind in kinds)
         request = {
@@ -87,7 +84,7 @@ class Operations:
                 yield operation
 
     def _waited(self, operation: Any, place: str, about: str) -> Any:
-        """Asked so that the answer comes when the operation is done, or after two minutes."""
+        """Poll with a call that returns when the operation is done, or after two minutes."""
         kind = "region" if operation.region else "zone"
         with asking(f"compute.{kind}Operations.get", about):
             return self._clients.of(f"{kind}_operations").wait(
@@ -109,7 +106,7 @@ INSERTED = "insert"
 KINDS = (PREEMPTED, DELETED, INSERTED)
 LOOK_BACK = timedelta(hours=3)
 WITHDRAWN_AFTER = timedelta(minutes=10)
-"""A node that lives this long after its strike is not being taken."""
+"""A node alive this long after its announced interruption is not being interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +119,7 @@ class InstanceEnd:
 
 
 class InstanceEndings:
-    """Preemptions and deletions, asked for by zone. ``notice_s`` is from notice to strike."""
+    """Preemptions and deletions by zone. ``notice_s`` is from notice to interruption."""
 
     def __init__(self, operations: Operations, notice_s: float) -> None:
         self._operations = operations
@@ -136,9 +133,9 @@ class InstanceEndings:
         """The zones that did not answer the last time, and what went wrong."""
 
     def look(self, zones: Iterable[str], now: datetime, since: datetime | None = None) -> None:
-        """Take in what the zones tell of the last hours, and from ``since`` on.
+        """Read the zones' operations of the last hours, and from ``since`` on.
 
-        One that does not answer is in ``silent``.
+        A zone that does not answer is in ``silent``.
         """
         begin = now - LOOK_BACK
         begin = begin if since is None else min(begin, since)
@@ -146,18 +143,18 @@ class InstanceEndings:
         self.silent = {z: told for z, told in answers.items() if isinstance(told, ProviderError)}
 
     def in_vain(self, node_id: str) -> InstanceEnd | None:
-        """How the wait of a node that never ran ended; None where nothing is told of it.
+        """Return how the wait of a node that never ran ended; None if no operation reports it.
 
-        Google deletes it, and the operation that was to make it has failed
+        Google deletes the node, and the operation that was to create it has failed
         (docs.cloud.google.com/compute/docs/instances/instance-lifecycle, PENDING).
         """
         with self._lock:
             return self._refused.get(node_id)
 
     def of(self, node_id: str) -> InstanceEnd | None:
-        """How a node that is not listed any more ended; None where nothing is told of it.
+        """Return how a node that left the list ended; None if no operation reports it.
 
-        Who was preempted first and deleted then was interrupted, and ended with the earlier of
+        A node that was preempted and then deleted was interrupted, and ended with the earlier of
         both.
         """
         with self._lock:
@@ -172,12 +169,12 @@ class InstanceEndings:
         return None
 
     def began_at(self, node_id: str) -> datetime | None:
-        """When the node was made, as far as the operations go back."""
+        """Return when the node was created, as far as the operations go back."""
         with self._lock:
             return self._began_at.get(node_id)
 
     def notice(self, node: Node, now: datetime) -> Interruption | None:
-        """The announced end of a living node, or None where it has none."""
+        """Return the announced end of a live node, None without one."""
         with self._lock:
             noticed_at = self._preempted_at.get(node.node_id)
         if noticed_at is None or now > noticed_at + self._notice + WITHDRAWN_AFTER:

@@ -1,9 +1,4 @@
-"""Options.
-
-What ``connect`` is given, checked.
-
-What is offered and where prices are looked up, as ``connect`` is told it.
-"""
+"""The options of ``connect``, validated: regions, offers, price sources, and how nodes start."""
 
 from __future__ import annotations
 
@@ -35,7 +30,7 @@ OF_CATALOGUE = {
 
 
 class MarketOptions(OptionModel):
-    """``machines``: the catalogue, None where there is none."""
+    """What is offered, and the sources of its prices. ``machines``: the catalogue, or None."""
 
     injected: ClassVar[frozenset[str]] = frozenset({"machines", *OF_CATALOGUE})
 
@@ -86,12 +81,12 @@ SHORT_NOTICE_S: Literal[30] = 30
 
 
 def _placement(value: object) -> object:
-    """YAML 1.1 reads a bare off as false."""
+    """Return the placement mode; YAML 1.1 reads a bare off as false."""
     return PlacementMode.OFF if value is False else value
 
 
 class GcpOptions(MarketOptions, NodeOptions):
-    """Every option of the adapter: where to rent, what is offered, how nodes come up.
+    """Every option of the provider: where to launch, what is offered, how nodes start.
 
     Sources of the notices: cloud.google.com/compute/docs/instances/spot, 30 s, best effort, or
     120 s where offered.
@@ -127,15 +122,15 @@ class GcpOptions(MarketOptions, NodeOptions):
 
     @property
     def market(self) -> MarketOptions:
-        """What is offered and where prices are looked up."""
+        """Return what is offered, and the sources of its prices."""
         return self
 
     @property
     def nodes(self) -> NodeOptions:
-        """How nodes come up."""
+        """Return how nodes start."""
         return self
 
     @property
     def asked_notice_s(self) -> int | None:
-        """What is asked for at a launch: None leaves it at Google's default."""
+        """Return the notice to request at a launch; None leaves Google's default."""
         return None if self.preemption_notice_s == SHORT_NOTICE_S else self.preemption_notice_s

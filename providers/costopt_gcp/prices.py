@@ -1,13 +1,8 @@
-"""Prices from SKUs.
+"""Prices of nodes: published by Google where it does, else the catalogue's.
 
-What nodes cost: told by Google where it tells, else by the catalogue.
-
-What a whole machine costs, put together from the SKUs of its parts.
-
-Prices of the parts of machines, by the SKUs of Cloud Billing.
-
-https://cloud.google.com/billing/docs/reference/rest/v1/services.skus/list: all SKUs of Compute
-Engine, page by page. Machines are priced by part: vCPUs, memory, GPUs and bundled Local SSD.
+The price of a machine is the sum of the SKUs of its parts in Cloud Billing: vCPUs, memory, GPUs and
+bundled Local SSD. https://cloud.google.com/billing/docs/reference/rest/v1/services.skus/list
+returns all SKUs of Compute Engine, page by page.
 """
 
 from __future__ import annotations
@@ -48,7 +43,7 @@ ListPrices = Callable[[str, str, str], Estimate | None]
 
 
 class GcePrices:
-    """``on_demand`` and ``spot`` are the dated lists, for what Google does not tell."""
+    """``on_demand`` and ``spot`` are the dated lists, for prices that Google does not publish."""
 
     def __init__(
         self,
@@ -68,11 +63,11 @@ class GcePrices:
     def history(
         self, region: str, instance_type: str, now: datetime
     ) -> tuple[SpotPriceInterval, ...]:
-        """Past and present spot prices, ascending. Raises ProviderError."""
+        """Return past and present spot prices, ascending. Raise ProviderError."""
         return self._told(region, instance_type, now)[0]
 
     def spot(self, region: str, instance_type: str, now: datetime) -> tuple[Estimate | None, str]:
-        """The spot price in force, and why it is not known ("" where it is)."""
+        """Return the spot price in force, and why it is unknown ("" if it is known)."""
         try:
             told, seen_at = self._told(region, instance_type, now)
         except ProviderError as error:
@@ -82,14 +77,14 @@ class GcePrices:
             if price is not None and price.usd_per_hour is not None:
                 source = f"Google Cloud spot price, unchanged since {price.at:%Y-%m-%d %H:%M}Z"
                 return Estimate.exact(price.usd_per_hour, Basis.MEASURED, source, seen_at), ""
-            why_not = "Google tells no spot price of this type there"
+            why_not = "Google publishes no spot price of this type there"
         listed, why_unlisted = self._listed(region, instance_type, CapacityType.SPOT, now)
         return listed, "" if listed else f"{why_not}; {why_unlisted}"
 
     def on_demand(
         self, region: str, instance_type: str, now: datetime
     ) -> tuple[Estimate | None, str]:
-        """The list price, and why there is none ("" where there is)."""
+        """Return the list price, and why there is none ("" if there is one)."""
         if any(fnmatchcase(instance_type, pattern) for pattern in NOT_ON_DEMAND):
             return None, f"Google does not rent {instance_type} on demand"
         return self._listed(region, instance_type, CapacityType.ON_DEMAND, now)
@@ -97,13 +92,13 @@ class GcePrices:
     def flex_start(
         self, region: str, instance_type: str, now: datetime
     ) -> tuple[Estimate | None, str]:
-        """The list price by Cloud Billing alone, and why there is none ("" where there is)."""
+        """Return the price by Cloud Billing alone, and why there is none ("" if there is one)."""
         return self._skus.node(region, instance_type, CapacityType.FLEX_START, now)
 
     def _listed(
         self, region: str, instance_type: str, terms: CapacityType, now: datetime
     ) -> tuple[Estimate | None, str]:
-        """By Cloud Billing, else by the dated list."""
+        """Return the price by Cloud Billing, else by the dated list."""
         price, why_not = self._skus.node(region, instance_type, terms, now)
         dated = self._dated_spot if terms is CapacityType.SPOT else self._on_demand
         if price is None and dated is not None:
@@ -116,7 +111,7 @@ class GcePrices:
         shape = MachineShape.parse(instance_type)
         if shape.accelerator is not None:
             raise BadRequestError(
-                f"{region}: Google tells no spot price of machines with attached GPUs "
+                f"{region}: Google publishes no spot price of machines with attached GPUs "
                 f"({instance_type})"
             )
         return self._kept.get(
@@ -127,7 +122,7 @@ class GcePrices:
 
 
 def in_force(prices: tuple[SpotPriceInterval, ...], at: datetime) -> SpotPriceInterval | None:
-    """The price at ``at``; the last one goes on for a day after the end of its interval."""
+    """Return the price at ``at``; the last one holds for a day after the end of its interval."""
     begun = [price for price in prices if price.at <= at]
     if not begun:
         return None
@@ -188,7 +183,7 @@ class SkuPrices:
     def node(
         self, region: str, instance_type: str, terms: CapacityType, now: datetime
     ) -> tuple[Estimate | None, str]:
-        """The price of a node, and why it is not known ("" where it is)."""
+        """Return the price of a node, and why it is unknown ("" if it is known)."""
         shape = MachineShape.parse(instance_type)
         try:
             facts = self._facts(region, shape.machine_type, now)
@@ -215,7 +210,7 @@ def node_usd_per_hour(
     facts: MachineTypeInfo,
     terms: CapacityType,
 ) -> tuple[float | None, str]:
-    """Dollars per hour, else None and the part that has no price."""
+    """Return dollars per hour, else None and the part that has no price."""
     costs: list[float] = []
     for names, amount in parts(shape, facts):
         usd = next((u for n in names if (u := prices.get((n, terms, region))) is not None), None)
@@ -226,7 +221,7 @@ def node_usd_per_hour(
 
 
 def parts(shape: MachineShape, facts: MachineTypeInfo) -> Iterator[Part]:
-    """Everything that a machine is charged for by the hour; its other disks are charged apart."""
+    """Return all parts that a machine is billed for by the hour, without its other disks."""
     if facts.accelerator in SLICED:
         yield GPUS[facts.accelerator], facts.accelerators
         return
@@ -265,14 +260,14 @@ month and GiB of Local SSD."""
 
 
 class SkuCatalog:
-    """The list of all of them, asked for once a day."""
+    """The list of all SKUs, fetched once a day."""
 
     def __init__(self, clients: Clients) -> None:
         self._api = WebApi(clients, "cloudbilling.googleapis.com")
         self._kept: TtlCache[None, tuple[PartPrices, datetime]] = TtlCache(DAY_S, SKU_MAX_AGE_S)
 
     def prices(self, now: datetime) -> tuple[PartPrices, datetime]:
-        """What parts cost, and when it was asked. Raises ProviderError."""
+        """Return the prices of parts, and when they were fetched. Raise ProviderError."""
         return self._kept.get(None, now, lambda: (self._ask(), now))
 
     def _ask(self) -> PartPrices:
@@ -289,7 +284,7 @@ class SkuCatalog:
 
 
 def read_skus(items: Iterable[Mapping[str, Any]]) -> PartPrices:
-    """Prices on demand, on spot and on flex-start; what has two different prices is left out."""
+    """Return prices on demand, spot and flex-start, without parts that have two different ones."""
     found: dict[tuple[str, CapacityType, str], set[float]] = {}
     for item in items:
         terms = _terms(item)
@@ -303,7 +298,7 @@ def read_skus(items: Iterable[Mapping[str, Any]]) -> PartPrices:
 
 
 def _terms(item: Mapping[str, Any]) -> CapacityType | None:
-    """None for commitments. That A4's spot price is one is said in its description alone
+    """Return the terms, None for commitments. Only the description marks A4's spot price
     (github.com/dstackai/gpuhunt/pull/176), as it is of every flex-start price.
     """
     terms, description = TERMS.get(item["category"]["usageType"]), item["description"].lower()
@@ -314,7 +309,7 @@ def _terms(item: Mapping[str, Any]) -> CapacityType | None:
 
 
 def part_of(description: str) -> str:
-    """What a SKU prices, without where and on which terms.
+    """Return the part that a SKU prices, without its place and terms.
 
     "Spot Preemptible G2 Instance Core running in Iowa" is "g2 instance core".
     """
@@ -323,7 +318,7 @@ def part_of(description: str) -> str:
 
 
 def _usd(item: Mapping[str, Any]) -> float | None:
-    """The newest price; None where it is free, in tiers or not in dollars."""
+    """Return the newest price; None if it is free, in tiers or not in dollars."""
     if not item["pricingInfo"]:
         return None
     rates = item["pricingInfo"][-1]["pricingExpression"]["tieredRates"]

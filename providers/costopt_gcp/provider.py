@@ -1,9 +1,4 @@
-"""GcpProvider.
-
-Google Compute Engine as the engine sees it.
-
-The market of Compute Engine: what is for rent, what it cost, what the project may have.
-"""
+"""Google Compute Engine as a provider of the engine, with its market and the project's quotas."""
 
 from __future__ import annotations
 
@@ -89,15 +84,15 @@ class GcpProvider(Provider):
         return frozenset({NAME})
 
     def capabilities(self) -> frozenset[Capability]:
-        """All but those of clouds whose accounts can be asked per job, and simulation."""
+        """Return all but those of clouds that report charges per job, and of simulation."""
         return CAPABILITIES
 
     def uninterruptible_s(self, now: datetime) -> float:  # noqa: ARG002
-        """0: Google may take a Spot node at any time."""
+        """Return 0: Google may interrupt a Spot node at any time."""
         return 0.0
 
     def offers(self, now: datetime) -> Sequence[Offer]:
-        """Every pool of the regions; one of which something is unknown says why."""
+        """Return an offer for every pool of the regions; incomplete offers name the reason."""
         return tuple(
             flex_start_offer(offer, self._book.in_pool(offer.pool), now)
             if offer.pool.capacity_type is CapacityType.FLEX_START
@@ -106,19 +101,19 @@ class GcpProvider(Provider):
         )
 
     def quotas(self, now: datetime) -> tuple[Quota, ...]:
-        """What the project may run, by GPU model, capacity type and region."""
+        """Return what the project may run, by GPU model, capacity type and region."""
         return self.market.quotas(now)
 
     def price_series(
         self, region: str, instance_types: Collection[str], now: datetime
     ) -> tuple[PriceSeriesKey, ...]:
-        """The types of the region whose spot prices are told."""
+        """Return the types of the region whose spot prices are published."""
         return self.market.price_series(region, instance_types, now)
 
     def price_changes(
         self, series: PriceSeriesKey, since: datetime, until: datetime
     ) -> tuple[PriceChange, ...]:
-        """Spot prices as far as Google tells them."""
+        """Return the spot prices that Google publishes."""
         return self.market.price_changes(series, since, until)
 
     def list_price(self, series: PriceSeriesKey, now: datetime) -> Estimate | None:
@@ -126,7 +121,7 @@ class GcpProvider(Provider):
         return self.market.list_price(series, now)
 
     def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
-        """All nodes or none, and none twice; see ``GceLauncher``. Raises ProviderError."""
+        """Launch all nodes or none, and none twice; see ``GceLauncher``. Raise ProviderError."""
         regions = self.options.regions
         if request.pool.region not in regions:
             raise BadRequestError(
@@ -136,19 +131,19 @@ class GcpProvider(Provider):
         return self._launcher.launch(request, self._clock.now())
 
     def nodes(self, owner: str) -> tuple[Node, ...]:
-        """Every node with this owner label; ended ones for two hours.
+        """Return every node with this owner label; ended nodes for two hours.
 
-        Those of a zone that does not answer are as they were seen last, or missing. One that ended
-        before this controller began is known of if it was reminded of it.
+        Nodes of a zone that does not answer are as last listed, or missing. A node that ended
+        before this controller started is known if ``restore_known_nodes`` named it.
         """
         return self._listing.nodes(owner, self._clock.now())
 
     def restore_known_nodes(self, nodes: Iterable[Node]) -> None:
-        """Nodes that may have ended while no controller ran: the zones' operations tell how."""
+        """Add nodes that may have ended while no controller ran; the zones' operations show how."""
         self._book.remember(nodes)
 
     def notices(self, owner: str) -> tuple[Interruption, ...]:
-        """Preemptions that the zones' operations tell of and that have not struck."""
+        """Return the pending preemptions that the zones' operations announce."""
         now = self._clock.now()
         living = [node for node in self._book.known(owner) if node.state.is_alive]
         spot = [node for node in living if node.pool.capacity_type.is_interruptible]
@@ -157,25 +152,25 @@ class GcpProvider(Provider):
         return tuple(sorted(told, key=lambda notice: (notice.interrupts_at, notice.node_id)))
 
     def terminate(self, node_id: str) -> None:
-        """Release a node; silent where it is missing."""
+        """Terminate a node; do nothing if it is missing."""
         self._stopping.terminate(node_id, self._clock.now())
 
     def orphaned_resources(self, owner: str) -> tuple[OrphanedResource, ...]:
-        """Disks, templates, placement policies and stopped instances of this owner."""
+        """Return the owner's disks, templates, placement policies and stopped instances."""
         return self._leftovers.list_all(owner)
 
     def delete_resource(self, resource: OrphanedResource) -> None:
-        """Remove one of them; silent where it is gone."""
+        """Remove one of them; do nothing if it is gone."""
         self._leftovers.remove(resource)
 
     def unreachable_regions(self) -> frozenset[str]:
-        """The regions of which a zone did not answer the last listing of nodes."""
+        """Return the regions of which a zone did not answer the last listing of nodes."""
         return frozenset(self._listing.silent)
 
     def errors_by_region(self) -> Mapping[str, str]:
-        """What did not answer the last time, and why: regions, and the operations of zones.
+        """Return the regions, and zones' operations, that did not answer the last time, and why.
 
-        And where a gang was not placed compactly.
+        Zones where a gang was not placed compactly are included.
         """
         regions = {f"{NAME} {region}": e.message for region, e in self._listing.silent.items()}
         zones = {f"{NAME} {zone} notices": e.message for zone, e in self._endings.silent.items()}
@@ -183,19 +178,19 @@ class GcpProvider(Provider):
         return {**regions, **zones, **gangs}
 
     def bill(self, node: Node) -> NodeBill | None:
-        """What Google charges for an ended node, None where it is not known."""
+        """Return what Google charges for an ended node, None if unknown."""
         return self._billing.bill(node, self._clock.now())
 
     def checks(self, owner: str, store: str | None) -> Iterator[Check]:
-        """Whether the project is fit to run jobs."""
+        """Check whether the project can run jobs."""
         return Doctor(self.clients, self.options).checks(owner, store, self._clock.now())
 
     def access_policies(self, owner: str, store: str | None) -> Mapping[str, object]:
-        """Custom roles of the controller and of nodes."""
+        """Return the custom roles of the controller and of nodes."""
         return Doctor(self.clients, self.options).policies(owner, store)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self.clients.close()
 
 
@@ -216,11 +211,11 @@ class GcpMarket:
         self._quotas = AccountQuotas(clients, self.regions)
 
     def offers(self, now: datetime) -> tuple[Offer, ...]:
-        """Every pool of the regions. Raises ProviderError where no region answers."""
+        """Return offers for all pools of the regions. Raise ProviderError if none answers."""
         return self._offers.now(now)
 
     def quotas(self, now: datetime) -> tuple[Quota, ...]:
-        """The quotas of GPUs that can be asked for; raises where none can."""
+        """Return the GPU quotas of all regions that answer. Raise ProviderError if none does."""
         answers = fan_out_or_raise(self._named, lambda region: self._quotas.of(region, now))
         told = [answer for answer in answers.values() if not isinstance(answer, ProviderError)]
         regional = tuple(quota for quotas in told for quota in quotas)
@@ -232,16 +227,16 @@ class GcpMarket:
     def price_series(
         self, region: str, instance_types: Collection[str], now: datetime
     ) -> tuple[PriceSeriesKey, ...]:
-        """The types of the region, whose prices hold in all its zones. Raises ProviderError."""
+        """Return the region's types; prices hold in all its zones. Raise ProviderError."""
         sold = self._offers.sold(region, tuple(instance_types), now)
         return tuple(PriceSeriesKey(NAME, region, name) for name in sorted(sold) if "+" not in name)
 
     def price_changes(
         self, series: PriceSeriesKey, since: datetime, until: datetime
     ) -> tuple[PriceChange, ...]:
-        """Google tells the prices of past months by region: each zone gets them.
+        """Return prices of past months; Google publishes them by region, so each zone gets them.
 
-        Raises ProviderError.
+        Raise ProviderError.
         """
         region, name = series.region, series.instance_type
         told = self.prices.history(region, name, until)
@@ -261,7 +256,7 @@ class GcpMarket:
         return self.prices.on_demand(series.region, series.instance_type, now)[0]
 
     def price_now(self, pool: Pool, now: datetime) -> float | None:
-        """What a node costs that is launched now; None where it is not known."""
+        """Return the price of a node launched now; None if unknown."""
         if pool.capacity_type is CapacityType.RESERVED:
             return 0.0
         told = {

@@ -1,12 +1,9 @@
-"""Regional quotas.
-
-What the project may run: GPUs by model, on spot or on demand, by region and in all of them.
+"""What the project may run: GPUs by model, on spot or on demand, by region and in all of them.
 
 https://cloud.google.com/compute/resource-usage: a GPU model has a quota of its own and one for
 preemptible GPUs, which Spot VMs count against. Where none was ever granted of the latter, they
-count against the former, together with on-demand ones.
-
-Regions as the project sees them: their zones, and its quotas there.
+count against the former, together with on-demand ones. Regions are read here with their zones and
+the project's quotas there.
 """
 
 from __future__ import annotations
@@ -52,11 +49,11 @@ class AccountQuotas:
         self._kept: TtlCache[None, tuple[Quota, ...]] = TtlCache(HOUR_S, USABLE_S)
 
     def of(self, region: str, now: datetime) -> tuple[Quota, ...]:
-        """The quotas of GPUs of a region. Raises ProviderError."""
+        """Return the GPU quotas of a region. Raise ProviderError."""
         return tuple(read_quotas(region, self._regions.facts(region, now).limits))
 
     def everywhere(self, now: datetime) -> tuple[Quota, ...]:
-        """The quota of GPUs of all regions together. Raises ProviderError."""
+        """Return the GPU quota of all regions together. Raise ProviderError."""
         return self._kept.get(None, now, self._ask)
 
     def _ask(self) -> tuple[Quota, ...]:
@@ -116,11 +113,11 @@ class Regions:
         self._kept: TtlCache[str, RegionInfo] = TtlCache(HOUR_S, USABLE_S)
 
     def facts(self, region: str, now: datetime) -> RegionInfo:
-        """Raises BadRequestError for a region that does not exist, ProviderError."""
+        """Return the region. Raise BadRequestError if it does not exist, ProviderError."""
         return self._kept.get(region, now, lambda: self._ask(region))
 
     def check(self, pool: Pool, now: datetime) -> None:
-        """Raises BadRequestError where the pool's zone is not one of its region."""
+        """Raise BadRequestError if the pool's zone is not one of its region."""
         zones = self.facts(pool.region, now).zones
         if pool.zone not in zones:
             raise BadRequestError(

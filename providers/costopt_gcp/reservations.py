@@ -1,8 +1,9 @@
 """Reservations of the project, and what it has booked by the calendar.
 
-Only those that a launch must name: others are used by on-demand nodes unasked. A future reservation
-in calendar mode (https://cloud.google.com/compute/docs/instances/future-reservations-calendar-mode)
-becomes a reservation when it begins, and Google deletes its nodes when it ends.
+Only those that a launch must name: on-demand nodes use the others automatically. A future
+reservation in calendar mode
+(https://cloud.google.com/compute/docs/instances/future-reservations-calendar-mode) becomes a
+reservation when it begins, and Google deletes its nodes when it ends.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ CALENDAR = "CALENDAR"
 
 
 class Reservations:
-    """Those of the project, asked for every five minutes."""
+    """The project's reservations, fetched every five minutes."""
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
@@ -42,9 +43,9 @@ class Reservations:
     def offers(
         self, region: str, instance_types: Collection[str], now: datetime
     ) -> tuple[Offer, ...]:
-        """A reserved offer for each pool of the region with one of these types.
+        """Return a reserved offer for each pool of the region with one of these types.
 
-        Raises ProviderError.
+        Raise ProviderError.
         """
         held = [
             each
@@ -54,9 +55,9 @@ class Reservations:
         return reservation_offers(held, now)
 
     def of(self, pool: Pool, nodes: int, now: datetime) -> Reservation | None:
-        """The reservation that a launch of so many nodes must name. Raises ProviderError.
+        """Return the reservation that a launch of so many nodes must name. Raise ProviderError.
 
-        Asked anew: a reservation that begins gets a name that its booking does not tell before.
+        Each call asks Google: a reservation's name is unknown until it begins.
         """
         return select_reservation(self._ask(), pool, nodes, now)
 
@@ -88,7 +89,7 @@ class Reservations:
 
 
 def _read(item: Any) -> Reservation | None:
-    """A reservation that can be used by naming it; None where it is none."""
+    """Return a reservation that can be used by naming it; None for others."""
     specific = item.specific_reservation
     usable = item.status == "READY" and item.specific_reservation_required
     instance_type = instance_type_of(specific.instance_properties)
@@ -104,7 +105,7 @@ def _read(item: Any) -> Reservation | None:
 
 
 def _read_future(item: Any) -> Reservation | None:
-    """What is booked in calendar mode; None where it is not, or not granted."""
+    """Return a booking in calendar mode; None if it is not one, or not granted."""
     specific = item.specific_sku_properties
     instance_type = instance_type_of(specific.instance_properties)
     granted = item.status.procurement_status in HELD and item.reservation_mode == CALENDAR
@@ -122,7 +123,7 @@ def _read_future(item: Any) -> Reservation | None:
 
 
 def _of_future(held: Reservation, future: Reservation) -> Reservation:
-    """A reservation that has begun, with the time for which it was booked."""
+    """Return a reservation that has begun, with the time for which it was booked."""
     until_at = held.until_at or future.until_at
     return replace(held, from_at=future.from_at, until_at=until_at, bound=True)
 

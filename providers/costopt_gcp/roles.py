@@ -1,8 +1,6 @@
-"""IAM roles.
+"""Minimal custom roles of IAM for the controller and for nodes, and checks of the permissions.
 
-The least that the controller and nodes need, as custom roles of IAM.
-
-Whether the credentials may do what costopt does, asked without doing any of it.
+The checks ask whether the credentials may do what costopt does, without doing any of it.
 """
 
 from __future__ import annotations
@@ -63,9 +61,9 @@ STORE = (
 )
 """Large objects are uploaded in parts: https://cloud.google.com/storage/docs/access-control/iam-xml."""
 BUCKET = ("storage.buckets.get", *STORE)
-"""Of the controller on the store's bucket."""
+"""The controller's permissions on the store's bucket."""
 BY_NAME = {"Instance": "instances", "Disk": "disks"}
-"""Types of resources that are told by their names, with the collections that they are in."""
+"""Types of resources recognized by their names, with the collections that they are in."""
 PREDEFINED = {
     "compute.advice.": "roles/compute.viewer",
     "compute.futureReservations.": "roles/compute.viewer",
@@ -81,7 +79,7 @@ PREDEFINED = {
 
 
 def role_with(permission: str) -> str:
-    """A role of Google's that grants one of these permissions, and more."""
+    """Return a predefined role that grants one of these permissions, and more."""
     return next(role for begin, role in PREDEFINED.items() if permission.startswith(begin))
 
 
@@ -131,7 +129,8 @@ ASKING = "testIamPermissions"
 class Permissions:
     """Which permissions are missing. Every method raises ProviderError.
 
-    https://cloud.google.com/iam/docs/testing-permissions: whoever asks may ask for themselves.
+    https://cloud.google.com/iam/docs/testing-permissions: every caller may test its own
+    permissions.
     """
 
     def __init__(self, clients: Clients) -> None:
@@ -141,19 +140,19 @@ class Permissions:
         self._buckets = WebApi(clients, "storage.googleapis.com")
 
     def missing_on_project(self, wanted: Collection[str]) -> tuple[str, ...]:
-        """Of ``wanted``, at most 100, those that the project does not grant."""
+        """Return those of ``wanted``, at most 100, that the project does not grant."""
         project = self._clients.project
         path, content = f"/v1/projects/{project}:{ASKING}", {"permissions": sorted(wanted)}
         return _missing(wanted, self._projects.post(ASKING, project, path, content))
 
     def missing_on_account(self, email: str, wanted: Collection[str]) -> tuple[str, ...]:
-        """Of ``wanted``, those that a service account does not grant."""
+        """Return those of ``wanted`` that a service account does not grant."""
         path = f"/v1/projects/-/serviceAccounts/{email}:{ASKING}"
         told = self._accounts.post(ASKING, email, path, {"permissions": sorted(wanted)})
         return _missing(wanted, told)
 
     def missing_on_bucket(self, bucket: str, wanted: Collection[str]) -> tuple[str, ...]:
-        """Of ``wanted``, those that a bucket does not grant."""
+        """Return those of ``wanted`` that a bucket does not grant."""
         path, query = f"/storage/v1/b/{bucket}/iam/testPermissions", {"permissions": sorted(wanted)}
         return _missing(wanted, self._buckets.get(ASKING, f"bucket {bucket}", path, query))
 

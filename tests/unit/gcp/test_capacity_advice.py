@@ -76,7 +76,7 @@ def test_it_is_asked_for_once_an_hour_for_as_many_nodes_as_wanted(project: NewAc
     assert calls["advice.capacity"] == 2, "of two zones"
     assert project.cloud.place.advised_sizes == {8}
     assert found.availability is not None
-    assert "8 to be had" in found.availability.source
+    assert "8 available" in found.availability.source
     project.clock.sleep(3600)
     provider.offers(project.clock.now())
     assert calls["advice.capacity"] == 4
