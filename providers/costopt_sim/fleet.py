@@ -1,16 +1,11 @@
-"""Simulated nodes, their prices and market cursor.
+"""The nodes of a simulated cloud, their launch prices, and when the market interrupts them.
 
-The nodes of a simulated cloud, and when the market takes them.
+Time is advanced lazily: every query first plays the recorded market up to its instant, in the order
+of the recorded changes. What happens therefore depends on the recorded market and on when nodes
+were launched and released, never on how often a caller asks.
 
-Time is advanced lazily: every query first plays the record up to the instant it asks about, in
-the order of the record's changes. What happens therefore depends on the record and on when nodes
-were launched and released, never on how often anyone looks.
-
-What simulated nodes may have besides their record.
-
-At which price a launch is taken, and why one is not taken at all.
-
-Reads one pool's record forwards in constant time.
+A node may have a process besides its record. A launch has a price, or a reason why it is refused.
+A cursor reads one pool's recorded market forwards in constant time.
 """
 
 from __future__ import annotations
@@ -104,8 +99,8 @@ class SimFleet:
     def adopt(self, nodes: tuple[Node, ...], interruptions: tuple[Interruption, ...]) -> None:
         """Take over what an earlier fleet launched, in launch order, with its announced ends.
 
-        The record is played again from the first of these launches, so that a change nobody saw
-        while no controller lived takes its nodes now, at the time at which it was due.
+        The record is played again from the first of these launches, so that a change while no
+        controller ran interrupts its nodes now, at the time at which it was due.
         """
         with self._lock:
             for node in nodes:
@@ -131,7 +126,7 @@ class SimFleet:
                 self._end(node_id, now, EndCause.RELEASED)
 
     def fail(self, node_id: str, at: datetime, message: str) -> None:
-        """The node's body broke by itself at ``at``; silent where it is missing or has ended."""
+        """Record that the node's process failed at ``at``; ignore a missing or ended node."""
         with self._lock:
             self.advance(at)
             if node_id in self._nodes and self._nodes[node_id].state.is_alive:
@@ -147,7 +142,7 @@ class SimFleet:
             return self._list(owner, now)
 
     def notices(self, owner: str, now: datetime) -> tuple[Interruption, ...]:
-        """Interruptions announced by ``now`` that have not struck, by when they strike."""
+        """Return the pending interruptions announced by ``now``, by their time."""
         with self._lock:
             self.advance(now)
             told = (i for i in self._doomed.values() if self._nodes[i.node_id].owner == owner)
@@ -369,7 +364,7 @@ class NodeProcessHost(Protocol):
         ...
 
     def notice(self, interruption: Interruption) -> None:
-        """The node was told that it will be taken."""
+        """Announce to the node that it will be interrupted."""
         ...
 
     def stop(self, node: Node) -> None:

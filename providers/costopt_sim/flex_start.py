@@ -1,4 +1,4 @@
-"""Flex-start: launches that wait for room in their pool, and nodes that run for days at most."""
+"""Flex-start: launches that wait for capacity, and nodes that run for days at most."""
 
 from __future__ import annotations
 

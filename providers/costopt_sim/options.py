@@ -1,4 +1,4 @@
-"""What ``connect`` is given, checked."""
+"""The options of ``connect``, validated."""
 
 from __future__ import annotations
 

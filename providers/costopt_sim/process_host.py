@@ -1,8 +1,6 @@
-"""Nodes as process groups.
+"""Runs simulated nodes as process groups: an agent in a session of its own.
 
-Gives simulated nodes a body: an agent in a session of its own.
-
-Everything that a node runs, found and killed whole.
+Everything that a node runs is found and killed with it.
 """
 
 from __future__ import annotations
@@ -120,7 +118,7 @@ class ProcessHost:
         return tuple(r.node for r in records), tuple(fate for fate in fates if fate is not None)
 
     def dead(self) -> list[tuple[str, str]]:
-        """Nodes whose agent ended by itself, with what is known of why."""
+        """Return the nodes whose agent exited without a command, with the known reason."""
         with self._lock:
             return [
                 (node_id, self._exit_record(node_id))

@@ -1,10 +1,10 @@
 """Process mode: each node is a process group that runs the agent.
 
 Everything about a node lies in ``state_dir/nodes/<id>``: node.json (what it is and its process),
-notice.json (appears when the market takes it), agent.log and what the agent writes. A controller
-that starts again on the same ``state_dir`` finds its nodes there, running or not. Nobody strikes
-while no controller lives: a strike that fell due meanwhile is applied at once on the restart and
-recorded at the time at which the market set it. So is the start of a node that waited.
+notice.json (appears when the market interrupts it), agent.log and what the agent writes. A
+controller that restarts on the same ``state_dir`` finds its nodes there, running or not. Nodes are
+not interrupted while no controller runs: an interruption that was due meanwhile is applied at once
+on the restart and recorded at its time in the market. So is the start of a node that waited.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def connect_processes(clock: Clock, options: ProcessOptions) -> ProcessProvider:
 
 
 class ProcessProvider(SimProvider):
-    """A SimProvider whose market moves by itself, in a thread, until ``close``."""
+    """A SimProvider whose market advances in a thread, until ``close``."""
 
     def __init__(self, clock: Clock, fleet: SimFleet, runtime: Runtime, host: ProcessHost) -> None:
         super().__init__(clock, fleet, runtime)

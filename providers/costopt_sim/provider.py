@@ -1,4 +1,4 @@
-"""The simulated cloud as the engine sees it."""
+"""The simulated cloud as a provider of the engine."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class VirtualRuntime:
     def checkpoints(self, job: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
         """Durable checkpoints beyond ``after_units``.
 
-        Between two looks at a job only the newest one is kept, as a store that prunes does.
+        Between two calls for a job only the newest one is retained, as in a store that prunes.
         """
         training = self._training(job)
         self._settle(training)
@@ -174,7 +174,7 @@ class VirtualRuntime:
         return fetched_at
 
     def _limit(self, job: Job, power_cap: PowerCap | None) -> None:
-        """Remember the cap; a job that never had one is not told of as uncapped."""
+        """Remember the cap; a job that never had one is not recorded as uncapped."""
         if power_cap is not None or job.name in self._caps:
             self._caps[job.name] = power_cap
 

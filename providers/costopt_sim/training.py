@@ -1,10 +1,6 @@
-"""Simulated training.
+"""Simulated training of a job over its gangs: work done, work saved, and what a loss costs.
 
-One job's training over its gangs: what is done, what is saved, and what a loss costs.
-
-The arithmetic of one gang that trains at a speed of its own in each phase.
-
-How fast a gang works through the phases of its job.
+Each gang trains at its own speed in each phase of the job.
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ class SimulatedTraining:
 
     It finishes the work and saves it. It stops early and saves: because it is drained, or because
     a node was announced to go at least ``save_s`` before, in which case it trains on until
-    ``save_s`` before the strike and loses nothing. Or a node goes while something is unsaved, and
+    ``save_s`` before its end and loses nothing. Or a node goes while something is unsaved, and
     what is done falls back to what is saved.
     """
 
@@ -159,7 +155,7 @@ class SimulatedTraining:
         return frozenset(self._asked.difference(training))
 
     def _schedule_next_event(self, gang: SimulatedGang) -> None:
-        """When the gang stops on purpose and when it breaks, as far as the fleet has told."""
+        """Set when the gang stops on purpose and when it breaks, by the fleet's announcements."""
         self._fleet_version = self._fleet.version
         self._stops_at, self._dies_at = self._drained_at, END_OF_TIME
         for node_id in gang.node_ids:
