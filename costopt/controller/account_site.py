@@ -30,7 +30,7 @@ from costopt.store import open_store
 from costopt.store.address import join_uri
 
 MIN_NOTICE_S = 30.0
-"""Google Cloud tells of a preemption 30 s before it (cloud.google.com/compute/docs/instances/
+"""Google Cloud announces a preemption 30 s before it (cloud.google.com/compute/docs/instances/
 preemptible), EC2 two minutes: what can be saved in the shorter can be saved in both."""
 
 
@@ -44,10 +44,10 @@ def connect_account(
     clock: Clock,
     payloads: Mapping[str, Payload] | None = None,
 ) -> tuple[Provider, ...]:
-    """The adapters of these providers of the account, of all where none is named.
+    """Return these providers of the account, all of them if none is named.
 
-    With ``payloads``, by job, they can start nodes for these jobs; without, only tell of offers.
-    Raises SpecError where the account has none of that name, BadRequestError for wrong options.
+    With ``payloads``, by job, they can start nodes for these jobs; without, only list offers.
+    Raise SpecError if the account has none of that name, BadRequestError for wrong options.
     """
     unknown = [name for name in names if name not in account.providers]
     if unknown or not account.providers:

@@ -66,7 +66,7 @@ def _read(name: str, data: bytes | None) -> DeployedJob:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(
-            f"{name}/{JOB} in the store is no job of a deployment: {error}",
+            f"{name}/{JOB} in the store is not a job of a deployment: {error}",
             hint="apply the deployment again",
             code="not_a_deployment",
         ) from None

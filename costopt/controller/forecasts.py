@@ -21,7 +21,7 @@ from costopt.market.hazard import LearnedHazard
 class RecordedForecasts:
     """Implements the Forecasts port over recorded prices and intensities, each where given.
 
-    How prices drift is learned anew once an hour; in between, a series follows the present price.
+    The drift of prices is estimated once an hour; in between, a series follows the present price.
     """
 
     def __init__(self, market: MarketHistory | None, carbon: RecordedCarbon | None = None) -> None:

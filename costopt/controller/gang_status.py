@@ -33,7 +33,7 @@ def gang_status(
 ) -> tuple[GangState, str]:
     """What the gang is doing, and a message. ``saved`` are the units of work that are durable.
 
-    A command that fails by itself ``retries`` times beyond the first, with nothing saved in
+    A command that exits with an error ``retries`` times beyond the first, with nothing saved in
     between, has failed for good.
     """
     states = {m.heartbeat.state for m in members if m.heartbeat is not None}

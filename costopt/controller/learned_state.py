@@ -2,8 +2,8 @@
 
 One small file beside the run's clock, replaced as a whole at every tick in which something was
 learned: {"schema", "learned", "check"} in JSON, ``check`` being a digest of ``learned``. A
-controller that was killed knows again what it knew at its last whole tick. What cannot be read is
-told and learned anew; no run stops for it.
+controller that was killed knows again what it knew at its last whole tick. What cannot be
+read is reported and learned from the prior; no run stops for it.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class LearnedState:
         return None
 
     def _anew(self, why: str) -> str:
-        return f"{self._path} cannot be used: {why}; lifetimes are learned anew from the prior"
+        return f"{self._path} is ignored: {why}; capacity lifetimes restart from the prior"
 
 
 def _written(learned: dict[str, Any]) -> bytes:

@@ -1,10 +1,7 @@
-"""A run of one job: signals, child processes, and the release of its nodes.
+"""A live run of one job under one policy: the engine with a real ledger, real nodes and a clock.
 
-One job under one policy, live: the engine with a real ledger, real nodes and a clock.
-
-Signals that ask a run to stop, held back while a tick is under way.
-
-Gives back every node of a job, whatever fails on the way.
+Signals that ask a run to stop are held back during a tick. At its end every node of the job is
+released, whatever fails meanwhile.
 """
 
 from __future__ import annotations
@@ -43,7 +40,7 @@ ReadJob = Callable[[datetime], Job]
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
-    """A run that is held by this process; nobody else controls its job meanwhile."""
+    """A run that is held by this process; no other process controls its job meanwhile."""
 
     job: Job
     engine: Engine
@@ -70,8 +67,8 @@ class LiveRun:
     def release_nodes(self, reason: str, *, save_within_s: float = 0.0) -> tuple[str, ...]:
         """Give every node back, after at most ``save_within_s`` (of the wall) for checkpoints.
 
-        The ledger is told where it can be; a fault of it holds no node. Returns what could not be
-        given back, a sentence each.
+        The ledger records it if it can; a fault of it keeps no node alive. Return what could not be
+        released, a sentence each.
         """
         with suppress(Exception):
             self._wait_for_saves(save_within_s)
@@ -191,7 +188,7 @@ def _submission(name: str, ledger: SqlLedger, state_dir: Path) -> tuple[JobSubmi
                 raise LedgerError(
                     f"job {name!r} is finished already in {state_dir}",
                     hint=f"see it with `costopt report {name} --state-dir {state_dir}`, "
-                    "or run it anew in another --state-dir",
+                    "or run it again in another --state-dir",
                     code="finished",
                 )
             case JobSubmitted() as event:
@@ -261,7 +258,7 @@ class StopSignals:
             yield self
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt where a signal came that nobody has heard yet."""
+        """Raise KeyboardInterrupt if a signal arrived that was not handled yet."""
         if self._unheard:
             self._unheard = 0
             raise KeyboardInterrupt
@@ -323,7 +320,7 @@ class InterruptibleClock:
 def release_all_nodes(
     providers: Iterable[Provider], owner: str, job: str, record: JobRecord
 ) -> tuple[str, ...]:
-    """What could not be given back or looked at, in a sentence each; empty where all went well.
+    """Return what could not be released or listed, a sentence each; () if nothing failed.
 
     Besides the nodes that providers list, those that live by the ledger are asked to go: a list
     may fail or be behind.

@@ -1,10 +1,7 @@
 """Nodes and resources that no ledger accounts for, and jobs without a controller.
 
-What runs or lies in a cloud under our owner tag, and that no ledger answers for.
-
-The clouds in which a reconciliation looks for what nobody answers for.
-
-Jobs whose nodes may run on although no process controls them any more.
+An orphan is a node or another resource in a cloud with our owner tag that no ledger accounts for.
+The nodes of a job may keep running after the last process that controlled it has ended.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ from costopt.store.folder import FileStore
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """``thing`` is a node or what else is left, ``why`` says why nobody answers for it."""
+    """``thing`` is a node or another resource, ``why`` the reason that no ledger accounts for it."""
 
     thing: Node | OrphanedResource
     why: str
@@ -105,7 +102,7 @@ def find_orphans(
 
 
 def release_orphan(provider: Provider, orphan: Orphan) -> None:
-    """Give it back. Raises ProviderError."""
+    """Terminate the node or delete the resource. Raise ProviderError."""
     if isinstance(orphan.thing, Node):
         provider.terminate(orphan.thing.node_id)
     else:
@@ -113,7 +110,7 @@ def release_orphan(provider: Provider, orphan: Orphan) -> None:
 
 
 def orphan_reason(node: Node, records: Mapping[str, JobRecord]) -> str:
-    """Why nobody answers for a node; empty where the ledger does."""
+    """Return why no ledger accounts for a node; "" if one does."""
     record = records.get(node.job)
     if record is None:
         return f"the ledger knows of no job {node.job!r}"

@@ -1,14 +1,8 @@
 """What nodes download: the job's folder, and costopt itself as a wheel.
 
-What a job's nodes fetch, brought into the store that they share with the controller.
-
-A job's folder as one file for its nodes, the same bytes for the same content.
-
-Which files of a job's folder stay behind.
-
-costopt itself as a wheel for nodes, from the package that runs here, installed or not.
-
-What a checkpoint's manifest is to say of where it came from, sent along to the trainers.
+Both are uploaded to the store that nodes share with the controller. The job's folder is one archive
+without ignored files, the same bytes for the same content. The wheel is built from the package that
+runs here, installed or not. The provenance for checkpoints' manifests is sent to the trainers.
 """
 
 from __future__ import annotations
@@ -90,7 +84,7 @@ def write_bundle(workdir: Path, target: Path, most_bytes: int = MAX_BYTES) -> No
     """
     if not workdir.is_dir():
         raise SpecError(
-            f"workdir {workdir} is no folder",
+            f"workdir {workdir} is not a folder",
             hint="correct workdir in the job file",
             code="not_a_folder",
         )
@@ -184,7 +178,7 @@ ALWAYS_IGNORED = (
     ".aws",
     ".ssh",
 )
-"""What is made anew, or must not leave this machine."""
+"""Files that can be regenerated, or must not leave this machine."""
 
 
 class IgnoreList:

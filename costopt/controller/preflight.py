@@ -1,8 +1,7 @@
 """Checks before the first launch: the store of checkpoints, and the trainer.
 
-Whether checkpoints can be kept where the job wants them, asked before anything is launched.
-
-Whether this machine can run the job's command at all, asked before a node is launched.
+They test whether checkpoints can be stored where the job says, and whether this machine can run the
+job's command at all.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def check_trainer(job: Job) -> None:
     """
     if not Path(job.workdir).is_dir():
         raise SpecError(
-            f"workdir of job {job.name!r}: {job.workdir} is no folder on this machine",
+            f"workdir of job {job.name!r}: {job.workdir} is not a folder on this machine",
             hint="correct workdir in the job file, or hand the job in from the folder of its code",
             code="not_a_folder",
         )

@@ -53,10 +53,10 @@ class MailboxRuntime:
     long a save takes; without it, or where the job fixes the interval, they keep the one given.
     ``notice_s`` is how long before an interruption its notice comes; 0 where none does.
 
-    A node is silent when its heartbeat has not changed for ``silent_s`` of the wall, by this
+    A node is unreachable if its heartbeat has not changed for ``silent_s`` of real time, by this
     process's own monotonic clock: the nodes' clocks need not agree with ours. A command that
-    fails by itself ``retries`` times beyond the first, with nothing saved in between, has failed
-    for good.
+    exits with an error ``retries`` times beyond the first, with nothing saved in between, has
+    failed for good.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class MailboxRuntime:
     ) -> None:
         """Tell these nodes to train together; the first is rank 0. Idempotent.
 
-        An older generation than the one that stands is ignored.
+        An older generation than the current one is ignored.
         """
         mailbox = self._mailbox(job)
         standing = mailbox.gang()
@@ -126,7 +126,7 @@ class MailboxRuntime:
         )
 
     def cap_power(self, job: Job, power_cap: PowerCap | None) -> None:
-        """Write the limit into the gang that stands; its agents follow it as it trains."""
+        """Write the limit into the current gang; its agents apply it during training."""
         mailbox = self._mailbox(job)
         gang = mailbox.gang()
         cap_w = None if power_cap is None else power_cap.cap_w
@@ -134,7 +134,7 @@ class MailboxRuntime:
             mailbox.post_gang(replace(gang, power_cap_w=cap_w))
 
     def power_limits(self, job: Job) -> tuple[PowerLimitRecord, ...]:
-        """What the members of the gang that stands say of their power limits."""
+        """Return the power limits that the members of the current gang report."""
         mailbox = self._mailbox(job)
         gang = _gang(mailbox, job)
         beats = () if gang is None else (mailbox.heartbeat(node_id) for node_id in gang.members)
@@ -145,7 +145,7 @@ class MailboxRuntime:
         )
 
     def node_reports(self, job: Job) -> tuple[NodeReport, ...]:
-        """What the members of the gang that stands say of themselves, by rank."""
+        """Return the reports of the current gang's members, by rank."""
         mailbox = self._mailbox(job)
         gang, scale = _gang(mailbox, job), TimeScale(self._clock.now(), time.time(), self._speed)
         beats = () if gang is None else (mailbox.heartbeat(node_id) for node_id in gang.members)
@@ -211,7 +211,7 @@ class MailboxRuntime:
             mailbox.request_drain(node_id)
 
     def is_drained(self, job: Job) -> frozenset[str]:
-        """Nodes that were asked to drain and run no trainer any more, silent ones included."""
+        """Nodes that were asked to drain and run no trainer any more, or are unreachable."""
         mailbox = self._mailbox(job)
         asked = mailbox.draining()[:MAX_DRAINING_NODES]
         return frozenset(node_id for node_id in asked if self._is_drained(mailbox, node_id))
@@ -224,7 +224,7 @@ class MailboxRuntime:
         )
 
     def forget_failures(self, job: Job) -> None:
-        """The command was mended: it may fail as often again before it has failed for good."""
+        """Reset the failures of a fixed command: it may fail as often again."""
         self._mailbox(job).forget_failures()
 
     def _mailbox(self, job: Job) -> Mailbox:
@@ -234,8 +234,9 @@ class MailboxRuntime:
         return Mailbox(self._store, job.name, once)
 
     def _is_drained(self, mailbox: Mailbox, node_id: str) -> bool:
-        """A node of which nothing was ever heard trains nothing: it is waited for no longer than
-        for one that has fallen silent."""
+        """A node that never sent a heartbeat trains nothing: it is waited for no longer than for
+        one
+        that is unreachable."""
         beat = mailbox.heartbeat(node_id)
         trains = beat is None or beat.state.is_training
         return not trains or self._is_unreachable(mailbox.job, node_id, beat)
@@ -250,8 +251,8 @@ class MailboxRuntime:
     def _still_training(
         self, mailbox: Mailbox, standing: Gang, nodes: tuple[Node, ...]
     ) -> tuple[str, ...]:
-        """The nodes of the gang that stands, and of those that it awaits, where none of it stays:
-        one that stays hands over by itself."""
+        """Return the nodes of the current gang and of those that it awaits, if none of it stays:
+        a node that stays hands over automatically."""
         if {node.node_id for node in nodes}.intersection(standing.members):
             return ()
         beats = map(mailbox.heartbeat, (*standing.members, *standing.former))
@@ -284,7 +285,7 @@ class MailboxRuntime:
 
 
 def _gang(mailbox: Mailbox, job: Job) -> Gang | None:
-    """The gang that stands; None where another wrote it, with more members than the job can have:
+    """Return the current gang; None if it was forged, with more members than the job can have:
     each is asked for in the store."""
     gang = mailbox.gang()
     most = max(phase.max_nodes for phase in job.phases)
@@ -306,6 +307,6 @@ def _absolute(uri: str, workdir: str) -> str:
 
 
 def _saved_units(mailbox: Mailbox, beats: list[Heartbeat]) -> float:
-    """What this generation reports, else the newest checkpoint that nobody refused."""
+    """What this generation reports, else the newest checkpoint that was not refused."""
     reported = [beat.saved_units for beat in beats if beat.reported]
     return max(reported) if reported else mailbox.saved_units()

@@ -143,7 +143,7 @@ def load_market_clock(path: Path, start_at: datetime, speed: float) -> ScaledClo
 
 
 def reset_market_clock(path: Path) -> None:
-    """Let the clock begin anew: nothing has run by it. Raises StoreError."""
+    """Reset the clock, by which nothing has run. Raise StoreError."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:

@@ -34,9 +34,9 @@ from costopt.spec.account_file import GROUP
 
 
 def connect_provider(name: str, clock: Clock, options: ProviderOptions) -> Provider:
-    """The adapter that is registered as ``name``, its defects kept to it.
+    """Return the provider that is registered as ``name``, with its defects isolated.
 
-    Raises ProviderError where there is none, or it refuses its options or fails.
+    Raise ProviderError if there is none, or if it refuses its options or fails.
     """
     return _connect(name, clock, options, IsolatedProvider)
 
@@ -117,7 +117,7 @@ class ScaledClockPort(Clock, Protocol):
 class Site:
     """Where jobs run: all that a controller works with beside the ledger and the jobs.
 
-    ``notice_s`` is from an interruption's notice to its strike; 0 where no notice comes.
+    ``notice_s`` is from an interruption's notice to its end; 0 if no notice comes.
     ``transfers`` None: no price of a transfer is known. ``forecasts`` None: what is, is expected to
     stay. ``carbon`` None: no hour's carbon intensity is recorded, annual means count.
     """

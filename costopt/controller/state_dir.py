@@ -1,7 +1,7 @@
 """A state directory is used by runs or by daemons, never by both at once.
 
 Each of them holds its kind's lock together with the others of its kind, for as long as its process
-lives, and begins only where nobody holds the other kind's.
+lives, and begins only if no process holds the other kind's.
 """
 
 from __future__ import annotations

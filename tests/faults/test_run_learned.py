@@ -50,7 +50,7 @@ def test_a_killed_controller_comes_back_with_its_estimates(tmp_path: Path) -> No
     assert after["age_h"] > before["age_h"]
     _file(place).write_bytes(_file(place).read_bytes()[:-9])
     said = _note_of_next(place)
-    assert said.count("learned.json cannot be used: it is damaged") == 1
+    assert said.count("learned.json is ignored: it is damaged") == 1
     anew = _learned(place)
     passed = datetime.fromisoformat(anew["at"]) - datetime.fromisoformat(after["at"])
     assert anew["watched_h"] <= passed.total_seconds() / 3600
