@@ -1,1 +1,1 @@
-"""The engine over a recorded market and a virtual clock: what-if, backtest, hindsight."""
+"""Backtests: the engine on a recorded market and a virtual clock, and the hindsight optimum."""

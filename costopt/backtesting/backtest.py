@@ -1,12 +1,8 @@
-"""The backtest of policies on windows of recorded markets, and what share of them is observed.
+"""Backtests of many policies on many windows of recorded markets, beside the hindsight optimum.
 
-Many policies over many windows of recorded markets, beside the optimum of hindsight.
-
-Which part of a record can be replayed: gaps are never filled in.
-
-A window that touches a gap would be scored on a guess: whether a node survived it, whether
-another could have been launched in it. So windows lie where every pool that the job may use was
-observed from their start to their deadline.
+Gaps of a recorded market are never filled in. A window that touches a gap would be scored on a
+guess: whether a node survived it, whether another could have been launched in it. So windows lie
+where every pool that the job may use was observed from their start to their deadline.
 """
 
 from __future__ import annotations
@@ -96,7 +92,7 @@ def hindsight_policy(first: Policy) -> Policy:
 
 
 def oracle_policy(first: Policy) -> Policy:
-    """Uniform Progress that is told how long spot lasts, as free as the baselines."""
+    """Return Uniform Progress that knows how long spot lasts, as free as the baselines."""
     return _baseline(first, ORACLE, LIFETIME_ORACLE)
 
 
@@ -301,7 +297,7 @@ def _union(spans: Iterator[Span]) -> tuple[Span, ...]:
 def _starts(
     gaps: Sequence[Span], earliest: datetime, latest: datetime, span: timedelta
 ) -> tuple[Span, ...]:
-    """What is left between the gaps that is long enough for a window."""
+    """Return the spans between the gaps that are long enough for a window."""
     starts: list[Span] = []
     begin = earliest
     for gap_begin, gap_end in gaps:

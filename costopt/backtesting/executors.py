@@ -1,10 +1,6 @@
-"""Where trials run: in this process, in processes, on Ray.
+"""Where the trials of a backtest run: in this process, in processes of this machine, or on Ray.
 
-Where the trials of a backtest run: in processes of this machine, or on a Ray cluster.
-
-Trials in processes of this machine.
-
-Trials on a Ray cluster; needs the extra ``ray``, here and on every node of the cluster.
+A Ray cluster needs the extra ``ray``, here and on every node of the cluster.
 """
 
 from __future__ import annotations
@@ -159,7 +155,7 @@ def _join(ray: ModuleType, address: str, jobs: int | None) -> None:
 
 
 def _knock(address: str) -> None:
-    """Raises OSError where nobody listens; Ray itself would try for minutes."""
+    """Raise OSError if no server listens; Ray itself would try for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
         socket.create_connection((host, int(port)), timeout=REPLY_TIMEOUT_S).close()

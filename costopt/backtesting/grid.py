@@ -1,4 +1,4 @@
-"""What a backtest tries: markets × starts × deadlines × start-up times × policies."""
+"""The grid of a backtest: markets × starts × deadlines × start-up times × policies."""
 
 from __future__ import annotations
 

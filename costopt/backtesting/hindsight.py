@@ -1,7 +1,7 @@
-"""The cheapest run that somebody who knew the future could have made.
+"""The hindsight optimum: the cheapest run of a job if the future market had been known.
 
-A shortest path over tick, pool and progress; ``progress_path`` has the recursion. Saves are taken
-to cost no time, so on a job whose saves do, it is a bound that no run undercuts.
+A shortest path over tick, pool and progress; ``optimal_path`` has the recursion. Saves are assumed
+to cost no time, so for a job whose saves do, it is a bound that no run undercuts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OptimumPoint:
 
 @dataclass(frozen=True, slots=True)
 class HindsightOptimum:
-    """``usd`` can be reached, below ``low_usd`` nobody can stay; they differ only by rounding.
+    """``usd`` can be reached, no run stays below ``low_usd``; they differ only by rounding.
 
     ``moments`` are the optimum grid point by grid point, where they were asked for.
     """

@@ -1,10 +1,10 @@
-"""Uniform Progress that is told how long each spot pool will last; for replays only.
+"""Uniform Progress that knows how long each spot pool will last; for replays only.
 
-The distance between this and Uniform Progress (Wu et al., NSDI'24) is what predicting the life of
-the present spot capacity could bring at the most; that to the hindsight optimum is what only the
-farther future tells. A spot gang that lives for L costs L·p_s and does (L − d)·v_s work, with d the
-overhead of its launch. It is taken only if the same work is dearer on the safe gang, to which a
-gang that runs there has to be launched once more afterwards:
+The distance between this and Uniform Progress (Wu et al., NSDI'24) is the most that predicting the
+life of the present spot capacity could save; that to the hindsight optimum depends on the farther
+future. A spot gang that lives for L costs L·p_s and does (L − d)·v_s work, with d the
+overhead of its launch. It is taken only if the same work is more expensive on the safe gang, to
+which a gang that runs there has to be launched once more afterwards:
 
     p_s · L  <  p_o · ((L − d) · v_s / v_o − [on demand now] · d)
 

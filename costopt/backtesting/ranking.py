@@ -1,10 +1,7 @@
-"""Policies' results over the same windows, compared by a paired bootstrap.
+"""Policies' results over the same windows, with means and intervals of a paired bootstrap.
 
-Scores gathered by policy: what each costs on average, and how sure that is.
-
-Confidence intervals by resampling windows, all policies of a window together.
-
-The bootstrap of Efron (1979) with percentile intervals. Resampling whole windows pairs a policy
+Confidence intervals come from resampling windows, all policies of a window together: the bootstrap
+of Efron (1979) with percentile intervals. Resampling whole windows pairs a policy
 with the optimum of the same window, so what is easy or hard about a window cancels in their ratio.
 Windows of one record may overlap and are then alike, so the true interval is wider than this.
 """

@@ -1,8 +1,6 @@
-"""One job on a recorded market, and what a learner would have seen of it before.
+"""One job and strategy on a recorded market: the engine on a virtual clock.
 
-One job, one strategy, one recorded market: the engine on a virtual clock.
-
-What those that learn would know, had they watched the market before the job began.
+Learning strategies first observe the recorded market before the job's start.
 """
 
 from __future__ import annotations
@@ -144,7 +142,7 @@ def check_coverage(job: Job, market: MarketHistory) -> None:
 
 
 def _end_at(job: Job, market: MarketHistory) -> datetime:
-    """A late job is followed for a while, so that its lateness can be told."""
+    """Return the end of the replay: a late job is followed for a while to measure its lateness."""
     return min(market.ends_at, job.start_at + MAX_OVERRUN_RATIO * (job.deadline_at - job.start_at))
 
 
@@ -153,7 +151,7 @@ def _minute(when: datetime) -> str:
 
 
 OBSERVATION_INTERVAL_S = 300.0
-"""Between two looks at a record without a grid."""
+"""Seconds between two observations of a recorded market without a grid."""
 
 
 class PriorObservation:

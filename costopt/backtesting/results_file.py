@@ -1,4 +1,4 @@
-"""Scores by key in a file that grows line by line, so that a backtest can be gone on with.
+"""Scores by key in a file that grows line by line, so that a backtest can be resumed.
 
 The first line names the schema. Each line after it is {"key", "score", "check"} in JSON, ``check``
 being a digest of the other two. A line that was cut off or altered is dropped, and its trial is
@@ -65,7 +65,7 @@ class ResultsFile:
         """A new file, or one whose first line was cut off; any other is somebody else's."""
         if not HEADER.startswith(data):
             raise StoreError(
-                f"{self._path} is no results file of a backtest",
+                f"{self._path} is not a results file of a backtest",
                 hint="name another file; it is not overwritten",
                 code="not_results",
             )

@@ -1,10 +1,7 @@
 """A trial of a policy on a window, its score, and the keys under which scores are cached.
 
-One policy on one window of one market: what a backtest is made of, and what it is run with.
-
-What came of one trial, in figures that fit on a line.
-
-The edition of the code and its data: what decides a score beside the trial itself.
+A trial is one policy on one window of one market; its score fits on a line. Besides the trial, the
+edition of the code and its data decides a score, so it is part of the key.
 """
 
 from __future__ import annotations
@@ -268,7 +265,7 @@ def score_replay(rehearsal: ReplayResult) -> Score:
 
 
 def score_hindsight(best: HindsightOptimum | None) -> Score:
-    """The figures of the optimum; only its dollars are told."""
+    """Return the score of the optimum, which has only dollars."""
     if best is None:
         return UNDEFINED
     return Score(usd=best.usd, low_usd=best.low_usd, on_time=True)
