@@ -1,4 +1,4 @@
-"""The market as a plan sees it: list prices, a record's at an instant, or what clouds offer now."""
+"""A plan's quotes: list prices, a recorded market at an instant, or the clouds' present offers."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def recorded_quotes(
     hazards = "hazards from its whole record"
     if not told:
         offers = tuple(_with_hazards(offers))
-        hazards += ", where it tells nothing of capacity from what is published"
+        hazards += ", from published figures where it has no capacity data"
     origin = f"market {history.name} at {minute_text(now)}{_unpriced(offers)}, {hazards}"
     return QuoteSet(now, offers, origin, listed=False, history=history, carbon=carbon)
 
@@ -162,7 +162,7 @@ def account_quotes(account: Account, names: tuple[str, ...]) -> QuoteSet:
 
 
 def _with_hazards(offers: Iterable[Offer]) -> Iterator[Offer]:
-    """Offers that tell no hazard have what is believed of a pool that nobody has watched."""
+    """Give offers without a hazard the prior of an unobserved pool."""
     from costopt.catalog import load_catalog
     from costopt.controller.forecasts import catalog_hazard_priors
 

@@ -1,4 +1,4 @@
-"""Loads and checks inputs, and plans a job that has not begun."""
+"""Loads and validates inputs, and plans a job that has not begun."""
 
 from __future__ import annotations
 
