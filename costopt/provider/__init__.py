@@ -1,1 +1,1 @@
-"""The kit that makes a provider adapter small: checked options, faults kept to their provider."""
+"""What providers share: validated options, launches, caches, timeouts and isolation of faults."""

@@ -60,7 +60,7 @@ class BootPlatform(Protocol):
         ...
 
     def agent_options(self) -> list[str]:
-        """What the agent is told of notices, its address and its processes."""
+        """Return the agent's options for notices, its address and its processes."""
         ...
 
     def variables(self) -> list[str]:
@@ -234,7 +234,7 @@ def systemd_quote(word: str) -> str:
 
 
 def run_unit(text: str) -> None:
-    """Let systemd run the service, anew where it has changed."""
+    """Let systemd run the service; restart it if it has changed."""
     path = Path(os.environ.get("COSTOPT_UNIT_DIR", "/etc/systemd/system"), UNIT)
     changed = not path.exists() or path.read_text() != text
     if changed:

@@ -1,4 +1,4 @@
-"""Cached answers of a cloud, and the same question to many of its regions at once."""
+"""Cached answers of a cloud, and the same request to many of its regions at once."""
 
 from __future__ import annotations
 

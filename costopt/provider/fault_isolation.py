@@ -1,4 +1,4 @@
-"""A provider whose own defects cost that provider a call, and nothing else."""
+"""A provider whose own defects fail only its own calls."""
 
 from __future__ import annotations
 

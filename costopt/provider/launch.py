@@ -1,4 +1,4 @@
-"""Launches that are made once, however often they are asked for and whatever answer is lost."""
+"""Launches that happen once, however often they are requested and whatever answer is lost."""
 
 from __future__ import annotations
 

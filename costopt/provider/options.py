@@ -1,4 +1,4 @@
-"""What an adapter's ``connect`` may be given, as a pydantic model: strict, unknown keys refused."""
+"""The options of a provider's ``connect`` as a strict pydantic model that refuses unknown keys."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Providers that may be slow: a tick waits for each only so long, and for none because of another.
+"""Timeouts for slow providers: a tick waits for each up to a limit, and for none due to another.
 
-Every provider has a thread of its own. A call that takes too long raises ProviderUnavailableError,
-whose outcome the engine takes as unknown: it knows the nodes that it knew, and asks for a launch
-again under the same key. Until the late answer has come, further calls fail at once.
+Every provider has its own thread. A call that takes too long raises ProviderUnavailableError, which
+leaves its outcome unknown to the engine: it assumes the nodes that it knew, and requests a launch
+again under the same key. Until the late answer arrives, further calls fail at once.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class OfferCache:
         self._failure = None
 
     def offers(self) -> Sequence[Offer]:
-        """What was told last. Raises ProviderError where nothing ever was."""
+        """Return the last offers. Raise ProviderError if there were none yet."""
         if self._offers is None:
             raise self._failure or ProviderUnavailableError(f"{self.name} was not asked yet")
         return self._offers
