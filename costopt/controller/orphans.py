@@ -32,7 +32,7 @@ from costopt.store.folder import FileStore
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """``thing`` is a node or another resource, ``why`` the reason that no ledger accounts for it."""
+    """``thing`` is a node or another resource, ``why`` why no ledger accounts for it."""
 
     thing: Node | OrphanedResource
     why: str
