@@ -93,7 +93,7 @@ def test_a_damaged_file_is_told_once_and_lifetimes_begin_at_the_prior(
     told = second.learned.load(NOW)
     assert told is not None
     assert str(path) in told
-    assert "anew" in told
+    assert "restart from the prior" in told
     assert second.knows() == Controller(tmp_path).knows()
     assert second.learned.save(NOW) is None
     assert Controller(tmp_path).learned.load(NOW) is None
