@@ -34,7 +34,7 @@ variable "instance_image_id" {
 }
 
 variable "alarm_emails" {
-  description = "Who is told of alarms and of AWS Budgets' warnings."
+  description = "Who receives alarms and of AWS Budgets' warnings."
   type        = list(string)
   default     = []
 }

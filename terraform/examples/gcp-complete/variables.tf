@@ -16,7 +16,7 @@ variable "database_password" {
 }
 
 variable "alarm_emails" {
-  description = "Who is told of alarms."
+  description = "Who receives alarms."
   type        = list(string)
   default     = []
 }

@@ -24,7 +24,7 @@ output "daemon_role_arn" {
 }
 
 output "node_role_arn" {
-  description = "The role that nodes of jobs run with that were handed in later: it reaches the store but for what the module's jobs keep there."
+  description = "The role of the nodes of jobs that were submitted later: it reaches the store but for what the module's jobs keep there."
   value       = aws_iam_role.node[local.node_role].arn
 }
 

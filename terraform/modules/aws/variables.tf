@@ -31,7 +31,7 @@ variable "image" {
 }
 
 variable "mode" {
-  description = "How far the daemon goes by itself at its first start: observe (plans, does nothing), recommend (asks) or enforce (launches and ends nodes). Later changes are made with costopt mode."
+  description = "The daemon's mode at its first start: observe (plans, does nothing), recommend (asks) or enforce (launches and ends nodes). Later changes are made with costopt mode."
   type        = string
   default     = "observe"
 
@@ -284,7 +284,7 @@ variable "store_prefix" {
 }
 
 variable "keep_old_versions_days" {
-  description = "For how long what was overwritten or deleted in the bucket can be had back."
+  description = "For how long what was overwritten or deleted in the bucket can be restored."
   type        = number
   default     = 7
   nullable    = false
@@ -386,7 +386,7 @@ variable "log_retention_days" {
 }
 
 variable "alarm_emails" {
-  description = "Who is told of alarms; each address confirms once."
+  description = "Who receives alarms; each address confirms once."
   type        = list(string)
   default     = []
   nullable    = false

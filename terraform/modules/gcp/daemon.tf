@@ -98,7 +98,7 @@ locals {
   })
 }
 
-# A machine reads what it is to start only when it boots: with another it is made anew, on its old disk.
+# A machine reads what it is to start only when it boots: with another it is replaced, on its old disk.
 resource "terraform_data" "machine_start" {
   input = sha256(local.machine_start)
 }

@@ -19,7 +19,7 @@ output "daemon_service_account" {
 }
 
 output "node_service_account" {
-  description = "The account that nodes of jobs run with that were handed in later: it reads the whole store."
+  description = "The account of the nodes of jobs that were submitted later: it reads the whole store."
   value       = google_service_account.node.email
 }
 
@@ -29,7 +29,7 @@ output "job_service_accounts" {
 }
 
 output "preemptions_subscription" {
-  description = "Where preemptions are told, for other programs."
+  description = "The subscription that receives preemptions, for other programs."
   value       = google_pubsub_subscription.preemptions.id
 }
 

@@ -70,7 +70,7 @@ variable "image" {
 }
 
 variable "mode" {
-  description = "How far the daemon goes by itself at its first start: observe, recommend or enforce."
+  description = "The daemon's mode at its first start: observe, recommend or enforce."
   type        = string
   default     = "observe"
 
@@ -222,7 +222,7 @@ variable "store_prefix" {
 }
 
 variable "keep_old_versions_days" {
-  description = "For how long what was overwritten or deleted in the bucket can be had back."
+  description = "For how long what was overwritten or deleted in the bucket can be restored."
   type        = number
   default     = 7
   nullable    = false
@@ -288,7 +288,7 @@ variable "tick_s" {
 }
 
 variable "alarm_emails" {
-  description = "Who is told of alarms."
+  description = "Who receives alarms."
   type        = list(string)
   default     = []
   nullable    = false
