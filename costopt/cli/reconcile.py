@@ -171,7 +171,7 @@ def _done(cloud: ReconcileTarget, orphan: Orphan, ledgers: Sequence[SqlLedger]) 
         return f"not deleted: {error.message}"
     if isinstance(orphan.thing, Node):
         record_release(ledgers, orphan.thing, cloud.now, f"costopt reconcile: {orphan.why}")
-    return "given back"
+    return "released"
 
 
 def _row(orphan: Orphan, done: str) -> dict[str, object]:

@@ -127,7 +127,7 @@ def _only_the_orphan_is_ended(
     assert "add --apply" in listed.stderr
     assert len(account.cloud.alive()) == 4
     done = _rows(_reconcile(folder, "--apply"))
-    assert done[orphan.node_id]["done"] == "given back"
+    assert done[orphan.node_id]["done"] == "released"
     assert set(account.cloud.alive()) == {known.node_id, young.node_id, other.node_id}
     assert not [row for row in _rows(_reconcile(folder)).values() if row["kind"] == "node"]
 
@@ -162,7 +162,7 @@ def test_a_node_whose_run_has_ended_is_found(account: NewAccount, folder: Path) 
     (row,) = _rows(_reconcile(folder)).values()
     assert (row["name"], row["why"]) == (node.node_id, "no process controls job 'job'")
     done = _rows(_reconcile(folder, "--apply"))
-    assert done[node.node_id]["done"] == "given back"
+    assert done[node.node_id]["done"] == "released"
     assert not account.cloud.alive()
     with open_sqlite_ledger(folder / "ledger.sqlite") as ledger:
         ended = [r.event for r in ledger.events("job") if isinstance(r.event, NodeEnded)]
@@ -267,6 +267,6 @@ def test_a_simulated_node_without_a_ledger_is_ended(folder: Path) -> None:
 def _is_found_and_ended(folder: Path, more: list[str], node: Node, record: dict[str, int]) -> None:
     assert set(_rows(_reconcile(folder, *more))) == {node.node_id}
     assert is_running(record["pid"], record["started_ticks"])
-    assert _rows(_reconcile(folder, *more, "--apply"))[node.node_id]["done"] == "given back"
+    assert _rows(_reconcile(folder, *more, "--apply"))[node.node_id]["done"] == "released"
     assert not is_running(record["pid"], record["started_ticks"])
     assert not _rows(_reconcile(folder, *more))

@@ -96,7 +96,7 @@ def test_the_nodes_of_a_dead_controller_are_named_and_found(tmp_path: Path) -> N
     found = reconciled(place)
     assert [row["name"] for row in found] == ["sim-0001", "sim-0002"]
     assert {row["why"] for row in found} == {"no process controls job 'tiny'"}
-    assert {row["done"] for row in reconciled(place, "--apply")} == {"given back"}
+    assert {row["done"] for row in reconciled(place, "--apply")} == {"released"}
     assert place.processes() == []
     assert reconciled(place) == []
     assert place.status()["nodes_alive"] == 0
