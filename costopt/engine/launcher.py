@@ -100,9 +100,7 @@ class Launcher:
                 if intent.pool in pools:
                     intents.append(intent)
                 else:
-                    self._terminate_mispriced(
-                        intent, "cancelled: no longer needed before it was sent", now
-                    )
+                    self._fail_unsent(intent, "cancelled: no longer needed before it was sent", now)
         for first in range(0, len(intents), TOGETHER):
             asked = intents[first : first + TOGETHER]
             answers = self._ask(asked, bounds, now, fresh=False)
@@ -244,7 +242,7 @@ class Launcher:
                 refusal = refusals.get(intent.pool) if fresh else None
                 if (halt := self._gate.halt()) is not None:
                     why = f"{halt.message}, before it was sent"
-                    answers[intent.key] = self._terminate_mispriced(intent, why, now)
+                    answers[intent.key] = self._fail_unsent(intent, why, now)
                 elif refusal is not None:
                     message = f"not requested, as its pool has just refused: {refusal.message}"
                     answers[intent.key] = self._failed(intent, refusal.code, message, now)
@@ -254,7 +252,7 @@ class Launcher:
             started = answers.get(intent.key)
             if isinstance(started, tuple):
                 limits = bounds[intent.job].limits
-                answers[intent.key] = self._at_realized_price(started, intent, limits, now)
+                answers[intent.key] = self._terminate_mispriced(started, intent, limits, now)
         return answers
 
     def _call(
@@ -280,9 +278,7 @@ class Launcher:
         )
         return fresh
 
-    def _terminate_mispriced(
-        self, intent: LaunchIntended, why: str, now: datetime
-    ) -> LaunchRefused | None:
+    def _fail_unsent(self, intent: LaunchIntended, why: str, now: datetime) -> LaunchRefused | None:
         """Fail a launch that was certainly never sent, without blaming its pool; else None."""
         return (
             self._failed(intent, NOT_SENT_ERROR, why, now) if intent.key in self._unsent else None
@@ -304,7 +300,7 @@ class Launcher:
         )
         return LaunchRefused(f"{error}: {message}", by_pool=error != NOT_SENT_ERROR)
 
-    def _at_realized_price(
+    def _terminate_mispriced(
         self, started: tuple[Node, ...], intent: LaunchIntended, limits: Limits, now: datetime
     ) -> LaunchAnswer:
         """Return the nodes, or a refusal if they exceed the planned price and are terminated."""
