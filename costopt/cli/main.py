@@ -102,7 +102,7 @@ class LazyGroup(click.Group):
 COMMANDS = {
     "plan": CommandEntry("costopt.cli.plan", "plan", "Choose pools, nodes and hours for a job."),
     "what-if": CommandEntry(
-        "costopt.cli.plan", "what_if", "Compare policies, deadlines and terms."
+        "costopt.cli.plan", "what_if", "Compare policies, deadlines and capacity types."
     ),
     "run": CommandEntry("costopt.cli.run", "run", "Run a job to completion."),
     "backtest": CommandEntry(
