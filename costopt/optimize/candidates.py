@@ -58,11 +58,11 @@ class ReferencePlan:
 def judge_candidates(
     request: PlanRequest, part: PlannedJob, made: ReferencePlan
 ) -> tuple[Candidate, ...]:
-    """One candidate per pool, and per spread over zones where the policy asks for spreads.
+    """Return one candidate per pool, and per spread over zones where the policy asks for spreads.
 
-    Each at its best gang size and at the prices of the hours that it would run; chosen ones as in
-    the plan. Sorted by the objective, those that would be late or too risky last. The codes of the
-    rejections are those of ``RejectionExplainer``.
+    Each is at its best gang size and at the prices of the hours that it would run; chosen ones are
+    as in the plan. They are sorted by the objective, those that would be late or too risky last.
+    The codes of the rejections are those of ``RejectionExplainer``.
     """
     demand = part.demand
     table = with_mean_prices(request, part.table, demand)
@@ -190,7 +190,10 @@ class RejectionExplainer:
         plan_score_usd: float | None,
         entering: EnteringPrice | None = None,
     ) -> Self:
-        """Compare with a plan, None where none was made. ``entering`` finds the entering prices."""
+        """Return an explainer that compares with a plan's objective, None where there is no plan.
+
+        ``entering`` finds the entering prices.
+        """
         return cls(
             table,
             demand,
@@ -302,11 +305,11 @@ def _saved_in_vain(forecast: Forecast) -> str:
 def with_mean_prices(
     request: PlanRequest, table: ConfigurationTable, demand: Demand
 ) -> ConfigurationTable:
-    """The table with the mean prices and carbon intensities of the hours that each row would run.
+    """Return the table with the mean prices and carbon intensities of the hours each row would run.
 
-    These are the hours from the earliest that it may begin to its expected end, at the latest the
-    job's due time. A start is paid at the prices of the first of them. Where nothing is forecast
-    it is the table itself.
+    These are the hours from the earliest that the row may begin to its expected end, at the latest
+    the job's due time. A start is paid at the prices of the first of them. Where nothing is
+    forecast it is the table itself.
     """
     slots = planning_slots(request, [demand])
     outlook = ForecastTable.of(request, slots)

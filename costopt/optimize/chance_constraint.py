@@ -53,7 +53,10 @@ PROBABILITY_TOLERANCE = 0.01
 def drop_unservable_jobs(
     request: PlanRequest, parts: Sequence[PlannedJob], settings: SolverSettings
 ) -> SolveResult:
-    """Drop jobs that cannot run at all; the others are planned without them."""
+    """Return a plan of the jobs that can run at all; the others are named in ``unserved``.
+
+    With any job dropped its outcome is INFEASIBLE.
+    """
     able = [p for p in parts if len(p.table) and p.demand.hours_left > 0]
     if not able:
         return SolveResult(SolveStatus.INFEASIBLE)
@@ -87,12 +90,12 @@ class SimulatedPlan:
 
     @property
     def may_be_taken(self) -> bool:
-        """Whether it meets the chance constraint and is expected to respect the job's budgets."""
+        """Return whether it meets the chance constraint and is expected to respect all budgets."""
         return self.late_h <= 0 and self.over_usd <= 0 and self.over_kwh <= 0
 
     @property
     def score_usd(self) -> float:
-        """The policy's objective."""
+        """Return the policy's objective in dollars."""
         return self.figures.objective_usd
 
 
@@ -109,7 +112,7 @@ class ChosenPlan:
     bound_usd: float
 
     def forecasts(self) -> dict[str, Forecast]:
-        """The forecasts of the jobs that are served."""
+        """Return the forecasts of the jobs that are served, by name."""
         served = [p for p, own in zip(self.parts, self.answer.segments, strict=False) if own]
         pairs = zip(served, self.judged, strict=False)
         return {part.demand.job.name: one.forecast for part, one in pairs}
@@ -339,7 +342,7 @@ def _judge(request: PlanRequest, part: PlannedJob, segments: Sequence[Segment]) 
 
 
 def over_budget(request: PlanRequest, job: Job, forecast: Forecast) -> tuple[float, float]:
-    """Dollars and kWh by which a job's forecast exceeds its budgets; 0 where it does not."""
+    """Return the dollars and the kWh by which a job's forecast exceeds its budgets, else 0."""
     return (
         _over(forecast.usd_p50, max_usd_of(request, job)),
         _over(forecast.kwh, job.budget.max_kwh),

@@ -42,7 +42,11 @@ from costopt.optimize.zone_spreads import Mask
 
 @dataclass(frozen=True, slots=True)
 class StartupCosts:
-    """What a start and a save take besides the price of the nodes, of each offer: (O,)."""
+    """What a start and a save take, besides the price of the nodes.
+
+    ``overhead_s`` seconds are the same everywhere. ``hours`` and ``usd`` of a start's transfer and
+    ``save_usd`` of a save's are by offer, shape (offers,).
+    """
 
     overhead_s: float
     hours: Array
@@ -52,11 +56,12 @@ class StartupCosts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConfigurationTerms:
-    """Columns over rows. Those that ``ConfigurationTable`` has too are as described there.
+    """Everything about configurations except their speeds, as columns of shape (rows,).
 
-    ``paid`` is expected paid per useful time and ``risky_paid`` the same at ``risky`` interruptions
-    per hour, the policy's pessimistic figure; ``loss_s2`` the mean square of what one costs;
-    ``steadiness`` the pessimistic share of time with capacity.
+    Columns that ``ConfigurationTable`` has too are as described there. ``paid`` is the expected
+    paid time per useful time and ``risky_paid`` the same at ``risky`` interruptions per hour, the
+    policy's pessimistic figure; ``loss_s2`` is the mean square, in s², of what one interruption
+    costs; ``steadiness`` is the pessimistic share of time with capacity.
     """
 
     columns: OfferColumns
@@ -98,7 +103,7 @@ class ConfigurationTerms:
         return len(self.rows)
 
     def take(self, rows: NDArray[np.int64]) -> Self:
-        """The terms of these rows, in this order."""
+        """Return the terms of the rows with these numbers, in this order."""
         columns = {
             f.name: getattr(self, f.name)[rows]
             for f in fields(self)
@@ -119,7 +124,7 @@ def terms_of(
     checkpoint: CheckpointSpec,
     policy: Policy,
 ) -> ConfigurationTerms:
-    """The terms of these rows, but of those whose power cap would not lower the energy."""
+    """Return the terms of the rows, without those whose power cap would not lower the energy."""
     first = rows.first()
     usd = gang_sum(rows, columns.usd_per_hour)
     busy_kw, idle_kw = gang_busy_kw(rows, columns), gang_sum(rows, columns.idle_kw)
@@ -202,7 +207,7 @@ _SHARED = tuple(
 
 
 def build_table(terms: ConfigurationTerms, demand: Demand, policy: Policy) -> ConfigurationTable:
-    """Every column of ``ConfigurationTable`` for these rows; those of the terms are not copied."""
+    """Return the configuration table of the rows; it shares the columns of the terms."""
     rows = terms.rows
     running = _running(terms, demand)
     speeds = speeds_of(terms.gangs, demand, running)

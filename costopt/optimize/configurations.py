@@ -98,11 +98,11 @@ class ConfigurationTable:
 
     @property
     def billed_startup_h(self) -> Array:
-        """``start_h`` without the wait."""
+        """Return the paid hours of a start, shape (rows,): ``start_h`` less the wait."""
         return self.start_h - self.wait_h
 
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Self:
-        """The table of these rows, in this order."""
+        """Return the table of these rows in this order; ``rows`` holds row numbers or is a mask."""
         places = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64)
         columns = {
             f.name: getattr(self, f.name)[..., places]
@@ -112,18 +112,18 @@ class ConfigurationTable:
         return replace(self, spread=self.spread.take(places), **columns)
 
     def first(self) -> NDArray[np.int64]:
-        """The offer of each row, or the first one of its spread."""
+        """Return the offer number of each row, or of a spread's first part, shape (rows,)."""
         first = self.offer.copy()
         first[self.spread.rows] = self.spread.primary_offer()
         return first
 
     def parts(self, row: int) -> tuple[tuple[Pool, int], ...]:
-        """(pool, nodes) of a row."""
+        """Return the (pool, nodes) of each part of a row; one pair for a single pool."""
         numbers = self.spread[row] or ((int(self.offer[row]), int(self.nodes[row])),)
         return tuple((self.offers[number].pool, nodes) for number, nodes in numbers)
 
     def label(self, row: int) -> str:
-        """A row in words: ``4 × aws/us-east-1/…``."""
+        """Return a row in words: ``4 × aws/us-east-1/…``."""
         return " + ".join(f"{nodes} × {pool}" for pool, nodes in self.parts(row))
 
 
@@ -133,7 +133,7 @@ GangSizes = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConfigurationRows:
-    """The bare rows: which offer or spread, how many nodes, under which power cap.
+    """The rows without their figures: which offer or spread, how many nodes, under which power cap.
 
     ``gang`` is the same for rows that differ only in their cap; ``cap`` is the number of the cap
     among those of the row's nodes, or ``UNCAPPED``.
@@ -149,12 +149,12 @@ class ConfigurationRows:
     def uncapped(
         cls, offer: NDArray[np.int64], nodes: NDArray[np.int64], spread: ZoneSpreads
     ) -> Self:
-        """Rows of which each is a gang of its own."""
+        """Return rows without power caps, each of them a gang of its own."""
         return cls(offer, nodes, spread, np.arange(len(nodes)), np.full(len(nodes), UNCAPPED))
 
     @classmethod
     def concatenate(cls, some: Sequence[Self]) -> Self:
-        """The rows of all, in this order."""
+        """Return the rows of all the given ones, one after the other in this order."""
         return cls(
             np.concatenate([rows.offer for rows in some]),
             np.concatenate([rows.nodes for rows in some]),
@@ -167,7 +167,7 @@ class ConfigurationRows:
         return len(self.nodes)
 
     def take(self, rows: NDArray[np.int64]) -> Self:
-        """These rows, in this order."""
+        """Return the rows with these numbers, in this order."""
         return type(self)(
             self.offer[rows],
             self.nodes[rows],
@@ -177,22 +177,22 @@ class ConfigurationRows:
         )
 
     def under_cap(self, cap: int) -> Self:
-        """The same gangs, all under cap number ``cap`` of their nodes."""
+        """Return the same gangs, all under cap number ``cap`` of their nodes."""
         return replace(self, cap=np.full(len(self.nodes), cap))
 
     def parts(self, row: int) -> Parts:
-        """(offer number, nodes) of a row."""
+        """Return the (offer number, nodes) of each part of a row."""
         return self.spread[row] or ((int(self.offer[row]), int(self.nodes[row])),)
 
     def first(self) -> NDArray[np.int64]:
-        """The offer of each row, or the first one of its spread."""
+        """Return the offer number of each row, or of a spread's first part, shape (rows,)."""
         first = self.offer.copy()
         first[self.spread.rows] = self.spread.primary_offer()
         return first
 
 
 def enumerate_rows(columns: OfferColumns, limits: Limits, sizes: GangSizes) -> ConfigurationRows:
-    """Plain pools at every gang size, then the spreads."""
+    """Return the rows of single pools at every gang size, then those of the spreads."""
     of_machine = [np.array(each, dtype=np.int64) for each in sizes]
     counts = np.array([len(each) for each in sizes], dtype=np.int64)
     offer = np.repeat(np.arange(len(columns)), counts[columns.machine])
@@ -207,9 +207,9 @@ def enumerate_rows(columns: OfferColumns, limits: Limits, sizes: GangSizes) -> C
 
 
 def gang_sizes(machine: InstanceType, demand: Demand, also: Iterable[int] = ()) -> tuple[int, ...]:
-    """The numbers of nodes worth comparing that the job and any of its stages allow.
+    """Return the numbers of nodes worth comparing that the job and any of its stages allow.
 
-    Those of the living gang and of ``also`` are among them where they are allowed.
+    The sizes of the living gang and of ``also`` are among them where they are allowed.
     """
     bounds = (n for stage in demand.stages for n in (stage.min_nodes, stage.max_nodes))
     living = sum(demand.running.values())
@@ -256,14 +256,17 @@ def _zones(columns: OfferColumns) -> Mapping[tuple[object, ...], list[int]]:
 def offer_row_counts(
     rows: ConfigurationRows, picked: NDArray[np.int64], offers: int
 ) -> NDArray[np.int64]:
-    """In how many of the rows ``picked`` each of ``offers`` offers stands."""
+    """Return in how many of the rows ``picked`` each offer occurs, shape (offers,)."""
     plain = rows.offer[picked]
     parts = rows.spread.take(picked).offer
     return np.bincount(plain[plain >= 0], minlength=offers) + np.bincount(parts, minlength=offers)
 
 
 def gang_sum(rows: ConfigurationRows, per_node: Array) -> Array:
-    """The sum of a per-node figure over each row's gang."""
+    """Return the sum of a per-node figure over each row's gang, shape (rows,).
+
+    ``per_node`` has shape (offers,).
+    """
     spread = rows.spread
     total = (per_node[rows.offer] if len(per_node) else np.zeros(len(rows))) * rows.nodes
     total[spread.rows] = spread.total(per_node[spread.offer] * spread.nodes)
@@ -271,14 +274,20 @@ def gang_sum(rows: ConfigurationRows, per_node: Array) -> Array:
 
 
 def gang_max(rows: ConfigurationRows, figure: Array) -> Array:
-    """The largest of a figure over the offers of each row."""
+    """Return the largest of a figure over the offers of each row, shape (rows,).
+
+    ``figure`` has shape (offers,).
+    """
     largest: Array = figure[rows.offer] if len(rows) else np.empty(0)
     largest[rows.spread.rows] = rows.spread.most(figure[rows.spread.offer])
     return largest
 
 
 def fits_available_nodes(rows: ConfigurationRows, room_nodes: Array) -> Mask:
-    """Whether each zone's part of a row is within its offer's room."""
+    """Return whether each part of a row is within its offer's available nodes, shape (rows,).
+
+    ``room_nodes`` has shape (offers,).
+    """
     spread = rows.spread
     if not len(rows):
         return np.zeros(0, dtype=bool)
@@ -290,7 +299,7 @@ def fits_available_nodes(rows: ConfigurationRows, room_nodes: Array) -> Mask:
 def add_power_caps(
     rows: ConfigurationRows, columns: OfferColumns, limits: Limits
 ) -> ConfigurationRows:
-    """``rows`` as they are, then each under every power cap of its nodes, if the policy allows it.
+    """Return ``rows``, then each under every power cap of its nodes if the policy allows caps.
 
     The nodes of a spread are of one machine type, so that the caps of the first one are those of
     all.
@@ -303,17 +312,17 @@ def add_power_caps(
 
 
 def power_cap_w(rows: ConfigurationRows, columns: OfferColumns) -> Array:
-    """The power limit of each GPU, NaN where there is none. Shape (rows,)."""
+    """Return the power limit of each GPU in watts, shape (rows,); NaN where there is none."""
     return _of_first(rows, columns.cap_w)
 
 
 def capped_speed_share(rows: ConfigurationRows, columns: OfferColumns) -> Array:
-    """The share of the uncapped speed that each row keeps. Shape (rows,)."""
+    """Return the share of the uncapped speed that each row reaches, shape (rows,)."""
     return _of_first(rows, columns.cap_speed)
 
 
 def gang_busy_kw(rows: ConfigurationRows, columns: OfferColumns) -> Array:
-    """What each row's gang draws at the meter while it trains, under its cap. Shape (rows,)."""
+    """Return the kW at the meter of each gang while it trains under its cap, shape (rows,)."""
     if not len(rows):
         return np.empty(0)
     spread = rows.spread
@@ -330,11 +339,11 @@ def is_energy_saving(
     idle_kw: Array,
     restarting: Array,
 ) -> Mask:
-    """Whether the row's cap lowers kWh per unit of work; true for rows without one.
+    """Return whether each row's cap lowers kWh per unit of work; true for rows without a cap.
 
     ``busy_kw`` and ``idle_kw`` are of the gangs, ``restarting`` is the share of the time that goes
-    to restarts, all of shape (rows,). Restarts draw the same with a cap, and the other parts of the
-    node too: so a low cap, which lets them draw for longer, may cost energy.
+    to restarts, all of shape (rows,) like the result. Restarts draw the same with a cap, and so do
+    the other parts of the node: a low cap, which lets them draw for longer, may cost energy.
     """
     uncapped: Mask = rows.cap == UNCAPPED
     if uncapped.all():

@@ -34,18 +34,18 @@ class Stage:
 
     @property
     def name(self) -> str:
-        """The phases' names."""
+        """Return the names of the phases."""
         return self.phase.name
 
     @property
     def may_pause(self) -> bool:
-        """Whether it may wait for capacity once begun."""
+        """Return whether the stage may wait for capacity once it has begun."""
         return self.phase.may_pause
 
     def continues(self, other: Stage) -> bool:
-        """Whether ``other``, which comes next, can be done as one with this.
+        """Return whether ``other``, which comes next, can be done as one stage with this.
 
-        Phases that may not pause stay apart: between them the job may.
+        Phases that may not pause stay apart, because the job may pause between them.
         """
         return (
             self.may_pause
@@ -54,7 +54,7 @@ class Stage:
         )
 
     def then(self, other: Stage) -> Stage:
-        """This and ``other`` as one."""
+        """Return this stage and ``other`` as one."""
         phase = replace(self.phase, name=f"{self.name}, {other.name}")
         return replace(self, units=self.units + other.units, phase=phase)
 
@@ -80,24 +80,24 @@ class Demand:
 
     @property
     def units(self) -> float:
-        """All the work that is left."""
+        """Return all the remaining work in units."""
         return sum(stage.units for stage in self.stages)
 
     @property
     def stage_units(self) -> NDArray[np.float64]:
-        """The work that is left of each stage."""
+        """Return the remaining work of each stage in units, shape (stages,)."""
         return np.array([stage.units for stage in self.stages])
 
     @property
     def hours_left(self) -> float:
-        """The time the job may use."""
+        """Return the hours that the job may use, from its release to its due time."""
         return self.due_h - self.release_h
 
 
 def remaining_demand(view: JobView, now: datetime, reserve_s: float) -> Demand | None:
-    """Return the remaining demand of a job, or None where it is done.
+    """Return the remaining demand of a job, or None if it is done.
 
-    Raises InfeasibleError for an amount of work, a done amount or a time that is not finite.
+    Raise InfeasibleError if an amount of work, a done amount or a time is not finite.
     """
     job, progress = view.job, view.progress
     running = Counter(

@@ -55,7 +55,7 @@ T = TypeVar("T")
 class TableEnumerator:
     """The tables of the jobs of one request.
 
-    What jobs have in common is worked out once, and their tables share those columns: none may be
+    What jobs have in common is computed once, and their tables share those columns: none may be
     written to.
     """
 
@@ -141,7 +141,10 @@ Refusal = tuple[str, str, NDArray[np.int64]]
 def gang_limits(
     columns: OfferColumns, rows: ConfigurationRows, request: PlanRequest, job: Job
 ) -> Iterator[Refusal]:
-    """Every limit of the policy, the job's dollars per hour, and every quota for its tenant."""
+    """Yield the refusals of all limits of the policy and the job, and of all quotas of its tenant.
+
+    The job's own limit is its dollars per hour.
+    """
     limits = request.policy.limits
     if columns.reserved.any():
         reason = "the reservation has fewer nodes than the smallest gang"
@@ -290,7 +293,7 @@ class _Quotas:
 def filter_rows(
     rows: ConfigurationRows, columns: OfferColumns, refusals: Iterator[Refusal]
 ) -> tuple[ConfigurationRows, tuple[Rejection, ...]]:
-    """Rows that break no limit; an offer is refused by the one that took its last row."""
+    """Return the rows that violate no limit; an offer's rejection is by what took its last row."""
     rejections: list[Rejection] = []
     left = np.ones(len(rows), dtype=bool)
     times = offer_row_counts(rows, np.arange(len(rows)), len(columns))

@@ -72,8 +72,8 @@ def frontier(
 ) -> tuple[FrontierPoint, ...]:
     """Return the non-dominated plans of one job in dollars, kWh and finish time.
 
-    By ascending dollars, at most ``points``; empty where there is no plan. Fewer come back where
-    the figures agree. Raises as ``plan`` does.
+    They are sorted by ascending dollars and at most ``points``; the result is empty where there is
+    no plan. There are fewer where the figures agree. The errors are those of ``plan``.
     """
     _one_job(request)
     parts, _ = prepare(request)
@@ -121,7 +121,7 @@ Segments = tuple[Segment, ...]
 
 
 class FrontierSweep:
-    """Plans of one job; about ``points`` of them in the finest sweep."""
+    """The plans of one job; about ``points`` of them in the finest sweep."""
 
     def __init__(
         self, request: PlanRequest, part: PlannedJob, points: int, time_limit_s: float
@@ -255,13 +255,13 @@ MIN_WEIGHT, MAX_WEIGHT = 0.02, 50.0
 
 
 def needs_slots(request: PlanRequest, part: PlannedJob) -> bool:
-    """Whether the job has to be planned over slots, since prices move."""
+    """Return whether the job has to be planned over slots because prices change."""
     pools = {offer.pool for offer in part.table.offers}
     return not pools.isdisjoint(request.price_forecasts)
 
 
 class TimeVaryingSweep:
-    """Finds plans of ``part`` until ``stop_at`` of the performance counter."""
+    """A sweep for plans of ``part`` until ``stop_at``, a time of the performance counter."""
 
     def __init__(self, request: PlanRequest, part: PlannedJob, stop_at: float) -> None:
         self._request, self._part, self._stop_at = request, part, stop_at
@@ -271,7 +271,7 @@ class TimeVaryingSweep:
         self._tariff = SlotCosts.of(self._outlook, part.table, Objective())
 
     def plans(self, dues_h: Sequence[float], weights: int) -> Iterator[Segments]:
-        """The cheapest plan for each due time and weight that keeps all the job's limits."""
+        """Yield the cheapest plan for each due time and weight within all the job's limits."""
         mean_usd: float | None = None
         for due_h in dues_h:
             for weight in (0.0, *np.geomspace(MIN_WEIGHT, MAX_WEIGHT, weights - 1).tolist()):

@@ -35,12 +35,12 @@ def find_binding_constraint(
     feasible: IsFeasible,
     sure: IsFeasible,
 ) -> str:
-    """The binding constraint of an infeasible request.
+    """Return the binding constraint of an infeasible request, in the user's words.
 
     ``parts`` holds what configurations each job has; ``feasible`` solves a relaxed request, and
-    ``sure`` says whether a plan of it also keeps time and budget as simulated. Limits
-    and budgets are judged by solving without them, one at a time, time and risk in closed form,
-    since no mix is faster than the fastest configuration.
+    ``sure`` says whether a plan of it also respects time and budget as simulated. Limits and
+    budgets are judged by solving without them, one at a time, time and risk in closed form, since
+    no mix is faster than the fastest configuration.
     """
     empty = next((part for part in parts if not len(part.table)), None)
     if empty is not None:

@@ -47,7 +47,7 @@ class Figures:
     finish_h: float
 
     def value(self, aim: ObjectiveTerm | None) -> float:
-        """The figure of an aim; None is the objective."""
+        """Return the figure of an aim; None stands for the objective."""
         return {
             None: self.objective_usd,
             ObjectiveTerm.USD: self.usd,
@@ -88,7 +88,7 @@ class _Found:
 
 
 def planned_figures(segments: Segments, objective: Objective) -> Figures:
-    """The figures of a plan as the model expects them."""
+    """Return the figures of a plan as the model expects them."""
     each = [segment for own in segments for segment in own]
     return Figures(
         objective_usd(each, objective),
@@ -107,10 +107,12 @@ def improve_in_order(
     settings: SolverSettings,
     singles: Singles | None = None,
 ) -> JobsPlan:
-    """The plan after the objective's further aims, within its tolerance; else the one given.
+    """Return the plan after the objective's further aims, within its tolerance; else the one given.
 
     ``variants`` are the jobs as further plans may be solved for. Segments are scored by the
-    policy's objective. What does not improve within the time is left as it is. Raises SolverError.
+    policy's objective. What does not improve within the time is left as it is.
+
+    Raise SolverError if the solver fails.
     """
     figures = measure(plan.segments)
     if figures is None:

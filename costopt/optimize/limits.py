@@ -38,7 +38,7 @@ class SharedLimit:
     def load(
         self, request: PlanRequest, demand: Demand, table: ConfigurationTable, row: int
     ) -> float:
-        """What the job adds while it runs this configuration."""
+        """Return what the job adds while it runs this configuration, in units of ``resource``."""
         if self.tenant not in (None, demand.job.tenant):
             return 0.0
         if self.resource.per_machine is None:
@@ -69,7 +69,7 @@ class SharedLimit:
 
 
 class LimitIndex:
-    """Finds the few of many limits that a configuration's pools count against."""
+    """An index of the few of many limits that a configuration's pools count against."""
 
     def __init__(self, request: PlanRequest, limits: Sequence[SharedLimit]) -> None:
         self._request, self._limits = request, limits
@@ -83,7 +83,7 @@ class LimitIndex:
     def loads(
         self, demand: Demand, table: ConfigurationTable, row: int
     ) -> tuple[tuple[int, float], ...]:
-        """(number of the limit, load) of a configuration, where it is not 0."""
+        """Return (number of the limit, load) of a configuration for each limit that it loads."""
         numbers = sorted({n for pool, _ in table.parts(row) for n in self._numbers(pool)})
         found = [(n, self._limits[n].load(self._request, demand, table, row)) for n in numbers]
         return tuple((number, load) for number, load in found if load)
@@ -102,7 +102,7 @@ class LimitIndex:
 
 
 def shared_limits(request: PlanRequest) -> tuple[SharedLimit, ...]:
-    """Every limit of the request that two jobs could break together."""
+    """Return every limit of the request that two jobs could violate together."""
     concurrent = request.policy.limits.concurrent()
     shared = [SharedLimit(spec.field, most, resource) for spec, resource, most in concurrent]
     for quota in all_quotas(request):
@@ -114,7 +114,7 @@ def shared_limits(request: PlanRequest) -> tuple[SharedLimit, ...]:
 
 
 def all_quotas(request: PlanRequest) -> tuple[Quota, ...]:
-    """The request's quotas, and what its tenants may have at a time."""
+    """Return the request's quotas and those that its tenants may use at a time."""
     return Account(request.quotas, request.tenants).limits
 
 
@@ -125,10 +125,10 @@ def _quota_limits(quota: Quota) -> Iterator[SharedLimit]:
 
 
 def room_nodes(offer: Offer, request: PlanRequest, demand: Demand) -> float:
-    """How many nodes of an offer a job's gang can have, those it has included; ∞ where not known.
+    """Return how many nodes of an offer a job's gang can have, its own included; ∞ where unknown.
 
-    A spot or on-demand pool's room is for launches; a reservation's own nodes become free
-    again when another job releases them.
+    The available nodes of a spot or on-demand pool are for launches; a reservation's own nodes
+    become free again when another job releases them.
     """
     if offer.nodes_available is None:
         return math.inf
@@ -157,19 +157,19 @@ def _capacity(offer: Offer, request: PlanRequest) -> SharedLimit:
 
 @dataclass(frozen=True, slots=True)
 class TotalLimit:
-    """A maximum of dollars for all jobs together, or for all of one tenant."""
+    """A maximum of dollars for all jobs together, or for all jobs of one tenant."""
 
     name: str
     most_usd: float
     tenant: str | None = None
 
     def counts(self, job: Job) -> bool:
-        """Whether the job's dollars count."""
+        """Return whether the job's dollars count against the limit."""
         return self.tenant in (None, job.tenant)
 
 
 def total_limits(request: PlanRequest) -> tuple[TotalLimit, ...]:
-    """Every limit on the plan's dollars: the tightest of the policy's and each tenant's."""
+    """Return every limit on the plan's dollars: the tightest of the policy's and each tenant's."""
     policy = _policy_total(request)
     tenants = sorted(request.tenants.values(), key=lambda tenant: tenant.name)
     return (

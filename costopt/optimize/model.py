@@ -52,7 +52,7 @@ WORK_MARGIN = 2e-6
 
 
 class PlanModel:
-    """Builds the program for ``parts``; ``exclusive`` where slots are given as a whole."""
+    """The builder of the program for ``parts``; ``exclusive`` where slots are given as a whole."""
 
     def __init__(
         self,
@@ -85,11 +85,11 @@ class PlanModel:
         self._add_shared()
 
     def solve(self, *, time_limit_s: float, gap: float, solver: str | None = None) -> Solution:
-        """Solve; the objective is in shares of ``unit_usd``."""
+        """Return the solution; its objective is in shares of ``unit_usd``."""
         return self._model.solve(time_limit_s=time_limit_s, gap=gap, solver=solver)
 
     def uses(self, solution: Solution) -> list[list[SlotUse]]:
-        """What each job runs, by slot and option."""
+        """Return what each job runs, by slot and option."""
         return [
             uses_of(part, cells, solution.values)
             for part, cells in zip(self._parts, self._cells, strict=True)
@@ -290,7 +290,7 @@ def _unit_usd(parts: list[PlannedJob]) -> float:
 def add_no_pause_rows(
     model: LinearModel, part: PlannedJob, cells: ModelVariables, slots: Sequence[Slot]
 ) -> None:
-    """A stage that may not pause begins once, and leaves no slot unfilled but its last."""
+    """Add rows so that stages that may not pause begin once and fill all slots but their last."""
     for number, stage in enumerate(part.demand.stages):
         if stage.may_pause:
             continue
@@ -342,7 +342,7 @@ def _negative(terms: Mapping[int, float]) -> dict[int, float]:
 def add_order(
     model: LinearModel, part: PlannedJob, cells: ModelVariables, slots: Sequence[Slot]
 ) -> None:
-    """A stage begins once the one before it is done, and none goes on once a later one has begun.
+    """Add rows so that a stage begins once the one before is done, and ends before a later begins.
 
     Without the second, a solution that does more than a stage's work may do it after later stages.
     """

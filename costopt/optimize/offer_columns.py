@@ -64,7 +64,7 @@ class OfferColumns:
 
     @classmethod
     def of(cls, offers: Sequence[Offer], request: PlanRequest) -> Self:
-        """The columns of these offers of the request, whose machines are all known."""
+        """Return the columns of these offers of the request, whose machines are all known."""
         numbers: dict[InstanceType, int] = {}
         machine = [numbers.setdefault(request.machines[o.pool], len(numbers)) for o in offers]
         powers = [request.powers.get(offer.pool) for offer in offers]
@@ -105,7 +105,7 @@ class OfferColumns:
         )
 
     def take(self, numbers: NDArray[np.int64]) -> Self:
-        """The columns of these offers, which are renumbered in this order."""
+        """Return the columns of the offers with these numbers, renumbered in this order."""
         if len(numbers) == len(self.offers):
             return self
         columns = {
@@ -121,13 +121,13 @@ class OfferColumns:
 
 
 def known_price(offer: Offer) -> float:
-    """Dollars per node-hour of an offer that passed the screen."""
+    """Return the dollars per node-hour of an offer that passed the screen."""
     assert offer.price_usd_per_hour is not None
     return offer.price_usd_per_hour.value
 
 
 def valid_power_caps(power: NodePower) -> tuple[PowerCap, ...]:
-    """The node's caps whose figures are ones: above 0, finite and no faster than without."""
+    """Return the node's valid caps: above 0, finite and no faster than without a cap."""
     return tuple(cap for cap in power.caps if _is_usable(cap))
 
 
@@ -160,7 +160,7 @@ def _by_cap(
 
 
 def is_reserved(pool: Pool) -> bool:
-    """Whether the account has paid for the pool's nodes, so that what it has now it keeps."""
+    """Return whether the account has paid for the pool's nodes and so keeps those it has now."""
     return pool.capacity_type is CapacityType.RESERVED
 
 
@@ -201,7 +201,7 @@ Stored = tuple[tuple[str | None, float, bool], ...]
 
 @dataclass(frozen=True, slots=True)
 class TransferCosts:
-    """Hours and dollars of each start's transfer, and dollars of each save's."""
+    """The hours and dollars of each start's transfer, and the dollars of each save's."""
 
     hours: float = 0.0
     usd: float = 0.0
@@ -214,11 +214,12 @@ NO_TRANSFER = TransferCosts()
 def transfer_costs(
     pool: Pool, machine: InstanceType, job: Job, transfers: Transfers
 ) -> TransferCosts | None:
-    """Moving the job's data and its checkpoint to ``pool``; None where a price is unknown.
+    """Return the cost of moving the job's data and its checkpoint to ``pool``.
 
-    Free and at once where they lie in the pool's region, or their location is unknown. A gang
-    fetches them once over one node's network, at the transfer's or the node's gbps, whichever is
-    less; where neither is known the time is unknown and none is counted.
+    The result is None where a price is unknown. The transfer is free and immediate where they lie
+    in the pool's region, or their location is unknown. A gang fetches them once over one node's
+    network, at the transfer's or the node's gbps, whichever is less; where neither is known the
+    time is unknown and none is counted.
     """
     if job.checkpoint.region is None and job.data is None:
         return NO_TRANSFER
@@ -238,7 +239,7 @@ def transfer_costs(
 
 
 def stored_locations(job: Job) -> Stored:
-    """Where the job's checkpoint and its data lie."""
+    """Return where the job's checkpoint and its data are stored."""
     checkpoint = (job.checkpoint.region, job.checkpoint.size_gib, True)
     if job.data is None:
         return (checkpoint,)

@@ -37,9 +37,9 @@ class FrontierPoint:
 
 
 def non_dominated(points: Sequence[FrontierPoint]) -> list[FrontierPoint]:
-    """By ascending dollars, without those that another equals or betters in all three figures.
+    """Return the points that no other equals or betters in all three figures, by ascending dollars.
 
-    A plan of unknown energy compares with others of unknown energy alone, in the other two.
+    A plan of unknown energy is compared only with others of unknown energy, in the other two.
     """
     if not points:
         return []
@@ -49,10 +49,11 @@ def non_dominated(points: Sequence[FrontierPoint]) -> list[FrontierPoint]:
 
 
 def non_dominated_mask(figures: Array) -> list[bool]:
-    """Which rows of (points, figures) no other one equals or betters in every figure.
+    """Return which rows of ``figures`` no other row equals or betters in every figure.
 
-    Of rows that are alike the first one stays. Less is better. A row with a NaN compares only with
-    rows that have it in the same place, by their other figures.
+    ``figures`` has shape (points, figures), less is better, and the result has shape (points,). Of
+    equal rows the first one stays. A row with a NaN is compared only with rows that have it in the
+    same place, by their other figures.
     """
     unknown = np.isnan(figures)
     scale = np.maximum(np.abs(np.nan_to_num(figures)).max(axis=0), 1e-12)
@@ -68,11 +69,11 @@ def non_dominated_mask(figures: Array) -> list[bool]:
 
 
 def surely_unbeaten(forecasts: Sequence[Forecast]) -> list[bool]:
-    """Which forecasts no other one betters in median dollars or kWh without being worse in both.
+    """Return which forecasts no other betters in median dollars or kWh without being worse in both.
 
-    What differs by less than the noise of their simulations counts as equal, so that forecasts that
-    are alike are unbeaten together. A forecast of unknown energy compares with others of unknown
-    energy alone, in dollars.
+    Differences within the noise of the simulations count as equal, so that forecasts that are alike
+    are unbeaten together. A forecast of unknown energy is compared only with others of unknown
+    energy, in dollars.
     """
     figures = np.array([(f.usd_p50, _or_nan(f.kwh)) for f in forecasts]).reshape(-1, 2)
     errors = np.array([(f.usd_error, _or_nan(f.kwh_error)) for f in forecasts]).reshape(-1, 2)
@@ -88,7 +89,7 @@ def surely_unbeaten(forecasts: Sequence[Forecast]) -> list[bool]:
 
 
 def select_spread(points: Sequence[FrontierPoint], most: int) -> tuple[FrontierPoint, ...]:
-    """At most so many of the points: the best in each figure, then ever those farthest from all."""
+    """Return at most ``most`` points: the best in each figure, then ever the farthest from all."""
     if len(points) <= most:
         return tuple(points)
     figures = _figures(points)
@@ -134,20 +135,20 @@ def _or_nan(figure: float | None) -> float:
 
 
 def restrict_offers(request: PlanRequest, parts: Sequence[PlannedJob]) -> PlanRequest:
-    """The request with the offers of its jobs' tables alone: repeated solves look at no others."""
+    """Return the request with only the offers of its jobs' tables, for repeated solves."""
     pools = {offer.pool for part in parts for offer in part.table.offers}
     return replace(request, offers=tuple(o for o in request.offers if o.pool in pools))
 
 
 def with_objective(request: PlanRequest, objective: Objective) -> PlanRequest:
-    """The request under another objective."""
+    """Return the request under another objective."""
     return replace(request, policy=replace(request.policy, objective=objective))
 
 
 def part_with_objective(part: PlannedJob, objective: Objective) -> PlannedJob:
-    """The part scored by another objective, at present prices.
+    """Return the part scored by another objective, at present prices.
 
-    Where it weighs carbon, rows whose carbon is unknown cannot be used.
+    Where the objective weighs carbon, rows of unknown carbon intensity cannot be used.
     """
     table = part.table
     scored = replace(
@@ -170,7 +171,7 @@ def _score(table: ConfigurationTable, objective: Objective, usd: Array, kwh: Arr
 
 
 def objective_usd(segments: Sequence[Segment], objective: Objective) -> float:
-    """The score of segments under an objective; NaN where it weighs carbon that is unknown."""
+    """Return the score of segments under an objective; NaN where it weighs unknown carbon."""
     usd, kwh = sum(s.usd for s in segments), sum(s.kwh for s in segments)
     weighs = objective.usd_per_tonne_co2e > 0
     grams = sum(s.kwh * s.gco2e_per_kwh for s in segments) if weighs else 0.0
@@ -178,7 +179,7 @@ def objective_usd(segments: Sequence[Segment], objective: Objective) -> float:
 
 
 def restrict_rows(table: ConfigurationTable, rows: NDArray[np.int64]) -> ConfigurationTable:
-    """The table of these rows, in this order, with the offers that they use alone."""
+    """Return the table of the rows with these numbers, in this order, with only their offers."""
     taken = table.take(rows)
     plain = taken.offer >= 0
     used = np.unique(np.concatenate((taken.offer[plain], taken.spread.offer)))

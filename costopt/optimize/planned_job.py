@@ -23,11 +23,11 @@ class PlannedJob:
     cells: Collection[tuple[int, int]] | None = None
 
     def group(self, option: StageConfiguration) -> GangGroup:
-        """The stage and the gang of an option, whatever its power cap."""
+        """Return the stage and the gang of an option, whatever its power cap."""
         return option.stage, int(self.table.gang[option.row])
 
     def units_per_hour(self, option: StageConfiguration) -> float:
-        """Expected work of a paid hour of the option's row in its stage."""
+        """Return the expected work, in units, of a paid hour of the option's row in its stage."""
         table, row = self.table, option.row
         return float(table.paid_units_per_hour[row] * table.pace[option.stage, row])
 
@@ -56,6 +56,6 @@ class ModelVariables:
     members: dict[tuple[GangGroup, int], list[int]] = field(default_factory=dict)
 
     def before(self, group: GangGroup, t: int) -> Iterator[GangGroup]:
-        """The groups from which a gang can run on into slot t: its own stage, or the one before."""
+        """Yield the groups whose gang can run on into slot t: of its stage or the one before."""
         stage, gang = group
         return ((s, gang) for s in (stage, stage - 1) if ((s, gang), t - 1) in self.u)

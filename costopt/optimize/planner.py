@@ -39,15 +39,17 @@ def plan(
     explain: bool = True,
     warm: WarmStart | None = None,
 ) -> Plan:
-    """The cheapest plan by the policy's objective that ends every job in time.
+    """Return the cheapest plan by the policy's objective that ends every job in time.
 
     Status OPTIMAL (within ``gap`` of the bound), FEASIBLE (time ran out first, or jobs compete and
-    the bound is that of the jobs apart), INFEASIBLE (``binding`` says why) or EMPTY (nothing is
-    left to do). Where an INFEASIBLE plan has allocations, they are of the jobs that can be served.
+    the bound is that of the jobs apart), INFEASIBLE (``binding`` says why) or EMPTY (no work
+    remains). Where an INFEASIBLE plan has allocations, they are of the jobs that can be served.
+
     ``warm`` makes a plan start from the last one and is changed by it. ``solver`` is "highs", "cbc"
     or None for the best installed; ``explain`` False leaves out the candidates, which are filled
-    for a single job only. Raises InfeasibleError for a job whose figures are not finite and
-    SolverError where the solver fails.
+    for a single job only.
+
+    Raise InfeasibleError if a figure of a job is not finite, and SolverError if the solver fails.
     """
     started = time.perf_counter()
     settings = SolverSettings(time_limit_s, gap, solver, warm)
@@ -89,9 +91,9 @@ def plan(
 
 
 def prepare(request: PlanRequest) -> tuple[list[PlannedJob], tuple[Rejection, ...]]:
-    """Every unfinished job with its table of configurations, and the offers left out.
+    """Return every unfinished job with its table of configurations, and the rejected offers.
 
-    Raises InfeasibleError for a job whose figures are not finite.
+    Raise InfeasibleError if a figure of a job is not finite.
     """
     enumeration = TableEnumerator(request)
     parts: list[PlannedJob] = []

@@ -22,16 +22,17 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class StageConfiguration:
-    """Configuration ``row`` of the job's table, used for ``stage``."""
+    """An option of a stage: configuration ``row`` of the job's table, used for stage ``stage``."""
 
     stage: int
     row: int
 
 
 def lower_hull(work: Array, cost: Array) -> Rows:
-    """Rows on the lower convex hull of (work, cost) with (0, 0), by ascending work.
+    """Return the rows on the lower convex hull of (work, cost) and (0, 0), by ascending work.
 
-    A time mix of hull points is at least as cheap as any other point at the same work rate.
+    ``work`` and ``cost`` have shape (rows,). A mix of hull points over time is at least as cheap as
+    any other point at the same work rate.
     """
     hull: list[int] = []
     for row in _undominated(work, cost).tolist():
@@ -55,25 +56,34 @@ def _undominated(work: Array, cost: Array) -> Rows:
 
 
 def single_work_units(table: ConfigurationTable, demand: Demand) -> Array:
-    """The whole job in units at each configuration's own speed; ∞ where it cannot do a stage."""
+    """Return the whole job in units at each configuration's own speed, shape (rows,).
+
+    It is ∞ where the configuration cannot run one of the stages.
+    """
     return base_units(demand.stage_units, table.pace)
 
 
 def single_score(table: ConfigurationTable, demand: Demand) -> Array:
-    """The objective of the whole job on each configuration alone, one start included."""
+    """Return the objective of the whole job on each configuration alone, shape (rows,).
+
+    One start is included; of the living gang, the remaining part of its start.
+    """
     start = np.where(table.running, demand.starting_h / np.maximum(table.start_h, 1e-12), 1.0)
     hours = single_work_units(table, demand) / table.paid_units_per_hour
     return table.score_per_hour * hours + table.start_score * start
 
 
 def single_held_h(table: ConfigurationTable, demand: Demand) -> Array:
-    """Calendar hours to hold for the whole job on each configuration alone."""
+    """Return the calendar hours to hold for the whole job on each row alone, shape (rows,)."""
     start = np.where(table.running, demand.starting_h, table.start_h)
     return table.stretch * single_work_units(table, demand) / table.paid_units_per_hour + start
 
 
 def usable_h(table: ConfigurationTable, demand: Demand) -> Array:
-    """Hours of the job's time in which each configuration can be used."""
+    """Return the hours of the job's time in which each configuration can be used, shape (rows,).
+
+    They are not above 0 where the two do not overlap.
+    """
     hours: Array = np.minimum(table.until_h, demand.due_h) - np.maximum(
         table.from_h, demand.release_h
     )
@@ -81,7 +91,7 @@ def usable_h(table: ConfigurationTable, demand: Demand) -> Array:
 
 
 def stage_configurations(table: ConfigurationTable, demand: Demand) -> list[StageConfiguration]:
-    """The options of each stage: few, but the cheap mixes are among them."""
+    """Return the options to consider for each stage: few, but with the cheap mixes among them."""
     options: list[StageConfiguration] = []
     for number, stage in enumerate(demand.stages):
         fits = can_run_stage(table, stage, number)
@@ -92,7 +102,7 @@ def stage_configurations(table: ConfigurationTable, demand: Demand) -> list[Stag
 
 
 def can_run_stage(table: ConfigurationTable, stage: Stage, number: int) -> NDArray[np.bool_]:
-    """Which rows can run the job's stage of this number."""
+    """Return which rows can run the stage of this number, shape (rows,)."""
     sizes = (table.nodes >= stage.min_nodes) & (table.nodes <= stage.max_nodes)
     fits: NDArray[np.bool_] = sizes & (table.pace[number] > 0)
     return fits

@@ -27,9 +27,10 @@ SMALLEST_TERM = 1e-16
 
 @dataclass(frozen=True, slots=True)
 class RunSamples:
-    """Arrays of shape (runs, samples): hours, kWh, dollars, interruptions; finish from now.
+    """Simulated runs, as arrays of shape (runs, samples).
 
-    ``changed`` is 1 where a run changes to the fallback.
+    They hold hours, kWh, dollars and interruptions; the finish is in hours from now. ``changed`` is
+    1 where a run changes to the fallback.
     """
 
     finish_h: Array
@@ -56,7 +57,7 @@ class RandomDraws:
 
 
 def draw_randoms(samples: int, runs: Sequence[int] = (0,)) -> RandomDraws:
-    """The draws of the runs with these numbers, which follow one another."""
+    """Return the draws of the runs with these numbers, which follow one another."""
     speed, hazard, loss = (permuted_grid(samples, kind, 0) for kind in _COMMON)
     events = np.array([_permuted(_even_grid(samples), _EVENTS, run) for run in runs])
     waits = np.array([permuted_grid(samples, _WAITS, run) for run in runs])
@@ -64,9 +65,10 @@ def draw_randoms(samples: int, runs: Sequence[int] = (0,)) -> RandomDraws:
 
 
 def poisson_quantile(mean: Array, probability: Array) -> Array:
-    """The least count that is not exceeded with this probability, where counts have this mean.
+    """Return the least count that a Poisson variable exceeds with at most 1 − ``probability``.
 
-    It rises with both. Above a mean of ``EXACT_MEAN`` it is Cornish and Fisher's.
+    ``mean`` is the variable's mean; both arguments are broadcast together, and the result rises
+    with both. Above a mean of ``EXACT_MEAN`` it is the Cornish-Fisher approximation.
     """
     mean, probability = np.broadcast_arrays(mean, probability)
     found = np.empty(mean.shape)
@@ -79,9 +81,10 @@ def poisson_quantile(mean: Array, probability: Array) -> Array:
 
 
 def gamma_quantile(shape: Array, normal: Array) -> Array:
-    """The gamma quantile, at this shape, of the probability of a standard normal draw.
+    """Return the gamma quantile, at this shape and scale 1, at the probability of a normal draw.
 
-    Wilson and Hilferty's (doi:10.1073/pnas.17.12.684); 0 at shape 0.
+    ``normal`` holds standard normal draws. The approximation is Wilson and Hilferty's
+    (doi:10.1073/pnas.17.12.684); the result is 0 at shape 0.
     """
     some = np.maximum(shape, 1e-12)
     root = np.maximum(0.0, 1 - 1 / (9 * some) + normal / (3 * np.sqrt(some)))
@@ -111,7 +114,10 @@ def _normal_quantile(probability: Array) -> Array:
 
 @lru_cache(maxsize=64)
 def permuted_grid(samples: int, kind: int, run: int) -> Array:
-    """Normal quantiles in an order that is always the same for the kind of draw and the run."""
+    """Return evenly spread normal quantiles in a fixed order, shape (samples,).
+
+    The order depends only on the kind of draw and the number of the run.
+    """
     return _permuted(_normal_grid(samples), kind, run)
 
 
@@ -133,7 +139,11 @@ def _normal_grid(samples: int) -> Array:
 
 
 def within(value: Array, low: Array, high: Array, draws: Array) -> Array:
-    """Values × samples from a 90 % interval whose sides may differ."""
+    """Return samples of each value from its 90 % interval, shape (values, samples).
+
+    ``value``, ``low`` and ``high`` have shape (values,); the interval's sides may differ. ``draws``
+    has shape (samples,) and is standard normal.
+    """
     weight = np.abs(draws)[None, :]
     edge = np.where(draws[None, :] < 0, low[:, None], high[:, None])
     base = value[:, None]

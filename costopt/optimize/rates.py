@@ -1,10 +1,11 @@
-"""Rates of work under interruptions: how much work a paid hour brings. Functions take numpy arrays.
+"""Rates of work under interruptions: how much work a paid hour brings.
 
-Interruptions of a gang form a Poisson process of rate H, the sum of its nodes' hazards: any lost
-node stops the gang. Between saves of c seconds, I seconds of useful work; after an interruption
-R seconds of start-up and restore, which an interruption can hit again. The expected paid time for
-I useful seconds is (1/H) · e^(HR) · (e^(H(I+c)) − 1) (Daly 2006, doi:10.1016/j.future.2004.11.016,
-eq. 13), and I + c where H = 0. The formula assumes no interruption notice.
+All functions take numpy arrays. Interruptions of a gang form a Poisson process of rate H, the sum
+of its nodes' hazards: any lost node stops the gang. Between saves of c seconds, I seconds of useful
+work are done; an interruption costs R seconds of start-up and restore, which an interruption can
+hit again. The expected paid time for I useful seconds is (1/H) · e^(HR) · (e^(H(I+c)) − 1) (Daly
+2006, doi:10.1016/j.future.2004.11.016, eq. 13), and I + c where H = 0. The formula assumes no
+interruption notice.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ EXPONENT_CAP = 300.0
 def paid_to_useful_ratio(
     hazard_per_hour: Array, interval_s: Array, save_s: float, restart_s: Array | float
 ) -> Array:
-    """Expected paid seconds per useful second (≥ 1); about e^300 where work never gets done."""
+    """Return the expected paid seconds per useful second (≥ 1), in the shape of the hazard.
+
+    The formula is Daly's (2006, eq. 13; see the module). The result is about e^300 where the work
+    would never be done.
+    """
     hazard_per_s = hazard_per_hour / 3600.0
     segment = np.minimum(hazard_per_s * (interval_s + save_s), EXPONENT_CAP / 2)
     restart = np.minimum(hazard_per_s * restart_s, EXPONENT_CAP / 2)
@@ -36,10 +41,11 @@ def paid_to_useful_ratio(
 
 
 def base_units(stage_units: Array, pace: Array) -> Array:
-    """All stages' work, in units at each configuration's own speed; ∞ where it cannot do one.
+    """Return the work of all stages in units at each configuration's own speed, shape (rows,).
 
     ``stage_units`` has shape (stages,), ``pace`` (stages, rows): the speed in a stage over the
-    configuration's own. A unit of a stage takes as long as 1 / pace units at that speed.
+    configuration's own. A unit of a stage takes as long as 1 / pace units at that speed. The result
+    is ∞ where a configuration cannot run one of the stages.
     """
     with np.errstate(divide="ignore"):
         total: Array = (stage_units[:, None] / pace).sum(axis=0)
@@ -47,7 +53,10 @@ def base_units(stage_units: Array, pace: Array) -> Array:
 
 
 def intervals_s(hazard_per_hour: Array, checkpoint: CheckpointSpec) -> Array:
-    """The checkpoint interval at each gang hazard: the job's own, else the one that loses least."""
+    """Return the checkpoint interval in seconds at each gang hazard, in the shape of the hazard.
+
+    It is the job's own interval, else the one that loses least.
+    """
     if checkpoint.interval_s is not None:
         return np.full(hazard_per_hour.shape, checkpoint.interval_s)
     distinct, place = np.unique(hazard_per_hour, return_inverse=True)
@@ -59,16 +68,23 @@ def intervals_s(hazard_per_hour: Array, checkpoint: CheckpointSpec) -> Array:
 
 
 def mean_square_loss_s2(interval_s: Array, restart_s: Array | float) -> Array:
-    """Mean square of what one interruption costs: restart plus uniform lost work in [0, I]."""
+    """Return the mean square, in s², of what one interruption costs.
+
+    The cost is the restart plus lost work that is uniform in [0, I], I being the interval: its mean
+    square is (R + I/2)² + I²/12.
+    """
     return (restart_s + interval_s / 2) ** 2 + interval_s**2 / 12
 
 
 def quantile_weight(probability: float) -> float:
-    """The standard normal quantile of ``probability``, at least 0 and finite."""
+    """Return the standard normal quantile of ``probability``, at least 0 and finite."""
     clipped = min(max(probability, 0.5), 0.9999)
     return NormalDist().inv_cdf(clipped)
 
 
 def towards(value: Array, edge: Array, weight: float) -> Array:
-    """The figure ``weight`` standard deviations from ``value`` towards its 90 % interval's edge."""
+    """Return the figure ``weight`` standard deviations from ``value`` towards ``edge``.
+
+    ``edge`` is an end of the 90 % interval of ``value``.
+    """
     return value + (edge - value) * weight / NormalDist().inv_cdf(0.95)

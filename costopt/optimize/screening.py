@@ -32,14 +32,17 @@ OfferFault = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ScreenResult:
-    """``usable`` numbers ``OfferScreen.offers``; ``rejections`` are of all other offers."""
+    """The numbers of the usable offers of ``OfferScreen.offers``, and the others' rejections."""
 
     usable: NDArray[np.int64]
     rejections: tuple[Rejection, ...]
 
 
 class OfferScreen:
-    """``offers`` are those of the request that the policy allows, of known price and machine."""
+    """The check of a request's offers for each job.
+
+    ``offers`` are those that the policy allows and whose price and machine are known.
+    """
 
     def __init__(self, request: PlanRequest) -> None:
         self._request = request
@@ -60,7 +63,7 @@ class OfferScreen:
         self._fetches: dict[Stored, list[TransferCosts | None]] = {}
 
     def screen(self, demand: Demand) -> ScreenResult:
-        """The offers that the job may use."""
+        """Return the offers that the job may use, and the rejections of the others."""
         unfit = self._unfit(demand.job)
         fits = np.array([fault is None for fault in unfit], dtype=bool)[self._machine]
         faults = self._faults_for(demand) | self._lasting
@@ -74,9 +77,9 @@ class OfferScreen:
         return ScreenResult(np.flatnonzero(fits), tuple(rejections))
 
     def fetched(self, job: Job) -> tuple[Array, Array, Array]:
-        """Hours and dollars of a start's transfer, and dollars of a save's, of each offer.
+        """Return the hours and dollars of a start's transfer and the dollars of a save's.
 
-        NaN where a price is unknown.
+        Each has shape (offers,) and is NaN where a price is unknown.
         """
         nowhere = TransferCosts(math.nan, math.nan, math.nan)
         known = [nowhere if one is None else one for one in self._fetch(job)]

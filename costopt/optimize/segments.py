@@ -54,7 +54,7 @@ class Segment:
     gco2e_per_kwh: float
 
     def joined(self, other: Segment) -> Segment:
-        """This and ``other``, which goes on with the same configuration, as one."""
+        """Return this segment and ``other``, which continues the same configuration, as one."""
         hours = self.hours + other.hours
         grams = self.hours * self.gco2e_per_kwh + other.hours * other.gco2e_per_kwh
         return replace(
@@ -77,9 +77,10 @@ def schedule_uses(
     *,
     exclusive: bool,
 ) -> tuple[Segment, ...]:
-    """Uses in order, each as early as it may begin; one that runs on is one segment.
+    """Return the uses as segments in order, each as early as it may begin.
 
-    Where the order is free the faster comes first: it costs the same and leaves more slack.
+    A use that continues the one before is part of its segment. Where the order is free the faster
+    one comes first: it costs the same and leaves more slack.
     """
     segments: list[Segment] = []
     cursor_h = part.demand.release_h
@@ -111,7 +112,7 @@ def schedule_uses(
 def segments_of(
     part: PlannedJob, tariff: SlotCosts, schedule: JobSchedule, slots: Sequence[Slot]
 ) -> tuple[Segment, ...]:
-    """The stretches of a schedule over slots, each from when its gang is launched or goes on."""
+    """Return the segments of a schedule over slots, each from its gang's launch or continuation."""
     segments: list[Segment] = []
     release_h = part.demand.release_h
     grams = tariff.gco2e_at(schedule.slot, schedule.row)
@@ -197,7 +198,7 @@ def _rank(part: PlannedJob, use: SlotUse) -> tuple[int, bool, int, bool, float]:
 def allocations_of(
     part: PlannedJob, segments: Sequence[Segment], now: datetime
 ) -> tuple[Allocation, ...]:
-    """One allocation per pool and segment."""
+    """Return one allocation per pool and segment."""
     return tuple(
         Allocation(
             part.demand.job.name,
@@ -218,9 +219,10 @@ def _cap_w(part: PlannedJob, row: int) -> float | None:
 
 
 def verify(part: PlannedJob, segments: Sequence[Segment]) -> None:
-    """Work done, stages in order, pauses only where allowed, one configuration at a time, in time.
+    """Raise SolverError if the segments violate a constraint: such a plan is never shown.
 
-    Raises SolverError: a plan that fails here is never shown.
+    Checked are: all work is done, stages are in order, pauses occur only where allowed, one
+    configuration runs at a time, and the job ends in time.
     """
     demand, table = part.demand, part.table
     name = demand.job.name
@@ -247,9 +249,10 @@ def verify(part: PlannedJob, segments: Sequence[Segment]) -> None:
 
 
 def pause_of(part: PlannedJob, segments: Sequence[Segment]) -> str | None:
-    """The phase that may not pause and does in these segments, which are in order; else None.
+    """Return the phase that may not pause and does in these segments; None if there is none.
 
-    The time that a segment holds for the worst, beyond when it is expected to end, is not a pause.
+    The segments are in order. The time that a segment holds for the worst case, beyond its expected
+    end, is not a pause.
     """
     for before, after in pairwise(segments):
         stage = part.demand.stages[after.stage]
@@ -273,7 +276,7 @@ def broken_limits(
     limits: Sequence[SharedLimit],
     planned: Sequence[tuple[PlannedJob, Sequence[Segment]]],
 ) -> list[str]:
-    """Names of the shared limits that the jobs break together at some instant."""
+    """Return the names of the shared limits that the jobs violate together at some instant."""
     return [
         limits[number].name
         for number, load in peak_loads(request, limits, planned).items()
@@ -286,7 +289,7 @@ def peak_loads(
     limits: Sequence[SharedLimit],
     planned: Sequence[tuple[PlannedJob, Sequence[Segment]]],
 ) -> dict[int, float]:
-    """The greatest load at any instant by number of the limit, of those that the jobs touch."""
+    """Return the greatest load at any instant, by the number of each limit that the jobs touch."""
     index = LimitIndex(request, limits)
     stretches: dict[int, list[tuple[float, float, float]]] = {}
     for part, segments in planned:
@@ -328,7 +331,7 @@ Values = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class SlotUse:
-    """An option in a slot, as solved: hours of work, whether its gang starts there or runs on."""
+    """An option in a slot, as solved: hours of work, and whether its gang starts or runs on."""
 
     option: StageConfiguration
     slot: int
@@ -338,7 +341,7 @@ class SlotUse:
 
 
 def uses_of(part: PlannedJob, cells: ModelVariables, values: Values) -> list[SlotUse]:
-    """The options that the job uses, by slot."""
+    """Return the options that the job uses, by slot."""
     uses: list[SlotUse] = []
     for o, t in sorted(cells.x, key=lambda key: (key[1], key[0])):
         option = part.options[o]

@@ -68,7 +68,7 @@ def binding_constraints(
     answer: SolveResult,
     resolve: Resolve | None = None,
 ) -> tuple[Constraint, ...]:
-    """Deadlines (h), budgets ($, kWh), then limits that the jobs share, with the room at the peak.
+    """Return deadlines (h), budgets ($, kWh), then shared limits with their slack at the peak.
 
     ``parts`` are as solved. ``resolve`` plans a job alone again; without it prices that are not
     known yet are None. Capacity of single pools is included for pools that the plan uses or that
@@ -175,7 +175,10 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class EnteringPrice:
-    """The table and the demand as solved, and the plan's objective; ``partners`` are the j."""
+    """The search for entering prices, given the table, the demand and the plan's objective.
+
+    ``partners`` are the configurations j of the module's formula.
+    """
 
     table: ConfigurationTable
     demand: Demand
@@ -196,7 +199,10 @@ class EnteringPrice:
         *,
         mixes: bool = True,
     ) -> Self:
-        """``mixes`` False looks at single configurations only, as where prices move."""
+        """Return the search for entering prices, given the table and the plan's objective.
+
+        ``mixes`` False examines single configurations only, as where prices vary.
+        """
         fits = np.ones(len(table), dtype=bool)
         for number, stage in enumerate(demand.stages):
             fits &= can_run_stage(table, stage, number)
@@ -220,9 +226,9 @@ class EnteringPrice:
         )
 
     def usd_per_hour(self, offer: int) -> float | None:
-        """The highest node price at which the offer of this number is in a plan as good.
+        """Return the highest price per node-hour at which this offer is in a plan as good.
 
-        None where there is no such price above 0.
+        ``offer`` is the offer's number. The result is None where there is no such price above 0.
         """
         own = np.flatnonzero((self.table.offer == offer) & self.fits)
         if not len(own) or self.objective.usd <= 0:

@@ -57,7 +57,7 @@ MAX_HORIZON_H = 1e6
 def forecast_rows(
     table: ConfigurationTable, rows: NDArray[np.int64], demand: Demand, now: datetime
 ) -> list[Forecast]:
-    """Forecasts of the whole job on each row alone, from the earliest time it may begin."""
+    """Return a forecast of the whole job on each row alone, from the earliest time it may begin."""
     draws = draw_randoms(CANDIDATE_SAMPLES)
     usable_now = table.now[rows] | table.running[rows]
     begin_h = np.where(usable_now, demand.release_h, max(demand.release_h, AVAILABILITY_HORIZON_H))
@@ -82,7 +82,7 @@ def forecast_rows(
 def forecast_segments(
     table: ConfigurationTable, segments: Sequence[Segment], demand: Demand, now: datetime
 ) -> tuple[Forecast, RunSamples]:
-    """The forecast of a job's planned segments, one after the other."""
+    """Return the forecast of a job's planned segments, one after the other, and its samples."""
     draws = draw_randoms(PLAN_SAMPLES, range(len(segments)))
     rows = np.array([segment.row for segment in segments], dtype=np.int64)
     hours = np.array([segment.hours for segment in segments])
@@ -135,15 +135,15 @@ def _at_planned_prices(
 
 
 def with_time_margin(table: ConfigurationTable, share: float) -> ConfigurationTable:
-    """The table for plans that hold back only this share of the time for the worst.
+    """Return the table for plans that hold back only this share of the time for the worst case.
 
-    The rest is left to the fallback, should the worst come.
+    The rest is left to the fallback, should the worst case occur.
     """
     return replace(table, stretch=table.calendar + share * (table.stretch - table.calendar))
 
 
 def done_forecast(now: datetime) -> Forecast:
-    """The forecast of a job that has nothing left to do."""
+    """Return the forecast of a job that has no remaining work."""
     source = "nothing is left to do"
     certain, never = (Estimate.exact(p, Basis.MEASURED, source, now) for p in (1.0, 0.0))
     return Forecast(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, now, now, certain, never)
@@ -307,8 +307,9 @@ def apply_fallback(
     demand: Demand,
     draws: RandomDraws,
 ) -> RunSamples:
-    """Each run with the fallback that is the cheapest for it on average: a slow one must begin
-    early, a fast one costs more an hour.
+    """Return each run with the fallback that is the cheapest for it on average.
+
+    A slow fallback must begin early, and a fast one costs more an hour.
     """
     if not shaky.any():
         return samples

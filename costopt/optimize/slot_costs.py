@@ -2,7 +2,8 @@
 
 The table of configurations holds the figures at present prices. A ``ForecastTable`` holds what each
 slot adds to them, per pool: dollars of a node-hour and grams of the grid's carbon intensity;
-``SlotCosts`` applies it to the rows of one job's table. T slots, P pools, R rows of the table.
+``SlotCosts`` applies it to the rows of one job's table. In array shapes T counts slots, P pools and
+R the rows that the caller asked for.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class ForecastTable:
-    """Forecasts of all pools by slot, less the present figures: ``usd_more`` (T, P) in dollars per
-    node-hour, ``gco2e_more`` (T, P) in g/kWh; None where nothing changes over time.
+    """Forecasts of all pools by slot, as differences from the present figures.
+
+    ``usd_more`` has shape (T, P) and is in dollars per node-hour; ``gco2e_more`` has shape (T, P)
+    and is in gCO2e/kWh. Either is None where nothing changes over time. ``column`` maps a pool to
+    its place on the axis P.
     """
 
     slots: tuple[Slot, ...]
@@ -40,7 +44,7 @@ class ForecastTable:
 
     @classmethod
     def of(cls, request: PlanRequest, slots: Sequence[Slot]) -> Self:
-        """The forecasts of the request over these slots."""
+        """Return the forecasts of the request's pools, averaged over time within each slot."""
         offers = request.offers
         column = {o.pool: i for i, o in enumerate(offers)}
         if not (request.price_forecasts or request.carbon_forecasts):
@@ -67,7 +71,7 @@ class ForecastTable:
         )
 
     def at_slots(self, picked: NDArray[np.int64]) -> Self:
-        """The outlook on these slots alone."""
+        """Return the forecasts of the slots with these numbers alone, in this order."""
         return replace(
             self,
             slots=tuple(self.slots[t] for t in picked.tolist()),
@@ -76,7 +80,11 @@ class ForecastTable:
         )
 
     def least(self, starts: NDArray[np.int64]) -> Self:
-        """The least figures of each block of slots; ``starts`` are the blocks' first slots."""
+        """Return the least figures of each block of slots.
+
+        ``starts`` holds the number of the first slot of each block, ascending; the axis T of the
+        result counts blocks.
+        """
         usd, gco2e = self.usd_more, self.gco2e_more
         return replace(
             self,
@@ -87,13 +95,16 @@ class ForecastTable:
 
     @property
     def constant(self) -> bool:
-        """Whether every slot costs what the present does."""
+        """Return whether every slot has the present prices and carbon intensity."""
         return self.usd_more is None and self.gco2e_more is None
 
 
 @dataclass(frozen=True, slots=True)
 class SlotCosts:
-    """The outlook on the rows of a table; ``column`` is the outlook's column of each offer."""
+    """The forecasts applied to the rows of a job's table.
+
+    ``column`` has shape (offers of the table,) and holds each offer's column of the forecast table.
+    """
 
     table: ConfigurationTable
     outlook: ForecastTable
@@ -103,43 +114,46 @@ class SlotCosts:
 
     @classmethod
     def of(cls, outlook: ForecastTable, table: ConfigurationTable, objective: Objective) -> Self:
-        """The tariff of a job's table."""
+        """Return the slot costs of a job's table under an objective."""
         column = np.array([outlook.column[o.pool] for o in table.offers], dtype=np.int64)
         return cls(table, outlook, objective, column, column[table.first()])
 
     def at_slots(self, picked: NDArray[np.int64]) -> Self:
-        """The tariff in these slots alone."""
+        """Return the costs in the slots with these numbers alone, in this order."""
         return replace(self, outlook=self.outlook.at_slots(picked))
 
     def usd_per_hour(self, rows: Rows) -> Array:
-        """(T, rows): dollars of a paid hour."""
+        """Return the dollars of a paid hour of each gang, shape (T, R): slot × row."""
         return self._flat(self.table.usd_per_hour[rows]) + self._usd_more(rows)
 
     def usd_per_start(self, rows: Rows) -> Array:
-        """(T, rows): dollars of a start."""
+        """Return the dollars of a start of each gang, shape (T, R): slot × row."""
         more = self._usd_more(rows) * self.table.billed_startup_h[rows]
         return self._flat(self.table.usd_per_start[rows]) + more
 
     def gco2e_per_kwh(self, rows: Rows) -> Array:
-        """(T, rows): NaN where unknown."""
+        """Return the carbon intensity in gCO2e/kWh, shape (T, R): slot × row; NaN where unknown."""
         return self._flat(self.table.gco2e_per_kwh[rows]) + self._gco2e_more(rows)
 
     def score_per_hour(self, rows: Rows) -> Array:
-        """(T, rows): the objective of a paid hour."""
+        """Return the objective of a paid hour, shape (T, R): slot × row."""
         table = self.table
         return self._flat(table.score_per_hour[rows]) + self._score_more(
             rows, np.ones(len(rows)), table.kwh_per_hour[rows]
         )
 
     def start_score(self, rows: Rows) -> Array:
-        """(T, rows): the objective of a start."""
+        """Return the objective of a start, shape (T, R): slot × row."""
         table = self.table
         return self._flat(table.start_score[rows]) + self._score_more(
             rows, table.billed_startup_h[rows], table.kwh_per_start[rows]
         )
 
     def usd_at(self, slots: Rows, rows: Rows) -> tuple[Array, Array]:
-        """Dollars of a paid hour and of a start, for pairs of a slot and a row."""
+        """Return the dollars of a paid hour and of a start for each pair of a slot and a row.
+
+        ``slots`` and ``rows`` have the same shape (pairs,), and so has each of the two results.
+        """
         table, by_offer = self.table, self.outlook.usd_more
         if by_offer is None:
             return table.usd_per_hour[rows], table.usd_per_start[rows]
@@ -153,7 +167,10 @@ class SlotCosts:
         return table.usd_per_hour[rows] + more, start_usd
 
     def score_at(self, slots: Rows, rows: Rows) -> tuple[Array, Array]:
-        """The objective of a paid hour and of a start, for pairs of a slot and a row."""
+        """Return the objective of a paid hour and of a start for each pair of a slot and a row.
+
+        ``slots`` and ``rows`` have the same shape (pairs,), and so has each of the two results.
+        """
         table, objective = self.table, self.objective
         hour, start = table.score_per_hour[rows], table.start_score[rows]
         if self.outlook.usd_more is not None and objective.usd:
@@ -168,13 +185,22 @@ class SlotCosts:
         return hour, start
 
     def gco2e_at(self, slots: Rows, rows: Rows) -> Array:
-        """g/kWh for pairs of a slot and a row; NaN where unknown."""
+        """Return the carbon intensity in gCO2e/kWh for each pair of a slot and a row.
+
+        ``slots`` and ``rows`` have the same shape (pairs,), and so has the result, which is NaN
+        where unknown.
+        """
         base: Array = self.table.gco2e_per_kwh[rows]
         by_offer = self.outlook.gco2e_more
         return base if by_offer is None else base + by_offer[slots, self.column_of(rows)]
 
     def usable(self, demand: Demand, rows: Rows) -> NDArray[np.bool_]:
-        """(T, rows): whether the job may run the row in the slot: time, capacity, dated offers."""
+        """Return whether the job may run each row in each slot, shape (T, R): slot × row.
+
+        It may where the slot overlaps the job's time, the row's dated offers cover the whole slot,
+        and the gang could start or already runs at present, as far as present availability is known
+        for the slot.
+        """
         table, slots = self.table, self.outlook.slots
         here = open_hours(slots, demand) > 0
         near = np.array([slot.near for slot in slots], dtype=bool)
@@ -217,12 +243,16 @@ class SlotCosts:
         return self.outlook.gco2e_more[:, self.column_of(rows)]
 
     def column_of(self, rows: Rows) -> Rows:
-        """The outlook's column of each row's offer, or of the first one of its spread."""
+        """Return the forecast table's column of each row's (first) offer, shape (R,)."""
         return self._first[rows]
 
 
 def time_weighted_means(series: Series, spans: Sequence[tuple[datetime, datetime]]) -> Array:
-    """The time-weighted means of a series over spans of aware times, each longer than nothing."""
+    """Return the time-weighted mean of a step series over each span, shape (spans,).
+
+    The means are in the unit of the series. Spans are pairs of aware times, the end after the
+    beginning.
+    """
     at = np.array([instant.timestamp() for instant in series.at])
     values = np.asarray(series.values, dtype=float)
     area = np.concatenate(([0.0], np.cumsum(values[:-1] * np.diff(at))))

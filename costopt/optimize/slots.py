@@ -1,4 +1,4 @@
-"""The time slots of the model: as few as the changes of the request allow."""
+"""The time slots of the model: as few as the request's changes over time allow."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ MIN_H = 1 / 3600
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Hours [start_h, end_h) from now; ``near`` where present availability is believed."""
+    """The hours [start_h, end_h) from now.
+
+    ``near`` is set where present availability is scarce and still assumed to hold.
+    """
 
     start_h: float
     end_h: float
@@ -48,20 +51,21 @@ class Slot:
 
     @property
     def hours(self) -> float:
-        """The length of the slot."""
+        """Return the length of the slot in hours."""
         return self.end_h - self.start_h
 
     def hours_of(self, demand: Demand) -> float:
-        """The part of it that the job may use: from its release to its deadline less the reserve.
+        """Return the hours of the slot that the job may use, from its release to its due time.
 
-        0 where that is too little to use at all.
+        The due time is the deadline less the policy's reserve. The result is 0 where what remains
+        is too short to be of any use.
         """
         hours = min(self.end_h, demand.due_h) - max(self.start_h, demand.release_h)
         return hours if hours > MIN_H else 0.0
 
 
 def open_hours(slots: Sequence[Slot], demand: Demand) -> Array:
-    """(slots,): ``Slot.hours_of`` the demand."""
+    """Return ``Slot.hours_of`` the demand for every slot, in hours, shape (slots,)."""
     edges = np.array([(slot.start_h, slot.end_h) for slot in slots]).reshape(-1, 2)
     hours = np.minimum(edges[:, 1], demand.due_h) - np.maximum(edges[:, 0], demand.release_h)
     return np.where(hours > MIN_H, hours, 0.0)
@@ -70,10 +74,10 @@ def open_hours(slots: Sequence[Slot], demand: Demand) -> Array:
 def clock_slots(
     demands: Sequence[Demand], now: datetime, *, scarce_now: bool, slot_h: float | None = None
 ) -> tuple[Slot, ...]:
-    """Slots for plans over time, cut at whole hours of the clock, so that the next plan's agree.
+    """Return the slots of a plan over time, cut at whole hours of the clock.
 
-    Where ``slot_h`` is None slots are an hour long, half of it up to ``NEAR_H`` and twice as long
-    beyond each ``FAR_H``.
+    Successive plans therefore agree on their slots. Where ``slot_h`` is None, a slot is one hour
+    long, half an hour up to ``NEAR_H`` hours from now, and twice as long beyond each ``FAR_H``.
     """
     useful = [d for d in demands if d.hours_left > 0]
     if not useful:
@@ -102,10 +106,10 @@ def _clock_cuts(now: datetime, first: float, last: float, slot_h: float | None) 
 def event_slots(
     demands: Sequence[Demand], *, scarce_now: bool, dates_h: Iterable[float] = ()
 ) -> tuple[Slot, ...]:
-    """Slots between every release and deadline, cut where present availability stops counting.
+    """Return the slots between all releases and due times, cut where availability is last assumed.
 
-    ``dates_h`` cut further: where dated capacity begins and ends. Where prices do not change over
-    the horizon one job needs no finer slots.
+    ``dates_h``, in hours from now, are further cuts: where dated capacity begins and ends. Where
+    prices do not change over the horizon, one job needs no finer slots.
     """
     times = {t for d in demands if d.hours_left > 0 for t in (d.release_h, d.due_h)}
     if not times:

@@ -71,13 +71,14 @@ class SolverSettings:
     began_s: float = field(default_factory=time.perf_counter)
 
     def left_s(self) -> float:
-        """The remaining seconds; never below 0."""
+        """Return the remaining seconds, never below 0."""
         return max(0.0, self.began_s + self.time_limit_s - time.perf_counter())
 
     def within(self, share: float) -> SolverSettings:
-        """These, for a solve that begins now and may take a share of the remaining time.
+        """Return the settings of a solve that begins now and takes a share of the remaining time.
 
-        Never less than ``MIN_SOLVE_S``: a caller that has another plan looks at ``left_s`` first.
+        It never gets less than ``MIN_SOLVE_S``: a caller that has another plan checks ``left_s``
+        first.
         """
         limit_s = max(MIN_SOLVE_S, share * self.left_s())
         return replace(self, time_limit_s=limit_s, began_s=time.perf_counter())
@@ -85,10 +86,10 @@ class SolverSettings:
 
 @dataclass(frozen=True, slots=True)
 class SolveResult:
-    """What was found: the segments of each part, or none where ``outcome`` says why.
+    """The result of a solve: the segments of each part, or none where ``outcome`` says why.
 
-    A part that is not served has no segments and its job's name is in ``unserved``; the others are
-    planned all the same. ``fleet`` is there where the jobs were planned over slots.
+    A part that is not served has no segments, and its job's name is in ``unserved``; the others are
+    planned all the same. ``fleet`` is set where the jobs were planned over slots.
     """
 
     outcome: SolveStatus
@@ -102,19 +103,20 @@ class SolveResult:
 
     @property
     def solved(self) -> bool:
-        """Whether there is a plan of every job."""
+        """Return whether there is a plan of every job."""
         return self.outcome in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE)
 
 
 def solve_jobs(
     request: PlanRequest, parts: Sequence[PlannedJob], settings: SolverSettings
 ) -> SolveResult:
-    """The cheapest plan of all jobs; every one is checked outside the solver.
+    """Return the cheapest plan of all jobs; every one is checked outside the solver.
 
     Where nothing changes over time jobs are solved apart, which is a relaxation; if the plans
-    together keep every shared limit, and none pauses in a phase that may not, they are optimal
+    together respect every shared limit, and none pauses in a phase that may not, they are optimal
     together. Else they are planned over slots.
-    Raises SolverError.
+
+    Raise SolverError if the solver fails or the plan fails a check.
     """
     if not _moving(request, parts):
         apart = _together([_solve_alone(request, part, settings) for part in parts])
@@ -290,11 +292,11 @@ MAX_PLANS = 4
 def single_configuration_plans(
     request: PlanRequest, part: PlannedJob, below_usd: float, aim: ObjectiveTerm | None = None
 ) -> Iterator[tuple[Segment, ...]]:
-    """Plans of one configuration whose objective is less than ``below_usd``, the best first.
+    """Yield plans of one configuration whose objective is below ``below_usd``, the best first.
 
-    The best has the least of the aim's figure, by default of the objective. They keep the job's
-    time and budgets. For a job that does not share its limits, at constant prices; they are those
-    of ``part``, whose margin decides on what fits.
+    The best has the least of the aim's figure, by default of the objective. All respect the job's
+    time and budgets. They are for a job that does not share its limits, at constant prices, and are
+    those of ``part``, whose margin decides on what fits.
     """
     table, demand = part.table, part.demand
     score = single_score(table, demand)
@@ -333,7 +335,7 @@ def _keeps_limits(request: PlanRequest, part: PlannedJob, segments: tuple[Segmen
 
 
 def single_configuration_segments(part: PlannedJob, row: int) -> tuple[Segment, ...]:
-    """Every stage on the row, at the table's prices, from the earliest time it may begin.
+    """Return every stage on the row, at the table's prices, from the earliest time it may begin.
 
     The row must be able to run every stage. Whether it ends in time is not checked.
     """

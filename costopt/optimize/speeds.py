@@ -21,10 +21,10 @@ from costopt.optimize.zone_spreads import Mask
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationSpeeds:
-    """Units/s of each row without interruptions, with its 90 % interval: (rows,).
+    """Units/s of each row without interruptions, with its 90 % interval, shape (rows,).
 
-    They are the job's own, else those of the first stage that knows the machine. ``pace``
-    (stages, rows) is the mean speed in a stage, evaluation pauses included, over that; 0 where
+    They are the job's own, else those of the first stage that knows the machine. ``pace`` has shape
+    (stages, rows): the mean speed in a stage, evaluation pauses included, over that speed; 0 where
     nothing is known of the stage on the machine.
     """
 
@@ -36,9 +36,9 @@ class ConfigurationSpeeds:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DistinctGangs:
-    """The distinct (machine, nodes) of some rows, and which of them each row is: ``place`` (rows,).
+    """The distinct (machine, nodes) of some rows; ``place``, shape (rows,), is each row's number.
 
-    ``capped_speed_share`` (rows,) is the share of its speed that a row's power cap leaves.
+    ``capped_speed_share``, shape (rows,), is the share of its speed that a row's power cap leaves.
     """
 
     distinct: tuple[tuple[InstanceType, int], ...]
@@ -47,7 +47,7 @@ class DistinctGangs:
 
     @classmethod
     def of(cls, columns: OfferColumns, rows: ConfigurationRows) -> Self:
-        """The gangs of these rows."""
+        """Return the distinct gangs of the rows."""
         if not len(rows):
             return cls((), np.empty(0, dtype=np.int64), np.empty(0))
         sizes = int(rows.nodes.max()) + 1
@@ -57,15 +57,15 @@ class DistinctGangs:
         return cls(tuple(distinct), place, capped_speed_share(rows, columns))
 
     def take(self, rows: NDArray[np.int64]) -> Self:
-        """The gangs of these rows, in this order."""
+        """Return the gangs of the rows with these numbers, in this order."""
         return replace(self, place=self.place[rows], cap_speed=self.cap_speed[rows])
 
 
 def speeds_of(gangs: DistinctGangs, demand: Demand, running: Mask) -> ConfigurationSpeeds:
-    """The speeds of all rows; the living gang at the one that its nodes report.
+    """Return the speeds of all rows; the living gang's is the one that its nodes report.
 
-    What the job is slower than predicted holds for the other gangs too: else a slow job would be
-    moved, at each plan, to wherever it has not been measured yet.
+    A job that is slower than predicted is taken to be so on the other gangs too: else a slow job
+    would be moved, at each plan, to wherever it has not been measured yet.
     """
     figures = [_figures(machine, nodes, demand) for machine, nodes in gangs.distinct]
     by_gang = np.array(figures, dtype=float).reshape(-1, 3 + len(demand.stages)).T
@@ -80,7 +80,7 @@ def speeds_of(gangs: DistinctGangs, demand: Demand, running: Mask) -> Configurat
 
 
 def stage_speeds(machine: InstanceType, gpus: int, demand: Demand) -> list[Estimate | None]:
-    """Units/s of ``gpus`` in each stage between evaluations; None where nothing is known."""
+    """Return the units/s of ``gpus`` in each stage between evaluations; None where unknown."""
     job = demand.job
     throughputs = [stage.phase.throughput or job.throughput for stage in demand.stages]
     return [_usable(throughput.units_per_s(machine.gpu, gpus)) for throughput in throughputs]

@@ -20,10 +20,11 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ZoneSpreads:
-    """Row i has the parts ``first[i]`` to ``first[i + 1]`` of ``offer`` and ``nodes`` (parts,).
+    """The parts of each row: row i has parts ``first[i]`` to ``first[i + 1]``, the end excluded.
 
-    A row of a single pool has none. ``spreads[i]`` gives a row's parts as a tuple, empty where the
-    row is a single pool; ``first`` has shape (rows + 1,).
+    ``offer`` and ``nodes`` have shape (parts,) and hold each part's offer number and nodes;
+    ``first`` has shape (rows + 1,). A row of a single pool has no parts. ``spreads[i]`` gives a
+    row's parts as a tuple of (offer, nodes), empty where the row is a single pool.
     """
 
     first: NDArray[np.int64]
@@ -32,7 +33,7 @@ class ZoneSpreads:
 
     @classmethod
     def of(cls, rows: Iterable[Parts]) -> Self:
-        """The parts of each row, empty for a row of a single pool."""
+        """Return the spreads of rows given as tuples of parts, empty for a row of a single pool."""
         each = tuple(rows)
         parts = [part for row in each for part in row]
         counts = np.array([len(row) for row in each], dtype=np.int64)
@@ -41,7 +42,7 @@ class ZoneSpreads:
 
     @classmethod
     def concatenate(cls, some: Sequence[Self]) -> Self:
-        """The rows of all, in this order."""
+        """Return the rows of all the given spreads, one after the other in this order."""
         return cls(
             _bounds(np.concatenate([one.counts for one in some])),
             np.concatenate([one.offer for one in some]),
@@ -66,16 +67,16 @@ class ZoneSpreads:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """(rows,): how many parts each row has, 0 for a single pool."""
+        """Return the number of parts of each row, shape (rows,); 0 for a single pool."""
         return np.diff(self.first)
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """The rows that are spreads, ascending."""
+        """Return the numbers of the rows that are spreads, ascending, shape (spreads,)."""
         return np.flatnonzero(self.first[1:] > self.first[:-1])
 
     def take(self, rows: NDArray[np.int64]) -> Self:
-        """The parts of these rows, in this order."""
+        """Return the spreads of the rows with these numbers, in this order."""
         if not len(self.offer):
             return type(self)(np.zeros(len(rows) + 1, dtype=np.int64), self.offer, self.nodes)
         begin = self.first[rows]
@@ -85,14 +86,14 @@ class ZoneSpreads:
         return type(self)(bounds, self.offer[places], self.nodes[places])
 
     def primary_offer(self) -> NDArray[np.int64]:
-        """The offer of the first part of each spread. Shape (spreads,), as of ``rows``."""
+        """Return the offer number of each spread's first part, shape (spreads,), as of ``rows``."""
         return self.offer[self.first[self.rows]]
 
     def total(self, figure: Array) -> Array:
-        """The sum over each spread of a figure of its parts: from (…, parts) to (…, spreads).
+        """Return the sum of a figure over the parts of each spread, shape (…, spreads).
 
-        The spreads are in the order of ``rows``. Added part by part, so that the same gang always
-        has the same float.
+        ``figure`` has shape (…, parts); the spreads are ordered as ``rows``. Parts are added one by
+        one, so that the same gang always has the same float.
         """
         rows = self.rows
         begin = self.first[rows]
@@ -104,17 +105,23 @@ class ZoneSpreads:
         return total
 
     def most(self, figure: Array) -> Array:
-        """The largest of a figure of the parts of each spread. Shape (spreads,), as of ``rows``."""
+        """Return the largest of a figure over the parts of each spread, shape (spreads,).
+
+        ``figure`` has shape (parts,); the spreads are ordered as ``rows``.
+        """
         begin = self.first[self.rows]
         return np.maximum.reduceat(figure, begin) if len(begin) else np.empty(0)
 
     def largest(self) -> NDArray[np.int64]:
-        """The nodes of the largest part of each spread. Shape (spreads,), as of ``rows``."""
+        """Return the nodes of each spread's largest part, shape (spreads,), ordered as ``rows``."""
         begin = self.first[self.rows]
         return np.maximum.reduceat(self.nodes, begin) if len(begin) else self.nodes
 
     def every(self, holds: Mask) -> Mask:
-        """Whether all parts of each spread hold. Shape (spreads,), as of ``rows``."""
+        """Return whether ``holds`` is true of all parts of each spread, shape (spreads,).
+
+        ``holds`` has shape (parts,); the spreads are ordered as ``rows``.
+        """
         begin = self.first[self.rows]
         return np.logical_and.reduceat(holds, begin) if len(begin) else holds[:0]
 

@@ -83,7 +83,10 @@ def cheapest_schedule(
 
 
 def min_unit_cost(menu: JobMenu) -> Array | None:
-    """(Q,): the cheapest expected unit of each stage in any slot; None where a stage has no row."""
+    """Return the least expected cost of a unit of each stage in any slot, shape (Q,).
+
+    Q counts stages. The result is None where a stage has no row.
+    """
     per_hour = menu.pay / np.maximum(menu.hours, 1e-12)[:, None]
     cheapest_score = np.where(menu.usable, per_hour, np.inf).min(axis=0, initial=np.inf)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -29,7 +29,10 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class NodeSlotPrices:
-    """(T, O) each: of a node-slot of each offer, and of one that has to be launched for it."""
+    """The price of a node in a slot, and of one that has to be launched for it, by offer.
+
+    Each has shape (T, O): slot × offer.
+    """
 
     held: Array
     launched: Array
@@ -55,7 +58,7 @@ class SharedCapacity:
 
     @cached_property
     def pool_limits(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(limits, offers): the limits of single pools and the offers that they bound."""
+        """Return the limits of single pools and the offers that they bound, as parallel arrays."""
         column = {offer.pool: i for i, offer in enumerate(self.request.offers)}
         pairs = [
             (number, column[limit.pool])
@@ -67,7 +70,10 @@ class SharedCapacity:
 
     @cached_property
     def per_node(self) -> Array:
-        """(L, O): what a node of each offer adds to each counting limit; 0 for the others."""
+        """Return what a node of each offer adds to each limit, shape (L, O): limit × offer.
+
+        It is 0 for limits that are not counted by node.
+        """
         loads = np.zeros((len(self.limits), len(self.request.offers)))
         families: dict[object, list[int]] = {}
         for number, offer in enumerate(self.request.offers):
@@ -89,7 +95,10 @@ class SharedCapacity:
         return loads
 
     def usage(self, menu: JobMenu, schedule: JobSchedule) -> Array:
-        """(entries, 3): limit, slot and load of everything that a schedule holds."""
+        """Return everything that a schedule holds, shape (entries, 3).
+
+        The three columns are the limit, the slot and the load.
+        """
         rows, place = np.unique(schedule.row, return_inverse=True)
         loads = [self._loads(menu.part, row) for row in rows.tolist()]
         counts = np.array([len(each) for each in loads], dtype=np.int64)[place]
@@ -126,7 +135,10 @@ class SharedCapacity:
                 yield np.column_stack((np.full(len(slots), float(number)), slots, usd))
 
     def node_prices(self, duals: Array, tenant: str) -> NodeSlotPrices:
-        """Return the prices of nodes at these duals (L, T) ≥ 0."""
+        """Return the prices of nodes at these duals ≥ 0.
+
+        ``duals`` has shape (L, T): limit × slot.
+        """
         priced = [i for i in self.counting if duals[i].any() and self._counts(i, tenant)]
         held = duals[priced].T @ self.per_node[priced] if priced else self._free()
         launched = self._free()
@@ -142,7 +154,7 @@ class SharedCapacity:
         return self.limits[number].tenant in (None, tenant)
 
     def shared_prices(self, menu: JobMenu, node_prices: NodeSlotPrices, duals: Array) -> Array:
-        """(T, N): what each row pays in each slot for what it shares."""
+        """Return what each row pays in each slot for what it shares, shape (T, N): slot × row."""
         prices = np.zeros((len(menu.hours), len(menu)))
         held = menu.open_slots
         prices[held] = _gang_sums(menu, node_prices.held[held], menu.nodes, menu.spreads.nodes)
@@ -167,7 +179,10 @@ class SharedCapacity:
         return np.where(present > 0, menu.tariff.usd_per_hour(menu.rows), 0.0)
 
     def allowed(self, menu: JobMenu, left: Array) -> NDArray[np.bool_]:
-        """(T, N): the rows that fit the remainder ``left`` (L, T) of each limit."""
+        """Return which rows fit the remainder of each limit, shape (T, N): slot × row.
+
+        ``left`` is that remainder, shape (L, T): limit × slot.
+        """
         offers, place = np.unique(
             np.concatenate((menu.column, menu.spread_column)), return_inverse=True
         )
@@ -188,7 +203,7 @@ class SharedCapacity:
         return fits
 
     def ever_allowed(self, menu: JobMenu) -> NDArray[np.bool_]:
-        """(N,): the rows that fit each limit while no other job runs."""
+        """Return which rows fit each limit while no other job runs, shape (N,)."""
         tenant = menu.part.demand.job.tenant
         room = np.full(len(self.request.offers), np.inf)
         for number in self.counting:
@@ -226,7 +241,10 @@ class SharedCapacity:
         return room, pools
 
     def empty(self) -> Array:
-        """(L, T): the remainder of every limit when no job runs; ∞ where it does not hold."""
+        """Return the remainder of every limit when no job runs, shape (L, T): limit × slot.
+
+        It is ∞ where the limit does not hold.
+        """
         return np.where(self.active, self.most[:, None], np.inf)
 
 

@@ -18,9 +18,11 @@ EMPTY = np.zeros((1, 1))
 
 
 def solve_compiled(menu: JobMenu, prices: PricingDuals, pay: Any, start: Any) -> tuple[float, Any]:
-    """(value, steps): ``steps`` (n, 4) are slot, stage, place and whether the gang starts.
+    """Return the best path's value and its steps, shape (n, 4).
 
-    ``pay`` (T, N) and ``start`` (T, G) are costs with the prices of budgets on top.
+    The columns of the steps are slot, stage, place in the menu and whether the gang starts. ``pay``
+    (T, N), by slot and row, and ``start`` (T, G), by slot and gang, are costs with the prices of
+    budgets on top.
     """
     shared = EMPTY if prices.shared is None else prices.shared
     tables = _recursion(

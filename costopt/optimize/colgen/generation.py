@@ -56,7 +56,10 @@ long blocks leave out is more than a narrower gap would bring.
 
 @dataclass(frozen=True, slots=True)
 class RelaxationResult:
-    """``bound_usd`` is proven for every plan on these slots; ``columns`` are all that it found."""
+    """The result of column generation.
+
+    ``bound_usd`` is proven for every plan on these slots; ``columns`` are all that were found.
+    """
 
     bound_usd: float
     duals: DualValues
@@ -102,9 +105,10 @@ class ColumnGeneration:
         together: Mapping[int, JobSchedule],
         start: DualValues,
     ) -> RelaxationResult:
-        """Start from schedules of jobs as if alone, schedules that fit together, and first prices.
+        """Return the relaxation solved from the given schedules and first prices.
 
-        Jobs that are not in ``alone`` are left out.
+        ``alone`` are schedules of jobs as if alone, ``together`` schedules that fit together. Jobs
+        that are not in ``alone`` are left out.
         """
         self._unit_usd = max(sum(schedule.total_score for schedule in alone.values()), 1e-9)
         self._jobs = sorted(alone)
@@ -275,9 +279,9 @@ def unconstrained_schedules(
     budgets: Sequence[SharedBudget],
     known: Mapping[int, JobSchedule],
 ) -> tuple[list[JobSchedule | None], DualValues]:
-    """Each job's cheapest schedule as if it were alone, None where it has none; and its prices.
+    """Return each job's cheapest schedule as if it were alone, and the prices of these.
 
-    ``known`` schedules count as that; their prices are 0.
+    A job that has none gets None. ``known`` schedules are taken as they are, with prices of 0.
     """
     schedules: list[JobSchedule | None] = []
     work: list[Array] = []

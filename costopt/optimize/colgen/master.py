@@ -43,9 +43,11 @@ RESOLVES = 3
 
 @dataclass(frozen=True, slots=True)
 class DualValues:
-    """Prices, all ≥ 0: ``work`` per job (Q,), per unit; ``shared`` (L, T) per unit of load;
-    ``budget`` per budget, per dollar or kWh; ``one`` (J,) what a schedule of the job must cost less
-    than nothing by, to be worth a share.
+    """Prices, all ≥ 0.
+
+    ``work`` has shape (Q,) per job, by stage, per unit; ``shared`` (L, T), by limit and slot, per
+    unit of load; ``budget`` is per budget, per dollar or kWh; ``one`` (J,), by job, is what a
+    schedule of the job must cost less than nothing by, to be worth a share.
     """
 
     work: tuple[Array, ...]
@@ -94,7 +96,10 @@ class MasterProblem:
         self._budget_rows = [self._program.row(high=1.0, terms={}) for _ in budgets]
 
     def add_unserved(self, costs: Mapping[int, float]) -> None:
-        """The columns that leave a job's work undone, at these dollars; others are left out."""
+        """Add the columns that leave a job's work undone, at these dollars by job number.
+
+        Jobs that are not in ``costs`` get no such column.
+        """
         for job, cost in costs.items():
             self.columns.append(None)
             rows = [self._program.row(low=1.0, terms={}) for _ in self._work[job]]
@@ -123,7 +128,7 @@ class MasterProblem:
         return terms | self._shared.note(number, column.usage)
 
     def solve(self, width: int, time_limit_s: float) -> tuple[Array, DualValues, float] | None:
-        """Shares of the columns, prices and the objective; None where time ran out.
+        """Return the columns' shares, the prices and the objective; None where time ran out.
 
         Limits are held over spans of ``width`` slots, or over longer ones where that is enough.
         """
@@ -137,7 +142,7 @@ class MasterProblem:
         return found.values, self._duals(found.duals), found.objective * self._unit_usd
 
     def breaks_nothing(self, shares: Array, width: int) -> bool:
-        """Whether every limit holds over all spans of this width."""
+        """Return whether every limit holds over all spans of this width."""
         return not self._shared.broken(shares, width, 1)
 
     def _add_broken(self, shares: Array, width: int) -> bool:
@@ -149,12 +154,12 @@ class MasterProblem:
 
     @property
     def build_s(self) -> float:
-        """Seconds spent on building the program so far."""
+        """Return the seconds spent on building the program so far."""
         return self._program.build_s
 
     @property
     def shares_anything(self) -> bool:
-        """Whether any shared limit has been broken so far."""
+        """Return whether any shared limit has been violated so far."""
         return bool(self._shared.rows)
 
     def _duals(self, duals: Array) -> DualValues:
@@ -219,7 +224,7 @@ class SharedLimitRows:
         self._of_limit[span[0]].append(span)
 
     def terms(self, span: Span) -> dict[int, float]:
-        """The coefficients of all columns noted so far on a new row."""
+        """Return the coefficients of all columns registered so far on a new row."""
         limit, begin, end = span
         column, usage = self._noted()
         held = (usage[:, 0] == limit) & (usage[:, 1] >= begin) & (usage[:, 1] < end)

@@ -27,14 +27,15 @@ INFEASIBLE_COST = 1e30
 
 @dataclass(frozen=True, slots=True)
 class JobMenu:
-    """``rows`` are table rows in the order of their gangs; ``gang`` (N,) numbers these from 0 and
-    ``first`` (G,) is where each begins.
+    """The rows of a job's table that it may run, in the order of their gangs, with their costs.
 
-    ``units`` (Q, N) is expected work of a held hour, 0 where the stage does not allow the row;
-    ``pay``, (T, N), the objective of a whole slot, ``INFEASIBLE_COST`` where it is not usable;
-    ``start_score`` (T, G) of a start, which takes
-    ``start_h`` (G,) held hours. ``live`` is the gang that runs now, −1 for none, with
-    ``starting_h`` left of its start. ``may_pause`` (Q,) and ``work`` (Q,) are of the stages.
+    ``rows`` are the table rows; ``gang`` (N,) numbers their gangs from 0 and ``first`` (G,) is
+    where each gang begins. ``units`` (Q, N) is expected work of a held hour, 0 where the stage does
+    not allow the row; ``pay`` (T, N) is the objective of a whole slot, ``INFEASIBLE_COST`` where it
+    is not usable; ``start_score`` (T, G) is that of a start, which takes ``start_h`` (G,) held
+    hours. ``live`` is the gang that runs now, −1 for none, with ``starting_h`` left of its start.
+    ``may_pause`` (Q,) and ``work`` (Q,) are of the stages.
+
     ``column`` (N,) is the request's offer of each row, of a spread the first; ``spreads`` are the
     rows of several pools at ``spread_places``, ``spread_column`` the request's offer of each part.
     ``launches`` and ``spread_launches`` are the nodes that the job does not have there already.
@@ -76,7 +77,7 @@ class JobMenu:
         *,
         compiled: bool = False,
     ) -> Self:
-        """The menu of these table rows."""
+        """Return the menu of these table rows."""
         table, demand = part.table, part.demand
         rows = rows[np.lexsort((rows, table.gang[rows]))]
         _, first, gang = np.unique(table.gang[rows], return_index=True, return_inverse=True)
@@ -116,7 +117,7 @@ class JobMenu:
 
     @property
     def open_slots(self) -> slice:
-        """From the first slot that has hours for the job to the last one."""
+        """Return the slots from the first that has hours for the job to the last."""
         some = np.flatnonzero(self.hours)
         return slice(int(some[0]), int(some[-1]) + 1) if len(some) else slice(0, 0)
 
@@ -126,13 +127,13 @@ class JobMenu:
         return order[np.searchsorted(self.rows[order], rows)]
 
     def narrowed(self, fits: NDArray[np.bool_]) -> Self:
-        """The menu without what does not fit, (T, N)."""
+        """Return the menu without what does not fit; ``fits`` has shape (T, N): slot × row."""
         return replace(
             self, usable=self.usable & fits, pay=np.where(fits, self.pay, INFEASIBLE_COST)
         )
 
     def window(self, begin: int, end: int, stage: int, live: int) -> Self:
-        """The slots from ``begin`` to before ``end`` for one stage alone.
+        """Return the menu of the slots from ``begin`` to before ``end`` for one stage alone.
 
         ``live`` is the gang that comes over from the slot before, with nothing left of its start;
         −1 for none. In the first slot it is the menu's own living gang.
@@ -158,7 +159,10 @@ class JobMenu:
 
 
 def units_per_held_hour(part: PlannedJob, rows: Rows) -> Array:
-    """(Q, rows): expected work of a held hour in each stage, 0 where the stage forbids the row."""
+    """Return the expected work of a held hour, shape (Q, rows): stage × row.
+
+    It is 0 where the stage does not allow the row.
+    """
     table = part.table
     held = table.paid_units_per_hour[rows] / table.stretch[rows]
     nodes = table.nodes[rows]
@@ -186,8 +190,11 @@ def _launches(part: PlannedJob, offers: Rows, nodes: Rows) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class PricingDuals:
-    """Of work, (Q,), and of what is shared: ``shared`` (T, N) per slot and row of the menu, None
-    for free; ``usd`` and ``kwh`` on top of the objective, for budgets.
+    """The prices at which a job's schedule is sought.
+
+    ``work`` (Q,), by stage, is the price of a unit of work; ``shared`` (T, N), by slot and row of
+    the menu, that of what is shared, None for free; ``usd`` and ``kwh`` are on top of the
+    objective, for budgets.
     """
 
     work: Array

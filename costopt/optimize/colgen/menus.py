@@ -63,9 +63,9 @@ class Menus:
         return self._menus[job]
 
     def keep_all(self, job: int, work_price: Array, node_prices: NodeSlotPrices | None) -> JobMenu:
-        """Every row of the job's table that is worth anything in any slot at these prices.
+        """Return a menu of every table row that is worth anything in any slot at these prices.
 
-        No path of positive value uses another one.
+        No path of positive value uses another row.
         """
         if self.whole:
             return self._menus[job]
@@ -191,7 +191,7 @@ BEST = 4
 
 
 def shortlist_rows(groups: NDArray[np.int32], part: PlannedJob, tariff: SlotCosts) -> Rows:
-    """Table rows, ascending; with every gang all its power caps."""
+    """Return the table rows of the shortlist, ascending; with every gang all its power caps."""
     table = part.table
     everything = np.arange(len(table))
     score, usable = _least(part, tariff, everything)
@@ -206,7 +206,7 @@ def shortlist_rows(groups: NDArray[np.int32], part: PlannedJob, tariff: SlotCost
 
 
 def best_rows_by_group(groups: NDArray[np.int32], menu: JobMenu, prices: PricingDuals) -> Rows:
-    """Table rows that are worth the most of their group in some block of slots."""
+    """Return the table rows that are worth the most of their group in some block of slots."""
     open_slots = np.flatnonzero(menu.usable.any(axis=1))
     if not len(open_slots):
         return np.empty(0, dtype=np.int64)
@@ -247,7 +247,7 @@ def _block_starts(slots: int) -> NDArray[np.int64]:
 
 
 def groups_of(request: PlanRequest, part: PlannedJob) -> NDArray[np.int32]:
-    """(R,): GPU model × region × capacity type of each row, numbered."""
+    """Return the number of each row's group: GPU model × region × capacity type, shape (R,)."""
     table = part.table
     names: dict[object, int] = {}
     of_offer = [

@@ -62,12 +62,12 @@ class SchedulePacking:
 
     @property
     def now(self) -> datetime:
-        """The time at which the plan is made."""
+        """Return the time at which the plan is made."""
         return self._capacity.request.now
 
     @property
     def score(self) -> float:
-        """The objective of all schedules."""
+        """Return the objective of all schedules in dollars."""
         return sum(schedule.total_score for schedule in self.schedules.values())
 
     def place(self, job: int, schedule: JobSchedule) -> None:
@@ -78,7 +78,7 @@ class SchedulePacking:
         self.money -= self._spent(job, schedule)
 
     def remove(self, job: int) -> JobSchedule:
-        """Remove a job's schedule."""
+        """Remove a job's schedule and return it."""
         schedule = self.schedules.pop(job)
         self._take(self._usage.pop(job), -1.0)
         self.money += self._spent(job, schedule)
@@ -92,7 +92,7 @@ class SchedulePacking:
             self.place(job, schedule)
 
     def fits(self, job: int, schedule: JobSchedule) -> bool:
-        """Whether the schedule of a job that is not placed fits."""
+        """Return whether the schedule of a job that is not placed fits."""
         usage = self._capacity.usage(self._menus[job], schedule)
         if len(usage):
             limit, slot = usage[:, 0].astype(int), usage[:, 1].astype(int)
@@ -140,7 +140,10 @@ class SchedulePacking:
         return None
 
     def remaining_share(self, job: int, share: float) -> Array:
-        """(L, T): the unused part of the tenant's share, as far as it is available."""
+        """Return the unused part of the tenant's share, shape (L, T): limit × slot.
+
+        It is counted as far as it is available.
+        """
         tenant = self._parts[job].demand.job.tenant
         own = share * self._capacity.empty()
         for other, usage in self._usage.items():
@@ -209,7 +212,7 @@ BETTER = 1e-9
 
 
 class RoundingHeuristic:
-    """Improves one packing until the time is up or the gap is small enough."""
+    """The improvement of one packing until the time is up or the gap is small enough."""
 
     def __init__(
         self,
@@ -238,9 +241,10 @@ class RoundingHeuristic:
         return [job for job in homeless if not self._make_room(job)]
 
     def fill_evenly(self, order: Sequence[int]) -> list[int]:
-        """As ``fill``, but each takes at most an even part of the remainder for it and the rest.
+        """Place jobs like ``fill``, but each takes at most an even part of the remainder.
 
-        The last is then not crowded out by a first one that took many slow nodes as the cheapest.
+        The part is even among the job and those after it, so that the last is not crowded out by a
+        first one that took many slow nodes as the cheapest.
         """
         waiting = [job for job in order if job not in self.packing.schedules]
         for number, job in enumerate(waiting):
@@ -251,7 +255,7 @@ class RoundingHeuristic:
         return self.fill(order)
 
     def fill_fairly(self, order: Sequence[int], shares: Mapping[str, float]) -> list[int]:
-        """As ``fill``, but each tenant's jobs first find room within its share of every limit."""
+        """Place jobs like ``fill``, but first within their tenant's share of every limit."""
         for job in order:
             if job not in self.packing.schedules:
                 share = shares[self._parts[job].demand.job.tenant]
@@ -262,11 +266,11 @@ class RoundingHeuristic:
         return self.fill(order)
 
     def order_by_tightness(self) -> list[int]:
-        """Jobs by how much of their time they need at their fastest, the most first."""
+        """Return the jobs by how much of their time they need at their fastest, descending."""
         return sorted(range(len(self._parts)), key=lambda job: -_tightness(self._parts[job]))
 
     def improve(self, bound_usd: float, gap: float) -> None:
-        """Make it cheaper until it is within the gap of the bound, or the time is up."""
+        """Make the packing cheaper until it is within the gap of the bound, or the time is up."""
         guide, since = 0, 0
         jobs = list(range(len(self._parts)))
         while time.perf_counter() < self._stop_at and not self._close(bound_usd, gap):

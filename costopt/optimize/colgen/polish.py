@@ -37,9 +37,9 @@ def polish(
     gap: float,
     solver: str | None,
 ) -> list[tuple[Segment, ...]] | None:
-    """The segments of each job, checked; None where the solver finds nothing in time.
+    """Return the checked segments of each job; None where the solver finds nothing in time.
 
-    ``stop_at`` is of the clock ``time.perf_counter``.
+    ``stop_at`` is a time of the clock ``time.perf_counter``.
     """
     narrowed = _narrowed(parts, plan)
     if narrowed is None or time.perf_counter() >= stop_at:

@@ -24,10 +24,10 @@ from costopt.optimize.rates import Array
 
 @dataclass(frozen=True, slots=True)
 class PricingSolution:
-    """``value`` is its reward at the prices: never below 0, for the job may also do nothing.
+    """The best path: ``value`` is its reward at the prices, at least 0 as a job may do nothing.
 
-    ``steps`` (n, 4) are one slot each: the slot, the stage, the place of the row in the menu, and
-    1 where the gang starts there.
+    ``steps`` has shape (n, 4), one row per slot used: the slot, the stage, the place of the row in
+    the menu, and 1 where the gang starts there.
     """
 
     value: float
@@ -45,7 +45,7 @@ def solve_pricing(menu: JobMenu, prices: PricingDuals) -> PricingSolution:
 
 
 def has_numba() -> bool:
-    """Whether numba is installed."""
+    """Return whether numba is installed."""
     return importlib.util.find_spec("numba") is not None
 
 

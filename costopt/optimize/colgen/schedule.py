@@ -45,14 +45,14 @@ class JobSchedule:
 
     @property
     def total_score(self) -> float:
-        """The objective in dollars."""
+        """Return the objective in dollars."""
         return float(self.score.sum())
 
     def __len__(self) -> int:
         return len(self.slot)
 
     def serves(self, work: Array, tolerance: float = 1e-9) -> bool:
-        """Whether every stage's work is done."""
+        """Return whether every stage's work is done."""
         return bool((self.work >= work * (1 - tolerance)).all())
 
 
@@ -91,7 +91,7 @@ def with_costs(
     start_h: Array,
     living: bool,
 ) -> JobSchedule:
-    """The schedule with its figures; ``place`` are places in the menu."""
+    """Return the schedule with its figures; ``place`` holds places in the menu."""
     table, row, gang = menu.part.table, menu.rows[place], menu.gang[place]
     paid_h = held_h / table.stretch[row]
     share = start_h / np.maximum(menu.start_h[gang], 1e-12)

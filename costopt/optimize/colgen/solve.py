@@ -60,7 +60,7 @@ def solve_fleet(
 
 
 def planning_slots(request: PlanRequest, demands: Sequence[Demand]) -> tuple[Slot, ...]:
-    """The slots of the request's plan over time."""
+    """Return the slots of the request's plan over time."""
     scarce = any(offer.nodes_available is not None for offer in request.offers)
     slot_h = None if request.slot_s is None else request.slot_s / 3600
     return clock_slots(demands, request.now, scarce_now=scarce, slot_h=slot_h)
@@ -223,7 +223,10 @@ class _Solve:
 
 
 def fair_shares(request: PlanRequest, parts: Sequence[PlannedJob]) -> dict[str, float]:
-    """Each tenant's share of every limit: its weight over those of all that have work to do."""
+    """Return each tenant's share of every limit, by its weight.
+
+    The share is its weight over those of all tenants that have work to do.
+    """
     names = sorted({part.demand.job.tenant for part in parts})
     weights = {
         name: request.tenants[name].weight if name in request.tenants else 1.0 for name in names

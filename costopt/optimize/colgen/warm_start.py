@@ -210,10 +210,10 @@ class FleetPlan:
 
     @property
     def score(self) -> float:
-        """The objective in dollars."""
+        """Return the objective in dollars."""
         return sum(s.total_score for s in self.schedules if s is not None)
 
     @property
     def gap(self) -> float:
-        """The proven relative distance to the best plan."""
+        """Return the proven relative distance to the best plan."""
         return max(0.0, self.score - self.bound_usd) / max(abs(self.score), 1e-9)

@@ -22,8 +22,9 @@ from costopt.optimize.rates import Array
 
 @dataclass(frozen=True, slots=True)
 class LpSolution:
-    """An optimal solution: ``values`` by column, ``duals`` by row (≥ 0 for rows with a low end,
-    ≤ 0 for rows with a high one).
+    """An optimal solution: ``values`` by column and ``duals`` by row.
+
+    Duals are ≥ 0 for rows with a low end and ≤ 0 for rows with a high one.
     """
 
     objective: float
@@ -32,9 +33,10 @@ class LpSolution:
 
 
 class IncrementalProgram:
-    """min c·x, x ≥ 0, rows low ≤ a·x or a·x ≤ high; rows and columns are numbered as they come.
+    """The program min c·x subject to x ≥ 0 and rows low ≤ a·x or a·x ≤ high.
 
-    ``build_s`` is what adding columns has taken so far.
+    Rows and columns are numbered in the order they are added. ``build_s`` is the seconds that
+    adding columns has taken so far.
     """
 
     def __init__(self, solver: str | None = None) -> None:
@@ -49,7 +51,7 @@ class IncrementalProgram:
     def row(
         self, *, low: float = -math.inf, high: float = math.inf, terms: Mapping[int, float]
     ) -> int:
-        """A new row over the present columns, with exactly one finite end; returns its number."""
+        """Add a row over the present columns, with exactly one finite end; return its number."""
         number = len(self._rows)
         sense, rhs = (pulp.LpConstraintLE, high) if low == -math.inf else (pulp.LpConstraintGE, low)
         expression = pulp.LpAffineExpression({self._columns[i]: a for i, a in terms.items()})
@@ -63,7 +65,7 @@ class IncrementalProgram:
         return number
 
     def columns(self, costs: Sequence[float], terms: Sequence[Mapping[int, float]]) -> None:
-        """New columns by cost and by coefficient in each row."""
+        """Add columns by their cost and their coefficient in each row."""
         began = time.perf_counter()
         for cost, column in zip(costs, terms, strict=True):
             number = len(self._columns)
@@ -77,7 +79,10 @@ class IncrementalProgram:
         self.build_s += time.perf_counter() - began
 
     def solve(self, *, time_limit_s: float) -> LpSolution | None:
-        """The optimum, or None where time ran out. Raises SolverError where there is none."""
+        """Return the optimum, or None where time ran out.
+
+        Raise SolverError if there is no optimum.
+        """
         if self._highs is not None:
             return self._solve_highs(time_limit_s)
         return self._solve_cbc(time_limit_s)

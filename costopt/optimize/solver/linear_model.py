@@ -29,7 +29,7 @@ SMALL_MODEL_SIZE = 2000
 
 
 class SolveStatus(StrEnum):
-    """How a solve ended."""
+    """The status with which a solve ended."""
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
@@ -56,12 +56,15 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """The proven relative distance to the optimum."""
+        """Return the proven relative distance to the optimum."""
         return max(0.0, self.objective - self.bound) / max(abs(self.objective), 1e-9)
 
 
 class LinearModel:
-    """min c·x over rows low ≤ a·x ≤ high. Variables are numbered in the order they are added."""
+    """The program min c·x over rows low ≤ a·x ≤ high, with bounded variables.
+
+    Variables are numbered in the order they are added.
+    """
 
     def __init__(self, name: str) -> None:
         self._began = time.perf_counter()
@@ -74,7 +77,7 @@ class LinearModel:
     def variable(
         self, high: float, *, cost: float = 0.0, integer: bool = False, low: float = 0.0
     ) -> int:
-        """A new variable in [low, high]; returns its number."""
+        """Add a variable in [low, high] and return its number."""
         number = len(self._variables)
         kind = pulp.LpInteger if integer else pulp.LpContinuous
         self._variables.append(self._problem.add_variable(f"v{number}", low, high, cat=kind))
@@ -91,9 +94,9 @@ class LinearModel:
         self._row(terms, low, math.inf)
 
     def solve(self, *, time_limit_s: float, gap: float, solver: str | None = None) -> Solution:
-        """Solve with "highs" or "cbc" (None: HiGHS where installed).
+        """Return the solution by "highs" or "cbc" (None: HiGHS where installed).
 
-        Raises SolverError where the solver fails or its incumbent breaks a row.
+        Raise SolverError if the solver fails or its incumbent violates a row.
         """
         if not self._variables:
             return self._empty()
