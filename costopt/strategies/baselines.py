@@ -15,10 +15,10 @@ from costopt.strategies.uniform_progress import CapacityMode, apply_safety_net, 
 
 
 class GreedySpotStrategy:
-    """Takes the cheapest available spot gang and keeps it until it is lost."""
+    """The strategy that takes the cheapest available spot gang and keeps it until it is lost."""
 
     def decide(self, view: View) -> Desired:
-        """One decision per job."""
+        """Return one decision per job."""
         return Desired(tuple(_decide(view, jv) for jv in view.jobs))
 
 
@@ -39,10 +39,10 @@ def _decide(view: View, job_view: JobView) -> Decision:
 
 
 class OnDemandStrategy:
-    """The baseline that everyone can buy: no interruptions, full price."""
+    """The baseline that everyone can buy: on-demand, with no interruptions and at full price."""
 
     def decide(self, view: View) -> Desired:
-        """One safe gang per job, kept once it runs."""
+        """Return one safe gang per job, kept once it runs."""
         return Desired(tuple(_on_demand_decide(view, jv) for jv in view.jobs))
 
 

@@ -39,7 +39,7 @@ class FaultIsolatedStrategy:
         self.inner = make()
 
     def decide(self, view: View) -> Desired:
-        """One decision per job, whatever the strategy does."""
+        """Return one decision per job, whatever the inner strategy does."""
         names = {job_view.job.name for job_view in view.jobs}
         self._apart = {job: s for job, s in self._apart.items() if job in names}
         together = [jv for jv in view.jobs if jv.job.name not in self._apart]
@@ -106,7 +106,7 @@ class LearningStrategy(Protocol):
 
 
 def lifetime_model(strategy: Strategy) -> LifetimeModel | None:
-    """What a strategy, wrapped or not, has learned; None for one that learns nothing."""
+    """Return what a strategy, wrapped or not, has learned; None for one that learns nothing."""
     inner = _inner(strategy)
     return inner.lifetimes if isinstance(inner, LearningStrategy) else None
 

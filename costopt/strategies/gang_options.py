@@ -24,7 +24,7 @@ MIN_WORK_H = 0.25
 
 @dataclass(frozen=True, slots=True)
 class PhaseSpeed:
-    """How a pool does one phase of the job: this many nodes at this speed up to these units."""
+    """The speed of one phase of the job in a pool: on this many nodes, up to these units."""
 
     until_units: float
     nodes: int
@@ -62,7 +62,7 @@ class GangOption:
     waited_s: float = 0.0
 
     def work_left(self, done_units: float) -> Iterable[tuple[int, float]]:
-        """Nodes and seconds of training, phase by phase, from ``done_units`` to the end."""
+        """Return the (nodes, seconds) of training by phase, from ``done_units`` to the end."""
         for stretch in self.stretches:
             if stretch.until_units > done_units:
                 yield stretch.nodes, (stretch.until_units - done_units) / stretch.units_per_s
@@ -70,7 +70,7 @@ class GangOption:
 
     @property
     def is_uninterruptible(self) -> bool:
-        """Whether a deadline may rest on it: it is not interrupted, and a launch does not wait.
+        """Return whether a deadline may rest on it: not interrupted, and its launch does not wait.
 
         A flex-start gang that runs already is as good as any.
         """
@@ -81,17 +81,17 @@ class GangOption:
 
     @property
     def score_usd_per_unit(self) -> float:
-        """The objective per unit of work."""
+        """Return the objective in dollars per unit of work."""
         return self.score_usd_per_hour / (3600 * self.units_per_s)
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """This gang as a decision's targets."""
+        """Return this gang as a decision's targets."""
         return (Target(self.pool, self.nodes),)
 
 
 def gang_options(view: View, job_view: JobView) -> tuple[GangOption, ...]:
-    """Every gang size of every offer that the job, its hourly budget and its phase allow.
+    """Return every gang size of every offer that the job, its hourly budget and its phase allow.
 
     While a launch waits for capacity there is no other to wait for: the wait would restart.
     """
@@ -263,24 +263,24 @@ def _moving_usd_per_hour(
 
 
 def uninterruptible_options(all_options: Iterable[GangOption]) -> list[GangOption]:
-    """Options that a deadline may rest on, cheapest work first."""
+    """Return the options that a deadline may rest on, cheapest work first."""
     chosen = [o for o in all_options if o.is_uninterruptible and o.free and o.lasting]
     return sorted(chosen, key=lambda o: (o.score_usd_per_unit, str(o.pool), o.nodes))
 
 
 def spot_options(all_options: Iterable[GangOption]) -> list[GangOption]:
-    """Options on spot that are available now, cheapest work first."""
+    """Return the options on spot that are available now, cheapest work first."""
     chosen = [o for o in all_options if o.pool.capacity_type.is_interruptible and o.free]
     return sorted(chosen, key=lambda o: (o.score_usd_per_unit, str(o.pool), o.nodes))
 
 
 def without_power_caps(targets: Iterable[Target]) -> tuple[Target, ...]:
-    """The same gang without power limits."""
+    """Return the same gang without power limits."""
     return tuple(replace(target, power_cap_w=None) for target in targets)
 
 
 def with_power_caps(view: View, option: GangOption, targets: Iterable[Target]) -> GangOption:
-    """The option at the speed that the targets' power caps leave; nothing else changes."""
+    """Return the option at the speed under the targets' power caps; nothing else changes."""
     share = min((_speed(view, target) for target in targets), default=1.0)
     if share == 1.0:
         return option

@@ -28,11 +28,11 @@ class _PlanInputs:
 
 
 class MilpStrategy:
-    """Follows ``costopt.optimize.plan``, made again every ``replan_s`` or when its inputs change.
+    """The strategy that follows ``costopt.optimize.plan``.
 
-    The inputs change when a pool comes or goes, a price moves by more than 2 %, or a gang changes.
-    A job that is slower than planned reaches the end of its plan with work left: it is then
-    planned again, and keeps its nodes.
+    It plans again every ``replan_s`` seconds or when its inputs change: a pool comes or goes, a
+    price moves by more than 2 %, or a gang changes. A job that is slower than planned reaches the
+    end of its plan with work left: it is then planned again, and keeps its nodes.
     """
 
     joint: ClassVar[bool] = True

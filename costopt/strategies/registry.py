@@ -39,7 +39,7 @@ def is_own(name: str) -> bool:
 def strategy_parameters(name: str) -> Mapping[str, Parameter]:
     """Return the parameters that a policy may set: those whose default is a number, text or flag.
 
-    Raises SpecError for an unknown strategy.
+    Raise SpecError if the strategy is unknown.
     """
     known = signature(find_factory(name)).parameters
     return {
@@ -50,14 +50,17 @@ def strategy_parameters(name: str) -> Mapping[str, Parameter]:
 
 
 def is_joint(name: str) -> bool:
-    """Whether one strategy decides all jobs of a policy together. Raises SpecError."""
+    """Return whether one strategy decides all jobs of a policy together.
+
+    Raise SpecError if the strategy is unknown or cannot be imported.
+    """
     return bool(getattr(find_factory(name), "joint", False))
 
 
 def build(choice: StrategySpec) -> Strategy:
     """Return the strategy of a policy, shielded.
 
-    Raises SpecError for an unknown name or parameter, and for a strategy that cannot be made.
+    Raise SpecError if a name or parameter is unknown, or the strategy cannot be made.
     """
     make = find_factory(choice.name)
     known_parameters = strategy_parameters(choice.name)
@@ -96,7 +99,7 @@ def check(policy: Policy) -> None:
 def find_factory(name: str) -> StrategyFactory:
     """Return what makes the strategy of this name.
 
-    Raises SpecError where no package brings one, or the package that does cannot be imported.
+    Raise SpecError if no package brings one, or the package that does cannot be imported.
     """
     entry = _own().get(name) or _installed(tuple(sys.path)).get(name)
     if entry is None:

@@ -18,12 +18,13 @@ from costopt.strategies.gang_options import GangOption
 def seconds_to_finish(
     option: GangOption, job: Job, units: float, start_s: float | None = None
 ) -> float:
-    """Seconds from now until ``units`` are done and saved on this gang.
+    """Return the seconds from now until ``units`` are done and saved on this gang.
 
-    ``start_s`` until it does new work (None: it must still be launched, so a whole start)
-    + units / speed, stretched by the periodic saves, + the final save. Where a phase takes more
-    nodes or fewer than the one before, the gang saves and starts once more in between. Without
-    work left the command has still to end: at once on a gang that runs, else after a start.
+    They are the ``start_s`` seconds until it does new work (None: it must still be launched, so a
+    whole start), plus units / speed, stretched by the periodic saves, plus the final save. Where a
+    phase takes more nodes or fewer than the one before, the gang saves and starts once more in
+    between. Without work left the command has still to end: at once on a gang that runs, else after
+    a start.
     """
     if units <= 0:
         return option.start_s if start_s is None else 0.0
@@ -43,13 +44,13 @@ def seconds_to_finish(
 
 
 def seconds_left(view: View, job_view: JobView) -> float:
-    """Seconds to the deadline, less the reserve that the policy holds back."""
+    """Return the seconds to the deadline, less the reserve that the policy holds back."""
     left = (job_view.job.deadline_at - view.now).total_seconds()
     return left - view.policy.risk.reserve_s
 
 
 def is_running(job_view: JobView, targets: Iterable[Target]) -> bool:
-    """Whether exactly these targets are what the job's gang runs on now."""
+    """Return whether exactly these targets are what the job's gang runs on now."""
     have: dict[object, int] = {}
     for node in job_view.nodes:
         have[node.pool] = have.get(node.pool, 0) + 1
@@ -57,12 +58,12 @@ def is_running(job_view: JobView, targets: Iterable[Target]) -> bool:
 
 
 def remaining_startup_s(view: View, job_view: JobView) -> float:
-    """Seconds until the gang that runs now does new work."""
+    """Return the seconds until the gang that runs now does new work."""
     until = job_view.progress.starting_until
     return 0.0 if until is None else max(0.0, (until - view.now).total_seconds())
 
 
 def keep_current(job_view: JobView) -> tuple[Target, ...]:
-    """A target for each pool in which it has nodes."""
+    """Return a target for each pool in which the job has nodes."""
     there = Counter(node.pool for node in job_view.nodes)
     return tuple(Target(pool, nodes) for pool, nodes in there.items())

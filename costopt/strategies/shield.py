@@ -130,7 +130,7 @@ def _cooled(view: View, job_view: JobView, decision: Decision) -> Decision:
 
 
 def slack_s(view: View, job_view: JobView) -> float | None:
-    """Seconds left over if the job went to its safest capacity now, None where there is none."""
+    """Return the seconds left over if the job went to its safest capacity now; None without any."""
     units_left = _worst_units_now(view, job_view)
     fallback = choose_fallback(
         view, job_view, uninterruptible_options(gang_options(view, job_view)), units_left
@@ -142,7 +142,10 @@ def slack_s(view: View, job_view: JobView) -> float | None:
 
 
 def may_pause(job_view: JobView) -> bool:
-    """Whether the job may wait for capacity now: a phase that may not pause can be begun late."""
+    """Return whether the job may wait for capacity now.
+
+    A phase that may not pause can still be begun late.
+    """
     job, done_units = job_view.job, job_view.progress.done_units
     before = job.phase_at(done_units - 2e-9 * job.work.amount)
     phase = job.phase_at(done_units)
@@ -152,9 +155,9 @@ def may_pause(job_view: JobView) -> bool:
 def choose_fallback(
     view: View, job_view: JobView, candidates: list[GangOption], units_left: float
 ) -> GangOption | None:
-    """The cheapest safe gang in time now, else one that runs and ends in the reserve's time.
+    """Return the cheapest safe gang in time now, else one that runs and ends in the reserve's time.
 
-    Where there is neither, the one that is least late.
+    Where there is neither, it is the one that is least late.
     """
     if not candidates:
         return None

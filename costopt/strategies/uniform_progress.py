@@ -36,7 +36,7 @@ class UniformProgressStrategy:
         self.hysteresis = hysteresis
 
     def decide(self, view: View) -> Desired:
-        """One decision per job."""
+        """Return one decision per job."""
         return Desired(tuple(self._decide(view, jv) for jv in view.jobs))
 
     def _decide(self, view: View, job_view: JobView) -> Decision:
@@ -98,7 +98,7 @@ def current_mode(job_view: JobView) -> CapacityMode:
 
 
 def keep_or_cheapest(all_options: tuple[GangOption, ...]) -> GangOption | None:
-    """The spot gang that runs now, else the cheapest available."""
+    """Return the spot gang that runs now, else the cheapest one available."""
     on_spot = spot_options(all_options)
     return next((o for o in on_spot if o.running), None) or next(iter(on_spot), None)
 
