@@ -329,7 +329,7 @@ class WorkAccount:
         """Replace the known progress with what the nodes report."""
         done_units = event.done_units - self._rated_to_units
         self._rated_to_units = event.done_units
-        if event.speed_ratio is not None and done_units > 0:
+        if event.speed_ratio and done_units > 0:  # a ratio of 0 measured nothing
             self._measured_units += done_units
             self._declared_units += done_units / event.speed_ratio
         self.done_units, self.saved_units = event.done_units, event.saved_units

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -91,3 +92,17 @@ def test_the_mean_is_over_the_work_and_work_done_twice_counts_as_it_was_done() -
         )
     # 1,000 units at twice, 3,000 at half the declared speed: 6,500 in the time of 4,000.
     assert account.summary(at).speed_ratio == pytest.approx(4000 / 6500)
+
+
+def test_a_speed_ratio_of_zero_measures_nothing() -> None:
+    account = JobAccount("job")
+    account.apply(
+        ProgressReported(
+            at=datetime(2026, 1, 1, tzinfo=UTC),
+            job="job",
+            done_units=1.0,
+            saved_units=0.0,
+            speed_ratio=0.0,
+        )
+    )
+    assert account.work.speed_ratio is None
