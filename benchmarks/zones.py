@@ -105,11 +105,11 @@ def _at(
         costs[trial.window.market, trial.label][replace(trial.window, market=together)] = score.usd
         late += score.on_time is not True
     label = f"{together}, {deadline_h:g} h"
-    yield from _told(label, costs, together, [name for name in markets if name != together])
+    yield from _reported(label, costs, together, [name for name in markets if name != together])
     yield f"{label}: late", float(late), "runs"
 
 
-def _told(label: str, costs: Costs, together: str, zones: Sequence[str]) -> Iterable[Figure]:
+def _reported(label: str, costs: Costs, together: str, zones: Sequence[str]) -> Iterable[Figure]:
     best = costs[together, OPTIMUM]
     means = {key: fmean(found.values()) for key, found in costs.items()}
     bound = means[together, OPTIMUM]

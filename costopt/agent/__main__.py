@@ -35,7 +35,7 @@ def main() -> None:
         grace_s=options.grace_s,
         standby=options.standby,
         data_folder=options.data_folder,
-        data_most_bytes=round(options.data_gib * GIB),
+        data_max_bytes=round(options.data_gib * GIB),
         workdir=options.workdir,
         snapshot_bytes=_snapshot_bytes(options.snapshot_gib),
         snapshot_folder=options.snapshot_folder,

@@ -178,7 +178,7 @@ class Agent:
         if folder is None or gang.data_uri is None:
             return None
         if self._data is None or self._data.uri != gang.data_uri:
-            self._data = Prefetch(gang.data_uri, folder, self.settings.data_most_bytes)
+            self._data = Prefetch(gang.data_uri, folder, self.settings.data_max_bytes)
         return self._data
 
     def _attempt_for(self, gang: Gang) -> Attempt:

@@ -99,8 +99,8 @@ class Attempt:
         """
         if self._brought_units is not None or self.status is None:
             return self._brought_units
-        told, began = self.status.resumed_units, self.status.state is not TrainerState.STARTING
-        return self._found() if told is None and began else told
+        reported, began = self.status.resumed_units, self.status.state is not TrainerState.STARTING
+        return self._found() if reported is None and began else reported
 
     def ask_stop(self, notice: StopNotice) -> None:
         """Ask the trainer to save and stop; if none has started yet, none will be."""
@@ -398,15 +398,15 @@ class CheckpointRelay:
 
     def __init__(self, mailbox: Mailbox) -> None:
         self._mailbox = mailbox
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._refused: set[str] = set()
 
     def relay(self, status: TrainerStatus) -> None:
         """Report new checkpoints to the controller. Raise StoreError if it cannot be reached."""
         for checkpoint in status.checkpoints:
-            if checkpoint.name not in self._told:
+            if checkpoint.name not in self._reported:
                 self._mailbox.post_checkpoint(checkpoint)
-                self._told.add(checkpoint.name)
+                self._reported.add(checkpoint.name)
         for refused in status.refused:
             if refused.name not in self._refused:
                 self._mailbox.post_rejected_checkpoint(refused)

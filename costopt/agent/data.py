@@ -46,7 +46,7 @@ class DataObject:
 
 
 class DataCache:
-    """A cache of ``store``'s objects in ``folder``, at most ``most_bytes`` of them.
+    """A cache of ``store``'s objects in ``folder``, at most ``max_bytes`` of them.
 
     The least recently used objects are evicted first. A download counts with its announced size;
     without one, it is counted only once it is complete. Methods raise StoreError.
@@ -54,10 +54,10 @@ class DataCache:
 
     def __init__(self, store: ObjectStore, folder: Path, max_bytes: int) -> None:
         self._store = store
-        self._most_bytes = max_bytes
+        self._max_bytes = max_bytes
         self._folder = folder
         self.objects = folder / "objects"
-        with _told("make a cache in", folder):
+        with _data_errors("make a cache in", folder):
             for each in (self.objects, folder / "partial", folder / "locks"):
                 each.mkdir(parents=True, exist_ok=True)
 
@@ -109,7 +109,7 @@ class DataCache:
         partial = self._folder / "partial" / _name(wanted.key)
         fresh = partial / "object"
         try:
-            with _told("fetch to", partial):
+            with _data_errors("fetch to", partial):
                 shutil.rmtree(partial, ignore_errors=True)
                 partial.mkdir()
                 self._make_room(wanted.key, wanted.size_bytes or 0)
@@ -120,7 +120,7 @@ class DataCache:
                     hint="check the job's data.uri",
                     code="missing",
                 )
-            with _told("fetch to", partial):
+            with _data_errors("fetch to", partial):
                 size_bytes = _verified(wanted, fresh)
                 with self._locked(ALL_OBJECTS):
                     self._evict(size_bytes, but=wanted.key)
@@ -137,14 +137,14 @@ class DataCache:
 
     def _evict(self, size_bytes: int, but: str) -> None:
         """Evict until ``size_bytes`` more fit beside the downloads of other processes."""
-        if size_bytes > self._most_bytes:
+        if size_bytes > self._max_bytes:
             raise StoreError(
                 f"{but} has {size_bytes / GIB:.3g} GiB, more than the cache in {self._folder} "
-                f"may hold ({self._most_bytes / GIB:.3g} GiB)",
+                f"may hold ({self._max_bytes / GIB:.3g} GiB)",
                 hint="raise the limit of the data cache",
                 code="too_large",
             )
-        room = self._most_bytes - size_bytes - self._reserved_bytes(_name(but))
+        room = self._max_bytes - size_bytes - self._reserved_bytes(_name(but))
         kept = self._by_use()
         total = sum(size for _, size, _ in kept)
         for _, size, path in kept:
@@ -182,7 +182,7 @@ class DataCache:
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:
-        with _told("lock", self._folder):
+        with _data_errors("lock", self._folder):
             lock = (self._folder / "locks" / name).open("ab")
         with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -215,7 +215,7 @@ def _name(key: str) -> str:
 
 
 @contextmanager
-def _told(verb: str, path: Path) -> Iterator[None]:
+def _data_errors(verb: str, path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
@@ -238,13 +238,13 @@ def list_data_objects(store: ObjectStore) -> tuple[DataObject, ...]:
     Without an index, return every key, with size and digest unknown. Raise StoreError if the store
     does not answer or the index is malformed.
     """
-    told = store.get(INDEX)
-    if told is None:
+    index = store.get(INDEX)
+    if index is None:
         return tuple(DataObject(key) for key in store.keys(""))
     try:
         return tuple(
             DataObject(str(o["key"]), o.get("size_bytes"), o.get("sha256"))
-            for o in json.loads(told)["objects"]
+            for o in json.loads(index)["objects"]
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(
@@ -264,12 +264,12 @@ class Prefetch:
     that are missing now may still be uploaded.
     """
 
-    def __init__(self, uri: str, folder: Path, most_bytes: int) -> None:
+    def __init__(self, uri: str, folder: Path, max_bytes: int) -> None:
         self.uri = uri
         self.message = f"fetching data from {uri}"
         self.directory = folder / "objects"
         self._folder = folder
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._done = threading.Event()
         self._closed = threading.Event()
         threading.Thread(target=self._run, name="prefetch", daemon=True).start()
@@ -293,13 +293,13 @@ class Prefetch:
 
     def _fetch_all(self) -> None:
         store = open_store(self.uri)
-        cache = DataCache(store, self._folder, self._most_bytes)
+        cache = DataCache(store, self._folder, self._max_bytes)
         objects = list_data_objects(store)
         for number, wanted in enumerate(objects, start=1):
             if self._closed.is_set():
                 return
             known = wanted.size_bytes or 0
-            if not cache.holds(wanted.key) and cache.size_bytes() + known > self._most_bytes:
+            if not cache.holds(wanted.key) and cache.size_bytes() + known > self._max_bytes:
                 break
             cache.fetch(wanted)
             self.message = f"fetched {number} of {len(objects)} objects from {self.uri}"

@@ -36,7 +36,7 @@ class HeartbeatSender:
         self._every_s = every_s
         self._beat = 0
         self._beaten_at = -1e9
-        self._told: tuple[object, ...] = ()
+        self._sent: tuple[object, ...] = ()
 
     def is_due(self) -> bool:
         """Whether the next regular heartbeat is due."""
@@ -54,9 +54,9 @@ class HeartbeatSender:
         Raise StoreError if the store does not answer.
         """
         news = standing.activity, standing.noticed, standing.warning, power.cap_w, power.message
-        if not self.is_due() and news == self._told:
+        if not self.is_due() and news == self._sent:
             return
-        self._told = news
+        self._sent = news
         self._beaten_at = time.monotonic()
         self._beat += 1
         self._mailbox.post_heartbeat(self._heartbeat(standing, attempt, power, meters))

@@ -110,9 +110,9 @@ class LogUpload:
         return fresh
 
 
-def _newest(fresh: list[_Fresh], most_bytes: int) -> bytes:
-    """Return the last ``most_bytes`` from the start of a line, preceded by how much was omitted."""
-    skipped = max(0, sum(part.until - part.begin for part in fresh) - most_bytes)
+def _newest(fresh: list[_Fresh], max_bytes: int) -> bytes:
+    """Return the last ``max_bytes`` from the start of a line, preceded by how much was omitted."""
+    skipped = max(0, sum(part.until - part.begin for part in fresh) - max_bytes)
     data, skip = b"", skipped
     for part in fresh:
         begin = min(part.until, part.begin + skip)

@@ -309,7 +309,7 @@ class MembershipHost:
     file: Path
     silent_s: float = HOST_HEARTBEAT_TIMEOUT_S
     _server: MembershipServer | None = None
-    _told: MembershipAddress | None = None
+    _announced: MembershipAddress | None = None
 
     @property
     def address(self) -> str:
@@ -327,9 +327,9 @@ class MembershipHost:
         if place is None:
             return
         address = MembershipAddress(place.address, gang.key)
-        if address != self._told:
+        if address != self._announced:
             address.write(self.file)
-            self._told = address
+            self._announced = address
 
     def close(self) -> None:
         """Stop serving."""

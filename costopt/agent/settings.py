@@ -24,7 +24,7 @@ class AgentSettings:
     trainer may take to save and stop, ``handover_s`` the same when a new generation already waits.
     ``judge_s`` is how long a failed command's peers are watched before the command is blamed,
     ``peer_silent_s`` the heartbeat timeout of peers. ``data_folder`` caches the job's data on this
-    node's disk, at most ``data_most_bytes`` of them; None caches none. ``workdir`` is the job's
+    node's disk, at most ``data_max_bytes`` of them; None caches none. ``workdir`` is the job's
     folder on this node, None if it has the controller's path. ``standby`` keeps a process ready
     that replaces a failed elastic trainer sooner than a new one. ``snapshot_bytes`` is the memory
     for snapshots of the state, a peer's included; 0 stores none. ``snapshot_folder`` is on a fast
@@ -46,7 +46,7 @@ class AgentSettings:
     judge_s: float = 2.5
     peer_silent_s: float = 10.0
     data_folder: Path | None = None
-    data_most_bytes: int = 0
+    data_max_bytes: int = 0
     workdir: Path | None = None
     standby: bool = False
     snapshot_bytes: int = field(default_factory=default_memory_bytes)

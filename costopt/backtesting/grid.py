@@ -140,7 +140,7 @@ def _span(job: Job) -> timedelta:
 
 
 def _check_names(policies: Sequence[Policy]) -> None:
-    """Scores are told apart by the policy's name."""
+    """Scores are distinguished by the policy's name."""
     for name, count in Counter(policy.name for policy in policies).items():
         if count > 1:
             raise SpecError(

@@ -71,11 +71,11 @@ class LifetimeOracle:
     def _life_s(self, view: View, job_view: JobView, option: GangOption) -> float:
         """Seconds until the pool has too few nodes, at most those that the work takes."""
         history = self._market.pools[option.pool]
-        most_s = option.start_s + sum(s for _, s in option.work_left(job_view.progress.done_units))
-        for state in history.between(view.now, view.now + timedelta(seconds=most_s)):
+        max_s = option.start_s + sum(s for _, s in option.work_left(job_view.progress.done_units))
+        for state in history.between(view.now, view.now + timedelta(seconds=max_s)):
             if (state.nodes_available or 0) < option.nodes or state.price_usd_per_hour is None:
                 return (state.starts_at - view.now).total_seconds()
-        return most_s
+        return max_s
 
 
 def _pays(

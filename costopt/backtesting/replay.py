@@ -189,9 +189,9 @@ class PriorObservation:
         for now, states in self._states():
             hazards.observe([_offer(pool, state) for pool, state in states.items()], now)
             if lifetimes is not None:
-                self._tell_lifetimes(lifetimes, states, now)
+                self._feed_lifetimes(lifetimes, states, now)
 
-    def _tell_lifetimes(
+    def _feed_lifetimes(
         self, lifetimes: LifetimeModel, states: dict[Pool, MarketState], now: datetime
     ) -> None:
         for pool, state in states.items():

@@ -309,8 +309,8 @@ class RetentionPolicy:
     ) -> list[CheckpointName]:
         """Of equals, the newest counts."""
         found = {name: number(name, self.metric) for name in line}
-        told = {name: value for name, value in found.items() if value is not None}
-        return sorted(told, key=lambda name: told[name])[: self.best]
+        scored = {name: value for name, value in found.items() if value is not None}
+        return sorted(scored, key=lambda name: scored[name])[: self.best]
 
     def _is_milestone(self, name: CheckpointName) -> bool:
         return self.every_steps is not None and name.step % self.every_steps == 0

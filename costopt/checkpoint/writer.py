@@ -157,11 +157,11 @@ class CheckpointWriter:
             return None
         ticket, arena = message["ticket"], self.arenas[message["slot"]]
 
-        def tell(kept: dict[str, Any]) -> None:
+        def notify(kept: dict[str, Any]) -> None:
             with suppress(OSError):  # the trainer is gone
                 self.channel.send({"kept": ticket, **kept})
 
-        return ReplicaWriter(self._near, self._opened(), saving, arena, tell)
+        return ReplicaWriter(self._near, self._opened(), saving, arena, notify)
 
 
 def _files(view: memoryview, tensor_bytes: int, object_bytes: int) -> dict[str, memoryview]:

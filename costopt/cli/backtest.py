@@ -166,7 +166,7 @@ def backtest(
         print_error("note", note)
     keys = trial_keys(bench, price_forecasts=forecasts, carbon=carbon)
     scores = run_trials(bench, grid.trials, run, results, keys)
-    _tell(grid, scores, bench, by=by, seed=seed, runs=runs, report=report, output=output)
+    _print_results(grid, scores, bench, by=by, seed=seed, runs=runs, report=report, output=output)
 
 
 def _chosen(policies: str) -> list[Policy]:
@@ -190,7 +190,7 @@ def _check_folders(**paths: Path | None) -> None:
         require_report_extra()
 
 
-def _tell_failures(scores: list[tuple[Trial, Score]]) -> None:
+def _print_failures(scores: list[tuple[Trial, Score]]) -> None:
     """Print for each policy how many of its runs failed, and the first reason."""
     runs = Counter(trial.label for trial, _ in scores)
     reasons: dict[str, list[str]] = {}
@@ -205,7 +205,7 @@ def _tell_failures(scores: list[tuple[Trial, Score]]) -> None:
         )
 
 
-def _tell(
+def _print_results(
     grid: BacktestGrid,
     scores: list[tuple[Trial, Score]],
     bench: BacktestConfig,
@@ -221,7 +221,7 @@ def _tell(
     from costopt.cli.output import print_table
     from costopt.render.backtest_table import standings_table
 
-    _tell_failures(scores)
+    _print_failures(scores)
     ranked = summarize_policies(scores, grid.labels, grid.group_by(by), seed)
     table = standings_table(
         ranked,

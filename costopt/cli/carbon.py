@@ -44,8 +44,8 @@ def import_(record: Path, out: Path, signal: str) -> None:
     check_record(record, SignalError)
     history = import_carbon_csv(record, CarbonSignal(signal))
     write_carbon(history, out)
-    told = seconds_text(history.hours * 3600)
-    click.echo(f"wrote {out}: {len(history.zones)} grid zones over {told}", err=True)
+    span = seconds_text(history.hours * 3600)
+    click.echo(f"wrote {out}: {len(history.zones)} grid zones over {span}", err=True)
 
 
 @carbon.command(name="show")

@@ -180,9 +180,9 @@ def daemon(
         listen=None if listen == "none" else listen,
         allowed_hosts=allowed_hosts,
     )
-    told = Webhooks(read_webhooks(webhooks)) if webhooks else None
+    hooks = Webhooks(read_webhooks(webhooks)) if webhooks else None
     say = _say if log == "text" else log_as_json().info
-    serve(source.site, shared, settings, say, NotificationConfig(told, events=log == "json"))
+    serve(source.site, shared, settings, say, NotificationConfig(hooks, events=log == "json"))
 
 
 def _check_extra() -> None:

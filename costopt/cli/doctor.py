@@ -177,10 +177,10 @@ def _clock() -> Check:
     """Check the clock: one before this code's date is wrong, and deadlines and billing depend on
     it."""
     now, written_at = datetime.now(UTC), Path(__file__).stat().st_mtime
-    told = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    time_text = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     if now.timestamp() < written_at - 86400:
-        return Check("clock", CheckStatus.BROKEN, told, "set the system's clock")
-    return Check("clock", CheckStatus.OK, told)
+        return Check("clock", CheckStatus.BROKEN, time_text, "set the system's clock")
+    return Check("clock", CheckStatus.OK, time_text)
 
 
 def _browser() -> Check:

@@ -50,7 +50,7 @@ def run_command(run: Callable[[], object], settings: CliContext) -> int:
         print_error("error", f"{place}{(error.strerror or str(error)).lower()}")
         return 1
     except Exception as error:  # noqa: BLE001 - the last resort: no traceback without --debug
-        _tell_unexpected(error, settings)
+        _print_unexpected(error, settings)
         return 1
     return answer if isinstance(answer, int) else 0
 
@@ -76,7 +76,7 @@ def exit_on_closed_pipe() -> Iterator[None]:
         raise click.exceptions.Exit(BROKEN_PIPE) from None
 
 
-def _tell_unexpected(error: Exception, settings: CliContext) -> None:
+def _print_unexpected(error: Exception, settings: CliContext) -> None:
     said = " ".join(f"{type(error).__name__}: {error}".split())
     if settings.debug:
         traceback.print_exc()

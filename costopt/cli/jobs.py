@@ -96,7 +96,7 @@ def _row(job: dict[str, Any]) -> Row:
 
 def _figures(answer: dict[str, Any]) -> list[Row]:
     summary, submission, decision = answer["summary"], answer["submission"], answer["decision"]
-    told = {
+    figures = {
         "State": summary["state"],
         "Failed because": summary["failure"] or None,
         "Desired": submission["desired_state"],
@@ -115,7 +115,7 @@ def _figures(answer: dict[str, Any]) -> list[Row]:
         "Last decision": None if decision is None else decision["decision_id"],
         "Because": None if decision is None else decision["reason"],
     }
-    return [{"figure": key, "value": value} for key, value in told.items() if value is not None]
+    return [{"figure": key, "value": value} for key, value in figures.items() if value is not None]
 
 
 _job = click.argument("job")
@@ -158,10 +158,10 @@ def reprioritize(job: str, priority: int, server: str, token_file: Path | None) 
     Jobs with a higher PRIORITY are served first and may take the capacity of those with a lower
     one, which checkpoint before they yield.
     """
-    told = connect(server, token_file).send(
+    answer = connect(server, token_file).send(
         "PUT", "jobs", job, "priority", body={"priority": priority}
     )  # fmt: skip
-    _say(f"{job} has the priority {told['priority']}")
+    _say(f"{job} has the priority {answer['priority']}")
 
 
 def _say(what: str) -> None:

@@ -69,14 +69,14 @@ def events(job: str | None, state_dir: Path, after: int, output: str) -> None:
         if job is not None:
             check_known(ledger, state_dir, job)
         for recorded in ledger.events(job, after=after):
-            told = describe_event(recorded.event)
+            description = describe_event(recorded.event)
             rows.append(
                 {
                     "seq": recorded.seq,
-                    "at": told.at,
+                    "at": description.at,
                     "job": recorded.event.job,
-                    "event": told.what,
-                    "detail": told.detail,
+                    "event": description.what,
+                    "detail": description.detail,
                     "fields": json.loads(encode(recorded.event)),
                 }
             )

@@ -71,7 +71,7 @@ class _LogReading:
     def __init__(self, source: LogSource, job: str) -> None:
         self._source = source
         self._job = job
-        self._told = ""
+        self._printed = ""
 
     def print_all(self, node: str | None) -> None:
         """Print what there is now."""
@@ -115,9 +115,9 @@ class _LogReading:
                 time.sleep(PAUSE_S)
 
     def _note(self, what: str) -> None:
-        if what != self._told:
+        if what != self._printed:
             click.echo(what, err=True)
-        self._told = what
+        self._printed = what
 
 
 FINISHED = ("finished", "failed")
@@ -153,8 +153,10 @@ class DaemonLogSource:
 
     def read(self, node: str | None, after: int) -> LogChunk:
         """Return it from the daemon."""
-        told = self._client.get("jobs", self._job, "logs", node=node, after=after)
-        return LogChunk(self._job, told["node_id"], told["text"], told["next_byte"], told["ended"])
+        answer = self._client.get("jobs", self._job, "logs", node=node, after=after)
+        return LogChunk(
+            self._job, answer["node_id"], answer["text"], answer["next_byte"], answer["ended"]
+        )
 
     def state(self) -> JobLogState:
         """Return it from the daemon."""

@@ -48,8 +48,8 @@ def approve(
         print_table(_open(client), output)
         return
     for each in ids:
-        told = client.send("POST", "proposals", each, "reject" if reject else "approve")
-        click.echo(f"{each}: {told['state']}", err=True)
+        answer = client.send("POST", "proposals", each, "reject" if reject else "approve")
+        click.echo(f"{each}: {answer['state']}", err=True)
 
 
 @click.command()
@@ -61,8 +61,8 @@ def halt(reason: tuple[str, ...], server: str, token_file: Path | None) -> None:
     Running nodes go on, checkpoint and may be released. costopt unhalt ends it.
     """
     said = " ".join(reason).strip() or "requested on the command line"
-    told = connect(server, token_file).send("PUT", "halt", body={"reason": said})["halt"]
-    click.echo(f"halted by {told['who']}: {told['reason']}", err=True)
+    answer = connect(server, token_file).send("PUT", "halt", body={"reason": said})["halt"]
+    click.echo(f"halted by {answer['who']}: {answer['reason']}", err=True)
 
 
 @click.command()
@@ -85,8 +85,8 @@ def mode(mode: str | None, server: str, token_file: Path | None) -> None:
     if mode is None:
         click.echo(client.get("mode")["mode"])
         return
-    told = client.send("PUT", "mode", body={"mode": mode})
-    click.echo(f"from the next tick the daemon's mode is {told['mode']}", err=True)
+    answer = client.send("PUT", "mode", body={"mode": mode})
+    click.echo(f"from the next tick the daemon's mode is {answer['mode']}", err=True)
 
 
 def _open(client: DaemonClient) -> Table:
@@ -127,11 +127,11 @@ def add(
     name: str, scopes: tuple[str, ...], tenant: str | None, server: str, token_file: Path | None
 ) -> None:
     """Create a token. It is shown only once."""
-    told = connect(server, token_file).send(
+    answer = connect(server, token_file).send(
         "POST", "tokens", body={"name": name, "scopes": list(scopes), "tenant": tenant}
     )
-    rights = " and ".join(told["scopes"]) + (f" of tenant {tenant}" if tenant else "")
-    click.echo(told["token"])
+    rights = " and ".join(answer["scopes"]) + (f" of tenant {tenant}" if tenant else "")
+    click.echo(answer["token"])
     click.echo(f"note: {name} may {rights}; it cannot be shown again", err=True)
 
 

@@ -111,7 +111,7 @@ def reconcile(
             done = [_done(cloud, orphan, [*ledgers.values()]) if apply else "" for orphan in found]
             failures += sum(1 for said in done if said.startswith("not"))
             rows += [_row(orphan, said) for orphan, said in zip(found, done, strict=True)]
-            _tell_silence(cloud)
+            _print_unreachable(cloud)
     columns = COLUMNS if apply else COLUMNS[:-1]
     print_table(Table("costopt.reconcile/1", "Orphaned resources", columns, rows), output)
     if rows and not apply:
@@ -187,7 +187,7 @@ def _row(orphan: Orphan, done: str) -> dict[str, object]:
     }
 
 
-def _tell_silence(cloud: ReconcileTarget) -> None:
+def _print_unreachable(cloud: ReconcileTarget) -> None:
     from costopt.cli.errors import print_error
     from costopt.provider.base import Capability
 

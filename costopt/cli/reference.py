@@ -74,11 +74,13 @@ def _option_row(option: click.Option, context: click.Context) -> str:
     if not option.is_flag:
         names += f" {_metavar(option)}"
     default = option.get_default(context, call=False)
-    told = "required" if option.required else "" if _says_nothing(default) else f"`{default}`"
+    default_text = (
+        "required" if option.required else "" if _says_nothing(default) else f"`{default}`"
+    )
     variable = f"`{option.envvar or f'{context.auto_envvar_prefix}_{option.name}'.upper()}`"
     if option.name == "version" or not option.allow_from_autoenv:
         variable = ""
-    return f"| {names} | {option.help or ''} | {told} | {variable} |"
+    return f"| {names} | {option.help or ''} | {default_text} | {variable} |"
 
 
 def _metavar(option: click.Option) -> str:

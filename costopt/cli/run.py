@@ -132,14 +132,14 @@ def run(
         if not record.live:
             live.site.check(live.job)
         _warn_of_short_market(live)
-        _note(live.learned_anew)
+        _note(live.learned_reset)
         try:
             _run(live)
         except KeyboardInterrupt:
             if signals.first == signal.SIGINT:
                 raise
             raise click.exceptions.Exit(128 + (signals.first or 0)) from None
-        _tell_end(live, output)
+        _print_end(live, output)
 
 
 @contextmanager
@@ -208,7 +208,7 @@ def _run(live: LiveRun) -> None:
             _stop(live, show)
             raise
         except BaseException:
-            _tell_left(
+            _print_left(
                 live.release_nodes("an error of the controller", save_within_s=SAVE_TIMEOUT_S)
             )
             raise
@@ -225,16 +225,16 @@ def _stop(live: LiveRun, show: OnTick) -> None:
         stop_all(live.engine, reason, show)
     except BaseException:
         with live.signals.unheard():
-            _tell_left(live.release_nodes(reason))
+            _print_left(live.release_nodes(reason))
         raise
 
 
-def _tell_left(troubles: tuple[str, ...]) -> None:
+def _print_left(troubles: tuple[str, ...]) -> None:
     for message in troubles:
         _note(f"{message}; see `costopt reconcile`")
 
 
-def _tell_end(live: LiveRun, output: str) -> None:
+def _print_end(live: LiveRun, output: str) -> None:
     from costopt.cli.output import print_table
     from costopt.domain.errors import CostoptError, GuardTrippedError, JobFailedError
     from costopt.render.run_tables import account_table

@@ -59,10 +59,14 @@ def deployed_jobs(store: ObjectStore) -> Iterator[DeployedJob]:
 
 def _read(name: str, data: bytes | None) -> DeployedJob:
     try:
-        told = json.loads(data or b"")
-        files = {_relative(path): f"{name}/{key}" for path, key in told["files"].items()}
+        document = json.loads(data or b"")
+        files = {_relative(path): f"{name}/{key}" for path, key in document["files"].items()}
         return DeployedJob(
-            name, str(told["document"]), str(told["policy"]), int(told["priority"]), files
+            name,
+            str(document["document"]),
+            str(document["policy"]),
+            int(document["priority"]),
+            files,
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(

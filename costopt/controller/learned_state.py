@@ -49,21 +49,21 @@ class LearnedState:
         except FileNotFoundError:
             return None
         except OSError as error:
-            return self._anew(error.strerror or str(error))
+            return self._reset(error.strerror or str(error))
         try:
             learned = _read(data)
             if datetime.fromisoformat(learned["at"]) > now + CLOCKS_DIFFER:
-                return self._anew("it is of a later time than now")
+                return self._reset("it is of a later time than now")
             if self._lifetimes is not None:
                 self._lifetimes.from_json(learned["lifetimes"])
             self._hazards.from_json(learned["hazards"])
         except (ValueError, KeyError, TypeError, AttributeError):
-            return self._anew("it is damaged, or of another version")
+            return self._reset("it is damaged, or of another version")
         self._kept = data
         return None
 
     def save(self, now: datetime) -> str | None:
-        """Write what is known. What went wrong, told once for as long as it goes on."""
+        """Write what is known. Return the failure, once for as long as it lasts."""
         if self._lifetimes is not None:
             self._lifetimes.forget(now)
         data = _written({
@@ -73,17 +73,17 @@ class LearnedState:
         })  # fmt: skip
         if data == self._kept:
             return None
-        told, self._failed = self._failed, False
+        failed_before, self._failed = self._failed, False
         try:
             write_atomic(self._path, data)
         except OSError as error:
             self._failed = True
             kept = f"{self._path} cannot be written: {error.strerror}; what is learned is not kept"
-            return None if told else kept
+            return None if failed_before else kept
         self._kept = data
         return None
 
-    def _anew(self, why: str) -> str:
+    def _reset(self, why: str) -> str:
         return f"{self._path} is ignored: {why}; capacity lifetimes restart from the prior"
 
 

@@ -48,7 +48,7 @@ class LiveRun:
     site: LiveSite
     signals: StopSignals
     learned: LearnedState
-    learned_anew: str | None
+    learned_reset: str | None
     """Why the run does not know what it had learned; None where it does, or had learned nothing."""
 
     def raise_if_market_ended(self, result: TickResult) -> None:
@@ -109,7 +109,7 @@ def open_run(
 
     ``read_job`` makes the job at the site's present; a run that goes on keeps the clock, the
     start and the deadline with which it was submitted. The account of ``settings`` holds what it
-    keeps to besides the quotas that clouds tell. ``signals`` wake the run from its sleep.
+    keeps to besides the quotas that clouds report. ``signals`` wake the run from its sleep.
     Raises LedgerError where the job is finished, another process controls it or a daemon uses the
     state directory, StoreError where that cannot be written.
     """
@@ -153,9 +153,9 @@ def _controlled(
     )
     strategy = build_strategy(policy)
     learned = LearnedState(folder / LEARNED, lifetime_model(strategy), site.hazards)
-    learned_anew = learned.forget() if submitted is None else learned.load(site.clock.now())
+    learned_reset = learned.forget() if submitted is None else learned.load(site.clock.now())
     controller.add(job, policy, strategy)
-    return LiveRun(job, controller.engine, ledger, site, signals, learned, learned_anew)
+    return LiveRun(job, controller.engine, ledger, site, signals, learned, learned_reset)
 
 
 @contextmanager
@@ -215,7 +215,7 @@ FORCE_EXIT_COUNT = 3
 def handle_stop_signals(action: Callable[[int], None]) -> Iterator[None]:
     """Call ``action`` with the number of each stop signal while the context lasts.
 
-    What the parent told this process to ignore, as nohup does with SIGHUP, stays ignored. To be
+    What the parent set this process to ignore, as nohup does with SIGHUP, stays ignored. To be
     called in the main thread.
     """
 
@@ -238,7 +238,7 @@ class StopSignals:
 
     A tick that is cut in two may have launched what it has not noted yet. So a signal is heard
     while the run sleeps, at ``check`` and, from ``hear_at_once`` on, anywhere; the third is heard
-    anywhere in any case. ``first`` is the number of the first signal. What the parent told this
+    anywhere in any case. ``first`` is the number of the first signal. What the parent set this
     process to ignore, as nohup does with SIGHUP, stays ignored.
     """
 

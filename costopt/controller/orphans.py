@@ -54,7 +54,7 @@ class Orphan:
 
     @property
     def since(self) -> datetime | None:
-        """When it was made; None where the provider does not tell."""
+        """When it was made; None where the provider does not say."""
         if isinstance(self.thing, Node):
             return self.thing.launched_at
         return self.thing.created_at

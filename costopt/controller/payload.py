@@ -75,11 +75,11 @@ MAX_BYTES = 512 * 2**20
 LEVEL = 6
 
 
-def write_bundle(workdir: Path, target: Path, most_bytes: int = MAX_BYTES) -> None:
+def write_bundle(workdir: Path, target: Path, max_bytes: int = MAX_BYTES) -> None:
     """Write the folder to ``target`` as a tar.gz.
 
     Members come in order of name, without times and owners, so that a digest of the file names its
-    content. Raises SpecError where the folder is missing, larger than ``most_bytes``, cannot be
+    content. Raises SpecError where the folder is missing, larger than ``max_bytes``, cannot be
     read, or holds a link that leaves it.
     """
     if not workdir.is_dir():
@@ -89,7 +89,7 @@ def write_bundle(workdir: Path, target: Path, most_bytes: int = MAX_BYTES) -> No
             code="not_a_folder",
         )
     ignored = IgnoreList.of(workdir)
-    left_bytes = most_bytes
+    left_bytes = max_bytes
     with (
         target.open("wb") as file,
         gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=LEVEL, mtime=0) as packed,
@@ -100,7 +100,7 @@ def write_bundle(workdir: Path, target: Path, most_bytes: int = MAX_BYTES) -> No
             left_bytes -= member.size
             if left_bytes < 0:
                 raise SpecError(
-                    f"workdir {workdir} holds more than {most_bytes / 2**20:.0f} MiB",
+                    f"workdir {workdir} holds more than {max_bytes / 2**20:.0f} MiB",
                     hint=f"name data and results in {workdir / IGNORE_FILE}, one pattern a line, "
                     "and put data into the object store",
                     code="too_large",

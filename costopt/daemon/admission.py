@@ -217,9 +217,9 @@ def check_local_paths(job: Job, allowed: tuple[Path, ...]) -> None:
             continue
         path = Path(place.removeprefix("file://")).resolve()
         if not any(path.is_relative_to(root) for root in roots):
-            told = ", ".join(str(root) for root in roots)
+            folders = ", ".join(str(root) for root in roots)
             raise SpecError(
                 f"{field}: {place} is not in a folder that jobs from elsewhere may use",
-                hint=f"put it into {told} on the daemon's machine, or use an object store",
+                hint=f"put it into {folders} on the daemon's machine, or use an object store",
                 code="folder_not_allowed",
             )

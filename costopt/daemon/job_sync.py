@@ -76,7 +76,7 @@ class JobSync:
         for name, record in self._engine.journal.records.items():
             if record.mode != mode.value:
                 news.append(ModeChanged(at=now, job=name, mode=mode.value))
-            if halt is not None and not _is_told(halt, record.halted):
+            if halt is not None and not _is_recorded(halt, record.halted):
                 news.append(LaunchesHalted(at=now, job=name, reason=halt.reason, who=halt.who))
             if halt is None and record.halted is not None:
                 news.append(LaunchesAllowed(at=now, job=name))
@@ -112,7 +112,7 @@ class JobSync:
 
     def troubles(self) -> dict[str, str]:
         """Return, by job, why it cannot be read or why its nodes cannot be reached."""
-        return self._engine.troubles.told | self._troubles
+        return self._engine.troubles.reported | self._troubles
 
     def _was_over(self, submission: Submission, now: datetime) -> bool:
         """Close a job that ended before this month, without reading its events again; return
@@ -224,8 +224,8 @@ class JobSync:
             self._readiness.request(self._engine.jobs[name])
 
 
-def _is_told(halt: Halt, told: LaunchesHalted | None) -> bool:
-    return told is not None and (told.reason, told.who) == (halt.reason, halt.who)
+def _is_recorded(halt: Halt, last: LaunchesHalted | None) -> bool:
+    return last is not None and (last.reason, last.who) == (halt.reason, halt.who)
 
 
 _ENDED = (JobState.FINISHED, JobState.FAILED)

@@ -104,8 +104,8 @@ def _counts(counts: Mapping[tuple[str, int], int] | Mapping[tuple[str, str], int
 
 
 def _tick_durations(scrape: Scrape) -> Iterator[Sample]:
-    for most_s, count in scrape.seen.tick_buckets:
-        yield (repr(most_s),), count
+    for max_s, count in scrape.seen.tick_buckets:
+        yield (repr(max_s),), count
     yield ("+Inf",), scrape.seen.tick_count
     yield ("sum",), scrape.seen.tick_sum_s
 

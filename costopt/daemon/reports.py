@@ -53,7 +53,7 @@ class ReportProcess:
         if self._ended.is_set():
             process.kill()
         process.join()
-        fault = _told(answers)
+        fault = _received_error(answers)
         if fault and not self._ended.is_set():
             raise StoreError(f"no report was made: {fault}")
 
@@ -62,7 +62,7 @@ class ReportProcess:
         self._ended.set()
 
 
-def _told(answers: Connection) -> str:
+def _received_error(answers: Connection) -> str:
     """Return what went wrong; "" if nothing did."""
     with answers:
         try:
@@ -102,12 +102,14 @@ def write_report(ledger: DurableLedger, folder: Path, now: datetime, keep: int) 
     if not last_seqs:
         return None
     before = list_reports(folder)
-    told_seq = _told_seq(before[-1]) if before else 0
+    reported_seq = _reported_seq(before[-1]) if before else 0
     try:
         made = _made(folder)
         figures = [to_json(each) for each in summaries(ledger, lambda _, at: max(at, now))]
         _write_figures(made, figures, max(last_seqs.values()), now)
-        for job in (job for job, seq in last_seqs.items() if seq > told_seq and has_report_extra()):
+        for job in (
+            job for job, seq in last_seqs.items() if seq > reported_seq and has_report_extra()
+        ):
             events = [recorded.event for recorded in ledger.events(job)]
             at = max(now, *(event.at for event in events))
             write_run_report(events, made / f"{job}.html", now=at, title=job)
@@ -144,7 +146,7 @@ def _write_figures(folder: Path, jobs: list[Any], last_seq: int, now: datetime) 
     (folder / FIGURES).write_text(text, encoding="utf-8")
 
 
-def _told_seq(report: Path) -> int:
+def _reported_seq(report: Path) -> int:
     """Return the number of the last event in the report; 0 if that cannot be read."""
     try:
         return int(json.loads((report / FIGURES).read_text(encoding="utf-8"))["last_seq"])

@@ -252,8 +252,8 @@ class DaemonService:
         tick failed, which may name any job, is included only with ``of_all``."""
         age_s = self._board.tick_age_s
         interval_s = self._settings.tick_s / getattr(self._clock, "speed", 1.0)
-        most_s = FIRST_TICK_S + MAX_MISSED_TICKS * interval_s
-        alive = age_s is not None and age_s <= most_s
+        max_s = FIRST_TICK_S + MAX_MISSED_TICKS * interval_s
+        alive = age_s is not None and age_s <= max_s
         problems = [] if alive else ["no tick has succeeded for a while"]
         if self._board.tick_failure:
             problems.append(self._board.tick_failure if of_all else "the last tick failed")

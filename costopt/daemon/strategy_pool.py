@@ -65,10 +65,10 @@ class StrategyPool:
         if self._kept_s is not None and time.monotonic() - self._kept_s < every_s:
             return ()
         self._kept_s = time.monotonic()
-        told = [learned.save(now) for learned in (self._hazards, *self._learned.values())]
+        problems = [learned.save(now) for learned in (self._hazards, *self._learned.values())]
         followed = {document for _, document in self._followed}
         self._learned = {d: learned for d, learned in self._learned.items() if d in followed}
-        return tuple(problem for problem in told if problem is not None)
+        return tuple(problem for problem in problems if problem is not None)
 
     def _strategy(self, policy: Policy, document: str, now: datetime) -> Strategy:
         if is_joint(policy.strategy.name):

@@ -276,7 +276,7 @@ class FairScheduler:
 
     def close(self, waiting: Collection[str]) -> None:
         """Record which are still waiting when the time is over."""
-        least_s = min((self._taken_s.get(name, 0.0) for name in waiting), default=math.inf)
-        self._taken_s = {n: s - least_s for n, s in self._taken_s.items() if s > least_s}
+        min_s = min((self._taken_s.get(name, 0.0) for name in waiting), default=math.inf)
+        self._taken_s = {n: s - min_s for n, s in self._taken_s.items() if s > min_s}
         self._since = {name: self._since.get(name, self._count) for name in waiting}
         self._count += 1

@@ -84,8 +84,8 @@ def list_backups(path: Path, backups: Path) -> tuple[Path, ...]:
 
 def backup_time(copy: Path) -> datetime:
     """Return when a copy was made."""
-    told = copy.name.removesuffix(SUFFIX).rpartition(".")[2]
-    return datetime.strptime(told, TIME_FORMAT).replace(tzinfo=UTC)
+    timestamp = copy.name.removesuffix(SUFFIX).rpartition(".")[2]
+    return datetime.strptime(timestamp, TIME_FORMAT).replace(tzinfo=UTC)
 
 
 def restore(path: Path, backups: Path, now: datetime) -> tuple[Path, Path | None]:

@@ -53,13 +53,13 @@ class Database:
     @contextmanager
     def read_transaction(self) -> Iterator[Connection]:
         """Read one consistent state. Raises LedgerError."""
-        with self._told(), self.engine.connect() as connection, connection.begin():
+        with self._translated_errors(), self.engine.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
     def write_transaction(self) -> Iterator[Connection]:
         """Write all or nothing, durably, one writer at a time. Raises LedgerError."""
-        with self._told(), self._writer.connect() as connection, connection.begin():
+        with self._translated_errors(), self._writer.connect() as connection, connection.begin():
             if self.on_postgres:
                 connection.execute(
                     text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": self._lock}
@@ -84,7 +84,7 @@ class Database:
 
         Raises LedgerError.
         """
-        with self._told():
+        with self._translated_errors():
             connection = self.engine.connect()
             try:
                 connection.execution_options(isolation_level="AUTOCOMMIT")
@@ -98,7 +98,7 @@ class Database:
         self.engine.dispose()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except DBAPIError as error:

@@ -117,12 +117,12 @@ class NodeBill:
     """The charge for a node by its provider's own rules.
 
     ``prices`` are (from when, dollars per hour): the first from the launch on, ascending, each in
-    force until the next and the last until the node's end. ``least_s`` is the shortest time that is
-    charged for, at the last price. ``source`` says which rule and which prices these are.
+    force until the next and the last until the node's end. ``min_billed_s`` is the shortest time
+    that is charged for, at the last price. ``source`` says which rule and which prices these are.
     """
 
     prices: tuple[tuple[datetime, float], ...]
-    least_s: float
+    min_billed_s: float
     source: str
 
     def __post_init__(self) -> None:

@@ -227,16 +227,19 @@ def _offer(held: Sequence[Reservation], now: datetime) -> Offer:
     the first of them that has nodes ends, as our nodes may be in it.
     """
     usable = [each for each in held if each.usable(now)]
-    told = max(usable, key=lambda each: (each.nodes, each.end_at), default=held[0])
+    largest = max(usable, key=lambda each: (each.nodes, each.end_at), default=held[0])
     ends_at = min((each.end_at for each in usable if each.used), default=END_OF_TIME)
-    until_at = min(told.end_at, ends_at)
+    until_at = min(largest.end_at, ends_at)
     return Offer(
-        pool=told.pool,
+        pool=largest.pool,
         price_usd_per_hour=Estimate.exact(
-            0.0, Basis.LISTED, f"reservation {told.name}: paid for whether it is used or not", now
+            0.0,
+            Basis.LISTED,
+            f"reservation {largest.name}: paid for whether it is used or not",
+            now,
         ),
         hazard_per_hour=NEVER_INTERRUPTED,
-        nodes_available=told.nodes,
-        from_at=told.from_at,
+        nodes_available=largest.nodes,
+        from_at=largest.from_at,
         until_at=None if until_at == END_OF_TIME else until_at,
     )

@@ -188,10 +188,10 @@ class ObjectStore(Protocol):
         """Write unless the key exists, and return whether it was written."""
         ...
 
-    def get(self, key: str, most_bytes: int | None = None) -> bytes | None:
+    def get(self, key: str, max_bytes: int | None = None) -> bytes | None:
         """Return the bytes, or None where the key is missing.
 
-        Pass ``most_bytes`` for objects that others may have written: raises StoreError for a larger
+        Pass ``max_bytes`` for objects that others may have written: raises StoreError for a larger
         one, without reading further.
         """
         ...

@@ -85,7 +85,7 @@ class BillCollector:
                 node_id=node.node_id,
                 pool=launched.pool,
                 prices=tuple((at, round(usd * 1_000_000)) for at, usd in bill.prices),
-                least_s=bill.least_s,
+                min_billed_s=bill.min_billed_s,
                 source=bill.source,
             )
         )

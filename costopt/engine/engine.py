@@ -171,7 +171,7 @@ class Engine:
     @property
     def offers(self) -> tuple[Offer, ...]:
         """Return the providers' offers at the last tick."""
-        return self._offers.told
+        return self._offers.latest
 
     @property
     def failing_nodes(self) -> dict[str, str]:

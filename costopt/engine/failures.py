@@ -29,11 +29,11 @@ class JobFailures:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._before: dict[str, str] = {}
-        self.told: dict[str, str] = {}
+        self.reported: dict[str, str] = {}
 
     def turn(self) -> None:
         """Begin a tick, at which everything is tried again."""
-        self._before, self.told = self.told, {}
+        self._before, self.reported = self.reported, {}
 
     @contextmanager
     def isolate(self, job: str, now: datetime) -> Iterator[None]:
@@ -53,9 +53,9 @@ class JobFailures:
         """Record that the job is failing, unless it did so at this tick or the one before. Raises
         LedgerError."""
         message = untrusted_text(message)
-        if job not in self._before and job not in self.told:
+        if job not in self._before and job not in self.reported:
             self._journal.write(SignalStale(at=now, job=job, source=source, message=message))
-        self.told[job] = message
+        self.reported[job] = message
 
 
 class ProviderFailures:
@@ -83,26 +83,26 @@ class ProviderFailures:
         """Note that the call failed: an event for each job, unless another of its calls fails."""
         failing = self._failing.setdefault(_label(provider), set())
         if not failing:
-            self._tell(_label(provider), error.message, now)
+            self._report(_label(provider), error.message, now)
         failing.add(call)
         self._reasons[_label(provider)] = error.message
 
     def record_partial(self, provider: Provider, now: datetime) -> None:
         """Record which parts of a reachable provider do not answer, each once."""
-        told = self._complaints.setdefault(_label(provider), set())
+        known = self._complaints.setdefault(_label(provider), set())
         partial = Capability.PARTIAL_FAILURES in provider.capabilities()
         complaints = provider.errors_by_region() if partial else {}
-        for source in sorted(complaints.keys() - told):
-            self._tell(source, complaints[source], now)
+        for source in sorted(complaints.keys() - known):
+            self._report(source, complaints[source], now)
         self._complaints[_label(provider)] = set(complaints)
         self._parts[_label(provider)] = dict(complaints)
 
-    def _tell(self, source: str, message: str, now: datetime) -> None:
-        told = (
+    def _report(self, source: str, message: str, now: datetime) -> None:
+        events = (
             SignalStale(at=now, job=job, source=source, message=message)
             for job in self._journal.records
         )
-        self._journal.write(*told)
+        self._journal.write(*events)
 
 
 def _label(provider: Provider) -> str:

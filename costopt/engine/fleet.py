@@ -127,7 +127,7 @@ class FleetObserver:
                 self._journal.write(event)
                 self._emissions.cover(event, now)
             if node.state is NodeState.ENDED:
-                if node.node_id in record.live or _tells_end(node, record):
+                if node.node_id in record.live or _end_was_confirmed(node, record):
                     self._journal.write(self._ended(node, now))
                 continue
             if node.node_id in record.lost:
@@ -252,10 +252,10 @@ def _silent_regions(provider: Provider) -> frozenset[str]:
     return frozenset(f"{name}/{region}" for name in provider.names for region in regions)
 
 
-def _tells_end(node: Node, record: JobRecord) -> bool:
+def _end_was_confirmed(node: Node, record: JobRecord) -> bool:
     """Return whether the provider can report the end of a lost node."""
-    told = node.ended_at is not None and node.end_cause is not EndCause.LOST
-    return told and node.node_id in record.lost
+    confirmed = node.ended_at is not None and node.end_cause is not EndCause.LOST
+    return confirmed and node.node_id in record.lost
 
 
 def _has_run(node: Node, record: JobRecord) -> bool:

@@ -53,7 +53,7 @@ class GangManager:
         self._training = training
         self._troubles = troubles
         self._power = PowerCapManager(world, journal)
-        self._told: dict[str, int] = {}
+        self._announced: dict[str, int] = {}
 
     def form(self, desired: Desired, now: datetime) -> None:
         """Form gangs whose nodes run and differ from those that already train.
@@ -76,7 +76,7 @@ class GangManager:
 
     def forget(self, job: str) -> None:
         """Drop the state of a job that is no longer controlled."""
-        self._told.pop(job, None)
+        self._announced.pop(job, None)
         self._power.forget(job)
 
     def _whole(self, decision: Decision) -> _Gang | None:
@@ -124,11 +124,11 @@ class GangManager:
     def _resend(self, gang: _Gang) -> None:
         """Send the gang to a runtime that may have missed it: after a restart or a lost message."""
         job, generation = gang.job, self._journal.records[gang.job.name].generation
-        if self._told.get(job.name) == generation:
+        if self._announced.get(job.name) == generation:
             return
         interval_s = self._interval_s(job, gang.members)
         self._world.runtime.form_gang(job, generation, gang.members, interval_s)
-        self._told[job.name] = generation
+        self._announced[job.name] = generation
 
     def _announce(self, gang: _Gang, now: datetime) -> None:
         job, record = gang.job, self._journal.records[gang.job.name]
@@ -157,7 +157,7 @@ class GangManager:
         cap = self._power.wanted(job, gang.decision, gang.members)
         interval_s = self._interval_s(job, gang.members)
         self._world.runtime.form_gang(job, generation, gang.members, interval_s, cap)
-        self._told[job.name] = generation
+        self._announced[job.name] = generation
         self._power.observe(job, now)
         self._training.expect(job, now)
 

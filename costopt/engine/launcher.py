@@ -111,10 +111,10 @@ class Launcher:
 
     def is_overdue(self, now: datetime) -> bool:
         """Return whether the running nodes need the next tick more than new ones need this one."""
-        most_s = self._settings.launch_s
-        if most_s is None or self._began is None or self._began[0] != now:
+        max_s = self._settings.launch_s
+        if max_s is None or self._began is None or self._began[0] != now:
             return False
-        return time.monotonic() - self._began[1] >= most_s
+        return time.monotonic() - self._began[1] >= max_s
 
     def _announce(
         self,

@@ -87,9 +87,9 @@ class MeasurementObserver:
         self, job: Job, reports: Iterable[NodeReport], now: datetime
     ) -> Iterable[Event]:
         """Yield changes of the exactness guarantee: the weakest of any node's."""
-        told = [report.guarantee for report in reports if report.guarantee]
-        said = next((each for each in told if each != EXACT), EXACT)
-        if told and said != self._journal.accounts[job.name].measured.guarantee:
+        guarantees = [report.guarantee for report in reports if report.guarantee]
+        said = next((each for each in guarantees if each != EXACT), EXACT)
+        if guarantees and said != self._journal.accounts[job.name].measured.guarantee:
             yield GuaranteeChanged(at=now, job=job.name, guarantee=said)
 
     def _warning_news(self, job: Job, report: NodeReport, now: datetime) -> Iterable[Event]:
@@ -108,8 +108,8 @@ class MeasurementObserver:
             return
         if last is not None and event.from_at < last.until_at:
             event = replace(event, from_at=last.from_at)
-        told_at = node.launched_at if last is None else last.until_at
-        if event.until_at - told_at < (FINAL_EVERY if report.final else REPORT_EVERY):
+        reported_until = node.launched_at if last is None else last.until_at
+        if event.until_at - reported_until < (FINAL_EVERY if report.final else REPORT_EVERY):
             return
         if report.final and event.wh is None and last is not None:
             return
@@ -158,8 +158,8 @@ class MeasurementObserver:
         if report.gpus != machine.gpu_count:
             return None
         plug_wh = power.plug_wh(metered_wh, report.parts, hours)
-        least_w, most_w = MIN_SHARE * power.idle_w, MAX_SHARE * power.busy_w
-        believed = plug_wh is not None and least_w * hours <= plug_wh <= most_w * hours
+        min_w, max_w = MIN_SHARE * power.idle_w, MAX_SHARE * power.busy_w
+        believed = plug_wh is not None and min_w * hours <= plug_wh <= max_w * hours
         return plug_wh if believed else None
 
 

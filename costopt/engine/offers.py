@@ -39,18 +39,18 @@ class OfferCollector:
         self._silence = silence
         self._cooling: Mapping[Pool, datetime] = {}
         self._wanted: frozenset[Resources] = frozenset()
-        self.told: tuple[Offer, ...] = ()
+        self.latest: tuple[Offer, ...] = ()
 
     def observe(self, nodes: Sequence[Node], now: datetime) -> None:
         """Ask every provider for its offers, and learn prices and hazards from them.
 
         Each job's record is read here once, and not again for each policy.
         """
-        told = self._ask(now)
+        offers = self._ask(now)
         here = {node.pool for node in nodes}
-        self._world.hazards.observe(told, now, here)
-        self._note_prices(told, nodes, now)
-        self.told = tuple(self._with_estimates(offer, offer.pool in here) for offer in told)
+        self._world.hazards.observe(offers, now, here)
+        self._note_prices(offers, nodes, now)
+        self.latest = tuple(self._with_estimates(offer, offer.pool in here) for offer in offers)
         self._cooling = self._cooling_at(now)
         records = self._journal.records.items()
         # There are far fewer kinds of resources than jobs that request them.
@@ -71,7 +71,7 @@ class OfferCollector:
         where nodes run stays among the offers, without capacity for more, whatever its price:
         running nodes are retained.
         """
-        screened, rejections = screen_offers(self.told, policy, now)
+        screened, rejections = screen_offers(self.latest, policy, now)
         cooling = {**self._cooling}
         for pool in self._fallback_offers(screened, refused.union(cooling)):
             cooling.pop(pool, None)
@@ -83,14 +83,14 @@ class OfferCollector:
         return (*usable, *kept), (*rejections, *_why_cooling(screened, cooling))
 
     def _ask(self, now: datetime) -> list[Offer]:
-        told: list[Offer] = []
+        offers: list[Offer] = []
         for provider in self._world.providers:
             try:
-                told += provider.offers(now)
+                offers += provider.offers(now)
                 self._silence.ended(provider, "offers")
             except ProviderError as error:
                 self._silence.is_failing(provider, "offers", error, now)
-        return told
+        return offers
 
     def _with_estimates(self, offer: Offer, running: bool) -> Offer:
         """Return the offer with hazard and availability as the provider states them, else learned.

@@ -47,18 +47,18 @@ class PowerCapManager:
     def observe(self, job: Job, now: datetime) -> None:
         """Record what the nodes report, where it has changed."""
         record = self._journal.records[job.name]
-        for told in self._world.runtime.power_limits(job):
-            node = record.live.get(told.node_id)
-            if node is not None and _is_news(record, told):
+        for report in self._world.runtime.power_limits(job):
+            node = record.live.get(report.node_id)
+            if node is not None and _is_news(record, report):
                 self._journal.write(
                     PowerLimitReported(
                         at=now,
                         job=job.name,
-                        node_id=told.node_id,
-                        cap_w=told.cap_w,
-                        busy_w=self._busy_w(node, told.cap_w),
-                        message=told.message,
-                        asked_w=told.asked_w,
+                        node_id=report.node_id,
+                        cap_w=report.cap_w,
+                        busy_w=self._busy_w(node, report.cap_w),
+                        message=report.message,
+                        asked_w=report.asked_w,
                     )
                 )
 
@@ -93,9 +93,9 @@ NOT_REQUESTED = -1.0
 """In place of the requested cap: this controller has not requested one yet."""
 
 
-def _is_news(record: JobRecord, told: PowerLimitRecord) -> bool:
-    last = record.power_limits.get(told.node_id)
+def _is_news(record: JobRecord, report: PowerLimitRecord) -> bool:
+    last = record.power_limits.get(report.node_id)
     if last is None:
         return True
     before = last.asked_w, last.cap_w, last.message
-    return before != (told.asked_w, told.cap_w, told.message)
+    return before != (report.asked_w, report.cap_w, report.message)

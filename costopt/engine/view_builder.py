@@ -78,7 +78,7 @@ class ViewBuilder:
         """Observe the market, and return the view of each cohort that has a job that is due."""
         nodes = self._fleet.nodes
         self._offers.observe(nodes, now)
-        for pool in (*(o.pool for o in self._offers.told), *(n.pool for n in nodes)):
+        for pool in (*(o.pool for o in self._offers.latest), *(n.pool for n in nodes)):
             self._learn(pool)
         counts = {cohort.policy.objective.carbon_signal for cohort in cohorts}
         seen = {signal: self._background(signal, now) for signal in counts}
@@ -106,7 +106,7 @@ class ViewBuilder:
 
     def build_all(self, view: View) -> View:
         """Return the same view with every offer that has a price, allowed or not."""
-        priced, _ = screen_offers(self._offers.told, ANY_POLICY, view.now, check_age=False)
+        priced, _ = screen_offers(self._offers.latest, ANY_POLICY, view.now, check_age=False)
         return replace(view, offers=self._fit(priced))
 
     def _sight(self, cohort: Cohort, background: View, refused: frozenset[Pool]) -> CohortView:
@@ -120,7 +120,7 @@ class ViewBuilder:
             return CohortView(cohort, view, LaunchLimits(cohort.policy.limits, {}, together))
         offers, rejections = self._offers.usable(cohort.policy, nodes, now, refused)
         view = replace(view, offers=self._fit(offers), rejections=rejections)
-        limits = effective_limits(cohort.policy, len(jobs), self._least_slack_s(view), now)
+        limits = effective_limits(cohort.policy, len(jobs), self._min_slack_s(view), now)
         if limits is not cohort.policy.limits:
             policy = replace(cohort.policy, limits=limits)
             offers, rejections = self._offers.usable(policy, nodes, now, refused)
@@ -164,20 +164,20 @@ class ViewBuilder:
         if price is None:
             return {}
         return transfer_table(
-            self._jobs.values(), (offer.pool for offer in self._offers.told), price
+            self._jobs.values(), (offer.pool for offer in self._offers.latest), price
         )
 
     def _price_forecasts(self, now: datetime) -> Mapping[Pool, Series]:
         forecasts, until = self._world.forecasts, self._last_deadline_at
         if forecasts is None or until is None:
             return {}
-        return forecasts.prices([o.pool for o in self._offers.told], now, until)
+        return forecasts.prices([o.pool for o in self._offers.latest], now, until)
 
     def _carbon_forecasts(self, now: datetime, carbon_signal: CarbonSignal) -> Mapping[str, Series]:
         forecasts, until = self._world.forecasts, self._last_deadline_at
         if forecasts is None or until is None:
             return {}
-        regions = {f"{o.pool.provider}/{o.pool.region}" for o in self._offers.told}
+        regions = {f"{o.pool.provider}/{o.pool.region}" for o in self._offers.latest}
         return forecasts.carbon(regions, now, until, carbon_signal)
 
     @property
@@ -188,7 +188,7 @@ class ViewBuilder:
         """Return the offers whose machine is known."""
         return tuple(o for o in offers if o.pool in self._machines)
 
-    def _least_slack_s(self, view: View) -> float | None:
+    def _min_slack_s(self, view: View) -> float | None:
         """Return the minimum slack of all jobs under the policy's own limits, if a rule uses it."""
         if not any(rule.trigger is RuleSignal.SLACK for rule in view.policy.rules):
             return None

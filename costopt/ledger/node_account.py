@@ -78,8 +78,8 @@ class NodeAccount:
         "interrupts_at",
         "launched",
         "launched_ms",
-        "least_ms",
         "measured",
+        "min_billed_ms",
         "noticed_at",
         "pool",
         "power",
@@ -94,7 +94,7 @@ class NodeAccount:
         self.region = region_key(self.pool)
         self.launched_ms = to_milliseconds(launched.launched_at)
         self.cost = CostMeter(self.launched_ms, launched.micros_per_hour)
-        self.least_ms = 0
+        self.min_billed_ms = 0
         self.busy = BusyMeter()
         self.measured = EnergyMeter()
         self.power = (
@@ -170,7 +170,7 @@ class NodeAccount:
         self.cost = CostMeter(self.launched_ms, first[1])
         for at, micros_per_hour in later:
             self.cost.change(to_milliseconds(at), micros_per_hour)
-        self.least_ms = round(billed.least_s * 1000)
+        self.min_billed_ms = round(billed.min_billed_s * 1000)
 
     def until_ms(self, now_ms: int) -> int:
         """Return the node's end, or now while it lives; never before its launch."""
@@ -184,7 +184,7 @@ class NodeAccount:
         return surcharge + self.cost.micros_until(min(until_ms, max(now_ms, self.launched_ms)))
 
     def _surcharge_micros(self, until_ms: int) -> int:
-        missing_ms = max(0, self.least_ms - (until_ms - self.launched_ms))
+        missing_ms = max(0, self.min_billed_ms - (until_ms - self.launched_ms))
         return self.cost.micros_per_hour * missing_ms // MS_PER_HOUR
 
     def unpowered_ms(self, now_ms: int) -> int:

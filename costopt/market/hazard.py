@@ -71,7 +71,7 @@ class LearnedHazard:
 
     def __init__(self, priors: Priors) -> None:
         self._prior = priors if callable(priors) else priors.get
-        self._told: dict[Pool, Estimate] = {}
+        self._published: dict[Pool, Estimate] = {}
         self._records: dict[Pool, _HazardRecord | None] = {}
 
     def observe(
@@ -141,10 +141,14 @@ class LearnedHazard:
             if begun is not None:
                 self._records[pool] = replace(begun, **seen)
 
-    def _record_of(self, pool: Pool, told: Estimate | None) -> _HazardRecord | None:
-        if told is None or told.basis is not Basis.PRIOR or told == self._told.get(pool):
+    def _record_of(self, pool: Pool, published: Estimate | None) -> _HazardRecord | None:
+        if (
+            published is None
+            or published.basis is not Basis.PRIOR
+            or published == self._published.get(pool)
+        ):
             return self._records[pool] if pool in self._records else self._begin(pool)
-        self._told[pool] = told
+        self._published[pool] = published
         before = self._records.get(pool)
         record = self._begin(pool)
         if before is None or record is None:
@@ -169,7 +173,7 @@ class LearnedHazard:
         return record
 
     def _prior_of(self, pool: Pool) -> Estimate | None:
-        return self._told.get(pool) or self._prior(pool)
+        return self._published.get(pool) or self._prior(pool)
 
 
 NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "capacity of this type is never interrupted")

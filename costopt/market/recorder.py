@@ -67,8 +67,10 @@ def record_prices(
     folder = parts_folder(out)
     _make(folder)
     parts = _record_parts(source, series, recorded, folder, now, span, on_part)
-    told = [history for path in sorted(folder.iterdir()) if (history := _part(path)) is not None]
-    for history in told:
+    histories = [
+        history for path in sorted(folder.iterdir()) if (history := _part(path)) is not None
+    ]
+    for history in histories:
         recorded |= history.pools
     if not recorded:
         reasons = "; ".join(dict.fromkeys(part.error for part in parts if part.error))
@@ -78,7 +80,7 @@ def record_prices(
             hint="costopt catalog lists instance types and where they are for rent",
             code="nothing_recorded",
         )
-    history = MarketHistory(out.stem, recorded, None, _sources(told, recorded))
+    history = MarketHistory(out.stem, recorded, None, _sources(histories, recorded))
     write_history(history, out)
     shutil.rmtree(folder, ignore_errors=True)
     return RecordingResult(history, parts)
@@ -127,7 +129,7 @@ def _in_force(
 
 
 def _ascending(states: Iterable[MarketState]) -> list[MarketState]:
-    """By time; of two at one instant the later told one."""
+    """By time; of two at one instant the one reported later."""
     by_time = {state.starts_at: state for state in states}
     return [by_time[at] for at in sorted(by_time)]
 
@@ -181,24 +183,24 @@ def _record_part(
     spot = {p: history for p, history in known.items() if p.capacity_type is CapacityType.SPOT}
     since = min((history.ends_at for history in spot.values()), default=now - span)
     begins_at = min((history.starts_at for history in spot.values()), default=since)
-    told: dict[Pool, list[PriceChange]] = {pool: [] for pool in spot}
+    changes_of: dict[Pool, list[PriceChange]] = {pool: [] for pool in spot}
     for change in source.price_changes(series, since, now):
-        told.setdefault(change.pool, []).append(change)
-    if not told:
+        changes_of.setdefault(change.pool, []).append(change)
+    if not changes_of:
         raise ProviderError(
             f"{series.region}: no price of {series.instance_type} is available for this period"
         )
     pools: dict[Pool, PoolHistory] = {}
-    for pool, changes in told.items():
+    for pool, changes in changes_of.items():
         before = known.get(pool) or _gap(pool, begins_at, since)
         pools[pool] = extend_history(before, pool, changes, since, now)
     listed = source.list_price(series, now)
-    for pool in [on_spot.with_capacity_type(CapacityType.ON_DEMAND) for on_spot in told]:
+    for pool in [on_spot.with_capacity_type(CapacityType.ON_DEMAND) for on_spot in changes_of]:
         before = known.get(pool) or _gap(pool, begins_at, since)
         if listed is not None or pool in known:
             usd = None if listed is None else listed.value
             pools[pool] = _on_demand(before, pool, usd, since, now)
-    return MarketHistory(series.instance_type, pools, None, _told_by(series, listed))
+    return MarketHistory(series.instance_type, pools, None, _source_text(series, listed))
 
 
 def _gap(pool: Pool, begins_at: datetime, ends_at: datetime) -> PoolHistory | None:
@@ -217,8 +219,8 @@ def _on_demand(
     return PoolHistory(pool, compress_samples(states), until)
 
 
-def _told_by(series: PriceSeriesKey, listed: Estimate | None) -> str:
-    spot = f"spot prices told by {series.provider}"
+def _source_text(series: PriceSeriesKey, listed: Estimate | None) -> str:
+    spot = f"spot prices of {series.provider}"
     return spot if listed is None else f"{spot}; on demand as by {listed.source}"
 
 
@@ -249,7 +251,9 @@ def _make(folder: Path) -> None:
         ) from error
 
 
-def _sources(told: Iterable[MarketHistory], recorded: Mapping[Pool, PoolHistory]) -> str:
-    sources = dict.fromkeys(part for history in told for part in history.source.split("; ") if part)
+def _sources(histories: Iterable[MarketHistory], recorded: Mapping[Pool, PoolHistory]) -> str:
+    sources = dict.fromkeys(
+        part for history in histories for part in history.source.split("; ") if part
+    )
     fallback = f"prices of {len(recorded)} pools"
     return "; ".join((*sources, "capacity not observed")) if sources else fallback

@@ -93,10 +93,10 @@ def _no_configuration(
 def _obstacles(rejections: Sequence[Rejection]) -> str:
     """How many offers each check refused, and what refused those that came furthest."""
     codes = Counter(r.code for r in rejections)
-    told = ", ".join(f"{count} {code}" for code, count in codes.most_common())
+    by_code = ", ".join(f"{count} {code}" for code, count in codes.most_common())
     furthest = max(codes, key=lambda code: EARLY_CHECKS.get(code, len(EARLY_CHECKS)))
     reasons = Counter(r.reason for r in rejections if r.code == furthest)
-    return f"{told}; {reasons.most_common(1)[0][0]}" + (", …" if len(reasons) > 1 else "")
+    return f"{by_code}; {reasons.most_common(1)[0][0]}" + (", …" if len(reasons) > 1 else "")
 
 
 def _time(part: PlannedJob) -> str | None:

@@ -160,7 +160,7 @@ class TotalLimit:
     """A maximum of dollars for all jobs together, or for all jobs of one tenant."""
 
     name: str
-    most_usd: float
+    max_usd: float
     tenant: str | None = None
 
     def counts(self, job: Job) -> bool:
@@ -184,7 +184,7 @@ def total_limits(request: PlanRequest) -> tuple[TotalLimit, ...]:
 
 def max_usd_of(request: PlanRequest, job: Job) -> float | None:
     """Return the maximum dollars of a plan of the job alone; None where nothing limits them."""
-    caps = [total.most_usd for total in total_limits(request) if total.counts(job)]
+    caps = [total.max_usd for total in total_limits(request) if total.counts(job)]
     if job.budget.max_usd is not None:
         caps.append(job.budget.max_usd)
     return min(caps, default=None)

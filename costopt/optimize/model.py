@@ -104,7 +104,7 @@ class PlanModel:
             for o, option in enumerate(part.options):
                 if not usable[t, o] or (part.cells is not None and (o, t) not in part.cells):
                     continue
-                hours = _most_hours(part, option, slot)
+                hours = _max_hours(part, option, slot)
                 cells.hours[o, t] = hours
                 cells.x[o, t] = self._model.variable(1, cost=hours * float(score[t, o]))
                 cells.members.setdefault((part.group(option), t), []).append(o)
@@ -225,7 +225,7 @@ class PlanModel:
             for part, tariff, cells in zip(self._parts, self._tariffs, self._cells, strict=True):
                 if total.counts(part.demand.job):
                     terms |= self._usd(part, tariff, cells)
-            self._at_most(terms, total.most_usd)
+            self._at_most(terms, total.max_usd)
 
     def _at_most(self, terms: dict[int, float], most: float) -> None:
         """A budget in shares of itself: coefficients near 1 whatever its size."""
@@ -269,7 +269,7 @@ class PlanModel:
                     self._at_most(terms, max(0.0, limit.most))
 
 
-def _most_hours(part: PlannedJob, option: StageConfiguration, slot: Slot) -> float:
+def _max_hours(part: PlannedJob, option: StageConfiguration, slot: Slot) -> float:
     """The paid hours that fit the slot, or that the stage needs where that is less."""
     needed = part.demand.stages[option.stage].units / part.units_per_hour(option)
     fits = slot.hours_of(part.demand) / float(part.table.stretch[option.row])

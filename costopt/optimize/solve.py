@@ -159,7 +159,7 @@ def _compete(request: PlanRequest, parts: Sequence[PlannedJob], apart: SolveResu
             if total.counts(part.demand.job)
             for segment in segments
         )
-        if spent > total.most_usd:
+        if spent > total.max_usd:
             return True
     return False
 
@@ -325,7 +325,7 @@ def _figure(part: PlannedJob, aim: ObjectiveTerm) -> Array:
 def _keeps_limits(request: PlanRequest, part: PlannedJob, segments: tuple[Segment, ...]) -> bool:
     spent_usd = sum(segment.usd for segment in segments)
     for total in total_limits(request):
-        if total.counts(part.demand.job) and spent_usd > total.most_usd:
+        if total.counts(part.demand.job) and spent_usd > total.max_usd:
             return False
     try:
         verify(part, segments)

@@ -105,9 +105,11 @@ def recorded_quotes(
     offers = tuple(
         _offer(recorded, statistics[pool], history, now) for pool, recorded in history.pools.items()
     )
-    told = all(o.hazard_per_hour or not o.pool.capacity_type.is_interruptible for o in offers)
+    hazards_known = all(
+        o.hazard_per_hour or not o.pool.capacity_type.is_interruptible for o in offers
+    )
     hazards = "hazards from its whole record"
-    if not told:
+    if not hazards_known:
         offers = tuple(_with_hazards(offers))
         hazards += ", from published figures where it has no capacity data"
     origin = f"market {history.name} at {minute_text(now)}{_unpriced(offers)}, {hazards}"
@@ -142,8 +144,8 @@ def account_quotes(account: Account, names: tuple[str, ...]) -> QuoteSet:
     for provider in connect_account(account, names, clock):
         try:
             offers += provider.offers(now)
-            told, failures = provider_quotas([provider], now)
-            quotas += told
+            granted, failures = provider_quotas([provider], now)
+            quotas += granted
             unread += failures
         except ProviderError as error:
             silent.append(error)

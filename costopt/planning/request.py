@@ -166,13 +166,15 @@ def carbon_notes(seen: QuoteSet, policy: Policy, until: datetime) -> Iterator[st
     found = forecast_carbon(seen, policy, allowed, until)
     if found.missing:
         total = len(found.missing) + len(found.series)
-        told = [f"{region}: {why}" for region, why in sorted(found.missing.items())]
+        reasons = [f"{region}: {why}" for region, why in sorted(found.missing.items())]
         more = (
-            f"; and {len(told) - MAX_REGIONS_NAMED} more" if len(told) > MAX_REGIONS_NAMED else ""
+            f"; and {len(reasons) - MAX_REGIONS_NAMED} more"
+            if len(reasons) > MAX_REGIONS_NAMED
+            else ""
         )
         yield (
-            f"no carbon forecast for {len(told)} of {total} regions, where annual means count "
-            f"({'; '.join(told[:MAX_REGIONS_NAMED])}{more})"
+            f"no carbon forecast for {len(reasons)} of {total} regions, where annual means count "
+            f"({'; '.join(reasons[:MAX_REGIONS_NAMED])}{more})"
         )
 
 

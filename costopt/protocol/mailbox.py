@@ -219,10 +219,10 @@ class Mailbox:
     def _fields(
         self,
         name: str,
-        most_bytes: int = MAX_MESSAGE_BYTES,
+        max_bytes: int = MAX_MESSAGE_BYTES,
         clean: Callable[[str], str] = untrusted_text,
     ) -> dict[str, Any] | None:
-        data = self.store.get(f"{self.prefix}/{name}", most_bytes)
+        data = self.store.get(f"{self.prefix}/{name}", max_bytes)
         fields = None if data is None else decoded_fields(data, clean)
         if not isinstance(fields, dict) or fields.pop("schema", None) != SCHEMA:
             return None
@@ -257,7 +257,7 @@ class MessageReader:
     def __init__(self, job: str) -> None:
         self._job = job
         self._read: dict[str, dict[str, Any]] = {}
-        self._told = False
+        self._warned = False
 
     def new_messages(self, folder: str, keys: Sequence[str], read: Callable[[str], T]) -> list[T]:
         """Return those at ``keys``, all in ``folder``, that have been read so far, in the same
@@ -268,13 +268,13 @@ class MessageReader:
         new = [key for key in keys if key not in before]
         known.update({key: read(key) for key in new[-MAX_BATCH:]})
         self._read[folder] = known
-        self._tell(folder, len(new) - MAX_BATCH)
+        self._warn_unread(folder, len(new) - MAX_BATCH)
         return [known[key] for key in keys if key in known]
 
-    def _tell(self, folder: str, unread: int) -> None:
+    def _warn_unread(self, folder: str, unread: int) -> None:
         """Once."""
-        if unread > 0 and not self._told:
-            self._told = True
+        if unread > 0 and not self._warned:
+            self._warned = True
             log.warning(
                 "job %s has %d unread messages in %s; the next ticks read them, %d at a time",
                 self._job, unread, folder, MAX_BATCH,

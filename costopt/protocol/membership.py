@@ -188,17 +188,17 @@ class MembershipAddress:
         replace_nondurable(path, json.dumps(asdict(self)).encode(), private=True)
 
     @classmethod
-    def read(cls, told: str) -> MembershipAddress:
+    def read(cls, text: str) -> MembershipAddress:
         """Return the address in COSTOPT_MEMBERSHIP: "host:port", or "file:///path" from ``write``.
 
         Raise OSError if the file is missing, ValueError if its content is malformed.
         """
-        parts = urlsplit(told)
+        parts = urlsplit(text)
         if parts.scheme != "file":
-            return cls(told)
+            return cls(text)
         try:
             fields = json.loads(Path(unquote(parts.path)).read_bytes())
             key = fields["key"]
             return cls(fields["place"], None if key is None else GangKey(**key))
         except (KeyError, TypeError) as error:
-            raise ValueError(f"{told} does not contain a membership's address: {error}") from error
+            raise ValueError(f"{text} does not contain a membership's address: {error}") from error

@@ -71,7 +71,7 @@ class NodeLog:
         self._store.put(self._prefix + name, data)
         return LogPosition(end.offset + len(data), attempt, until)
 
-    def read(self, after: int, most_bytes: int) -> tuple[int, bytes]:
+    def read(self, after: int, max_bytes: int) -> tuple[int, bytes]:
         """Return where the text begins and the text from byte ``after`` on, as far as one read
         goes.
 
@@ -81,7 +81,7 @@ class NodeLog:
         pieces = self._pieces(max(0, after - MAX_SEGMENT_BYTES), MAX_LISTED_KEYS)
         before = [piece for piece in pieces if piece[0].offset <= after]
         behind = pieces[len(before) :]
-        near = [piece for piece in behind if piece[0].offset < after + most_bytes]
+        near = [piece for piece in behind if piece[0].offset < after + max_bytes]
         wanted = before[-1:] + (near[:MAX_SEGMENTS] or behind[:1])
         begin, data = after, b""
         for piece, text in self._texts(wanted):
@@ -90,9 +90,9 @@ class NodeLog:
                     break
                 begin = piece.offset
             data += text[begin + len(data) - piece.offset :]
-            if len(data) >= most_bytes:
+            if len(data) >= max_bytes:
                 break
-        return begin, data[:most_bytes]
+        return begin, data[:max_bytes]
 
     def _texts(
         self, pieces: Sequence[tuple[LogPosition, str]]

@@ -107,11 +107,11 @@ class OfferCache:
         """Ask the provider. Raises ProviderError, and keeps what was known."""
         now = self._clock.now()
         try:
-            told = self._provider.offers(now)
+            offers = self._provider.offers(now)
         except ProviderError as error:
             self._failure = error
             raise
-        self._offers = tuple(_dated(offer, now) for offer in told)
+        self._offers = tuple(_dated(offer, now) for offer in offers)
         self._failure = None
 
     def offers(self) -> Sequence[Offer]:

@@ -47,7 +47,7 @@ class SqlTokenStore:
         validate_scopes(name, scopes, tenant)
         lookup = secrets.token_hex(LOOKUP_BYTES)
         secret = secrets.token_hex(SECRET_BYTES)
-        told = " ".join(sorted(Scope(scope).value for scope in scopes))
+        scope_names = " ".join(sorted(Scope(scope).value for scope in scopes))
         with self._database.write_transaction() as connection:
             if connection.execute(select(TOKENS).where(TOKENS.c.name == name)).first() is not None:
                 raise SpecError(
@@ -58,7 +58,7 @@ class SqlTokenStore:
             connection.execute(
                 TOKENS.insert().values(
                     name=name,
-                    scopes=told,
+                    scopes=scope_names,
                     lookup=lookup,
                     digest=_digest(secret),
                     added_at=at,
@@ -66,7 +66,7 @@ class SqlTokenStore:
                     tenant=tenant,
                 )
             )
-            append_audit_entry(connection, at, who, "token", name, _rights(told, tenant))
+            append_audit_entry(connection, at, who, "token", name, _rights(scope_names, tenant))
         return f"{PREFIX}_{lookup}_{secret}"
 
     def token_of(self, plain: str) -> Token | None:

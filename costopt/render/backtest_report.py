@@ -89,8 +89,8 @@ def _lead(rows: Sequence[CostBar]) -> str:
         return "No strategy kept every deadline." if blind else "There are no runs to compare."
     best = min(kept, key=lambda row: row.mean_usd)
     dearest = max(blind, key=lambda row: row.mean_usd)
-    told = f"{best.strategy} kept every deadline for {usd_text(best.mean_usd)} on average"
+    sentence = f"{best.strategy} kept every deadline for {usd_text(best.mean_usd)} on average"
     if dearest is best or dearest.mean_usd <= 0:
-        return f"{told}."
+        return f"{sentence}."
     less = whole_percent_text(1 - best.mean_usd / dearest.mean_usd)
-    return f"{told}, {less} less than {dearest.strategy}."
+    return f"{sentence}, {less} less than {dearest.strategy}."

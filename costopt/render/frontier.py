@@ -259,19 +259,19 @@ def _lead(points: Sequence[FrontierRow], policy: str) -> str:
     if not points:
         return f"Policy {policy} has no plan to draw a frontier of."
     cheapest = min(points, key=lambda p: p.usd)
-    told = f"The cheapest plan comes to {usd_text(cheapest.usd)} and {_kwh(cheapest)}"
-    return f"{told}{_frugal(cheapest, points)}{_sooner(cheapest, _earliest(points))}."
+    sentence = f"The cheapest plan comes to {usd_text(cheapest.usd)} and {_kwh(cheapest)}"
+    return f"{sentence}{_frugal(cheapest, points)}{_sooner(cheapest, _earliest(points))}."
 
 
 def _frugal(cheapest: FrontierRow, points: Sequence[FrontierRow]) -> str:
     if cheapest.kwh is None:
         return " energy"
     known = [(kwh, point.usd) for point in points if (kwh := point.kwh) is not None]
-    least_kwh, usd_of_least = min(known)
-    if cheapest.kwh <= least_kwh * 1.001 or cheapest.usd <= 0:
+    min_kwh, usd_of_least = min(known)
+    if cheapest.kwh <= min_kwh * 1.001 or cheapest.usd <= 0:
         return "; none is known to take less energy" if len(known) < len(points) else NONE_FRUGAL
     less, more = (
-        whole_percent_text(1 - least_kwh / cheapest.kwh),
+        whole_percent_text(1 - min_kwh / cheapest.kwh),
         whole_percent_text(usd_of_least / cheapest.usd - 1),
     )
     return f"; the most frugal takes {less} less energy for {more} more dollars"

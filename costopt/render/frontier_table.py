@@ -98,8 +98,8 @@ def frontier_notes(policy: Policy, frontier: Sequence[FrontierPoint]) -> Iterato
     cells = [HEADER, *(_cells(point) for point in frontier)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for *figures, pools in cells:
-        told = "  ".join(cell.rjust(width) for cell, width in zip(figures, widths, strict=False))
-        yield f"  {told}  {pools}"
+        line = "  ".join(cell.rjust(width) for cell, width in zip(figures, widths, strict=False))
+        yield f"  {line}  {pools}"
 
 
 def frontier_rows(

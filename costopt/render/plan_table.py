@@ -234,8 +234,8 @@ def _fallbacks(candidates: tuple[Candidate, ...]) -> Iterator[str]:
 
 def _excluded(rejections: tuple[Rejection, ...]) -> str:
     counts = Counter(rejection.code for rejection in rejections)
-    told = ", ".join(f"{count} {code}" for code, count in counts.most_common())
-    return f"{len(rejections)} offers excluded ({told}); --explain says why."
+    by_code = ", ".join(f"{count} {code}" for code, count in counts.most_common())
+    return f"{len(rejections)} offers excluded ({by_code}); --explain says why."
 
 
 def _summary(made: Plan, job: Job, forecast: Forecast) -> str:

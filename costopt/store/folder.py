@@ -52,16 +52,16 @@ class FileStore:
                 return False
             return atomic_file.write_if_absent(place, data)
 
-    def get(self, key: str, most_bytes: int | None = None) -> bytes | None:
+    def get(self, key: str, max_bytes: int | None = None) -> bytes | None:
         """Return the bytes, or None where the key is missing."""
         try:
             with self._place("read", key) as place, read_plain(place) as file:
-                data = file.read() if most_bytes is None else file.read(most_bytes + 1)
+                data = file.read() if max_bytes is None else file.read(max_bytes + 1)
                 size_bytes = max(len(data), os.fstat(file.fileno()).st_size)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        if most_bytes is not None and size_bytes > most_bytes:
-            raise object_too_large_error(key, str(self.root), size_bytes, most_bytes)
+        if max_bytes is not None and size_bytes > max_bytes:
+            raise object_too_large_error(key, str(self.root), size_bytes, max_bytes)
         return data
 
     def get_tagged(self, key: str) -> VersionedObject | None:
@@ -237,10 +237,10 @@ def _enter(folder: int, name: str, *, create: bool) -> int:
         raise
 
 
-def object_too_large_error(key: str, where: str, size_bytes: int, most_bytes: int) -> StoreError:
+def object_too_large_error(key: str, where: str, size_bytes: int, max_bytes: int) -> StoreError:
     """Return the error of an object that is too large for any of ours, and so is not read."""
     return StoreError(
-        f"{key!r} in {where} has {size_bytes:,} bytes or more: at most {most_bytes:,} are read",
+        f"{key!r} in {where} has {size_bytes:,} bytes or more: at most {max_bytes:,} are read",
         hint="see what the job's command writes there, and remove it",
         code="too_large",
     )

@@ -60,15 +60,15 @@ class RemoteStore:
         """Write unless the key exists; return whether it was written. One of many writers wins."""
         return self._put_on(key, data, "create")
 
-    def get(self, key: str, most_bytes: int | None = None) -> bytes | None:
+    def get(self, key: str, max_bytes: int | None = None) -> bytes | None:
         """Return the bytes, or None where the key is missing."""
         found = self._found(key)
         if found is None:
             return None
         try:
-            if most_bytes is None:
+            if max_bytes is None:
                 return found.bytes().to_bytes()
-            return self._bounded(key, found, most_bytes)
+            return self._bounded(key, found, max_bytes)
         except (OSError, obstore.exceptions.BaseError) as error:
             raise store_error("read", key, self._where, error) from error
 
@@ -167,17 +167,17 @@ class RemoteStore:
         found = self._found(key)
         return None if found is None else str(found.attributes.get(WRITE_ID_KEY, ""))
 
-    def _bounded(self, key: str, found: GetResult, most_bytes: int) -> bytes:
+    def _bounded(self, key: str, found: GetResult, max_bytes: int) -> bytes:
         """Return the bytes, counted as they arrive: a reported size may be of compressed bytes."""
-        data, told_bytes = bytearray(), found.meta["size"]
-        if told_bytes <= most_bytes:
+        data, listed_bytes = bytearray(), found.meta["size"]
+        if listed_bytes <= max_bytes:
             for piece in found.stream():
                 data += memoryview(piece)
-                if len(data) > most_bytes:
+                if len(data) > max_bytes:
                     break
-        size_bytes = max(told_bytes, len(data))
-        if size_bytes > most_bytes:
-            raise object_too_large_error(key, self._where, size_bytes, most_bytes)
+        size_bytes = max(listed_bytes, len(data))
+        if size_bytes > max_bytes:
+            raise object_too_large_error(key, self._where, size_bytes, max_bytes)
         return bytes(data)
 
     def _found(self, key: str) -> GetResult | None:
@@ -296,8 +296,8 @@ def _meaning(text: str) -> tuple[str, str]:
         if sign in text:
             return reason, hint
     status = STATUS.search(text)
-    told = excerpt(text.partition("\n\nDebug source")[0])
-    return REASONS.get(status[1], told) if status else told, _hint_of_status(text)
+    summary = excerpt(text.partition("\n\nDebug source")[0])
+    return REASONS.get(status[1], summary) if status else summary, _hint_of_status(text)
 
 
 def _hint_of_code(code: str, text: str) -> str:

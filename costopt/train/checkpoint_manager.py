@@ -86,7 +86,7 @@ class CheckpointManager:
         if not (self._owed or self._cadence.is_due()):
             return False
         if self._begun_step is not None:
-            self._tell_delay()
+            self._report_delay()
             return False
         return True
 
@@ -110,7 +110,7 @@ class CheckpointManager:
             self._fail(error)
             return
         if not begun:
-            self._tell_delay()
+            self._report_delay()
             return
         self._owed = False
         self._begun_step = step
@@ -277,7 +277,7 @@ class CheckpointManager:
         self._delayed_by = None
         self._reporter.saved(step, saved)
 
-    def _tell_delay(self) -> None:
+    def _report_delay(self) -> None:
         if self._delayed_by != self._begun_step:
             self._delayed_by = self._begun_step
             self.log_error(

@@ -46,9 +46,9 @@ class RunState:
         """Return the whole state; its tensors may be read until the optimizer steps."""
         return {**self._shared(), "parts": self._parts.snapshot()}
 
-    def load(self, state: Mapping[str, Any], whence: str) -> None:
+    def load(self, state: Mapping[str, Any], source: str) -> None:
         """Resume from a checkpoint. Raise CheckpointError if it lacks a part."""
-        self._take_shared(state, whence)
+        self._take_shared(state, source)
         self.guarantee.void(*changed_conditions(state["conditions"], self._conditions))
 
     def align(self, source: int) -> None:
@@ -78,8 +78,8 @@ class RunState:
             "voided": list(self.guarantee.voided),
         }
 
-    def _take_shared(self, state: Mapping[str, Any], whence: str) -> None:
-        self._parts.load_state_dict(state["parts"], whence)
+    def _take_shared(self, state: Mapping[str, Any], source: str) -> None:
+        self._parts.load_state_dict(state["parts"], source)
         self.step = state["step"]
         self.loss = state["loss"]
         self.skipped = state["skipped"]
@@ -126,12 +126,12 @@ class TrainingState:
         }
         return states
 
-    def load_state_dict(self, states: dict[str, Any], whence: str) -> None:
-        """Load states by name. Raise CheckpointError if ``whence`` lacks the state of a part."""
+    def load_state_dict(self, states: dict[str, Any], source: str) -> None:
+        """Load states by name. Raise CheckpointError if ``source`` lacks the state of a part."""
         for name, part in self._parts.items():
             if name not in states:
                 raise CheckpointError(
-                    f"{whence} does not contain the state of the {name}",
+                    f"{source} does not contain the state of the {name}",
                     hint="attach the same objects as when it was saved, or use another URI",
                 )
             part.load_state_dict(states[name])

@@ -88,10 +88,10 @@ class StateLayout:
         torch.save({"index": index, "objects": self._rest}, packed)
         return packed.getvalue()
 
-    def changed(self, least_bytes: int) -> bool:
+    def changed(self, min_bytes: int) -> bool:
         """Whether a tensor in a storage this large was changed in place since the layout."""
         return any(
-            tensor._version != version and tensor.untyped_storage().nbytes() >= least_bytes
+            tensor._version != version and tensor.untyped_storage().nbytes() >= min_bytes
             for tensor, version in self.versions
         )
 

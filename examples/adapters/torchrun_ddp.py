@@ -36,8 +36,8 @@ def main() -> None:
     parser.add_argument("--checkpoint", default="output/ddp")
     options = parser.parse_args()
     dist.init_process_group("gloo")
-    told = torch.zeros(1)
-    signal.signal(signal.SIGTERM, lambda *_: told.fill_(1.0))
+    reported = torch.zeros(1)
+    signal.signal(signal.SIGTERM, lambda *_: reported.fill_(1.0))
 
     torch.manual_seed(SEED)
     model = nn.Sequential(nn.Linear(2, 64), nn.GELU(), nn.Linear(64, 2))
@@ -61,7 +61,7 @@ def main() -> None:
         optimizer.step()
         optimizer.zero_grad()
         step += 1
-        stop = told.clone()
+        stop = reported.clone()
         dist.all_reduce(stop)
         if dist.get_rank() == 0 and (stop or step % SAVE_EVERY == 0 or step == options.steps):
             state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
@@ -71,7 +71,7 @@ def main() -> None:
             break
     dist.barrier()
     dist.destroy_process_group()
-    sys.exit(143 if told else 0)
+    sys.exit(143 if reported else 0)
 
 
 if __name__ == "__main__":

@@ -46,10 +46,10 @@ class Billing:
         if node.pool.capacity_type is not CapacityType.SPOT or is_free(node):
             return compute_bill(node, ())
         pool = node.pool
-        told = self._spot.history(
+        prices = self._spot.history(
             pool.region, pool.instance_type, node.launched_at, node.ended_at + HOUR
         )
-        return compute_bill(node, [price for price in told if price.zone_id == pool.zone])
+        return compute_bill(node, [price for price in prices if price.zone_id == pool.zone])
 
 
 def is_free(node: Node) -> bool:

@@ -210,8 +210,8 @@ def bucket_region(clients: Clients, bucket: str) -> str:
     """Return the region of a bucket. Raise BadRequestError if it does not exist, ForbiddenError."""
     with map_errors("s3:GetBucketLocation", f"bucket {bucket}"):
         answer = clients.reading("s3", ANY_REGION).get_bucket_location(Bucket=bucket)
-    told = answer.get("LocationConstraint")
-    return str(LEGACY_LOCATIONS.get(told, told))
+    location = answer.get("LocationConstraint")
+    return str(LEGACY_LOCATIONS.get(location, location))
 
 
 def expires_old_versions(clients: Clients, region: str, bucket: str, prefix: str) -> bool:

@@ -103,8 +103,8 @@ class CapacityBlocks:
             )
 
     def _zone_id(self, region: str, item: Mapping[str, Any]) -> str | None:
-        told: str | None = item.get("AvailabilityZoneId")
-        return told or self._zones.ids(region).get(item.get("AvailabilityZone", ""))
+        zone_id: str | None = item.get("AvailabilityZoneId")
+        return zone_id or self._zones.ids(region).get(item.get("AvailabilityZone", ""))
 
 
 MIN_TYPES = 3
@@ -159,14 +159,14 @@ class PlacementScores:
             scores, asked_at = self.scores(region, instance_types, nodes, now)
         except ProviderError:
             return {}
-        told = ", ".join(sorted(set(instance_types)))
+        type_names = ", ".join(sorted(set(instance_types)))
         return {
             zone_id: Estimate(
                 value=score / MAX_SCORE,
                 low=max(score - 3, 0) / MAX_SCORE,
                 high=min(score + 3, MAX_SCORE) / MAX_SCORE,
                 basis=Basis.PRIOR,
-                source=f"spot placement score {score} of {MAX_SCORE} for {nodes} of {told}",
+                source=f"spot placement score {score} of {MAX_SCORE} for {nodes} of {type_names}",
                 observed_at=asked_at,
             )
             for zone_id, score in scores.items()

@@ -59,7 +59,7 @@ class InstanceTerminator:
 
     def _terminate_anywhere(self, node_id: str) -> None:
         answers = fan_out(self._regions, lambda region: self._terminate(region, node_id))
-        failed = [told for told in answers.values() if isinstance(told, ProviderError)]
+        failed = [result for result in answers.values() if isinstance(result, ProviderError)]
         if failed and True not in answers.values():
             raise failed[0]
 
@@ -105,11 +105,13 @@ class OrphanedResources:
     def list_all(self, owner: str) -> tuple[OrphanedResource, ...]:
         """Return those of all regions that answer. Raise ProviderError if none does."""
         answers = fan_out(self._regions, lambda region: tuple(self._of_region(region, owner)))
-        self.silent = {r: told for r, told in answers.items() if isinstance(told, ProviderError)}
+        self.silent = {
+            r: result for r, result in answers.items() if isinstance(result, ProviderError)
+        }
         if len(self.silent) == len(answers):
             raise next(iter(self.silent.values()))
-        found = (told for told in answers.values() if not isinstance(told, ProviderError))
-        return tuple(leftover for told in found for leftover in told)
+        found = (result for result in answers.values() if not isinstance(result, ProviderError))
+        return tuple(leftover for result in found for leftover in result)
 
     def remove(self, leftover: OrphanedResource) -> None:
         """Remove it; do nothing if it is gone. Raise ProviderError."""

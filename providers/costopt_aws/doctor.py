@@ -205,8 +205,10 @@ class Doctor:
             return
         try:
             with map_errors("s3:GetBucketVersioning", f"bucket {bucket}"):
-                told = self._clients.reading("s3", region).get_bucket_versioning(Bucket=bucket)
-                versioned = told.get("Status") == "Enabled"
+                versioning = self._clients.reading("s3", region).get_bucket_versioning(
+                    Bucket=bucket
+                )
+                versioned = versioning.get("Status") == "Enabled"
         except ForbiddenError as error:
             yield _unknown("store", error)
             return

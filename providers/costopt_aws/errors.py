@@ -155,10 +155,14 @@ def code_of(error: ProviderError) -> str:
 def from_client_error(error: Exception, action: str, about: str) -> ProviderError:
     """Return the error that AWS answered with (a botocore ClientError)."""
     response = getattr(error, "response", {})
-    told = response.get("Error", {})
+    error_fields = response.get("Error", {})
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     return from_code(
-        str(told.get("Code", "")), str(told.get("Message", "")), action, about, status=status
+        str(error_fields.get("Code", "")),
+        str(error_fields.get("Message", "")),
+        action,
+        about,
+        status=status,
     )
 
 

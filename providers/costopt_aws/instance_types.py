@@ -109,9 +109,9 @@ def _count(gpu: Mapping[str, Any]) -> float:
 
 
 def _model(name: str, gpu: Mapping[str, Any]) -> str | None:
-    told = str(gpu.get("Name", ""))
-    if told and told != gpu.get("Manufacturer") and told != "NVIDIA":
-        return told
+    model = str(gpu.get("Name", ""))
+    if model and model != gpu.get("Manufacturer") and model != "NVIDIA":
+        return model
     return UNNAMED_GPUS.get(name.partition(".")[0])
 
 

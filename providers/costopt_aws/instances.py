@@ -40,19 +40,19 @@ def read_node(item: Mapping[str, Any]) -> Node | None:
 
     ``ended_at`` is None if EC2 does not report when the node ended.
     """
-    told = parse_tags(item.get("Tags", ()))
-    pool, price = _pool(told), _price(told)
-    if pool is None or price is None or KEY not in told:
+    tags = parse_tags(item.get("Tags", ()))
+    pool, price = _pool(tags), _price(tags)
+    if pool is None or price is None or KEY not in tags:
         return None
     state = STATES[item["State"]["Name"]]
     ended = state is NodeState.ENDED
     reason = item.get("StateReason", {})
     return Node(
         node_id=item["InstanceId"],
-        owner=told.get(OWNER, ""),
-        job=told.get(JOB, ""),
+        owner=tags.get(OWNER, ""),
+        job=tags.get(JOB, ""),
         pool=pool,
-        key=told[KEY],
+        key=tags[KEY],
         state=state,
         launched_at=item["LaunchTime"].astimezone(UTC),
         usd_per_hour=price,
@@ -62,16 +62,16 @@ def read_node(item: Mapping[str, Any]) -> Node | None:
     )
 
 
-def _pool(told: Mapping[str, str]) -> Pool | None:
+def _pool(tags: Mapping[str, str]) -> Pool | None:
     try:
-        return Pool.parse(told[POOL])
+        return Pool.parse(tags[POOL])
     except (KeyError, ValueError):
         return None
 
 
-def _price(told: Mapping[str, str]) -> float | None:
+def _price(tags: Mapping[str, str]) -> float | None:
     try:
-        return float(told[PRICE])
+        return float(tags[PRICE])
     except (KeyError, ValueError):
         return None
 
@@ -85,10 +85,10 @@ def _cause(state: str, code: str) -> EndCause:
 
 
 def _ended_at(item: Mapping[str, Any]) -> datetime | None:
-    told = _ENDED_AT.search(str(item.get("StateTransitionReason", "")))
-    if told is None:
+    match = _ENDED_AT.search(str(item.get("StateTransitionReason", "")))
+    if match is None:
         return None
-    return datetime.strptime(told[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+    return datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
 
 
 PAGE = 1000
@@ -110,12 +110,14 @@ class InstanceInventory:
         Raise ProviderError if no region answers.
         """
         answers = fan_out(self._regions, lambda region: self._ask(region, owner))
-        self.silent = {r: told for r, told in answers.items() if isinstance(told, ProviderError)}
+        self.silent = {
+            r: result for r, result in answers.items() if isinstance(result, ProviderError)
+        }
         if len(self.silent) == len(answers):
             raise next(iter(self.silent.values()))
-        for region, told in answers.items():
-            if not isinstance(told, ProviderError):
-                self._book.listed(region, owner, told, now)
+        for region, result in answers.items():
+            if not isinstance(result, ProviderError):
+                self._book.listed(region, owner, result, now)
         return self._book.known(owner)
 
     def _ask(self, region: str, owner: str) -> tuple[Node, ...]:

@@ -79,8 +79,10 @@ class KnownNodes:
         before = self._nodes.get(node.node_id)
         if not node.state.is_alive and node.ended_at is None:
             known = before.ended_at if before is not None else None
-            told = known or self._ended_at.get(node.node_id)
-            node = replace(node, ended_at=now if told is None else min(told, now))
+            first_ended_at = known or self._ended_at.get(node.node_id)
+            node = replace(
+                node, ended_at=now if first_ended_at is None else min(first_ended_at, now)
+            )
         self._nodes[node.node_id] = node
         return node
 

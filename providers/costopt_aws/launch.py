@@ -188,10 +188,10 @@ class Ec2Launcher:
                 answer = self._clients.launching(region).run_instances(**order.parameters())
                 return tuple(filter(None, (read_node(item) for item in answer["Instances"])))
         except (ForbiddenError, BadRequestError) as error:
-            told = self._log(order, error)
-            if told is error:
+            to_raise = self._log(order, error)
+            if to_raise is error:
                 raise
-            raise told from error
+            raise to_raise from error
 
     def _log(self, order: RunInstancesRequest, error: ProviderError) -> ProviderError:
         if isinstance(error, ForbiddenError):

@@ -57,8 +57,8 @@ class AwsMarket:
     def quotas(self, now: datetime) -> tuple[Quota, ...]:
         """Return the vCPU quotas of all regions that answer. Raise ProviderError if none does."""
         answers = fan_out_or_raise(self._regions, lambda region: self._quotas.of(region, now))
-        told = [answer for answer in answers.values() if not isinstance(answer, ProviderError)]
-        return tuple(quota for quotas in told for quota in quotas)
+        by_region = [answer for answer in answers.values() if not isinstance(answer, ProviderError)]
+        return tuple(quota for quotas in by_region for quota in quotas)
 
     def price_series(
         self, region: str, instance_types: Collection[str], now: datetime
@@ -118,5 +118,5 @@ class LaunchPrice:
     def _spot_price(self, pool: Pool, now: datetime) -> float | None:
         prices = self._spot.current(pool.region, [pool.instance_type], now)
         zone_id = self._market.zones.ids(pool.region).get(pool.zone, pool.zone)
-        told = prices.get((zone_id, pool.instance_type))
-        return None if told is None else told.usd_per_hour
+        price = prices.get((zone_id, pool.instance_type))
+        return None if price is None else price.usd_per_hour

@@ -36,7 +36,7 @@ MAX_BATCHES = 50
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Message:
     """One event: the instance, what happened to it, and when."""
 
     instance_id: str
@@ -67,7 +67,9 @@ class InterruptionQueue:
     def drain(self) -> None:
         """Read the messages of the queues. Regions without an answer are in ``silent``."""
         answers = fan_out(self._queues, self._drain)
-        self.silent = {r: told for r, told in answers.items() if isinstance(told, ProviderError)}
+        self.silent = {
+            r: result for r, result in answers.items() if isinstance(result, ProviderError)
+        }
 
     def pending_notices(self, owner: str, now: datetime) -> tuple[Interruption, ...]:
         """Return the interruptions announced for the owner's live nodes, by their time."""
@@ -103,20 +105,20 @@ class InterruptionQueue:
     def _drain(self, region: str) -> None:
         url = self._queues[region]
         client = self._clients.reading("sqs", region)
-        self._delete_told(client, region, url)
+        self._delete_messages(client, region, url)
         for _ in range(MAX_BATCHES):
             with map_errors("sqs:ReceiveMessage", url):
                 answer = client.receive_message(QueueUrl=url, MaxNumberOfMessages=BATCH)
                 messages = [(m["Body"], m["ReceiptHandle"]) for m in answer.get("Messages", [])]
             for body, receipt in messages:
-                told = _read(body)
-                if told is not None:
-                    self._take_in(told)
+                message = _read(body)
+                if message is not None:
+                    self._take_in(message)
                 self._receipts.setdefault(region, []).append(receipt)
             if not messages:
                 return
 
-    def _delete_told(self, client: Any, region: str, url: str) -> None:
+    def _delete_messages(self, client: Any, region: str, url: str) -> None:
         receipts = self._receipts.get(region, [])
         while receipts:
             entries = [
@@ -127,19 +129,19 @@ class InterruptionQueue:
                 client.delete_message_batch(QueueUrl=url, Entries=entries)
             del receipts[:BATCH]
 
-    def _take_in(self, told: _Told) -> None:
+    def _take_in(self, message: _Message) -> None:
         with self._lock:
-            match told.kind:
+            match message.kind:
                 case "warning":
-                    self._warned.setdefault(told.instance_id, told.at)
-                    self._book.ends_at(told.instance_id, told.at + NOTICE_LEAD)
+                    self._warned.setdefault(message.instance_id, message.at)
+                    self._book.ends_at(message.instance_id, message.at + NOTICE_LEAD)
                 case "rebalance":
-                    self._rebalance.setdefault(told.instance_id, told.at)
-                case "state" if told.state == "terminated":
-                    self._book.ends_at(told.instance_id, told.at)
+                    self._rebalance.setdefault(message.instance_id, message.at)
+                case "state" if message.state == "terminated":
+                    self._book.ends_at(message.instance_id, message.at)
 
 
-def _read(body: str) -> _Told | None:
+def _read(body: str) -> _Message | None:
     """Return the event in a message; None if it is not one of the three, or is malformed.
 
     The id comes from the detail: the ARN in ``resources`` has a zone in place of the account.
@@ -150,6 +152,6 @@ def _read(body: str) -> _Told | None:
         kind = kinds[event["detail-type"]]
         detail = event["detail"]
         at = datetime.fromisoformat(event["time"]).astimezone(UTC)
-        return _Told(str(detail["instance-id"]), kind, str(detail.get("state", "")), at)
+        return _Message(str(detail["instance-id"]), kind, str(detail.get("state", "")), at)
     except (KeyError, TypeError, ValueError, AttributeError):
         return None

@@ -112,9 +112,9 @@ class PricingApi:
             return {}
         answers = {names[0]: self._usd_per_hour(names[0], now)}
         due = [name for name in names[1:] if not self._kept.is_fresh(name, now)]
-        told = fan_out(due, lambda name: self._usd_per_hour(name, now))
+        fetched = fan_out(due, lambda name: self._usd_per_hour(name, now))
         for name in names[1:]:
-            answer = told[name] if name in told else self._usd_per_hour(name, now)
+            answer = fetched[name] if name in fetched else self._usd_per_hour(name, now)
             if not isinstance(answer, ProviderError):
                 answers[name] = answer
         return {

@@ -38,11 +38,11 @@ class Billing:
         if node.pool.capacity_type is not CapacityType.SPOT or free(node):
             return bill_of(node, ())
         try:
-            told = self._prices.history(node.pool.region, node.pool.instance_type, now)
+            prices = self._prices.history(node.pool.region, node.pool.instance_type, now)
         except BadRequestError:
             # No prices of this type are published: only the price at launch is known.
             return None
-        return bill_of(node, told)
+        return bill_of(node, prices)
 
 
 def free(node: Node) -> bool:
@@ -55,7 +55,7 @@ def free(node: Node) -> bool:
     )
 
 
-def bill_of(node: Node, told: tuple[SpotPriceInterval, ...]) -> NodeBill | None:
+def bill_of(node: Node, intervals: tuple[SpotPriceInterval, ...]) -> NodeBill | None:
     """Return the bill of an ended node, from the spot prices of its region.
 
     Return None if the spot price at any of its times is unknown.
@@ -68,10 +68,10 @@ def bill_of(node: Node, told: tuple[SpotPriceInterval, ...]) -> NodeBill | None:
         source = "paid for with its reservation" if reserved else "the list price at launch"
         return NodeBill(((node.launched_at, node.usd_per_hour),), MIN_S, f"{source}, by the second")
     assert node.ended_at is not None
-    changes = [price.at for price in told if node.launched_at < price.at < node.ended_at]
+    changes = [price.at for price in intervals if node.launched_at < price.at < node.ended_at]
     prices: list[tuple[datetime, float]] = []
     for at in (node.launched_at, *changes):
-        price = in_force(told, at)
+        price = in_force(intervals, at)
         if price is None or price.usd_per_hour is None:
             return None
         prices.append((at, price.usd_per_hour))

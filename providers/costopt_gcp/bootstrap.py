@@ -160,9 +160,9 @@ class ImageResolver:
         try:
             with asking("compute.images.get", self._named):
                 if parts["family"]:
-                    told = client.get_from_family(project=project, family=parts["name"], **reading)
+                    found = client.get_from_family(project=project, family=parts["name"], **reading)
                 else:
-                    told = client.get(project=project, image=parts["name"], **reading)
+                    found = client.get(project=project, image=parts["name"], **reading)
         except BadRequestError as error:
             if code_of(error) not in MISSING:
                 raise
@@ -171,7 +171,7 @@ class ImageResolver:
                 hint="`gcloud compute images list --project deeplearning-platform-release` lists "
                 "the Deep Learning VM images",
             ) from error
-        return MachineImage(f"projects/{project}/global/images/{told.name}", told.disk_size_gb)
+        return MachineImage(f"projects/{project}/global/images/{found.name}", found.disk_size_gb)
 
 
 DEFAULT_NETWORK = "global/networks/default"

@@ -78,13 +78,13 @@ class CapacityAdvice:
             },
         }
         with asking("compute.advice.capacity", f"{zone}: {machine_type}"):
-            told = self._clients.of("advice").capacity(
+            answer = self._clients.of("advice").capacity(
                 project=project,
                 region=region,
                 capacity_advice_request_resource=asked,
                 **self._clients.reading(),
             )
-        return [each.scores for each in told.recommendations]
+        return [each.scores for each in answer.recommendations]
 
 
 def read_advice(scores: Sequence[Any], nodes: int, now: datetime) -> CapacityEstimate:
@@ -144,16 +144,16 @@ class CapacityHistory:
 
     def prices(self, region: str, machine_type: str) -> tuple[SpotPriceInterval, ...]:
         """Return spot prices of a region, ascending."""
-        told = self._ask(region, f"regions/{region}", machine_type, "PRICE")
-        prices = (_price(record) for record in told.price_history)
+        answer = self._ask(region, f"regions/{region}", machine_type, "PRICE")
+        prices = (_price(record) for record in answer.price_history)
         return tuple(sorted(filter(None, prices), key=lambda price: price.at))
 
     def preemptions(
         self, region: str, zone: str, machine_type: str
     ) -> tuple[DailyPreemptions, ...]:
         """Return the days of a zone, ascending."""
-        told = self._ask(region, f"zones/{zone}", machine_type, "PREEMPTION")
-        days = (_day(record) for record in told.preemption_history)
+        answer = self._ask(region, f"zones/{zone}", machine_type, "PREEMPTION")
+        days = (_day(record) for record in answer.preemption_history)
         return tuple(sorted(filter(None, days), key=lambda day: day.at))
 
     def _ask(self, region: str, location: str, machine_type: str, kind: str) -> Any:
@@ -190,8 +190,8 @@ def usd_of(money: Any) -> float | None:
 
 def _day(record: Any) -> DailyPreemptions | None:
     at, share = time_of(record.interval.start_time), float(record.preemption_rate)
-    told = "preemption_rate" in record and math.isfinite(share) and 0 <= share <= 1
-    return DailyPreemptions(at, share) if told and at is not None else None
+    valid = "preemption_rate" in record and math.isfinite(share) and 0 <= share <= 1
+    return DailyPreemptions(at, share) if valid and at is not None else None
 
 
 MIN_LIFETIME_H = 2.0

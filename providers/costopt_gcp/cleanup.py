@@ -163,8 +163,8 @@ class OrphanedResources:
                 )
             )
         for item in found:
-            told = item.properties.labels
-            yield _leftover(TEMPLATE, item.name, EVERYWHERE, told, item.creation_timestamp)
+            labels = item.properties.labels
+            yield _leftover(TEMPLATE, item.name, EVERYWHERE, labels, item.creation_timestamp)
 
     def _placements(self, owner: str) -> Iterator[OrphanedResource]:
         with asking("compute.resourcePolicies.list", "all regions"):
@@ -173,9 +173,9 @@ class OrphanedResources:
             )
             found = [(last(where), p) for where, scoped in pages for p in scoped.resource_policies]
         for region, policy in found:
-            told = instances.described(policy.description)
-            if region in self._regions and told.get(instances.OWNER) == owner:
-                yield _leftover(PLACEMENT, policy.name, region, told, policy.creation_timestamp)
+            labels = instances.described(policy.description)
+            if region in self._regions and labels.get(instances.OWNER) == owner:
+                yield _leftover(PLACEMENT, policy.name, region, labels, policy.creation_timestamp)
 
     def _stopped(self, owner: str) -> Iterator[OrphanedResource]:
         for item in self._listing.stopped(owner):
@@ -183,14 +183,14 @@ class OrphanedResources:
             yield _leftover(STOPPED, item.name, zone, item.labels, item.creation_timestamp)
 
 
-def _leftover(kind: str, name: str, zone: str, told: Any, created: str) -> OrphanedResource:
+def _leftover(kind: str, name: str, zone: str, labels: Any, created: str) -> OrphanedResource:
     named = kind in (TEMPLATE, PLACEMENT)
     created_at: datetime | None = time_of(created)
     return OrphanedResource(
         kind=kind,
         name=name,
         place=PLACE + zone,
-        job=told.get(instances.JOB, ""),
+        job=labels.get(instances.JOB, ""),
         created_at=created_at,
         usd_per_hour=0.0 if named else None,
         serves_job=named,

@@ -195,9 +195,9 @@ class WebApi:
             )
             if answer.status_code >= 400:
                 raise from_http_response(answer)
-            told = answer.json()
-        if not isinstance(told, dict):
+            document = answer.json()
+        if not isinstance(document, dict):
             raise ProviderUnavailableError(
                 f"{about}: {root}{path} did not answer with a JSON object"
             )
-        return told
+        return document

@@ -220,15 +220,15 @@ class Bucket:
 def describe_bucket(clients: Clients, name: str) -> Bucket:
     """https://cloud.google.com/storage/docs/json_api/v1/buckets/get. Raises ProviderError."""
     api = WebApi(clients, "storage.googleapis.com")
-    told = api.get("storage.buckets.get", f"bucket {name}", f"/storage/v1/b/{name}")
-    uniform: Any = told.get("iamConfiguration", {}).get("uniformBucketLevelAccess", {})
+    answer = api.get("storage.buckets.get", f"bucket {name}", f"/storage/v1/b/{name}")
+    uniform: Any = answer.get("iamConfiguration", {}).get("uniformBucketLevelAccess", {})
     return Bucket(
-        location=str(told.get("location", "")).lower(),
-        versioned=bool(told.get("versioning", {}).get("enabled")),
+        location=str(answer.get("location", "")).lower(),
+        versioned=bool(answer.get("versioning", {}).get("enabled")),
         uniform=bool(uniform.get("enabled")),
-        keeps_deleted_s=int(told.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0)),
+        keeps_deleted_s=int(answer.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0)),
         ends_versions=any(
-            _ends_versions(rule) for rule in told.get("lifecycle", {}).get("rule", [])
+            _ends_versions(rule) for rule in answer.get("lifecycle", {}).get("rule", [])
         ),
     )
 
@@ -260,7 +260,7 @@ def disabled_apis(clients: Clients, wanted: Collection[str]) -> frozenset[str]:
     """
     parent = f"projects/{clients.project}"
     api = WebApi(clients, "serviceusage.googleapis.com")
-    told = api.get(
+    answer = api.get(
         "serviceusage.services.get",
         parent,
         f"/v1/{parent}/services:batchGet",
@@ -268,7 +268,7 @@ def disabled_apis(clients: Clients, wanted: Collection[str]) -> frozenset[str]:
     )
     enabled = {
         str(service["name"]).rpartition("/")[2]
-        for service in told.get("services", ())
+        for service in answer.get("services", ())
         if service.get("state") == "ENABLED"
     }
     return frozenset(wanted) - enabled

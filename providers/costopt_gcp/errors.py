@@ -143,13 +143,13 @@ def from_operation(
     """
     if not errors:
         return from_code("", "the operation failed without a reason", permission, about, status=500)
-    told = [from_code(code, text, permission, about, status=status) for code, text in errors]
+    mapped = [from_code(code, text, permission, about, status=status) for code, text in errors]
     order = (QuotaExceededError, ForbiddenError, BadRequestError, ThrottledError, NoCapacityError)
     for kind in order:
-        found = [each for each in told if isinstance(each, kind)]
+        found = [each for each in mapped if isinstance(each, kind)]
         if found:
             return found[0]
-    return told[0]
+    return mapped[0]
 
 
 def from_credentials(error: Exception, permission: str, about: str) -> ProviderError:

@@ -36,10 +36,10 @@ STATES = {
 
 def read_node(item: Any) -> Node | None:
     """Return the node of an instance; None if its metadata is not that of a node."""
-    told = {entry.key: entry.value for entry in item.metadata.items}
-    pool, price = _pool(told.get(POOL, "")), _price(told.get(PRICE, ""))
+    metadata = {entry.key: entry.value for entry in item.metadata.items}
+    pool, price = _pool(metadata.get(POOL, "")), _price(metadata.get(PRICE, ""))
     created_at = time_of(item.creation_timestamp)
-    if pool is None or price is None or created_at is None or KEY not in told:
+    if pool is None or price is None or created_at is None or KEY not in metadata:
         return None
     state = STATES.get(item.status, NodeState.RUNNING)
     if pool.capacity_type is CapacityType.FLEX_START:
@@ -47,10 +47,10 @@ def read_node(item: Any) -> Node | None:
     ended = state is NodeState.ENDED
     return Node(
         node_id=item.name,
-        owner=told.get(OWNER, ""),
-        job=told.get(JOB, ""),
+        owner=metadata.get(OWNER, ""),
+        job=metadata.get(JOB, ""),
         pool=pool,
-        key=told[KEY],
+        key=metadata[KEY],
         state=state,
         launched_at=created_at,
         usd_per_hour=price,
@@ -129,10 +129,10 @@ def description(owner: str, job: str) -> str:
 def described(text: str) -> Mapping[str, str]:
     """The inverse of ``description``; nothing where the text is another's."""
     try:
-        told = json.loads(text)
+        document = json.loads(text)
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def owned_by(owner: str) -> str:

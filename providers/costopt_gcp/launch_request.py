@@ -130,7 +130,7 @@ class InsertRequest:
 
     def _metadata(self) -> list[dict[str, str]]:
         request = self.request
-        told = {
+        entries = {
             instances.OWNER: request.owner,
             instances.JOB: request.job,
             instances.KEY: request.key,
@@ -140,7 +140,7 @@ class InsertRequest:
             # The Deep Learning VM asks on its first boot whether to, and waits for an answer.
             "install-nvidia-driver": "True",
         }
-        return [{"key": key, "value": value} for key, value in told.items()]
+        return [{"key": key, "value": value} for key, value in entries.items()]
 
     def _scheduling(self) -> dict[str, Any]:
         """Return the scheduling: GPUs cannot migrate; costopt replaces a crashed node."""

@@ -119,8 +119,8 @@ class GceOffers:
         hazards = fan_out(pools, lambda pool: self._hazard(region, pool[1], pool[0], now))
         advised = fan_out(pools, lambda pool: self._advice.of(region, pool[1], pool[0], now))
         for name, zone in pools:
-            told = prices[name]
-            price, why_not = (None, told.message) if isinstance(told, ProviderError) else told
+            quoted = prices[name]
+            price, why_not = (None, quoted.message) if isinstance(quoted, ProviderError) else quoted
             hazard, said = hazards[name, zone], advised[name, zone]
             advice = CapacityEstimate() if isinstance(said, ProviderError) else said
             if hazard is None or isinstance(hazard, ProviderError):

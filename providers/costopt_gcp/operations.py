@@ -140,7 +140,9 @@ class InstanceEndings:
         begin = now - LOOK_BACK
         begin = begin if since is None else min(begin, since)
         answers = fan_out(zones, lambda zone: self._look(zone, begin))
-        self.silent = {z: told for z, told in answers.items() if isinstance(told, ProviderError)}
+        self.silent = {
+            z: result for z, result in answers.items() if isinstance(result, ProviderError)
+        }
 
     def in_vain(self, node_id: str) -> InstanceEnd | None:
         """Return how the wait of a node that never ran ended; None if no operation reports it.

@@ -64,16 +64,16 @@ class GcePrices:
         self, region: str, instance_type: str, now: datetime
     ) -> tuple[SpotPriceInterval, ...]:
         """Return past and present spot prices, ascending. Raise ProviderError."""
-        return self._told(region, instance_type, now)[0]
+        return self._intervals(region, instance_type, now)[0]
 
     def spot(self, region: str, instance_type: str, now: datetime) -> tuple[Estimate | None, str]:
         """Return the spot price in force, and why it is unknown ("" if it is known)."""
         try:
-            told, seen_at = self._told(region, instance_type, now)
+            intervals, seen_at = self._intervals(region, instance_type, now)
         except ProviderError as error:
             why_not = error.message
         else:
-            price = in_force(told, seen_at)
+            price = in_force(intervals, seen_at)
             if price is not None and price.usd_per_hour is not None:
                 source = f"Google Cloud spot price, unchanged since {price.at:%Y-%m-%d %H:%M}Z"
                 return Estimate.exact(price.usd_per_hour, Basis.MEASURED, source, seen_at), ""
@@ -105,7 +105,7 @@ class GcePrices:
             price = dated("gcp", region, instance_type)
         return price, "" if price else f"{why_not}; the catalogue holds none"
 
-    def _told(
+    def _intervals(
         self, region: str, instance_type: str, now: datetime
     ) -> tuple[tuple[SpotPriceInterval, ...], datetime]:
         shape = MachineShape.parse(instance_type)

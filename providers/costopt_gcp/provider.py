@@ -148,8 +148,8 @@ class GcpProvider(Provider):
         living = [node for node in self._book.known(owner) if node.state.is_alive]
         spot = [node for node in living if node.pool.capacity_type.is_interruptible]
         self._endings.look({node.pool.zone for node in spot}, now)
-        told = filter(None, (self._endings.notice(node, now) for node in spot))
-        return tuple(sorted(told, key=lambda notice: (notice.interrupts_at, notice.node_id)))
+        known = filter(None, (self._endings.notice(node, now) for node in spot))
+        return tuple(sorted(known, key=lambda notice: (notice.interrupts_at, notice.node_id)))
 
     def terminate(self, node_id: str) -> None:
         """Terminate a node; do nothing if it is missing."""
@@ -217,8 +217,8 @@ class GcpMarket:
     def quotas(self, now: datetime) -> tuple[Quota, ...]:
         """Return the GPU quotas of all regions that answer. Raise ProviderError if none does."""
         answers = fan_out_or_raise(self._named, lambda region: self._quotas.of(region, now))
-        told = [answer for answer in answers.values() if not isinstance(answer, ProviderError)]
-        regional = tuple(quota for quotas in told for quota in quotas)
+        by_region = [answer for answer in answers.values() if not isinstance(answer, ProviderError)]
+        regional = tuple(quota for quotas in by_region for quota in quotas)
         try:
             return (*regional, *self._quotas.everywhere(now))
         except ProviderError:
@@ -239,9 +239,9 @@ class GcpMarket:
         Raise ProviderError.
         """
         region, name = series.region, series.instance_type
-        told = self.prices.history(region, name, until)
-        before = [price for price in told if price.at <= since][-1:]
-        within = [price for price in told if since < price.at < until]
+        history = self.prices.history(region, name, until)
+        before = [price for price in history if price.at <= since][-1:]
+        within = [price for price in history if since < price.at < until]
         zones = self._offers.sold(region, (name,), until).get(name, [])
         return tuple(
             PriceChange(
@@ -259,10 +259,10 @@ class GcpMarket:
         """Return the price of a node launched now; None if unknown."""
         if pool.capacity_type is CapacityType.RESERVED:
             return 0.0
-        told = {
+        lookup = {
             CapacityType.SPOT: self.prices.spot,
             CapacityType.ON_DEMAND: self.prices.on_demand,
             CapacityType.FLEX_START: self.prices.flex_start,
         }[pool.capacity_type]
-        price = told(pool.region, pool.instance_type, now)[0]
+        price = lookup(pool.region, pool.instance_type, now)[0]
         return None if price is None else price.value

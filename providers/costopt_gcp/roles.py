@@ -148,8 +148,8 @@ class Permissions:
     def missing_on_account(self, email: str, wanted: Collection[str]) -> tuple[str, ...]:
         """Return those of ``wanted`` that a service account does not grant."""
         path = f"/v1/projects/-/serviceAccounts/{email}:{ASKING}"
-        told = self._accounts.post(ASKING, email, path, {"permissions": sorted(wanted)})
-        return _missing(wanted, told)
+        answer = self._accounts.post(ASKING, email, path, {"permissions": sorted(wanted)})
+        return _missing(wanted, answer)
 
     def missing_on_bucket(self, bucket: str, wanted: Collection[str]) -> tuple[str, ...]:
         """Return those of ``wanted`` that a bucket does not grant."""
@@ -157,5 +157,5 @@ class Permissions:
         return _missing(wanted, self._buckets.get(ASKING, f"bucket {bucket}", path, query))
 
 
-def _missing(wanted: Collection[str], told: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(sorted(set(wanted) - set(told.get("permissions", ()))))
+def _missing(wanted: Collection[str], answer: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(sorted(set(wanted) - set(answer.get("permissions", ()))))

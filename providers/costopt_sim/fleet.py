@@ -29,7 +29,7 @@ KEEP_ENDED = timedelta(hours=2)
 
 @dataclass(frozen=True, slots=True)
 class ScheduledEnd:
-    """When a node ends or ended; told ``notice`` before, if it is an interruption, else None."""
+    """When a node ends or ended; with ``notice`` of it if interrupted, else None."""
 
     at: datetime
     notice: timedelta | None
@@ -145,8 +145,8 @@ class SimFleet:
         """Return the pending interruptions announced by ``now``, by their time."""
         with self._lock:
             self.advance(now)
-            told = (i for i in self._doomed.values() if self._nodes[i.node_id].owner == owner)
-            return tuple(sorted(told, key=lambda i: (i.interrupts_at, i.node_id)))
+            noticed = (i for i in self._doomed.values() if self._nodes[i.node_id].owner == owner)
+            return tuple(sorted(noticed, key=lambda i: (i.interrupts_at, i.node_id)))
 
     def ending(self, node_id: str) -> ScheduledEnd | None:
         """How the node ends or ended, as far as it is known by now."""
@@ -303,8 +303,8 @@ class SimFleet:
     def _interrupt(self, now: datetime) -> None:
         due = [i for i in self._doomed.values() if i.interrupts_at <= now]
         for interruption in sorted(due, key=lambda i: (i.interrupts_at, i.node_id)):
-            told_s = _notice_of(interruption).total_seconds()
-            message = f"taken by the market, announced {told_s:g} s before"
+            notice_s = _notice_of(interruption).total_seconds()
+            message = f"taken by the market, announced {notice_s:g} s before"
             self._end(
                 interruption.node_id, interruption.interrupts_at, EndCause.INTERRUPTED, message
             )

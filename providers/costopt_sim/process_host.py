@@ -70,7 +70,7 @@ class ProcessHost:
 
         Raises ProviderError.
         """
-        told = {
+        notice = {
             "action": "terminate",
             "time": interruption.interrupts_at.isoformat(),
             "noticed_at": interruption.noticed_at.isoformat(),
@@ -80,7 +80,7 @@ class ProcessHost:
             self._keep(replace(self._records[interruption.node_id], interruption=interruption))
             temporary = folder / f".{NOTICE}.tmp"
             try:
-                temporary.write_text(json.dumps(told), encoding="utf-8")
+                temporary.write_text(json.dumps(notice), encoding="utf-8")
                 temporary.replace(folder / NOTICE)
             except OSError as error:
                 raise _unrecorded(interruption.node_id, folder, error) from error

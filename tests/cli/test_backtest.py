@@ -65,29 +65,29 @@ def backtest(folder: Path, *more: str) -> Result:
 def rows(folder: Path, *more: str) -> dict[str, dict[str, float | None]]:
     done = backtest(folder, *more, "-o", "json")
     assert done.exit_code == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["schema"] == "costopt.backtest/1"
-    return {row["strategy"]: row for row in told["rows"]}
+    reported = json.loads(done.stdout)
+    assert reported["schema"] == "costopt.backtest/1"
+    return {row["strategy"]: row for row in reported["rows"]}
 
 
 def test_the_policy_stands_beside_baselines_and_hindsight(folder: Path) -> None:
-    told = rows(folder, "--starts", "3")
-    assert list(told) == [
+    reported = rows(folder, "--starts", "3")
+    assert list(reported) == [
         "on_demand", "greedy_spot", "uniform_progress", "greedy", "hindsight optimum",
     ]  # fmt: skip
-    for name, row in told.items():
+    for name, row in reported.items():
         assert row["runs"] == 3
         assert row["misses"] == 0
         ratio, mean_usd = row["hindsight_ratio"], row["mean_usd"]
         assert ratio is not None
         assert mean_usd is not None
         assert ratio >= 1, name
-        assert ratio == pytest.approx(mean_usd / (told["hindsight optimum"]["mean_usd"] or 0))
-    assert told["greedy"] == told["greedy_spot"] | {"strategy": "greedy"}
-    assert told["on_demand"]["interruptions"] == 0
+        assert ratio == pytest.approx(mean_usd / (reported["hindsight optimum"]["mean_usd"] or 0))
+    assert reported["greedy"] == reported["greedy_spot"] | {"strategy": "greedy"}
+    assert reported["on_demand"]["interruptions"] == 0
     # 360,000 samples at 30/s and a launch, on demand at 3 $/h to the end of the tick.
-    assert told["on_demand"]["finish_s"] == pytest.approx(360_000 / 30 + 120, abs=601)
-    assert told["on_demand"]["mean_usd"] == pytest.approx(
+    assert reported["on_demand"]["finish_s"] == pytest.approx(360_000 / 30 + 120, abs=601)
+    assert reported["on_demand"]["mean_usd"] == pytest.approx(
         3.0 * (360_000 / 30 + 120) / 3600, abs=0.5
     )
 
@@ -152,14 +152,14 @@ def test_an_on_demand_baseline_where_none_is_offered_is_unknown(tmp_path: Path) 
     write_history(market(spot, tick_s=600.0), tmp_path / "market.parquet")
     (tmp_path / "job.yaml").write_text(JOB)
     (tmp_path / "greedy.yaml").write_text(POLICY)
-    told = rows(tmp_path, "--starts", "3")
-    on_demand = told.pop("on_demand")
+    reported = rows(tmp_path, "--starts", "3")
+    on_demand = reported.pop("on_demand")
     assert on_demand.pop("runs") == 3
     assert {value for name, value in on_demand.items() if name != "strategy"} == {None}
-    assert all(row["mean_usd"] for row in told.values())
+    assert all(row["mean_usd"] for row in reported.values())
 
 
-def test_lost_work_is_told_in_seconds_of_work(folder: Path) -> None:
+def test_lost_work_is_reported_in_seconds_of_work(folder: Path) -> None:
     """Spot goes 80 min after a launch without a notice, some 17 min after the second save."""
     without = rows(folder, "--notice", "0")["greedy"]
     assert without["interruptions"] == 3
@@ -169,9 +169,9 @@ def test_lost_work_is_told_in_seconds_of_work(folder: Path) -> None:
 
 def test_a_job_without_an_optimum_says_so(folder: Path) -> None:
     (folder / "job.yaml").write_text(JOB.replace("max_nodes: 1", "max_nodes: 2"))
-    told = rows(folder)
-    assert "hindsight optimum" not in told
-    assert told["greedy"]["hindsight_ratio"] is None
+    reported = rows(folder)
+    assert "hindsight optimum" not in reported
+    assert reported["greedy"]["hindsight_ratio"] is None
     shown = backtest(folder).stdout
     assert "No hindsight optimum" in shown
     assert "–" in shown
@@ -253,13 +253,13 @@ def test_a_job_that_no_pool_can_do_is_refused_before_it_replays(
 def test_every_market_deadline_and_start_up_time_is_tried(folder: Path) -> None:
     other = market(*recorded().pools.values(), tick_s=600.0, name="other")
     write_history(other, folder / "other.parquet")
-    told = backtest(
+    reported = backtest(
         folder, "--market", f"{folder}/other.parquet", "--starts", "2", "--deadlines", "6h,8h",
         "--startups", "1m,10m", "--by", "deadline", "--lifetime-oracle", "-o", "json",
         "--runs", f"{folder}/runs.csv",
     )  # fmt: skip
-    assert told.exit_code == 0, told.stderr
-    table = json.loads(told.stdout)
+    assert reported.exit_code == 0, reported.stderr
+    table = json.loads(reported.stdout)
     assert len(table["markets"]) == 2
     assert table["deadlines_h"] == [6, 8]
     assert table["windows"] == 2 * 2 * 2 * 2
@@ -305,7 +305,7 @@ def test_a_results_file_that_was_cut_off_is_gone_on_with(folder: Path) -> None:
     assert "scores.jsonl: 9 of 10" in again.stderr
 
 
-def test_gaps_of_the_record_are_told_and_kept_clear_of(folder: Path) -> None:
+def test_gaps_of_the_record_are_reported_and_kept_clear_of(folder: Path) -> None:
     gap = [(0, 1, 1.0), (10 * HOUR, None, None), (11 * HOUR, 1, 1.0)]
     record = market(
         pool_history(SPOT, gap, 24 * HOUR), pool_history(ON_DEMAND, [(0, 100, 3.0)], 24 * HOUR),
@@ -332,13 +332,13 @@ def test_the_report_shows_the_optimum_and_the_coverage(folder: Path) -> None:
     done = backtest(folder, "--starts", "2", "--report", f"{folder}/x.html")
     assert done.exit_code == 0, done.stderr
     page = (folder / "x.html").read_text(encoding="utf-8")
-    for told in (
+    for reported in (
         "Progress over time",
         "Where it ran",
         "24 h recorded, no gap",
         "hindsight optimum",
     ):
-        assert told in page
+        assert reported in page
 
 
 def test_ray_without_its_extra_is_refused_before_it_replays(
@@ -367,20 +367,22 @@ def test_replays_keep_to_the_account(folder: Path) -> None:
     (folder / "account.yaml").write_text(
         "quotas: [{name: no-spot, capacity_type: spot, max_usd_per_hour: 0.5}]\n"
     )
-    told = rows(folder, "--account", f"{folder}/account.yaml")
-    assert told["greedy"]["mean_usd"] == pytest.approx(told["on_demand"]["mean_usd"], rel=0.1)
-    assert told["greedy"]["interruptions"] == 0
-    assert told["greedy"]["misses"] == 0
+    reported = rows(folder, "--account", f"{folder}/account.yaml")
+    assert reported["greedy"]["mean_usd"] == pytest.approx(
+        reported["on_demand"]["mean_usd"], rel=0.1
+    )
+    assert reported["greedy"]["interruptions"] == 0
+    assert reported["greedy"]["misses"] == 0
     assert (rows(folder)["greedy"]["interruptions"] or 0) > 0
 
 
 def test_what_was_recorded_before_a_start_may_be_learned_from(folder: Path) -> None:
     (folder / "ours.yaml").write_text("name: ours\nstrategy: adaptive\n")
     ours = ("--policies", f"{folder}/ours.yaml", "--starts", "3", "-o", "json")
-    told = [json.loads(backtest(folder, *ours, "--history", past).stdout) for past in
+    reported = [json.loads(backtest(folder, *ours, "--history", past).stdout) for past in
             ("none", "all", "1h")]  # fmt: skip
-    assert [each["history_h"] for each in told] == [0.0, "all", 1.0]
-    paid = [{row["strategy"]: row["mean_usd"] for row in each["rows"]} for each in told]
+    assert [each["history_h"] for each in reported] == [0.0, "all", 1.0]
+    paid = [{row["strategy"]: row["mean_usd"] for row in each["rows"]} for each in reported]
     assert paid[0]["greedy_spot"] == paid[1]["greedy_spot"]
     shown = backtest(folder, "--history", "2d").stdout
     assert "2 d" in " ".join(shown.split())
@@ -390,8 +392,8 @@ def test_what_was_recorded_before_a_start_may_be_learned_from(folder: Path) -> N
 
 
 def test_a_shipped_policy_that_is_a_baseline_is_one_row(folder: Path) -> None:
-    told = rows(folder, "--policies", "on-demand")
-    assert list(told) == ["greedy_spot", "uniform_progress", "on-demand", "hindsight optimum"]
+    reported = rows(folder, "--policies", "on-demand")
+    assert list(reported) == ["greedy_spot", "uniform_progress", "on-demand", "hindsight optimum"]
 
 
 def test_more_windows_than_ticks_are_said_and_not_run(folder: Path) -> None:

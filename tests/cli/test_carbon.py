@@ -31,7 +31,7 @@ def invoke(*arguments: str | Path) -> Result:
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
-def told(done: Result) -> dict[str, Any]:
+def figures_of(done: Result) -> dict[str, Any]:
     assert done.exit_code == 0, done.stderr
     answer = json.loads(done.stdout)
     assert isinstance(answer, dict)
@@ -60,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_show_tells_how_much_was_recorded(folder: Path) -> None:
-    answer = told(invoke("carbon", "show", folder / "c.parquet", "-o", "json"))
+    answer = figures_of(invoke("carbon", "show", folder / "c.parquet", "-o", "json"))
     assert answer["carbon_signal"] == "average"
     recorded, empty = answer["rows"]
     assert recorded["zone"] == "US-MIDA-PJM"
@@ -75,7 +75,7 @@ def test_a_plan_says_for_which_regions_it_has_no_forecast(folder: Path, tmp_path
         "plan", job_file(tmp_path), "--market", folder / "m.parquet", "--at", AT,
         "--carbon", folder / "c.parquet", "-o", "json",
     )  # fmt: skip
-    assert told(done)["status"] == "optimal"
+    assert figures_of(done)["status"] == "optimal"
     assert "1 of 2" in done.stderr
     assert "aws/eu-north-1: " in done.stderr
 

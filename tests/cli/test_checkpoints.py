@@ -45,15 +45,15 @@ def names(place: Path) -> list[str]:
 def test_list_names_the_newest_and_where_each_comes_from(folder: Path) -> None:
     result = asked("list", folder / "checkpoints", "-o", "json")
     assert result.exit_code == 0
-    told = json.loads(result.stdout)
-    assert told["schema"] == "costopt.checkpoints/1"
-    assert [(row["step"], row["newest"]) for row in told["rows"]] == [
+    reported = json.loads(result.stdout)
+    assert reported["schema"] == "costopt.checkpoints/1"
+    assert [(row["step"], row["newest"]) for row in reported["rows"]] == [
         (3, True),
         (2, False),
         (1, False),
     ]
-    assert told["rows"][0]["parent"] == "step-000000002.1.0"
-    assert told["rows"][0]["labels"] == "loss 0.75"
+    assert reported["rows"][0]["parent"] == "step-000000002.1.0"
+    assert reported["rows"][0]["labels"] == "loss 0.75"
 
 
 def test_verify_exits_with_1_and_says_what_is_wrong(folder: Path) -> None:
@@ -73,8 +73,8 @@ def test_tag_rollback_prune_and_branch(folder: Path) -> None:
     assert "generation 2" in asked("rollback", place, second).stderr
     assert asked("prune", place, "--last", "1").stdout == ""
     assert asked("tag", place, third, "before-rollback-2", "--remove").exit_code == 0
-    told = asked("prune", place, "--last", "1")
-    assert (told.stdout.split(), "add --apply" in told.stderr) == ([third], True)
+    reported = asked("prune", place, "--last", "1")
+    assert (reported.stdout.split(), "add --apply" in reported.stderr) == ([third], True)
     assert names(place) == [third, second, first]
     asked("prune", place, "--last", "1", "--apply")
     assert names(place) == [second, first]
@@ -116,8 +116,8 @@ def test_the_best_are_not_pruned(folder: Path) -> None:
     place = folder / "checkpoints"
     first, second = (f"step-00000000{step}.1.0" for step in (1, 2))
     assert asked("prune", place, "--last", "1", "--best", "1").stdout.split() == [second]
-    told = asked("prune", place, "--last", "1", "--best", "1", "--metric", "other")
-    assert told.stdout.split() == [second, first]
+    reported = asked("prune", place, "--last", "1", "--best", "1", "--metric", "other")
+    assert reported.stdout.split() == [second, first]
 
 
 def test_a_job_is_named_by_its_file(folder: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_job_is_named_by_its_file(folder: Path) -> None:
     assert (unknown.exit_code, failure(unknown).code) == (1, "no_ledger")
 
 
-def test_a_place_without_checkpoints_and_a_file_that_is_not_there_are_told_apart(
+def test_a_place_without_checkpoints_and_a_file_that_is_not_there_are_distinguished(
     tmp_path: Path,
 ) -> None:
     for command in ("list", "verify"):

@@ -28,9 +28,9 @@ def invoke(*arguments: str | Path) -> Result:
 
 @pytest.mark.parametrize("kind", ["job", "policy", "account"])
 def test_schema_prints_json_schema(kind: str) -> None:
-    told = json.loads(invoke("schema", kind).stdout)
-    assert told["$id"] == f"urn:costopt:schema:{kind}:1"
-    assert told["additionalProperties"] is False
+    reported = json.loads(invoke("schema", kind).stdout)
+    assert reported["$id"] == f"urn:costopt:schema:{kind}:1"
+    assert reported["additionalProperties"] is False
 
 
 def test_validate_passes_good_files(tmp_path: Path) -> None:
@@ -38,8 +38,8 @@ def test_validate_passes_good_files(tmp_path: Path) -> None:
     job.write_text(JOB)
     done = invoke("validate", job, "cheapest")
     assert done.exit_code == 0
-    told = json.loads(invoke("validate", job, "cheapest", "-o", "json").stdout)
-    assert [(row["file"], row["kind"], row["valid"]) for row in told["rows"]] == [
+    reported = json.loads(invoke("validate", job, "cheapest", "-o", "json").stdout)
+    assert [(row["file"], row["kind"], row["valid"]) for row in reported["rows"]] == [
         (str(job), "job", True),
         ("cheapest", "policy", True),
     ]
@@ -64,18 +64,20 @@ def test_validate_tells_programs_the_place(tmp_path: Path) -> None:
     job.write_text(JOB.replace("72h", "72x"))
     done = invoke("validate", "--output", "json", job)
     assert done.exit_code == 2
-    told = json.loads(done.stdout)
-    assert told["schema"] == "costopt.validate/1"
-    (row,) = told["rows"]
+    reported = json.loads(done.stdout)
+    assert reported["schema"] == "costopt.validate/1"
+    (row,) = reported["rows"]
     assert (row["line"], row["column"], row["field"]) == (3, 11, "deadline")
 
 
 def test_catalog_filters_by_gpu_and_provider() -> None:
-    told = json.loads(invoke("catalog", "--gpu", "H100", "--provider", "aws", "-o", "json").stdout)
-    assert told["schema"] == "costopt.catalog/1"
-    names = {row["instance_type"] for row in told["rows"]}
+    reported = json.loads(
+        invoke("catalog", "--gpu", "H100", "--provider", "aws", "-o", "json").stdout
+    )
+    assert reported["schema"] == "costopt.catalog/1"
+    names = {row["instance_type"] for row in reported["rows"]}
     assert "p5.48xlarge" in names
-    for row in told["rows"]:
+    for row in reported["rows"]:
         assert row["gpu_model"].startswith("H100")
         assert row["provider"] == "aws"
         assert row["idle_w"] < row["busy_w"]
@@ -90,9 +92,9 @@ def test_catalog_takes_the_prices_of_one_region() -> None:
 
 
 def test_catalog_lists_regions() -> None:
-    told = json.loads(invoke("catalog", "--regions", "--provider", "gcp", "-o", "json").stdout)
-    assert told["schema"] == "costopt.regions/1"
-    assert {row["provider"] for row in told["rows"]} == {"gcp"}
+    reported = json.loads(invoke("catalog", "--regions", "--provider", "gcp", "-o", "json").stdout)
+    assert reported["schema"] == "costopt.regions/1"
+    assert {row["provider"] for row in reported["rows"]} == {"gcp"}
 
 
 @pytest.mark.parametrize(
@@ -122,10 +124,10 @@ def generated(tmp_path: Path, *more: str) -> Path:
 
 def test_market_generate_and_show(tmp_path: Path) -> None:
     out = generated(tmp_path)
-    told = json.loads(invoke("market", "show", "-o", "json", out).stdout)
-    assert told["schema"] == "costopt.market/1"
-    assert told["tick_s"] == 300
-    pools = {row["pool"] for row in told["rows"]}
+    reported = json.loads(invoke("market", "show", "-o", "json", out).stdout)
+    assert reported["schema"] == "costopt.market/1"
+    assert reported["tick_s"] == 300
+    pools = {row["pool"] for row in reported["rows"]}
     assert "aws/us-east-1/us-east-1a/g4dn.xlarge/spot" in pools
     assert "aws/us-east-1/us-east-1b/g4dn.xlarge/on_demand" in pools
 
@@ -144,9 +146,9 @@ def test_market_import_reads_gap_seconds_and_takes_prices_from_the_catalogue(
     trace.write_text('{"metadata": {"gap_seconds": 195}, "data": [1, 1, 0, 1, 0]}')
     out = tmp_path / "m.parquet"
     assert invoke("market", "import", trace, "--out", out).exit_code == 0
-    told = json.loads(invoke("market", "show", out, "-o", "json").stdout)
-    assert told["tick_s"] == 195
-    spot = next(row for row in told["rows"] if row["pool"].endswith("/spot"))
+    reported = json.loads(invoke("market", "show", out, "-o", "json").stdout)
+    assert reported["tick_s"] == 195
+    spot = next(row for row in reported["rows"] if row["pool"].endswith("/spot"))
     assert spot["interruptions"] == 2
     assert spot["mean_usd_per_hour"] > 0
 
@@ -229,8 +231,8 @@ def test_market_import_reads_a_table_with_its_own_prices(tmp_path: Path) -> None
     table.write_bytes(gzip.compress("\n".join(lines).encode()))
     out = tmp_path / "m.parquet"
     assert invoke("market", "import", table, "--out", out).exit_code == 0
-    told = json.loads(invoke("market", "show", out, "-o", "json").stdout)
-    spot, on_demand = sorted(told["rows"], key=lambda row: row["pool"], reverse=True)
+    reported = json.loads(invoke("market", "show", out, "-o", "json").stdout)
+    spot, on_demand = sorted(reported["rows"], key=lambda row: row["pool"], reverse=True)
     assert spot["pool"] == "aws/us-east-1/us-east-1a/p3.2xlarge/spot"
     assert (spot["min_usd_per_hour"], spot["max_usd_per_hour"]) == (1.5, 1.75)
     assert on_demand["min_usd_per_hour"] == 3.06

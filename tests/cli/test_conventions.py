@@ -87,10 +87,10 @@ def test_reading_a_ledger_file_imports_no_sqlalchemy(tmp_path: Path, command: st
 
 
 def test_help_lists_every_command() -> None:
-    told = costopt("--help", env={"COLUMNS": "80"})
+    reported = costopt("--help", env={"COLUMNS": "80"})
     for name, entry in COMMANDS.items():
-        assert f"  {name} " in told
-        assert entry.help in told
+        assert f"  {name} " in reported
+        assert entry.help in reported
 
 
 @pytest.mark.parametrize(("path", "command"), list(commands()), ids=str)
@@ -135,7 +135,7 @@ Failing = Callable[[BaseException], None]
 
 
 class Boom(click.Command):
-    """A command that fails as it is told."""
+    """A command that fails as it is reported."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__("boom")
@@ -228,8 +228,8 @@ def test_a_config_file_sets_options_below_environment_and_flags(tmp_path: Path) 
     file = tmp_path / "costopt.toml"
     file.write_text('output = "json"\n[catalog]\nprovider = "gcp"\n')
     base = ("--config", str(file), "catalog", "--gpu", "T4")
-    told = json.loads(invoke(*base).stdout)
-    assert {row["provider"] for row in told["rows"]} == {"gcp"}
+    reported = json.loads(invoke(*base).stdout)
+    assert {row["provider"] for row in reported["rows"]} == {"gcp"}
     by_environment = invoke(*base, env={"COSTOPT_CATALOG_PROVIDER": "aws"}).stdout
     assert {row["provider"] for row in json.loads(by_environment)["rows"]} == {"aws"}
     by_flag = invoke(*base, "--provider", "gcp", env={"COSTOPT_CATALOG_PROVIDER": "aws"}).stdout
@@ -248,8 +248,8 @@ def test_the_working_folders_config_wins_over_the_users(
     (tmp_path / "costopt.toml").write_text('[catalog]\nprovider = "gcp"\n')
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    told = json.loads(invoke("catalog", "--gpu", "T4").stdout)
-    assert {row["provider"] for row in told["rows"]} == {"gcp"}
+    reported = json.loads(invoke("catalog", "--gpu", "T4").stdout)
+    assert {row["provider"] for row in reported["rows"]} == {"gcp"}
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_a_wrong_config_file_is_refused(
     assert all(name in done.stderr for name in (str(file), *names))
 
 
-def test_a_missing_config_file_is_told() -> None:
+def test_a_missing_config_file_is_reported() -> None:
     done = invoke("--config", "/nowhere.toml", "doctor")
     assert done.exit_code == 2
     assert failure(done).code == "unreadable"
@@ -292,19 +292,19 @@ def test_what_spends_money_is_never_taken_from_the_environment() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_code_names_the_program(shell: str) -> None:
-    told = invoke("completion", shell).stdout
-    assert "_COSTOPT_COMPLETE" in told
+    reported = invoke("completion", shell).stdout
+    assert "_COSTOPT_COMPLETE" in reported
 
 
 def test_completion_answers_a_shell() -> None:
-    told = costopt(
+    reported = costopt(
         env={
             "_COSTOPT_COMPLETE": "bash_complete",
             "COMP_WORDS": "costopt cat",
             "COMP_CWORD": "1",
         }
     )
-    assert told == "plain,catalog\n"
+    assert reported == "plain,catalog\n"
 
 
 def test_config_keys_are_the_options_words_and_one_value_is_a_list(tmp_path: Path) -> None:
@@ -313,8 +313,8 @@ def test_config_keys_are_the_options_words_and_one_value_is_a_list(tmp_path: Pat
     out = tmp_path / "m.parquet"
     done = invoke("--config", str(file), "market", "generate", "--out", str(out))
     assert done.exit_code == 0, done.stderr
-    told = json.loads(invoke("market", "show", str(out), "-o", "json").stdout)
-    assert {row["pool"].split("/")[1] for row in told["rows"]} == {"us-east-1"}
+    reported = json.loads(invoke("market", "show", str(out), "-o", "json").stdout)
+    assert {row["pool"].split("/")[1] for row in reported["rows"]} == {"us-east-1"}
     file.write_text("[backtest]\nnotice_s = 3\n")
     done = invoke("--config", str(file), "backtest", "job.yaml", "--market", "m.parquet")
     assert done.exit_code == 2
@@ -330,7 +330,7 @@ def test_a_pipe_is_no_config_file(tmp_path: Path) -> None:
     assert failure(done).code == "not_a_file"
 
 
-def test_a_full_disk_is_told_in_one_line() -> None:
+def test_a_full_disk_is_reported_in_one_line() -> None:
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full: a full disk was not tried")
     with Path("/dev/full").open("w") as full:

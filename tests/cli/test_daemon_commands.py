@@ -68,7 +68,7 @@ def test_a_job_is_submitted_with_its_folder_and_its_policys_text(
     assert known.policy_document == policy.read_text()
 
 
-def test_who_submits_while_launches_are_halted_is_told(daemon: Served, tmp_path: Path) -> None:
+def test_who_submits_while_launches_are_halted_is_reported(daemon: Served, tmp_path: Path) -> None:
     daemon.service.halt("keys are stolen", "ann")
     done = local(daemon, "submit", str(job_file(tmp_path)), "--anyway")
     assert (done.exit_code, done.stdout) == (0, "new\n"), done.stderr
@@ -97,7 +97,7 @@ def test_a_job_that_no_plan_ends_in_time_is_refused_as_by_plan_or_taken_anyway(
     assert "note: " + by_daemon.message.partition(" by ")[0] in taken.stderr
 
 
-def test_a_job_that_can_end_in_time_is_told_when(daemon: Served, tmp_path: Path) -> None:
+def test_a_job_that_can_end_in_time_is_reported_when(daemon: Served, tmp_path: Path) -> None:
     done = local(daemon, "submit", str(job_file(tmp_path)))
     assert re.search(r"note: .* \d{4}-\d{2}-\d{2} \d{2}:\d{2}", done.stderr)
     daemon.board.publish(TickSnapshot(datetime.now(UTC)), 0.0)
@@ -125,9 +125,9 @@ def test_jobs_are_listed_and_shown(daemon: Served) -> None:
         ("one", 3600.0),
         ("two", None),
     ]
-    told = local(daemon, "show", "one").stdout
-    assert "one-d1" in told
-    assert "i-1" in told
+    reported = local(daemon, "show", "one").stdout
+    assert "one-d1" in reported
+    assert "i-1" in reported
     shown = json.loads(local(daemon, "show", "one", "-o", "json").stdout)
     assert shown["decision"]["reason"] == "cheapest"
     assert [row["node_id"] for row in shown["rows"]] == ["i-1"]
@@ -293,9 +293,9 @@ def test_the_server_may_stand_in_the_config_file(daemon: Served, tmp_path: Path)
 
 
 def test_a_decision_is_explained_by_its_id(daemon: Served) -> None:
-    told = local(daemon, "explain", "one-d1", "-o", "json")
-    assert told.exit_code == 0, told.stderr
-    answer = json.loads(told.stdout)
+    reported = local(daemon, "explain", "one-d1", "-o", "json")
+    assert reported.exit_code == 0, reported.stderr
+    answer = json.loads(reported.stdout)
     assert (answer["decision"], answer["rule"]) == ("one-d1", "guard budget")
     assert [row["choice"] for row in answer["rows"]] == ["wait", f"1 × {POOL}"]
     assert local(daemon, "explain", "one-d2").exit_code == 2
@@ -305,8 +305,8 @@ def test_a_decision_is_explained_by_its_id(daemon: Served) -> None:
 
 def test_a_job_whose_name_looks_like_a_decision_is_a_job(daemon: Served) -> None:
     daemon.submit("one-d7")
-    told = local(daemon, "explain", "one-d7", "-o", "json")
-    assert json.loads(told.stdout)["job"] == "one-d7"
+    reported = local(daemon, "explain", "one-d7", "-o", "json")
+    assert json.loads(reported.stdout)["job"] == "one-d7"
 
 
 def test_what_the_daemon_needs_is_named_where_it_is_missing(

@@ -49,23 +49,23 @@ def explain(state: Path, *words: str) -> Result:
 
 
 def test_every_decision_in_a_row(state: Path) -> None:
-    told = json.loads(explain(state, "train", "-o", "json").stdout)
-    assert told["schema"] == "costopt.explain/1"
-    assert [row["decision"] for row in told["rows"]] == ["train-d1", "train-d2"]
-    assert [row["choice"] for row in told["rows"]] == [f"2 × {SPOT}", "wait"]
-    assert [row["weighed"] for row in told["rows"]] == [3, 0]
+    reported = json.loads(explain(state, "train", "-o", "json").stdout)
+    assert reported["schema"] == "costopt.explain/1"
+    assert [row["decision"] for row in reported["rows"]] == ["train-d1", "train-d2"]
+    assert [row["choice"] for row in reported["rows"]] == [f"2 × {SPOT}", "wait"]
+    assert [row["weighed"] for row in reported["rows"]] == [3, 0]
 
 
 def test_one_with_what_was_weighed(state: Path) -> None:
-    told = json.loads(explain(state, "train", "train-d1", "-o", "json").stdout)
-    assert told["schema"] == "costopt.explain.decision/1"
-    assert told["slack_s"] == 7200
-    rows = told["rows"]
+    reported = json.loads(explain(state, "train", "train-d1", "-o", "json").stdout)
+    assert reported["schema"] == "costopt.explain.decision/1"
+    assert reported["slack_s"] == 7200
+    rows = reported["rows"]
     assert [row["value_usd"] for row in rows] == [12.5, 14.0, None]
     assert [row["more_usd"] for row in rows] == [0.0, 1.5, None]
     assert [row["chosen"] for row in rows] == [True, False, False]
     shown = explain(state, "train", "train-d1").stdout
-    assert told["rule"] is None
+    assert reported["rule"] is None
     assert "slack 2 h" in shown
     assert re.search(r"\b1\.1\b", shown)
 
@@ -111,8 +111,8 @@ def test_a_guard_that_said_no_is_the_rule_that_bound_it(state: Path) -> None:
                          reason="cheapest"),
             GuardTripped(at=after(90), job="train", guard="max_nodes", message="2 would exceed 1"),
         )  # fmt: skip
-    told = json.loads(explain(state, "train", "-o", "json").stdout)
-    assert [row["rule"] for row in told["rows"]] == [None, "shield", "guard max_nodes"]
+    reported = json.loads(explain(state, "train", "-o", "json").stdout)
+    assert [row["rule"] for row in reported["rows"]] == [None, "shield", "guard max_nodes"]
     shown = " ".join(explain(state, "train", "last").stdout.split())
     assert "2 would exceed 1" in shown
     assert shown.count("guard max_nodes") == 2

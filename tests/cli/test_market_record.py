@@ -114,7 +114,7 @@ def test_run_again_it_asks_only_for_what_is_new(priced: Cloud, tmp_path: Path) -
     assert after.pools[spot("g6e.xlarge")].states == before.pools[spot("g6e.xlarge")].states
 
 
-def test_a_region_that_fails_is_told_and_the_others_are_recorded(
+def test_a_region_that_fails_is_reported_and_the_others_are_recorded(
     priced: Cloud, tmp_path: Path
 ) -> None:
     out = tmp_path / "aws.parquet"
@@ -146,7 +146,7 @@ def test_where_nothing_answers_there_is_one_message(priced: Cloud, tmp_path: Pat
         (("--days", "0"), 2, "--days"),
     ],
 )
-def test_wrong_options_are_told(
+def test_wrong_options_are_reported(
     priced: Cloud, tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     done = record(tmp_path / "aws.parquet", *arguments)

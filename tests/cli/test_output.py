@@ -86,10 +86,10 @@ def test_html_is_well_formed_and_escaped() -> None:
 
 def test_a_table_off_a_terminal_is_plain_and_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(TABLE, "table")
-    told = capsys.readouterr().out
-    assert "x" * 150 in told
-    assert "\x1b" not in told
-    assert all(line == line.rstrip() for line in told.splitlines())
+    reported = capsys.readouterr().out
+    assert "x" * 150 in reported
+    assert "\x1b" not in reported
+    assert all(line == line.rstrip() for line in reported.splitlines())
 
 
 def test_a_title_that_is_wider_than_the_table_stays_on_its_line(

@@ -36,7 +36,7 @@ def invoke(*arguments: str | Path) -> Result:
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
-def told(done: Result) -> dict[str, Any]:
+def figures_of(done: Result) -> dict[str, Any]:
     assert done.exit_code == 0, done.stderr
     answer = json.loads(done.stdout)
     assert isinstance(answer, dict)
@@ -64,7 +64,7 @@ def test_plan_over_the_catalogue_says_that_its_prices_are_not_for_launching(
     tmp_path: Path,
 ) -> None:
     done = invoke("plan", job_file(tmp_path), "-o", "json")
-    answer = told(done)
+    answer = figures_of(done)
     assert answer["schema"] == "costopt.plan/1"
     assert answer["status"] == "optimal"
     assert done.stderr.startswith("note: ")
@@ -80,7 +80,7 @@ def test_plan_over_the_catalogue_says_that_its_prices_are_not_for_launching(
 
 
 def test_plan_over_a_record_uses_its_clock_and_pools(tmp_path: Path, market: Path) -> None:
-    answer = told(invoke("plan", job_file(tmp_path), "--market", market, "-o", "json"))
+    answer = figures_of(invoke("plan", job_file(tmp_path), "--market", market, "-o", "json"))
     assert answer["made_at"] == "2024-01-01T00:00:00Z"
     assert answer["deadline_at"] == "2024-01-04T00:00:00Z"
     assert all(each["pool"].startswith("aws/us-east-1/") for each in answer["allocations"])
@@ -89,7 +89,10 @@ def test_plan_over_a_record_uses_its_clock_and_pools(tmp_path: Path, market: Pat
 
 def test_plan_at_a_later_time(tmp_path: Path, market: Path) -> None:
     arguments = ("--market", market, "--at", "2024-01-01T12:00:00Z", "-o", "json")
-    assert told(invoke("plan", job_file(tmp_path), *arguments))["made_at"] == "2024-01-01T12:00:00Z"
+    assert (
+        figures_of(invoke("plan", job_file(tmp_path), *arguments))["made_at"]
+        == "2024-01-01T12:00:00Z"
+    )
 
 
 def test_the_table_ticks_what_is_chosen_and_explains_the_rest(tmp_path: Path, market: Path) -> None:
@@ -109,7 +112,7 @@ def test_explain_tells_what_is_left_of_each_limit_and_what_more_of_it_saves(
     shown = invoke("plan", path, "--explain").stdout
     assert re.search(r"deadline of char-gpt +[\d.]+ h +nothing", shown)
     assert re.search(r"max_usd of char-gpt +[\d,]+ \$ +nothing", shown)
-    constraints = told(invoke("plan", path, "-o", "json"))["constraints"]
+    constraints = figures_of(invoke("plan", path, "-o", "json"))["constraints"]
     assert {each["name"]: (each["unit"], each["shadow_price"]) for each in constraints} == {
         "deadline of char-gpt (h)": ("h", 0.0),
         "max_usd of char-gpt ($)": ("$", 0.0),
@@ -181,7 +184,7 @@ def test_what_if_plans_each_scenario_and_marks_the_frontier(tmp_path: Path, mark
         "what-if", job_file(tmp_path), "--market", market, "--policies", "cheapest,on-demand",
         "--deadlines", "20m,24h,72h", "--capacity", "spot,both", "-o", "json",
     )  # fmt: skip
-    answer = told(done)
+    answer = figures_of(done)
     assert answer["schema"] == "costopt.what-if/1"
     rows = answer["rows"]
     assert len(rows) == 2 * 3 * 2
@@ -214,7 +217,7 @@ def test_what_if_tells_and_draws_its_frontier(tmp_path: Path) -> None:
         "what-if", job_file(tmp_path), "--policies", "cheapest", "--points", "5",
         "--report", page, "-o", "json",
     )  # fmt: skip
-    points = told(done)["frontier"]
+    points = figures_of(done)["frontier"]
     assert len(points) > 1
     for each in points:
         assert each["finish_p50_at"] <= each["finish_p95_at"]
@@ -232,7 +235,7 @@ def test_what_if_tells_and_draws_its_frontier(tmp_path: Path) -> None:
 def test_no_probability_from_draws_is_shown_as_certain(tmp_path: Path, command: str) -> None:
     more = ("--policies", "cheapest", "--points", "3") if command == "what-if" else ("--top", "3")
     job = job_file(tmp_path)
-    answer = told(invoke(command, job, *more, "-o", "json"))
+    answer = figures_of(invoke(command, job, *more, "-o", "json"))
     certain = [*answer["rows"], *answer.get("frontier", ())]
     assert certain
     for row in certain:
@@ -312,7 +315,7 @@ def test_a_rule_that_holds_now_limits_the_plan(tmp_path: Path, market: Path) -> 
 
     def chosen(at: str) -> set[str]:
         done = invoke("plan", job, "-p", policy, "--market", market, "--at", at, "-o", "json")
-        return {row["pool"].rsplit("/")[-1] for row in told(done)["rows"] if row["chosen"]}
+        return {row["pool"].rsplit("/")[-1] for row in figures_of(done)["rows"] if row["chosen"]}
 
     assert chosen("2024-01-01T02:00:00Z") == {"spot"}
     assert chosen("2024-01-01T12:00:00Z") == {"on_demand"}
@@ -325,12 +328,12 @@ def budgeted(folder: Path, budget: str) -> Path:
 
 
 def test_a_budget_that_the_plan_may_exceed_is_reported(market: Path, tmp_path: Path) -> None:
-    forecast = told(invoke("plan", job_file(tmp_path), "--market", market, "-o", "json"))[
+    forecast = figures_of(invoke("plan", job_file(tmp_path), "--market", market, "-o", "json"))[
         "forecast"
     ]
     usd = (forecast["usd_p50"] + forecast["usd_p95"]) / 2
     tight = budgeted(tmp_path, f"{{usd: {usd}, kwh: 1e6}}")
-    answer = told(invoke("plan", tight, "--market", market, "-o", "json"))
+    answer = figures_of(invoke("plan", tight, "--market", market, "-o", "json"))
     dollars, kwh = answer["budgets"]
     assert (dollars["unit"], dollars["most"], dollars["at_risk"]) == ("USD", usd, True)
     assert dollars["expected"] <= usd < dollars["high"]
@@ -365,7 +368,7 @@ def test_a_plan_begins_where_the_record_has_prices(late_prices: Path, tmp_path: 
     job = job_file(tmp_path)
     job.write_text(job.read_text().replace("T4, H100", "V100"))
     done = invoke("plan", job, "--market", late_prices, "-o", "json")
-    answer = told(done)
+    answer = figures_of(done)
     assert answer["made_at"] == "2023-02-15T01:00:00Z"
     assert {each["pool"] for each in answer["allocations"]} == {str(SPOT)}
     assert "no price" not in done.stderr

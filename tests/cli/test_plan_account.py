@@ -112,7 +112,7 @@ def test_what_if_keeps_to_the_account(tmp_path: Path) -> None:
     assert invoke(*arguments, "--account", limits).exit_code == 3
 
 
-def test_a_wrong_account_file_is_told_with_its_place(tmp_path: Path) -> None:
+def test_a_wrong_account_file_is_reported_with_its_place(tmp_path: Path) -> None:
     job = written(tmp_path, "job.yaml", JOB)
     limits = written(tmp_path, "account.yaml", "quotas:\n  - {name: q}\n")
     done = invoke("plan", job, "--account", limits)

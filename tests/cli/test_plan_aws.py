@@ -77,7 +77,7 @@ def test_the_accounts_quotas_bind(priced: Cloud, files: tuple[str, str]) -> None
     assert "L-3819A6DF" in done.stdout + done.stderr
 
 
-def test_quotas_that_cannot_be_read_are_told(priced: Cloud, files: tuple[str, str]) -> None:
+def test_quotas_that_cannot_be_read_are_reported(priced: Cloud, files: tuple[str, str]) -> None:
     priced.faults.on("servicequotas", "ListServiceQuotas", unauthorized)
     done = plan(files)
     assert chosen(done)

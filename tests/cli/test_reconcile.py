@@ -205,7 +205,7 @@ def test_what_jobs_leave_behind_goes_when_they_are_over(account: NewAccount, fol
     assert theirs in there
 
 
-def test_a_region_that_does_not_answer_is_told_of(account: NewAccount, folder: Path) -> None:
+def test_a_region_that_does_not_answer_is_reported(account: NewAccount, folder: Path) -> None:
     account.clock.sleep(-3600)
     (orphan,) = account.provider.launch(account.request())
     account.cloud.faults.on("ec2", "*", drop, region="us-west-2")

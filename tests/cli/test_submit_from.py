@@ -43,13 +43,13 @@ def deploy(store: ObjectStore, name: str, **changed: object) -> None:
     keys = {path: f"files/{number}" for number, path in enumerate(FILES)}
     for path, key in keys.items():
         store.put(f"{name}/{key}", FILES[path])
-    told = {
+    reported = {
         "document": JOB.format(name=name),
         "policy": "balanced",
         "priority": 3,
         "files": keys,
     }
-    store.put(f"{name}/job.json", json.dumps(told | changed).encode())
+    store.put(f"{name}/job.json", json.dumps(reported | changed).encode())
 
 
 def submit_from(folder: Path, *arguments: str) -> Result:
@@ -93,7 +93,7 @@ def test_files_of_a_known_job_are_fetched_again_where_they_are_gone_and_else_lef
     assert train.read_bytes() == FILES["train.py"]
 
 
-def test_what_is_refused_is_told_and_keeps_no_other_out(
+def test_what_is_refused_is_reported_and_keeps_no_other_out(
     store: ObjectStore, daemon: Served, tmp_path: Path
 ) -> None:
     deploy(store, "a", document=JOB.format(name="a").replace("amount: 100", "amount: 1e9"))

@@ -28,7 +28,7 @@ def invoke(*arguments: str | Path) -> Result:
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
-def told(*arguments: str | Path) -> dict[str, Any]:
+def figures_of(*arguments: str | Path) -> dict[str, Any]:
     done = invoke(*arguments, "-o", "json")
     assert done.exit_code == 0, done.stderr
     answer = json.loads(done.stdout)
@@ -57,7 +57,7 @@ def job(tmp_path: Path) -> Path:
 
 def test_plan_shows_unknown_energy(job: Path, market: Path) -> None:
     arguments = ("plan", job, "--market", market, "--policy", job.with_name("usd.yaml"))
-    answer = told(*arguments)
+    answer = figures_of(*arguments)
     for figures in (answer["forecast"], *answer["rows"]):
         assert figures["usd_p50"] > 0
         energy = ("kwh", "kwh_low", "kwh_high", "energy_basis", "gco2e")
@@ -76,7 +76,9 @@ def test_plan_by_energy_says_why_such_a_pool_is_out(job: Path, market: Path) -> 
 def test_what_if_reports_a_frontier_of_unknown_energy(job: Path, market: Path) -> None:
     page = job.with_name("what-if.html")
     policies = job.with_name("usd.yaml")
-    answer = told("what-if", job, "--market", market, "--policies", policies, "--report", page)
+    answer = figures_of(
+        "what-if", job, "--market", market, "--policies", policies, "--report", page
+    )
     assert [row["kwh"] for row in answer["rows"]] == [None]
     assert answer["frontier"]
     assert {point["kwh"] for point in answer["frontier"]} == {None}
@@ -92,7 +94,7 @@ def test_a_run_s_ledger_and_report_say_that_energy_is_unknown(job: Path, market:
         "--state-dir", state, "--apply",
     )  # fmt: skip
     assert done.exit_code == 0, done.stderr
-    (row,) = told("status", "--state-dir", state)["rows"]
+    (row,) = figures_of("status", "--state-dir", state)["rows"]
     assert row["usd_micros"] > 0
     energy = ("wh", "idle_wh", "busy_wh", "gco2e", "carbon_basis", "baseline_wh")
     assert [row[name] for name in energy] == [None] * 6
@@ -104,7 +106,7 @@ def test_a_run_s_ledger_and_report_say_that_energy_is_unknown(job: Path, market:
 
 def test_a_backtest_leaves_energy_unknown(job: Path, market: Path) -> None:
     page = job.with_name("backtest.html")
-    answer = told(
+    answer = figures_of(
         "backtest", job, "--market", market, "--policies", job.with_name("usd.yaml"),
         "--starts", "2", "--report", page,
     )  # fmt: skip

@@ -79,13 +79,15 @@ def test_nothing_heavy_comes_without_an_extra(wheel: zipfile.ZipFile) -> None:
     assert not [need for need in always if need.startswith(HEAVY)]
 
 
-def test_readme_license_and_extras_are_told(wheel: zipfile.ZipFile) -> None:
-    told = _metadata(wheel)
-    assert told["Name"] == "costopt-spot"
-    assert told["License-Expression"] == "Apache-2.0"
-    assert told["Description-Content-Type"] == "text/markdown"
-    assert str(told.get_payload()).strip() == (ROOT / "README.md").read_text("utf-8").strip()
-    assert {"train", "aws", "gcp", "daemon", "report"} <= set(told.get_all("Provides-Extra") or [])
+def test_readme_license_and_extras_are_reported(wheel: zipfile.ZipFile) -> None:
+    reported = _metadata(wheel)
+    assert reported["Name"] == "costopt-spot"
+    assert reported["License-Expression"] == "Apache-2.0"
+    assert reported["Description-Content-Type"] == "text/markdown"
+    assert str(reported.get_payload()).strip() == (ROOT / "README.md").read_text("utf-8").strip()
+    assert {"train", "aws", "gcp", "daemon", "report"} <= set(
+        reported.get_all("Provides-Extra") or []
+    )
     (license_file,) = (name for name in wheel.namelist() if name.endswith("licenses/LICENSE"))
     assert wheel.read(license_file) == (ROOT / "LICENSE").read_bytes()
 

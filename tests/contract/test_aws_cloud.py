@@ -67,13 +67,13 @@ def test_new_instances_may_be_invisible_at_first(cloud: Cloud) -> None:
     assert [i["InstanceId"] for i in reservation["Instances"]] == ids
 
 
-def test_an_interruption_is_told_to_the_node_and_to_the_account(cloud: Cloud) -> None:
+def test_an_interruption_is_reported_to_the_node_and_to_the_account(cloud: Cloud) -> None:
     (node,) = run(cloud)
     queue = cloud.queue()
     interrupts_at = cloud.interrupt(node)
     cloud.strike(node)
-    told = cloud.client("sqs").receive_message(QueueUrl=queue, MaxNumberOfMessages=10)
-    events = [json.loads(message["Body"]) for message in told["Messages"]]
+    reported = cloud.client("sqs").receive_message(QueueUrl=queue, MaxNumberOfMessages=10)
+    events = [json.loads(message["Body"]) for message in reported["Messages"]]
     assert [event["detail"]["instance-id"] for event in events] == [node, node]
     assert events[0]["detail-type"] == "EC2 Spot Instance Interruption Warning"
     seen = json.loads(_metadata(cloud, node, "latest/meta-data/spot/instance-action"))

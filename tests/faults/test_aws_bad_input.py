@@ -19,7 +19,7 @@ def _connect(**options: object) -> AwsProvider:
     return costopt_aws.connect(CloudClock(), given)
 
 
-def _told(error: CostoptError, thing: str, remedy: str) -> None:
+def _reported(error: CostoptError, thing: str, remedy: str) -> None:
     assert thing in error.message
     assert error.hint is not None
     assert remedy in error.hint
@@ -29,15 +29,15 @@ def _told(error: CostoptError, thing: str, remedy: str) -> None:
 def test_no_credentials(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
-    with pytest.raises(ForbiddenError) as told:
+    with pytest.raises(ForbiddenError) as raised:
         _connect().nodes("me")
-    _told(told.value, "none were found", "AWS_PROFILE")
+    _reported(raised.value, "none were found", "AWS_PROFILE")
 
 
 def test_a_profile_that_does_not_exist(cloud: Cloud) -> None:
-    with pytest.raises(BadRequestError) as told:
+    with pytest.raises(BadRequestError) as raised:
         _connect(profile="nobody").nodes("me")
-    _told(told.value, "nobody", "aws configure list-profiles")
+    _reported(raised.value, "nobody", "aws configure list-profiles")
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_a_profile_that_does_not_exist(cloud: Cloud) -> None:
 )
 def test_credentials_that_a_region_refuses(account: NewAccount, code: str, remedy: str) -> None:
     account.cloud.faults.on("ec2", "*", refuse(code, "AWS was not able to validate them", 401))
-    with pytest.raises(ForbiddenError) as told:
+    with pytest.raises(ForbiddenError) as raised:
         account.provider.nodes("me")
-    _told(told.value, "us-east-1", remedy)
+    _reported(raised.value, "us-east-1", remedy)
 
 
 @pytest.mark.parametrize(
@@ -68,15 +68,15 @@ def test_credentials_that_a_region_refuses(account: NewAccount, code: str, remed
     ],
 )
 def test_a_wrong_name_of_a_region(regions: object, thing: str) -> None:
-    with pytest.raises(BadRequestError) as told:
+    with pytest.raises(BadRequestError) as raised:
         _connect(regions=regions)
-    _told(told.value, thing, "us-east-1")
+    _reported(raised.value, thing, "us-east-1")
 
 
 def test_options_that_do_not_exist_are_named() -> None:
-    with pytest.raises(BadRequestError) as told:
+    with pytest.raises(BadRequestError) as raised:
         _connect(region="us-east-1")
-    _told(told.value, "option region: unknown", "regions")
+    _reported(raised.value, "option region: unknown", "regions")
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ def test_what_a_launch_names_and_the_region_has_not(
     account: NewAccount, code: str, said: str, remedy: str
 ) -> None:
     account.cloud.faults.on("ec2", "RunInstances", refuse(code, said))
-    with pytest.raises(CostoptError) as told:
+    with pytest.raises(CostoptError) as raised:
         account.provider.launch(account.request())
-    _told(told.value, said, remedy)
-    assert "aws/us-east-1/use1-az6/g6.xlarge/spot" in told.value.message
+    _reported(raised.value, said, remedy)
+    assert "aws/us-east-1/use1-az6/g6.xlarge/spot" in raised.value.message
 
 
 def test_a_region_that_does_not_exist(cloud: Cloud) -> None:
-    with pytest.raises(BadRequestError) as told:
+    with pytest.raises(BadRequestError) as raised:
         _connect(regions=["us-easy-1"]).nodes("me")
-    _told(told.value, "'us-easy-1'", "us-east-1")
+    _reported(raised.value, "'us-easy-1'", "us-east-1")
     assert not cloud.faults.calls

@@ -138,7 +138,7 @@ def test_a_controller_that_starts_while_a_region_is_down_keeps_its_nodes(
     _check(scene, 2)
 
 
-def test_expired_credentials_end_nothing_and_are_told_once(account: NewAccount) -> None:
+def test_expired_credentials_end_nothing_and_are_reported_once(account: NewAccount) -> None:
     scene = CloudScene(account, Target(SPOT, 2))
     scene.go(2)
     expired = refuse("ExpiredToken", "The security token included in the request is expired")
@@ -146,8 +146,8 @@ def test_expired_credentials_end_nothing_and_are_told_once(account: NewAccount) 
         account.cloud.faults.on(service, "*", expired)
     scene.go(9)
     assert not scene.events(NodeEnded)
-    (told,) = {event.message for event in scene.events(SignalStale)}
-    assert "have expired" in told
+    (reported,) = {event.message for event in scene.events(SignalStale)}
+    assert "have expired" in reported
     account.cloud.faults.reset()
     scene.go(1)
     _check(scene, 2)

@@ -54,11 +54,11 @@ def test_any_call_of_a_launch_may_fail_once(account: NewAccount, call: str, faul
     """Asked again under its key the launch gives two nodes, whatever happened the first time."""
     goes_wrong, expected = FAULTS[fault]
     account.cloud.faults.on("ec2", call, goes_wrong, nth=1)
-    with pytest.raises(expected) as told:
+    with pytest.raises(expected) as raised:
         account.provider.launch(account.request(2))
-    assert "us-east-1" in told.value.message
+    assert "us-east-1" in raised.value.message
     if fault == "refused":
-        assert f"ec2:{call}" in told.value.message
+        assert f"ec2:{call}" in raised.value.message
     account.clock.sleep(60)
     nodes = account.provider.launch(account.request(2))
     assert sorted(account.cloud.alive()) == [node.node_id for node in nodes]
@@ -143,9 +143,9 @@ def test_every_refusal_has_its_kind_and_names_the_pool(
     account: NewAccount, code: str, status: int, kind: type[ProviderError]
 ) -> None:
     account.cloud.faults.on("ec2", "RunInstances", refuse(code, "EC2's own words.", status))
-    with pytest.raises(kind, match=str(SPOT)) as told:
+    with pytest.raises(kind, match=str(SPOT)) as raised:
         account.provider.launch(account.request())
-    assert code in told.value.message
+    assert code in raised.value.message
     assert account.cloud.faults.calls["ec2", "RunInstances"] == 1
     assert not account.cloud.alive()
 
@@ -162,10 +162,10 @@ def test_a_missing_permission_is_named_even_in_code(account: NewAccount) -> None
 
 def _decoded(call: Call, forward: Forward) -> Reply:
     context = {"action": "iam:PassRole", "resource": "arn:aws:iam::1:role/n"}
-    told = escape(json.dumps({"allowed": False, "context": context}))
+    reported = escape(json.dumps({"allowed": False, "context": context}))
     return Reply.xml(
         '<DecodeAuthorizationMessageResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">'
-        f"<DecodeAuthorizationMessageResult><DecodedMessage>{told}</DecodedMessage>"
+        f"<DecodeAuthorizationMessageResult><DecodedMessage>{reported}</DecodedMessage>"
         "</DecodeAuthorizationMessageResult></DecodeAuthorizationMessageResponse>"
     )
 

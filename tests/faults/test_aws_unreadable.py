@@ -129,8 +129,8 @@ def test_a_job_goes_on_as_if_the_answer_had_been_lost(
 @pytest.mark.parametrize("answer", UNREADABLE)
 def test_the_reason_says_what_came(account: NewAccount, answer: str) -> None:
     account.cloud.faults.on("ec2", "DescribeInstances", UNREADABLE[answer])
-    with pytest.raises(ProviderUnavailableError) as told:
+    with pytest.raises(ProviderUnavailableError) as raised:
         account.provider.nodes("me")
-    reason = told.value.message.rpartition("us-east-1: ")[2]
+    reason = raised.value.message.rpartition("us-east-1: ")[2]
     assert "ec2:DescribeInstances" in reason or "502" in reason
     assert not reason.strip().endswith(":")

@@ -41,7 +41,7 @@ def dies() -> PowerModel:
     os._exit(9)
 
 
-def test_a_process_that_dies_is_told() -> None:
+def test_a_process_that_dies_is_reported() -> None:
     record = market([1] * 400, 600.0)
     bench = BacktestConfig({record.name: record}, Machines(), dies, NoHazard)
     trials = [Trial(Window(record.name, task()), rules("greedy_spot")) for _ in range(2)]
@@ -85,8 +85,8 @@ def _backtest(folder: Path, code: str) -> subprocess.Popen[str]:
 
 def _children(parent: int) -> list[int]:
     """Processes whose parent this is, as Linux tells."""
-    told = Path(f"/proc/{parent}/task/{parent}/children").read_text()
-    return [int(word) for word in told.split()]
+    reported = Path(f"/proc/{parent}/task/{parent}/children").read_text()
+    return [int(word) for word in reported.split()]
 
 
 def _is_alive(process: int) -> bool:

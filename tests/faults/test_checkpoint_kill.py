@@ -25,14 +25,14 @@ def state(step: int) -> dict[str, object]:
 
 
 def save_for_ever(folder: Path, generation: int, first: int) -> None:
-    """What is told of in ``told`` was reported as durable."""
+    """What is reported in ``told`` was reported as durable."""
     checkpointer = Checkpointer(folder, keep=2, generation=generation)
     step = first
     while True:
         step += 1
         checkpointer.save(step, state(step))
         (folder / "writer").write_text(str(checkpointer.writer_pid))
-        (folder / "told").write_text(str(step))
+        (folder / "durable").write_text(str(step))
 
 
 def kill_while_saving(
@@ -77,18 +77,18 @@ def test_no_kill_tears_a_checkpoint_in_silence(tmp_path: Path) -> None:
     draw = random.Random(4)
     torch.set_num_threads(1)
     torn, newest = 0, 0
-    (tmp_path / "told").write_text("0")
+    (tmp_path / "durable").write_text("0")
     for generation in range(1, KILLS + 1):
         killed = KILLED[generation % len(KILLED)]
         kill_while_saving(tmp_path, generation, newest, draw.uniform(0.0, 0.03), killed)
-        told = int((tmp_path / "told").read_text() or "0")
+        reported = int((tmp_path / "durable").read_text() or "0")
         checkpointer = Checkpointer(tmp_path, generation=generation)
         restored = checkpointer.restore()
         torn += len(checkpointer.refused)
         assert all("interrupted" in refused.message for refused in checkpointer.refused)
         assert restored is not None, "what was reported as saved is not there"
         newest = restored.state["step"]
-        assert newest >= told, "a save that was reported is not there"
+        assert newest >= reported, "a save that was reported is not there"
         assert restored.manifest.step == newest
         assert torch.equal(restored.state["weights"], torch.full((WEIGHTS,), float(newest)))
     assert torn > 0, "no kill fell into a save: the test shows nothing"

@@ -78,8 +78,8 @@ def test_what_was_begun_is_committed_however_the_trainer_ends(
 ) -> None:
     before = shared_memory()
     trainer = started(tmp_path, ending, mode)
-    told, _ = trainer.communicate(timeout=200)
-    writer = int(told)
+    reported, _ = trainer.communicate(timeout=200)
+    writer = int(reported)
     until(lambda: not is_running(writer))
     assert newest_step(tmp_path) == 2
     assert shared_memory() <= before
@@ -103,8 +103,8 @@ def test_a_child_that_the_trainer_forked_does_not_keep_the_writer(tmp_path: Path
     """A data loader's worker inherits the trainer's end of the socket."""
     ending = "\nchild = os.fork()\nif not child: os.close(1); time.sleep(600)\nprint(child)"
     trainer = started(tmp_path, f"{ending}\nsys.stdout.flush(); os._exit(0)")
-    told, _ = trainer.communicate(timeout=200)
-    writer, child = map(int, told.split())
+    reported, _ = trainer.communicate(timeout=200)
+    writer, child = map(int, reported.split())
     until(lambda: not is_running(writer))
     assert is_running(child)
     os.kill(child, signal.SIGKILL)

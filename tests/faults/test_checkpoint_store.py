@@ -56,20 +56,20 @@ def test_a_store_that_fails_now_and_then_gives_no_false_success(
     committer = Committer(place, 1)
     saved, failed = 0, 0
     newest = None
-    told: list[str] = []
+    reported: list[str] = []
     for step in range(1, 21):
         try:
             committer.commit(saving(step))
         except CheckpointError as error:
             failed += 1
-            told.append(error.message)
+            reported.append(error.message)
             assert newest_step(tmp_path) in (newest, step), "a failed save destroyed another"
         else:
             saved += 1
             assert newest_step(tmp_path) == step, "a save that was reported is not there"
         newest = newest_step(tmp_path)
     assert failed > 0
-    assert all("Input/output" in said or "reply was lost" in said for said in told)
+    assert all("Input/output" in said or "reply was lost" in said for said in reported)
     if every > 17:
         assert saved > 0
     Committer(place_at(tmp_path), 2).commit(saving(99))

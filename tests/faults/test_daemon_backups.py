@@ -49,8 +49,8 @@ def fill(state_dir: Path) -> None:
 
 def numbers(state_dir: Path) -> list[int]:
     with open_sqlite_ledger(state_dir / LEDGER, create=False) as ledger:
-        told = [r.event for r in ledger.events()]
-    return [int(e.reason.split()[0]) for e in told if isinstance(e, RunStopped)]
+        reported = [r.event for r in ledger.events()]
+    return [int(e.reason.split()[0]) for e in reported if isinstance(e, RunStopped)]
 
 
 def corrupt(path: Path, page: int) -> None:

@@ -42,12 +42,12 @@ def _run(fate: HaltingFate) -> tuple[Outcome, list[LaunchFailed]]:
 
 
 def test_launches_that_a_halt_came_before_are_known_not_to_have_been_sent() -> None:
-    outcome, told = _run(HaltingFate())
+    outcome, reported = _run(HaltingFate())
     assert outcome == Outcome(0, 0, ())
-    unsent = [event for event in told if event.error == "NotSent"]
+    unsent = [event for event in reported if event.error == "NotSent"]
     assert {event.job for event in unsent} == {"one", "two"}
     assert all(re.match(r"ann .*: too dear", event.message) for event in unsent)
-    assert "lost" not in {event.error for event in told}
+    assert "lost" not in {event.error for event in reported}
 
 
 @pytest.mark.parametrize("later", range(6))

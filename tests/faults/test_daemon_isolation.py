@@ -70,11 +70,11 @@ def test_a_store_that_refuses_one_job(
         if "drain" in call:
             scene.daemon.service.pause("one", "me")
         scene.go(8)
-        told = [e for e in scene.events(SignalStale) if e.message == f"no permission to {call}"]
-        assert len(told) == (0 if call == "form_gang" and not restarted else 1)
+        reported = [e for e in scene.events(SignalStale) if e.message == f"no permission to {call}"]
+        assert len(reported) == (0 if call == "form_gang" and not restarted else 1)
         alerts = [(a.job, a.kind) for a in scene.daemon.service.alerts()]
-        assert alerts == ([("one", "trouble")] if told else [])
-        assert (scene.job().blocked_by != "") == bool(told)
+        assert alerts == ([("one", "trouble")] if reported else [])
+        assert (scene.job().blocked_by != "") == bool(reported)
         scene.go(25)
         assert scene.job("two").summary.state is JobState.FINISHED
         assert scene.daemon.board.tick_failure == ""
@@ -115,9 +115,9 @@ def test_a_strategy_that_raises_for_one_job(
         patch.setattr(kind, "decide", fail)
         scene.go(4)
         assert scene.daemon.board.tick_failure == ""
-        (told,) = scene.events(SignalStale)
-        assert told.source == "the job's strategy"
-        assert "no such luck" in told.message
+        (reported,) = scene.events(SignalStale)
+        assert reported.source == "the job's strategy"
+        assert "no such luck" in reported.message
         assert [(a.job, a.kind) for a in scene.daemon.service.alerts()] == [("one", "trouble")]
         assert "no such luck" in scene.job().blocked_by
         figures = scene.daemon.service.metrics_snapshot().jobs
@@ -166,8 +166,8 @@ def test_what_a_node_says_that_cannot_be_reckoned_with(
     with monkeypatch.context() as patch:
         patch.setattr(scene.runtime, "progress", overflow, raising=False)
         scene.go(3)
-    (told,) = scene.events(SignalStale)
-    assert told.message.startswith("OverflowError")
+    (reported,) = scene.events(SignalStale)
+    assert reported.message.startswith("OverflowError")
     assert scene.daemon.board.tick_failure == ""
     scene.go(35)
     assert scene.job().summary.state is JobState.FINISHED

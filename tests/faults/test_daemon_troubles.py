@@ -109,7 +109,7 @@ class Storm:
     def __init__(self, inner: Any, count: int) -> None:
         self._inner = inner
         self._count = count
-        self.told = 0
+        self.reported = 0
 
     def notices(self, owner: str) -> tuple[Interruption, ...]:
         mine = self._inner.notices(owner)
@@ -118,7 +118,7 @@ class Storm:
         echoes = [mine[n % len(mine)] for n in range(self._count // 2)] if mine else []
         storm = [*mine, *others, *echoes]
         random.Random(len(storm)).shuffle(storm)
-        self.told += len(storm)
+        self.reported += len(storm)
         return tuple(storm)
 
     def __getattr__(self, name: str) -> Any:
@@ -131,7 +131,7 @@ def test_a_storm_of_notices_at_every_tick() -> None:
         made.line.inner = cast("Any", storm)
         began_s = time.process_time()
         assert made.run() == WELL
-        assert storm.told > 100_000
+        assert storm.reported > 100_000
         noticed = [
             recorded.event.node_id
             for recorded in made.ledger.events()

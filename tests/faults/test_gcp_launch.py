@@ -54,13 +54,13 @@ def test_any_call_of_a_launch_may_fail_once(project: NewAccount, call: str, faul
     if call == "zoneOperations.wait":
         # The launch itself is on its way, so whatever befalls the look leaves the outcome open.
         expected = ProviderUnavailableError
-    with pytest.raises(ProviderError) as told:
+    with pytest.raises(ProviderError) as raised:
         project.provider.launch(project.request(2))
     if call == "advice.capacityHistory":
-        assert isinstance(told.value, NoCapacityError), "without a price nothing is launched"
+        assert isinstance(raised.value, NoCapacityError), "without a price nothing is launched"
     else:
-        assert isinstance(told.value, expected)
-    assert "us-central1" in told.value.message
+        assert isinstance(raised.value, expected)
+    assert "us-central1" in raised.value.message
     project.clock.sleep(60)
     nodes = project.provider.launch(project.request(2))
     assert project.cloud.instances.alive() == [node.node_id for node in nodes]
@@ -153,9 +153,9 @@ def test_what_an_operation_comes_to_has_its_kind_and_names_the_pool(
     project: NewAccount, codes: list[str], kind: type[ProviderError]
 ) -> None:
     project.cloud.instances.operation_errors = [(code, "Google's own words.") for code in codes]
-    with pytest.raises(kind, match=str(SPOT)) as told:
+    with pytest.raises(kind, match=str(SPOT)) as raised:
         project.provider.launch(project.request())
-    assert codes[-1] in told.value.message
+    assert codes[-1] in raised.value.message
     assert not project.cloud.instances.alive()
 
 
@@ -176,9 +176,9 @@ def test_every_refusal_has_its_kind_and_names_the_pool(
     project: NewAccount, reason: str, status: int, kind: type[ProviderError]
 ) -> None:
     project.cloud.faults.on("instances.bulkInsert", refuse(reason, status), times=None)
-    with pytest.raises(kind, match=str(SPOT)) as told:
+    with pytest.raises(kind, match=str(SPOT)) as raised:
         project.provider.launch(project.request())
-    assert reason in told.value.message
+    assert reason in raised.value.message
     assert project.cloud.faults.calls["instances.bulkInsert"] == 1
     assert not project.cloud.instances.alive()
 

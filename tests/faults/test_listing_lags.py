@@ -33,14 +33,14 @@ class LaggingCloud(FaultyCloud):
 
     lags: list[int]
     gaps: list[frozenset[int]]
-    told: list[tuple[Node, ...]]
+    reported: list[tuple[Node, ...]]
 
     def nodes(self, owner: str) -> tuple[Node, ...]:
-        self.told.append(self.inner.nodes(owner))
-        number = len(self.told) - 1
+        self.reported.append(self.inner.nodes(owner))
+        number = len(self.reported) - 1
         if number >= min(len(self.lags), len(self.gaps)):
-            return self.told[-1]
-        listed = self.told[max(0, number - self.lags[number])]
+            return self.reported[-1]
+        listed = self.reported[max(0, number - self.lags[number])]
         return tuple(n for n in listed if int(n.node_id[-4:]) not in self.gaps[number])
 
 
@@ -57,7 +57,7 @@ def lagging(lags: list[int], gaps: list[frozenset[int]]) -> Scene:
     cloud = scene.cloud
     cloud.__class__ = LaggingCloud
     assert isinstance(cloud, LaggingCloud)
-    cloud.lags, cloud.gaps, cloud.told = lags, gaps, []
+    cloud.lags, cloud.gaps, cloud.reported = lags, gaps, []
     return scene
 
 
@@ -65,7 +65,7 @@ def assert_put_right(scene: Scene) -> None:
     """Every node is billed from its launch to its end as the cloud knows them."""
     account, cloud = scene.engine.journal.accounts["job"], scene.cloud
     assert isinstance(cloud, LaggingCloud)
-    true = {node.node_id: node for listing in cloud.told for node in listing}
+    true = {node.node_id: node for listing in cloud.reported for node in listing}
     rows = {row.node_id: row for row in account.intervals(scene.clock.now())}
     assert rows.keys() == true.keys()
     for node_id, node in true.items():
@@ -95,14 +95,14 @@ def test_the_ledger_is_right_in_the_end(seed: int, restarts: bool) -> None:
 
 
 @pytest.mark.parametrize("hidden_from_s", [1500, 1560], ids=["before it ended", "after"])
-def test_a_node_whose_end_is_told_later_is_billed_to_that_end(hidden_from_s: int) -> None:
+def test_a_node_whose_end_is_reported_later_is_billed_to_that_end(hidden_from_s: int) -> None:
     scene = lagging([], [])
     scene.go(hidden_from_s)
     _hide(scene, 1, ticks=10)
     scene.go(900)
-    guess, told = (e for e in scene.events(NodeEnded) if e.node_id == "sim-0001")
-    assert (guess.cause, told.cause) == (EndCause.LOST, EndCause.INTERRUPTED)
-    assert told.ended_at == T0 + timedelta(seconds=STRIKES_S)
+    guess, reported = (e for e in scene.events(NodeEnded) if e.node_id == "sim-0001")
+    assert (guess.cause, reported.cause) == (EndCause.LOST, EndCause.INTERRUPTED)
+    assert reported.ended_at == T0 + timedelta(seconds=STRIKES_S)
     row, *_ = scene.engine.journal.accounts["job"].intervals(scene.clock.now())
     assert row.usd_micros == 2_000_000 * STRIKES_S // 3600
 
@@ -124,5 +124,5 @@ def test_a_node_that_was_left_out_of_one_listing_lives_on_and_is_billed_without_
 def _hide(scene: Scene, number: int, ticks: int) -> None:
     cloud = scene.cloud
     assert isinstance(cloud, LaggingCloud)
-    cloud.gaps = [*[frozenset[int]()] * len(cloud.told), *[frozenset({number})] * ticks]
+    cloud.gaps = [*[frozenset[int]()] * len(cloud.reported), *[frozenset({number})] * ticks]
     cloud.lags = [0] * len(cloud.gaps)

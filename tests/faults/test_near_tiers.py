@@ -34,8 +34,8 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 class Node:
     """Another node's memory, served."""
 
-    def __init__(self, most_bytes: int = 64 * MIB) -> None:
-        self.memory = MemoryTier(most_bytes)
+    def __init__(self, max_bytes: int = 64 * MIB) -> None:
+        self.memory = MemoryTier(max_bytes)
         self.server = PeerServer(self.memory)
         self.server.key = KEY
         self.peer = PeerClient("n2", self.server.address, "b")
@@ -69,8 +69,8 @@ def test_a_peer_that_dies_while_it_receives_costs_nothing_but_itself(node: Node)
     other = Node()
     dying, line = lined(other, upward=MIB // 2)
     tiers = ReplicaManager(MemoryTier(64 * MIB), circle=ReplicaGroup(KEY, (dying, node.peer)))
-    told = list(tiers.store(held(7)))
-    assert [(kept.tier, kept.node, kept.complaint) for kept in told] == [
+    reported = list(tiers.store(held(7)))
+    assert [(kept.tier, kept.node, kept.complaint) for kept in reported] == [
         (Tier.MEMORY, "", ""),
         (Tier.PEER, "n2", ""),
     ]
@@ -184,7 +184,7 @@ def test_a_node_that_hears_late_of_a_new_generation_is_waited_for(node: Node) ->
 
 
 def test_memory_is_bounded_and_an_older_snapshot_never_replaces_a_newer() -> None:
-    small = Node(most_bytes=2 * MIB + MIB // 2)
+    small = Node(max_bytes=2 * MIB + MIB // 2)
     for step in (7, 8, 9):
         given = held(step)
         small.peer.send(KEY, given.snapshot, given.view)
@@ -214,9 +214,9 @@ def test_a_full_disk_keeps_what_it_had_and_the_other_tiers_go_on(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(atomic_file, "write_atomic", full)
-    told = {kept.tier: kept.complaint for kept in tiers.store(held(8))}
-    assert "No space left" in told.pop(Tier.DISK)
-    assert told == {Tier.MEMORY: "", Tier.PEER: ""}
+    reported = {kept.tier: kept.complaint for kept in tiers.store(held(8))}
+    assert "No space left" in reported.pop(Tier.DISK)
+    assert reported == {Tier.MEMORY: "", Tier.PEER: ""}
     assert [each.manifest.step for each in DiskTier(tmp_path, 0).snapshots()] == [7]
     assert len(list(tmp_path.iterdir())) == 1
 

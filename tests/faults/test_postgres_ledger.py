@@ -144,11 +144,11 @@ def test_a_stopped_leader_that_wakes_cannot_act(postgres_url: str) -> None:
             by_name[leader].send_signal(signal.SIGCONT)
             time.sleep(LEASE_S / 2)
             leader = other
-    told = [reason.split() for reason in reasons(postgres_url)]
-    fences = [int(fence) for _, fence in told]
+    reported = [reason.split() for reason in reasons(postgres_url)]
+    fences = [int(fence) for _, fence in reported]
     assert fences == sorted(fences)
     assert len(set(fences)) >= 4
-    assert len({(name, fence) for name, fence in told}) == len(set(fences)), "two led at a time"
+    assert len({(name, fence) for name, fence in reported}) == len(set(fences)), "two led at a time"
 
 
 def who_acts(ledger: SqlLedger, names: str, after: int) -> str:
@@ -156,8 +156,10 @@ def who_acts(ledger: SqlLedger, names: str, after: int) -> str:
     acts: list[str] = []
 
     def seen() -> bool:
-        told = (r.event for r in ledger.events(after=after))
-        acts.extend(e.reason[0] for e in told if isinstance(e, RunStopped) and e.reason[0] in names)
+        reported = (r.event for r in ledger.events(after=after))
+        acts.extend(
+            e.reason[0] for e in reported if isinstance(e, RunStopped) and e.reason[0] in names
+        )
         return bool(acts)
 
     wait_until(seen, f"act of {names}")
@@ -174,8 +176,8 @@ def test_a_leader_that_is_stopped_amid_an_append_holds_nobody_up(postgres_url: s
         wait_until(lambda: taken(leadership.acquire), "leadership")
         ledger.append(event("awake"))
         frozen.send_signal(signal.SIGCONT)
-        told, _ = frozen.communicate(timeout=PATIENCE_S)
-    assert "→" in told
+        reported, _ = frozen.communicate(timeout=PATIENCE_S)
+    assert "→" in reported
     assert reasons(postgres_url) == ["awake"]
 
 
@@ -214,7 +216,7 @@ def test_a_server_that_restarts_amid_an_append_leaves_nothing_half(
     assert reasons(postgres_url) == ["before", "after"]
 
 
-def test_a_server_that_is_down_is_told_of_and_found_again(
+def test_a_server_that_is_down_is_reported_and_found_again(
     postgres: PostgresServer, postgres_url: str
 ) -> None:
     with open_postgres_ledger(postgres_url) as ledger, open_registry(postgres_url) as registry:
@@ -375,7 +377,7 @@ def test_the_database_itself_refuses_change(
     assert reasons(postgres_url) == ["kept"]
 
 
-def test_servers_that_refuse_are_told_apart(postgres: PostgresServer, postgres_url: str) -> None:
+def test_servers_that_refuse_are_distinguished(postgres: PostgresServer, postgres_url: str) -> None:
     def refusal(url: str, *, create: bool = True) -> LedgerError:
         with pytest.raises(LedgerError) as caught:
             open_postgres_ledger(url, create=create)

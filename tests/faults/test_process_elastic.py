@@ -89,19 +89,22 @@ def test_the_others_train_on_and_the_weights_are_the_same(fleet: Fleet, tmp_path
     os.kill(fleet.pid("n2"), signal.SIGKILL)
     at_step = fleet.step("n1")
     fleet.until(lambda: fleet.trains_with("n1", 2, at_step + 3), "the lost one is back")
-    fleet.until(lambda: fleet.beat("n2").restarts == 1, "it is told")
+    fleet.until(lambda: fleet.beat("n2").restarts == 1, "it is reported")
     assert fleet.pid("n2") == standby
 
     fleet.launch("n3")
     fleet.form(2, "n1", "n2", "n3")
     fleet.until(lambda: fleet.trains_with("n3", 3), "a third joins")
-    assert fleet.pid("n1") == first, "who trains is not started anew"
+    assert fleet.pid("n1") == first, "who trains is not started again"
 
     fleet.notice("n1").touch()
     fleet.until(lambda: fleet.beat("n1").state is NodeActivity.STOPPED, "one left")
     fleet.form(3, "n2", "n3")
     fleet.until(
-        lambda: (told := fleet.mailbox.membership()) is not None and told.node_id in ("n2", "n3"),
+        lambda: (
+            (reported := fleet.mailbox.membership()) is not None
+            and reported.node_id in ("n2", "n3")
+        ),
         "the membership moves on",
     )
     (tmp_path / "hurry").touch()

@@ -183,9 +183,9 @@ def test_weights_survive_three_kills_bit_for_bit(tmp_path: Path, gangs: list[Gan
     assert end.saved_units == STEPS
     assert broken.generation == 4
     assert (tmp_path / "broken").read_text() == (tmp_path / "whole").read_text()
-    told = broken.runtime.checkpoints(broken.job, 0.0)
-    assert [record.units for record in told] == sorted({record.units for record in told})
-    assert told[-1].units == STEPS
+    reported = broken.runtime.checkpoints(broken.job, 0.0)
+    assert [record.units for record in reported] == sorted({record.units for record in reported})
+    assert reported[-1].units == STEPS
     broken.close()
     assert processes_under(tmp_path) == []
 
@@ -207,7 +207,7 @@ def test_a_command_that_fails_is_tried_again_then_blamed(tmp_path: Path, gangs: 
     assert "trainer-000003.log" in message
 
 
-def test_a_script_that_knows_nothing_of_costopt_is_told_by_sigterm(
+def test_a_script_that_knows_nothing_of_costopt_is_reported_by_sigterm(
     tmp_path: Path, gangs: list[Gang]
 ) -> None:
     ready, saved = tmp_path / "ready", tmp_path / "saved"

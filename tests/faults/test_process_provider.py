@@ -57,8 +57,8 @@ def market() -> MarketHistory:
     )
     later = (MarketState(START, 0, 0.4), MarketState(START + timedelta(hours=1), 1, 0.6))
     pools = {
-        pool: PoolHistory(pool, told, START + timedelta(days=1))
-        for pool, told in ((SPOT, states), (FLEX, later))
+        pool: PoolHistory(pool, reported, START + timedelta(days=1))
+        for pool, reported in ((SPOT, states), (FLEX, later))
     }
     return MarketHistory("m", pools, None, "typed in")
 

@@ -113,7 +113,7 @@ def test_a_crash_a_short_notice_and_other_nodes(fleet: Fleet) -> None:
     fleet.until(lambda: "from the memory of this node" in fleet.log("n1"), "restored from memory")
     assert int(fleet.log("n1").split("restored step ")[1].split()[0]) >= near
     fleet.until(lambda: fleet.step("n1") > near + 5, "it trains on")
-    fleet.until(lambda: fleet.beat("n1").goodput is not None, "goodput is told")
+    fleet.until(lambda: fleet.beat("n1").goodput is not None, "goodput is reported")
     at = datetime.now(UTC)
     end = at + timedelta(seconds=1.5)
     notice = {"action": "terminate", "noticed_at": at.isoformat(), "time": end.isoformat()}

@@ -85,10 +85,10 @@ def test_the_nodes_of_a_dead_controller_are_named_and_found(tmp_path: Path) -> N
         process.send_signal(signal.SIGKILL)
         process.wait()
     clock = place.state / "jobs" / "tiny" / "clock.json"
-    told = clock.read_text()
+    reported = clock.read_text()
     clock.write_text("{}")
     refused = place.finish()
-    clock.write_text(told)
+    clock.write_text(reported)
     assert refused.returncode == 1
     assert refused.stderr.count("may still run") == 2
     for node_id in ("sim-0001", "sim-0002"):

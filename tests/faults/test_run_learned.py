@@ -51,9 +51,9 @@ def test_a_killed_controller_comes_back_with_its_estimates(tmp_path: Path) -> No
     _file(place).write_bytes(_file(place).read_bytes()[:-9])
     said = _note_of_next(place)
     assert said.count("learned.json is ignored: it is damaged") == 1
-    anew = _learned(place)
-    passed = datetime.fromisoformat(anew["at"]) - datetime.fromisoformat(after["at"])
-    assert anew["watched_h"] <= passed.total_seconds() / 3600
+    relearned = _learned(place)
+    passed = datetime.fromisoformat(relearned["at"]) - datetime.fromisoformat(after["at"])
+    assert relearned["watched_h"] <= passed.total_seconds() / 3600
     assert "learned.json" not in _note_of_next(place)
 
 

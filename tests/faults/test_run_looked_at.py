@@ -20,18 +20,18 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for proce
 def look(place: Place) -> None:
     """Every command in every format that programs read."""
     for command in (("status",), ("status", "tiny"), ("events", "tiny")):
-        told = place.call(*command, "--state-dir", "state", "--output", "json")
-        assert told.returncode == 0, told.stderr
-        document = json.loads(told.stdout)
+        reported = place.call(*command, "--state-dir", "state", "--output", "json")
+        assert reported.returncode == 0, reported.stderr
+        document = json.loads(reported.stdout)
         assert document["schema"].startswith("costopt.")
         assert all(row["job"] == "tiny" for row in document["rows"])
-        assert told.stderr == ""
-        told = place.call(*command, "--state-dir", "state", "--output", "csv")
-        rows = list(csv.DictReader(io.StringIO(told.stdout)))
+        assert reported.stderr == ""
+        reported = place.call(*command, "--state-dir", "state", "--output", "csv")
+        rows = list(csv.DictReader(io.StringIO(reported.stdout)))
         assert len(rows) >= len(document["rows"])
         assert all(None not in row and None not in row.values() for row in rows)
-    told = place.call("report", "tiny", "--state-dir", "state", "--to", "report.html")
-    assert told.returncode == 0, told.stderr
+    reported = place.call("report", "tiny", "--state-dir", "state", "--to", "report.html")
+    assert reported.returncode == 0, reported.stderr
     assert "</html>" in (place.folder / "report.html").read_text()
 
 

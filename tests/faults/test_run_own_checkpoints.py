@@ -1,4 +1,4 @@
-"""A script that knows nothing of costopt is told by SIGTERM, and goes on where it saved."""
+"""A script that knows nothing of costopt is reported by SIGTERM, and goes on where it saved."""
 
 from __future__ import annotations
 

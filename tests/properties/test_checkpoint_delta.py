@@ -128,10 +128,10 @@ def _parsed(name: str) -> CheckpointName:
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 3), st.lists(acts, max_size=14))
 def test_what_is_kept_is_whole_or_refused_with_the_reason(
-    last: int, told: list[tuple[object, ...]]
+    last: int, reported: list[tuple[object, ...]]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         story = Story(Path(folder), last)
-        for act, *arguments in told:
+        for act, *arguments in reported:
             getattr(story, str(act))(*arguments)
             story.check()

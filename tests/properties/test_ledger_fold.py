@@ -108,7 +108,7 @@ class Recorder:
         )
 
     def _correct(self) -> None:
-        """The true end of a lost node is told, earlier or later than was guessed."""
+        """The true end of a lost node is reported, earlier or later than was guessed."""
         if self.lost:
             node = self.lost.pop(self.draw(st.sampled_from(sorted(self.lost))))
             self._close(node, self.draw(st.integers(0, self.now_ms)), EndCause.RELEASED)
@@ -439,11 +439,11 @@ def test_the_spend_curve_rises_to_the_total(run: tuple[tuple[Event, ...], dateti
 
 @settings(max_examples=100, deadline=None)
 @given(runs())
-def test_events_told_twice_count_once(run: tuple[tuple[Event, ...], datetime]) -> None:
+def test_events_reported_twice_count_once(run: tuple[tuple[Event, ...], datetime]) -> None:
     events, now = run
-    told_twice = tuple(
+    reported_twice = tuple(
         event
         for fact in events
         for event in ((fact, fact) if isinstance(fact, (NodeLaunched, NodeEnded)) else (fact,))
     )
-    assert folded(told_twice).summary(now) == folded(events).summary(now)
+    assert folded(reported_twice).summary(now) == folded(events).summary(now)

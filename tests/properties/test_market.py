@@ -69,10 +69,10 @@ def test_a_file_keeps_a_history_whole_in_any_order_of_its_rows(
 def test_states_say_at_every_instant_what_the_samples_said(
     samples: list[tuple[int | None, float | None]],
 ) -> None:
-    told = [MarketState(T0 + timedelta(hours=i), *sample) for i, sample in enumerate(samples)]
+    reported = [MarketState(T0 + timedelta(hours=i), *sample) for i, sample in enumerate(samples)]
     pool = Pool("p", "r", "z", "t", CapacityType.SPOT)
-    history = PoolHistory(pool, compress_samples(told), T0 + timedelta(hours=len(told)))
-    for sample in told:
+    history = PoolHistory(pool, compress_samples(reported), T0 + timedelta(hours=len(reported)))
+    for sample in reported:
         state = history.at(sample.starts_at)
         assert state is not None
         assert state.nodes_available == sample.nodes_available

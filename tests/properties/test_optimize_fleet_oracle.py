@@ -56,11 +56,11 @@ def assert_right(request: PlanRequest, made: Plan, reachable_usd: float | None) 
             optimum_usd(with_work(request, 1 + HAIR), exclusive=True) is None
         )
         return
-    least_usd = optimum_usd(with_work(request, 1 - 1e-5), exclusive=False)
-    assert least_usd is not None, "a plan where there is none"
+    min_usd = optimum_usd(with_work(request, 1 - 1e-5), exclusive=False)
+    assert min_usd is not None, "a plan where there is none"
     assert faults_of(request, made) == []
     assert objective_usd(request, made) == pytest.approx(made.objective_usd, rel=1e-3, abs=1e-6)
-    assert made.objective_usd >= least_usd * (1 - 1e-4)
+    assert made.objective_usd >= min_usd * (1 - 1e-4)
     assert made.bound_usd <= made.objective_usd * (1 + 1e-9)
     if reachable_usd is not None:
         assert made.bound_usd <= reachable_usd * (1 + 1e-4)
@@ -93,7 +93,9 @@ def test_phases_and_budgets_are_planned_at_the_optimum(request: PlanRequest) -> 
 
 @examples(0.3)
 @given(crowds())
-def test_jobs_that_compete_are_planned_within_the_gap_that_is_told(request: PlanRequest) -> None:
+def test_jobs_that_compete_are_planned_within_the_gap_that_is_reported(
+    request: PlanRequest,
+) -> None:
     best_usd = optimum_usd(request, exclusive=True)
     made = plan(request, time_limit_s=UNHURRIED_S, explain=False)
     assert_right(request, made, best_usd)
@@ -101,7 +103,7 @@ def test_jobs_that_compete_are_planned_within_the_gap_that_is_told(request: Plan
 
 
 @pytest.mark.parametrize("seed", [0, 1, 3])
-def test_a_medium_crowd_is_planned_within_the_gap_that_is_told(seed: int) -> None:
+def test_a_medium_crowd_is_planned_within_the_gap_that_is_reported(seed: int) -> None:
     shape = Shape(pools=4, hours=8, jobs=4, max_nodes=2, quota_gpus=32)
     request = small_request(random.Random(seed), shape)
     best_usd = optimum_usd(request, exclusive=True)

@@ -121,7 +121,7 @@ def test_refused_launches_and_late_starts_within_the_reserve_make_nothing_late(
     name: str,
 ) -> None:
     retry_ticks = max(1, math.ceil(cooldown_s / TICK_S)) if with_fast else 1
-    # A slower pool that takes the launch meanwhile does not begin the count anew.
+    # A slower pool that takes the launch meanwhile does not begin the count again.
     refused = refusals[:1] if with_fast else refusals * 50
     reserve_s = _reserve_s(max(refused), retry_ticks * TICK_S, late_s, on_grid=on_grid)
     summary = _live(

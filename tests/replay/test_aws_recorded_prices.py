@@ -42,12 +42,12 @@ def record(
     since = begins_at
     for day in stops:
         until = begins_at + timedelta(days=day)
-        told = [
+        reported = [
             PriceChange(pool, price.at, price.usd_per_hour)
             for price in prices.history(pool.region, KIND, since, until)
             if price.zone_id == zone_id
         ]
-        known, since = extend_history(known, pool, told, since, until), until
+        known, since = extend_history(known, pool, reported, since, until), until
     assert known is not None
     return known
 

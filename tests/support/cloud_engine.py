@@ -33,7 +33,7 @@ AnyEvent = TypeVar("AnyEvent", bound=Event)
 
 
 class CloudAccount(Protocol):
-    """An account on a test cloud; whoever connects anew remembers nothing."""
+    """An account on a test cloud; whoever connects again remembers nothing."""
 
     clock: Any
     provider: Any

@@ -149,7 +149,7 @@ class UnreliableProvider(ProviderWrapper):
         self.chances = chances or random.Random(0)
         self.suffered = 0
         self._under_way: list[tuple[datetime, Callable[[], object]]] = []
-        self._told: dict[str, tuple[datetime, Any]] = {}
+        self._reported: dict[str, tuple[datetime, Any]] = {}
 
     @property
     def inner(self) -> Provider:
@@ -167,7 +167,9 @@ class UnreliableProvider(ProviderWrapper):
         return super().offers(self.clock.now())
 
     def _call(self, method: str, answer: Callable[[], T]) -> T:
-        return (self._told_to if method in ("launch", "terminate") else self._asked)(method, answer)
+        return (self._commanded if method in ("launch", "terminate") else self._asked)(
+            method, answer
+        )
 
     def close(self) -> None:
         """It outlives daemons."""
@@ -192,17 +194,17 @@ class UnreliableProvider(ProviderWrapper):
     def _asked(self, call: str, answer: Callable[[], T]) -> T:
         self.deliver()
         fault = self._fault()
-        if fault is Fault.OUT_OF_ORDER and call in self._told:
-            told_at, told = self._told[call]
-            if self.clock.now() - told_at <= OLDEST:
-                return cast("T", told)
+        if fault is Fault.OUT_OF_ORDER and call in self._reported:
+            answered_at, reported = self._reported[call]
+            if self.clock.now() - answered_at <= OLDEST:
+                return cast("T", reported)
         if fault not in (None, Fault.TWICE, Fault.OUT_OF_ORDER):
             raise ProviderUnavailableError(f"{call}: no answer")
-        told = answer()
-        self._told[call] = self.clock.now(), told
-        return told
+        reported = answer()
+        self._reported[call] = self.clock.now(), reported
+        return reported
 
-    def _told_to(self, call: str, work: Callable[[], T]) -> T:
+    def _commanded(self, call: str, work: Callable[[], T]) -> T:
         self.deliver()
         self.fate.step(f"before {call}")
         fault = self._fault()
@@ -216,6 +218,6 @@ class UnreliableProvider(ProviderWrapper):
             raise ProviderUnavailableError(f"{call}: no answer")
         return done
 
-    def _send_late(self, work: Callable[[], object], least_s: float, most_s: float) -> None:
-        delay = timedelta(seconds=self.chances.uniform(least_s, most_s))
+    def _send_late(self, work: Callable[[], object], min_s: float, max_s: float) -> None:
+        delay = timedelta(seconds=self.chances.uniform(min_s, max_s))
         self._under_way.append((self.clock.now() + delay, work))

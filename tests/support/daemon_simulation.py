@@ -1,6 +1,6 @@
 """A daemon's life under faults in virtual time, and what became of its jobs and nodes.
 
-Daemons that are killed are made anew over the same files and the same cloud. The files lie in
+Daemons that are killed are made again over the same files and the same cloud. The files lie in
 memory where there is such a folder: what dies here is processes, not machines.
 """
 

@@ -92,7 +92,7 @@ class FaultyCloud(ProviderWrapper):
         self.refusing: set[Pool] = set()
         self.hidden: set[str] = set()
         self.pending: set[str] = set()
-        self.told_prices: dict[Pool, Estimate | None] = {}
+        self.quoted_prices: dict[Pool, Estimate | None] = {}
         self.surcharge = 1.0
         self.requests: list[LaunchRequest] = []
         self.released: list[str] = []
@@ -116,27 +116,29 @@ class FaultyCloud(ProviderWrapper):
     def offers(self, now: datetime) -> Sequence[Offer]:
         self._answer("offers")
         return [
-            replace(o, price_usd_per_hour=self.told_prices.get(o.pool, o.price_usd_per_hour))
+            replace(o, price_usd_per_hour=self.quoted_prices.get(o.pool, o.price_usd_per_hour))
             for o in self.inner.offers(now)
         ]
 
     def nodes(self, owner: str) -> tuple[Node, ...]:
         self._answer("nodes")
-        return tuple(self._told(n) for n in self.inner.nodes(owner) if n.node_id not in self.hidden)
+        return tuple(
+            self._reported(n) for n in self.inner.nodes(owner) if n.node_id not in self.hidden
+        )
 
     def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
         self._answer("launch")
         self.requests.append(request)
         if request.pool in self.refusing:
             raise NoCapacityError(f"{request.pool}: none left")
-        return tuple(self._told(n) for n in self.inner.launch(request))
+        return tuple(self._reported(n) for n in self.inner.launch(request))
 
     def terminate(self, node_id: str) -> None:
         self._answer("terminate")
         self.released.append(node_id)
         self.inner.terminate(node_id)
 
-    def _told(self, node: Node) -> Node:
+    def _reported(self, node: Node) -> Node:
         if node.node_id in self.pending:
             node = replace(node, state=NodeState.PENDING)
         surcharge = self.surcharge if node.pool == SPOT_A else 1.0

@@ -18,10 +18,10 @@ class FailingRuntime:
         self.failing: set[str] = set()
 
     def progress(self, job: Job, now: datetime) -> Progress:
-        told = self._inner.progress(job, now)
+        reported = self._inner.progress(job, now)
         if job.name not in self.failing:
-            return told
-        return replace(told, state=GangState.FAILED, message="exited with 1")
+            return reported
+        return replace(reported, state=GangState.FAILED, message="exited with 1")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

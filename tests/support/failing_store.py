@@ -40,11 +40,11 @@ class Failing(FileStore):
         inner = super().put_if_absent
         return self._ask("put_if_absent", key, lambda: inner(key, data))
 
-    def get(self, key: str, most_bytes: int | None = None) -> bytes | None:
+    def get(self, key: str, max_bytes: int | None = None) -> bytes | None:
         inner = super().get
         if self._replaces:
-            return inner(key, most_bytes)
-        return self._ask("get", key, lambda: inner(key, most_bytes))
+            return inner(key, max_bytes)
+        return self._ask("get", key, lambda: inner(key, max_bytes))
 
     def replace(self, key: str, data: bytes, tag: str | None) -> bool:
         inner = super().replace

@@ -125,9 +125,9 @@ def _answer_first_head(pipe: str | None) -> None:
 
     get = FileStore.get
 
-    def answered(self: FileStore, key: str, most_bytes: int | None = None) -> bytes | None:
+    def answered(self: FileStore, key: str, max_bytes: int | None = None) -> bytes | None:
         if key != repository.KEY:
-            return get(self, key, most_bytes)
+            return get(self, key, max_bytes)
         FileStore.get = get  # type: ignore[method-assign]
         return Path(pipe).read_bytes()
 

@@ -146,9 +146,9 @@ class Place(NodeFolder):
 
     def status(self) -> dict[str, Any]:
         """The job's row of ``costopt status --output json``."""
-        told = self.call("status", "tiny", "--state-dir", "state", "--output", "json")
-        assert told.returncode == 0, told.stderr
-        (row,) = json.loads(told.stdout)["rows"]
+        reported = self.call("status", "tiny", "--state-dir", "state", "--output", "json")
+        assert reported.returncode == 0, reported.stderr
+        (row,) = json.loads(reported.stdout)["rows"]
         return dict(row)
 
 

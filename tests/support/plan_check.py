@@ -28,7 +28,7 @@ from tests.support.fleet_options import (
 )
 
 CLOCK_H = 1e-6 / 3600
-"""The times of allocations are told in whole microseconds."""
+"""The times of allocations are reported in whole microseconds."""
 
 TINY_H = 1e-5
 """Allocations name whole microseconds; solvers and planners are sure to about this."""

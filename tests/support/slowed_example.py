@@ -1,6 +1,6 @@
 """train.py beside this file, slow while the file HOLD is there: slowed_example.py HOLD ARGUMENTS.
 
-HOLD is told of the steps that were made.
+HOLD is reported the steps that were made.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def main() -> None:
 
     def apply_slowly(loop: TrainingLoop) -> None:
         apply(loop)
-        with suppress(FileNotFoundError), hold.open("r+") as told:
-            told.write(str(loop.step))
+        with suppress(FileNotFoundError), hold.open("r+") as reported:
+            reported.write(str(loop.step))
             time.sleep(SLOW_S)
 
     with patch.object(TrainingLoop, "apply", apply_slowly):

@@ -61,14 +61,16 @@ def enforced(deployed: Deployment) -> Iterator[Enforcement]:
 
 
 def test_the_roles_have_the_policies_that_doctor_prints(deployed: Deployment) -> None:
-    iam, told = deployed.cloud.client("iam"), deployed.outputs()
+    iam, reported = deployed.cloud.client("iam"), deployed.outputs()
     embedded = iam.get_role_policy(RoleName="costopt-daemon", PolicyName="costopt")
     scope = LaunchScope.from_options(options_of(deployed))
-    expected = daemon_policy("costopt", told["store"], scope)
+    expected = daemon_policy("costopt", reported["store"], scope)
     assert scope.node_roles == {"costopt-node", "costopt-node-tiny"}
     assert embedded["PolicyDocument"] == expected
-    assert policies_of(deployed.cloud, "costopt-node") == [node_policy(told["store"], ["tiny"])]
-    assert policies_of(deployed.cloud, "costopt-node-tiny") == [job_policy(told["store"], "tiny")]
+    assert policies_of(deployed.cloud, "costopt-node") == [node_policy(reported["store"], ["tiny"])]
+    assert policies_of(deployed.cloud, "costopt-node-tiny") == [
+        job_policy(reported["store"], "tiny")
+    ]
     for name in ("costopt-node", "costopt-node-tiny"):
         role = iam.get_role(RoleName=name)["Role"]
         assert role["AssumeRolePolicyDocument"] == NODE_TRUST
@@ -346,9 +348,9 @@ def healthy(deployed: Deployment) -> bool:
 def filtered(deployed: Deployment, lines: list[dict[str, Any]]) -> None:
     """The log group's filters find the fields that the metrics container writes."""
     logs = deployed.cloud.client("logs")
-    told = logs.describe_metric_filters(logGroupName=deployed.outputs()["log_group"])
+    reported = logs.describe_metric_filters(logGroupName=deployed.outputs()["log_group"])
     (measured,) = (line for line in lines if "costopt_ready" in line)
-    for found in told["metricFilters"]:
+    for found in reported["metricFilters"]:
         value = found["metricTransformations"][0]["metricValue"]
         if value.startswith("$."):
             assert found["filterPattern"] == f"{{ {value} = * }}"

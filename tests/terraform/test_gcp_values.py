@@ -72,10 +72,10 @@ def test_the_account_file_is_read_by_costopt(on_vm: dict[str, Any], tmp_path: Pa
 
 
 def test_jobs_are_fetched_as_they_were_given(on_vm: dict[str, Any], tmp_path: Path) -> None:
-    told, store = on_vm["evaluated"], open_store(str(tmp_path / "store"))
-    for name, document in told["job_documents"].items():
+    reported, store = on_vm["evaluated"], open_store(str(tmp_path / "store"))
+    for name, document in reported["job_documents"].items():
         store.put(f"{name}/job.json", document.encode())
-    for key, (path, *_) in told["job_files"].items():
+    for key, (path, *_) in reported["job_files"].items():
         store.put_file(key, Path(path))
     finetune, other = deployed_jobs(store)
     assert (finetune.name, finetune.policy, finetune.priority) == ("finetune", "balanced", 0)
@@ -97,12 +97,12 @@ def test_the_command_hands_jobs_in_and_becomes_the_daemon(
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "account.yaml").read_text() == on_vm["account_document"]
     assert (tmp_path / "account.yaml").stat().st_mode & 0o777 == 0o600
-    told = understood(daemon, tmp_path / "called-daemon")
-    assert (told["mode"], told["tick_s"]) == ("enforce", 60)
-    assert told["listen"] == "unix:/run/costopt/daemon.sock"
-    told = understood(submit_from, tmp_path / "called-submit-from")
-    assert (told["store"], told["into"]) == ("gs://runs/deployed", Path(DEPLOYED))
-    assert told["patience"] == 600
+    reported = understood(daemon, tmp_path / "called-daemon")
+    assert (reported["mode"], reported["tick_s"]) == ("enforce", 60)
+    assert reported["listen"] == "unix:/run/costopt/daemon.sock"
+    reported = understood(submit_from, tmp_path / "called-submit-from")
+    assert (reported["store"], reported["into"]) == ("gs://runs/deployed", Path(DEPLOYED))
+    assert reported["patience"] == 600
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_nodes_read_and_write_what_they_must_and_no_more(
     on_vm: dict[str, Any], job: str, name: str, reads: bool, writes: bool
 ) -> None:
     place = f"{STORE}/{name}".replace("costopt/../", "")
-    told = on_vm["evaluated"]
-    assert holds(told["node_reads"][job], place) is reads
-    assert holds(told["node_writes"][job], place) is writes
+    reported = on_vm["evaluated"]
+    assert holds(reported["node_reads"][job], place) is reads
+    assert holds(reported["node_writes"][job], place) is writes
 
 
 @pytest.mark.parametrize(
@@ -178,12 +178,12 @@ def test_on_cloud_run_the_daemon_answers_in_the_network(
     on_vm: dict[str, Any], tmp_path: Path
 ) -> None:
     password = {"database": "postgres", "database_password": "sixteen characters"}
-    told = evaluated(tmp_path / "module", run_on="cloud_run", **password)
-    assert told["command"][told["command"].index("--listen") + 1] == "0.0.0.0:8080"
-    assert told["command"][told["command"].index("--allowed-host") + 1] == "*.run.app"
-    assert told["url"] == "https://daemon.run.app"
-    assert "shell" not in told
-    assert told["environment"]["COSTOPT_SERVER"] == "unix:/var/lib/costopt/daemon.sock"
+    reported = evaluated(tmp_path / "module", run_on="cloud_run", **password)
+    assert reported["command"][reported["command"].index("--listen") + 1] == "0.0.0.0:8080"
+    assert reported["command"][reported["command"].index("--allowed-host") + 1] == "*.run.app"
+    assert reported["url"] == "https://daemon.run.app"
+    assert "shell" not in reported
+    assert reported["environment"]["COSTOPT_SERVER"] == "unix:/var/lib/costopt/daemon.sock"
     assert "costopt-daemon" in on_vm["shell"]
     assert "url" not in on_vm
 

@@ -23,7 +23,10 @@ ROOT = Path(__file__).parents[2]
 PRODUCT = ("costopt", "providers")
 PROSE = (*PRODUCT, "benchmarks", "deploy", "docs", "examples", "policies", "terraform")
 MAX_LINES = 450
-BANNED_NAME = re.compile(r"_*(?:MOST|LEAST|LONGEST|SHORTEST|FEWEST|LARGEST|OLDEST)_")
+BANNED_NAME = re.compile(
+    r"_*(?:(?:MOST|LEAST|LONGEST|SHORTEST|FEWEST|LARGEST|OLDEST)_"
+    r"|(?:most|least)_(?!common)|told|anew|whence)"
+)
 
 MIRRORED = frozenset(
     {
@@ -166,14 +169,20 @@ def _found() -> dict[str, list[str]]:
     return found
 
 
-def test_no_constant_is_named_most_or_least() -> None:
+def _names(node: ast.AST) -> Iterator[str]:
+    """The identifiers that a node defines or uses."""
+    for attribute in ("id", "name", "attr", "arg"):
+        if isinstance(name := getattr(node, attribute, None), str):
+            yield name
+
+
+def test_no_name_begins_with_a_banned_word() -> None:
     found = [
-        f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
+        f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}: {name}"
         for path in _tracked(PRODUCT, ".py")
         if BANNED_NAME.search(path.read_text("utf-8"))
         for node in ast.walk(_tree(path))
-        if isinstance(node, (ast.Name, ast.FunctionDef, ast.ClassDef, ast.Attribute))
-        for name in [getattr(node, "id", getattr(node, "name", getattr(node, "attr", "")))]
+        for name in _names(node)
         if BANNED_NAME.match(name)
     ]
     assert found == []

@@ -50,14 +50,16 @@ class AwsNoticeSource(PollingNoticeSource):
         return {"interruption": self._ask_action, "rebalance": self._ask_rebalance}
 
     def _ask_action(self) -> None:
-        told = self._get(ACTION_PATH)
-        if told is not None:
-            self._announce(_notice(told))
+        document = self._get(ACTION_PATH)
+        if document is not None:
+            self._announce(_notice(document))
 
     def _ask_rebalance(self) -> None:
-        told = self._get(REBALANCE_PATH)
-        since = "" if told is None else _field(told, "noticeTime")
-        self._warn("rebalance", "" if told is None else f"rebalance recommended {since}".strip())
+        document = self._get(REBALANCE_PATH)
+        since = "" if document is None else _field(document, "noticeTime")
+        self._warn(
+            "rebalance", "" if document is None else f"rebalance recommended {since}".strip()
+        )
 
     def _get(self, path: str) -> str | None:
         """Return the text, or None on 404. Raise MetadataError; a refused token is renewed once."""
@@ -92,18 +94,18 @@ class AwsNoticeSource(PollingNoticeSource):
             return self._token
 
 
-def _notice(told: str) -> Notice:
+def _notice(document: str) -> Notice:
     """An answer that cannot be parsed still counts as a notice, with the usual notice period."""
-    at = _field(told, "time")
+    at = _field(document, "time")
     try:
         deadline_at = datetime.fromisoformat(at).astimezone(UTC).timestamp()
     except ValueError:
         deadline_at = time.time() + NOTICE_S
-    return Notice(_field(told, "action") or "terminate", at or None, deadline_at)
+    return Notice(_field(document, "action") or "terminate", at or None, deadline_at)
 
 
-def _field(told: str, name: str) -> str:
+def _field(document: str, name: str) -> str:
     try:
-        return str(json.loads(told).get(name) or "")
+        return str(json.loads(document).get(name) or "")
     except (ValueError, AttributeError):
         return ""

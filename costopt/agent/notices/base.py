@@ -227,8 +227,8 @@ def get_metadata(
         connection.request(method, parts.path.rstrip("/") + path, headers=dict(headers))
         answer = connection.getresponse()
         text = answer.read(MAX_ANSWER_BYTES).decode(errors="replace")
-        told = {name.lower(): value for name, value in answer.getheaders()}
-        return MetadataResponse(answer.status, text, told)
+        lowered = {name.lower(): value for name, value in answer.getheaders()}
+        return MetadataResponse(answer.status, text, lowered)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise MetadataError(f"{endpoint}{path}: {error or type(error).__name__}") from error
     finally:

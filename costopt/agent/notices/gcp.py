@@ -55,10 +55,10 @@ class GcpNoticeSource(PollingNoticeSource):
             self._announce(_ending_in("terminate", self._notice_s))
 
     def _ask_maintenance(self) -> None:
-        told = self._get("maintenance-event")
-        if told == TERMINATE:
+        event = self._get("maintenance-event")
+        if event == TERMINATE:
             self._announce(_ending_in("stop", MAINTENANCE_S))
-        self._warn("maintenance", "" if told in ("", "NONE") else f"maintenance: {told}")
+        self._warn("maintenance", "" if event in ("", "NONE") else f"maintenance: {event}")
 
     def _get(self, name: str) -> str:
         """Return the value: at once the first time, then when it changes. Raise MetadataError."""

@@ -215,13 +215,13 @@ def _bytes(descriptor: int, begin: int, size_bytes: int) -> bytes:
 
 OBJECTS = "objects.pt"
 
-Tell = Callable[[dict[str, Any]], None]
+Notify = Callable[[dict[str, Any]], None]
 
 
 class ReplicaWriter:
     """Writes one snapshot to the near tiers, in a thread.
 
-    The near tiers come first, and the store does not wait for them. ``tell`` is called for each
+    The near tiers come first, and the store does not wait for them. ``notify`` is called for each
     tier, with a dictionary of ``Replica``.
     """
 
@@ -231,10 +231,10 @@ class ReplicaWriter:
         committer: Committer,
         saving: SaveRequest,
         arena: SharedMemory,
-        tell: Tell,
+        notify: Notify,
     ) -> None:
         self._client, self._committer = client, committer
-        self._saving, self._arena, self._tell = saving, arena, tell
+        self._saving, self._arena, self._notify = saving, arena, notify
         self._parent = committer.parent
         self._generation = committer.generation
         self._thread = threading.Thread(target=self._run, name="near")
@@ -247,9 +247,9 @@ class ReplicaWriter:
     def _run(self) -> None:
         try:
             for kept in self._client.store(MemorySnapshot(self._snapshot(), self._arena)):
-                self._tell(asdict(kept))
+                self._notify(asdict(kept))
         except CostoptError as error:
-            self._tell(asdict(Replica(Tier.MEMORY, complaint=error.message)))
+            self._notify(asdict(Replica(Tier.MEMORY, complaint=error.message)))
 
     def _snapshot(self) -> Snapshot:
         saving = self._saving

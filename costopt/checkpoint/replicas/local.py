@@ -44,8 +44,8 @@ class MemoryTier:
     complete.
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self.most_bytes = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
         self._lock = threading.Lock()
         self._own: MemorySnapshot | None = None
         self._received: MemorySnapshot | None = None
@@ -64,10 +64,10 @@ class MemoryTier:
         """Store a snapshot of a trainer on this node. Raise CheckpointError if it is too large."""
         with self._lock:
             size_bytes = held.snapshot.size_bytes
-            if size_bytes + self._expected_bytes > self.most_bytes:
+            if size_bytes + self._expected_bytes > self.max_bytes:
                 raise self._no_room(held.snapshot)
             self._own = held
-            if self._sum() > self.most_bytes:
+            if self._sum() > self.max_bytes:
                 self._received = None
 
     @contextmanager
@@ -97,9 +97,9 @@ class MemoryTier:
                 raise CheckpointError(
                     f"{snapshot.title} comes after a newer one", code="out_of_order"
                 )
-            if self._sum() + snapshot.size_bytes > self.most_bytes:
+            if self._sum() + snapshot.size_bytes > self.max_bytes:
                 self._drop_stale(snapshot)
-            if self._sum() + snapshot.size_bytes > self.most_bytes:
+            if self._sum() + snapshot.size_bytes > self.max_bytes:
                 raise self._no_room(snapshot)
             self._expected_bytes += snapshot.size_bytes
         try:
@@ -123,7 +123,7 @@ class MemoryTier:
         return self._expected_bytes + sum(each.snapshot.size_bytes for each in held)
 
     def _no_room(self, snapshot: Snapshot) -> CheckpointError:
-        size, most = snapshot.size_bytes / 2**20, self.most_bytes / 2**20
+        size, most = snapshot.size_bytes / 2**20, self.max_bytes / 2**20
         return CheckpointError(
             f"{snapshot.title} ({size:.0f} MiB) does not fit into the {most:.0f} MiB for snapshots",
             hint="set the agents' --snapshot-gib to twice the size of the state",
@@ -137,9 +137,9 @@ RECORD = "snapshot.json"
 class DiskTier:
     """Snapshots on disk, for one writer at a time. ``folder`` contains nothing else."""
 
-    def __init__(self, folder: Path, most_bytes: int) -> None:
+    def __init__(self, folder: Path, max_bytes: int) -> None:
         self.folder = folder
-        self.most_bytes = most_bytes
+        self.max_bytes = max_bytes
         self._store = FileStore(folder)
 
     def write(self, snapshot: Snapshot, view: memoryview) -> None:
@@ -149,16 +149,16 @@ class DiskTier:
         The previous one stays until the new one is complete if there is space for both.
         """
         size_bytes = snapshot.size_bytes
-        if size_bytes > self.most_bytes:
+        if size_bytes > self.max_bytes:
             raise CheckpointError(
                 f"{snapshot.title} ({size_bytes / 2**20:.0f} MiB) is larger than the "
-                f"{self.most_bytes / 2**20:.0f} MiB for snapshots on disk",
+                f"{self.max_bytes / 2**20:.0f} MiB for snapshots on disk",
                 hint="raise --snapshot-disk-gib",
                 code="too_large",
             )
         names = {name: found for name, found in self._found().items() if found != snapshot}
         keep = max(names, key=lambda n: names[n].age, default=None)
-        if keep is not None and names[keep].size_bytes + size_bytes > self.most_bytes:
+        if keep is not None and names[keep].size_bytes + size_bytes > self.max_bytes:
             keep = None
         self._remove_all_but(keep)
         name = _name(snapshot)

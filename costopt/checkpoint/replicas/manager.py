@@ -52,13 +52,13 @@ class ReplicaManager:
 
         Yield each result, failures included. Ends when none of them reads the arena any more.
         """
-        yield _told(Tier.MEMORY, lambda: self._hold(held))
+        yield _attempt(Tier.MEMORY, lambda: self._hold(held))
         done: queue.SimpleQueue[Replica] = queue.SimpleQueue()
         works = [(Tier.PEER, lambda: self._give(held))] if self._peers() else []
         if self.disk is not None:
             works.append((Tier.DISK, lambda: self._write(held)))
         for tier, work in works:
-            threading.Thread(target=_tell, args=(tier, work, done), daemon=True).start()
+            threading.Thread(target=_put_attempt, args=(tier, work, done), daemon=True).start()
         for _ in works:
             yield done.get()
 
@@ -131,11 +131,11 @@ class ReplicaManager:
         )
 
 
-def _tell(tier: Tier, work: Callable[[], Replica], done: queue.SimpleQueue[Replica]) -> None:
-    done.put(_told(tier, work))
+def _put_attempt(tier: Tier, work: Callable[[], Replica], done: queue.SimpleQueue[Replica]) -> None:
+    done.put(_attempt(tier, work))
 
 
-def _told(tier: Tier, work: Callable[[], Replica]) -> Replica:
+def _attempt(tier: Tier, work: Callable[[], Replica]) -> Replica:
     """A tier that fails affects neither the others nor the training."""
     try:
         return work()

@@ -203,7 +203,7 @@ def _offer(row: MarketRow) -> tuple[Cell, ...]:
         _age(row),
         Cell(_interval(hazard), tone=_tone(hazard)),
         Cell(_source(hazard)),
-        Cell("not told" if free is None else str(free), tone="bad" if free == 0 else "plain"),
+        Cell("unknown" if free is None else str(free), tone="bad" if free == 0 else "plain"),
         Cell(offer.unknown_because or "—"),
     )
 

@@ -148,8 +148,8 @@ def _problems(health: Health) -> FactList:
 
 
 def _changes(service: DaemonService, asked: PageRequest) -> TableBlock:
-    told = [c for _, c in service.changes() if asked.wants(c.who, c.what, c.subject, c.detail)]
-    rows, left_out = take_first(reversed(told), CHANGES_SHOWN)
+    matching = [c for _, c in service.changes() if asked.wants(c.who, c.what, c.subject, c.detail)]
+    rows, left_out = take_first(reversed(matching), CHANGES_SHOWN)
     return table_block(
         "changes",
         "Operator actions",

@@ -186,14 +186,14 @@ class ChartCache:
         with self._lock:
             story = self._kept.get(key)
             if story is None:
-                story = self._kept[key] = _told(self._service, *key)
+                story = self._kept[key] = _job_charts(self._service, *key)
             self._kept.move_to_end(key)
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
             return story
 
 
-def _told(service: DaemonService, job: str, now: datetime) -> JobCharts:
+def _job_charts(service: DaemonService, job: str, now: datetime) -> JobCharts:
     events = tuple(each.event for each in service.events(job, limit=MAX_EVENTS))
     if not events:
         return JobCharts(None, (), "Nothing has happened to this job yet.")

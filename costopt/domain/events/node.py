@@ -243,7 +243,7 @@ class NodeBilled(Event):
     """What the provider charges for a node that has ended; replaces the cost computed so far.
 
     ``prices`` are (from when, micro-dollars per hour), the first from the launch on. The node is
-    charged for ``least_s`` seconds at least, at the last price.
+    charged for ``min_billed_s`` seconds at least, at the last price.
     """
 
     kind = "NodeBilled"
@@ -251,5 +251,5 @@ class NodeBilled(Event):
     node_id: str
     pool: str
     prices: tuple[tuple[datetime, int], ...]
-    least_s: float
+    min_billed_s: float
     source: str

@@ -214,8 +214,8 @@ class SharedCapacity:
         fits: NDArray[np.bool_] = menu.nodes <= room[menu.column]
         for number in self.by_row:
             if self._counts(number, tenant) and self.limits[number].resource is Resource.KW:
-                most_kw = float(self.most[number]) * (1 + TOLERANCE)
-                fits &= self._row_loads(menu, number)[0] <= most_kw
+                max_kw = float(self.most[number]) * (1 + TOLERANCE)
+                fits &= self._row_loads(menu, number)[0] <= max_kw
         return fits
 
     def _node_room(
@@ -296,6 +296,6 @@ def shared_budgets(request: PlanRequest, parts: Sequence[PlannedJob]) -> tuple[S
     for total in total_limits(request):
         counted = (n for n, part in enumerate(parts) if total.counts(part.demand.job))
         found.append(
-            SharedBudget(f"{total.name} ($)", max(total.most_usd, MIN_AMOUNT), frozenset(counted))
+            SharedBudget(f"{total.name} ($)", max(total.max_usd, MIN_AMOUNT), frozenset(counted))
         )
     return tuple(found)

@@ -5,7 +5,7 @@ Columns z are whole schedules s of jobs j; the rows and their prices (dual value
     min   Σ score_s z_s + Σ unserved_j · z_j
     one       Σ_s of j z_s ≤ 1                                 a job has one schedule
     work      Σ_s units_sq z_s + W_jq z_j ≥ W_jq               price of work, per unit
-    shared    Σ_s,t load_slt z_s ≤ Σ_t most_l  in each block   price of the limit, per unit of load
+    shared    Σ_s,t load_slt z_s ≤ Σ_t max_l  in each block   price of the limit, per unit of load
     budget    Σ_s usd_s z_s ≤ most                             price of a dollar (or a kWh)
 
 At any prices ≥ 0 the objective is at least Σ price·W − Σ price·most − Σ_j (value of j's best

@@ -206,9 +206,9 @@ def _scoped(scopes: Scopes) -> Answer:
     """The zones two at a time."""
 
     def answer(call: Call) -> Reply:
-        told, first = list(scopes(call).items()), int(call.query.get("pageToken", 0))
-        more = {"nextPageToken": str(first + PAGE)} if len(told) > first + PAGE else {}
-        return Reply({"items": dict(told[first : first + PAGE]), **more})
+        reported, first = list(scopes(call).items()), int(call.query.get("pageToken", 0))
+        more = {"nextPageToken": str(first + PAGE)} if len(reported) > first + PAGE else {}
+        return Reply({"items": dict(reported[first : first + PAGE]), **more})
 
     return answer
 

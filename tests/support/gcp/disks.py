@@ -39,11 +39,11 @@ class StoredThings:
 
     def disk_scopes(self, call: Call) -> Mapping[str, Any]:
         """disks.aggregatedList."""
-        told: dict[str, Any] = {}
+        reported: dict[str, Any] = {}
         for (zone, _), disk in self.disks.items():
             if kept([disk], call.query.get("filter", "")):
-                told.setdefault(f"zones/{zone}", {"disks": []})["disks"].append(disk)
-        return told
+                reported.setdefault(f"zones/{zone}", {"disks": []})["disks"].append(disk)
+        return reported
 
     def listed_templates(self, call: Call) -> list[Mapping[str, Any]]:
         """instanceTemplates.list."""

@@ -116,17 +116,17 @@ class Instances:
 
     def scopes(self, call: Call) -> Mapping[str, Any]:
         """instances.aggregatedList: by zone, those without any with a warning."""
-        told: dict[str, Any] = {}
+        reported: dict[str, Any] = {}
         for zone in sorted(self.zones):
             found = kept(self._of(zone), call.query.get("filter", ""))
             if zone in self.unreachable:
-                told[f"zones/{zone}"] = {"warning": {"code": "UNREACHABLE", "message": "down"}}
+                reported[f"zones/{zone}"] = {"warning": {"code": "UNREACHABLE", "message": "down"}}
             elif found:
-                told[f"zones/{zone}"] = {"instances": found}
+                reported[f"zones/{zone}"] = {"instances": found}
             else:
                 empty = {"code": "NO_RESULTS_ON_PAGE", "message": "none"}
-                told[f"zones/{zone}"] = {"warning": empty}
-        return told
+                reported[f"zones/{zone}"] = {"warning": empty}
+        return reported
 
     def preempt(self, name: str, notice: timedelta) -> datetime:
         """Take an instance away: it hears of it now and is deleted later. When that is."""

@@ -36,11 +36,11 @@ class Access:
 
     def services(self, call: Call) -> Reply:
         """services.batchGet of Service Usage."""
-        told = [
+        reported = [
             {"name": name, "state": "DISABLED" if name in self._disabled() else "ENABLED"}
             for name in call.query["names"].split()
         ]
-        return Reply({"services": told})
+        return Reply({"services": reported})
 
     def bucket(self, call: Call) -> Reply:
         """buckets.get."""

@@ -52,8 +52,8 @@ class PlacementPolicies:
 
     def scopes(self, call: Call) -> Mapping[str, Any]:
         """resourcePolicies.aggregatedList."""
-        told: dict[str, Any] = {}
+        reported: dict[str, Any] = {}
         for (region, _), policy in self.all.items():
-            told.setdefault(f"regions/{region}", {"resourcePolicies": []})
-            told[f"regions/{region}"]["resourcePolicies"].append(policy)
-        return told
+            reported.setdefault(f"regions/{region}", {"resourcePolicies": []})
+            reported[f"regions/{region}"]["resourcePolicies"].append(policy)
+        return reported

@@ -79,21 +79,21 @@ class Reserved:
 
     def scopes(self, call: Call) -> Mapping[str, Any]:
         """reservations.aggregatedList."""
-        told: dict[str, Any] = {}
+        reported: dict[str, Any] = {}
         for held in self._held:
             used = self._used(held["name"])
             specific = {**held["specificReservation"], "inUseCount": str(used)}
-            found = told.setdefault(_scope(held), {"reservations": []})
+            found = reported.setdefault(_scope(held), {"reservations": []})
             found["reservations"].append({**held, "specificReservation": specific})
-        return told
+        return reported
 
     def future_scopes(self, call: Call) -> Mapping[str, Any]:
         """futureReservations.aggregatedList."""
-        told: dict[str, Any] = {}
+        reported: dict[str, Any] = {}
         for item in self._future.values():
-            told.setdefault(_scope(item), {"futureReservations": []})
-            told[_scope(item)]["futureReservations"].append(item)
-        return told
+            reported.setdefault(_scope(item), {"futureReservations": []})
+            reported[_scope(item)]["futureReservations"].append(item)
+        return reported
 
 
 def _scope(item: Mapping[str, Any]) -> str:

@@ -86,14 +86,14 @@ class Place:
         where = call.content["locationPolicy"]["location"].rpartition("/")[2]
         asked = call.content["instanceProperties"]
         if asked.get("guestAccelerators") or asked["machineType"] not in TYPES:
-            raise RefusedError(400, "invalid", f"Machine type {asked['machineType']} is not told")
-        told: dict[str, Any] = {"location": where, "machineType": asked["machineType"]}
+            raise RefusedError(400, "invalid", f"Machine type {asked['machineType']} was not found")
+        reported: dict[str, Any] = {"location": where, "machineType": asked["machineType"]}
         key = where, asked["machineType"]
         if "PRICE" in call.content["types"]:
-            told["priceHistory"] = [_price(*each) for each in self.spot.get(key, [])]
+            reported["priceHistory"] = [_price(*each) for each in self.spot.get(key, [])]
         if "PREEMPTION" in call.content["types"]:
             begin = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
-            told["preemptionHistory"] = [
+            reported["preemptionHistory"] = [
                 {
                     "interval": {
                         "startTime": (begin + timedelta(days=day)).isoformat(),
@@ -103,7 +103,7 @@ class Place:
                 }
                 for day, share in enumerate(self.shares.get(key, []))
             ]
-        return Reply(told)
+        return Reply(reported)
 
 
 def _price(begin: datetime, end: datetime | None, usd: float) -> Mapping[str, Any]:
@@ -121,7 +121,7 @@ def _quotas(limits: Mapping[str, float]) -> list[Mapping[str, Any]]:
 
 def _machine(name: str, facts: tuple[int, int, str, int]) -> Mapping[str, Any]:
     vcpus, gib, gpu, count = facts
-    told: dict[str, Any] = {"name": name, "guestCpus": vcpus, "memoryMb": gib * 1024}
+    reported: dict[str, Any] = {"name": name, "guestCpus": vcpus, "memoryMb": gib * 1024}
     if gpu:
-        told["accelerators"] = [{"guestAcceleratorType": gpu, "guestAcceleratorCount": count}]
-    return told
+        reported["accelerators"] = [{"guestAcceleratorType": gpu, "guestAcceleratorCount": count}]
+    return reported

@@ -1,4 +1,4 @@
-"""Operations: they take time, and what becomes of them is told when they are asked after."""
+"""Operations: they take time, and what becomes of them is reported when they are asked after."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Operation:
         done = self.ended_at is not None
         kind = "zone" if self.zone.count("-") == 2 else "region"
         where = f"{API}/projects/p/{kind}s/{self.zone}"
-        told: dict[str, Any] = {
+        reported: dict[str, Any] = {
             "kind": "compute#operation",
             "id": str(abs(hash(self.name)) % 10**18),
             "name": self.name,
@@ -64,15 +64,15 @@ class Operation:
             "selfLink": f"{where}/operations/{self.name}",
         }
         if self.ended_at is not None:
-            told["endTime"] = self.ended_at.isoformat(timespec="milliseconds")
+            reported["endTime"] = self.ended_at.isoformat(timespec="milliseconds")
         if self.errors:
             listed = [{"code": code, "message": message} for code, message in self.errors]
-            told |= {
+            reported |= {
                 "error": {"errors": listed},
                 "httpErrorStatusCode": 503,
                 "httpErrorMessage": "SERVICE UNAVAILABLE",
             }
-        return told
+        return reported
 
 
 class ZoneOperations:

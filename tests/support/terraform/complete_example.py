@@ -81,21 +81,23 @@ def come_and_go(folder: Path) -> None:
         values.write_text(json.dumps(variables))
         workspace.init(PLACE)
         workspace.run(PLACE, "apply", "-auto-approve", "-parallelism=30")
-        told = workspace.outputs(PLACE)["costopt"]
-        (folder / "account.yaml").write_text(told["account_document"])
+        reported = workspace.outputs(PLACE)["costopt"]
+        (folder / "account.yaml").write_text(reported["account_document"])
         account = load_account(str(folder / "account.yaml"))
         assert account.owner == "research"
-        assert set(told["job_role_arns"]) == {"finetune"}
+        assert set(reported["job_role_arns"]) == {"finetune"}
         assert account.guards.max_usd_per_month == 2000
         options: Any = account.providers["aws"]
         assert options["regions"] == ["us-east-1", "us-west-2"]
         assert set(options["queues"]) == {"us-east-1", "us-west-2"}
-        assert told["command"][-1] == told["database_url"]
+        assert reported["command"][-1] == reported["database_url"]
         groups = cloud.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
         assert [group["DesiredCapacity"] for group in groups] == [1]
-        listed = cloud.client("s3").list_objects_v2(Bucket=told["bucket"], Prefix="deployed/")
+        listed = cloud.client("s3").list_objects_v2(Bucket=reported["bucket"], Prefix="deployed/")
         keys = {each["Key"] for each in listed["Contents"]}
-        job = cloud.client("s3").get_object(Bucket=told["bucket"], Key="deployed/finetune/job.json")
+        job = cloud.client("s3").get_object(
+            Bucket=reported["bucket"], Key="deployed/finetune/job.json"
+        )
         files = json.loads(job["Body"].read())["files"]
         assert f"deployed/finetune/{files['train.py']}" in keys
         workspace.run(PLACE, "destroy", "-auto-approve", "-refresh=false", "-parallelism=30")

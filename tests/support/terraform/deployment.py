@@ -50,11 +50,11 @@ class Deployment:
 
     def outputs(self) -> dict[str, Any]:
         """What the module tells."""
-        told: dict[str, Any] = self.workspace.outputs(self.place)["costopt"]
-        return told
+        reported: dict[str, Any] = self.workspace.outputs(self.place)["costopt"]
+        return reported
 
     def containers(self) -> dict[str, dict[str, Any]]:
-        """As ECS was told, by name."""
+        """As ECS was reported, by name."""
         ecs = self.cloud.client("ecs")
         (service,) = ecs.describe_services(cluster="costopt", services=["daemon"])["services"]
         task = ecs.describe_task_definition(taskDefinition=service["taskDefinition"])
@@ -107,8 +107,10 @@ class Deployment:
         names = [
             t["LaunchTemplateName"] for t in ec2.describe_launch_templates()["LaunchTemplates"]
         ]
-        told = (ec2.describe_launch_template_versions(LaunchTemplateName=name) for name in names)
-        data = (each["LaunchTemplateVersions"][0]["LaunchTemplateData"] for each in told)
+        reported = (
+            ec2.describe_launch_template_versions(LaunchTemplateName=name) for name in names
+        )
+        data = (each["LaunchTemplateVersions"][0]["LaunchTemplateData"] for each in reported)
         return [each["IamInstanceProfile"]["Name"] for each in data]
 
     def costopt(self, *arguments: str) -> subprocess.CompletedProcess[str]:

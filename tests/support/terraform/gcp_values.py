@@ -76,8 +76,8 @@ def evaluated(folder: Path, **variables: object) -> dict[str, Any]:
     (folder / "given.auto.tfvars.json").write_text(json.dumps(NEEDED | variables))
     terraform(folder, "init")
     terraform(folder, "apply", "-auto-approve")
-    told = json.loads(terraform(folder, "output", "-json"))
-    return {name: each["value"] for name, each in told.items()}
+    reported = json.loads(terraform(folder, "output", "-json"))
+    return {name: each["value"] for name, each in reported.items()}
 
 
 def variables_tried(folder: Path) -> str:

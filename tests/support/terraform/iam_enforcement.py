@@ -67,10 +67,10 @@ class Enforcement:
     def credentials(self, call: Call, forward: Forward) -> Reply:
         """As the ECS agent answers."""
         ends_at = datetime.now(UTC) + timedelta(hours=6)
-        told = {name: self.keys[name] for name in ("AccessKeyId", "SecretAccessKey")}
-        told["Token"] = self.keys["SessionToken"]
-        told["Expiration"] = f"{ends_at:%Y-%m-%dT%H:%M:%SZ}"
-        return Reply.json(told)
+        reported = {name: self.keys[name] for name in ("AccessKeyId", "SecretAccessKey")}
+        reported["Token"] = self.keys["SessionToken"]
+        reported["Expiration"] = f"{ends_at:%Y-%m-%dT%H:%M:%SZ}"
+        return Reply.json(reported)
 
     def guard(self, call: Call, forward: Forward) -> Reply:
         """Refuse what the caller's policies do not allow; a caller who is neither may do all."""

@@ -98,5 +98,5 @@ class Workspace:
 
     def outputs(self, place: str) -> Any:
         """By name, as Python values."""
-        told = json.loads(self.run(place, "output", "-json"))
-        return {name: each["value"] for name, each in told.items()}
+        reported = json.loads(self.run(place, "output", "-json"))
+        return {name: each["value"] for name, each in reported.items()}

@@ -22,10 +22,10 @@ from tests.support.errors import has_code
 class Data:
     """Ten objects of 100 bytes in a folder, and a cache beside it."""
 
-    def __init__(self, folder: Path, most_bytes: int = 1000) -> None:
+    def __init__(self, folder: Path, max_bytes: int = 1000) -> None:
         self.store = FileStore(folder / "store")
         self.folder = folder / "cache"
-        self.cache = DataCache(self.store, self.folder, most_bytes)
+        self.cache = DataCache(self.store, self.folder, max_bytes)
         for number in range(10):
             self.store.put(f"part/{number}", bytes([number]) * 100)
 
@@ -53,7 +53,7 @@ def test_an_object_is_fetched_once(tmp_path: Path) -> None:
 
 
 def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
-    data = Data(tmp_path, most_bytes=350)
+    data = Data(tmp_path, max_bytes=350)
     for number in (1, 2, 3):
         data.read(number)
         os.utime(data.cache.path(f"part/{number}"), (number, number))
@@ -66,7 +66,7 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
 
 
 def test_what_is_open_can_be_read_though_it_is_evicted(tmp_path: Path) -> None:
-    data = Data(tmp_path, most_bytes=100)
+    data = Data(tmp_path, max_bytes=100)
     with data.cache.open(data.wanted(1)) as file:
         data.read(2)
         assert data.here() == [2]
@@ -85,17 +85,17 @@ def test_what_is_not_as_announced_is_refused(tmp_path: Path) -> None:
     data.store.put("part/1", b"\1" * 100)
     data.read(1)
     data.cache.path("part/1").write_bytes(b"torn")
-    assert data.read(1) == b"\1" * 100, "a size that changed on disk is fetched anew"
+    assert data.read(1) == b"\1" * 100, "a size that changed on disk is fetched again"
 
 
 def test_what_can_never_fit_is_said(tmp_path: Path) -> None:
-    data = Data(tmp_path, most_bytes=99)
+    data = Data(tmp_path, max_bytes=99)
     with pytest.raises(StoreError, check=has_code("too_large")):
         data.read(1)
 
 
 def test_what_a_killed_fetch_announced_and_left_is_taken_back(tmp_path: Path) -> None:
-    data = Data(tmp_path, most_bytes=200)
+    data = Data(tmp_path, max_bytes=200)
     left = data.folder / "partial" / ("0" * 32)
     left.mkdir()
     (left / "reserved").write_text("200")
@@ -117,7 +117,7 @@ def _read_for_ever(folder: Path, seed: int) -> None:
 
 
 def test_readers_that_are_killed_at_any_moment_leave_nothing_wrong(tmp_path: Path) -> None:
-    data = Data(tmp_path, most_bytes=350)
+    data = Data(tmp_path, max_bytes=350)
     context = multiprocessing.get_context("fork")
     draw = random.Random(1)
     for kill in range(25):
@@ -142,8 +142,8 @@ def test_readers_that_are_killed_at_any_moment_leave_nothing_wrong(tmp_path: Pat
 def test_an_index_says_what_there_is_and_else_the_store_does(tmp_path: Path) -> None:
     data = Data(tmp_path)
     assert list_data_objects(data.store)[0] == DataObject("part/0")
-    told = {"objects": [{"key": "part/2", "size_bytes": 100}, {"key": "part/1"}]}
-    data.store.put(INDEX, json.dumps(told).encode())
+    reported = {"objects": [{"key": "part/2", "size_bytes": 100}, {"key": "part/1"}]}
+    data.store.put(INDEX, json.dumps(reported).encode())
     assert list_data_objects(data.store) == (DataObject("part/2", 100), DataObject("part/1"))
     data.store.put(INDEX, b"[]")
     with pytest.raises(StoreError, check=has_code("unreadable")):
@@ -152,8 +152,8 @@ def test_an_index_says_what_there_is_and_else_the_store_does(tmp_path: Path) -> 
 
 def test_data_are_fetched_beside_until_the_bound(tmp_path: Path) -> None:
     data = Data(tmp_path)
-    told = {"objects": [{"key": f"part/{n}", "size_bytes": 100} for n in (4, 2, 3)]}
-    data.store.put(INDEX, json.dumps(told).encode())
+    reported = {"objects": [{"key": f"part/{n}", "size_bytes": 100} for n in (4, 2, 3)]}
+    data.store.put(INDEX, json.dumps(reported).encode())
     prefetch = Prefetch((tmp_path / "store").as_uri(), data.folder, 250)
     deadline = time.monotonic() + 120
     while not prefetch.done:

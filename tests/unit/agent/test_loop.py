@@ -263,8 +263,8 @@ def test_a_notice_carries_its_deadline_and_the_measured_upload(node: Node) -> No
     node.run(reporting(SavedCheckpoint("c", 1.0, "u", 0.0, 4_000_000, 2.0)), speed=60.0)
     node.until(lambda: node.beat().state is NodeActivity.TRAINING)
     assert node.beat().upload_bytes_per_s == 2_000_000
-    told = {"noticed_at": "2026-03-01T12:00:00+00:00", "time": "2026-03-01T12:10:00+00:00"}
-    node.notice.write_text(json.dumps(told))
+    reported = {"noticed_at": "2026-03-01T12:00:00+00:00", "time": "2026-03-01T12:10:00+00:00"}
+    node.notice.write_text(json.dumps(reported))
     node.ends_as(NodeActivity.STOPPED)
     interrupts_at = node.beat().interrupts_at
     notice = StopNotice.read(node.workdir / "told")
@@ -276,7 +276,7 @@ def test_a_notice_carries_its_deadline_and_the_measured_upload(node: Node) -> No
     assert notice.allows(1_000_000_000, notice.deadline_at - 10) is False
 
 
-def test_a_warning_is_told_at_once_and_stops_nothing(
+def test_a_warning_is_reported_at_once_and_stops_nothing(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.run("import time; time.sleep(1000)")
@@ -290,7 +290,7 @@ def test_a_warning_is_told_at_once_and_stops_nothing(
 
 
 def test_training_waits_for_its_data(tmp_path: Path, make: Make) -> None:
-    node = make(data_folder=tmp_path / "disk", data_most_bytes=1000)
+    node = make(data_folder=tmp_path / "disk", data_max_bytes=1000)
     script = (
         "import os, pathlib; d = pathlib.Path(os.environ['COSTOPT_DATA_DIR']); "
         "pathlib.Path('read').write_bytes((d / 'a' / 'x').read_bytes())"
@@ -302,8 +302,8 @@ def test_training_waits_for_its_data(tmp_path: Path, make: Make) -> None:
     assert (tmp_path / "read").read_bytes() == b"corpus"
 
 
-def test_data_that_cannot_be_had_are_told_of(tmp_path: Path, make: Make) -> None:
-    node = make(data_folder=tmp_path / "disk", data_most_bytes=3)
+def test_data_that_cannot_be_had_are_reported(tmp_path: Path, make: Make) -> None:
+    node = make(data_folder=tmp_path / "disk", data_max_bytes=3)
     FileStore(tmp_path / "data").put("big", b"corpus")
     node.run("pass", data_uri=f"{tmp_path}/data")
     node.until(lambda: "more than the cache" in node.beat().message)
@@ -377,7 +377,7 @@ def test_a_node_that_is_through_leaves_the_membership_with_who_serves_it(
     assert node.mailbox.membership() == served
 
 
-def test_the_log_is_in_the_store_before_the_end_of_training_is_told(
+def test_the_log_is_in_the_store_before_the_end_of_training_is_reported(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append = NodeLog.append

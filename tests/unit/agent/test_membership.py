@@ -215,7 +215,7 @@ def test_who_hangs_is_counted_out() -> None:
 
 
 def adopting(*names: str) -> Table:
-    """A membership that starts anew, to which some of a gang of two have come back."""
+    """A membership that starts again, to which some of a gang of two have come back."""
     table = Table()
     table.come(*names, standing=TrainerProgress(7, 40), generation=7, gang=("a", "b"))
     assert table.letters() == {}
@@ -389,7 +389,7 @@ def test_a_stranger_neither_reads_nor_changes_the_membership(
     assert guarded.members == ()
 
 
-def test_a_generation_that_is_not_known_yet_is_told_to_come_again(
+def test_a_generation_that_is_not_known_yet_is_reported_to_come_again(
     guarded: MembershipServer,
 ) -> None:
     with knock(guarded) as link:

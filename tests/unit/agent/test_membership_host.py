@@ -51,9 +51,9 @@ class Node:
         self.host.ensure_running(gang, self.peers)
         if not self.host.file.exists():
             return ""
-        told = MembershipAddress.read(self.host.address)
-        assert told.key == GangKey("j", generation, SECRET)
-        return told.place
+        reported = MembershipAddress.read(self.host.address)
+        assert reported.key == GangKey("j", generation, SECRET)
+        return reported.place
 
     def admits(self, generation: int) -> bool:
         """Whether who knows that generation's secret may join through this node's file."""

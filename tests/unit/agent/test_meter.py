@@ -41,13 +41,13 @@ class FakeNvml:
         return self.boards[index]
 
     def nvmlDeviceGetTotalEnergyConsumption(self, board: Board) -> int:
-        return self._told(board.mj)
+        return self._reported(board.mj)
 
     def nvmlDeviceGetPowerUsage(self, board: Board) -> int:
-        return self._told(board.mw)
+        return self._reported(board.mw)
 
     def nvmlDeviceGetUtilizationRates(self, board: Board) -> Any:
-        return type("Rates", (), {"gpu": self._told(board.busy)})
+        return type("Rates", (), {"gpu": self._reported(board.busy)})
 
     def nvmlDeviceGetMemoryInfo(self, board: Board) -> Any:
         return type("Memory", (), {"used": board.used, "total": 80})
@@ -55,7 +55,7 @@ class FakeNvml:
     def nvmlShutdown(self) -> None:
         self.lost = True
 
-    def _told(self, value: int | None) -> int:
+    def _reported(self, value: int | None) -> int:
         if self.lost:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
         if value is None:

@@ -208,8 +208,8 @@ def test_a_file_tells_how_long_is_left_by_the_wall(tmp_path: Path) -> None:
     path = tmp_path / "notice.json"
     source = FileNoticeSource(path)
     assert source.notice() is None
-    told = {"noticed_at": "2026-03-01T12:00:00+00:00", "time": "2026-03-01T12:02:00+00:00"}
-    path.write_text(json.dumps(told))
+    reported = {"noticed_at": "2026-03-01T12:00:00+00:00", "time": "2026-03-01T12:02:00+00:00"}
+    path.write_text(json.dumps(reported))
     os.utime(path, (1000.0, 1000.0))
     source.speed = 60.0
     notice = source.notice()

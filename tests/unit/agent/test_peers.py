@@ -1,4 +1,4 @@
-"""Who is alive is told by heartbeats that change, not by clocks."""
+"""Who is alive is reported by heartbeats that change, not by clocks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_peer_that_stops_beating_is_lost(tmp_path: Path) -> None:
     assert peers.lost(since=0.0) == "b has left"
 
 
-def test_torchrun_is_told_everything_and_its_workers_are_tied() -> None:
+def test_torchrun_is_reported_everything_and_its_workers_are_tied() -> None:
     (spec,) = process_specs(
         GANG,
         "b",

@@ -100,7 +100,7 @@ def test_a_changed_limit_is_followed_while_the_trainer_runs_on(
     node.until(lambda: node.beat().state is NodeActivity.FINISHED)
 
 
-def test_a_limit_that_cannot_be_set_is_told_and_training_goes_on(
+def test_a_limit_that_cannot_be_set_is_reported_and_training_goes_on(
     tool: FakeNvidiaSmi, tmp_path: Path
 ) -> None:
     tool.become({"0": 400.0, "1": 400.0}, root=False)

@@ -119,12 +119,12 @@ def test_without_the_right_it_says_so_and_leaves_all_as_it_was(
     assert limit.cap_w is None
     assert "cannot limit to 300 W: nvidia-smi ended with 4" in limit.message
     assert "Insufficient Permissions" in limit.message
-    told = limit.message
+    reported = limit.message
     limit.restore()
-    assert limit.message == told
+    assert limit.message == reported
 
 
-def test_a_limit_out_of_the_gpus_range_is_told(tool: FakeNvidiaSmi, tmp_path: Path) -> None:
+def test_a_limit_out_of_the_gpus_range_is_reported(tool: FakeNvidiaSmi, tmp_path: Path) -> None:
     limit = PowerLimiter(tmp_path)
     limit.apply(50.0)
     assert limit.cap_w is None
@@ -143,7 +143,7 @@ def test_a_tool_that_ends_well_without_doing_it_is_not_believed(
     assert "not supported" in limit.message
 
 
-def test_a_gpu_without_power_limits_is_told(tool: FakeNvidiaSmi, tmp_path: Path) -> None:
+def test_a_gpu_without_power_limits_is_reported(tool: FakeNvidiaSmi, tmp_path: Path) -> None:
     tool.become({"0": None})
     limit = PowerLimiter(tmp_path)
     limit.apply(300.0)

@@ -76,7 +76,7 @@ def charged_micros(ended: Node, bill: NodeBill) -> int:
         node_id="i-1",
         pool=str(ended.pool),
         prices=tuple((at, round(usd * 1e6)) for at, usd in bill.prices),
-        least_s=bill.least_s,
+        min_billed_s=bill.min_billed_s,
         source=bill.source,
     )
     account.apply(billed)

@@ -69,7 +69,7 @@ def test_an_image_that_is_not_there_is_named(
     assert caught.value.hint
 
 
-def test_nodes_are_told_the_region_of_their_bucket(
+def test_nodes_are_reported_the_region_of_their_bucket(
     cloud: Cloud, clients: Clients, image_id: str
 ) -> None:
     cloud.client("s3", "us-west-2").create_bucket(

@@ -74,7 +74,7 @@ def test_a_refusal_names_the_permission(cloud: Cloud, aws_clients: Clients) -> N
         CostExplorer(aws_clients).charge("me", "job", SINCE, UNTIL)
 
 
-def test_the_drift_is_told_both_ways() -> None:
+def test_the_drift_is_reported_both_ways() -> None:
     run = RunView.of(sample_events(), finished_at())
     counted = sum(r.usd_micros for r in run.intervals if r.pool.provider == "aws") / 1e6
     charge = ProviderCharge("aws", run.summary.job, SINCE, UNTIL, counted / 1.1, "test")

@@ -156,10 +156,10 @@ def test_a_client_token_fits_whatever_the_key() -> None:
 def test_a_pool_that_does_not_exist_is_named_with_a_remedy(
     account: NewAccount, change: dict[str, Any], said: str, remedy: str
 ) -> None:
-    with pytest.raises(BadRequestError, match=said) as told:
+    with pytest.raises(BadRequestError, match=said) as raised:
         account.provider.launch(account.request(1, "a", replace(SPOT, **change)))
-    assert told.value.hint is not None
-    assert remedy in told.value.hint
+    assert raised.value.hint is not None
+    assert remedy in raised.value.hint
 
 
 def test_a_pool_whose_price_is_unknown_is_not_launched_in(account: NewAccount) -> None:

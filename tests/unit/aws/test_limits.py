@@ -52,8 +52,8 @@ def test_scores_are_asked_once_an_hour_for_three_types_or_more(cloud: Cloud) -> 
     with pytest.raises(BadRequestError, match="says nothing"):
         scores.scores("us-east-1", G6E[:2], 1, NOW)
     for minute in range(0, 60, 10):
-        told, _ = scores.scores("us-east-1", G6E, 1, NOW + timedelta(minutes=minute))
-        assert told == {"use1-az6": 9, "use1-az1": 2}
+        reported, _ = scores.scores("us-east-1", G6E, 1, NOW + timedelta(minutes=minute))
+        assert reported == {"use1-az6": 9, "use1-az1": 2}
     assert cloud.faults.calls["ec2", "GetSpotPlacementScores"] == 1
     likely = scores.availability("us-east-1", G6E, 1, NOW)["use1-az1"]
     assert (likely.low, likely.value, likely.high) == (0.0, 0.2, 0.5)
@@ -90,11 +90,11 @@ def test_a_booked_block_is_a_dated_reserved_offer_that_costs_no_more(cloud: Clou
     assert blocks.reservations("us-east-1", ["g6e.xlarge"], NOW) == ()
 
 
-def test_of_several_blocks_of_a_pool_the_one_with_room_is_told_and_named(cloud: Cloud) -> None:
+def test_of_several_blocks_of_a_pool_the_one_with_room_is_reported_and_named(cloud: Cloud) -> None:
     def at(days: float) -> datetime:
         return NOW + timedelta(days=days)
 
-    def told(days: float) -> tuple[int | None, datetime | None, datetime | None]:
+    def figures_of(days: float) -> tuple[int | None, datetime | None, datetime | None]:
         (offer,) = CapacityBlocks(clients, Zones(clients)).reservations("us-east-1", [p5], at(days))
         return offer.nodes_available, offer.from_at, offer.until_at
 
@@ -102,9 +102,11 @@ def test_of_several_blocks_of_a_pool_the_one_with_room_is_told_and_named(cloud: 
     cloud.limits.book("us-east-1a", p5, 2, at(-1), at(1), "cr-full", used=2)
     cloud.limits.book("us-east-1a", p5, 4, at(-1), at(3), "cr-free")
     cloud.limits.book("us-east-1a", p5, 8, at(5), at(9), "cr-later", used=8, state="scheduled")
-    assert told(0) == (4, at(-1), at(1) - cleared), "nodes that run may be in the one that ends"
-    assert told(1) == (4, at(-1), at(3) - cleared)
-    assert told(3) == (8, at(5), at(9) - cleared)
+    assert figures_of(0) == (4, at(-1), at(1) - cleared), (
+        "nodes that run may be in the one that ends"
+    )
+    assert figures_of(1) == (4, at(-1), at(3) - cleared)
+    assert figures_of(3) == (8, at(5), at(9) - cleared)
     pool = Pool("aws", "us-east-1", "use1-az6", p5, CapacityType.RESERVED)
     for nodes, name in ((1, "cr-free"), (4, "cr-free"), (5, "cr-free")):
         named = CapacityBlocks(clients, Zones(clients)).of(pool, nodes, NOW)
@@ -113,7 +115,7 @@ def test_of_several_blocks_of_a_pool_the_one_with_room_is_told_and_named(cloud: 
     assert CapacityBlocks(clients, Zones(clients)).of(pool, 1, at(6)) is None, "not yet active"
 
 
-def test_types_are_told_with_gpus_network_and_terms(cloud: Cloud) -> None:
+def test_types_are_reported_with_gpus_network_and_terms(cloud: Cloud) -> None:
     types = InstanceTypes(shared_clients()).matching("us-east-1", (), NOW)
     assert {"p5.48xlarge", "p5en.48xlarge", "g6e.xlarge", "g6f.2xlarge"} <= set(types)
     p5 = types["p5.48xlarge"]

@@ -86,7 +86,7 @@ def test_the_dated_list_comes_last_and_keeps_its_age(cloud: Cloud) -> None:
     assert ("aws", "us-east-1", "p5.48xlarge") not in asked
 
 
-def test_where_every_source_fails_the_reasons_are_told(cloud: Cloud) -> None:
+def test_where_every_source_fails_the_reasons_are_reported(cloud: Cloud) -> None:
     cloud.faults.on("pricing", "GetProducts", unauthorized)
     api = PricingApi(shared_clients(1))
     nowhere = OnDemandPrices(api, PriceFile("http://127.0.0.1:9/none"))
@@ -154,7 +154,7 @@ def test_a_region_with_two_prices_has_none() -> None:
             "terms": {"OnDemand": {"t": {"priceDimensions": {"d": dimension}}}},
         }
 
-    told: list[dict[str, object]] = [
+    reported: list[dict[str, object]] = [
         product("a", "1.5"),
         product("a", "1.5000"),
         product("b", "1"),
@@ -163,7 +163,7 @@ def test_a_region_with_two_prices_has_none() -> None:
         product("d", "3", unit="Quantity"),
         {"product": {"attributes": {}}},
     ]
-    assert read_products(told) == {"a": 1.5}
+    assert read_products(reported) == {"a": 1.5}
 
 
 def test_buckets_become_priors_by_their_labels(cloud: Cloud) -> None:

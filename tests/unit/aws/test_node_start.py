@@ -137,7 +137,7 @@ def test_a_file_that_is_not_what_it_should_be_is_refused(node: Node, payload: Pa
     assert b"has digest" in said
 
 
-def test_a_missing_file_and_a_missing_python_are_told(node: Node, payload: Payload) -> None:
+def test_a_missing_file_and_a_missing_python_are_reported(node: Node, payload: Payload) -> None:
     done = node.boot(payload, python="/no/such/python3")
     assert "no Python (3, 11) or newer" in done.stderr
     open_store(payload.store).delete(payload.bundle.key)
@@ -198,11 +198,11 @@ def test_requests_are_signed_as_botocore_signs_them(monkeypatch: pytest.MonkeyPa
     from botocore.credentials import Credentials
 
     keys = {"AccessKeyId": "A", "SecretAccessKey": "S", "Token": "T"}
-    told = {
+    reported = {
         "iam/security-credentials/": "role",
         "iam/security-credentials/role": json.dumps(keys),
     }
-    monkeypatch.setattr(node_start, "metadata", told.__getitem__)
+    monkeypatch.setattr(node_start, "metadata", reported.__getitem__)
     store = {
         "bucket": "runs",
         "prefix": "a b/+c",

@@ -87,7 +87,7 @@ def test_types_without_a_list_price_are_excluded_with_a_reason(cloud: Cloud) -> 
     assert {r.reason for r in on_demand} == {"no list price is known"}
 
 
-def test_a_type_that_the_region_does_not_sell_is_told(cloud: Cloud) -> None:
+def test_a_type_that_the_region_does_not_sell_is_reported(cloud: Cloud) -> None:
     offers = provider(("eu-west-3",), instance_types=("p6-b300.48xlarge",)).offers(NOW)
     assert {o.unknown_because for o in offers} == {"eu-west-3 does not sell p6-b300.48xlarge"}
 
@@ -104,7 +104,7 @@ def test_a_region_that_is_down_stops_no_other(cloud: Cloud) -> None:
     assert all("us-east-1" in r.reason and "InternalError" in r.reason for r in lost)
 
 
-def test_a_region_that_is_not_enabled_or_unknown_is_told(cloud: Cloud) -> None:
+def test_a_region_that_is_not_enabled_or_unknown_is_reported(cloud: Cloud) -> None:
     priced(cloud)
     cloud.faults.on("ec2", "*", refuse("AuthFailure", "no", 401), region="ap-east-1")
     offers = provider(("us-east-1", "ap-east-1", "us-esat-1")).offers(NOW)
@@ -167,7 +167,7 @@ def test_the_bucket_is_the_prior_over_which_hazards_are_learned(cloud: Cloud) ->
     assert learned.value > before.value
 
 
-def test_quotas_and_past_prices_are_told_through_ports(cloud: Cloud) -> None:
+def test_quotas_and_past_prices_are_reported_through_ports(cloud: Cloud) -> None:
     priced(cloud)
     source = connect(ScaledClock(NOW, 1.0), {"regions": ["us-east-1"], "instance_types": KINDS})
     assert len(source.quotas(NOW)) == 7
@@ -211,9 +211,9 @@ def test_without_credentials_there_is_one_message(
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     bare = connect(ScaledClock(NOW, 1.0), {"regions": ["us-east-1", "us-west-2"]})
-    with pytest.raises(ForbiddenError, match="AWS credentials") as told:
+    with pytest.raises(ForbiddenError, match="AWS credentials") as raised:
         bare.offers(NOW)
-    assert "AWS_PROFILE" in str(told.value)
+    assert "AWS_PROFILE" in str(raised.value)
     bare.close()
 
 

@@ -38,9 +38,9 @@ def test_current_prices_are_the_last_changes_of_each_zone(cloud: Cloud) -> None:
 def test_history_begins_with_the_price_in_force(cloud: Cloud) -> None:
     for day, usd in ((100, 1.0), (95, 1.1), (50, 1.2), (0.5, 1.3), (0, 1.4)):
         cloud.spot.price("us-east-1a", KIND, usd, NOW - timedelta(days=day))
-    told = prices().history("us-east-1", KIND, NOW - timedelta(days=90), NOW)
-    assert [price.usd_per_hour for price in told] == [1.1, 1.2, 1.3]
-    assert [price.at for price in told] == sorted(price.at for price in told)
+    reported = prices().history("us-east-1", KIND, NOW - timedelta(days=90), NOW)
+    assert [price.usd_per_hour for price in reported] == [1.1, 1.2, 1.3]
+    assert [price.at for price in reported] == sorted(price.at for price in reported)
 
 
 def test_pages_are_joined_though_one_is_throttled(cloud: Cloud) -> None:
@@ -49,9 +49,9 @@ def test_pages_are_joined_though_one_is_throttled(cloud: Cloud) -> None:
         for zone in "abc":
             cloud.spot.price(f"us-east-1{zone}", KIND, 1 + hour / 100, NOW - timedelta(hours=hour))
     cloud.faults.on("ec2", "DescribeSpotPriceHistory", throttle, nth=4, times=2)
-    told = prices().history("us-east-1", KIND, NOW - timedelta(days=90), NOW)
-    assert len(told) == 39 * 3
-    assert len({(price.zone_id, price.at) for price in told}) == len(told)
+    reported = prices().history("us-east-1", KIND, NOW - timedelta(days=90), NOW)
+    assert len(reported) == 39 * 3
+    assert len({(price.zone_id, price.at) for price in reported}) == len(reported)
     pages = -(-40 * 3 // 7)
     assert cloud.faults.calls["ec2", "DescribeSpotPriceHistory"] == pages + 2
 
@@ -74,8 +74,8 @@ def test_a_missing_permission_is_named(cloud: Cloud) -> None:
 @pytest.mark.parametrize("text", ["", "nan", "-1", "0.000000", "a lot", "inf"])
 def test_what_is_no_price_is_unknown(cloud: Cloud, text: str) -> None:
     cloud.spot.price("us-east-1a", KIND, text)
-    (told,) = prices().current("us-east-1", [KIND], NOW).values()
-    assert told.usd_per_hour is None
+    (reported,) = prices().current("us-east-1", [KIND], NOW).values()
+    assert reported.usd_per_hour is None
 
 
 def test_a_zone_that_is_not_the_accounts_is_left_out(cloud: Cloud) -> None:

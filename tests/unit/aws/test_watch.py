@@ -22,7 +22,7 @@ def _launched(account: NewAccount, key: str = "a") -> str:
     return node.node_id
 
 
-def test_a_notice_told_twice_is_one(account: NewAccount) -> None:
+def test_a_notice_reported_twice_is_one(account: NewAccount) -> None:
     node_id = _launched(account)
     interrupts_at = account.cloud.interrupt(node_id)
     account.clock.sleep(5)
@@ -57,10 +57,10 @@ def backend_messages(account: NewAccount) -> list[str]:
 
 def _left(account: NewAccount) -> int:
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-    told = account.cloud.client("sqs").get_queue_attributes(
+    reported = account.cloud.client("sqs").get_queue_attributes(
         QueueUrl=account.queues[REGION], AttributeNames=names
     )
-    return sum(int(told["Attributes"][name]) for name in names)
+    return sum(int(reported["Attributes"][name]) for name in names)
 
 
 @pytest.mark.parametrize(
@@ -222,10 +222,10 @@ def test_where_no_region_answers_the_list_fails(account: NewAccount) -> None:
 def test_credentials_that_expire_keep_what_runs_and_say_so(account: NewAccount) -> None:
     node_id = _launched(account)
     account.cloud.faults.on("ec2", "*", refuse("ExpiredToken", "The token has expired"))
-    with pytest.raises(ForbiddenError, match="have expired") as told:
+    with pytest.raises(ForbiddenError, match="have expired") as raised:
         account.provider.nodes("me")
-    assert told.value.hint is not None
-    assert "log in again" in told.value.hint
+    assert raised.value.hint is not None
+    assert "log in again" in raised.value.hint
     assert account.cloud.alive() == [node_id]
 
 
@@ -237,7 +237,7 @@ def test_credentials_that_expire_keep_what_runs_and_say_so(account: NewAccount) 
         (drop, "not answered"),
     ],
 )
-def test_a_queue_that_fails_is_told_and_stops_nothing(
+def test_a_queue_that_fails_is_reported_and_stops_nothing(
     account: NewAccount, fault: object, said: str
 ) -> None:
     node_id = _launched(account)

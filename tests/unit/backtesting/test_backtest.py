@@ -121,14 +121,14 @@ def test_baselines_share_the_objective_and_may_use_every_capacity_type() -> None
     assert everything[3] is first
 
 
-def told(scores: Iterable[tuple[Trial, Score]]) -> dict[tuple[Window, str], Score]:
+def figures_of(scores: Iterable[tuple[Trial, Score]]) -> dict[tuple[Window, str], Score]:
     return {(trial.window, trial.label): score for trial, score in scores}
 
 
 def test_one_score_per_window_and_policy_and_none_below_the_optimum() -> None:
     record = recorded()
     trials = every_trial(record, 3)
-    scores = told(backtest(bench_on(record), trials, run_here))
+    scores = figures_of(backtest(bench_on(record), trials, run_here))
     assert list(scores) == [(trial.window, trial.label) for trial in trials]
     for (window, _), score in scores.items():
         best = scores[window, OPTIMUM]
@@ -136,18 +136,18 @@ def test_one_score_per_window_and_policy_and_none_below_the_optimum() -> None:
         assert score.usd is not None
         assert best.usd is not None
         assert score.usd >= best.usd - 1e-5
-    assert scores == told(backtest(bench_on(record), trials, run_here))
+    assert scores == figures_of(backtest(bench_on(record), trials, run_here))
 
 
 def test_two_processes_score_as_one_does() -> None:
     record = recorded()
     trials = every_trial(record, 2)
-    assert told(run_in_processes(bench_on(record), trials, 2)) == told(
+    assert figures_of(run_in_processes(bench_on(record), trials, 2)) == figures_of(
         run_here(bench_on(record), trials)
     )
 
 
-def test_what_goes_wrong_in_a_process_is_told_with_its_hint() -> None:
+def test_what_goes_wrong_in_a_process_is_reported_with_its_hint() -> None:
     record = recorded()
     too_late = Window(record.name, shift_job(JOB, after(39 * HOUR_S)))
     trials = [Trial(too_late, rules("on_demand")), Trial(too_late, rules("greedy_spot"))]

@@ -73,12 +73,12 @@ def test_within_the_hour_a_forecast_follows_the_present_price() -> None:
     assert after.value(later) / 20.0 == pytest.approx(before.value(later) / before.value(NOW))
 
 
-def test_the_drift_is_learned_anew_after_an_hour() -> None:
+def test_the_drift_is_learned_reset_after_an_hour() -> None:
     forecasts = RecordedForecasts(_waves())
     first = _prices(forecasts, NOW)[SPOT_A]
     assert _prices(forecasts, NOW + timedelta(minutes=59))[SPOT_A].at == first.at
-    anew = _prices(forecasts, NOW + timedelta(minutes=60))[SPOT_A]
-    assert anew.at[0] == NOW + timedelta(minutes=60)
+    later = _prices(forecasts, NOW + timedelta(minutes=60))[SPOT_A]
+    assert later.at[0] == NOW + timedelta(minutes=60)
 
 
 def test_a_pool_whose_price_became_unknown_has_no_forecast() -> None:
@@ -199,13 +199,13 @@ def test_every_strategy_sees_the_forecasts() -> None:
 
 
 def test_the_baseline_emits_by_what_is_forecast() -> None:
-    told = _rehearse(Told(FALLING)).summary
-    assert told.baseline_wh is not None
-    assert told.baseline_gco2e == pytest.approx(77 * told.baseline_wh / 1000)
+    reported = _rehearse(Told(FALLING)).summary
+    assert reported.baseline_wh is not None
+    assert reported.baseline_gco2e == pytest.approx(77 * reported.baseline_wh / 1000)
 
 
 def test_a_plan_waits_for_a_price_that_is_forecast_to_fall() -> None:
-    told, blind = _rehearse(Told(FALLING)).summary, _rehearse(None).summary
-    assert told.on_time
+    reported, blind = _rehearse(Told(FALLING)).summary, _rehearse(None).summary
+    assert reported.on_time
     assert blind.on_time
-    assert told.usd < 0.3 * blind.usd
+    assert reported.usd < 0.3 * blind.usd

@@ -97,11 +97,11 @@ def test_it_pays_less_than_uniform_progress_and_no_less_than_the_optimum() -> No
         task_ = job(30.0, 0.3, 20.0, start_s=start * 600.0)
         best = hindsight_usd(task_, policy("greedy_spot"), history, OneMachine())
         assert best is not None
-        told = _run(ShieldedStrategy(LifetimeOracle(history)), task_, history, "greedy_spot")
+        reported = _run(ShieldedStrategy(LifetimeOracle(history)), task_, history, "greedy_spot")
         uniform = _run(None, task_, history, "uniform_progress")
-        assert told.summary.on_time
-        assert told.summary.usd >= best - 1e-4
-        paid["oracle"].append(told.summary.usd)
+        assert reported.summary.on_time
+        assert reported.summary.usd >= best - 1e-4
+        paid["oracle"].append(reported.summary.usd)
         paid["uniform"].append(uniform.summary.usd)
         paid["best"].append(best)
     assert fmean(paid["best"]) <= fmean(paid["oracle"]) < fmean(paid["uniform"])

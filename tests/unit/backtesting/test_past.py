@@ -53,7 +53,7 @@ def _recorded(after_start: int = 1, tick_s: float | None = 600.0) -> MarketHisto
     )
 
 
-def _told(
+def _reported(
     record: MarketHistory, past_s: float = math.inf, job: Job = JOB
 ) -> tuple[LifetimeModel, LearnedHazard]:
     lifetimes, hazards = LifetimeModel(), _hazards()
@@ -63,37 +63,38 @@ def _told(
 
 
 def test_every_tick_before_the_start_has_been_looked_at() -> None:
-    lifetimes, hazards = _told(_recorded())
+    lifetimes, hazards = _reported(_recorded())
     by_hand = LifetimeModel()
     for tick in range(round(START_S / 600)):
         up = (tick // 6) % 3 != 2
         by_hand.observe(KEY, "aws/us-east-1", up, after(600.0 * tick))
     assert lifetimes.rates(KEY) == by_hand.rates(KEY) != LifetimeModel().rates(KEY)
     assert lifetimes.age_h(KEY) == by_hand.age_h(KEY)
-    told, unwatched = hazards.hazard_per_hour(SPOT_A), _hazards().hazard_per_hour(SPOT_A)
-    assert told is not None
+    reported, unwatched = hazards.hazard_per_hour(SPOT_A), _hazards().hazard_per_hour(SPOT_A)
+    assert reported is not None
     assert unwatched is not None
-    assert told.high - told.low < unwatched.high - unwatched.low
+    assert reported.high - reported.low < unwatched.high - unwatched.low
 
 
 @pytest.mark.parametrize("past_s", [6 * HOUR_S, math.inf])
 @pytest.mark.parametrize("tick_s", [600.0, None])
 def test_nothing_is_known_of_what_comes(past_s: float, tick_s: float | None) -> None:
-    seen = [_told(_recorded(up, tick_s), past_s) for up in (0, 1)]
+    seen = [_reported(_recorded(up, tick_s), past_s) for up in (0, 1)]
     assert seen[0][0] == seen[1][0]
     assert seen[0][1].hazard_per_hour(SPOT_A) == seen[1][1].hazard_per_hour(SPOT_A)
 
 
 def test_less_of_the_past_is_less_known() -> None:
     shares = [
-        _told(_recorded(), past_s)[0].availability(KEY) for past_s in (0.0, 2 * HOUR_S, math.inf)
+        _reported(_recorded(), past_s)[0].availability(KEY)
+        for past_s in (0.0, 2 * HOUR_S, math.inf)
     ]
     assert len(set(shares)) == 3
     assert shares[0] == LifetimeModel().availability(KEY)
 
 
 def test_a_gap_teaches_nothing() -> None:
-    lifetimes, _ = _told(_recorded())
+    lifetimes, _ = _reported(_recorded())
     unseen = ("job", str(SPOT_B), 1)
     assert lifetimes.availability(unseen) == LifetimeModel().availability(unseen)
 

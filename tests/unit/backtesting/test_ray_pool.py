@@ -17,9 +17,9 @@ from tests.unit.backtesting.test_backtest import (
     JOB,
     bench_on,
     every_trial,
+    figures_of,
     recorded,
     run_here,
-    told,
 )
 
 # Ray's own start leaves sockets and files to the garbage collector.
@@ -39,11 +39,11 @@ def test_ray_scores_as_this_process_does() -> None:
     record = recorded()
     trials = every_trial(record, 2)
     bench = bench_on(record)
-    assert told(run_on_ray(bench, trials, LOCAL, 2)) == told(run_here(bench, trials))
+    assert figures_of(run_on_ray(bench, trials, LOCAL, 2)) == figures_of(run_here(bench, trials))
 
 
 @on_a_real_one
-def test_what_goes_wrong_on_ray_is_told_with_its_hint() -> None:
+def test_what_goes_wrong_on_ray_is_reported_with_its_hint() -> None:
     pytest.importorskip("ray")
     record = recorded()
     too_late = Trial(Window(record.name, shift_job(JOB, after(39 * HOUR_S))), rules("on_demand"))

@@ -78,7 +78,7 @@ def _with(data: bytes, name: str, value: object) -> bytes:
         lambda data: b"\xff\xfe",
     ],
 )
-def test_a_damaged_file_is_told_once_and_lifetimes_begin_at_the_prior(
+def test_a_damaged_file_is_reported_once_and_lifetimes_begin_at_the_prior(
     tmp_path: Path, spoil: object
 ) -> None:
     first = Controller(tmp_path)
@@ -90,10 +90,10 @@ def test_a_damaged_file_is_told_once_and_lifetimes_begin_at_the_prior(
     assert damaged != path.read_bytes()
     path.write_bytes(damaged)
     second = Controller(tmp_path)
-    told = second.learned.load(NOW)
-    assert told is not None
-    assert str(path) in told
-    assert "restart from the prior" in told
+    reported = second.learned.load(NOW)
+    assert reported is not None
+    assert str(path) in reported
+    assert "restart from the prior" in reported
     assert second.knows() == Controller(tmp_path).knows()
     assert second.learned.save(NOW) is None
     assert Controller(tmp_path).learned.load(NOW) is None
@@ -103,17 +103,17 @@ def test_what_is_of_a_later_time_is_not_believed(tmp_path: Path) -> None:
     first = Controller(tmp_path)
     first.watch()
     first.learned.save(NOW)
-    told = Controller(tmp_path).learned.load(T0)
-    assert told is not None
-    assert "later time" in told
+    reported = Controller(tmp_path).learned.load(T0)
+    assert reported is not None
+    assert "later time" in reported
 
 
-def test_a_file_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_reported_once(tmp_path: Path) -> None:
     controller = Controller(tmp_path / "missing")
-    told = [controller.learned.save(NOW + timedelta(minutes=tick)) for tick in range(3)]
-    assert told[0] is not None
-    assert "cannot be written" in told[0]
-    assert told[1:] == [None, None]
+    reported = [controller.learned.save(NOW + timedelta(minutes=tick)) for tick in range(3)]
+    assert reported[0] is not None
+    assert "cannot be written" in reported[0]
+    assert reported[1:] == [None, None]
     (tmp_path / "missing").mkdir()
     assert controller.learned.save(NOW) is None
     assert Controller(tmp_path / "missing").learned.load(NOW) is None

@@ -285,15 +285,15 @@ def _comparable(recorded: Iterable[RecordedEvent]) -> list[tuple[str, dict[str, 
     """Each event of the test's time without the mode, which only a daemon has, and with launches
     numbered in place of their random keys."""
     keys: dict[object, int] = {}
-    told = []
+    reported = []
     for event in (each.event for each in recorded):
         if isinstance(event, ModeChanged) or event.at >= ENDS_AT:
             continue
         fields = asdict(event)
         if "key" in fields:
             fields["key"] = keys.setdefault(fields["key"], len(keys))
-        told.append((type(event).__name__, fields))
-    return told
+        reported.append((type(event).__name__, fields))
+    return reported
 
 
 def test_the_defaults_of_all_compositions_are_the_controller_s() -> None:

@@ -111,11 +111,16 @@ def test_a_gang_starts_until_every_member_trains(desk: Desk) -> None:
     assert desk.state() is GangState.TRAINING
 
 
-def test_speeds_are_told_in_the_jobs_time(desk: Desk) -> None:
+def test_speeds_are_reported_in_the_jobs_time(desk: Desk) -> None:
     assert desk.runtime.progress(JOB, NOW).resumed_units is None
-    told = {"done_units": 300.0, "saved_units": 200.0, "units_per_s": 30.0, "resumed_units": 250.0}
+    reported = {
+        "done_units": 300.0,
+        "saved_units": 200.0,
+        "units_per_s": 30.0,
+        "resumed_units": 250.0,
+    }
     for node_id in ("n1", "n2"):
-        desk.say(node_id=node_id, **told)
+        desk.say(node_id=node_id, **reported)
     progress = desk.runtime.progress(JOB, NOW)
     assert progress.measured_units_per_s == pytest.approx(0.5)
     assert (progress.done_units, progress.saved_units) == (300.0, 200.0)
@@ -303,7 +308,7 @@ def test_a_power_cap_goes_to_the_gang_and_changes_within_its_generation(desk: De
     assert desk.mailbox.gang() == replace(capped, power_cap_w=None)
 
 
-def test_what_nodes_say_of_their_power_limits_is_told(desk: Desk) -> None:
+def test_what_nodes_say_of_their_power_limits_is_reported(desk: Desk) -> None:
     desk.say(node_id="n1", power_asked_w=300.0, power_cap_w=300.0, power_message="limited")
     desk.say(node_id="n2")
     desk.say(node_id="n3", power_message="no member")
@@ -329,7 +334,7 @@ def test_a_cap_for_a_job_without_a_gang_is_nothing(tmp_path: Path) -> None:
     assert runtime.power_limits(JOB) == ()
 
 
-def test_what_nodes_measured_is_told_in_the_jobs_time(desk: Desk) -> None:
+def test_what_nodes_measured_is_reported_in_the_jobs_time(desk: Desk) -> None:
     now = desk.clock.now_s
     meters = NodeMeasurement(
         since=now - 100, at=now - 10, energy_wh=2.0, parts=("gpu",), gpus=8, training_s=5.0
@@ -404,9 +409,9 @@ def test_thousands_of_letters_are_read_little_by_little_and_once(
     read = list[str]()
     get = FileStore.get
 
-    def noted(store: FileStore, key: str, most_bytes: int | None = None) -> bytes | None:
+    def noted(store: FileStore, key: str, max_bytes: int | None = None) -> bytes | None:
         read.append(key)
-        return get(store, key, most_bytes)
+        return get(store, key, max_bytes)
 
     monkeypatch.setattr(mailbox_module, "MAX_BATCH", 3)
     monkeypatch.setattr(FileStore, "get", noted)

@@ -81,7 +81,7 @@ def test_what_is_bundled_comes_out_again(workdir: Path, tmp_path: Path) -> None:
 
 def test_a_folder_that_is_too_large_is_refused(workdir: Path, tmp_path: Path) -> None:
     with pytest.raises(SpecError, check=has_code("too_large")) as caught:
-        write_bundle(workdir, tmp_path / "bundle", most_bytes=500)
+        write_bundle(workdir, tmp_path / "bundle", max_bytes=500)
     assert ".costoptignore" in (caught.value.hint or "")
 
 

@@ -25,15 +25,15 @@ def test_a_checkpoint_can_tell_commit_and_policy(tmp_path: Path) -> None:
         ["git", "rev-parse", "HEAD"], cwd=tmp_path, check=True, capture_output=True, text=True
     ).stdout.strip()
     job = replace(training_job(), workdir=str(tmp_path))
-    told = detect_origin("2", dict(with_provenance(job, Policy("thrifty")).env))
-    assert (told.code_revision, told.policy) == (commit, "thrifty")
+    reported = detect_origin("2", dict(with_provenance(job, Policy("thrifty")).env))
+    assert (reported.code_revision, reported.policy) == (commit, "thrifty")
 
 
 def test_what_the_job_says_stays(tmp_path: Path) -> None:
     env = (("COSTOPT_CODE_REVISION", "v7"), ("COSTOPT_DATA_REVISION", "d1"))
     job = replace(training_job(), workdir=str(tmp_path), env=env)
-    told = detect_origin("2", dict(with_provenance(job, Policy("thrifty")).env))
-    assert (told.code_revision, told.data_revision) == ("v7", "d1")
+    reported = detect_origin("2", dict(with_provenance(job, Policy("thrifty")).env))
+    assert (reported.code_revision, reported.data_revision) == ("v7", "d1")
 
 
 @pytest.mark.process

@@ -30,7 +30,7 @@ def test_all_nodes_are_given_back() -> None:
 
 
 @pytest.mark.parametrize("error", [ThrottledError("too many calls"), KeyError("too many calls")])
-def test_one_that_cannot_be_given_back_is_told_and_holds_no_other(
+def test_one_that_cannot_be_given_back_is_reported_and_holds_no_other(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     scene = _scene()
@@ -42,9 +42,9 @@ def test_one_that_cannot_be_given_back_is_told_and_holds_no_other(
         release(node_id)
 
     monkeypatch.setattr(scene.cloud, "terminate", sometimes)
-    (told,) = _release(scene)
-    assert "sim-0001" in told
-    assert "too many calls" in told
+    (reported,) = _release(scene)
+    assert "sim-0001" in reported
+    assert "too many calls" in reported
     assert [node.node_id for node in scene.living()] == ["sim-0001"]
 
 
@@ -58,7 +58,7 @@ def test_where_the_list_fails_the_ledgers_nodes_are_given_back(
         raise error
 
     monkeypatch.setattr(scene.cloud, "nodes", fail)
-    (told,) = _release(scene)
-    assert "cannot be listed" in told
+    (reported,) = _release(scene)
+    assert "cannot be listed" in reported
     monkeypatch.undo()
     assert not scene.living()

@@ -28,6 +28,8 @@ class Tells(StubProvider):
 
 def test_quotas_of_all_that_tell_are_joined_and_failures_told() -> None:
     a, b, error = Quota("a"), Quota("b"), ForbiddenError("may not look")
-    told, failures = provider_quotas([Tells(a), StubProvider(), Tells(error=error), Tells(b)], NOW)
-    assert told == (a, b)
+    reported, failures = provider_quotas(
+        [Tells(a), StubProvider(), Tells(error=error), Tells(b)], NOW
+    )
+    assert reported == (a, b)
     assert failures == (error,)

@@ -64,7 +64,7 @@ def test_a_run_that_was_killed_holds_nothing(tmp_path: Path) -> None:
         pass
 
 
-def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "runs.lock").mkdir()
     with pytest.raises(LedgerError, check=has_code("cannot_lock")), run_lock(tmp_path):
         pass

@@ -35,14 +35,14 @@ def test_before_the_first_tick_nothing_is_known(scene: DaemonScene) -> None:
     assert verdict(scene).why
 
 
-def test_a_job_that_can_end_in_time_is_told_when_and_for_what(scene: DaemonScene) -> None:
+def test_a_job_that_can_end_in_time_is_reported_when_and_for_what(scene: DaemonScene) -> None:
     scene.go(1)
-    told = verdict(scene)
-    assert told.in_time
-    assert told.finish_at is not None
-    assert 4 < (told.finish_at - scene.clock.now()).total_seconds() / 3600 < 9
-    assert told.usd is not None
-    assert 4.0 < told.usd < 13.0
+    reported = verdict(scene)
+    assert reported.in_time
+    assert reported.finish_at is not None
+    assert 4 < (reported.finish_at - scene.clock.now()).total_seconds() / 3600 < 9
+    assert reported.usd is not None
+    assert 4.0 < reported.usd < 13.0
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_ticks_go_on_while_a_job_is_planned(
     scene.go(1)
     monkeypatch.setattr(admission, "plan", wait)
     monkeypatch.setattr(admission, "LOCK_TIMEOUT_S", 0.01)
-    told: list[AdmissionResult] = []
-    asking = Thread(target=lambda: told.append(verdict(scene)))
+    reported: list[AdmissionResult] = []
+    asking = Thread(target=lambda: reported.append(verdict(scene)))
     asking.start()
     try:
         assert planning.wait(PATIENCE_S)
@@ -102,4 +102,4 @@ def test_ticks_go_on_while_a_job_is_planned(
     finally:
         end.set()
         asking.join(PATIENCE_S)
-    assert [each.why for each in told] == ["told to end"]
+    assert [each.why for each in reported] == ["told to end"]

@@ -92,7 +92,7 @@ def test_the_document_is_openapi_and_holds_every_route(daemon: Served) -> None:
 
     document = document_of(daemon)
     validate_document(document)
-    told = {
+    reported = {
         (path, method.upper()) for path, methods in document["paths"].items() for method in methods
     }
     routes = {
@@ -101,7 +101,7 @@ def test_the_document_is_openapi_and_holds_every_route(daemon: Served) -> None:
         if isinstance(route, Route)
         for method in (route.methods or set()) - {"HEAD"}
     }
-    assert told == routes
+    assert reported == routes
 
 
 def test_every_answer_is_as_the_document_says(daemon: Served) -> None:
@@ -137,7 +137,7 @@ def test_the_schema_check_finds_a_wrong_answer(daemon: Served) -> None:
         check(document, schema, {"mode": "observe", "more": 1})
 
 
-def test_without_a_token_only_health_and_the_document_are_told(daemon: Served) -> None:
+def test_without_a_token_only_health_and_the_document_are_reported(daemon: Served) -> None:
     before = daemon.changes()
     for operation in api_operations():
         for token in (None, "", "costopt_0_0", "x" * 5000):
@@ -200,8 +200,8 @@ def test_a_token_of_another_tenant_sees_and_changes_nothing_of_a_job(daemon: Ser
             assert status == 404, operation.unique_id
         elif operation.by_tenants:
             assert status == 200, operation.unique_id
-            told = json.dumps(answer)
-            assert not any(each in told for each in ('"one"', "i-1", "p-1", "job one")), (
+            reported = json.dumps(answer)
+            assert not any(each in reported for each in ('"one"', "i-1", "p-1", "job one")), (
                 operation.unique_id
             )
         else:
@@ -209,8 +209,8 @@ def test_a_token_of_another_tenant_sees_and_changes_nothing_of_a_job(daemon: Ser
     assert daemon.changes() == before
     for path in ("/metrics", "/v1/events", "/v1/changes"):
         assert request(daemon, "GET", path, token=token)[0] == 403
-    told = request(daemon, "GET", "/v1/jobs", token=token)[1]
-    assert [row["submission"]["name"] for row in told["jobs"]] == ["mine"]
+    reported = request(daemon, "GET", "/v1/jobs", token=token)[1]
+    assert [row["submission"]["name"] for row in reported["jobs"]] == ["mine"]
 
 
 def test_a_token_of_the_jobs_own_tenant_steers_it(daemon: Served) -> None:

@@ -231,9 +231,9 @@ def test_orphans_are_given_back_where_the_daemon_enforces(scene: DaemonScene) ->
     scene.daemon.service.set_mode(Mode.OBSERVE, "me")
     scene.daemon.sweep()
     assert len(scene.living("lost")) == 1
-    (told,) = scene.daemon.service.fleet().orphans
-    assert orphan.node_id in told
-    assert "'lost'" in told
+    (reported,) = scene.daemon.service.fleet().orphans
+    assert orphan.node_id in reported
+    assert "'lost'" in reported
     scene.daemon.service.set_mode(Mode.ENFORCE, "me")
     scene.daemon.sweep()
     assert scene.living("lost") == []
@@ -276,7 +276,7 @@ def test_a_guard_is_on_where_the_account_names_none(scene: DaemonScene) -> None:
     assert sum(why != "" for why in held) == 1
 
 
-def test_a_failing_ledger_is_told_and_survived(scene: DaemonScene) -> None:
+def test_a_failing_ledger_is_reported_and_survived(scene: DaemonScene) -> None:
     scene.submit("one")
     scene.go(2)
     assert scene.daemon.service.health().ready

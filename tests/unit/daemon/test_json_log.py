@@ -78,13 +78,13 @@ def test_events_carry_the_decision_that_they_follow(written: io.StringIO, tmp_pa
         follower = EventLogWriter(daemon.service)
         follower.follow()
         follower.follow()
-    told = [line for line in lines(written) if line["logger"] == "costopt.events"]
-    assert [(line["event"], line["decision_id"], line["level"]) for line in told] == [
+    reported = [line for line in lines(written) if line["logger"] == "costopt.events"]
+    assert [(line["event"], line["decision_id"], line["level"]) for line in reported] == [
         ("DecisionMade", "one-d1", "info"),
         ("NodeLaunched", "one-d1", "info"),
         ("GuardTripped", "one-d1", "warning"),
     ]
-    assert told[1]["fields"]["node_id"] == "i-1"
+    assert reported[1]["fields"]["node_id"] == "i-1"
 
 
 def test_the_last_decision_is_remembered_of_jobs_that_something_happens_to(
@@ -98,12 +98,12 @@ def test_the_last_decision_is_remembered_of_jobs_that_something_happens_to(
             known = [each.event.job for each in daemon.ledger.events()]
             daemon.ledger.append(said if job in known else decided)
         EventLogWriter(daemon.service).follow()
-    told = [line for line in lines(written) if line["logger"] == "costopt.events"]
-    decisions = [line.get("decision_id") for line in told]
+    reported = [line for line in lines(written) if line["logger"] == "costopt.events"]
+    decisions = [line.get("decision_id") for line in reported]
     assert decisions == ["a-d1", "b-d1", "a-d1", "c-d1", None, "a-d1"]
 
 
-def test_what_is_told_over_the_network_is_logged_with_who_and_no_token(
+def test_what_is_reported_over_the_network_is_logged_with_who_and_no_token(
     written: io.StringIO, tmp_path: Path
 ) -> None:
     with served(tmp_path) as daemon:
@@ -112,7 +112,7 @@ def test_what_is_told_over_the_network_is_logged_with_who_and_no_token(
         made = daemon.local.send("POST", "tokens", body={"name": "n", "scopes": ["read"]})["token"]
         with pytest.raises(ApiError):
             daemon.local.get("jobs", token)
-    told = [line for line in lines(written) if line["logger"] == "costopt.daemon.api"]
-    assert (told[0]["operation"], told[0]["who"]) == ("halt", "t1")
+    reported = [line for line in lines(written) if line["logger"] == "costopt.daemon.api"]
+    assert (reported[0]["operation"], reported[0]["who"]) == ("halt", "t1")
     assert made not in written.getvalue()
     assert token not in written.getvalue()

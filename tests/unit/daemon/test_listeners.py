@@ -81,7 +81,7 @@ def test_ipv6_is_a_place_too() -> None:
         assert listener.family is socket.AF_INET6
 
 
-def test_events_and_alerts_are_told_while_the_daemon_runs_and_once(
+def test_events_and_alerts_are_reported_while_the_daemon_runs_and_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(telling_module, "STOP_TIMEOUT_S", PATIENCE_S)
@@ -101,8 +101,8 @@ def test_events_and_alerts_are_told_while_the_daemon_runs_and_once(
         daemon.fill()
     assert arrived.is_set()
     assert len(sent) == 1
-    told = [r.message for r in caplog.records if r.name == "costopt.events"]
-    assert told == ["one: NodeLaunched", "one: GuardTripped"]
+    reported = [r.message for r in caplog.records if r.name == "costopt.events"]
+    assert reported == ["one: NodeLaunched", "one: GuardTripped"]
 
 
 def test_a_receiver_that_does_not_answer_delays_no_other(tmp_path: Path) -> None:

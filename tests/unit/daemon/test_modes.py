@@ -39,7 +39,7 @@ def _mode(scene: DaemonScene, mode: Mode) -> None:
     scene.daemon.service.set_mode(mode, "me")
 
 
-def test_it_observes_unless_it_is_told_otherwise(scene: DaemonScene) -> None:
+def test_it_observes_unless_it_is_reported_otherwise(scene: DaemonScene) -> None:
     scene.go(30)
     assert scene.cloud.requests == []
     assert scene.events(LaunchIntended) == []

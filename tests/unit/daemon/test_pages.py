@@ -276,16 +276,16 @@ def test_a_database_that_is_away_is_a_page_that_says_so(
     assert "the server does not answer" in got.text
 
 
-def test_the_page_loads_anew_until_it_is_told_not_to(daemon: Shown, cookie: str) -> None:
-    anew = '<meta http-equiv="refresh" content="30">'
-    assert anew in get(daemon, "/jobs", cookie).text
+def test_the_page_loads_anew_until_it_is_reported_not_to(daemon: Shown, cookie: str) -> None:
+    refresh_tag = '<meta http-equiv="refresh" content="30">'
+    assert refresh_tag in get(daemon, "/jobs", cookie).text
     off = get(daemon, "/jobs?q=bert&refresh=off", cookie)
-    assert anew not in off.text
+    assert refresh_tag not in off.text
     assert 'href="?q=bert&amp;refresh=on"' in off.text
     remembered = off.headers["Set-Cookie"].partition(";")[0]
     assert remembered == "costopt_refresh=off"
-    assert anew not in get(daemon, "/market", f"{cookie}; {remembered}").text
-    assert anew in get(daemon, "/market?refresh=on", f"{cookie}; {remembered}").text
+    assert refresh_tag not in get(daemon, "/market", f"{cookie}; {remembered}").text
+    assert refresh_tag in get(daemon, "/market?refresh=on", f"{cookie}; {remembered}").text
 
 
 def test_the_fleet_tells_what_runs_and_what_it_costs(daemon: Shown, cookie: str) -> None:
@@ -344,7 +344,7 @@ def test_a_job_tells_its_figures_forecast_and_decisions(daemon: Shown, cookie: s
     assert got.text.count('<svg class="plot"') == 8
 
 
-def test_a_policy_that_cannot_be_read_is_told_as_that(tmp_path: Path) -> None:
+def test_a_policy_that_cannot_be_read_is_reported_as_that(tmp_path: Path) -> None:
     with shown(tmp_path) as daemon:
         known = daemon.registry.submission(RUNNING)
         assert known is not None
@@ -464,7 +464,7 @@ def test_curves_are_drawn_once_per_tick(tmp_path: Path, monkeypatch: pytest.Monk
         assert drawn == [RUNNING, RUNNING]
 
 
-def test_without_what_draws_a_job_is_told_in_tables(
+def test_without_what_draws_a_job_is_reported_in_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layout, "find_spec", lambda name: None)
@@ -474,7 +474,7 @@ def test_without_what_draws_a_job_is_told_in_tables(
     assert "Spent measured $153.56" in text
 
 
-def test_a_job_of_too_many_events_is_told_without_curves(
+def test_a_job_of_too_many_events_is_reported_without_curves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layout, "MAX_EVENTS", 50)

@@ -26,8 +26,8 @@ def scene(tmp_path: Path) -> Iterator[DaemonScene]:
 
 
 def figures(report: Path) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads((report / FIGURES).read_text())
-    return told
+    reported: dict[str, Any] = json.loads((report / FIGURES).read_text())
+    return reported
 
 
 def test_the_task_writes_figures_and_a_page_for_each_job(scene: DaemonScene) -> None:
@@ -40,9 +40,9 @@ def test_the_task_writes_figures_and_a_page_for_each_job(scene: DaemonScene) -> 
     task.run()
     assert scene.said == []
     (report,) = list_reports(scene.folder / REPORTS)
-    told = figures(report)
-    assert told["schema"] == "costopt.daemon-report/1"
-    assert {job["job"]: job["usd_micros"] for job in told["jobs"]} == {
+    reported = figures(report)
+    assert reported["schema"] == "costopt.daemon-report/1"
+    assert {job["job"]: job["usd_micros"] for job in reported["jobs"]} == {
         name: scene.job(name).summary.usd_micros for name in ("one", "two")
     }
     assert "<svg" in (report / "one.html").read_text()
@@ -96,7 +96,7 @@ def test_a_report_that_was_broken_off_leaves_nothing_behind(scene: DaemonScene) 
     assert list(folder.iterdir()) == [report]
 
 
-def test_a_fault_is_told_and_a_daemon_that_ends_waits_for_none(scene: DaemonScene) -> None:
+def test_a_fault_is_reported_and_a_daemon_that_ends_waits_for_none(scene: DaemonScene) -> None:
     scene.submit("one")
     scene.go(5)
     (scene.folder / REPORTS).write_text("in the way")

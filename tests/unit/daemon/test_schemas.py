@@ -43,9 +43,9 @@ def test_an_event_is_written_as_json_has_it() -> None:
         at=NOW, job="one", decision_id="one-d1", targets=(("pool", 1),), reason="so",
         alternatives=(("wait", None, "idle"),),
     )  # fmt: skip
-    told = to_json(decision)
-    assert (told["kind"], told["at"]) == ("DecisionMade", "2026-03-01T12:00:00Z")
-    assert json.loads(json.dumps(told))["alternatives"] == [["wait", None, "idle"]]
+    reported = to_json(decision)
+    assert (reported["kind"], reported["at"]) == ("DecisionMade", "2026-03-01T12:00:00Z")
+    assert json.loads(json.dumps(reported))["alternatives"] == [["wait", None, "idle"]]
 
 
 @pytest.mark.parametrize("usd", [math.inf, -math.inf, math.nan])

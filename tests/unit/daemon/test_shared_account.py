@@ -41,7 +41,7 @@ def hold_to(scene: DaemonScene, *quotas: Quota, **guards: float) -> None:
     scene.restart()
 
 
-def told(scene: DaemonScene, tenant: str) -> str:
+def figures_of(scene: DaemonScene, tenant: str) -> str:
     """Everything that a tenant reads of its jobs."""
     reader = TenantReader(scene.daemon.service, tenant)
     events = [e for status in reader.jobs() for e in reader.events(status.submission.name)]
@@ -73,7 +73,7 @@ def test_what_stops_one_tells_nothing_of_the_other(
         scene.submit(f"{tenant}-a", f"{tenant}-b", tenant=tenant)
     scene.go(20)
     nodes = {tenant: _nodes(scene, tenant) for tenant in (OURS, THEIRS)}
-    both = [told(scene, tenant) for tenant in (OURS, THEIRS)]
+    both = [figures_of(scene, tenant) for tenant in (OURS, THEIRS)]
     assert said in "".join(both)
     for text, other in zip(both, (THEIRS, OURS), strict=True):
         assert other not in text

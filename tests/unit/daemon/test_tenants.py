@@ -1,4 +1,4 @@
-"""Tenants of one daemon: whatever is asked over HTTP, nothing of another tenant is told."""
+"""Tenants of one daemon: whatever is asked over HTTP, nothing of another tenant is reported."""
 
 from __future__ import annotations
 
@@ -156,22 +156,22 @@ def routes(daemon: Shown, whose: str) -> Iterator[tuple[str, str, object]]:
 def test_an_admin_sees_the_marks(daemon: Shown) -> None:
     """Else the search below would find nothing to hide."""
     admin = daemon.token(Scope.ADMIN)
-    told = "".join(ask(daemon, admin, "GET", page)[1] for page in pages(THEIRS))
-    told += "".join(
+    reported = "".join(ask(daemon, admin, "GET", page)[1] for page in pages(THEIRS))
+    reported += "".join(
         ask(daemon, admin, method, target)[1]
         for method, target, _ in routes(daemon, THEIRS)
         if method == "GET"
     )
-    assert not [mark for mark in MARKS if mark not in told]
+    assert not [mark for mark in MARKS if mark not in reported]
 
 
-def test_nothing_of_another_tenant_is_told_anywhere(tmp_path: Path) -> None:
+def test_nothing_of_another_tenant_is_reported_anywhere(tmp_path: Path) -> None:
     with shared(tmp_path) as daemon:
         token, answered = daemon.token(Scope.SUBMIT, tenant=OURS), Counter[int]()
         for method, target, body in routes(daemon, OURS):
-            status, told = ask(daemon, token, method, target, body)
+            status, reported = ask(daemon, token, method, target, body)
             answered[status] += 1
-            assert not [mark for mark in MARKS if mark in told], (method, target)
+            assert not [mark for mark in MARKS if mark in reported], (method, target)
     assert answered[200] + answered[201] > 30
     assert set(answered) == {200, 201, 403, 404, 503}
 
@@ -198,16 +198,16 @@ def test_another_tenants_job_is_never_read_so_that_no_time_tells_of_it(
 
 
 def _plain(answer: tuple[int, str], name: str) -> tuple[int, str]:
-    status, told = answer
-    undated = re.sub(r"(?m)^(date|content-length): .*$|age_s\":[0-9.]+", "", told)
+    status, reported = answer
+    undated = re.sub(r"(?m)^(date|content-length): .*$|age_s\":[0-9.]+", "", reported)
     return status, undated.replace(name, "…")
 
 
 def test_filters_find_nothing_of_others(daemon: Shown, token: str) -> None:
     for path, _ in PLACES:
-        status, told = ask(daemon, token, "GET", f"{path}?q={THEIRS}")
+        status, reported = ask(daemon, token, "GET", f"{path}?q={THEIRS}")
         assert status == 200
-        assert THEIRS not in told.replace(f'value="{THEIRS}"', "").replace(f"q={THEIRS}", "")
+        assert THEIRS not in reported.replace(f'value="{THEIRS}"', "").replace(f"q={THEIRS}", "")
 
 
 def test_a_tenant_sees_all_of_its_own(daemon: Shown, token: str) -> None:
@@ -224,7 +224,7 @@ def test_a_tenant_sees_all_of_its_own(daemon: Shown, token: str) -> None:
     ):
         for words in said:
             assert words in shown_on[path], (path, words)
-    assert all("of tenant blue" in told for told in shown_on.values())
+    assert all("of tenant blue" in reported for reported in shown_on.values())
 
 
 def test_nothing_was_changed_by_looking(daemon: Shown, token: str) -> None:
@@ -237,6 +237,6 @@ def test_nothing_was_changed_by_looking(daemon: Shown, token: str) -> None:
 def test_a_tenant_without_jobs_has_empty_pages(daemon: Shown) -> None:
     token = daemon.token(Scope.READ, tenant="green")
     for path, _ in PLACES:
-        status, told = ask(daemon, token, "GET", path)
+        status, reported = ask(daemon, token, "GET", path)
         assert status == 200
-        assert not [mark for mark in (*MARKS, OURS, "$14.00") if mark in told], path
+        assert not [mark for mark in (*MARKS, OURS, "$14.00") if mark in reported], path

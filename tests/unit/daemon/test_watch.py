@@ -26,7 +26,7 @@ def _kinds(board: SharedState) -> list[tuple[str, str]]:
     return [(alert.kind, alert.job) for alert in board.alerts(0)]
 
 
-def test_a_deadline_at_risk_is_told_once_for_as_long_as_it_is() -> None:
+def test_a_deadline_at_risk_is_reported_once_for_as_long_as_it_is() -> None:
     board = SharedState(T0)
     watch = AlertMonitor(board)
     for slack_s in (60.0, -10.0, -20.0, 30.0, -5.0):
@@ -35,7 +35,7 @@ def test_a_deadline_at_risk_is_told_once_for_as_long_as_it_is() -> None:
     assert "short of 10 s" in board.alerts(0)[0].message
 
 
-def test_a_missed_deadline_is_told_and_a_kept_one_is_not() -> None:
+def test_a_missed_deadline_is_reported_and_a_kept_one_is_not() -> None:
     board = SharedState(T0)
     AlertMonitor(board).look(_seen(slack_s=-5.0, on_time=True, state=JobState.FINISHED))
     assert _kinds(board) == []
@@ -43,7 +43,7 @@ def test_a_missed_deadline_is_told_and_a_kept_one_is_not() -> None:
     assert "misses its deadline" in board.alerts(0)[0].message
 
 
-def test_a_guard_that_stops_a_job_is_told() -> None:
+def test_a_guard_that_stops_a_job_is_reported() -> None:
     board = SharedState(T0)
     watch = AlertMonitor(board)
     for said in ("spent $5.00 of $5.00", "spent $5.01 of $5.00"):
@@ -51,7 +51,7 @@ def test_a_guard_that_stops_a_job_is_told() -> None:
     assert [alert.message for alert in board.alerts(0)] == ["one: spent $5.00 of $5.00"]
 
 
-def test_each_further_failure_of_a_jobs_nodes_is_told() -> None:
+def test_each_further_failure_of_a_jobs_nodes_is_reported() -> None:
     board = SharedState(T0)
     watch = AlertMonitor(board)
     for failing in ({}, {"one": "1 failed"}, {"one": "1 failed"}, {"one": "2 failed"}, {}):
@@ -62,7 +62,7 @@ def test_each_further_failure_of_a_jobs_nodes_is_told() -> None:
     ]
 
 
-def test_trouble_of_a_job_is_told_again_once_it_was_over() -> None:
+def test_trouble_of_a_job_is_reported_again_once_it_was_over() -> None:
     board = SharedState(T0)
     watch = AlertMonitor(board)
     for troubles in ({"one": "the store refuses"}, {"one": "it still does"}, {}, {"one": "again"}):
@@ -92,12 +92,12 @@ def test_alerts_are_numbered() -> None:
     assert [alert.seq for alert in board.alerts(1)] == [2, 3]
 
 
-def test_a_closed_job_is_told_of_once_and_then_looked_at_no_more() -> None:
+def test_a_closed_job_is_reported_once_and_then_looked_at_no_more() -> None:
     board = SharedState(T0)
     watch = AlertMonitor(board)
     failed = _seen(on_time=False, state=JobState.FAILED, interruptions=STORM_COUNT)
     for closed in (False, True, True, False, True):
         watch.look(replace(failed, closed=frozenset({"one"} if closed else ())))
     assert _kinds(board) == 2 * [("deadline", "one"), ("failed", "one")], (
-        "again once it failed anew"
+        "again once it failed again"
     )

@@ -53,10 +53,10 @@ class Told:
         return tuple(each for each in self.given if each.seq > after)
 
 
-def deliver(hooks: Webhooks, told: Told) -> None:
+def deliver(hooks: Webhooks, reported: Told) -> None:
     """To each receiver, one after the other."""
     for line in hooks.lines:
-        hooks.deliver(line, told)
+        hooks.deliver(line, reported)
 
 
 @dataclass
@@ -141,13 +141,13 @@ def test_what_was_not_taken_is_sent_again_in_order(status: int) -> None:
     with receiver() as here:
         here.statuses = [status, status, 200]
         hooks = Webhooks([Webhook("h", here.url)], wall=wall)
-        told = Told(*alerts("first", "second"))
-        deliver(hooks, told)
-        deliver(hooks, told)
+        reported = Told(*alerts("first", "second"))
+        deliver(hooks, reported)
+        deliver(hooks, reported)
         assert len(here.got) == 1
         for _ in range(3):
             wall.at_s += MAX_BACKOFF_S
-            deliver(hooks, told)
+            deliver(hooks, reported)
     messages = [json.loads(body)["message"] for _, _, body in here.got]
     assert messages == ["first", "first", "first", "second"]
     assert hooks.deliveries() == {("h", "failed"): 2, ("h", "ok"): 2}
@@ -161,9 +161,9 @@ def test_pauses_grow_up_to_a_limit() -> None:
         raise ConnectionRefusedError
 
     hooks = Webhooks([Webhook("h", "http://h/")], send=refuse, wall=wall)
-    told = Told(*alerts("spent"))
+    reported = Told(*alerts("spent"))
     while wall.at_s < Wall().at_s + 2 * 3600:
-        deliver(hooks, told)
+        deliver(hooks, reported)
         wall.at_s += 1
     pauses = [later - sooner for sooner, later in pairwise(tries)]
     assert pauses[0] <= 6
@@ -180,11 +180,11 @@ def test_an_alert_that_nobody_takes_for_a_day_is_dropped_and_the_next_one_sent(
         return 400 if got[-1] == "first" else 200
 
     hooks = Webhooks([Webhook("h", "http://h/")], send=picky, wall=wall)
-    told = Told(*alerts("first", "second"))
-    deliver(hooks, told)
+    reported = Told(*alerts("first", "second"))
+    deliver(hooks, reported)
     wall.at_s += DELIVERY_TTL_S
     with caplog.at_level(logging.ERROR):
-        deliver(hooks, told)
+        deliver(hooks, reported)
     assert got == ["first", "first", "second"]
     assert "an alert was dropped" in caplog.text
 

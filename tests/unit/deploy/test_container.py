@@ -48,18 +48,18 @@ def stages() -> list[list[Instruction]]:
     return found
 
 
-def told(word: str, stage: int = -1) -> list[str]:
+def instructions(word: str, stage: int = -1) -> list[str]:
     """What the last stage says after a word, each time."""
     return [each.rest for each in stages()[stage] if each.word == word]
 
 
 def environment() -> dict[str, str]:
-    (said,) = told("ENV")
+    (said,) = instructions("ENV")
     return dict(part.split("=", 1) for part in shlex.split(said))
 
 
 def health_check() -> list[str]:
-    (said,) = told("HEALTHCHECK")
+    (said,) = instructions("HEALTHCHECK")
     command = json.loads(said.partition("CMD")[2])
     assert isinstance(command, list)
     return command
@@ -67,10 +67,10 @@ def health_check() -> list[str]:
 
 def test_nothing_runs_as_root() -> None:
     words = [each.word for each in stages()[-1]]
-    (user,) = told("USER")
+    (user,) = instructions("USER")
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user), "a number, so that orchestrators can check it"
     assert "RUN" not in words[words.index("USER") :]
-    (made,) = told("RUN")
+    (made,) = instructions("RUN")
     assert f"--uid {user.partition(':')[0]} " in made
 
 
@@ -80,11 +80,13 @@ def test_it_holds_no_secret_and_fetches_nothing_unpinned() -> None:
         assert not [each for each in stage if each.word == "ADD"]
     assert not re.search(r"(?i)password|secret|token|curl|wget|:latest", text)
     assert "--constraint constraints.txt" in text
-    assert told("COPY") == ["--from=build /opt/costopt /opt/costopt"], "no source in the image"
+    assert instructions("COPY") == ["--from=build /opt/costopt /opt/costopt"], (
+        "no source in the image"
+    )
 
 
 def test_the_extras_exist() -> None:
-    (extras,) = [said for said in told("ARG", 0) if said.startswith("EXTRAS=")]
+    (extras,) = [said for said in instructions("ARG", 0) if said.startswith("EXTRAS=")]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert set(extras.removeprefix("EXTRAS=").split(",")) <= set(project["optional-dependencies"])
 
@@ -92,7 +94,7 @@ def test_the_extras_exist() -> None:
 def test_what_is_copied_is_enough_to_build_the_wheel(tmp_path: Path) -> None:
     context, out = tmp_path / "src", tmp_path / "out"
     ignored = (DOCKERFILE.parent / "Dockerfile.dockerignore").read_text("utf-8").split()
-    for said in told("COPY", 0):
+    for said in instructions("COPY", 0):
         *sources, place = said.split()
         for source in sources:
             assert f"!{source}" in ignored, "the context holds it"
@@ -111,7 +113,7 @@ def test_what_is_copied_is_enough_to_build_the_wheel(tmp_path: Path) -> None:
 
 
 def test_what_it_starts_is_a_command_that_takes_its_environment() -> None:
-    (entry,), (command,) = told("ENTRYPOINT"), told("CMD")
+    (entry,), (command,) = instructions("ENTRYPOINT"), instructions("CMD")
     assert json.loads(entry) == ["costopt"]
     name, *arguments = json.loads(command)
     daemon: Any = cli.get_command(None, name)  # type: ignore[arg-type]
@@ -122,10 +124,10 @@ def test_what_it_starts_is_a_command_that_takes_its_environment() -> None:
     for key in environment():
         if key.startswith(prefix):
             assert key.removeprefix(prefix).lower() in options
-    (volume,) = told("VOLUME")
+    (volume,) = instructions("VOLUME")
     assert json.loads(volume) == ["/run/costopt", STATE]
     assert environment()["COSTOPT_STATE_DIR"] == STATE
-    assert told("STOPSIGNAL") == ["SIGTERM"]
+    assert instructions("STOPSIGNAL") == ["SIGTERM"]
 
 
 @pytest.mark.parametrize(("status", "code"), [(200, 0), (503, 1)])
@@ -229,7 +231,7 @@ def test_it_lives_on_a_read_only_root_as_nobody_in_particular(
     daemon = subprocess.Popen(
         [
             *unshared, SEALED.format(state=STATE), "sh", str(tmp_path / "market.parquet"),
-            *python, *json.loads(told("CMD")[0]), "--market", f"{STATE}/market.parquet",
+            *python, *json.loads(instructions("CMD")[0]), "--market", f"{STATE}/market.parquet",
             "--speed", "60",
         ],
         env=env, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -76,5 +76,5 @@ def test_the_baseline_looks_at_on_demand_though_the_policy_forbids_it() -> None:
 
 def test_an_impossible_price_is_no_baseline() -> None:
     scene = Scene(always(SPOT_A, 1, 2.0), always(SAFE, 9, 8.0), jobs=[task()])
-    scene.cloud.told_prices = {SAFE: Estimate.exact(0.0, Basis.MEASURED, "broken")}
+    scene.cloud.quoted_prices = {SAFE: Estimate.exact(0.0, Basis.MEASURED, "broken")}
     assert _submitted(scene).baseline_pool is None

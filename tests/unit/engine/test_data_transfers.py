@@ -158,7 +158,7 @@ def test_transfers_count_against_the_budget() -> None:
     assert done.summary.done_units == 0
 
 
-def test_a_move_of_unknown_price_is_told_as_unknown() -> None:
+def test_a_move_of_unknown_price_is_reported_as_unknown() -> None:
     done = run(away(), Follow(Target(FAR, 1)), priced=False)
     assert moves(done, "start") == [("aws/us-west-2", DATA_GIB, None)]
     assert done.summary.transfer_usd_micros is None

@@ -1,4 +1,4 @@
-"""Gangs are formed of whole sets of nodes, and anew when a member is lost."""
+"""Gangs are formed of whole sets of nodes, and again when a member is lost."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def test_the_launch_rate_is_allowed_again_after_an_hour() -> None:
     assert len(scene.living("two")) == 1
 
 
-def test_a_guard_that_trips_anew_is_told_anew() -> None:
+def test_a_guard_that_trips_anew_is_reported_anew() -> None:
     want = Follow(Target(SPOT_A, 2))
     scene = Scene(
         always(SPOT_A, 4, 2.0),

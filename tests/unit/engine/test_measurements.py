@@ -147,36 +147,36 @@ def test_the_next_plan_counts_with_what_was_measured() -> None:
     assert scene.strategy.views[-1].powers[SPOT_A].busy_w == pytest.approx(825)
 
 
-def test_why_the_save_interval_changed_is_told_once() -> None:
+def test_why_the_save_interval_changed_is_reported_once() -> None:
     scene, runtime = metered(interval_s=600.0, interval_reason="a save takes 2 s")
     scene.go(HOUR_S / 4)
     runtime.report = replace(runtime.report, interval_s=610.0)
     scene.go(HOUR_S / 4)
     runtime.report = replace(runtime.report, interval_s=900.0, interval_reason="fewer losses")
     scene.go(HOUR_S / 4)
-    told = [(e.interval_s, e.reason) for e in scene.events(CheckpointIntervalChanged)]
-    assert told == [(600.0, "a save takes 2 s"), (900.0, "fewer losses")]
+    reported = [(e.interval_s, e.reason) for e in scene.events(CheckpointIntervalChanged)]
+    assert reported == [(600.0, "a save takes 2 s"), (900.0, "fewer losses")]
 
 
-def test_how_exact_the_result_is_is_told_when_it_changes() -> None:
+def test_how_exact_the_result_is_is_reported_when_it_changes() -> None:
     scene, runtime = metered(guarantee="exact")
     scene.go(HOUR_S / 4)
     assert scene.summary().guarantee == "exact"
     for said in ("close: threads 1 became 2", ""):
         runtime.report = replace(runtime.report, guarantee=said)
         scene.go(HOUR_S / 4)
-    told = [e.guarantee for e in scene.events(GuaranteeChanged)]
-    assert told == ["exact", "close: threads 1 became 2"]
-    assert scene.summary().guarantee == told[-1]
+    reported = [e.guarantee for e in scene.events(GuaranteeChanged)]
+    assert reported == ["exact", "close: threads 1 became 2"]
+    assert scene.summary().guarantee == reported[-1]
 
 
-def test_a_warning_is_told_and_taken_back_and_stops_nothing() -> None:
+def test_a_warning_is_reported_and_taken_back_and_stops_nothing() -> None:
     scene, runtime = metered(warning="rebalance recommended")
     scene.go(HOUR_S / 4)
     runtime.report = replace(runtime.report, warning="")
     scene.go(HOUR_S / 4)
-    told = [e.message for e in scene.events(InterruptionExpected)]
-    assert told == ["rebalance recommended", ""]
+    reported = [e.message for e in scene.events(InterruptionExpected)]
+    assert reported == ["rebalance recommended", ""]
     assert scene.summary().nodes_launched == 1
 
 
@@ -186,11 +186,15 @@ def test_a_notice_that_only_the_node_heard_of_counts() -> None:
     interrupts_at = scene.clock.now() + timedelta(seconds=120)
     runtime.report = replace(runtime.report, interrupts_at=interrupts_at)
     scene.go(180)
-    (told,) = scene.events(InterruptionNoticed)
-    assert (told.node_id, told.pool, told.interrupts_at) == ("sim-0001", str(SPOT_A), interrupts_at)
+    (reported,) = scene.events(InterruptionNoticed)
+    assert (reported.node_id, reported.pool, reported.interrupts_at) == (
+        "sim-0001",
+        str(SPOT_A),
+        interrupts_at,
+    )
 
 
-def test_figures_without_energy_are_told_now_and_then_and_once_at_the_end() -> None:
+def test_figures_without_energy_are_reported_now_and_then_and_once_at_the_end() -> None:
     scene, runtime = metered(gpus=0, step_s=0.5)
     scene.go(HOUR_S)
     assert 3 <= len(scene.events(NodeMeasured)) <= 7

@@ -43,10 +43,10 @@ class Mute:
         return frozenset(self.mute.intersection(asked))
 
     def progress(self, job: Job, now: datetime) -> Progress:
-        told: Progress = self._inner.progress(job, now)
+        reported: Progress = self._inner.progress(job, now)
         if self.mute.isdisjoint(node.node_id for node in self._scene.living()):
-            return told
-        return Progress(state=GangState.STARTING, generation=told.generation)
+            return reported
+        return Progress(state=GangState.STARTING, generation=reported.generation)
 
     def checkpoints(self, job: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
         found: tuple[CheckpointRecord, ...] = self._inner.checkpoints(job, after_units)

@@ -136,13 +136,13 @@ def test_what_the_provider_confirms_counts_for_all_and_is_replaced(
     runtime.forgers, runtime.lead = {"job"}, timedelta(seconds=120)
     scene.tick()
     assert len(scene.living()) == 1, "its place is taken until the provider says so too"
-    told = notice_of(scene, "sim-0001", timedelta(seconds=60))
-    monkeypatch.setattr(scene.cloud, "notices", lambda owner: (told,))
+    reported = notice_of(scene, "sim-0001", timedelta(seconds=60))
+    monkeypatch.setattr(scene.cloud, "notices", lambda owner: (reported,))
     scene.strategy.targets = (Target(SPOT_B, 1),)  # type: ignore[union-attr]
     scene.tick()
     own, confirmed = scene.events(InterruptionNoticed)
     assert (own.confirmed, confirmed.confirmed) == (False, True)
-    assert confirmed.interrupts_at == told.interrupts_at
+    assert confirmed.interrupts_at == reported.interrupts_at
     assert scene.pools() == [SPOT_A, SPOT_B]
     view = scene.strategy.views[-1]  # type: ignore[union-attr]
     assert {o.pool: o.nodes_available for o in view.offers}[SPOT_A] == 0
@@ -168,8 +168,8 @@ def test_a_noticed_node_is_drained_when_its_job_is_stopped(
     scene, runtime = scene_of(task())
     scene.go(1200)
     if confirmed:
-        told = notice_of(scene, "sim-0001", timedelta(hours=12))
-        monkeypatch.setattr(scene.cloud, "notices", lambda owner: (told,))
+        reported = notice_of(scene, "sim-0001", timedelta(hours=12))
+        monkeypatch.setattr(scene.cloud, "notices", lambda owner: (reported,))
     else:
         runtime.forgers = {"job"}
     scene.tick()
@@ -188,8 +188,8 @@ def test_a_provider_notice_that_does_not_come_true_ends_with_the_node_drained(
 ) -> None:
     scene, _ = scene_of(task())
     scene.go(600)
-    told = notice_of(scene, "sim-0001", timedelta(seconds=120))
-    monkeypatch.setattr(scene.cloud, "notices", lambda owner: (told,))
+    reported = notice_of(scene, "sim-0001", timedelta(seconds=120))
+    monkeypatch.setattr(scene.cloud, "notices", lambda owner: (reported,))
     scene.strategy.targets = (Target(SPOT_B, 1),)  # type: ignore[union-attr]
     scene.go(1200)
     assert scene.pools() == [SPOT_B]

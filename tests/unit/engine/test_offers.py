@@ -50,7 +50,7 @@ UNUSABLE = [
 def test_an_unusable_price_excludes_the_offer(price: Estimate | None, code: str) -> None:
     want = Follow()
     scene = Scene(always(SPOT_A, 4, 2.0), always(SAFE, 4, 8.0), jobs=[task()], strategy=want)
-    scene.cloud.told_prices = {SPOT_A: price}
+    scene.cloud.quoted_prices = {SPOT_A: price}
     scene.tick()
     view = want.views[-1]
     assert [o.pool for o in view.offers] == [SAFE]
@@ -63,7 +63,7 @@ def test_what_runs_in_a_pool_with_an_unusable_price_is_kept(
 ) -> None:
     scene = Scene(always(SPOT_A, 4, 2.0), always(SPOT_B, 4, 3.0), jobs=[task()])
     scene.go(600)
-    scene.cloud.told_prices = {SPOT_A: price}
+    scene.cloud.quoted_prices = {SPOT_A: price}
     scene.go(600)
     assert scene.pools() == [SPOT_A]
     assert len(scene.cloud.requests) == 1
@@ -74,7 +74,7 @@ def test_a_pool_with_an_unusable_price_gets_no_more_nodes() -> None:
     want = Follow(Target(SPOT_A, 1))
     scene = Scene(always(SPOT_A, 4, 2.0), jobs=[task()], strategy=want)
     scene.tick()
-    scene.cloud.told_prices = {SPOT_A: None}
+    scene.cloud.quoted_prices = {SPOT_A: None}
     scene.tick()
     (kept,) = want.views[-1].offers
     assert kept.nodes_available == 0
@@ -100,16 +100,16 @@ def test_a_silent_provider_stops_nothing(calls: set[str]) -> None:
     scene.go(1800)
     assert scene.pools() == [SPOT_A]
     assert len(scene.events(NodeLaunched)) == 1
-    told = scene.events(SignalStale)
-    assert len(told) == (calls != {"uninterruptible_s"})
-    assert all(e.source == "aws" and "no answer" in e.message for e in told)
+    reported = scene.events(SignalStale)
+    assert len(reported) == (calls != {"uninterruptible_s"})
+    assert all(e.source == "aws" and "no answer" in e.message for e in reported)
     scene.cloud.silent = set()
     scene.finish()
     assert len(scene.events(NodeLaunched)) == 1
     assert scene.summary().on_time is True
 
 
-def test_a_provider_that_falls_silent_again_is_told_again() -> None:
+def test_a_provider_that_falls_silent_again_is_reported_again() -> None:
     scene = Scene(always(SPOT_A, 4, 2.0), jobs=[task()])
     for calls in ({"offers"}, set(), {"nodes"}, set()):
         scene.cloud.silent = set(calls)
@@ -223,7 +223,7 @@ def test_a_gang_that_may_not_grow_keeps_what_it_has() -> None:
     assert SPOT_A in [o.pool for o in want.views[-1].offers]
 
 
-def test_a_new_price_is_billed_from_when_it_is_told() -> None:
+def test_a_new_price_is_billed_from_when_it_is_reported() -> None:
     scene = Scene(changing(SPOT_A, (0, 1, 2.0), (1800, 1, 4.0)), jobs=[task(3600, save_s=0)])
     scene.finish()
     (changed,) = scene.events(PriceChanged)
@@ -239,11 +239,11 @@ def test_a_price_from_before_the_launch_does_not_change_the_bill() -> None:
     scene.policy = rules("greedy_spot", limits=Limits(max_price_ratio=None))
     scene.cloud.surcharge = 1.5
     cached = Estimate.exact(2.0, Basis.MEASURED, "cached", T0 - timedelta(minutes=10))
-    scene.cloud.told_prices = {SPOT_A: cached}
+    scene.cloud.quoted_prices = {SPOT_A: cached}
     scene.restart()
     scene.go(1200)
     assert not scene.events(PriceChanged)
-    scene.cloud.told_prices = {SPOT_A: replace(cached, observed_at=T0 + timedelta(minutes=15))}
+    scene.cloud.quoted_prices = {SPOT_A: replace(cached, observed_at=T0 + timedelta(minutes=15))}
     scene.go(60)
     assert [e.micros_per_hour for e in scene.events(PriceChanged)] == [2_000_000]
 

@@ -49,7 +49,7 @@ def test_a_node_of_a_silent_region_is_not_given_up() -> None:
     assert [node.node_id for node in scene.living()] == ["sim-0001"]
 
 
-def test_a_silent_region_is_told_once_for_as_long_as_it_lasts() -> None:
+def test_a_silent_region_is_reported_once_for_as_long_as_it_lasts() -> None:
     scene = _scene()
     cloud = partial(scene)
     scene.tick()

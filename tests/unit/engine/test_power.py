@@ -53,7 +53,7 @@ def want(of: Scene, *targets: Target) -> None:
     of.strategy.targets = targets
 
 
-def test_a_capped_gang_is_slower_draws_less_and_is_told() -> None:
+def test_a_capped_gang_is_slower_draws_less_and_is_reported() -> None:
     capped = scene(Target(SPOT_A, 1, 250.0))
     capped.finish()
     assert limits(capped) == [("sim-0001", 250.0, 700.0)]
@@ -117,18 +117,18 @@ class Refusing:
         return getattr(self._inner, name)
 
     def power_limits(self, job: Job) -> tuple[PowerLimitRecord, ...]:
-        told = self._inner.power_limits(job)
-        return tuple(replace(one, cap_w=None, message="not allowed") for one in told)
+        reported = self._inner.power_limits(job)
+        return tuple(replace(one, cap_w=None, message="not allowed") for one in reported)
 
 
-def test_where_a_node_may_not_set_its_cap_that_is_told_and_none_is_planned_any_more() -> None:
+def test_where_a_node_may_not_set_its_cap_that_is_reported_and_none_is_planned_any_more() -> None:
     refused = scene(Target(SPOT_A, 1, 250.0))
     refused.cloud.runtime = Refusing(refused.cloud.runtime)
     refused.restart()
     refused.go(1200)
-    (told,) = refused.events(PowerLimitReported)
-    assert (told.asked_w, told.cap_w, told.busy_w) == (250.0, None, 1000.0)
-    assert told.message == "not allowed"
+    (reported,) = refused.events(PowerLimitReported)
+    assert (reported.asked_w, reported.cap_w, reported.busy_w) == (250.0, None, 1000.0)
+    assert reported.message == "not allowed"
     assert isinstance(refused.strategy, Follow)
     first, last = refused.strategy.views[0], refused.strategy.views[-1]
     assert first.powers[SPOT_A].caps == (HARD, MILD)

@@ -85,7 +85,7 @@ class Slower:
         self._inner.form_gang(slow, generation, nodes, checkpoint_interval_s, power_cap)
 
 
-def test_a_run_is_told_from_its_start_to_its_end() -> None:
+def test_a_run_is_reported_from_its_start_to_its_end() -> None:
     scene = Scene(always(SPOT_A, 1, 2.0), jobs=[task(2 * HOUR_S)])
     scene.finish()
     (started,) = scene.events(TrainingStarted)
@@ -100,13 +100,13 @@ def test_a_run_is_told_from_its_start_to_its_end() -> None:
     assert summary.busy_wh == pytest.approx(7240 / 3.6, rel=1e-3)
 
 
-def test_progress_is_told_at_every_hundredth_and_not_at_every_tick() -> None:
+def test_progress_is_reported_at_every_hundredth_and_not_at_every_tick() -> None:
     scene = Scene(always(SPOT_A, 1, 2.0), jobs=[task(30 * HOUR_S)])
     scene.finish(3000)
     assert 60 < len(scene.events(ProgressReported)) < 250
 
 
-def test_what_an_interruption_loses_is_told_once() -> None:
+def test_what_an_interruption_loses_is_reported_once() -> None:
     scene = Scene(
         changing(SPOT_A, (0, 1, 2.0), (3600, 0, 2.0)), always(SPOT_B, 1, 3.0), jobs=[task()]
     )
@@ -158,7 +158,7 @@ def test_a_slow_job_goes_to_on_demand_earlier_and_is_in_time() -> None:
     assert went_at[0.6] < went_at[1.0] - timedelta(hours=4)
 
 
-def test_the_speed_that_was_measured_is_relative_to_the_one_that_was_told() -> None:
+def test_the_speed_that_was_measured_is_relative_to_the_one_that_was_reported() -> None:
     scene = Scene(always(SPOT_A, 1, 2.0), jobs=[task()])
     scene.cloud.runtime = Slower(scene.cloud.inner.runtime, 0.5)
     scene.restart()
@@ -202,7 +202,7 @@ def test_what_a_gang_found_in_the_memory_of_a_node_is_not_lost(
 ) -> None:
     """900 are done and 600 saved when the first gang breaks; the second has begun by 1500."""
 
-    def told(progress: Progress) -> Progress:
+    def figures_of(progress: Progress) -> Progress:
         now, first = scene.clock.now(), progress.generation == 1
         trains = now < after(900) if first else now > after(1500)
         state = GangState.IDLE if first else GangState.STARTING
@@ -218,7 +218,7 @@ def test_what_a_gang_found_in_the_memory_of_a_node_is_not_lost(
         )
 
     scene = Scene(always(SPOT_A, 4, 2.0), always(SAFE, 4, 8.0), jobs=[task(3600)], tick_s=300)
-    scene.cloud.runtime = Changed(scene.cloud.inner.runtime, told)
+    scene.cloud.runtime = Changed(scene.cloud.inner.runtime, figures_of)
     scene.restart()
     for _ in range(8):
         scene.go(300)
@@ -234,7 +234,7 @@ def test_a_gang_that_starts_or_stops_has_lost_nothing_yet() -> None:
     """Until it says what became of unsaved work, a lower figure is no loss."""
     states = iter([GangState.TRAINING, GangState.STOPPING, GangState.STARTING, GangState.TRAINING])
 
-    def told(progress: Progress) -> Progress:
+    def figures_of(progress: Progress) -> Progress:
         state = next(states, GangState.TRAINING)
         done = 900.0 if state is GangState.TRAINING else 600.0
         return replace(
@@ -243,7 +243,7 @@ def test_a_gang_that_starts_or_stops_has_lost_nothing_yet() -> None:
 
     scene = Scene(always(SPOT_A, 4, 2.0), always(SAFE, 4, 8.0), jobs=[task(3600)], tick_s=300)
     scene.tick()
-    scene.cloud.runtime = Changed(scene.cloud.inner.runtime, told)
+    scene.cloud.runtime = Changed(scene.cloud.inner.runtime, figures_of)
     scene.restart()
     for _ in range(5):
         scene.go(300)
@@ -262,11 +262,11 @@ class Mute:
         return getattr(self._inner, name)
 
     def progress(self, job: Job, now: datetime) -> Progress:
-        told = self._inner.progress(job, now)
+        reported = self._inner.progress(job, now)
         return Progress(
-            state=told.state if told.state is GangState.IDLE else self.state,
-            generation=told.generation,
-            starting_until=told.starting_until,
+            state=reported.state if reported.state is GangState.IDLE else self.state,
+            generation=reported.generation,
+            starting_until=reported.starting_until,
             unreported=now > after(30),
         )
 

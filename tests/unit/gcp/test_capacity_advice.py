@@ -33,7 +33,7 @@ def test_the_likelihood_is_a_wide_prior_of_its_zone(project: NewAccount) -> None
     assert found[SPOT.with_capacity_type(CapacityType.ON_DEMAND)].availability is None
 
 
-def test_no_likelihood_at_all_is_told_apart_from_none_told(project: NewAccount) -> None:
+def test_no_likelihood_at_all_is_distinguished_from_none_told(project: NewAccount) -> None:
     project.cloud.place.advised[SPOT.zone, TYPE] = {"obtainability": 0.0}
     project.cloud.place.advised[EMPTY.zone, TYPE] = {"estimatedUptime": "7200s"}
     found = offers(project)
@@ -49,14 +49,14 @@ def test_the_uptime_is_a_hazard_where_the_history_tells_none(project: NewAccount
         project.cloud.place.advised[zone, TYPE] = {"estimatedUptime": "7200s"}
     project.cloud.place.shares[EMPTY.zone, TYPE] = [0.1] * 30
     found = offers(project)
-    hazard, told = found[SPOT].hazard_per_hour, found[EMPTY].hazard_per_hour
+    hazard, reported = found[SPOT].hazard_per_hour, found[EMPTY].hazard_per_hour
     assert hazard is not None
     assert hazard.value == pytest.approx(log(2) / 2)
     assert hazard.basis is Basis.PRIOR
     assert hazard.low < hazard.value / 3
     assert hazard.high > hazard.value * 3
-    assert told is not None
-    assert "of stopped Spot VMs" in told.source
+    assert reported is not None
+    assert "of stopped Spot VMs" in reported.source
 
 
 @pytest.mark.parametrize("scores", [{}, {"estimatedUptime": "0s"}, {"estimatedUptime": "soon"}])

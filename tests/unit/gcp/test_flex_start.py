@@ -97,14 +97,14 @@ def test_it_runs_from_when_capacity_came_and_is_billed_from_then(priced: NewAcco
     assert usd_per_hour == pytest.approx(0.86)
 
 
-@pytest.mark.parametrize("anew", [False, True], ids=["watched", "after a restart"])
-def test_a_request_that_expires_is_told_as_a_node_that_never_ran(
-    priced: NewAccount, anew: bool
+@pytest.mark.parametrize("restarted", [False, True], ids=["watched", "after a restart"])
+def test_a_request_that_expires_is_reported_as_a_node_that_never_ran(
+    priced: NewAccount, restarted: bool
 ) -> None:
     (node,) = priced.provider.launch(priced.request(pool=FLEX))
     priced.clock.sleep(7199)
     assert priced.provider.nodes("me")[0].state is NodeState.WAITING
-    if anew:
+    if restarted:
         priced.provider = priced.connect()
         priced.provider.restore_known_nodes([node])
     priced.clock.sleep(61)

@@ -175,9 +175,9 @@ def test_past_prices_come_as_changes_of_every_zone(project: NewAccount) -> None:
     provider = project.connect(instance_types=[])
     series = provider.price_series(REGION, ["a2-*"], now)
     assert series == (PriceSeriesKey("gcp", REGION, "a2-highgpu-1g"),)
-    told = provider.price_changes(series[0], now - timedelta(hours=20), now)
-    assert {change.pool.zone for change in told} == {"us-central1-a", "us-central1-b"}
-    here = [(c.at, c.usd_per_hour) for c in told if c.pool.zone == "us-central1-a"]
+    reported = provider.price_changes(series[0], now - timedelta(hours=20), now)
+    assert {change.pool.zone for change in reported} == {"us-central1-a", "us-central1-b"}
+    here = [(c.at, c.usd_per_hour) for c in reported if c.pool.zone == "us-central1-a"]
     assert here == [(now - timedelta(hours=30), 0.4), (now - timedelta(hours=5), 0.5)]
 
 

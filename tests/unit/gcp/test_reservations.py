@@ -100,7 +100,7 @@ def test_a_launch_at_the_very_beginning_names_what_the_booking_became(
     assert len(provider.launch(project.request(2, "job-0002", RESERVED))) == 2
 
 
-def test_reservations_of_one_name_in_two_zones_are_told_apart(project: NewAccount) -> None:
+def test_reservations_of_one_name_in_two_zones_are_distinguished(project: NewAccount) -> None:
     project.cloud.reserved.hold(SPOT.zone, "r", TYPE, 1)
     project.cloud.reserved.hold(EMPTY.zone, "r", TYPE, 2)
     found = {pool.zone: offer.nodes_available for pool, offer in reserved(project).items()}
@@ -113,7 +113,7 @@ def named(project: NewAccount) -> list[str]:
     return [affinity["values"][0] for affinity in affinities]  # type: ignore[index]
 
 
-def told(project: NewAccount) -> tuple[int | None, object, object]:
+def figures_of(project: NewAccount) -> tuple[int | None, object, object]:
     offer = reserved(project)[RESERVED]
     return offer.nodes_available, offer.from_at, offer.until_at
 
@@ -121,26 +121,28 @@ def told(project: NewAccount) -> tuple[int | None, object, object]:
 def test_a_full_reservation_hides_none_with_room(project: NewAccount) -> None:
     project.cloud.reserved.hold(SPOT.zone, "a", TYPE, 2)
     project.cloud.reserved.hold(SPOT.zone, "b", TYPE, 3)
-    assert told(project) == (3, None, None)
+    assert figures_of(project) == (3, None, None)
     project.provider.launch(project.request(2, "one", RESERVED))
-    assert told(project) == (3, None, None)
+    assert figures_of(project) == (3, None, None)
     project.provider.launch(project.request(3, "two", RESERVED))
     assert named(project) == ["a", "a", "b", "b", "b"], "room for a gang is kept together"
-    assert told(project)[0] == 0
+    assert figures_of(project)[0] == 0
 
 
-def test_of_reservations_that_end_apart_nothing_is_told_for_too_long(project: NewAccount) -> None:
+def test_of_reservations_that_end_apart_nothing_is_reported_for_too_long(
+    project: NewAccount,
+) -> None:
     ends_at = project.clock.now() + timedelta(days=1)
     project.cloud.reserved.hold(SPOT.zone, "day", TYPE, 2, deleteAtTime=ends_at.isoformat())
     project.cloud.reserved.hold(SPOT.zone, "ever", TYPE, 4)
-    assert told(project) == (4, None, None)
+    assert figures_of(project) == (4, None, None)
     for key in ("one", "two", "three"):
         project.provider.launch(project.request(2, key, RESERVED))
     assert named(project) == ["ever"] * 4 + ["day"] * 2, "what lasts longest first"
     project.cloud.reserved.hold(SPOT.zone, "more", TYPE, 8)
-    assert told(project) == (8, None, ends_at), "nodes that run may be in the one that ends"
+    assert figures_of(project) == (8, None, ends_at), "nodes that run may be in the one that ends"
     project.clock.sleep(86400)
-    assert told(project) == (8, None, None)
+    assert figures_of(project) == (8, None, None)
 
 
 def test_bookings_follow_one_another(project: NewAccount) -> None:
@@ -149,14 +151,14 @@ def test_bookings_follow_one_another(project: NewAccount) -> None:
     again_at, end_at = now + timedelta(hours=5), now + timedelta(hours=9)
     project.cloud.reserved.book(SPOT.zone, TYPE, 4, again_at, end_at, "second")
     project.cloud.reserved.book(SPOT.zone, TYPE, 2, from_at, until_at, "first")
-    assert told(project) == (2, from_at, until_at)
+    assert figures_of(project) == (2, from_at, until_at)
     project.clock.sleep(3600)
     project.cloud.reserved.begin(SPOT.zone, TYPE, 2, "first")
     project.connect().launch(project.request(2, pool=RESERVED))
     assert named(project) == ["first-1"] * 2
-    assert told(project) == (0, from_at, until_at)
+    assert figures_of(project) == (0, from_at, until_at)
     project.clock.sleep(2 * 3600)
-    assert told(project) == (4, again_at, end_at)
+    assert figures_of(project) == (4, again_at, end_at)
 
 
 def test_what_cannot_be_used_by_naming_it_is_no_offer(project: NewAccount) -> None:

@@ -45,9 +45,9 @@ def test_spot_prices_fall_back_to_the_skus_and_are_not_billed_on_demand(
     project: NewAccount,
 ) -> None:
     project.cloud.skus.g2(REGION)
-    told = price(project, SPOT)
-    assert told is not None
-    assert told.basis is Basis.MEASURED
+    reported = price(project, SPOT)
+    assert reported is not None
+    assert reported.basis is Basis.MEASURED
     project.cloud.place.spot.clear()
     listed = price(project, SPOT)
     assert listed is not None

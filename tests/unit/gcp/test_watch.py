@@ -37,7 +37,7 @@ def test_a_controller_that_starts_anew_finds_its_nodes_and_notices(project: NewA
     assert notice.interrupts_at == interrupts_at
 
 
-def test_an_owner_that_no_label_can_hold_is_told_apart_from_others(project: NewAccount) -> None:
+def test_an_owner_that_no_label_can_hold_is_distinguished_from_others(project: NewAccount) -> None:
     from costopt.domain.fleet import LaunchRequest
 
     for number, owner in enumerate(("Me & Co.", "me & co.")):
@@ -122,7 +122,7 @@ def test_a_zone_that_is_not_reachable_keeps_its_nodes_and_is_named(project: NewA
     assert f"gcp {REGION}" in project.provider.errors_by_region()
 
 
-def test_operations_that_cannot_be_read_are_told(project: NewAccount) -> None:
+def test_operations_that_cannot_be_read_are_reported(project: NewAccount) -> None:
     _launched(project)
     project.provider.nodes("me")
     project.cloud.faults.on("zoneOperations.list", fail)
@@ -191,7 +191,7 @@ def test_a_spot_node_pays_by_the_second_at_the_prices_in_force(project: NewAccou
     bill = project.provider.bill(node)
     assert bill is not None
     assert bill.prices == ((began_at, 0.25), (changed_at, 0.5))
-    assert bill.least_s == 60
+    assert bill.min_billed_s == 60
 
 
 def test_a_node_that_is_taken_in_its_first_minute_is_free(project: NewAccount) -> None:

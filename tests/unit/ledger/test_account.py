@@ -289,7 +289,7 @@ def test_a_node_that_dies_in_training_is_busy_until_its_end() -> None:
         assert account(events).summary(at(3)).busy_wh == pytest.approx(1500)
 
 
-@pytest.mark.parametrize("then", ["nothing", "it comes back", "its end is told"])
+@pytest.mark.parametrize("then", ["nothing", "it comes back", "its end is reported"])
 def test_what_is_learned_of_a_lost_node_is_in_its_row_and_in_the_sum(then: str) -> None:
     folded = account(
         [
@@ -302,12 +302,12 @@ def test_what_is_learned_of_a_lost_node_is_in_its_row_and_in_the_sum(then: str) 
     )
     if then == "it comes back":
         folded.apply(NodeReturned(at=at(4), job="job", node_id="n1", pool=SPOT_A))
-    elif then == "its end is told":
+    elif then == "its end is reported":
         folded.apply(ended("n1", 2, EndCause.INTERRUPTED, seen=4))
-    (row,), told = folded.intervals(at(4)), folded.summary(at(4))
+    (row,), reported = folded.intervals(at(4)), folded.summary(at(4))
     assert row.busy_wh == 1500.0
-    assert (told.busy_wh, told.idle_wh) == (row.busy_wh, row.idle_wh)
-    assert told.usd_micros == row.usd_micros
+    assert (reported.busy_wh, reported.idle_wh) == (row.busy_wh, row.idle_wh)
+    assert reported.usd_micros == row.usd_micros
 
 
 def test_a_new_gang_ends_the_training_of_the_one_before() -> None:

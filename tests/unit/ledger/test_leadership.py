@@ -193,7 +193,7 @@ class TestLease:
         dead, other = pair
         dead.acquire()
         assert not other.acquire()
-        with leadership_at(postgres_url, "a", clock) as anew:
-            assert anew.acquire()
+        with leadership_at(postgres_url, "a", clock) as second:
+            assert second.acquire()
             assert not dead.acquire(), "of two of one name the older one waits as any other does"
-            assert anew.acquire()
+            assert second.acquire()

@@ -181,10 +181,10 @@ def test_statistics_of_pools_that_cannot_tell() -> None:
 
 def test_a_prior_that_offers_tell_is_learned_over() -> None:
     model = LearnedHazard({SPOT: PRIOR})
-    told = Estimate(0.002, 0.0, 0.01, Basis.PRIOR, "told by the provider")
+    reported = Estimate(0.002, 0.0, 0.01, Basis.PRIOR, "told by the provider")
     running = {SPOT}
     for hour in range(11):
-        model.observe([Offer(SPOT, None, told, None)], after(hour * 3600), running)
+        model.observe([Offer(SPOT, None, reported, None)], after(hour * 3600), running)
     calm = known(model)
     assert calm.value < 0.002
     assert calm.source == "0 interruptions in 10.0 h, told by the provider"
@@ -192,7 +192,7 @@ def test_a_prior_that_offers_tell_is_learned_over() -> None:
     assert known(model).value > 3 * calm.value
 
 
-def test_a_prior_that_is_told_anew_keeps_what_was_seen() -> None:
+def test_a_prior_that_is_reported_anew_keeps_what_was_seen() -> None:
     model = LearnedHazard({})
     for hour, prior in enumerate((PRIOR, PRIOR, Estimate(0.2, 0.1, 0.4, Basis.PRIOR, "worse"))):
         model.observe([Offer(SPOT, None, prior, 1)], after(hour * 3600))

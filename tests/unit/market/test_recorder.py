@@ -54,14 +54,16 @@ class Told(StubProvider):
         self.asked.append((series, since))
         if series.instance_type in self.failing:
             raise self.failing[series.instance_type]
-        told = []
+        reported = []
         for pool, changes in self.changes.items():
             if (pool.region, pool.instance_type) != (series.region, series.instance_type):
                 continue
             ordered = sorted(changes, key=lambda change: change[0])
             first = max(bisect_right(ordered, since, key=lambda change: change[0]) - 1, 0)
-            told += [PriceChange(pool, when, usd) for when, usd in ordered[first:] if when < until]
-        return tuple(told)
+            reported += [
+                PriceChange(pool, when, usd) for when, usd in ordered[first:] if when < until
+            ]
+        return tuple(reported)
 
     def list_price(self, series: PriceSeriesKey, now: datetime) -> Estimate | None:
         if self.listed is None:
@@ -121,7 +123,7 @@ def test_a_second_run_asks_only_for_what_is_new(out: Path) -> None:
     assert states(out) == [(-168, 1.0), (5, 1.5)]
 
 
-def test_a_change_that_was_told_late_counts_from_its_own_time(out: Path) -> None:
+def test_a_change_that_was_reported_late_counts_from_its_own_time(out: Path) -> None:
     source = Told()
     source.price(-500, 1.0)
     record(source, out, at(10))
@@ -194,7 +196,7 @@ def test_where_nothing_can_be_recorded_it_says_why_and_leaves_nothing(out: Path)
     assert not list(out.parent.iterdir())
 
 
-def test_an_out_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_an_out_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     source = Told()
     source.price(-500, 1.0)
     with pytest.raises(MarketError, check=has_code("unwritable")):
@@ -222,6 +224,6 @@ def test_many_runs_record_what_one_would(
     )
     known, since = None, at(0)
     for stop in [*sorted(stops), 100]:
-        told = source.price_changes(series, since, at(stop))
-        known, since = extend_history(known, POOL, told, since, at(stop)), at(stop)
+        reported = source.price_changes(series, since, at(stop))
+        known, since = extend_history(known, POOL, reported, since, at(stop)), at(stop)
     assert known == at_once

@@ -80,7 +80,7 @@ def test_an_energy_budget_has_the_price_of_a_kilowatt_hour() -> None:
 
 
 @pytest.mark.parametrize("of_tenant", [False, True])
-def test_budgets_of_the_policy_and_of_tenants_are_told(of_tenant: bool) -> None:
+def test_budgets_of_the_policy_and_of_tenants_are_reported(of_tenant: bool) -> None:
     wanted = request([job(20, deadline_h=100, points=POINTS)])
     if of_tenant:
         wanted = replace(wanted, tenants={"default": Tenant("default", max_usd=100.0)})

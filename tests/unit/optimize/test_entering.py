@@ -66,18 +66,18 @@ def cases() -> list[tuple[list[Offer], Job, Objective]]:
 
 
 @pytest.mark.parametrize(("offers", "what", "objective"), cases())
-def test_a_pool_enters_below_the_price_that_is_told(
+def test_a_pool_enters_below_the_price_that_is_reported(
     offers: list[Offer], what: Job, objective: Objective
 ) -> None:
     powers = {o.pool: power(3000.0 + 800 * i) for i, o in enumerate(offers)}
     made = made_of(offers, what, objective, powers)
-    told = [
+    reported = [
         (c.pool, c.rejection.enters_below_usd_per_hour)
         for c in made.candidates
         if c.rejection is not None and c.rejection.enters_below_usd_per_hour is not None
     ]
-    assert told
-    for where, usd_per_hour in told:
+    assert reported
+    for where, usd_per_hour in reported:
         under = made_of(at_price(offers, where, usd_per_hour * (1 - NEAR)), what, objective, powers)
         over = made_of(at_price(offers, where, usd_per_hour * (1 + NEAR)), what, objective, powers)
         assert where in {a.pool for a in under.allocations}, (where, usd_per_hour)

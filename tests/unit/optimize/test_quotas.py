@@ -123,7 +123,7 @@ def test_the_dollars_of_a_plan_are_limited_for_all_and_for_each_tenant() -> None
     )
     everyone, blue, red = total_limits(request)
     assert everyone == TotalLimit("max_usd_per_month of the policy", 50.0)
-    assert (blue.most_usd, blue.counts(job_of("blue")), blue.counts(job_of("red"))) == (
+    assert (blue.max_usd, blue.counts(job_of("blue")), blue.counts(job_of("red"))) == (
         5.0, True, False,
     )  # fmt: skip
     assert red.name == "max_usd of tenant red"

@@ -80,7 +80,7 @@ def test_nothing_else_may_cost_nothing(kind: CapacityType) -> None:
     assert [r.code for r in made.rejections] == ["price_invalid"]
 
 
-def test_its_availability_is_steady_and_its_dates_are_told_in_hours() -> None:
+def test_its_availability_is_steady_and_its_dates_are_reported_in_hours() -> None:
     table = table_of(request_of(reserved(4, from_h=2.0, until_h=30.0), offer(SPOT, 1.0)))
     order = [table.parts(row)[0][0] for row in range(len(table))]
     here, spot = order.index(RESERVED), order.index(SPOT)

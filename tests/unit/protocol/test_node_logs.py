@@ -41,9 +41,9 @@ class Failing(FileStore):
         if self.down or self.late:
             raise StoreError("the store is down")
 
-    def get(self, key: str, most_bytes: int | None = None) -> bytes | None:
+    def get(self, key: str, max_bytes: int | None = None) -> bytes | None:
         self.read.append(key)
-        return super().get(key, most_bytes)
+        return super().get(key, max_bytes)
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Node:
         self.print(text, attempt)
         self.upload.flush(PATIENCE_S)
 
-    def told(self, after: int = 0) -> str:
+    def text(self, after: int = 0) -> str:
         """All that is read from there on, piece by piece."""
         reader, text = StoreLogs(self.store), ""
         while (piece := reader.read("job", NODE, after)).text:
@@ -79,7 +79,7 @@ class Node:
         return text
 
     def again(self) -> Node:
-        """The agent is started anew."""
+        """The agent is started again."""
         self.upload.close(PATIENCE_S)
         return Node(self.store, self.folder)
 
@@ -126,10 +126,10 @@ def test_what_trainers_print_is_read_from_any_byte_on(
     whole = "".join(lines)
     for size in (7, 64, 1 << 18):
         monkeypatch.setattr(logs, "PIECE_BYTES", size)
-        assert node.told() == whole
+        assert node.text() == whole
     for number in range(len(lines)):
         after = len("".join(lines[:number]).encode())
-        assert node.told(after) == "".join(lines[number:])
+        assert node.text(after) == "".join(lines[number:])
     end = len(whole.encode())
     nothing = StoreLogs(node.store).read("job", NODE, end)
     assert (nothing.text, nothing.next_byte) == ("", end)
@@ -153,19 +153,19 @@ def test_an_agent_that_starts_anew_goes_on_where_it_was(node: Node) -> None:
     again = again.again()
     again.kept("three\n", attempt=2)
     again.upload.close(PATIENCE_S)
-    assert node.told() == "one\ntwo\nthree\n"
+    assert node.text() == "one\ntwo\nthree\n"
 
 
 def test_a_node_that_has_sent_nothing_has_an_empty_log(node: Node) -> None:
-    assert node.told() == ""
+    assert node.text() == ""
 
 
 def test_half_a_character_at_the_end_of_a_piece_is_whole_in_the_log(node: Node) -> None:
     smile = "🙂".encode()
     node.kept(b"a" + smile[:2])
-    assert node.told() == "a"
+    assert node.text() == "a"
     node.kept(smile[2:])
-    assert node.told() == "a🙂"
+    assert node.text() == "a🙂"
 
 
 def test_a_flood_is_cut_and_says_so(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,7 @@ def test_a_flood_is_cut_and_says_so(node: Node, monkeypatch: pytest.MonkeyPatch)
     node.kept("".join(f"line {number}\n" for number in range(100)))
     node.kept("last\n")
     left_out = len("".join(f"line {number}\n" for number in range(97)))
-    assert node.told() == (
+    assert node.text() == (
         f"first\n\n[costopt: {left_out} bytes are omitted here]\nline 97\nline 98\nline 99\nlast\n"
     )
 
@@ -186,9 +186,9 @@ def test_a_log_that_is_full_keeps_only_its_end(node: Node, monkeypatch: pytest.M
     node.print("".join(f"line {number}\n" for number in range(10)))
     node.upload._try_to_send(last=False)
     full = "0123456789\n" + log_upload.TRUNCATION_MARKER
-    assert node.told() == full
+    assert node.text() == full
     node.upload.flush(PATIENCE_S)
-    assert node.told() == f"{full}\n[costopt: 63 bytes are omitted here]\nline 9\n"
+    assert node.text() == f"{full}\n[costopt: 63 bytes are omitted here]\nline 9\n"
 
 
 def test_a_store_that_refuses_is_asked_again_and_told_of_once(
@@ -200,10 +200,10 @@ def test_a_store_that_refuses_is_asked_again_and_told_of_once(
     failing.kept("one\n")
     failing.kept("two\n")
     assert capfd.readouterr().err == "the log cannot be uploaded: the store is down\n"
-    assert failing.told() == ""
+    assert failing.text() == ""
     store.down = False
     failing.kept("three\n")
-    assert failing.told() == "one\ntwo\nthree\n"
+    assert failing.text() == "one\ntwo\nthree\n"
 
 
 def test_what_was_refused_and_arrived_is_not_sent_twice(failing: Node) -> None:
@@ -213,18 +213,18 @@ def test_what_was_refused_and_arrived_is_not_sent_twice(failing: Node) -> None:
     failing.kept("one\n")
     store.late = False
     failing.kept("two\n")
-    assert failing.told() == "one\ntwo\n"
+    assert failing.text() == "one\ntwo\n"
 
 
-def test_what_the_bucket_has_cleared_is_told(failing: Node) -> None:
+def test_what_the_bucket_has_cleared_is_reported(failing: Node) -> None:
     for text in ("one\n", "two\n", "three\n"):
         failing.kept(text)
     keys = failing.store.keys("jobs/job/logs/")
     failing.store.delete(keys[1])
     gap = "[costopt: 4 bytes are no longer in the store]\n"
-    assert failing.told() == f"one\n{gap}three\n"
+    assert failing.text() == f"one\n{gap}three\n"
     failing.store.delete(keys[0])
-    assert failing.told() == "[costopt: 8 bytes are no longer in the store]\nthree\n"
+    assert failing.text() == "[costopt: 8 bytes are no longer in the store]\nthree\n"
 
 
 def test_a_gap_wider_than_what_is_read_at_once_is_no_end(
@@ -234,7 +234,7 @@ def test_a_gap_wider_than_what_is_read_at_once_is_no_end(
         failing.kept(text)
     failing.store.delete(failing.store.keys("jobs/job/logs/")[1])
     monkeypatch.setattr(logs, "PIECE_BYTES", 8)
-    assert failing.told() == "one\n[costopt: 36 bytes are no longer in the store]\nthree\n"
+    assert failing.text() == "one\n[costopt: 36 bytes are no longer in the store]\nthree\n"
 
 
 def test_many_small_pieces_are_read_part_by_part(
@@ -248,14 +248,14 @@ def test_many_small_pieces_are_read_part_by_part(
     store.read.clear()
     first = StoreLogs(store).read("job", NODE, 0)
     assert (first.text, first.ended, len(store.read)) == ("0\n1\n2\n3\n", False, 4)
-    assert failing.told() == "".join(f"{number}\n" for number in range(8))
+    assert failing.text() == "".join(f"{number}\n" for number in range(8))
     assert StoreLogs(store).read("job", NODE, 16).ended
 
 
 def test_a_flood_without_lines_keeps_its_end(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_upload, "MAX_SEGMENT_BYTES", log_upload.MARKER_BYTES + 10_000)
     node.kept("\r".join(f"{number:9d}" for number in range(2000)) + "\n")
-    note, _, end = node.told().lstrip().partition("\n")
+    note, _, end = node.text().lstrip().partition("\n")
     assert note == "[costopt: 10,000 bytes are omitted here]"
     assert end.endswith("     1998\r     1999\n")
 
@@ -267,7 +267,7 @@ def test_who_follows_reads_no_old_piece_again(failing: Node) -> None:
         failing.kept(f"{number}\n")
     store.read.clear()
     failing.kept("new\n")
-    assert failing.told(after=18) == "new\n"
+    assert failing.text(after=18) == "new\n"
     assert set(store.read) == {store.keys("jobs/")[-1]}
 
 
@@ -287,4 +287,4 @@ def test_a_piece_that_no_agent_writes_is_not_read(node: Node) -> None:
     name = f"jobs/job/logs/{NODE}/{7:015d}.{1:06d}.{9:015d}"
     node.store.put(name, bytes(MAX_SEGMENT_BYTES + 1))
     with pytest.raises(StoreError, check=has_code("too_large")):
-        node.told()
+        node.text()

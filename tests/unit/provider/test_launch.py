@@ -84,6 +84,6 @@ def test_a_refusal_ends_the_doubt_and_is_waited_after() -> None:
     launch = cloud.once()
     with pytest.raises(ProviderUnavailableError):
         launch()
-    for told in ("none", "refused before"):
-        with pytest.raises(NoCapacityError, match=told):
+    for reported in ("none", "refused before"):
+        with pytest.raises(NoCapacityError, match=reported):
             launch()

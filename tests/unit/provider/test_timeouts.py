@@ -148,9 +148,9 @@ def test_prices_that_are_not_told_anew_grow_old(cloud: SlowCloud) -> None:
     provider = TimeoutProvider(cloud, PATIENCE_S, lambda: None, cache)
     with pytest.raises(ProviderUnavailableError):
         provider.offers(T0)
-    (told,) = cloud.inner.offers(T0)
-    assert told.price_usd_per_hour is not None
-    cloud.told_prices[SPOT_A] = replace(told.price_usd_per_hour, observed_at=None)
+    (reported,) = cloud.inner.offers(T0)
+    assert reported.price_usd_per_hour is not None
+    cloud.quoted_prices[SPOT_A] = replace(reported.price_usd_per_hour, observed_at=None)
     cache.refresh()
     clock.sleep(7200)
     cloud.silent.add("offers")

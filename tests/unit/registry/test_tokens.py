@@ -75,9 +75,9 @@ def test_nothing_at_rest_is_a_token(tmp_path: Path) -> None:
     path = tmp_path / "registry.sqlite"
     with open_registry(path) as registry:
         plain = registry.tokens.add("ci", [Scope.ADMIN], "ann", AT)
-        told = str(registry.changes())
+        reported = str(registry.changes())
     secret = plain.split("_")[2]
-    assert secret not in told
+    assert secret not in reported
     for file in tmp_path.iterdir():
         assert secret.encode() not in file.read_bytes()
         assert bytes.fromhex(secret) not in file.read_bytes()

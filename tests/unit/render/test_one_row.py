@@ -58,15 +58,15 @@ def test_a_plan_column_is_one_row(
 ) -> None:
     assert ERROR.key not in [column.key for column in plan_table.FORECAST_COLUMNS]
     monkeypatch.setattr(plan_table, "FORECAST_COLUMNS", (*plan_table.FORECAST_COLUMNS, ERROR))
-    told = answers(tmp_path, command)
-    for row in json.loads(told["json"])["rows"]:
+    reported = answers(tmp_path, command)
+    for row in json.loads(reported["json"])["rows"]:
         assert row[ERROR.key] > 0
-    for record in csv.DictReader(io.StringIO(told["csv"])):
+    for record in csv.DictReader(io.StringIO(reported["csv"])):
         assert float(record[ERROR.key]) > 0
-    pages = [each for each in ("table", "md", "html", "report") if each in told]
-    assert [each for each in pages if ERROR.title not in told[each]] == []
+    pages = [each for each in ("table", "md", "html", "report") if each in reported]
+    assert [each for each in pages if ERROR.title not in reported[each]] == []
     if command == "plan":
-        assert json.loads(told["json"])["forecast"][ERROR.key] > 0
+        assert json.loads(reported["json"])["forecast"][ERROR.key] > 0
 
 
 def test_a_backtest_column_is_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ def test_outside_the_record_nothing_is_offered_but_what_runs_stays() -> None:
     assert sim.states() == {"sim-0001": "running"}
 
 
-def test_a_node_launched_into_an_announced_drop_is_told_at_once() -> None:
+def test_a_node_launched_into_an_announced_drop_is_reported_at_once() -> None:
     sim = Sim(market(pool_history(SPOT, [(0, 1, 1.0), (1000, 0, 1.0)], 9000)))
     sim.go(950)
     sim.launch(1)
@@ -137,31 +137,31 @@ class _Host:
     """Notes what it is told; refuses the second node."""
 
     def __init__(self, refuse: str = "") -> None:
-        self.told: list[tuple[str, str]] = []
+        self.reported: list[tuple[str, str]] = []
         self._refuse = refuse
 
     def wait(self, node: Node) -> None:
-        self.told.append(("wait", node.node_id))
+        self.reported.append(("wait", node.node_id))
 
     def start(self, node: Node) -> None:
         if node.node_id == self._refuse:
             raise ProviderError("no more processes")
-        self.told.append(("start", node.node_id))
+        self.reported.append(("start", node.node_id))
 
     def notice(self, interruption: Interruption) -> None:
-        self.told.append(("notice", interruption.node_id))
+        self.reported.append(("notice", interruption.node_id))
 
     def stop(self, node: Node) -> None:
-        self.told.append((f"stop {node.end_cause}", node.node_id))
+        self.reported.append((f"stop {node.end_cause}", node.node_id))
 
 
-def test_a_host_is_told_in_order() -> None:
+def test_a_host_is_reported_in_order() -> None:
     host = _Host()
     fleet = SimFleet(market(pool_history(SPOT, [(0, 2, 1.0), (1000, 1, 1.0)], 9000)), 120, host)
     fleet.launch(LaunchRequest("me", "job", SPOT, 2, "k"), T0)
     fleet.advance(after(2000))
     fleet.fail("sim-0001", after(2100), "exit code 1")
-    assert host.told == [
+    assert host.reported == [
         ("start", "sim-0001"),
         ("start", "sim-0002"),
         ("notice", "sim-0002"),
@@ -175,7 +175,7 @@ def test_a_host_that_cannot_start_all_nodes_starts_none() -> None:
     fleet = SimFleet(market(pool_history(ON_DEMAND, [(0, 9, 1.0)], 9000)), 120, host)
     with pytest.raises(ProviderError, match="no more processes"):
         fleet.launch(LaunchRequest("me", "job", ON_DEMAND, 2, "k"), T0)
-    assert host.told[-1] == ("stop failed", "sim-0001")
+    assert host.reported[-1] == ("stop failed", "sim-0001")
     assert fleet.nodes("me", T0) == ()
     assert fleet.running(ON_DEMAND) == 0
 
@@ -187,7 +187,7 @@ def test_a_host_starts_what_has_waited_all_or_none(refuse: str) -> None:
     fleet.launch(LaunchRequest("me", "job", flex, 2, "k"), T0)
     fleet.advance(after(2000))
     waits, starts = [("wait", "sim-0001"), ("wait", "sim-0002")], ("start", "sim-0001")
-    assert host.told[:3] == [*waits, starts]
+    assert host.reported[:3] == [*waits, starts]
     states = {(node.state, node.end_cause) for node in fleet.nodes("me", after(2000))}
     if refuse:
         assert states == {(NodeState.ENDED, EndCause.FAILED)}

@@ -59,7 +59,7 @@ def test_an_account_may_say_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["kind: account\n", "tenants: []\n", "quotas: []\nname: x\n"])
-def test_an_account_is_told_from_its_kind_or_its_keys(tmp_path: Path, text: str) -> None:
+def test_an_account_is_reported_from_its_kind_or_its_keys(tmp_path: Path, text: str) -> None:
     path = tmp_path / "some.yaml"
     path.write_text(text)
     assert detect_kind(read_document(str(path))) == "account"
@@ -100,7 +100,7 @@ def test_an_account_is_told_from_its_kind_or_its_keys(tmp_path: Path, text: str)
         ),
     ],
 )
-def test_a_contradiction_is_told_with_its_place(
+def test_a_contradiction_is_reported_with_its_place(
     tmp_path: Path, text: str, expected: tuple[Any, ...]
 ) -> None:
     (problem,) = refusal(tmp_path, text + "\n")

@@ -36,7 +36,7 @@ def test_another_text_is_refused(text: str) -> None:
         parse_duration_s(text)
 
 
-def test_an_instant_is_told_in_utc() -> None:
+def test_an_instant_is_reported_in_utc() -> None:
     assert parse_instant("2026-05-01T10:00:00+02:00") == datetime(2026, 5, 1, 8, tzinfo=UTC)
 
 

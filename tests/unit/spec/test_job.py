@@ -220,7 +220,7 @@ def test_a_throughput_that_says_too_little_or_too_much(
     assert_problem(problem, *expected)
 
 
-def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     text = "naem: x\nwork: {amount: 0, unit: miles}\ndeadline: 5y\nthroughput: {}\n"
     fields = [problem.field for problem in refusal(tmp_path, text)]
     assert sorted(fields) == [
@@ -284,11 +284,11 @@ def test_a_checkpoint_store_may_say_where_it_stands(tmp_path: Path) -> None:
         ("evaluation: {evry: 5, duration: 2m}", "evaluation.evry", "extra_forbidden"),
     ],
 )
-def test_a_phase_s_own_contradictions_are_told(
+def test_a_phase_s_own_contradictions_are_reported(
     tmp_path: Path, phase: str, field: str, code: str
 ) -> None:
-    told = refusal(tmp_path, f"{SMALLEST}phases:\n  - {{name: all, share: 1, {phase}}}\n")
-    assert (f"phases[0].{field}", code) in [(problem.field, problem.code) for problem in told]
+    reported = refusal(tmp_path, f"{SMALLEST}phases:\n  - {{name: all, share: 1, {phase}}}\n")
+    assert (f"phases[0].{field}", code) in [(problem.field, problem.code) for problem in reported]
 
 
 @pytest.mark.parametrize(
@@ -301,5 +301,5 @@ def test_a_phase_s_own_contradictions_are_told(
 )
 def test_a_region_names_its_provider(tmp_path: Path, line: str) -> None:
     section = line.partition(":")[0]
-    (told,) = refusal(tmp_path, with_line(section, line))
-    assert (told.field, told.code) == (f"{section}.region", "string_pattern_mismatch")
+    (reported,) = refusal(tmp_path, with_line(section, line))
+    assert (reported.field, reported.code) == (f"{section}.region", "string_pattern_mismatch")

@@ -171,7 +171,7 @@ def test_a_wrong_field_is_named_with_its_place(
     assert all(name in problems[0].message for name in near)
 
 
-def test_an_unknown_name_is_told_with_the_nearest() -> None:
+def test_an_unknown_name_is_reported_with_the_nearest() -> None:
     with pytest.raises(SpecError) as caught:
         load_policy("balancd")
     assert caught.value.subject == "balancd"

@@ -150,16 +150,18 @@ def test_jobs_that_are_alike_share_a_program() -> None:
     assert dearer._programs["job"] is not program
 
 
-def test_every_alternative_is_told_with_its_value_and_estimates() -> None:
+def test_every_alternative_is_reported_with_its_value_and_estimates() -> None:
     decision = _decide([offer(SPOT_A, 2.0), offer(SPOT_B, 2.0, 0)])
-    told = {each.choice: each for each in decision.alternatives}
-    assert set(told) == {f"1 × {SPOT_A}", f"1 × {SPOT_B}", f"1 × {SAFE}", "wait"}
-    chosen = told[f"1 × {SPOT_A}"]
-    assert chosen.value_usd == min(a.value_usd for a in told.values() if a.value_usd is not None)
+    reported = {each.choice: each for each in decision.alternatives}
+    assert set(reported) == {f"1 × {SPOT_A}", f"1 × {SPOT_B}", f"1 × {SAFE}", "wait"}
+    chosen = reported[f"1 × {SPOT_A}"]
+    assert chosen.value_usd == min(
+        a.value_usd for a in reported.values() if a.value_usd is not None
+    )
     assert "goes" in chosen.note
     assert "times an hour at that age" in chosen.note
-    assert told[f"1 × {SPOT_B}"].value_usd is None
-    assert told[f"1 × {SPOT_B}"].note.startswith("no capacity; away for")
+    assert reported[f"1 × {SPOT_B}"].value_usd is None
+    assert reported[f"1 × {SPOT_B}"].note.startswith("no capacity; away for")
 
 
 def test_an_alternative_that_would_be_late_has_no_value() -> None:
@@ -184,17 +186,17 @@ def test_a_gang_is_as_large_as_the_deadline_asks(deadline_h: float, nodes: int) 
     assert _grows(deadline_h).targets[0].nodes == nodes
 
 
-def test_what_is_told_of_alternatives_has_no_infinite_value() -> None:
+def test_what_is_reported_alternatives_has_no_infinite_value() -> None:
     decision = _decide([offer(SPOT_A, 2.0, 0)], deadline_h=4.2)
     assert decision.targets == ON_SAFE
     assert "inf" not in decision.reason
-    assert any(told.value_usd is None for told in decision.alternatives)
+    assert any(reported.value_usd is None for reported in decision.alternatives)
 
 
 def test_spot_that_the_deadline_leaves_no_time_to_launch_is_no_choice() -> None:
     """A start of 150 s, saves and a tick at risk are more than what is left to spare."""
     decision = _decide([offer(SPOT_A, 2.0)], deadline_h=4.67)
-    (spot,) = [told for told in decision.alternatives if str(SPOT_A) in told.choice]
+    (spot,) = [reported for reported in decision.alternatives if str(SPOT_A) in reported.choice]
     assert decision.targets == ON_SAFE
     assert spot.value_usd is None
     assert "miss the deadline" in spot.note

@@ -61,7 +61,7 @@ def test_it_fails_for_the_job_whose_fault_it_is() -> None:
     assert asked == ["abcde"]
 
 
-def test_one_that_fails_for_all_is_told_of_all() -> None:
+def test_one_that_fails_for_all_is_reported_all() -> None:
     strategy = FaultIsolatedStrategy(lambda: Moody(set("ab"), []))
     assert _failed(strategy.decide(_view("ab"))) == "ab"
     assert _failed(strategy.decide(_view("a"))) == "a"

@@ -81,7 +81,7 @@ def test_an_estimated_speed_counts_at_its_lower_end_until_it_is_measured() -> No
     assert known.units_per_s == pytest.approx(2.0 * 0.5)
 
 
-def test_the_work_left_is_told_phase_by_phase() -> None:
+def test_the_work_left_is_reported_phase_by_phase() -> None:
     phases = (Phase("a", 0.25, 1, 1), Phase("b", 0.5, 3, 4), Phase("c", 0.25, 2, 2))
     points = tuple(ThroughputSample("V100", n, float(n)) for n in range(1, 5))
     job = replace(task(nodes=(1, 4)), phases=phases, throughput=Throughput(points))

@@ -55,7 +55,7 @@ def test_the_reserve_is_held_back() -> None:
     assert _decide(view)[1] == "shield"
 
 
-def test_the_slack_is_told_with_every_decision() -> None:
+def test_the_slack_is_reported_with_every_decision() -> None:
     view = look(task(deadline_s=NEEDED_S + 5000), [SPOT_OFFER, SAFE_OFFER])
     decision = only(ShieldedStrategy(Wants()).decide(view))
     assert decision.slack_s == pytest.approx(5000)

@@ -141,9 +141,9 @@ def test_a_phase_that_may_not_pause_makes_capacity_that_goes_dearer() -> None:
         job = _phased(may_pause=may_pause, second_speed=1.0)
         view = look(job, [offer(SPOT_A, 2.0), offer(SAFE, 8.0)], done=2.1 * HOUR_S)
         decision = only(AdaptiveStrategy().decide(view))
-        (told,) = [each for each in decision.alternatives if str(SPOT_A) in each.choice]
-        assert told.value_usd is not None
-        values.append(told.value_usd)
+        (reported,) = [each for each in decision.alternatives if str(SPOT_A) in each.choice]
+        assert reported.value_usd is not None
+        values.append(reported.value_usd)
     assert values[1] > 1.02 * values[0]
 
 
@@ -158,13 +158,13 @@ def test_each_phase_costs_what_its_gang_does() -> None:
             phases=(Phase("a", 0.5, 1, 1), Phase("b", 0.5, nodes, nodes)),
         )
         view = look(job, [offer(SPOT_A, 2.0), offer(SAFE, 8.0)])
-        (told,) = [
+        (reported,) = [
             each
             for each in only(AdaptiveStrategy().decide(view)).alternatives
             if str(SPOT_A) in each.choice
         ]
-        assert told.value_usd is not None
-        values.append(told.value_usd)
+        assert reported.value_usd is not None
+        values.append(reported.value_usd)
     assert 2.2 < values[1] / values[0] < 2.8
 
 
@@ -179,9 +179,9 @@ def _elastic(deadline_h: float, available: int, *, nodes: tuple[Node, ...] = ())
 
 
 def test_several_sizes_are_weighed_and_no_more_than_a_few() -> None:
-    told = [a.choice for a in _elastic(30, 4).alternatives if str(SPOT_A) in a.choice]
-    assert 2 <= len(told) <= 4
-    assert len(told) == len(set(told))
+    reported = [a.choice for a in _elastic(30, 4).alternatives if str(SPOT_A) in a.choice]
+    assert 2 <= len(reported) <= 4
+    assert len(reported) == len(set(reported))
 
 
 def test_with_much_time_the_cheapest_work_is_done_and_with_little_more_nodes_are_taken() -> None:

@@ -77,8 +77,8 @@ class Gang:
 
     def at(self, trainer: int, step: int, size: int | None = None) -> bool:
         path = self.folder / f"trainer-{trainer}.step"
-        told = path.read_text().split() if path.exists() else []
-        return len(told) == 2 and int(told[0]) >= step and size in (None, int(told[1]))
+        reported = path.read_text().split() if path.exists() else []
+        return len(reported) == 2 and int(reported[0]) >= step and size in (None, int(reported[1]))
 
     def until(self, holds: Callable[[], bool], timeout_s: float = 120.0) -> None:
         end = time.monotonic() + timeout_s

@@ -110,11 +110,11 @@ def test_a_notice_saves_and_stops(
     with pytest.raises(TrainingExit) as stopped:
         run.loop.apply()
     assert stopped.value.code == 0
-    told = TrainerStatus.read(status)
-    assert told is not None
-    assert told.state is TrainerState.STOPPED
-    assert told.saved_units == told.done_units == 100.0
-    assert [saved.units for saved in told.checkpoints] == [100.0]
+    reported = TrainerStatus.read(status)
+    assert reported is not None
+    assert reported.state is TrainerState.STOPPED
+    assert reported.saved_units == reported.done_units == 100.0
+    assert [saved.units for saved in reported.checkpoints] == [100.0]
     notice.unlink()
     assert Run(tmp_path / "checkpoints").loop.step == 1
 
@@ -131,16 +131,16 @@ def test_sigterm_stops_a_run_without_an_agent(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_a_refused_checkpoint_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_checkpoint_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     status = tmp_path / "status.json"
     monkeypatch.setenv("COSTOPT_STATUS_FILE", str(status))
     Run(tmp_path / "c").train(until=3)
     (tmp_path / "c" / "step-000000003.0.0" / "objects.pt").write_bytes(b"torn")
     run = Run(tmp_path / "c")
     run.train(until=3)
-    told = TrainerStatus.read(status)
-    assert told is not None
-    assert [(r.name, r.message[:10]) for r in told.refused] == [
+    reported = TrainerStatus.read(status)
+    assert reported is not None
+    assert [(r.name, r.message[:10]) for r in reported.refused] == [
         ("step-000000003.0.0", "objects.pt")
     ]
     assert run.loop.step == 3

@@ -16,7 +16,7 @@ SHARDS = 5
 
 
 class Fenced(RankGroup):
-    """A single process whose fence is closed as often as it is told."""
+    """A single process whose fence is closed as often as it is reported."""
 
     closed = 0
 

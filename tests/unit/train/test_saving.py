@@ -51,11 +51,11 @@ def hear(
     end = time.monotonic() + 120
     while time.monotonic() < end:
         saves.is_due()
-        told = TrainerStatus.read(status)
-        if told is not None and not so_long_as(told):
-            return told
+        reported = TrainerStatus.read(status)
+        if reported is not None and not so_long_as(reported):
+            return reported
         time.sleep(0.005)
-    raise AssertionError("nothing was told")
+    raise AssertionError("nothing was reported")
 
 
 class Asleep(RankGroup):
@@ -96,9 +96,9 @@ def test_a_save_is_reported_once_it_is_durable(tmp_path: Path) -> None:
     assert saves.is_due()
     saves.save(7)
     saves.copied()
-    told = hear(saves, status, lambda t: not t.checkpoints)
-    assert (told.saved_units, told.checkpoints[0].units) == (7.0, 7.0)
-    assert Path(told.checkpoints[0].uri, "manifest.json").exists()
+    reported = hear(saves, status, lambda t: not t.checkpoints)
+    assert (reported.saved_units, reported.checkpoints[0].units) == (7.0, 7.0)
+    assert Path(reported.checkpoints[0].uri, "manifest.json").exists()
 
 
 def test_a_save_that_is_due_waits_for_the_one_in_flight_and_says_so(
@@ -126,7 +126,7 @@ def test_the_third_failure_in_a_row_is_raised(
     saves = saving(tmp_path / "file" / "c", status, torch.ones(10))
     for step in (1, 2):
         saves.save(step)
-        hear(saves, status, lambda told: "Not a directory" not in told.message)
+        hear(saves, status, lambda reported: "Not a directory" not in reported.message)
         status.unlink()
     saves.save(3)
     with pytest.raises(CheckpointError, match="Not a directory"):
@@ -178,19 +178,19 @@ def near_saving(
     return saves, checkpointer
 
 
-def test_where_the_upload_does_not_fit_in_the_notice_a_peer_is_told_of(
+def test_where_the_upload_does_not_fit_in_the_notice_a_peer_is_reported(
     tmp_path: Path, desk: SnapshotSocketServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saves, checkpointer = near_saving(tmp_path, desk, Notice(left_s=5.0))
     checkpointer.claim()
     resource.prlimit(checkpointer.writer_pid or 0, resource.RLIMIT_FSIZE, (9999, 9999))
     saves.save_on_notice(3)
-    told = TrainerStatus.read(tmp_path / "status.json")
-    assert told is not None
-    assert told.saved_units == 0.0
-    assert "4 MB at 1.0 MB/s do not reach the store in the " in told.message
-    assert "step 3 is in the memory of n2 (b)" in told.message
-    assert told.message in capsys.readouterr().err
+    reported = TrainerStatus.read(tmp_path / "status.json")
+    assert reported is not None
+    assert reported.saved_units == 0.0
+    assert "4 MB at 1.0 MB/s do not reach the store in the " in reported.message
+    assert "step 3 is in the memory of n2 (b)" in reported.message
+    assert reported.message in capsys.readouterr().err
     checkpointer.close()
 
 
@@ -201,9 +201,9 @@ def test_what_the_store_has_already_is_not_sent_again_on_a_notice_too_short_for_
     saves = saving(tmp_path / "c", tmp_path / "status.json", weights, notice=Notice(5.0))
     saves.save_or_raise(1)
     saves.save_on_notice(2)
-    told = TrainerStatus.read(tmp_path / "status.json")
-    assert told is not None
-    assert told.saved_units == 2.0
+    reported = TrainerStatus.read(tmp_path / "status.json")
+    assert reported is not None
+    assert reported.saved_units == 2.0
     assert "step 2 is in the store, 0 MB of it uploaded just now" in capsys.readouterr().err
     restored = Checkpointer(tmp_path / "c").restore()
     assert restored is not None
@@ -221,9 +221,9 @@ def test_where_it_fits_or_nobody_knows_the_store_is_waited_for(
     """What is held back besides is shorter where the notice was, on a simulated node."""
     saves, checkpointer = near_saving(tmp_path, desk, notice, speed)
     saves.save_on_notice(3)
-    told = TrainerStatus.read(tmp_path / "status.json")
-    assert told is not None
-    assert told.saved_units == 3.0
+    reported = TrainerStatus.read(tmp_path / "status.json")
+    assert reported is not None
+    assert reported.saved_units == 3.0
     checkpointer.close()
 
 
@@ -241,28 +241,28 @@ def test_what_comes_from_a_near_tier_is_done_but_not_saved_and_saved_at_once(
     assert restored is not None
     assert (restored.manifest.step, saves.has_saved(2)) == (2, False)
     saves.report_restored(2, "exact")
-    told = TrainerStatus.read(tmp_path / "status.json")
-    assert told is not None
-    assert (told.done_units, told.saved_units, told.checkpoints) == (2.0, 1.0, ())
-    assert told.resumed_units == 2.0
-    assert told.message == "restored step 2 from the memory of this node"
+    reported = TrainerStatus.read(tmp_path / "status.json")
+    assert reported is not None
+    assert (reported.done_units, reported.saved_units, reported.checkpoints) == (2.0, 1.0, ())
+    assert reported.resumed_units == 2.0
+    assert reported.message == "restored step 2 from the memory of this node"
     assert saves.is_due()
     saves.save(2)
     saves.copied()
-    told = hear(saves, tmp_path / "status.json", lambda t: t.saved_units < 2)
-    assert (told.message, saves.is_due()) == ("", False)
+    reported = hear(saves, tmp_path / "status.json", lambda t: t.saved_units < 2)
+    assert (reported.message, saves.is_due()) == ("", False)
     checkpointer.close()
 
 
-def test_a_tier_that_fails_is_told_once_and_training_goes_on(
+def test_a_tier_that_fails_is_reported_once_and_training_goes_on(
     tmp_path: Path, desk: SnapshotSocketServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     desk.close()
     saves, checkpointer = near_saving(tmp_path, desk, Notice(60.0))
     for step in (1, 2):
         saves.save_or_raise(step)
-    told = TrainerStatus.read(tmp_path / "status.json")
-    assert told is not None
-    assert (told.saved_units, "no copy in the memory tier" in told.message) == (2.0, True)
+    reported = TrainerStatus.read(tmp_path / "status.json")
+    assert reported is not None
+    assert (reported.saved_units, "no copy in the memory tier" in reported.message) == (2.0, True)
     assert capsys.readouterr().err.count("no copy in the memory tier") == 1
     checkpointer.close()

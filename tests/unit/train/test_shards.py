@@ -143,7 +143,7 @@ def test_a_guarantee_names_what_voided_it_once() -> None:
     assert str(guarantee) == f"close: threads {before['threads']} became 64"
 
 
-def test_a_spike_is_told_from_the_usual() -> None:
+def test_a_spike_is_reported_from_the_usual() -> None:
     watch = LossMonitor(RollbackPolicy(spike=3.0))
     assert watch.wrong(1e9) is None
     for loss in (1.0, 1.1, 0.9) * 4:

@@ -97,7 +97,7 @@ def test_a_loop_tells_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
                 clock.now_s += 0.25
                 model(batch).sum().backward()
         job.apply()
-    told = TrainerStatus.read(tmp_path / "status.json")
-    assert told is not None
-    assert told.data_wait_share == pytest.approx(0.75)
-    assert told.goodput == pytest.approx(10 / 25)
+    reported = TrainerStatus.read(tmp_path / "status.json")
+    assert reported is not None
+    assert reported.data_wait_share == pytest.approx(0.75)
+    assert reported.goodput == pytest.approx(10 / 25)

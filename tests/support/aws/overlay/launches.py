@@ -19,7 +19,7 @@ InstanceHook = Callable[[str, str], None]
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Answered:
     """What a client token was answered with."""
 
     asked: Mapping[str, str]
@@ -37,7 +37,7 @@ class Launches:
         self._lock = RLock()
         self._room: dict[SpotPool, int] = {}
         self._refusals: dict[SpotPool, tuple[str, str, int]] = {}
-        self._told: dict[tuple[str, str], _Told] = {}
+        self._reported: dict[tuple[str, str], _Answered] = {}
         self._hidden: dict[str, int] = {}
         self._hide_for = 0
 
@@ -54,7 +54,7 @@ class Launches:
         with self._lock:
             self._room.clear()
             self._refusals.clear()
-            self._told.clear()
+            self._reported.clear()
             self._hidden.clear()
             self._hide_for = 0
             self.on_start = self.on_end = _nobody
@@ -83,8 +83,11 @@ class Launches:
         """Launch as many as there is room for, up to MaxCount; below MinCount none."""
         with self._lock:
             token = call.params.get("ClientToken")
-            if token is not None and (told := self._told.get((call.region, token))) is not None:
-                return _again(call, told)
+            if (
+                token is not None
+                and (reported := self._reported.get((call.region, token))) is not None
+            ):
+                return _again(call, reported)
             reply = self._launch(call, forward)
             if reply.status == 200:
                 ids = tuple(re.findall(r"<instanceId>(i-[0-9a-f]+)</instanceId>", reply.text))
@@ -92,11 +95,11 @@ class Launches:
                 for instance_id in ids:
                     self.on_start(call.region, instance_id)
                 if token is not None:
-                    self._told[call.region, token] = _Told(call.params, reply, ids)
+                    self._reported[call.region, token] = _Answered(call.params, reply, ids)
             return reply
 
     def terminate_instances(self, call: Call, forward: Forward) -> Reply:
-        """One that has ended stays as it ended, which moto writes anew."""
+        """One that has ended stays as it ended, which moto writes again."""
         asked = set(call.numbered("InstanceId"))
         ended = {
             instance: (instance._reason, instance.state_reason)
@@ -146,16 +149,16 @@ def _nobody(region: str, instance_id: str) -> None:
     """Instances have no body."""
 
 
-def _again(call: Call, told: _Told) -> Reply:
+def _again(call: Call, reported: _Answered) -> Reply:
     """The answer to a token that was used before, as EC2's idempotency rules have it."""
-    if {k: v for k, v in told.asked.items() if k != "DryRun"} != dict(call.params):
+    if {k: v for k, v in reported.asked.items() if k != "DryRun"} != dict(call.params):
         message = "Arguments on this idempotent request are inconsistent with arguments used before"
         return refusal(call, "IdempotentParameterMismatch", message)
     living = {instance.id for instance in alive(call.region)}
-    if not living.intersection(told.instance_ids):
+    if not living.intersection(reported.instance_ids):
         message = "The client token was used for instances that have been terminated"
         return refusal(call, "IdempotentInstanceTerminated", message)
-    return told.reply
+    return reported.reply
 
 
 def _pool_of(call: Call) -> SpotPool:

@@ -71,9 +71,9 @@ class Metadata:
         return Reply(200, token.encode(), headers)
 
     def _read(self, instance_id: str, path: str) -> str | None:
-        told = self._paths.get(instance_id, {})
-        if path in told:
-            return told[path]
+        reported = self._paths.get(instance_id, {})
+        if path in reported:
+            return reported[path]
         match path:
             case "instance-id":
                 return instance_id
