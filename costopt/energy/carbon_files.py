@@ -11,18 +11,15 @@ empty cell, and every hour that the file leaves out, is a gap: never filled in.
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import math
 import os
-import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from costopt.catalog.csv_table import read_user_csv
 from costopt.domain.errors import SignalError
 from costopt.domain.policy import CarbonSignal
 from costopt.energy.carbon import HOUR, CarbonHistory
@@ -162,14 +159,7 @@ def import_carbon_csv(
 
 
 def _read(path: Path) -> tuple[list[str], list[list[str]]]:
-    try:
-        raw = path.read_bytes()
-        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise SignalError(
-            f"{path} cannot be read: {error}", hint="download it again", code="unreadable"
-        ) from error
-    header, *rows = list(csv.reader(io.StringIO(text))) or [[]]
+    header, rows = read_user_csv(path, SignalError)
     if len(header) < 2 or not all(header[1:]) or len(set(header)) != len(header):
         raise SignalError(
             f"{path}, line 1: no column of hours followed by columns of zones, each once",
@@ -177,9 +167,6 @@ def _read(path: Path) -> tuple[list[str], list[list[str]]]:
         )
     if not rows:
         raise SignalError(f"{path} holds no hour", hint="one line per hour follows the first")
-    for number, row in enumerate(rows, start=2):
-        if len(row) != len(header):
-            raise SignalError(f"{path}, line {number}: {len(row)} cells, the header {len(header)}")
     return header, rows
 
 

@@ -12,13 +12,9 @@ grid has and the file has not, is a gap: never filled in.
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import json
 import math
 import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +24,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from costopt.catalog import find_traits
+from costopt.catalog.csv_table import read_user_csv
 from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Pool
@@ -223,14 +220,7 @@ def import_wide_csv(
 
 
 def _wide_csv_read(path: Path, time_column: str) -> _Table:
-    try:
-        raw = path.read_bytes()
-        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise MarketError(
-            f"{path} cannot be read: {error}", hint="download it again", code="unreadable"
-        ) from error
-    header, *rows = list(csv.reader(io.StringIO(text))) or [[]]
+    header, rows = read_user_csv(path, MarketError)
     if time_column not in header:
         raise MarketError(
             f"{path} has no column {time_column}",
@@ -239,9 +229,6 @@ def _wide_csv_read(path: Path, time_column: str) -> _Table:
         )
     if not rows:
         raise MarketError(f"{path} holds no row", code="no_rows")
-    for number, row in enumerate(rows, start=2):
-        if len(row) != len(header):
-            raise MarketError(f"{path}, line {number}: {len(row)} cells, the header {len(header)}")
     return _Table(path, header, _instants(path, header.index(time_column), rows), rows)
 
 
