@@ -7,13 +7,13 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from costopt.backtesting.hindsight import hindsight_usd
 from costopt.backtesting.replay import replay
 from costopt.controller.forecasts import DEFAULT_HAZARD
 from costopt.market.hazard import LearnedHazard
 from tests.support.cant_be_late import (
     OneMachine,
     OnePower,
+    hindsight_usd,
     job,
     market,
     policy,

@@ -7,11 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from costopt.backtesting.hindsight import hindsight_usd
 from costopt.backtesting.replay import replay
 from costopt.controller.forecasts import DEFAULT_HAZARD
 from costopt.market.hazard import LearnedHazard
-from tests.support.cant_be_late import OneMachine, OnePower, job, market, policy, read_trace
+from tests.support.cant_be_late import (
+    OneMachine,
+    OnePower,
+    hindsight_usd,
+    job,
+    market,
+    policy,
+    read_trace,
+)
 
 STRATEGIES = ("greedy_spot", "uniform_progress", "milp", "adaptive")
 STARTS = (0.0, 0.4)

@@ -54,14 +54,6 @@ class HindsightOptimum:
         return self.low_usd == self.usd
 
 
-def hindsight_usd(
-    job: Job, policy: Policy, market: MarketHistory, machines: InstanceCatalog
-) -> float | None:
-    """Dollars of the optimum, or None where it is not defined."""
-    best = hindsight_optimum(job, policy, market, machines)
-    return None if best is None else best.usd
-
-
 def hindsight_optimum(
     job: Job,
     policy: Policy,

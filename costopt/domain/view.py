@@ -120,7 +120,3 @@ class Desired:
     """The desired state: one decision per unfinished job."""
 
     decisions: tuple[Decision, ...]
-
-    def for_job(self, job: str) -> Decision | None:
-        """Return the decision for one job, or None."""
-        return next((d for d in self.decisions if d.job == job), None)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from costopt.backtesting.hindsight import hindsight_usd
 from costopt.backtesting.replay import replay
 from tests.support.cant_be_late import (
     NoHazard,
     OneMachine,
     OnePower,
+    hindsight_usd,
     job,
     market,
     policy,

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
 
+from costopt.backtesting.hindsight import hindsight_optimum
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.job import (
@@ -22,6 +23,7 @@ from costopt.domain.job import (
 )
 from costopt.domain.market import CapacityType, Gpu, InstanceType, Offer, Pool
 from costopt.domain.policy import CarbonSignal, Policy, Risk, StrategySpec
+from costopt.domain.ports import InstanceCatalog
 from costopt.domain.power import NodePower
 
 EPOCH = datetime(2023, 1, 1, tzinfo=UTC)
@@ -117,3 +119,11 @@ def job(deadline_h: float, overhead_h: float, task_h: float = 48, start_s: float
 def policy(strategy: str, **parameters: bool) -> Policy:
     """No reserve: the benchmark's deadline is the deadline."""
     return Policy(strategy, risk=Risk(0.95, 0.0), strategy=StrategySpec(strategy, parameters))
+
+
+def hindsight_usd(
+    job: Job, policy: Policy, market: MarketHistory, machines: InstanceCatalog
+) -> float | None:
+    """Dollars of the hindsight optimum, or None where it is not defined."""
+    best = hindsight_optimum(job, policy, market, machines)
+    return None if best is None else best.usd

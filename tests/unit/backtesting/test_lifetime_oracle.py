@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import fmean
 
-from costopt.backtesting.hindsight import hindsight_usd
 from costopt.backtesting.lifetime_oracle import LifetimeOracle
 from costopt.backtesting.replay import ReplayResult, replay
 from costopt.domain.history import MarketHistory
@@ -13,7 +12,7 @@ from costopt.domain.job import Job
 from costopt.domain.market import Pool
 from costopt.domain.ports import Strategy
 from costopt.strategies.shield import ShieldedStrategy
-from tests.support.cant_be_late import NoHazard, OneMachine, OnePower, job, policy
+from tests.support.cant_be_late import NoHazard, OneMachine, OnePower, hindsight_usd, job, policy
 from tests.support.cant_be_late import market as one_zone
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
 from tests.support.market_fixtures import market, pool_history
