@@ -15,8 +15,10 @@ import click
 
 from costopt.cli.errors import print_error
 from costopt.cli.options import (
+    MarketFile,
     account_option,
     carbon_option,
+    complete_market,
     complete_policy,
     cooldown_option,
     durations_s,
@@ -39,8 +41,9 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.command()
 @job_argument
 @click.option(
-    "--market", "markets", type=FILE, multiple=True, required=True, metavar="FILE",
-    help="Recorded or generated market; may be given several times.",
+    "--market", "markets", type=MarketFile(dir_okay=False), multiple=True, required=True,
+    shell_complete=complete_market, metavar="NAME|FILE",
+    help="A market history, or sample, which costopt ships; may be given several times.",
 )  # fmt: skip
 @click.option(
     "--policies",

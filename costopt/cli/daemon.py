@@ -14,6 +14,7 @@ from costopt.cli.options import (
     Number,
     account_option,
     carbon_option,
+    complete_market,
     cooldown_option,
     forecasts_option,
     interval_s,
@@ -58,7 +59,10 @@ def _host_names(
 @account_option
 @rent_provider_option
 @click.option(
-    "--market", metavar="FILE", help="A recorded market: try the daemon on a simulated cloud."
+    "--market",
+    shell_complete=complete_market,
+    metavar="NAME|FILE",
+    help="A market history, or sample: try the daemon on a simulated cloud.",
 )
 @start_option
 @speed_option

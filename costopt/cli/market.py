@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.market_record import record
-from costopt.cli.options import DAY_S, Number, complete_gpu, instant
+from costopt.cli.options import DAY_S, MarketFile, Number, complete_gpu, complete_market, instant
 from costopt.cli.options import pool as pool_option
 from costopt.cli.output import output_option, print_table
 from costopt.domain.errors import MarketError
@@ -164,10 +164,11 @@ def import_(
 
 
 @market.command(name="show")
-@click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", metavar="NAME|FILE", type=MarketFile(dir_okay=False),
+                shell_complete=complete_market)  # fmt: skip
 @output_option
 def show_(file: Path, output: str) -> None:
-    """Show what a market history holds.
+    """Show what a market history holds, such as sample, which costopt ships.
 
     For each pool: how much of the record was observed, the share of it with capacity, the
     interruptions per hour up, with 90 % intervals, and the prices.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -34,6 +35,23 @@ class Number(click.FloatRange):
         if math.isnan(number):
             self.fail(f"{value} is not a number", param, ctx)
         return number
+
+
+class MarketFile(click.Path):
+    """A market's file, or the name of a bundled market."""
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Path:
+        """Return the path. Raise BadParameter for a folder that is not a market's name."""
+        from costopt.market.history_file import BUNDLED_MARKETS
+
+        if os.fspath(value) in BUNDLED_MARKETS:
+            return Path(value)
+        return Path(os.fsdecode(super().convert(value, param, ctx)))
 
 
 def instant(context: click.Context, option: click.Parameter, text: str | None) -> datetime | None:
@@ -106,6 +124,16 @@ def complete_policy(
     before, comma, begun = incomplete.rpartition(",")
     names = [name for name in bundled_policies() if name.startswith(begun)]
     items = [CompletionItem(before + comma + name) for name in names]
+    return items or complete_file(context, parameter, incomplete)
+
+
+def complete_market(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete bundled markets, else files."""
+    from costopt.market.history_file import BUNDLED_MARKETS
+
+    items = [CompletionItem(name) for name in BUNDLED_MARKETS if name.startswith(incomplete)]
     return items or complete_file(context, parameter, incomplete)
 
 
@@ -190,11 +218,12 @@ provider_option = click.option(
 )
 market_option = click.option(
     "--market",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=MarketFile(dir_okay=False),
+    shell_complete=complete_market,
     envvar="COSTOPT_MARKET",
     show_envvar=True,
-    metavar="FILE",
-    help="A market history; default: the catalogue's list prices.",
+    metavar="NAME|FILE",
+    help="A market history, or sample, which costopt ships; default: the catalogue's list prices.",
 )
 at_option = click.option(
     "--at",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.context import DEFAULT_STATE_DIR
-from costopt.cli.options import complete_file, duration_s
+from costopt.cli.options import MarketFile, complete_file, complete_market, duration_s
 from costopt.cli.output import output_option, print_table
 from costopt.formatting import minute_text, plain_text, usd_text
 from costopt.render.table import Column, Table
@@ -49,8 +49,9 @@ COLUMNS = (
 )
 @click.option(
     "--market",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
+    type=MarketFile(dir_okay=False),
+    shell_complete=complete_market,
+    metavar="NAME|FILE",
     help="The history of a simulated cloud: search its nodes instead of an account's.",
 )
 @click.option(

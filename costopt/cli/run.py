@@ -20,6 +20,7 @@ from costopt.cli.errors import print_error
 from costopt.cli.options import (
     account_option,
     carbon_option,
+    complete_market,
     cooldown_option,
     forecasts_option,
     notice_option,
@@ -49,7 +50,8 @@ SAVE_TIMEOUT_S = 30.0
 @click.argument("job", metavar="JOB.yaml")
 @click.option("--policy", "-p", default="cheapest", metavar="NAME|FILE", help="Policy to follow.")
 @rent_provider_option
-@click.option("--market", metavar="FILE", help="A recorded market: simulate a cloud on it.")
+@click.option("--market", shell_complete=complete_market, metavar="NAME|FILE",
+              help="A market history, or sample: simulate a cloud on it.")  # fmt: skip
 @start_option
 @speed_option
 @tick_option

@@ -73,12 +73,24 @@ def write_history(history: MarketHistory, path: Path) -> None:
         ) from error
 
 
-def read_history(path: Path) -> MarketHistory:
-    """Read what ``write_history`` or another tool wrote.
+BUNDLED_MARKETS = ("sample",)
+"""Markets that costopt ships, by name; data/NAME.parquet says in its metadata what it is."""
 
-    Raises MarketError that names the file, and the row (the first is 1) and column where there
-    is one.
+
+def market_path(path: Path) -> Path:
+    """Return the file of ``path``: a bundled market's, where no file has its name."""
+    if str(path) in BUNDLED_MARKETS and not path.is_file():
+        return Path(__file__).with_name("data") / f"{path}.parquet"
+    return path
+
+
+def read_history(path: Path) -> MarketHistory:
+    """Read what ``write_history`` or another tool wrote, or a bundled market by its name.
+
+    A file of that name in the present folder is taken first. Raises MarketError that names the
+    file, and the row (the first is 1) and column where there is one.
     """
+    path = market_path(path)
     columns, metadata = _read_columns(path)
     rows = _rows(path, columns)
     if not rows:
@@ -131,7 +143,9 @@ def _read_columns(path: Path) -> tuple[Mapping[str, Sequence[Any]], Mapping[str,
 
     if not path.exists():
         raise MarketError(
-            f"market file {path} does not exist", hint="check the path", code="missing"
+            f"market file {path} does not exist",
+            hint=f"check the path, or use {', '.join(BUNDLED_MARKETS)}, which costopt ships",
+            code="missing",
         )
     if not path.is_file():
         raise MarketError(f"market file {path} is not a regular file", hint="check the path")

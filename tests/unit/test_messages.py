@@ -151,7 +151,8 @@ MISTAKES_IN_COMMANDS = {
         "error: nope.yaml: there is no such file or folder\n  → check the path\n"
     ),
     "market show nope.parquet": (
-        "error: market file nope.parquet does not exist\n  → check the path\n"
+        "error: market file nope.parquet does not exist\n"
+        "  → check the path, or use sample, which costopt ships\n"
     ),
     "carbon show nope.parquet": (
         "error: carbon file nope.parquet does not exist\n  → check the path\n"
@@ -199,7 +200,10 @@ MISTAKES_IN_CALLS = {
     "server": "'ftp://x' is not a daemon's address\n  → expected unix:PATH, http://HOST:PORT or https://HOST",
     "server with password": "a daemon's address must not contain a password\n"
     "  → put the token into a file",
-    "market file": "market file FOLDER/market.parquet does not exist\n  → check the path",
+    "market file": (
+        "market file FOLDER/market.parquet does not exist\n"
+        "  → check the path, or use sample, which costopt ships"
+    ),
     "ledger": (
         "ledger FOLDER/ledger.sqlite does not exist\n  → check the path; a ledger is made by "
         "the first run that is applied"
