@@ -30,6 +30,8 @@ def run_command(run: Callable[[], object], settings: CliContext) -> int:
     except CostoptError as error:
         if settings.debug:
             traceback.print_exc()
+        for note in getattr(error, "__notes__", ()):
+            print_error("note", note)
         print_error("error", error.message, error.hint)
         raise SystemExit(error.exit_code) from error
     except click.UsageError as error:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,19 +24,15 @@ from costopt.cli.options import (
     words,
 )
 from costopt.cli.output import output_option, print_table
-from costopt.domain.account import UNLIMITED, Account
+from costopt.domain.account import Account
 from costopt.domain.errors import InfeasibleError, StaleDataError
 from costopt.domain.job import Job
-from costopt.domain.policy import Policy
-from costopt.formatting import (
-    seconds_text,
-)
-from costopt.planning.quotes import QuoteSet
-from costopt.planning.what_if import (
-    POLICY_TERMS,
-    TERMS,
-    plan_scenarios,
-)
+from costopt.planning.what_if import POLICY_TERMS, TERMS
+
+if TYPE_CHECKING:
+    from costopt.api.inputs import Market
+    from costopt.api.plans import PlanResult
+    from costopt.planning.what_if import Capacity
 
 
 @click.command()
@@ -63,41 +60,31 @@ def plan(
     Exits with 3 and the binding constraint if no plan meets the deadline and the budget, with 5 if
     every price is too old.
     """
-    from costopt.planning.quotes import resolve_quotes
-    from costopt.planning.request import carbon_notes, load_account, load_checked_policy
-    from costopt.spec import load_job
+    from costopt.api import plans
 
-    chosen_policy = load_checked_policy(policy)
-    shared = load_account(account)
-    check_price_source(market, at, providers)
-    seen = resolve_quotes(market, at, carbon, shared, providers)
-    task = load_job(job, seen.now, shared)
-    for note in (*seen.notes, seen.origin, *carbon_notes(seen, chosen_policy, task.deadline_at)):
-        print_error("note", note)
-    print_plan(task, chosen_policy, seen, output, top=top, explain=explain, account=shared)
+    inputs = _read_inputs(job, market, account, at, providers)
+    made = plans.plan(
+        inputs.job,
+        policy,
+        market=inputs.market,
+        account=inputs.account,
+        providers=providers,
+        at=inputs.at,
+        carbon=carbon,
+    )
+    print_plan(made, output, top=top, explain=explain)
 
 
-def print_plan(
-    job: Job,
-    policy: Policy,
-    seen: QuoteSet,
-    output: str,
-    *,
-    top: int = 10,
-    explain: bool = False,
-    account: Account = UNLIMITED,
-) -> None:
-    """Write the plan to stdout.
-
-    Raise InfeasibleError after that if there is none, StaleDataError if every price that the policy
-    allows is too old.
-    """
-    from costopt.planning.request import plan_job, raise_if_infeasible
+def print_plan(result: PlanResult, output: str, *, top: int = 10, explain: bool = False) -> None:
+    """Write the notes to stderr and the plan to stdout. Raise InfeasibleError if there is none."""
+    from costopt.planning.request import raise_if_infeasible
     from costopt.render.plan_table import plan_table
 
-    made = plan_job(job, policy, seen, account=account)
-    print_table(plan_table(made, job, policy, top, explain), output)
-    raise_if_infeasible(made, job)
+    for note in result.notes:
+        print_error("note", note)
+    table = plan_table(result.plan, result.job, result.policy, top, explain)
+    print_table(table, output)
+    raise_if_infeasible(result.plan, result.job)
 
 
 def _terms(context: click.Context, option: click.Parameter, text: str) -> tuple[str, ...]:
@@ -128,7 +115,7 @@ def _terms(context: click.Context, option: click.Parameter, text: str) -> tuple[
 @provider_option
 @output_option
 def what_if(
-    job: str, policies: str, deadlines: tuple[float, ...] | None, capacity: tuple[str, ...],
+    job: str, policies: str, deadlines: tuple[float, ...] | None, capacity: tuple[Capacity, ...],
     points: int, market: Path | None, at: datetime | None, carbon: Path | None,
     account: str | None, providers: tuple[str, ...], report: Path | None, output: str,
 ) -> None:  # fmt: skip
@@ -140,54 +127,40 @@ def what_if(
     and finish time, by ascending dollars; --report draws it. Exits with 3 if no scenario is
     feasible, with 5 if every price is too old.
     """
-    from costopt.planning.quotes import resolve_quotes
-    from costopt.planning.request import (
-        carbon_notes,
-        load_account,
-        load_checked_policy,
-        plan_frontier,
-        plan_job,
-    )
+    from costopt.api import plans
     from costopt.render.plan_table import what_if_table
-    from costopt.spec import load_job
 
-    chosen = [load_checked_policy(name) for name in words(policies)]
+    chosen = words(policies)
     if not chosen or not capacity:
         raise click.UsageError("there is nothing to compare: name a policy and terms")
     if report is not None:
         _check_report(report)
-    shared = load_account(account)
-    check_price_source(market, at, providers)
-    seen = resolve_quotes(market, at, carbon, shared, providers)
-    planned_job = load_job(job, seen.now, shared)
-    notes = [
-        each for policy in chosen for each in carbon_notes(seen, policy, planned_job.deadline_at)
-    ]
-    for note in dict.fromkeys((*seen.notes, seen.origin, *notes)):
+    inputs = _read_inputs(job, market, account, at, providers)
+    result = plans.what_if(
+        inputs.job,
+        chosen,
+        deadlines_s=deadlines or (),
+        capacity=capacity,
+        points=points,
+        market=inputs.market,
+        account=inputs.account,
+        providers=providers,
+        at=inputs.at,
+        carbon=carbon,
+    )
+    for note in result.notes:
         print_error("note", note)
-    jobs = [_due(planned_job, deadline_s, seen.now) for deadline_s in deadlines or (None,)]
-    scenarios = plan_scenarios(jobs, chosen, capacity, seen, shared)
-    frontier = plan_frontier(planned_job, chosen[0], seen, points, shared) if points else ()
-    table = what_if_table(planned_job, chosen[0], scenarios, frontier)
-    print_table(table, output)
+    print_table(
+        what_if_table(result.job, result.frontier.policy, result.scenarios, result.frontier.points),
+        output,
+    )
     if report is not None:
-        from costopt.render.frontier import write_what_if_report
-        from costopt.render.frontier_table import frontier_rows
-
-        own = (
-            plan_job(planned_job, chosen[0], seen, explain=False, account=shared)
-            if frontier
-            else None
-        )
-        rows = frontier_rows(frontier, planned_job, own, seen.now)
-        title = f"What if: {planned_job.name}"
-        write_what_if_report(rows, table, report, policy=chosen[0].name, title=title)
-        click.echo(f"report: {report}", err=True)
-    stale = [scenario.why_not or "" for scenario in scenarios if scenario.stale]
-    if len(stale) == len(scenarios):
+        click.echo(f"report: {result.write_report(report)}", err=True)
+    stale = [scenario.why_not or "" for scenario in result.scenarios if scenario.stale]
+    if len(stale) == len(result.scenarios):
         raise StaleDataError(f"no scenario can be planned: {stale[0]}")
-    if all(scenario.forecast is None for scenario in scenarios):
-        raise InfeasibleError(f"no scenario finishes {planned_job.name} in time")
+    if all(scenario.forecast is None for scenario in result.scenarios):
+        raise InfeasibleError(f"no scenario finishes {result.job.name} in time")
 
 
 def _check_report(path: Path) -> None:
@@ -199,10 +172,30 @@ def _check_report(path: Path) -> None:
         raise click.UsageError(f"--report {path}: there is no folder {path.parent}")
 
 
-def _due(job: Job, deadline_s: float | None, now: datetime) -> Job:
-    if deadline_s is None:
-        return job
-    deadline_at = job.start_at + timedelta(seconds=deadline_s)
-    if deadline_at <= max(now, job.start_at):
-        raise click.BadParameter(f"a deadline of {seconds_text(deadline_s)} is in the past")
-    return replace(job, deadline_at=deadline_at)
+@dataclass(frozen=True, slots=True)
+class _PlanFiles:
+    """What is planned and with which prices; ``at`` is None for a provider's present offers."""
+
+    job: Job
+    market: Market | None
+    account: Account | None
+    at: datetime | None
+
+
+def _read_inputs(
+    job: str,
+    market: Path | None,
+    account: str | None,
+    at: datetime | None,
+    providers: tuple[str, ...],
+) -> _PlanFiles:
+    """Read the files; a job whose file names no start begins at the instant of the plan."""
+    from costopt.api.inputs import load_account, load_job, read_market
+
+    check_price_source(market, at, providers)
+    history = None if market is None else read_market(market)
+    shared = None if account is None else load_account(account)
+    default_at = datetime.now(UTC) if history is None else history.first_priced_at
+    now = at or default_at
+    task = load_job(job, now=now, account=shared)
+    return _PlanFiles(task, history, shared, None if providers else now)

@@ -90,6 +90,7 @@ def run(
     ends before its deadline. Run the same command again to resume a stopped run. Ctrl-C, SIGTERM
     and SIGHUP checkpoint and release every node; a second one releases them at once.
     """
+    from costopt.api.plans import PlanResult
     from costopt.cli.plan import print_plan
     from costopt.cli.simulation import Simulation, resolve_run_target
     from costopt.controller.controller import ControllerSettings
@@ -107,9 +108,11 @@ def run(
     source = resolve_run_target(market, shared, providers, simulation, carbon)
     if not apply:
         seen = source.quotes(source.site.start_time())
-        for note in seen.notes:
-            print_error("note", note)
-        print_plan(load_job(job, seen.now, shared), chosen, seen, output, account=shared)
+        task = load_job(job, seen.now, shared)
+        print_plan(
+            PlanResult(task, chosen, plan_job(task, chosen, seen, account=shared), seen.notes),
+            output,
+        )
         click.echo("nothing was launched: add --apply to run it", err=True)
         return
     settings = ControllerSettings(tick_s, cooldown_s, shared, explain)

@@ -59,7 +59,7 @@ def write_history(history: MarketHistory, path: Path) -> None:
             "source": history.source,
         },
     )
-    table = pa.table(_columns_of(history), schema=schema)
+    table = pa.table(columns_of(history), schema=schema)
     try:
         _replace_atomically(
             path,
@@ -108,7 +108,8 @@ def read_history(path: Path) -> MarketHistory:
     )
 
 
-def _columns_of(history: MarketHistory) -> dict[str, list[object]]:
+def columns_of(history: MarketHistory) -> dict[str, list[object]]:
+    """Return the columns of the file, one value per pool and stretch between changes."""
     columns: dict[str, list[object]] = {name: [] for name in COLUMNS}
     for pool, recorded in history.pools.items():
         ends = [state.starts_at for state in recorded.states[1:]] + [recorded.ends_at]

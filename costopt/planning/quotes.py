@@ -42,14 +42,15 @@ class QuoteSet:
 
 
 def resolve_quotes(
-    market: Path | None,
+    market: MarketHistory | None,
     at: datetime | None,
     carbon: Path | None = None,
     account: Account = UNLIMITED,
     providers: tuple[str, ...] = (),
 ) -> QuoteSet:
     """Return what these providers of the account offer now, if any are named; else the record's
-    offers at ``at`` (default: where prices are first known); else the catalog's list prices.
+    offers at ``at`` (default: where prices are first known); else the catalog's list prices as of
+    ``at`` (default: the present).
 
     Raises ProviderError, SpecError, MarketError, and SignalError for a bad carbon file.
     """
@@ -61,12 +62,8 @@ def resolve_quotes(
     return replace(seen, carbon=read_carbon(carbon))
 
 
-def _quotes(market: Path | None, at: datetime | None) -> QuoteSet:
-    if market is None:
-        return _listed(datetime.now(UTC))
-    from costopt.market.history_file import read_history
-
-    return recorded_quotes(read_history(market), at)
+def _quotes(market: MarketHistory | None, at: datetime | None) -> QuoteSet:
+    return _listed(at or datetime.now(UTC)) if market is None else recorded_quotes(market, at)
 
 
 def _listed(now: datetime) -> QuoteSet:

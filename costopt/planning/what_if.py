@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Literal
 
 from costopt.domain.account import Account
 from costopt.domain.errors import StaleDataError
@@ -14,8 +15,11 @@ from costopt.domain.plan import Forecast, Plan, PlanStatus
 from costopt.domain.policy import Policy
 from costopt.planning.quotes import QuoteSet
 
-POLICY_TERMS = "policy"
-TERMS = {
+Capacity = Literal["policy", "spot", "on_demand", "both"]
+"""A restriction of the capacity types that a policy allows; "policy" restricts nothing."""
+
+POLICY_TERMS: Capacity = "policy"
+TERMS: dict[Capacity, tuple[CapacityType, ...]] = {
     "spot": (CapacityType.SPOT,),
     "on_demand": (CapacityType.ON_DEMAND,),
     "both": (CapacityType.SPOT, CapacityType.ON_DEMAND),
@@ -33,7 +37,7 @@ class Scenario:
 
     job: Job
     policy: Policy
-    terms: str
+    terms: Capacity
     plan: Plan | None
     why_not: str | None
     stale: bool = False
@@ -49,7 +53,7 @@ class Scenario:
 def plan_scenarios(
     jobs: Sequence[Job],
     policies: Sequence[Policy],
-    terms: Sequence[str],
+    terms: Sequence[Capacity],
     seen: QuoteSet,
     account: Account,
 ) -> tuple[Scenario, ...]:
@@ -61,7 +65,7 @@ def plan_scenarios(
 
 
 def plan_scenario(
-    job: Job, policy: Policy, terms: str, seen: QuoteSet, account: Account
+    job: Job, policy: Policy, terms: Capacity, seen: QuoteSet, account: Account
 ) -> Scenario:
     """Return the plan of one policy for one job on the terms of this name."""
     from costopt.planning.request import plan_job

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from costopt.cli.main import cli
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.policy import CarbonSignal, Objective, Policy
+from costopt.market.history_file import read_history
 from costopt.planning.quotes import resolve_quotes
 from costopt.planning.request import forecast_carbon, forecast_prices
 from tests.cli.test_plan import job_file
@@ -89,7 +90,9 @@ def test_without_a_carbon_file_nothing_is_said_of_forecasts(folder: Path, tmp_pa
 def test_a_policy_of_marginal_intensities_does_not_use_averages(
     folder: Path, tmp_path: Path
 ) -> None:
-    seen = resolve_quotes(folder / "m.parquet", DEADLINE - timedelta(days=3), folder / "c.parquet")
+    seen = resolve_quotes(
+        read_history(folder / "m.parquet"), DEADLINE - timedelta(days=3), folder / "c.parquet"
+    )
     average = Policy("a")
     marginal = Policy("m", Objective(carbon_signal=CarbonSignal.MARGINAL))
     assert set(forecast_carbon(seen, average, [VIRGINIA], DEADLINE).series) == {"aws/us-east-1"}
@@ -107,7 +110,7 @@ def test_a_policy_of_marginal_intensities_does_not_use_averages(
 
 def test_list_prices_are_not_forecast_and_a_record_can_be(folder: Path) -> None:
     assert forecast_prices(resolve_quotes(None, None), [VIRGINIA], DEADLINE) == {}
-    seen = resolve_quotes(folder / "m.parquet", DEADLINE - timedelta(days=3))
+    seen = resolve_quotes(read_history(folder / "m.parquet"), DEADLINE - timedelta(days=3))
     pools = [offer.pool for offer in seen.offers]
     found = forecast_prices(seen, pools, DEADLINE)
     assert all(pool.capacity_type is CapacityType.SPOT for pool in found)

@@ -1,0 +1,64 @@
+from costopt.api.inputs import Market, load_account, load_job, load_policy, read_market
+from costopt.api.plans import (
+    FrontierResult,
+    PlanResult,
+    WhatIfResult,
+    frontier,
+    plan,
+    what_if,
+)
+from costopt.domain.account import Account
+from costopt.domain.errors import (
+    CostoptError,
+    InfeasibleError,
+    LedgerError,
+    MarketError,
+    MissingExtraError,
+    ProviderError,
+    SignalError,
+    SpecError,
+    StaleDataError,
+    StoreError,
+)
+from costopt.domain.job import Job
+from costopt.domain.market import Offer, Pool
+from costopt.domain.policy import Policy
+from costopt.domain.ports import Strategy
+from costopt.domain.view import Decision, Desired, Target, View
+
+__version__: str
+
+__all__ = [
+    "Account",
+    "CostoptError",
+    "Decision",
+    "Desired",
+    "FrontierResult",
+    "InfeasibleError",
+    "Job",
+    "LedgerError",
+    "Market",
+    "MarketError",
+    "MissingExtraError",
+    "Offer",
+    "PlanResult",
+    "Policy",
+    "Pool",
+    "ProviderError",
+    "SignalError",
+    "SpecError",
+    "StaleDataError",
+    "StoreError",
+    "Strategy",
+    "Target",
+    "View",
+    "WhatIfResult",
+    "__version__",
+    "frontier",
+    "load_account",
+    "load_job",
+    "load_policy",
+    "plan",
+    "read_market",
+    "what_if",
+]

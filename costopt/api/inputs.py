@@ -1,0 +1,254 @@
+"""What the functions of the API take: files, markets, and the checks of arguments.
+
+A SpecError names a bad argument and what to pass. Checked parameters are of type object, as callers
+without a type checker pass anything.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from numbers import Integral, Real
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from costopt.domain.account import UNLIMITED, Account
+from costopt.domain.errors import SpecError
+from costopt.domain.history import MarketHistory
+from costopt.domain.job import Job
+from costopt.domain.market import Pool
+from costopt.domain.policy import Policy
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from costopt.market.statistics import PoolStatistics
+
+StrPath = str | os.PathLike[str]
+Choice = TypeVar("Choice", bound=str)
+
+BAD_ARGUMENT = "bad_argument"
+
+
+def load_job(path: StrPath, *, now: datetime | None = None, account: Account | None = None) -> Job:
+    """Return the job of a YAML file.
+
+    ``now`` is the start where the file names none, and the instant before which no deadline may
+    lie: the present by default, for a recorded market an instant of the record. Where ``account``
+    names tenants, the job must be one of theirs. Raise SpecError with every problem of the file and
+    its line.
+    """
+    from costopt import spec
+
+    begin_at = check_instant("now", now) or datetime.now(UTC)
+    return spec.load_job(path, begin_at, account or UNLIMITED)
+
+
+def load_policy(name_or_path: StrPath) -> Policy:
+    """Return the shipped policy of that name, or the policy of a YAML file.
+
+    Raise SpecError for an unknown name, with every problem of the file and its line, and for a
+    strategy that does not exist or cannot keep the policy's limits.
+    """
+    return check_policy(name_or_path)
+
+
+def load_account(path: StrPath) -> Account:
+    """Return the account of a YAML file. Raise SpecError with every problem and its line."""
+    from costopt import spec
+
+    return spec.load_account(path)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Market:
+    """A recorded or generated market: prices and capacity of pools over time.
+
+    ``path`` is the file that it was read from, None for one that was made in memory.
+    """
+
+    history: MarketHistory
+    path: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the market's name."""
+        return self.history.name
+
+    @property
+    def starts_at(self) -> datetime:
+        """Return the first instant at which every pool is recorded."""
+        return self.history.starts_at
+
+    @property
+    def ends_at(self) -> datetime:
+        """Return the instant after which no pool is recorded."""
+        return self.history.ends_at
+
+    @property
+    def first_priced_at(self) -> datetime:
+        """Return the first instant at which every capacity type has a price: the default of
+        plans."""
+        return self.history.first_priced_at
+
+    def statistics(self) -> Mapping[Pool, PoolStatistics]:
+        """Return coverage, availability, hazard and prices of each pool over the whole record."""
+        from costopt.market.statistics import history_statistics
+
+        return history_statistics(self.history)
+
+    def to_frame(self) -> DataFrame:
+        """Return one row per pool and stretch between changes: pool, starts_at, ends_at,
+        nodes_available and price_usd_per_hour, as in the file.
+
+        Raise MissingExtraError without pandas.
+        """
+        from costopt.frames import columns_frame
+        from costopt.market.history_file import columns_of
+
+        return columns_frame(columns_of(self.history))
+
+    def __repr__(self) -> str:
+        pools = len(self.history.pools)
+        return f"Market({self.name!r}, {pools} pools, {self.starts_at} to {self.ends_at})"
+
+
+def read_market(path: StrPath) -> Market:
+    """Return the market of a file that ``costopt market`` wrote.
+
+    Raise MarketError that names the file and, for a value, its row and column.
+    """
+    from costopt.market.history_file import read_history
+
+    return Market(read_history(Path(path)), Path(path))
+
+
+def bad_argument(name: str, problem: str, hint: str) -> SpecError:
+    """Return the error of an argument: ``problem`` continues a sentence that begins with it."""
+    return SpecError(f"{name} {problem}", hint=hint, code=BAD_ARGUMENT, subject=name)
+
+
+def check_job(job: object) -> Job:
+    """Return the job. Raise SpecError for anything else, such as the path of its file."""
+    if not isinstance(job, Job):
+        raise bad_argument("job", f"is {_type(job)}", "load its file: costopt.load_job(path)")
+    return job
+
+
+def check_account(account: object, job: Job) -> Account:
+    """Return the account, an unlimited one for None.
+
+    Raise SpecError for anything else, and for a job of a tenant that the account does not name:
+    no tenant's limit would bind it.
+    """
+    if account is None:
+        return UNLIMITED
+    if not isinstance(account, Account):
+        hint = "load its file: costopt.load_account(path)"
+        raise bad_argument("account", f"is {_type(account)}", hint)
+    names = sorted(account.tenants)
+    if names and job.tenant not in names:
+        hint = f"name one of {', '.join(names)} as tenant in the job file"
+        raise bad_argument("job", f"{job.name!r} is of no tenant of the account", hint)
+    return account
+
+
+def check_market(name: str, market: object) -> Market:
+    """Return the market. Raise SpecError for anything else, such as the path of its file."""
+    if not isinstance(market, Market):
+        hint = "read its file: costopt.read_market(path)"
+        raise bad_argument(name, f"is {_type(market)}", hint)
+    return market
+
+
+def check_policy(policy: object) -> Policy:
+    """Return the policy, loaded if it is a name or path. Raise SpecError if it cannot be used."""
+    from costopt.planning.request import check_policy, load_checked_policy
+
+    if isinstance(policy, Policy):
+        return check_policy(f"policy {policy.name}", policy)
+    if isinstance(policy, str | os.PathLike):
+        return load_checked_policy(os.fspath(policy))
+    hint = "pass the name of a shipped policy, the path of a policy file or a Policy"
+    raise bad_argument("policy", f"is {_type(policy)}", hint)
+
+
+def check_policies(policies: object) -> tuple[Policy, ...]:
+    """Return the policies, loaded where they are names or paths; one alone need not be in a list.
+
+    Raise SpecError for none, and for one that cannot be used.
+    """
+    if isinstance(policies, Policy | str | os.PathLike):
+        return (check_policy(policies),)
+    if not isinstance(policies, Iterable):
+        raise bad_argument("policies", f"is {_type(policies)}", "pass a list of policies")
+    found = tuple(map(check_policy, policies))
+    if not found:
+        raise bad_argument("policies", "is empty", "name a policy, such as 'cheapest'")
+    return found
+
+
+def check_instant(name: str, at: object) -> datetime | None:
+    """Return the instant in UTC. Raise SpecError without a time zone."""
+    if at is None:
+        return None
+    if not isinstance(at, datetime):
+        raise bad_argument(name, f"is {_type(at)}", "pass a datetime with its time zone")
+    if at.utcoffset() is None:
+        hint = f"say which, as in datetime({at.year}, {at.month}, {at.day}, tzinfo=UTC)"
+        raise bad_argument(name, f"has no time zone: {at.isoformat()}", hint)
+    return at.astimezone(UTC)
+
+
+def check_number(name: str, value: object, *, low: float = 0.0, open_end: bool = False) -> float:
+    """Return the number. Raise SpecError below ``low``, for NaN and, unless ``open_end``, for
+    infinity."""
+    if not isinstance(value, bool) and isinstance(value, Real):
+        number = float(value)
+        if number >= low and (open_end or math.isfinite(number)):
+            return number
+    raise bad_argument(name, f"is {value!r}", f"pass a number, {low:g} or more")
+
+
+def check_count(name: str, value: object, *, low: int, high: int | None = None) -> int:
+    """Return the whole number. Raise SpecError for any other value, below low and above high."""
+    if not isinstance(value, bool) and isinstance(value, Integral):
+        count = int(value)
+        if count >= low and (high is None or count <= high):
+            return count
+    allowed = f"{low} or more" if high is None else f"from {low} to {high}"
+    raise bad_argument(name, f"is {value!r}", f"pass a whole number, {allowed}")
+
+
+def check_seconds(name: str, values: object, *, low: float = 0.0) -> tuple[float, ...]:
+    """Return durations in seconds. Raise SpecError unless all are numbers from ``low`` on."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise bad_argument(name, f"is {values!r}", "pass a list of seconds, such as [3600.0]")
+    return tuple(check_number(name, value, low=low) for value in values)
+
+
+def check_words(name: str, words: object) -> tuple[str, ...]:
+    """Return names; one alone need not be in a list. Raise SpecError for any other type."""
+    if isinstance(words, str):
+        return (words,)
+    found = tuple(words) if isinstance(words, Iterable) else (words,)
+    for each in found:
+        if not isinstance(each, str):
+            raise bad_argument(name, f"holds {each!r}", "pass names")
+    return found
+
+
+def check_choice(name: str, value: str, choices: Iterable[Choice]) -> Choice:
+    """Return the choice of this text. Raise SpecError if it is none of them."""
+    known = tuple(choices)
+    for choice in known:
+        if choice == value:
+            return choice
+    raise bad_argument(name, f"is {value!r}", f"use one of {', '.join(known)}")
+
+
+def _type(value: object) -> str:
+    return f"of type {type(value).__name__}"

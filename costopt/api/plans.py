@@ -1,0 +1,288 @@
+"""Plans, frontiers and what-ifs of a job that has not begun."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from costopt.api.inputs import (
+    Market,
+    StrPath,
+    bad_argument,
+    check_account,
+    check_choice,
+    check_count,
+    check_instant,
+    check_job,
+    check_market,
+    check_policies,
+    check_policy,
+    check_seconds,
+    check_words,
+)
+from costopt.domain.account import Account
+from costopt.domain.errors import CostoptError
+from costopt.domain.job import Job
+from costopt.domain.plan import (
+    Allocation,
+    Candidate,
+    Constraint,
+    Forecast,
+    Plan,
+    PlanStatus,
+    Rejection,
+)
+from costopt.domain.policy import Policy
+from costopt.planning.quotes import QuoteSet, resolve_quotes
+from costopt.planning.request import carbon_notes, plan_frontier, plan_job
+from costopt.planning.what_if import TERMS, Capacity, Scenario, plan_scenarios
+
+if TYPE_CHECKING:
+    from costopt.optimize.frontier import FrontierPoint
+
+MAX_POINTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class PlanResult:
+    """The plan of a job under a policy.
+
+    ``notes`` are sentences on the prices that it rests on and on what is missing. Dollars are USD,
+    instants aware UTC, energy kWh at the data centre's meter; None is unknown.
+    """
+
+    job: Job
+    policy: Policy
+    plan: Plan
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_feasible(self) -> bool:
+        """Return whether the job can end in time; ``plan.binding`` says what prevents it."""
+        return self.plan.status is not PlanStatus.INFEASIBLE
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """Return the expected dollars, energy and finish, None where there is no plan."""
+        return self.plan.forecast_of(self.job.name)
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Return every configuration as if it did the whole job alone, the chosen ones marked."""
+        return self.plan.candidates
+
+    @property
+    def allocations(self) -> tuple[Allocation, ...]:
+        """Return what the plan uses: nodes of a pool from an instant to another."""
+        return self.plan.allocations
+
+    @property
+    def rejections(self) -> tuple[Rejection, ...]:
+        """Return the offers that cannot be used, with a code and a reason."""
+        return self.plan.rejections
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """Return the limits of the plan with what remains of each."""
+        return self.plan.constraints
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierResult:
+    """Plans that no other plan of the policy betters in dollars, kWh and finish.
+
+    ``points`` are by ascending dollars, and empty where no plan ends the job in time. ``plan`` is
+    the policy's own choice at the instant ``made_at``, None where every price is too old.
+    """
+
+    job: Job
+    policy: Policy
+    points: tuple[FrontierPoint, ...]
+    plan: Plan | None
+    made_at: datetime
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfResult:
+    """Scenarios by policy, deadline and capacity, each planned alone with the same random draws.
+
+    ``frontier`` is that of the first policy at the job's own deadline.
+    """
+
+    job: Job
+    scenarios: tuple[Scenario, ...]
+    frontier: FrontierResult
+    notes: tuple[str, ...] = ()
+
+    def write_report(self, path: StrPath) -> Path:
+        """Write scenarios and frontier as one HTML file; return its path.
+
+        Raise MissingExtraError without the extra report, StoreError if the file cannot be written.
+        """
+        from costopt.render.frontier import write_what_if_report
+        from costopt.render.frontier_table import frontier_rows
+        from costopt.render.plan_table import what_if_table
+
+        drawn = self.frontier
+        return write_what_if_report(
+            frontier_rows(drawn.points, self.job, drawn.plan, drawn.made_at),
+            what_if_table(self.job, drawn.policy, self.scenarios, drawn.points),
+            Path(path),
+            policy=drawn.policy.name,
+            title=f"What if: {self.job.name}",
+        )
+
+
+def plan(
+    job: Job,
+    policy: Policy | StrPath = "cheapest",
+    *,
+    market: Market | None = None,
+    account: Account | None = None,
+    providers: Sequence[str] = (),
+    at: datetime | None = None,
+    carbon: StrPath | None = None,
+    explain: bool = True,
+) -> PlanResult:
+    """Return pools, nodes and hours for a job that has not begun.
+
+    Prices are what the ``providers`` of the account offer at present, if any are named, else those
+    of the ``market`` at the instant ``at`` (default: ``market.first_priced_at``), else the
+    catalogue's list prices. ``account`` has quotas and tenants, ``carbon`` is a file of recorded
+    intensities (default: annual means). Without ``explain``, candidates and constraints are left
+    out, which is faster.
+
+    A plan that cannot end the job in time is returned too: see ``is_feasible``. Raise
+    StaleDataError where every price is too old, SpecError for a bad argument, MarketError,
+    SignalError or ProviderError where an input cannot be read.
+    """
+    chosen = check_policy(policy)
+    inputs = _inputs(job, (chosen,), market, account, providers, at, carbon)
+    with _noted(inputs.notes):
+        made = plan_job(job, chosen, inputs.seen, explain=explain, account=inputs.account)
+    return PlanResult(job, chosen, made, inputs.notes)
+
+
+def frontier(
+    job: Job,
+    policy: Policy | StrPath = "cheapest",
+    *,
+    points: int = 24,
+    market: Market | None = None,
+    account: Account | None = None,
+    providers: Sequence[str] = (),
+    at: datetime | None = None,
+    carbon: StrPath | None = None,
+) -> FrontierResult:
+    """Return the Pareto-optimal plans of one policy in dollars, kWh and finish, ``points`` at most.
+
+    Prices are those of ``plan``, and so are the errors.
+    """
+    check_count("points", points, low=1, high=MAX_POINTS)
+    chosen = check_policy(policy)
+    inputs = _inputs(job, (chosen,), market, account, providers, at, carbon)
+    with _noted(inputs.notes):
+        own = plan_job(job, chosen, inputs.seen, explain=False, account=inputs.account)
+        found = plan_frontier(job, chosen, inputs.seen, points, inputs.account)
+    return FrontierResult(job, chosen, found, own, inputs.seen.now, inputs.notes)
+
+
+def what_if(
+    job: Job,
+    policies: Policy | StrPath | Iterable[Policy | StrPath],
+    *,
+    deadlines_s: Iterable[float] = (),
+    capacity: Capacity | Iterable[Capacity] = "policy",
+    points: int = 24,
+    market: Market | None = None,
+    account: Account | None = None,
+    providers: Sequence[str] = (),
+    at: datetime | None = None,
+    carbon: StrPath | None = None,
+) -> WhatIfResult:
+    """Return a scenario for each policy, deadline and choice of capacity, in this order.
+
+    ``deadlines_s`` are seconds from the job's start (default: the job's own deadline); ``capacity``
+    is what each policy allows, or spot, on_demand or both. ``points`` of the frontier, 0 for none.
+    A scenario without a plan says why (``why_not``). Prices and errors are those of ``plan``, but
+    prices that are too old make a scenario ``stale``.
+    """
+    check_count("points", points, low=0, high=MAX_POINTS)
+    chosen = check_policies(policies)
+    terms = tuple(
+        check_choice("capacity", each, TERMS) for each in check_words("capacity", capacity)
+    )
+    if not terms:
+        raise bad_argument("capacity", "is empty", f"use one of {', '.join(TERMS)}")
+    spans_s = check_seconds("deadlines_s", deadlines_s)
+    inputs = _inputs(job, chosen, market, account, providers, at, carbon)
+    jobs = [_due(job, span_s, inputs.seen.now) for span_s in spans_s] or [job]
+    with _noted(inputs.notes):
+        scenarios = plan_scenarios(jobs, chosen, terms, inputs.seen, inputs.account)
+        found = plan_frontier(job, chosen[0], inputs.seen, points, inputs.account) if points else ()
+        own = _own_plan(job, chosen[0], scenarios, inputs) if found else None
+    drawn = FrontierResult(job, chosen[0], found, own, inputs.seen.now)
+    return WhatIfResult(job, scenarios, drawn, inputs.notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _PricedInputs:
+    """Prices and account of a plan, with what there is to say of them."""
+
+    seen: QuoteSet
+    account: Account
+    notes: tuple[str, ...]
+
+
+def _inputs(
+    job: Job,
+    policies: Sequence[Policy],
+    market: Market | None,
+    account: Account | None,
+    providers: Sequence[str],
+    at: datetime | None,
+    carbon: StrPath | None,
+) -> _PricedInputs:
+    task, shared = check_job(job), check_account(account, job)
+    names, when = check_words("providers", providers), check_instant("at", at)
+    history = None if market is None else check_market("market", market).history
+    if names and (history is not None or when is not None):
+        hint = "leave out market and at: providers are asked for their present offers"
+        raise bad_argument("providers", "are a source of prices of their own", hint)
+    seen = resolve_quotes(history, when, None if carbon is None else Path(carbon), shared, names)
+    of_carbon = (note for each in policies for note in carbon_notes(seen, each, task.deadline_at))
+    return _PricedInputs(seen, shared, tuple(dict.fromkeys((*seen.notes, seen.origin, *of_carbon))))
+
+
+def _own_plan(
+    job: Job, policy: Policy, scenarios: Iterable[Scenario], inputs: _PricedInputs
+) -> Plan | None:
+    """Return the policy's own plan, which may be among the scenarios."""
+    for each in scenarios:
+        if (each.job, each.policy, each.terms) == (job, policy, "policy"):
+            return each.plan
+    return plan_job(job, policy, inputs.seen, explain=False, account=inputs.account)
+
+
+def _due(job: Job, deadline_s: float, now: datetime) -> Job:
+    deadline_at = job.start_at + timedelta(seconds=deadline_s)
+    if deadline_at <= max(now, job.start_at):
+        problem = f"has a deadline in the past, {deadline_s:g} s after the start"
+        raise bad_argument("deadlines_s", problem, "pass seconds from the job's start")
+    return replace(job, deadline_at=deadline_at)
+
+
+@contextmanager
+def _noted(notes: Iterable[str]) -> Iterator[None]:
+    """Attach the notes on prices to errors, as a cause may be among them."""
+    try:
+        yield
+    except CostoptError as error:
+        for note in notes:
+            error.add_note(note)
+        raise
