@@ -2,6 +2,7 @@
 
 from costopt.spec.fields import close_matches, parse_duration_s, parse_instant
 from costopt.spec.load import (
+    STARTER_JOB,
     FileKind,
     account_schema,
     detect_kind,
@@ -18,6 +19,7 @@ from costopt.spec.policy_file import bundled_policies
 from costopt.spec.yaml_document import SpecFileError, SpecProblem
 
 __all__ = [
+    "STARTER_JOB",
     "FileKind",
     "SpecFileError",
     "SpecProblem",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from costopt.domain.account import UNLIMITED, Account
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from costopt.spec.yaml_document import Document
 
 
+STARTER_JOB = Path(__file__).with_name("data") / "job.yaml"
+"""The commented job file that ``costopt init`` writes."""
 FileKind = Literal["job", "policy", "account"]
 
 _ONLY_JOB = {"work", "deadline", "throughput", "checkpoint", "resources", "phases", "run", "start"}

@@ -64,6 +64,7 @@ def test_it_holds_the_packages_with_their_data_and_nothing_else(wheel: zipfile.Z
         "costopt/catalog/data/instance_types.csv",
         "costopt/market/data/generator.toml",
         "costopt/market/data/sample.parquet",
+        "costopt/spec/data/job.yaml",
         "costopt/render/templates/page.html.j2",
         "costopt/py.typed",
         "costopt_aws/py.typed",
