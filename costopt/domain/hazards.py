@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import datetime
 from enum import IntEnum
+from typing import Any
 
 from costopt.domain.estimate import Basis, Estimate
 
@@ -35,6 +37,35 @@ class InterruptionBucket(IntEnum):
 
 _SHARES = ((0.0, 0.05), (0.05, 0.10), (0.10, 0.15), (0.15, 0.20), (0.20, 0.95))
 _LABELS = ("<5 %", "5–10 %", "10–15 %", "15–20 %", ">20 %")
+
+_BUCKET_OF_LABEL = {
+    "<5%": InterruptionBucket.UNDER_5_PERCENT,
+    "5-10%": InterruptionBucket.FROM_5_TO_10_PERCENT,
+    "10-15%": InterruptionBucket.FROM_10_TO_15_PERCENT,
+    "15-20%": InterruptionBucket.FROM_15_TO_20_PERCENT,
+    ">20%": InterruptionBucket.OVER_20_PERCENT,
+}
+# By label: the ``max`` beside a label is another figure, 11, 16 and 22 for 10, 15 and 20 %.
+
+InterruptionBuckets = Mapping[tuple[str, str], InterruptionBucket]
+"""By region and instance type, for Linux."""
+
+
+def parse_spot_advisor(document: Mapping[str, Any]) -> InterruptionBuckets:
+    """Return the buckets of the Spot Advisor's JSON, without entries whose label is unknown.
+
+    Raise KeyError, TypeError or AttributeError for a document of another form.
+    """
+    labels = {
+        each["index"]: _BUCKET_OF_LABEL.get(each["label"].replace(" ", ""))
+        for each in document["ranges"]
+    }
+    found = {
+        (region, name): labels.get(entry["r"])
+        for region, systems in document["spot_advisor"].items()
+        for name, entry in systems.get("Linux", {}).items()
+    }
+    return {key: bucket for key, bucket in found.items() if bucket is not None}
 
 
 def hazard_from_interruption_bucket(bucket: InterruptionBucket, observed_at: datetime) -> Estimate:

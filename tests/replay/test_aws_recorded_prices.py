@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from costopt.domain.hazards import InterruptionBucket
+from costopt.domain.hazards import InterruptionBucket, parse_spot_advisor
 from costopt.domain.history import PoolHistory
 from costopt.domain.market import CapacityType, Pool
 from costopt.market.importers import import_wide_csv
 from costopt.market.recorder import extend_history
 from costopt.provider.base import PriceChange
-from costopt_aws.capacity import read_buckets
 from costopt_aws.regions import Zones
 from costopt_aws.spot_prices import SpotPrices
 from tests.support.aws.clients import shared_clients
@@ -89,7 +88,7 @@ def test_every_recorded_bucket_is_read(data: Path) -> None:
     for row in rows:
         linux = regions.setdefault(row["region"], {"Linux": {}})["Linux"]
         linux[row["instance_type"]] = {"s": int(row["savings_pct"]), "r": int(row["bucket"])}
-    buckets = read_buckets({"ranges": RANGES, "spot_advisor": regions})
+    buckets = parse_spot_advisor({"ranges": RANGES, "spot_advisor": regions})
     assert len(buckets) == len({(row["region"], row["instance_type"]) for row in rows}) > 700
     for row in rows:
         bucket = buckets[row["region"], row["instance_type"]]
