@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Generator
 
@@ -32,7 +33,11 @@ settings.load_profile("busy")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Signals that a shell's background job ignores would be ignored by what tests start, too."""
+    """Signals that a shell's background job ignores would be ignored by what tests start, too.
+
+    The price lists that a developer has fetched do not count.
+    """
+    os.environ["XDG_CACHE_HOME"] = str(config.rootpath / ".pytest_cache" / "xdg")
     for number, action in (
         (signal.SIGINT, signal.default_int_handler),
         (signal.SIGTERM, signal.SIG_DFL),

@@ -19,6 +19,7 @@ from costopt.api.inputs import (
     check_instant,
     check_job,
     check_market,
+    check_number,
     check_policies,
     check_policy,
     check_seconds,
@@ -147,22 +148,24 @@ def plan(
     providers: Sequence[str] = (),
     at: datetime | None = None,
     carbon: StrPath | None = None,
+    max_age_s: float | None = None,
     explain: bool = True,
 ) -> PlanResult:
     """Return pools, nodes and hours for a job that has not begun.
 
     Prices are what the ``providers`` of the account offer at present, if any are named, else those
-    of the ``market`` at the instant ``at`` (default: ``market.first_priced_at``), else the
-    catalogue's list prices. ``account`` has quotas and tenants, ``carbon`` is a file of recorded
-    intensities (default: annual means). Without ``explain``, candidates and constraints are left
-    out, which is faster.
+    of the ``market`` at the instant ``at`` (default: ``market.first_priced_at``), else the newest
+    of the price lists: figures older than ``max_age_s`` do not count (default: those of more than
+    30 days, where newer ones exist). ``account`` has quotas and tenants, ``carbon`` is a file of
+    recorded intensities (default: annual means). Without ``explain``, candidates and constraints
+    are left out, which is faster.
 
     A plan that cannot end the job in time is returned too: see ``is_feasible``. Raise
     StaleDataError where every price is too old, SpecError for a bad argument, MarketError,
     SignalError or ProviderError where an input cannot be read.
     """
     chosen = check_policy(policy)
-    inputs = _inputs(job, (chosen,), market, account, providers, at, carbon)
+    inputs = _inputs(job, (chosen,), market, account, providers, at, carbon, max_age_s)
     with _noted(inputs.notes):
         made = plan_job(job, chosen, inputs.seen, explain=explain, account=inputs.account)
     return PlanResult(job, chosen, made, inputs.notes)
@@ -178,6 +181,7 @@ def frontier(
     providers: Sequence[str] = (),
     at: datetime | None = None,
     carbon: StrPath | None = None,
+    max_age_s: float | None = None,
 ) -> FrontierResult:
     """Return the Pareto-optimal plans of one policy in dollars, kWh and finish, ``points`` at most.
 
@@ -185,7 +189,7 @@ def frontier(
     """
     check_count("points", points, low=1, high=MAX_POINTS)
     chosen = check_policy(policy)
-    inputs = _inputs(job, (chosen,), market, account, providers, at, carbon)
+    inputs = _inputs(job, (chosen,), market, account, providers, at, carbon, max_age_s)
     with _noted(inputs.notes):
         own = plan_job(job, chosen, inputs.seen, explain=False, account=inputs.account)
         found = plan_frontier(job, chosen, inputs.seen, points, inputs.account)
@@ -204,6 +208,7 @@ def what_if(
     providers: Sequence[str] = (),
     at: datetime | None = None,
     carbon: StrPath | None = None,
+    max_age_s: float | None = None,
 ) -> WhatIfResult:
     """Return a scenario for each policy, deadline and choice of capacity, in this order.
 
@@ -220,7 +225,7 @@ def what_if(
     if not terms:
         raise bad_argument("capacity", "is empty", f"use one of {', '.join(TERMS)}")
     spans_s = check_seconds("deadlines_s", deadlines_s)
-    inputs = _inputs(job, chosen, market, account, providers, at, carbon)
+    inputs = _inputs(job, chosen, market, account, providers, at, carbon, max_age_s)
     jobs = [_due(job, span_s, inputs.seen.now) for span_s in spans_s] or [job]
     with _noted(inputs.notes):
         scenarios = plan_scenarios(jobs, chosen, terms, inputs.seen, inputs.account)
@@ -247,6 +252,7 @@ def _inputs(
     providers: Sequence[str],
     at: datetime | None,
     carbon: StrPath | None,
+    max_age_s: float | None,
 ) -> _PricedInputs:
     task, shared = check_job(job), check_account(account, job)
     names, when = check_words("providers", providers), check_instant("at", at)
@@ -254,7 +260,13 @@ def _inputs(
     if names and (history is not None or when is not None):
         hint = "leave out market and at: providers are asked for their present offers"
         raise bad_argument("providers", "are a source of prices of their own", hint)
-    seen = resolve_quotes(history, when, None if carbon is None else Path(carbon), shared, names)
+    if max_age_s is not None:
+        check_number("max_age_s", max_age_s)
+        if names or history is not None:
+            hint = "leave it out: limits.max_price_age of the policy counts"
+            raise bad_argument("max_age_s", "is for price lists", hint)
+    recorded = None if carbon is None else Path(carbon)
+    seen = resolve_quotes(history, when, recorded, shared, names, max_age_s)
     of_carbon = (note for each in policies for note in carbon_notes(seen, each, task.deadline_at))
     return _PricedInputs(seen, shared, tuple(dict.fromkeys((*seen.notes, seen.origin, *of_carbon))))
 

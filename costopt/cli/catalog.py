@@ -86,9 +86,11 @@ Quotes = dict[tuple[str, str, CapacityType], tuple[Pool, Estimate]]
 
 
 def _cheapest(known: Catalog, region: str | None) -> Quotes:
-    """Return the lowest built-in price by instance type and capacity type."""
+    """Return the lowest price by instance type and capacity type."""
+    from costopt.catalog.price_cache import load_listed_offers
+
     quotes: Quotes = {}
-    for offer in known.offers():
+    for offer in load_listed_offers(known)[0]:
         pool, price = offer.pool, offer.price_usd_per_hour
         if price is None or region not in (None, pool.region):
             continue

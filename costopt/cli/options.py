@@ -246,10 +246,29 @@ forecasts_option = click.option(
 )
 
 
+max_age_option = click.option(
+    "--max-age",
+    "max_age_s",
+    callback=duration_s,
+    metavar="DURATION",
+    help="Leave out list prices older than this; fail with 5 if all are. Default: leave out those "
+    "older than 30d where newer ones exist.",
+)
+
+
 def check_price_source(
-    market: Path | None, at: datetime | None, providers: tuple[str, ...]
+    market: Path | None,
+    at: datetime | None,
+    providers: tuple[str, ...],
+    max_age_s: float | None = None,
 ) -> None:
-    """Raise UsageError for two sources of prices, or an instant without a history."""
+    """Raise UsageError for two sources of prices, an instant without a history, or an age of list
+    prices where there are none."""
+    if max_age_s is not None and (providers or market is not None):
+        raise click.UsageError(
+            "--max-age is for price lists; with --market or --provider, limits.max_price_age in "
+            "the policy counts"
+        )
     if providers and market is not None:
         raise click.UsageError("--provider and --market are two sources of prices: name one")
     if at is not None and market is None and not providers:

@@ -19,6 +19,7 @@ from costopt.cli.options import (
     durations_s,
     job_argument,
     market_option,
+    max_age_option,
     policy_option,
     provider_option,
     words,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 @policy_option
 @market_option
 @at_option
+@max_age_option
 @carbon_option
 @account_option
 @provider_option
@@ -50,8 +52,9 @@ if TYPE_CHECKING:
 )
 @output_option
 def plan(
-    job: str, policy: str, market: Path | None, at: datetime | None, carbon: Path | None,
-    account: str | None, providers: tuple[str, ...], top: int, explain: bool, output: str,
+    job: str, policy: str, market: Path | None, at: datetime | None, max_age_s: float | None,
+    carbon: Path | None, account: str | None, providers: tuple[str, ...], top: int, explain: bool,
+    output: str,
 ) -> None:  # fmt: skip
     """Choose pools, nodes and hours for a job.
 
@@ -62,7 +65,7 @@ def plan(
     """
     from costopt.api import plans
 
-    inputs = _read_inputs(job, market, account, at, providers)
+    inputs = _read_inputs(job, market, account, at, providers, max_age_s)
     made = plans.plan(
         inputs.job,
         policy,
@@ -71,6 +74,7 @@ def plan(
         providers=providers,
         at=inputs.at,
         carbon=carbon,
+        max_age_s=max_age_s,
     )
     print_plan(made, output, top=top, explain=explain)
 
@@ -110,14 +114,16 @@ def _terms(context: click.Context, option: click.Parameter, text: str) -> tuple[
               help="Write an HTML report with the chart of the frontier here.")  # fmt: skip
 @market_option
 @at_option
+@max_age_option
 @carbon_option
 @account_option
 @provider_option
 @output_option
 def what_if(
     job: str, policies: str, deadlines: tuple[float, ...] | None, capacity: tuple[Capacity, ...],
-    points: int, market: Path | None, at: datetime | None, carbon: Path | None,
-    account: str | None, providers: tuple[str, ...], report: Path | None, output: str,
+    points: int, market: Path | None, at: datetime | None, max_age_s: float | None,
+    carbon: Path | None, account: str | None, providers: tuple[str, ...], report: Path | None,
+    output: str,
 ) -> None:  # fmt: skip
     """Compare policies, deadlines and capacity types.
 
@@ -135,7 +141,7 @@ def what_if(
         raise click.UsageError("there is nothing to compare: name a policy and terms")
     if report is not None:
         _check_report(report)
-    inputs = _read_inputs(job, market, account, at, providers)
+    inputs = _read_inputs(job, market, account, at, providers, max_age_s)
     result = plans.what_if(
         inputs.job,
         chosen,
@@ -147,6 +153,7 @@ def what_if(
         providers=providers,
         at=inputs.at,
         carbon=carbon,
+        max_age_s=max_age_s,
     )
     for note in result.notes:
         print_error("note", note)
@@ -188,11 +195,12 @@ def _read_inputs(
     account: str | None,
     at: datetime | None,
     providers: tuple[str, ...],
+    max_age_s: float | None,
 ) -> _PlanFiles:
     """Read the files; a job whose file names no start begins at the instant of the plan."""
     from costopt.api.inputs import load_account, load_job, read_market
 
-    check_price_source(market, at, providers)
+    check_price_source(market, at, providers, max_age_s)
     history = None if market is None else read_market(market)
     shared = None if account is None else load_account(account)
     default_at = datetime.now(UTC) if history is None else history.first_priced_at

@@ -4,6 +4,7 @@ CostoptError                1   the base: a message, and a hint that says what t
 ├── SpecError               2   a job or policy file is wrong: file, line, column, field
 ├── CatalogError            2   an unknown GPU model, instance type or region
 ├── MarketError             1   a market file is truncated, empty or holds impossible values
+├── PriceListError          1   a public price list cannot be fetched, read or stored
 ├── SignalError             1   a recorded signal, such as carbon intensity, cannot be read
 ├── InfeasibleError         3   no plan meets the deadline; names the binding constraint
 ├── GuardTrippedError       4   a budget or launch guard stopped the action
@@ -76,6 +77,10 @@ class CatalogError(CostoptError):
 
 class MarketError(CostoptError):
     """A market file is truncated, empty or holds impossible values."""
+
+
+class PriceListError(CostoptError):
+    """A public price list cannot be fetched, is not in its known form, or cannot be stored."""
 
 
 class SignalError(CostoptError):

@@ -87,7 +87,8 @@ class Candidate:
     """One configuration assessed alone: the whole job on ``nodes`` of ``pool``.
 
     For a spread, ``pool`` is the first one, and ``spread`` are all with their nodes; empty
-    otherwise. ``price_usd_per_hour`` is the present price of a node, for a spread the mean.
+    otherwise. ``price_usd_per_hour`` is the present price of a node, for a spread the mean;
+    ``price_source`` is where it comes from, ``price_age_s`` the age of the oldest.
     """
 
     pool: Pool
@@ -99,6 +100,7 @@ class Candidate:
     chosen: bool
     rejection: Rejection | None = None
     spread: tuple[tuple[Pool, int], ...] = ()
+    price_source: str = ""
 
 
 @dataclass(frozen=True, slots=True)

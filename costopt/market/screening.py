@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from costopt.domain.estimate import Basis
@@ -24,8 +25,8 @@ def screen_offers(
     Rejection codes: ``policy``, ``price_unknown``, ``price_invalid`` (not finite, or not above 0;
     reserved capacity, which is paid for anyhow, may cost nothing more) and ``price_stale`` (older
     than ``limits.max_price_age_s``). A list price is valid until the provider publishes another, so
-    a price with basis LISTED is never stale; ``check_age`` False spares the others too, for quotes
-    of the built-in catalogue, whose age the reader is shown.
+    a price with basis LISTED is never stale; ``check_age`` False spares the others too, for price
+    lists, which ``screen_age`` judges.
     """
     usable: list[Offer] = []
     rejections: list[Rejection] = []
@@ -42,6 +43,51 @@ def screen_offers(
         else:
             rejections.append(rejection)
     return tuple(usable), tuple(rejections)
+
+
+DEFAULT_MAX_AGE_S = 30 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class AgeLimit:
+    """How old a figure of a price list may be to count in a plan.
+
+    Unless ``strict``, older figures are left out only where newer ones exist, so that a plan can
+    always be made.
+    """
+
+    max_s: float = DEFAULT_MAX_AGE_S
+    strict: bool = False
+
+
+def screen_age(
+    offers: Sequence[Offer], limit: AgeLimit, now: datetime, among: Sequence[Offer]
+) -> Screened:
+    """Offers whose price is not too old; the others with the code ``price_old``.
+
+    Older prices count where no price ``among`` these offers is newer. Older list prices also count
+    where only spot prices are newer, as without on-demand no deadline could be kept.
+    """
+    fresh = {o.pool.capacity_type for o in among if not _is_older(o, limit.max_s, now)}
+    usable: list[Offer] = []
+    rejections: list[Rejection] = []
+    for offer in offers:
+        kind = offer.pool.capacity_type
+        spared = not fresh or (kind not in fresh and kind.is_uninterruptible)
+        if (spared and not limit.strict) or not _is_older(offer, limit.max_s, now):
+            usable.append(offer)
+            continue
+        price = offer.price_usd_per_hour
+        age_s = price.age_s(now) if price else None
+        reason = f"the price is {_span(age_s or 0.0)} old, more than {_span(limit.max_s)}"
+        rejections.append(Rejection(offer.pool, "price_old", reason))
+    return tuple(usable), tuple(rejections)
+
+
+def _is_older(offer: Offer, max_s: float, now: datetime) -> bool:
+    price = offer.price_usd_per_hour
+    age_s = price.age_s(now) if price else None
+    return age_s is not None and age_s > max_s
 
 
 def screen_for_job(

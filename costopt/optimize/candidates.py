@@ -148,6 +148,7 @@ def _candidate(
         chosen=rejection is None,
         rejection=rejection,
         spread=table.parts(row) if table.spread[row] else (),
+        price_source="; ".join(dict.fromkeys(price.source for price, _ in known)),
     )
 
 

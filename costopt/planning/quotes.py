@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,13 +19,15 @@ from costopt.formatting import minute_text, seconds_text
 
 if TYPE_CHECKING:
     from costopt.energy.carbon import CarbonHistory
+    from costopt.market.screening import AgeLimit
     from costopt.market.statistics import PoolStatistics
 
 
 @dataclass(frozen=True, slots=True)
 class QuoteSet:
-    """Offers at ``now``; ``origin`` is a sentence on what they are. List prices do not go stale.
+    """Offers at ``now``; ``origin`` is a sentence on what they are.
 
+    ``age_limit`` is for offers of price lists, None for others, whose age the policy limits.
     ``notes`` are sentences on what could not be read and is missing.
     ``history`` is the record that the offers are of, None for list prices; ``carbon`` the recorded
     intensities that were given; ``quotas`` what the clouds say that the account may have.
@@ -34,11 +36,11 @@ class QuoteSet:
     now: datetime
     offers: tuple[Offer, ...]
     origin: str
-    listed: bool
     history: MarketHistory | None = None
     carbon: CarbonHistory | None = None
     quotas: tuple[Quota, ...] = ()
     notes: tuple[str, ...] = ()
+    age_limit: AgeLimit | None = None
 
 
 def resolve_quotes(
@@ -47,14 +49,18 @@ def resolve_quotes(
     carbon: Path | None = None,
     account: Account = UNLIMITED,
     providers: tuple[str, ...] = (),
+    max_age_s: float | None = None,
 ) -> QuoteSet:
     """Return what these providers of the account offer now, if any are named; else the record's
-    offers at ``at`` (default: where prices are first known); else the catalog's list prices as of
-    ``at`` (default: the present).
+    offers at ``at`` (default: where prices are first known); else the newest of the price lists, as
+    of ``at`` (default: the present).
+
+    List prices older than ``max_age_s`` do not count; by default those of more than 30 days, where
+    newer ones exist.
 
     Raises ProviderError, SpecError, MarketError, and SignalError for a bad carbon file.
     """
-    seen = account_quotes(account, providers) if providers else _quotes(market, at)
+    seen = account_quotes(account, providers) if providers else _quotes(market, at, max_age_s)
     if carbon is None:
         return seen
     from costopt.energy.carbon_files import read_carbon
@@ -62,23 +68,39 @@ def resolve_quotes(
     return replace(seen, carbon=read_carbon(carbon))
 
 
-def _quotes(market: MarketHistory | None, at: datetime | None) -> QuoteSet:
-    return _listed(at or datetime.now(UTC)) if market is None else recorded_quotes(market, at)
+def _quotes(market: MarketHistory | None, at: datetime | None, max_age_s: float | None) -> QuoteSet:
+    if market is None:
+        return _listed(at or datetime.now(UTC), max_age_s)
+    return recorded_quotes(market, at)
 
 
-def _listed(now: datetime) -> QuoteSet:
+def _listed(now: datetime, max_age_s: float | None) -> QuoteSet:
     from costopt.catalog import load_catalog
+    from costopt.catalog.price_cache import load_listed_offers
+    from costopt.market.screening import AgeLimit
 
-    offers = load_catalog().offers()
-    seen = [o.price_usd_per_hour.observed_at for o in offers if o.price_usd_per_hour]
-    dates = sorted(when for when in seen if when)
-    newest_s, oldest_s = ((now - dates[index]).total_seconds() for index in (-1, 0))
-    origin = (
-        f"built-in list prices of {dates[0]:%Y-%m-%d} to {dates[-1]:%Y-%m-%d}, "
-        f"{seconds_text(newest_s)} to {seconds_text(oldest_s)} old: for planning, not for "
-        "launching; --market takes a recorded market"
+    offers, notes = load_listed_offers(load_catalog())
+    limit = AgeLimit() if max_age_s is None else AgeLimit(max_age_s, strict=True)
+    origin = _lists_text(offers, limit, now)
+    return QuoteSet(now, offers, origin, notes=notes, age_limit=limit)
+
+
+def _lists_text(offers: Sequence[Offer], limit: AgeLimit, now: datetime) -> str:
+    """Say how old the listed prices are, and how to refresh or limit them."""
+    prices = [offer.price_usd_per_hour for offer in offers]
+    ages_s = sorted(age for price in prices if price and (age := price.age_s(now)) is not None)
+    old = sum(age_s > limit.max_s for age_s in ages_s)
+    newest, oldest = (now - timedelta(seconds=each) for each in (ages_s[0], ages_s[-1]))
+    span = (
+        f"price lists of {oldest:%Y-%m-%d} to {newest:%Y-%m-%d}, {seconds_text(ages_s[0])} to "
+        f"{seconds_text(ages_s[-1])} old"
     )
-    return QuoteSet(now, offers, origin, listed=True)
+    if old == len(ages_s):
+        span += "; costopt catalog update fetches today's"
+    elif old:
+        span += f"; {old} of {len(ages_s)} are older than {seconds_text(limit.max_s)}"
+        span += "" if limit.strict else " and count only where nothing newer does"
+    return f"{span}: for planning, not for launching"
 
 
 def recorded_quotes(
@@ -110,7 +132,7 @@ def recorded_quotes(
         offers = tuple(_with_hazards(offers))
         hazards += ", from published figures where it has no capacity data"
     origin = f"market {history.name} at {minute_text(now)}{_unpriced(offers)}, {hazards}"
-    return QuoteSet(now, offers, origin, listed=False, history=history, carbon=carbon)
+    return QuoteSet(now, offers, origin, history=history, carbon=carbon)
 
 
 def _unpriced(offers: Sequence[Offer]) -> str:
@@ -157,7 +179,7 @@ def account_quotes(account: Account, names: tuple[str, ...]) -> QuoteSet:
     served = ", ".join(sorted({offer.pool.provider for offer in offers})) or "no pool"
     origin = f"offers of {served} at {minute_text(now)}, hazards from what is published"
     hazarded = tuple(_with_hazards(offers))
-    return QuoteSet(now, hazarded, origin, listed=False, quotas=tuple(quotas), notes=notes)
+    return QuoteSet(now, hazarded, origin, quotas=tuple(quotas), notes=notes)
 
 
 def _with_hazards(offers: Iterable[Offer]) -> Iterator[Offer]:

@@ -12,7 +12,7 @@ from costopt.domain.errors import InfeasibleError, SpecError, StaleDataError
 from costopt.domain.estimate import Series
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import Offer, Pool
-from costopt.domain.plan import Plan, PlanStatus
+from costopt.domain.plan import Plan, PlanStatus, Rejection
 from costopt.domain.policy import CarbonSignal, Policy
 from costopt.domain.transfers import transfer_table
 from costopt.domain.view import JobView, View
@@ -20,6 +20,7 @@ from costopt.planning.quotes import QuoteSet
 
 if TYPE_CHECKING:
     from costopt.energy.carbon_forecast import CarbonForecasts
+    from costopt.market.screening import AgeLimit
     from costopt.optimize.frontier import FrontierPoint
     from costopt.optimize.request import PlanRequest
 
@@ -54,7 +55,7 @@ def _request(job: Job, policy: Policy, seen: QuoteSet, account: Account) -> Plan
     from costopt.optimize.request import build_request
 
     account = replace(account, quotas=(*account.quotas, *seen.quotas))
-    view = build_job_view(job, policy, seen.offers, seen.now, account, check_age=not seen.listed)
+    view = build_job_view(job, policy, seen.offers, seen.now, account, age_limit=seen.age_limit)
     pools = [offer.pool for offer in view.offers]
     carbon = forecast_carbon(seen, view.policy, pools, job.deadline_at)
     prices = forecast_prices(seen, pools, job.deadline_at)
@@ -68,16 +69,17 @@ def build_job_view(
     now: datetime,
     account: Account,
     *,
-    check_age: bool = True,
+    age_limit: AgeLimit | None = None,
 ) -> View:
     """Return what is known of a job that has not begun and runs alone, at ``now``.
 
+    ``age_limit`` is for offers of price lists; of others, limits.max_price_age_s counts.
     Raises StaleDataError where every price that the policy allows is too old.
     """
     from costopt.catalog import load_catalog
     from costopt.energy import NodePowerModel
     from costopt.engine.cohort import effective_limits
-    from costopt.market.screening import screen_offers
+    from costopt.market.screening import screen_age, screen_for_job, screen_offers
 
     left_s = (job.deadline_at - now).total_seconds()
     policy = replace(
@@ -85,7 +87,12 @@ def build_job_view(
     )
     known = load_catalog()
     model, signal = NodePowerModel(known), policy.objective.carbon_signal
-    usable, rejections = screen_offers(offers, policy, now, check_age=check_age)
+    usable, rejections = screen_offers(offers, policy, now, check_age=age_limit is None)
+    if age_limit is not None:
+        fit, _ = screen_for_job(usable, job, known)
+        usable, old = screen_age(usable, age_limit, now, fit)
+        _raise_if_old(fit, usable, old)
+        rejections = (*rejections, *old)
     stale = [rejection for rejection in rejections if rejection.code == "price_stale"]
     if stale and not usable:
         raise StaleDataError(
@@ -106,6 +113,16 @@ def build_job_view(
         transfers=transfer_table((job,), pools, known.transfer),
         account=account,
     )
+
+
+def _raise_if_old(fit: Sequence[Offer], usable: Sequence[Offer], old: Sequence[Rejection]) -> None:
+    """Raise StaleDataError if the job has offers ``fit`` for it, and the price of each is old."""
+    if fit and not {offer.pool for offer in fit} & {offer.pool for offer in usable}:
+        raise StaleDataError(
+            f"every price of a machine for this job is too old: {old[0].reason}",
+            hint="costopt catalog update fetches today's price lists; or raise --max-age",
+            code="price_old",
+        )
 
 
 def raise_if_infeasible(made: Plan, job: Job) -> None:

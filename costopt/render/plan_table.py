@@ -91,6 +91,7 @@ def _plan_columns() -> tuple[Column, ...]:
             Column("units_per_s", "Units/s", number_text, detail=True),
         ),
         (
+            Column("price_source", "Price source", detail=True),
             Column("code", "Code", detail=True),
             Column("enters_below_usd_per_hour", "Enters below", usd_text, detail=True),
         ),
@@ -151,6 +152,7 @@ def _row(candidate: Candidate) -> Row:
         "nodes": candidate.nodes,
         "price_usd_per_hour": candidate.price_usd_per_hour,
         "price_age_s": candidate.price_age_s,
+        "price_source": candidate.price_source or None,
         "units_per_s": candidate.units_per_s,
         **forecast_row(forecast),
         "code": rejection.code if rejection else None,

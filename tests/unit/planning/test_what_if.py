@@ -57,7 +57,7 @@ def test_prices_that_are_too_old_are_reported_by_scenario() -> None:
     old = Estimate.exact(1.0, Basis.MEASURED, "test", seen.now - timedelta(hours=2))
     offers = tuple(replace(each, price_usd_per_hour=old) for each in seen.offers)
     job = load_job(JOB, seen.now)
-    stale = replace(seen, offers=offers, listed=False)
+    stale = replace(seen, offers=offers, age_limit=None)
     (scenario,) = plan_scenarios((job,), (Policy("p"),), ("policy",), stale, UNLIMITED)
     assert scenario.stale
     assert scenario.forecast is None
