@@ -92,7 +92,7 @@ def _lists_text(offers: Sequence[Offer], limit: AgeLimit, now: datetime) -> str:
     old = sum(age_s > limit.max_s for age_s in ages_s)
     newest, oldest = (now - timedelta(seconds=each) for each in (ages_s[0], ages_s[-1]))
     span = (
-        f"price lists of {oldest:%Y-%m-%d} to {newest:%Y-%m-%d}, {seconds_text(ages_s[0])} to "
+        f"list prices of {oldest:%Y-%m-%d} to {newest:%Y-%m-%d}, {seconds_text(ages_s[0])} to "
         f"{seconds_text(ages_s[-1])} old"
     )
     if old == len(ages_s):
