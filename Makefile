@@ -3,8 +3,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
+FOCUS_PYTHON ?= python3.12
 
-.PHONY: demo quick test check bench soak checkov audit format clean
+.PHONY: demo quick test check bench soak checkov focus audit format clean
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -48,6 +49,12 @@ checkov: $(VENV)/.dev  ## the Terraform modules with checkov, in an environment 
 	$(VENV)/checkov/bin/pip install --quiet uv
 	$(VENV)/checkov/bin/uv pip install --quiet --python $(VENV)/checkov/bin/python checkov==3.2.533
 	COSTOPT_CHECKOV=$(VENV)/checkov/bin/checkov $(BIN)/python -m pytest tests/terraform/test_modules.py -k checkov
+
+focus: $(VENV)/.dev  ## the FOCUS export with the official validator, in an environment of its own
+	$(FOCUS_PYTHON) -m venv $(VENV)/focus
+	$(VENV)/focus/bin/pip install --quiet focus-validator==2.2.1 'pyarrow<22'
+	COSTOPT_FOCUS_VALIDATOR=$(abspath $(VENV))/focus/bin/focus-validator \
+		$(BIN)/python -m pytest tests/unit/render/test_focus.py -k validator
 
 audit: $(VENV)/.dev  ## known vulnerabilities of the pinned dependencies; asks the index, which must know them
 	$(PYTHON) -m venv $(VENV)/audit

@@ -21,7 +21,9 @@ class ProviderTraits:
     ``region_variables`` are the environment variables in which users of the provider's own tools
     keep their region, first to last. ``pue`` is the mean of the fleet, for regions without a
     figure of their own. ``interrupted_per_day`` are the lowest and the highest share of spot nodes
-    that the provider says it interrupts, None where it says nothing.
+    that the provider says it interrupts, None where it says nothing. ``title`` is the provider's
+    name, ``compute_service`` and ``transfer_service`` those of the services that rent nodes and
+    move data, as on its bills; "" where they are not known.
     """
 
     provider: str
@@ -30,6 +32,9 @@ class ProviderTraits:
     pue: float | None = None
     interrupted_per_day: tuple[float, float] | None = None
     interruption_source: str = ""
+    title: str = ""
+    compute_service: str = ""
+    transfer_service: str = ""
 
     def zone(self, region: str, letter: str) -> str:
         """Return the name of a region's zone. Raises CatalogError where it is not known."""
@@ -80,4 +85,7 @@ def _traits(row: Row) -> ProviderTraits:
         pue=parse_number(row["pue"]),
         interrupted_per_day=None if low is None or high is None else (low, high),
         interruption_source=row["interruption_source"],
+        title=row["title"],
+        compute_service=row["compute_service"],
+        transfer_service=row["transfer_service"],
     )

@@ -189,7 +189,7 @@ def job_events(state_dir: Path, job: str) -> tuple[tuple[Event, ...], datetime]:
     with open_existing_ledger(state_dir) as ledger:
         check_known(ledger, state_dir, job)
         events = tuple(recorded.event for recorded in ledger.events(job))
-    return events, _present(state_dir, job, max(event.at for event in events))
+    return events, job_now(state_dir, job, max(event.at for event in events))
 
 
 def job_account(state_dir: Path, job: str) -> tuple[JobAccount, datetime]:
@@ -208,7 +208,7 @@ def folded_in(
         if known is None:
             check_known(ledger, state_dir, job)
         known = require_fold(ledger, job, known)
-    return known, _present(state_dir, job, known.last_at)
+    return known, job_now(state_dir, job, known.last_at)
 
 
 def job_summaries(state_dir: Path) -> list[JobSummary]:
@@ -220,9 +220,10 @@ def job_summaries(state_dir: Path) -> list[JobSummary]:
         return list(summaries(ledger, lambda job, last_at: _now(clocks.get(job), last_at)))
 
 
-def _present(state_dir: Path, job: str, last_at: datetime) -> datetime:
-    path = state_dir / "jobs" / job / "clock.json"
-    return _now(path if path.exists() else None, last_at)
+def job_now(state_dir: Path | None, job: str, last_at: datetime) -> datetime:
+    """Return the job's clock's time, not before ``last_at``: the wall clock's without a folder."""
+    path = None if state_dir is None else state_dir / "jobs" / job / "clock.json"
+    return _now(path if path is not None and path.exists() else None, last_at)
 
 
 def _now(clock: Path | None, last_at: datetime) -> datetime:

@@ -116,6 +116,7 @@ COMMANDS = {
     "report": CommandEntry(
         "costopt.cli.ledger", "report", "Write a job's report as one HTML file."
     ),
+    "export": CommandEntry("costopt.cli.export", "export", "Export the ledger for other programs."),
     "checkpoints": CommandEntry(
         "costopt.cli.checkpoints",
         "checkpoints",

@@ -45,6 +45,10 @@ class CostMeter:
         """Return when each price began, ascending."""
         return tuple(self._starts)
 
+    def micros_per_hour_at(self, ms: int) -> int:
+        """Return the price in force at ``ms``; before the launch, the first."""
+        return self._prices[max(0, bisect_right(self._starts, ms) - 1)]
+
     def change(self, at_ms: int, micros_per_hour: int) -> None:
         """Set the price from ``at_ms`` on; a change before the node's launch is ignored."""
         if at_ms < self._starts[0]:

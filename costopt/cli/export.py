@@ -1,0 +1,107 @@
+"""`costopt export`: the ledger in formats of other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from costopt.cli.context import DEFAULT_STATE_DIR
+from costopt.cli.errors import print_error
+from costopt.cli.ledger import job_now, open_existing_ledger
+from costopt.cli.options import complete_file
+
+if TYPE_CHECKING:
+    from costopt.ledger.base import DurableLedger
+    from costopt.render.focus import FocusRow, FocusSettings
+
+
+@click.group()
+def export() -> None:
+    """Export the ledger for other programs."""
+
+
+@export.command()
+@click.argument("ledger", metavar="[LEDGER|FOLDER]", default=str(DEFAULT_STATE_DIR),
+                shell_complete=complete_file)  # fmt: skip
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True,
+              metavar="FILE", help="The file to write; its metadata go beside it.")  # fmt: skip
+@click.option("--format", "file_format", type=click.Choice(["csv", "parquet"]), default=None,
+              show_default="by the ending of --out, else parquet",
+              help="How to write it.")  # fmt: skip
+@click.option("--focus-version", type=click.Choice(["1.2", "1.3"]), default="1.2",
+              help="The version of the specification.")  # fmt: skip
+@click.option("--period", type=click.Choice(["hour", "day"]), default="day",
+              help="The length of charge periods, in UTC.")  # fmt: skip
+@click.option("--billing-account", metavar="ID", default="costopt-estimate",
+              help="The account under which the provider bills.")  # fmt: skip
+def focus(
+    ledger: str,
+    out: Path,
+    file_format: str | None,
+    focus_version: str,
+    period: str,
+    billing_account: str,
+) -> None:
+    """Write costs, energy and emissions as FOCUS rows, for FinOps tools.
+
+    FOCUS is the FinOps Open Cost and Usage Specification. LEDGER is a file or a PostgreSQL URL;
+    FOLDER is the state directory of runs. A node has a row per charge period and price. The sum of
+    BilledCost is what `costopt status` shows as spent: estimates, not an invoice.
+    """
+    from costopt.render.focus import ChargePeriod, FocusSettings
+    from costopt.render.focus_columns import FocusVersion
+    from costopt.render.focus_file import FocusFormat, write_focus
+
+    chosen = FocusFormat(file_format or ("csv" if out.suffix.lower() == ".csv" else "parquet"))
+    settings = FocusSettings(billing_account, ChargePeriod(period))
+    with _opened(ledger) as (events, state_dir):
+        rows = _rows(events, state_dir, settings)
+        totals = write_focus(rows, out, chosen, FocusVersion(focus_version))
+    if totals.unlisted_rows:
+        print_error(
+            "note",
+            f"{totals.unlisted_rows} rows have no list price, as the catalogue holds none: their"
+            " ListCost is what was billed",
+        )
+    click.echo(f"{totals.rows} rows, BilledCost {totals.billed_usd:f} USD", err=True)
+    click.echo(out)
+
+
+@contextmanager
+def _opened(place: str) -> Iterator[tuple[DurableLedger, Path | None]]:
+    """Yield the ledger, and the state directory that it is in; None for a server."""
+    from costopt.database.database_url import is_url
+    from costopt.ledger.base import open_ledger
+
+    if is_url(place):
+        with open_ledger(place, create=False) as ledger:
+            yield ledger, None
+    elif Path(place).is_file():
+        with open_ledger(Path(place), create=False) as ledger:
+            yield ledger, Path(place).parent
+    else:
+        with open_existing_ledger(Path(place)) as ledger:
+            yield ledger, Path(place)
+
+
+def _rows(
+    ledger: DurableLedger, state_dir: Path | None, settings: FocusSettings
+) -> Iterator[FocusRow]:
+    """Yield the rows of all jobs, each until its clock's time; note what the file leaves out."""
+    from costopt.domain.events import DataMoved
+    from costopt.ledger.fold_cache import require_fold
+    from costopt.render.focus import focus_rows
+
+    for job in ledger.jobs():
+        known = require_fold(ledger, job)
+        moves = [event for _, event in ledger.newest(DataMoved, job)]
+        unpriced = sum(move.usd_micros is None for move in moves)
+        if unpriced:
+            print_error("note", f"{unpriced} transfers of {job} have no known price and no row")
+        yield from focus_rows(
+            known.account, moves, job_now(state_dir, job, known.last_at), settings
+        )
