@@ -11,6 +11,8 @@ from itertools import pairwise
 
 _NORMAL_P95 = 1.6448536269514722
 """The ends of a 90 % interval of a normal distribution, in standard deviations."""
+ONE_SIDED = 0.05
+"""The probability that a one-sided 95 % bound is wrong."""
 
 
 class Basis(StrEnum):
@@ -55,16 +57,21 @@ class Estimate:
         """Return the probability of which ``hits`` of ``draws`` simulated runs are a sample.
 
         Its value, (hits + ½) / (draws + 1), is never 0 or 1; the interval is Wilson's
-        (doi:10.1080/01621459.1927.10502953), which ends at 0 or 1 where no run or every run hits.
-        Raises ValueError without draws.
+        (doi:10.1080/01621459.1927.10502953). Where every run or none hits it ends at 1 or 0, and
+        its other end is the exact 95 % bound, about 3 / draws away (the rule of three, of which
+        Wilson's falls short). Raises ValueError without draws.
         """
         if not 0 <= hits <= draws or draws < 1:
             raise ValueError(f"{hits} of {draws} draws is not a share")
         share, spread = hits / draws, _NORMAL_P95**2 / draws
         centre = (share + spread / 2) / (1 + spread)
         half = math.sqrt(spread * share * (1 - share) + spread**2 / 4) / (1 + spread)
-        low = 0.0 if hits == 0 else centre - half
-        high = 1.0 if hits == draws else centre + half
+        low, high = centre - half, centre + half
+        surely = ONE_SIDED ** (1 / draws)
+        if hits == 0:
+            low, high = 0.0, 1 - surely
+        elif hits == draws:
+            low, high = surely, 1.0
         return cls((hits + 0.5) / (draws + 1), low, high, Basis.MODELLED, source)
 
     def age_s(self, now: datetime) -> float | None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from costopt.domain.market import Pool
 from costopt.domain.plan import Candidate, Forecast, Rejection
 from costopt.domain.policy import Policy
+from costopt.formatting import percent_text, probability_text
 from costopt.optimize.colgen.solve import planning_slots
 from costopt.optimize.configurations import ConfigurationTable
 from costopt.optimize.demand import Demand
@@ -235,8 +236,8 @@ class RejectionExplainer:
         if late_h > 0:
             return "late", f"finishes {late_h:,.1f} h late{_saved_in_vain(forecast)}"
         if forecast.on_time.value < asked and forecast.on_time.high < 1:
-            sure = f"P(on time) {forecast.on_time.value:.2f} < {asked:g}"
-            return "risk", f"{sure}{_saved_in_vain(forecast)}"
+            likely = f"P(on time) {probability_text(forecast.on_time)}"
+            return "risk", f"{likely}, {asked:g} is required{_saved_in_vain(forecast)}"
         if self._held_too_short(row):
             return "dated", f"can be used for {max(0.0, self.usable_h[row]):,.1f} h only"
         saved = self.has_fallback and not self.table.firm[row]
@@ -283,10 +284,10 @@ class RejectionExplainer:
         if ratio < 1:
             reason = "cheaper if all goes well, but relies more on the costlier fallback"
             return Rejection(pool, "fallback", reason)
-        more = (
-            f"{ratio:.1f}× the chosen" if ratio >= 1.1 else f"{ratio - 1:.1%} more than the chosen"
-        )
-        return Rejection(pool, "dearer", f"{verb} {more}", self._enters_below_usd_per_hour(row))
+        more = f"{ratio:.1f}× the {verb.removesuffix('s')}"
+        if ratio < 1.1:
+            more = f"{verb} {percent_text(ratio - 1)} more"
+        return Rejection(pool, "dearer", more, self._enters_below_usd_per_hour(row))
 
     def _enters_below_usd_per_hour(self, row: int) -> float | None:
         if self.entering is None or self.table.offer[row] < 0:

@@ -330,7 +330,7 @@ def test_candidates_say_why_not() -> None:
     assert first.chosen
     assert first.rejection is None
     assert second.rejection is not None
-    assert second.rejection.reason == "costs 2.1× the chosen"
+    assert second.rejection.reason == "2.1× the cost"
     assert second.rejection.enters_below_usd_per_hour == pytest.approx(2.0, rel=1e-3)
     assert third.rejection is not None
     assert "h late" in third.rejection.reason
