@@ -6,6 +6,8 @@ An unknown figure is "unknown", never 0; in a table's cell it is a dash.
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from costopt.domain.estimate import Estimate
@@ -15,6 +17,8 @@ UNKNOWN_CELL = "–"
 
 NEARLY_ALWAYS = 0.99
 """A probability above which its interval's lower end says more than its value."""
+
+_POOL = re.compile(r"(?<![\w/])[\w.-]+/[\w.-]+/[\w.*-]+/[\w.-]+/\w+(?![\w/])")
 
 HOURS_SHOWN_S = 30 * 86400
 """Durations from here on are whole days."""
@@ -135,8 +139,8 @@ def whole_percent_text(share: float | None) -> str:
 def probability_text(estimate: Estimate | None) -> str:
     """Return a probability as a percentage: "97.3 %".
 
-    Where every run or none of a simulation hit, or nearly so, it is the end of the 90 % interval:
-    ">98.6 %", "<1.4 %". 0 and 100 % only where they are certain.
+    Where every run or none of a simulation hit, or nearly so, it is the 95 % bound, the end of the
+    90 % interval: ">98.5 %", "<1.5 %". 0 and 100 % only where they are certain.
     """
     if estimate is None:
         return UNKNOWN_TEXT
@@ -147,6 +151,17 @@ def probability_text(estimate: Estimate | None) -> str:
     if estimate.low <= 0 or estimate.value <= 1 - NEARLY_ALWAYS:
         return f"<{_percent(math.ceil(estimate.high * 1000) / 1000)}"
     return _percent(estimate.value)
+
+
+def count_text(hits: int, runs: int) -> str:
+    """Return how many of some runs hit: "2 of 40".
+
+    Where none or all did, the 95 % bound of the probability follows: "0 of 40 (<7.3 %)".
+    """
+    text = f"{hits} of {runs}"
+    if 0 < hits < runs or runs < 1:
+        return text
+    return f"{text} ({probability_text(Estimate.of_share(hits, runs, 'runs'))})"
 
 
 def _percent(share: float) -> str:
@@ -173,9 +188,19 @@ def minute_text(at: datetime | None) -> str:
     return UNKNOWN_TEXT if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%MZ}"
 
 
+def pool_lines(pools: Sequence[str]) -> str:
+    """Return each pool on a line of its own."""
+    return ",\n".join(map(pool_text, pools))
+
+
 def iso_minute_text(text: str | None) -> str:
     """Return a time in ISO 8601 as ``minute_text`` shows it."""
     return UNKNOWN_TEXT if text is None else minute_text(datetime.fromisoformat(text))
+
+
+def pools_text(text: str) -> str:
+    """Return a sentence with the names of its pools as ``pool_text`` shows them."""
+    return _POOL.sub(lambda name: pool_text(name[0]), text)
 
 
 def pool_text(pool: str) -> str:

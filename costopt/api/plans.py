@@ -130,9 +130,10 @@ class WhatIfResult:
         from costopt.render.plan_table import what_if_table
 
         drawn = self.frontier
+        rows = frontier_rows(drawn.points, self.job, drawn.plan, drawn.made_at)
         return write_what_if_report(
-            frontier_rows(drawn.points, self.job, drawn.plan, drawn.made_at),
-            what_if_table(self.job, drawn.policy, self.scenarios, drawn.points),
+            rows,
+            what_if_table(self.job, drawn.policy, self.scenarios, rows),
             Path(path),
             policy=drawn.policy.name,
             title=f"What if: {self.job.name}",

@@ -91,7 +91,7 @@ def _row(zone: str, values: Sequence[float | None]) -> Row:
 _COLUMNS = (
     Column("zone", "Grid zone"),
     Column("coverage", "Recorded", percent_text, right=True),
-    Column("p5_gco2e_per_kwh", "g/kWh P5", number_text, right=True),
-    Column("mean_gco2e_per_kwh", "mean", number_text, right=True),
-    Column("p95_gco2e_per_kwh", "P95", number_text, right=True),
+    Column("p5_gco2e_per_kwh", "gCO2e/kWh P5", number_text, right=True),
+    Column("mean_gco2e_per_kwh", "gCO2e/kWh mean", number_text, right=True),
+    Column("p95_gco2e_per_kwh", "gCO2e/kWh P95", number_text, right=True),
 )

@@ -69,8 +69,8 @@ def doctor(
     columns = (
         Column("check", "Check"),
         Column("verdict", ""),
-        Column("detail", "Found"),
-        Column("hint", "What to do"),
+        Column("detail", "Found", fold_at=60),
+        Column("hint", "What to do", fold_at=40),
     )
     rows = [
         {"check": c.name, "verdict": c.verdict, "detail": c.detail, "hint": c.hint or ""}

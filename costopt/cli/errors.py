@@ -58,11 +58,18 @@ def run_command(run: Callable[[], object], settings: CliContext) -> int:
 
 
 def print_error(kind: str, message: str = "", hint: str | None = None) -> None:
-    """Print a message for people on stderr: ``kind: message`` and ``→ hint``."""
+    """Print a message for people on stderr: ``kind: message`` and ``→ hint``.
+
+    Notes wrap as tables do; an error stays on its line, for programs that search for it.
+    """
     head = click.style(kind, fg="red", bold=True) if kind == "error" else kind
     text = f"{head}: {message}" if message else head
     if hint:
         text += f"\n  → {hint}"
+    if kind == "note":
+        from costopt.render.text_table import wrapped
+
+        text = "\n".join(wrapped(text))
     click.echo(text, err=True, color=None if "NO_COLOR" not in os.environ else False)
 
 

@@ -91,17 +91,17 @@ def _bound_by_guards(events: Iterable[Event]) -> Iterable[DecisionMade]:
 
 
 def _all(job: str, made: list[DecisionMade]) -> Table:
-    from costopt.formatting import seconds_text
+    from costopt.formatting import pools_text, seconds_text
     from costopt.render.table import Column, Table
 
     columns = (
         Column("decision", "Decision"),
-        Column("at", "Time (UTC)"),
-        Column("choice", "Choice"),
-        Column("rule", "Rule"),
-        Column("slack_s", "Slack", seconds_text, right=True),
-        Column("weighed", "Weighed", right=True),
-        Column("reason", "Reason", fold_at=60),
+        Column("at", "Time (UTC)", rank=2),
+        Column("choice", "Choice", _choice_lines),
+        Column("rule", "Rule", rank=3),
+        Column("slack_s", "Slack", seconds_text, right=True, rank=1),
+        Column("weighed", "Weighed", right=True, rank=4),
+        Column("reason", "Reason", pools_text, fold_at=60),
     )
     rows = [
         {
@@ -119,16 +119,16 @@ def _all(job: str, made: list[DecisionMade]) -> Table:
 
 
 def _one(job: str, made: list[DecisionMade], decision: str) -> Table:
-    from costopt.formatting import seconds_text, usd_text
+    from costopt.formatting import pools_text, seconds_text, usd_text
     from costopt.render.table import Column, Table
 
     event = _named(job, made, decision)
     columns = (
-        Column("choice", "Alternative"),
-        Column("value_usd", "Expected $ to the end", usd_text, right=True),
-        Column("more_usd", "More than the best", usd_text, right=True),
+        Column("choice", "Alternative", _choice_lines),
+        Column("value_usd", "$ to the end", usd_text, right=True),
+        Column("more_usd", "$ more", usd_text, right=True),
         Column("chosen", "Chosen"),
-        Column("note", "Estimates", fold_at=60),
+        Column("note", "Estimates", pools_text, fold_at=60),
     )
     known = [value for _, value, _ in event.alternatives if value is not None]
     rows = [
@@ -143,7 +143,7 @@ def _one(job: str, made: list[DecisionMade], decision: str) -> Table:
     ]
     slack = "unknown" if event.slack_s is None else seconds_text(event.slack_s)
     bound = "no rule bound it" if event.rule is None else f"bound by the rule {event.rule}"
-    notes = (f"{event.reason}; slack {slack}; {bound}.",)
+    notes = (f"{pools_text(event.reason)}; slack {slack}; {bound}.",)
     facts = {
         "job": job,
         "decision": event.decision_id,
@@ -155,7 +155,7 @@ def _one(job: str, made: list[DecisionMade], decision: str) -> Table:
     }
     return Table(
         "costopt.explain.decision/1",
-        f"{event.decision_id} at {event.at:%Y-%m-%d %H:%M:%S} UTC: {_choice(event)}",
+        f"{event.decision_id} at {event.at:%Y-%m-%d %H:%M:%S} UTC: {pools_text(_choice(event))}",
         columns,
         rows,
         facts=facts,
@@ -180,6 +180,13 @@ def _named(job: str, made: list[DecisionMade], decision: str) -> DecisionMade:
 def _choice(event: DecisionMade) -> str:
     """Return the decision in the format of an alternative."""
     return " + ".join(f"{nodes} × {pool}" for pool, nodes in event.targets) or "wait"
+
+
+def _choice_lines(choice: str) -> str:
+    """Return the format of ``_choice`` with a line for each pool."""
+    from costopt.formatting import pools_text
+
+    return pools_text(choice).replace(" + ", " +\n")
 
 
 PAGE = 1000

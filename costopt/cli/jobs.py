@@ -15,7 +15,14 @@ from costopt.cli.connection import connect, server_options
 from costopt.cli.errors import print_error
 from costopt.cli.options import duration_s, job_argument, policy_option
 from costopt.cli.output import output_option, print_table
-from costopt.formatting import iso_minute_text, number_text, percent_text, seconds_text, usd_text
+from costopt.formatting import (
+    iso_minute_text,
+    number_text,
+    percent_text,
+    pool_text,
+    seconds_text,
+    usd_text,
+)
 from costopt.render.table import Column, OutputFormat, Row, Table
 
 if TYPE_CHECKING:
@@ -28,21 +35,21 @@ COLUMNS = (
     Column("job", "Job"),
     Column("state", "State"),
     Column("desired_state", "Desired"),
-    Column("priority", "Priority", right=True, rank=3),
-    Column("tenant", "Tenant", rank=4),
+    Column("priority", "Priority", right=True, rank=4),
+    Column("tenant", "Tenant", rank=3),
     Column("nodes", "Nodes", right=True, rank=1),
     Column("done_share", "Done", percent_text, right=True),
     Column("usd", "Spent", usd_text, right=True),
     Column("slack_s", "Slack", seconds_text, right=True, rank=2),
-    Column("blocked_by", "Blocked by", fold_at=40, rank=1),
+    Column("blocked_by", "Blocked by", fold_at=40),
 )
 NODES = (
     Column("node_id", "Node"),
-    Column("pool", "Pool"),
+    Column("pool", "Pool", pool_text),
     Column("state", "State"),
-    Column("launched_at", "Launched", iso_minute_text),
+    Column("launched_at", "Launched", iso_minute_text, rank=2),
     Column("usd_per_hour", "$/h", usd_text, right=True),
-    Column("draining", "Draining"),
+    Column("draining", "Draining", rank=1),
 )
 FIGURES = (Column("figure", "Figure"), Column("value", "Value", fold_at=70))
 

@@ -60,6 +60,7 @@ def events(job: str | None, state_dir: Path, after: int, output: str) -> None:
     """
 
     from costopt.cli.output import print_table
+    from costopt.formatting import pools_text
     from costopt.ledger.codec import encode
     from costopt.render.events import describe_event
     from costopt.render.table import Column, Row, Table
@@ -83,9 +84,9 @@ def events(job: str | None, state_dir: Path, after: int, output: str) -> None:
     columns = (
         Column("seq", "#", right=True),
         Column("at", "Time (UTC)"),
-        Column("job", "Job"),
+        Column("job", "Job", rank=1),
         Column("event", "Event"),
-        Column("detail", "Detail"),
+        Column("detail", "Detail", pools_text, fold_at=60),
         Column("fields", "Fields", detail=True),
     )
     print_table(Table("costopt.events/1", "Events", columns, rows), output)

@@ -9,7 +9,7 @@ import click
 
 from costopt.cli.connection import connect, server_options
 from costopt.cli.output import output_option, print_table
-from costopt.formatting import iso_minute_text, usd_text
+from costopt.formatting import iso_minute_text, pool_text, pools_text, usd_text
 from costopt.render.table import Column, Table
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ PROPOSAL_COLUMNS = (
     Column("job", "Job"),
     Column("kind", "Action"),
     Column("nodes", "Nodes", right=True),
-    Column("pool", "Pool"),
+    Column("pool", "Pool", pool_text),
     Column("node_id", "Node", rank=2),
     Column("usd_per_hour", "$/h each", usd_text, right=True, rank=1),
-    Column("reason", "Reason", fold_at=50),
+    Column("reason", "Reason", pools_text, fold_at=50),
     Column("proposed_at", "Proposed", iso_minute_text, rank=3),
     Column("state", "State", detail=True),
 )

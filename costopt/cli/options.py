@@ -239,6 +239,23 @@ carbon_option = click.option(
     metavar="FILE",
     help="Hourly intensities, as costopt carbon import writes them; default: annual means.",
 )
+WIDE = "costopt.wide"
+"""Where the context of a command keeps --wide."""
+
+
+def _store_wide(context: click.Context, option: click.Parameter, wide: bool) -> None:  # noqa: ARG001
+    context.meta[WIDE] = wide
+
+
+wide_option = click.option(
+    "--wide",
+    is_flag=True,
+    expose_value=False,
+    callback=_store_wide,
+    envvar="COSTOPT_WIDE",
+    show_envvar=True,
+    help="Show all columns of a table, however wide; default: those that fit 100 characters.",
+)
 forecasts_option = click.option(
     "--forecasts",
     is_flag=True,

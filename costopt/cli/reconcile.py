@@ -12,7 +12,7 @@ import click
 from costopt.cli.context import DEFAULT_STATE_DIR
 from costopt.cli.options import MarketFile, complete_file, complete_market, duration_s
 from costopt.cli.output import output_option, print_table
-from costopt.formatting import minute_text, plain_text, usd_text
+from costopt.formatting import minute_text, plain_text, pool_text, usd_text
 from costopt.render.table import Column, Table
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     Column("kind", "Kind"),
-    Column("name", "Name", fold_at=24),
-    Column("place", "Place", fold_at=32),
-    Column("job", "Job"),
-    Column("since", "Since", minute_text, rank=2),
-    Column("usd_per_hour", "$/h", usd_text, right=True, rank=1),
-    Column("why", "Why", fold_at=32),
+    Column("name", "Name"),
+    Column("place", "Place", pool_text),
+    Column("job", "Job", rank=1),
+    Column("since", "Since", minute_text, rank=3),
+    Column("usd_per_hour", "$/h", usd_text, right=True, rank=2),
+    Column("why", "Why", fold_at=60),
     Column("done", "Done", plain_text),
 )
 

@@ -120,6 +120,6 @@ def _table(checked: list[Checked]) -> Table:
         Column("line", "Line", right=True),
         Column("column", "Column", right=True),
         Column("field", "Field"),
-        Column("message", "Problem"),
+        Column("message", "Problem", fold_at=60),
     )
     return Table("costopt.validate/1", "Checked files", columns, rows)

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 
 from costopt.backtesting.backtest import RecordCoverage
 from costopt.backtesting.ranking import PolicySummary
-from costopt.formatting import number_text, percent_text, seconds_text, usd_text
+from costopt.formatting import count_text, number_text, percent_text, seconds_text, usd_text
 from costopt.render.table import Column, Row, Table
 
 HINDSIGHT_UNDEFINED = (
@@ -16,7 +16,7 @@ HINDSIGHT_UNDEFINED = (
     "(min_nodes = max_nodes) whose speeds in any two pools stand in one ratio in every phase."
 )
 INTERVALS = (
-    "95 %: the interval of the figure before it, by paired bootstrap over windows. Windows of one "
+    "95 %: the interval of the mean or the ratio, by paired bootstrap over windows. Windows of one "
     "record that overlap are alike, so the true one is wider."
 )
 
@@ -42,23 +42,24 @@ def _ratios_between(pair: tuple[float, float]) -> str:
 
 
 BACKTEST_COLUMNS = (
-    Column("group", "Of"),
+    Column("group", "Group"),
     Column("strategy", "Policy"),
     Column("mean_usd", "$ mean", usd_text, right=True),
-    Column("mean_interval_usd", "95 %", _dollars_between, rank=3),
-    Column("p50_usd", "$ P50", usd_text, right=True, rank=1),
-    Column("p95_usd", "$ P95", usd_text, right=True, rank=1),
+    Column("mean_interval_usd", "$ 95 %", _dollars_between, right=True, rank=1),
+    Column("p50_usd", "$ P50", usd_text, right=True, rank=6),
+    Column("p95_usd", "$ P95", usd_text, right=True, rank=4),
     Column("kwh", "kWh", number_text, right=True, rank=2),
-    Column("gco2e", "kgCO2e", _kilograms, right=True, rank=2),
-    Column("hourly_carbon_share", "hourly", percent_text, right=True, rank=3),
-    Column("finish_s", "Finish", _hours, right=True, rank=1),
-    Column("misses", "Late", right=True),
-    Column("interruptions", "Interruptions", number_text, right=True, rank=1),
-    Column("switches", "Moves", number_text, right=True, rank=1),
-    Column("lost_s", "Lost work", seconds_text, right=True, rank=1),
-    Column("hindsight_ratio", "× hindsight", _ratio, right=True),
-    Column("hindsight_interval", "95 %", _ratios_between, rank=3),
-    Column("runs", "Runs", right=True),
+    Column("gco2e", "kgCO2e", _kilograms, right=True, rank=5),
+    Column("hourly_carbon_share", "Hourly CO2e", percent_text, right=True, rank=9),
+    Column("finish_s", "Takes", _hours, right=True, rank=4),
+    Column("late", "Late", right=True, for_people=True),
+    Column("misses", "Misses", detail=True),
+    Column("interruptions", "Interruptions", number_text, right=True, rank=7),
+    Column("switches", "Switches", number_text, right=True, rank=7),
+    Column("lost_s", "Lost work", seconds_text, right=True, rank=8),
+    Column("hindsight_ratio", "× hindsight", _ratio, right=True, rank=3),
+    Column("hindsight_interval", "× 95 %", _ratios_between, right=True, rank=8),
+    Column("runs", "Runs", detail=True),
 )
 
 
@@ -169,6 +170,7 @@ def _row(standing: PolicySummary) -> Row:
     return {
         **{each.name: getattr(standing, each.name) for each in fields(standing)},
         "strategy": standing.policy,
+        "late": None if standing.misses is None else count_text(standing.misses, standing.runs),
         "mean_interval_usd": _pair(standing.low_usd, standing.high_usd),
         "hindsight_interval": _pair(standing.hindsight_low, standing.hindsight_high),
     }

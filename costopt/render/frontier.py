@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from costopt.formatting import (
     gco2e_text,
     kwh_text,
+    pool_text,
     seconds_text,
     usd_text,
     whole_percent_text,
@@ -203,7 +204,8 @@ def _with_tips(svg: str, canvas: Canvas, dots: Sequence[_Dot]) -> str:
 
 def _tip(number: int, row: FrontierRow) -> str:
     figures = f"{usd_text(row.usd)}, {kwh_text(row.kwh)}, {gco2e_text(row.gco2e)} CO2e"
-    return f"Plan {number}: {figures}, takes {seconds_text(row.takes_s)}: {', '.join(row.pools)}"
+    pools = ", ".join(map(pool_text, row.pools))
+    return f"Plan {number}: {figures}, takes {seconds_text(row.takes_s)}: {pools}"
 
 
 _HOW = (

@@ -1,9 +1,9 @@
-"""The plans of a frontier side by side: as lines, as data and as a table of a page."""
+"""The plans of a frontier side by side, in one table for every output and page."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING
 from costopt.domain.estimate import Estimate
 from costopt.domain.job import Job
 from costopt.domain.plan import Allocation, Plan
-from costopt.domain.policy import Policy
 from costopt.formatting import (
     gco2e_text,
-    kwh_text,
     minute_text,
     number_text,
-    pool_text,
+    pool_lines,
     probability_text,
     seconds_text,
     usd_text,
 )
-from costopt.render.table import Column, Row, Table, interval_fields
+from costopt.render.table import Column, Table
 
 if TYPE_CHECKING:
     from costopt.optimize.frontier import FrontierPoint
@@ -31,22 +29,17 @@ ALIKE = 0.01
 """Figures of one plan that are simulated twice differ by no larger share."""
 CENT_USD, WATT_HOUR_KWH = 0.01, 0.001
 
-HEADER = ("$", "kWh", "CO2e", "Finish P50", "P(on time)", "Pools")
-
-
-def _lines(pools: Sequence[str]) -> str:
-    return ",\n".join(pools)
-
 
 FRONTIER_COLUMNS = (
-    Column("number", "plan", right=True),
-    Column("usd", "$", usd_text, right=True),
-    Column("kwh", "energy", kwh_text, right=True),
-    Column("gco2e", "CO2e", gco2e_text, right=True),
-    Column("takes_s", "takes", seconds_text, right=True),
-    Column("finish_p50_at", "finish P50", minute_text, right=True),
-    Column("on_time", "P(on time)", probability_text, right=True, interval=True),
-    Column("pools", "pools", _lines),
+    Column("number", "Plan", right=True, for_people=True),
+    Column("usd", "$ mean", usd_text, right=True),
+    Column("kwh", "kWh", number_text, right=True),
+    Column("gco2e", "CO2e", gco2e_text, right=True, rank=1),
+    Column("takes_s", "Takes", seconds_text, right=True, for_people=True),
+    Column("finish_p50_at", "Finish P50", minute_text, rank=3),
+    Column("finish_p95_at", "Finish P95", minute_text, detail=True),
+    Column("on_time", "P(on time)", probability_text, right=True, rank=2, interval=True),
+    Column("pools", "Pools", pool_lines),
 )
 
 
@@ -54,8 +47,8 @@ FRONTIER_COLUMNS = (
 class FrontierRow:
     """One plan: means of dollars and kWh, CO2e in grams; energy and CO2e None where unknown.
 
-    ``takes_s`` counts from now to the median finish; ``on_time`` is a probability. ``chosen``: the
-    policy's own plan.
+    ``takes_s`` counts from now to the median finish; ``on_time`` is a probability; ``pools`` are
+    whole names. ``chosen``: the policy's own plan.
     """
 
     usd: float
@@ -63,43 +56,19 @@ class FrontierRow:
     gco2e: float | None
     takes_s: float
     finish_p50_at: datetime
+    finish_p95_at: datetime
     on_time: Estimate
     pools: tuple[str, ...]
     chosen: bool = False
 
 
-def frontier_table(rows: Sequence[FrontierRow]) -> Table:
+def frontier_table(rows: Sequence[FrontierRow], title: str = "Frontier") -> Table:
     """One row per plan, in the order given, numbered from 1; the chosen one stands out."""
     cells = [
         {"number": number, **{each.name: getattr(row, each.name) for each in fields(row)}}
         for number, row in enumerate(rows, start=1)
     ]
-    return Table("", "Frontier", FRONTIER_COLUMNS, cells, marks="chosen")
-
-
-def frontier_row(point: FrontierPoint) -> Row:
-    """A point as data; None is unknown."""
-    return {
-        "usd": point.usd,
-        "kwh": point.kwh,
-        "gco2e": point.forecast.gco2e,
-        "finish_p50_at": point.forecast.finish_p50_at,
-        "finish_p95_at": point.forecast.finish_p95_at,
-        **interval_fields("on_time", point.forecast.on_time),
-        "pools": list(_pools(point.allocations)),
-    }
-
-
-def frontier_notes(policy: Policy, frontier: Sequence[FrontierPoint]) -> Iterator[str]:
-    """A line per point under a line of names, in columns."""
-    if not frontier:
-        return
-    yield f"Frontier under policy {policy.name} (expected dollars and kWh):"
-    cells = [HEADER, *(_cells(point) for point in frontier)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for *figures, pools in cells:
-        line = "  ".join(cell.rjust(width) for cell, width in zip(figures, widths, strict=False))
-        yield f"  {line}  {pools}"
+    return Table("", title, FRONTIER_COLUMNS, cells, marks="chosen")
 
 
 def frontier_rows(
@@ -114,8 +83,9 @@ def frontier_rows(
             gco2e=point.forecast.gco2e,
             takes_s=(point.forecast.finish_p50_at - now).total_seconds(),
             finish_p50_at=point.forecast.finish_p50_at,
+            finish_p95_at=point.forecast.finish_p95_at,
             on_time=point.forecast.on_time,
-            pools=tuple(map(pool_text, _pools(point.allocations))),
+            pools=_pools(point.allocations),
             chosen=point is chosen,
         )
         for point in frontier
@@ -149,15 +119,3 @@ def _energy_distance(kwh: float | None, own_kwh: float | None) -> float:
 
 def _pools(allocations: Sequence[Allocation]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(each.pool) for each in allocations))
-
-
-def _cells(point: FrontierPoint) -> tuple[str, ...]:
-    forecast = point.forecast
-    return (
-        usd_text(point.usd),
-        number_text(point.kwh),
-        gco2e_text(forecast.gco2e),
-        minute_text(forecast.finish_p50_at),
-        probability_text(forecast.on_time),
-        ", ".join(map(pool_text, _pools(point.allocations))),
-    )

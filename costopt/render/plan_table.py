@@ -16,7 +16,9 @@ from costopt.formatting import (
     minute_text,
     number_text,
     percent_text,
+    pool_lines,
     pool_text,
+    pools_text,
     probability_text,
     seconds_text,
     usd_text,
@@ -25,7 +27,7 @@ from costopt.planning.what_if import Scenario, non_dominated_scenarios
 from costopt.render.table import Column, Row, Table
 
 if TYPE_CHECKING:
-    from costopt.optimize.frontier import FrontierPoint
+    from costopt.render.frontier_table import FrontierRow
 
 
 MAX_ALLOCATIONS = 12
@@ -36,6 +38,8 @@ LIKELY_PROBABILITY = 0.5
 NEGLIGIBLE = 1e-6
 """Slack below this is the solver's tolerance."""
 
+
+ON_TIME_NOTE = "P(on time): share of simulated runs; where all or none are in time, its 95 % bound."
 
 FORECAST_COLUMNS = (
     Column("usd_p50", "$ P50", usd_text, right=True),
@@ -87,7 +91,7 @@ def _plan_columns() -> tuple[Column, ...]:
             Column("price_age_s", "Price age", seconds_text, right=True, rank=5),
         ),
         (
-            Column("reason", "Why not", fold_at=60),
+            Column("reason", "Why not", pools_text, fold_at=60),
             Column("units_per_s", "Units/s", number_text, detail=True),
         ),
         (
@@ -98,18 +102,18 @@ def _plan_columns() -> tuple[Column, ...]:
     )
 
 
-def _what_if_columns() -> tuple[Column, ...]:
+def _what_if_columns(varied_terms: bool) -> tuple[Column, ...]:
     return _around_forecast(
         (
             Column("unbeaten", "", _star),
             Column("policy", "Policy"),
             Column("deadline_s", "Deadline", seconds_text, right=True),
-            Column("capacity", "Terms"),
+            Column("capacity", "Capacity", rank=0 if varied_terms else 7),
         ),
         (
             Column("node_hours", "Node-hours", number_text, right=True, rank=6),
-            Column("pools", "Pools", _lines, fold_at=60, rank=5),
-            Column("why_not", "Why not", fold_at=60, unknown=""),
+            Column("pools", "Pools", pool_lines, rank=5),
+            Column("why_not", "Why not", pools_text, fold_at=60, unknown=""),
             Column("status", "Status", detail=True),
             Column("deadline_at", "Deadline at", minute_text, detail=True),
         ),
@@ -134,6 +138,7 @@ def plan_table(made: Plan, job: Job, policy: Policy, top: int, explain: bool) ->
         facts=_facts(made, job, policy),
         notes=tuple(_notes(made, job, policy, left_out, explain)),
         marks="chosen",
+        more=(_limits_table(made.constraints),) if explain and made.constraints else (),
     )
 
 
@@ -209,6 +214,8 @@ def _facts(made: Plan, job: Job, policy: Policy) -> Row:
 
 
 def _notes(made: Plan, job: Job, policy: Policy, left_out: int, explain: bool) -> Iterator[str]:
+    if made.candidates:
+        yield ON_TIME_NOTE
     if left_out:
         yield f"{left_out} more candidates; --top 0 lists all."
     yield from _fallbacks(made.candidates)
@@ -271,33 +278,34 @@ def _allocations(made: Plan) -> Iterator[str]:
 
 
 def _explanation(made: Plan) -> Iterator[str]:
-    """Excluded offers by reason with an example each, then the limits."""
+    """Excluded offers by reason with an example each."""
     by_reason: dict[tuple[str, str], list[Rejection]] = {}
     for rejection in made.rejections:
         by_reason.setdefault((rejection.code, rejection.reason), []).append(rejection)
     if by_reason:
         yield "Excluded offers:"
     for (code, reason), alike in sorted(by_reason.items(), key=lambda each: -len(each[1])):
-        yield f"  {len(alike)} × {code}: {reason} (such as {alike[0].pool})"
-    yield from _constraints(made)
+        yield f"  {len(alike)} × {code}: {reason} (such as {pool_text(str(alike[0].pool))})"
 
 
-def _constraints(made: Plan) -> Iterator[str]:
-    """Yield the tightest first: what remains of each limit, and what more of it would save."""
-    if not made.constraints:
-        return
-    yield "Limits, what remains of each, and what one more unit of it would save at most:"
-    cells = [
-        (_unitless(each), f"{_slack(each)} {each.unit}".rstrip(), _saving(each))
-        for each in sorted(made.constraints, key=lambda each: (_slack(each) != "0", each.name))
+_LIMIT_COLUMNS = (
+    Column("name", "Limit", pools_text),
+    Column("left", "Remaining", right=True),
+    Column("saving", "$ saved by one more", right=True),
+)
+
+
+def _limits_table(constraints: Sequence[Constraint]) -> Table:
+    """Return the tightest first: what remains of each, and what more of it would save at most."""
+    rows = [
+        {
+            "name": each.name.removesuffix(f" ({each.unit})"),
+            "left": f"{_slack(each)} {each.unit}".rstrip(),
+            "saving": _saving(each),
+        }
+        for each in sorted(constraints, key=lambda each: (_slack(each) != "0", each.name))
     ]
-    widths = [max(len(row[column]) for row in cells) for column in (0, 1)]
-    for name, left, saving in cells:
-        yield f"  {name.ljust(widths[0])}  {left.rjust(widths[1])}  {saving}"
-
-
-def _unitless(each: Constraint) -> str:
-    return each.name.removesuffix(f" ({each.unit})")
+    return Table("", "Limits of the plan", _LIMIT_COLUMNS, rows)
 
 
 def _slack(each: Constraint) -> str:
@@ -318,27 +326,31 @@ def what_if_table(
     job: Job,
     policy: Policy,
     scenarios: Sequence[Scenario],
-    frontier: Sequence[FrontierPoint],
+    frontier: Sequence[FrontierRow],
 ) -> Table:
     """Return a row per scenario, with the frontier in facts and notes."""
-    from costopt.render.frontier_table import frontier_notes, frontier_row
+    from costopt.render.frontier_table import frontier_table
 
     unbeaten = set(non_dominated_scenarios(scenarios))
     feasible = sum(scenario.forecast is not None for scenario in scenarios)
+    plans = frontier_table(
+        frontier,
+        f"Frontier under policy {policy.name}: no plan is beaten in dollars, kWh and finish",
+    )
     return Table(
         schema="costopt.what-if/1",
         title=f"{len(scenarios)} scenarios for {job.name}, {feasible} feasible",
-        columns=_what_if_columns(),
+        columns=_what_if_columns(len({scenario.terms for scenario in scenarios}) > 1),
         rows=[
             _scenario_row(scenario, index in unbeaten) for index, scenario in enumerate(scenarios)
         ],
-        facts={"job": job.name, "frontier": [frontier_row(each) for each in frontier]},
+        facts={"job": job.name, "frontier": [plans.fields(row) for row in plans.rows]},
         notes=(
             "★: no other saves dollars or kWh, beyond the simulation's noise, "
             "at no more of the other.",
-            "– is unknown.",
-            *frontier_notes(policy, frontier),
+            ON_TIME_NOTE,
         ),
+        more=(plans,) if plans.rows else (),
     )
 
 
@@ -361,10 +373,6 @@ def _scenario_row(scenario: Scenario, unbeaten: bool) -> Row:
 
 def _star(unbeaten: bool) -> str:
     return "★" if unbeaten else ""
-
-
-def _lines(pools: Sequence[str]) -> str:
-    return ",\n".join(map(pool_text, pools))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from costopt.formatting import (
     gco2e_text,
     minute_text,
     number_text,
+    percent_text,
     relative_to_baseline,
     second_text,
     seconds_text,
@@ -75,7 +76,11 @@ class RunView:
         return max([self.events[-1].at, *ends])
 
 
-RUN_COLUMNS = (Column("figure", "Figure"), Column("value", "Value"), Column("basis", "Basis"))
+RUN_COLUMNS = (
+    Column("figure", "Figure"),
+    Column("value", "Value", fold_at=60),
+    Column("basis", "Basis", fold_at=40),
+)
 
 
 def run_table(account: JobAccount, now: datetime) -> Table:
@@ -143,7 +148,7 @@ def _lost(summary: JobSummary) -> str:
     lost = work_text(summary.lost_units, summary.unit)
     if not summary.work_units:
         return lost
-    return f"{lost} ({summary.lost_units / summary.work_units:.1%} of the job)"
+    return f"{lost} ({percent_text(summary.lost_units / summary.work_units)} of the job)"
 
 
 def _result(summary: JobSummary) -> tuple[tuple[str, str, str], ...]:
@@ -265,7 +270,7 @@ def _lost_note(summary: JobSummary) -> str:
     saves = f"{pluralize(summary.checkpoints, 'checkpoint')} saved"
     if not summary.work_units:
         return saves
-    return f"{summary.lost_units / summary.work_units:.1%} of the job; {saves}".replace("%", " %")
+    return f"{percent_text(summary.lost_units / summary.work_units)} of the job; {saves}"
 
 
 DECISION_COLUMNS = (
@@ -341,9 +346,9 @@ def jobs_table(summaries: list[JobSummary]) -> Table:
         Column("done_share", "Done", whole_percent_text, right=True),
         Column("usd", "Spent", usd_text, right=True),
         Column("kwh", "kWh", number_text, right=True),
-        Column("interruptions", "Interruptions", right=True),
-        Column("deadline_at", "Deadline"),
-        Column("verdict", "Verdict"),
+        Column("interruptions", "Interruptions", right=True, rank=2),
+        Column("deadline_at", "Deadline", rank=1),
+        Column("verdict", "Verdict", fold_at=60),
     )
     rows: list[Row] = [
         {

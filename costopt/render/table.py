@@ -48,6 +48,7 @@ class Column:
     shown: Callable[[Any], str] = plain_text
     right: bool = False
     detail: bool = False
+    for_people: bool = False
     fold_at: int | None = None
     rank: int = 0
     interval: bool = False
@@ -66,6 +67,8 @@ class Column:
 
     def fields(self, row: Row) -> Row:
         """Return what programs get of a row, by name."""
+        if self.for_people:
+            return {}
         value = row.get(self.key)
         return interval_fields(self.key, value) if self.interval else {self.key: value}
 
@@ -75,8 +78,8 @@ class Table:
     """``schema`` is the name and version of the form, such as costopt.catalog/1.
 
     It is "" where no program reads the table. ``rows`` hold raw values by column key. ``facts`` are
-    values of the whole table, json only; ``notes`` are sentences under the table for people. Rows
-    whose value of ``marks`` is true stand out on a page.
+    values of the whole table, json only; ``notes`` are sentences under the table for people, and
+    ``more`` tables after those. Rows whose value of ``marks`` is true stand out.
     """
 
     schema: str
@@ -86,6 +89,7 @@ class Table:
     facts: Row = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     marks: str | None = None
+    more: tuple[Table, ...] = ()
 
     @property
     def shown_columns(self) -> tuple[Column, ...]:

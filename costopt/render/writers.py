@@ -14,17 +14,13 @@ from typing import TextIO
 
 from costopt.render.html import cell_html, page_css
 from costopt.render.table import Cell, Column, OutputFormat, Row, Table
-
-FOLD_WIDTH = 24
-"""Characters that a folded column takes at the least."""
-MAX_WIDTH = 1000
-"""Columns of text where there is no terminal to fill."""
+from costopt.render.text_table import is_styled, text_width, to_text
 
 
-def write_table(table: Table, output: OutputFormat, stream: TextIO) -> None:
-    """Write the table to a stream of text, as wide as its terminal where it is one."""
+def write_table(table: Table, output: OutputFormat, stream: TextIO, *, wide: bool = False) -> None:
+    """Write the table to a stream of text; ``wide`` is about text alone, as in ``to_text``."""
     if output is OutputFormat.TABLE:
-        _write_text(table, stream)
+        stream.write(to_text(table, text_width(stream, wide), styled=is_styled(stream)))
     else:
         stream.write(_WRITERS[output](table))
 
@@ -59,7 +55,7 @@ def to_markdown(table: Table) -> str:
     )
     for note in table.notes:
         lines += ["", note]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + "".join(f"\n{to_markdown(each)}" for each in table.more)
 
 
 def to_html(table: Table) -> str:
@@ -68,9 +64,19 @@ def to_html(table: Table) -> str:
     The table is in a card, the notes are under it; indented ones are shown as they stand.
     """
     title = html.escape(table.title)
+    cards = "".join([_card(table), *(_card(each, f"<h2>{html.escape(each.title)}</h2>\n")
+                                     for each in table.more)])  # fmt: skip
+    return _PAGE.format(title=title, css=page_css(), cards=cards)
+
+
+def _card(table: Table, heading: str = "") -> str:
+    """The table in a card, its notes in one below."""
     paragraphs = "\n".join(_notes_html(table.notes))
-    card = f"<section>\n{paragraphs}\n</section>\n" if table.notes else ""
-    return _PAGE.format(title=title, css=page_css(), table=_table_html(table), notes=card)
+    notes = f"<section>\n{paragraphs}\n</section>\n" if table.notes else ""
+    return (
+        _CARD.format(heading=heading, title=html.escape(table.title), table=_table_html(table))
+        + notes
+    )
 
 
 _WRITERS: Mapping[OutputFormat, Callable[[Table], str]] = {
@@ -79,63 +85,6 @@ _WRITERS: Mapping[OutputFormat, Callable[[Table], str]] = {
     OutputFormat.MD: to_markdown,
     OutputFormat.HTML: to_html,
 }
-
-
-def _write_text(table: Table, stream: TextIO) -> None:
-    """As wide as the terminal; where there is none, as wide as the rows, so that none is cut."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    at_terminal = stream.isatty()
-    target = stream if at_terminal else io.StringIO()
-    console = Console(
-        file=target,
-        width=None if at_terminal else MAX_WIDTH,
-        no_color=None if at_terminal else True,
-        highlight=False,
-    )
-    columns = columns_that_fit(table, console.width)
-    console.print(Text(table.title, style="italic"))
-    grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        grid.add_column(
-            column.title,
-            justify="right" if column.right else "left",
-            overflow="fold",
-            max_width=column.fold_at,
-        )
-    for row in table.rows:
-        grid.add_row(*(Text(column.text(row)) for column in columns))
-    console.print(grid)
-    left_out = [column.title for column in table.shown_columns if column not in columns]
-    if left_out:
-        console.print(Text(f"No room here for: {', '.join(left_out)}."), style="dim")
-    for note in table.notes:
-        console.print(Text(note))
-    if isinstance(target, io.StringIO):
-        stream.writelines(f"{line.rstrip()}\n" for line in target.getvalue().splitlines())
-
-
-def columns_that_fit(table: Table, width: int) -> tuple[Column, ...]:
-    """Return the columns for people that fit into ``width`` characters side by side."""
-    widths = {
-        column: max([len(column.title), *(len(column.text(row)) for row in table.rows)])
-        for column in table.shown_columns
-    }
-    columns = list(table.shown_columns)
-    while sum(_needed(column, widths[column]) for column in columns) > width:
-        first_out = max(reversed(columns), key=lambda column: column.rank)
-        if first_out.rank == 0:
-            break
-        columns.remove(first_out)
-    return tuple(columns)
-
-
-def _needed(column: Column, width: int) -> int:
-    """Characters with the space around; folded text can do with some."""
-    return (width if column.fold_at is None else min(width, FOLD_WIDTH)) + 3
 
 
 def _value(value: object) -> object:
@@ -211,14 +160,15 @@ _PAGE = """<!doctype html>
 <body class="wide">
 <header><h1>{title}</h1></header>
 <main>
-<section>
-<div class="scroll" tabindex="0" role="region" aria-label="{title}">
+{cards}</main>
+</body>
+</html>
+"""
+_CARD = """<section>
+{heading}<div class="scroll" tabindex="0" role="region" aria-label="{title}">
 <table class="compact cards">
 {table}
 </table>
 </div>
 </section>
-{notes}</main>
-</body>
-</html>
 """

@@ -80,10 +80,11 @@ def test_no_table_is_wider_than_its_card_and_no_pool_name_wraps(
     assert browser.execute_script(CUT_OFF) == [0, []]
 
 
-def test_the_lines_of_a_frontier_are_not_cut_off(browser: Any, pages: dict[str, str]) -> None:
+def test_the_frontier_is_a_table_of_its_own(browser: Any, pages: dict[str, str]) -> None:
     show(browser, pages["what_if"], 1300)
-    (lines,) = browser.find_elements("css selector", "pre")
-    assert lines.get_property("scrollWidth") <= lines.get_property("clientWidth")
+    scenarios, plans = browser.find_elements("css selector", "table")
+    assert scenarios.location["y"] < plans.location["y"]
+    assert len(plans.find_elements("css selector", "tbody tr")) > 1
 
 
 @pytest.mark.parametrize("width", [420, 1300])

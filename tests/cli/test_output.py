@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 
@@ -14,7 +15,8 @@ from costopt.cli.output import print_table
 from costopt.domain.estimate import Basis, Estimate
 from costopt.formatting import probability_text, usd_text
 from costopt.render.table import Column, Table
-from costopt.render.writers import columns_that_fit, to_csv, to_html, to_json, to_markdown
+from costopt.render.text_table import to_text
+from costopt.render.writers import to_csv, to_html, to_json, to_markdown
 
 TABLE = Table(
     schema="costopt.test/1",
@@ -100,18 +102,55 @@ def test_a_title_that_is_wider_than_the_table_stays_on_its_line(
     assert capsys.readouterr().out.splitlines()[0] == title
 
 
-def test_where_there_is_no_room_the_highest_rank_goes_first() -> None:
-    columns = (
+RANKED = Table(
+    "costopt.test/1",
+    "T",
+    (
         Column("a", "A"),
         Column("b", "B" * 20, rank=1),
         Column("c", "C" * 20, rank=2),
-        Column("d", "D" * 100, fold_at=60),
-    )
-    table = Table("costopt.test/1", "T", columns, ({"a": "x" * 20},))
-    assert columns_that_fit(table, 96) == columns
-    assert columns_that_fit(table, 95) == (columns[0], columns[1], columns[3])
-    assert columns_that_fit(table, 72) == (columns[0], columns[3])
-    assert columns_that_fit(table, 1) == (columns[0], columns[3])
+        Column("d", "D", fold_at=60),
+    ),
+    ({"a": "a" * 20, "b": 1, "c": 2, "d": "a/whole/name " * 6},),
+)
+
+
+def heads(text: str) -> list[str]:
+    """The letters of the columns side by side."""
+    return [word[0] for word in text.splitlines()[2].split()]
+
+
+def test_where_there_is_no_room_the_highest_rank_goes_first() -> None:
+    wide = to_text(RANKED, 94)
+    assert heads(wide) == ["A", "B", "C", "D"]
+    assert "--wide" not in wide
+    without = to_text(RANKED, 93)
+    assert heads(without) == ["A", "B", "D"]
+    assert f"--wide adds: {'C' * 20}." in without
+    assert heads(to_text(RANKED, 50)) == ["A", "D"]
+
+
+def test_a_sentence_without_room_goes_below_its_row_and_no_name_is_broken() -> None:
+    narrow = to_text(RANKED, 49)
+    assert heads(narrow) == ["A", "B"]
+    assert "\n    a/whole/name a/whole/name a/whole/name\n" in narrow
+    for width in range(1, 100):
+        assert to_text(RANKED, width).count("a/whole/name") == 6
+        assert "a" * 20 in to_text(RANKED, width)
+
+
+def test_a_column_without_text_is_left_out_and_control_characters_do_nothing() -> None:
+    columns = (Column("a", "A"), Column("b", "B", unknown=""))
+    text = to_text(Table("costopt.test/1", "T", columns, ({"a": "\x1b[2Jx"}, {"a": "y"})))
+    assert heads(text) == ["A"]
+    assert "\x1b" not in text
+
+
+def test_a_table_that_follows_is_in_every_form_for_people() -> None:
+    table = replace(TABLE, more=(RANKED,))
+    for write in (to_text, to_markdown, to_html):
+        assert write(table).count("C" * 20) >= 1
+    assert to_json(table) == to_json(TABLE)
 
 
 def test_an_unknown_value_is_a_dash_unless_its_column_says_otherwise() -> None:
@@ -132,5 +171,5 @@ def test_programs_get_the_ends_of_an_interval() -> None:
     assert header == "p,p_low,p_high,x"
     assert lines[1] == ",,,2"
     for text in (to_markdown(table), to_html(table)):
-        assert "98.6 %" in text
+        assert "98.5 %" in text
         assert "100.0 %" not in text

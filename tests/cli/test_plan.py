@@ -226,9 +226,10 @@ def test_what_if_tells_and_draws_its_frontier(tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert len(re.findall("<title>Plan ", text)) == 2 * len(points)
     shown = invoke("what-if", job_file(tmp_path), "--policies", "cheapest", "--points", "5")
-    header, *lines = shown.stdout.partition("Frontier under policy cheapest")[2].splitlines()[1:]
-    assert header.split()[:4] == ["$", "kWh", "CO2e", "Finish"]
-    assert len(lines) == len(points)
+    table = shown.stdout.partition("Frontier under policy cheapest")[2].splitlines()
+    assert table[2].split()[:5] == ["Plan", "$", "mean", "kWh", "CO2e"]
+    numbers = [line.split()[0] for line in table if re.match(r" *\d", line)]
+    assert numbers == [str(number) for number in range(1, len(points) + 1)]
 
 
 @pytest.mark.parametrize("command", ["plan", "what-if"])

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import costopt.formatting
 from costopt.domain.estimate import Basis, Estimate
 from costopt.formatting import (
+    count_text,
     gco2e_text,
     iso_minute_text,
     kwh_text,
@@ -20,7 +21,9 @@ from costopt.formatting import (
     number_text,
     percent_text,
     plain_text,
+    pool_lines,
     pool_text,
+    pools_text,
     probability_text,
     relative_to_baseline,
     second_text,
@@ -76,6 +79,12 @@ AT = datetime(2026, 1, 1, 2, 3, 4, tzinfo=UTC)
         (percent_text(0.9999), ">99.9 %"),
         (percent_text(1.0), "100.0 %"),
         (whole_percent_text(0.3077), "31 %"),
+        (count_text(2, 40), "2 of 40"),
+        (count_text(0, 40), "0 of 40 (<7.3 %)"),
+        (count_text(40, 40), "40 of 40 (>92.7 %)"),
+        (pools_text("2 × aws/us-east-1/us-east-1a/t/spot: a/b"), "2 × aws/us-east-1a/t/spot: a/b"),
+        (pools_text("s3://a/b/c/d/e is no pool"), "s3://a/b/c/d/e is no pool"),
+        (pool_lines(("a/r/r1/t/spot", "b/r/z/t/spot")), "a/r1/t/spot,\nb/r/z/t/spot"),
         (work_text(2400.0, "steps"), "2,400 steps"),
         (work_text(0.25, "steps"), "0.25 steps"),
         (relative_to_baseline(0.32), "32 % below"),
@@ -124,8 +133,8 @@ def test_an_unknown_figure_is_never_zero(text: str) -> None:
 @pytest.mark.parametrize(
     ("hits", "draws", "expected"),
     [
-        (200, 200, ">98.6 %"), (2000, 2000, ">99.8 %"), (1999, 2000, ">99.7 %"),
-        (0, 200, "<1.4 %"), (195, 200, "97.3 %"), (100, 200, "50.0 %"),
+        (200, 200, ">98.5 %"), (2000, 2000, ">99.8 %"), (1999, 2000, ">99.7 %"),
+        (0, 200, "<1.5 %"), (0, 5, "<45.1 %"), (195, 200, "97.3 %"), (100, 200, "50.0 %"),
         (99_999, 100_000, ">99.9 %"), (1, 100_000, "<0.1 %"),
     ],
 )  # fmt: skip
@@ -144,6 +153,14 @@ def test_no_count_of_draws_reads_as_0_or_100_percent(draws: int, data: st.DataOb
     assert estimate.high > hits / draws - 1e-12
     assert (estimate.low, estimate.high) != (0.0, 1.0)
     assert probability_text(estimate) not in ("0.0 %", "100.0 %")
+
+
+@given(st.integers(3, 10**6))
+def test_the_bound_of_what_never_happened_is_the_rule_of_three(draws: int) -> None:
+    never, always = (Estimate.of_share(hits, draws, "drawn") for hits in (0, draws))
+    assert 1 - (1 - never.high) ** draws == pytest.approx(0.95, rel=1e-6)
+    assert never.high < 3 / draws
+    assert always.low == pytest.approx(1 - never.high)
 
 
 def test_a_certain_probability_reads_100_percent() -> None:

@@ -90,9 +90,11 @@ def test_a_backtest_row_fills_every_column() -> None:
     assert texts(table) == [
         (
             "milp", "$288.40", "[$280.00, $297.50]", "$279.75", "$360.50", "81.2", "–", "–",
-            "5.5 h", "1", "2.8", "2.1", "23 min 20 s", "–", "–", "30",
+            "5.5 h", "1 of 30", "2.8", "2.1", "23 min 20 s", "–", "–",
         )
     ]  # fmt: skip
+    never = texts(backtest_table([replace(ROW, misses=0)]))
+    assert "0 of 30 (<9.6 %)" in never[0]
     grouped = backtest_table([ROW, replace(ROW, group="8 h")])
     assert grouped.columns == BACKTEST_COLUMNS
     assert [row[0] for row in texts(grouped)] == ["all", "8 h"]

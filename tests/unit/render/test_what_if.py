@@ -28,6 +28,7 @@ def point(number: int) -> FrontierRow:
         gco2e=None if number == 3 else 1000.0 * (90 - number),
         takes_s=takes_s,
         finish_p50_at=NOW + timedelta(seconds=takes_s),
+        finish_p95_at=NOW + timedelta(seconds=1.2 * takes_s),
         on_time=Estimate.of_share(1940, 2000, "made up"),
         pools=(f"aws/us-east-1{'abc'[number % 3]}/p4d.24xlarge/spot",),
     )

@@ -1,0 +1,162 @@
+"""A table as text, at most 100 columns wide unless all of its columns are asked for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TextIO
+
+from costopt.render.table import Column, Row, Table
+
+MAX_WIDTH = 100
+"""Characters of a line, unless ``--wide`` asks for all columns."""
+UNLIMITED_WIDTH = 10_000
+MIN_FOLD_WIDTH = 28
+"""A sentence that gets less room beside the other columns goes below its row."""
+GAP = "  "
+INDENT = "    "
+_CONTROL = dict.fromkeys((*range(10), *range(11, 32), 127), " ")
+_BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+
+
+def text_width(stream: TextIO, wide: bool = False) -> int:
+    """Return how many characters a line may have: MAX_WIDTH, fewer on a narrower terminal."""
+    if wide:
+        return UNLIMITED_WIDTH
+    return min(MAX_WIDTH, shutil.get_terminal_size().columns) if stream.isatty() else MAX_WIDTH
+
+
+def is_styled(stream: TextIO) -> bool:
+    """Return whether the stream is a terminal that shows bold text."""
+    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+@dataclass(frozen=True, slots=True)
+class TextColumn:
+    """A column's cells as text; ``width`` is what it takes, ``least`` what it can do with."""
+
+    column: Column
+    cells: tuple[str, ...]
+    width: int
+    least: int
+
+    @classmethod
+    def of(cls, column: Column, rows: Sequence[Row]) -> TextColumn:
+        """Measure the column. Of a sentence, the longest word is never broken."""
+        cells = tuple(column.text(row).translate(_CONTROL) for row in rows)
+        width = max(
+            map(len, (column.title, *(line for text in cells for line in text.split("\n"))))
+        )
+        if column.fold_at is None:
+            return cls(column, cells, width, width)
+        word = max(map(len, (column.title, *(word for text in cells for word in text.split()))))
+        width = max(min(width, column.fold_at), word)
+        return cls(column, cells, width, max(min(width, MIN_FOLD_WIDTH), word))
+
+
+def to_text(table: Table, width: int = MAX_WIDTH, *, styled: bool = False) -> str:
+    """Return the title, the columns that fit into ``width``, the notes, and the tables after it.
+
+    Sentences wrap; nothing else is broken, so that a name may make a line longer. Columns without
+    any text are left out.
+    """
+    columns = [TextColumn.of(column, table.rows) for column in table.shown_columns]
+    columns = [each for each in columns if not table.rows or any(each.cells)]
+    beside, below = columns_that_fit(columns, width)
+    grid = _grid(table, beside, below, width, styled)
+    left_out = [c.column.title for c in columns if c not in beside and c not in below]
+    names = ", ".join(title for title in left_out if title)
+    notes = wrapped(f"--wide adds: {names}.", width) if names else []
+    if styled:
+        notes = [f"{_DIM}{line}{_PLAIN}" for line in notes]
+    notes += [line for note in table.notes for line in wrapped(note, width)]
+    lines = [*wrapped(table.title, width), "", *grid, *([""] if notes else []), *notes]
+    text = "".join(f"{line.rstrip()}\n" for line in lines)
+    return text + "".join(f"\n{to_text(each, width, styled=styled)}" for each in table.more)
+
+
+def wrapped(text: str, width: int = MAX_WIDTH) -> list[str]:
+    """Return the lines of a text, broken between words; an indented one stays indented."""
+    lines = []
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip())]
+        lines += textwrap.wrap(
+            line.translate(_CONTROL),
+            width,
+            subsequent_indent=f"{indent}  " if indent else "",
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+    return lines
+
+
+Columns = Sequence[TextColumn]
+
+
+def columns_that_fit(columns: Columns, width: int) -> tuple[Columns, Columns]:
+    """Return the columns side by side in ``width`` characters, and those below their row.
+
+    Sentences go below where leaving out others does not make enough room.
+    """
+    kept = _kept(columns, width)
+    if _needed(kept) <= width:
+        return kept, ()
+    below = [each for each in columns if each.column.fold_at]
+    return _kept([each for each in columns if each not in below], width), below
+
+
+def _kept(columns: Columns, width: int) -> Columns:
+    """The columns without those that must be left out, of the highest rank first."""
+    kept = list(columns)
+    while _needed(kept) > width:
+        first_out = max(reversed(kept), key=lambda each: each.column.rank)
+        if first_out.column.rank == 0:
+            break
+        kept.remove(first_out)
+    return kept
+
+
+def _needed(columns: Columns) -> int:
+    return sum(each.least for each in columns) + len(GAP) * (len(columns) - 1)
+
+
+def _grid(table: Table, beside: Columns, below: Columns, width: int, styled: bool) -> Iterator[str]:
+    widths = _widths(beside, width)
+    head = _line(beside, widths, [each.column.title for each in beside])
+    yield f"{_BOLD}{head}{_PLAIN}" if styled else head
+    yield "─" * (sum(widths) + len(GAP) * (len(beside) - 1))
+    for index, row in enumerate(table.rows):
+        cells = [
+            wrapped(each.cells[index], w) if each.column.fold_at else each.cells[index].split("\n")
+            for each, w in zip(beside, widths, strict=True)
+        ]
+        for texts in zip_longest(*cells, fillvalue=""):
+            line = _line(beside, widths, texts)
+            yield f"{_BOLD}{line}{_PLAIN}" if styled and table.is_marked(row) else line
+        for each in below:
+            if each.cells[index] not in ("", each.column.unknown):
+                yield from wrapped(f"{INDENT}{each.cells[index]}", width)
+
+
+def _widths(columns: Columns, width: int) -> list[int]:
+    """Each column's width; those of sentences share what remains, the least demanding first."""
+    room = width - _needed([each for each in columns if not each.column.fold_at])
+    folded = sorted((c for c in columns if c.column.fold_at), key=lambda each: each.width)
+    room -= len(GAP) * len(folded)
+    chosen: dict[str, int] = {}
+    for index, each in enumerate(folded):
+        share = max(room // (len(folded) - index), each.least)
+        chosen[each.column.key] = min(each.width, share)
+        room -= chosen[each.column.key]
+    return [chosen.get(each.column.key, each.width) for each in columns]
+
+
+def _line(columns: Columns, widths: Sequence[int], texts: Sequence[str]) -> str:
+    return GAP.join(
+        text.rjust(width) if each.column.right else text.ljust(width)
+        for each, width, text in zip(columns, widths, texts, strict=True)
+    )
