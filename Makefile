@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 FOCUS_PYTHON ?= python3.12
 
-.PHONY: demo quick test check bench soak checkov focus audit format clean
+.PHONY: demo demo-harsh quick test check bench soak checkov focus audit format clean
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -17,8 +17,11 @@ $(VENV)/.dev: $(VENV)/.run
 	$(PIP) install --quiet -c constraints.txt -e '.[train,report,daemon,dev]'
 	@touch $@
 
-demo: $(VENV)/.run  ## train the example on a market that interrupts it, and write its report
+demo: $(VENV)/.run  ## train the example on a typical market, and write its report
 	$(BIN)/python examples/finetune/demo.py
+
+demo-harsh: $(VENV)/.run  ## the same on a market with less capacity
+	$(BIN)/python examples/finetune/demo.py --profile harsh
 
 quick: $(VENV)/.dev  ## unit and contract tests without processes, browser, database or test cloud
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q \

@@ -96,12 +96,21 @@ def run_table(account: JobAccount, now: datetime) -> Table:
         ("  on spot", usd_micros_text(summary.spot_usd_micros), "measured"),
         ("  on demand", usd_micros_text(summary.on_demand_usd_micros), "measured"),
         *_transfers(summary),
-        ("against on-demand", _against(summary), _baseline_basis(summary)),
+        (
+            "against on-demand",
+            _against(summary.saved_usd_share, usd_micros_text(summary.due_usd_micros)),
+            _baseline_basis(summary),
+        ),
         ("energy", wh_text(summary.wh), summary.energy_basis or UNKNOWN_TEXT),
         (
             "  while not training",
             wh_text(summary.idle_wh),
             summary.energy_basis or UNKNOWN_TEXT,
+        ),
+        (
+            "energy against on-demand",
+            _against(summary.saved_wh_share, wh_text(summary.due_wh)),
+            _baseline_basis(summary),
         ),
         ("emissions", f"{gco2e_text(summary.gco2e)} CO2e", summary.carbon_basis or UNKNOWN_TEXT),
         ("node-hours", f"{summary.node_seconds / 3600:,.2f}", "measured"),
@@ -167,11 +176,10 @@ def _baseline_basis(summary: JobSummary) -> str:
     return f"modelled, {summary.baseline_basis}"
 
 
-def _against(summary: JobSummary) -> str:
-    if summary.saved_usd_share is None:
+def _against(saved_share: float | None, due: str) -> str:
+    if saved_share is None:
         return UNKNOWN_TEXT
-    stands = relative_to_baseline(summary.saved_usd_share)
-    return f"{stands} {usd_micros_text(summary.due_usd_micros)} for the same work"
+    return f"{relative_to_baseline(saved_share)} {due} for the same work"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import time
 from pathlib import Path
 
 import torch
@@ -44,8 +45,11 @@ def weights_hash(model: nn.Module) -> str:
 def main() -> None:
     """Train for ``--steps`` and leave the hash of the weights in ``--output``."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=450)
     parser.add_argument("--batch", type=int, default=24, help="windows per step")
+    parser.add_argument(
+        "--step-seconds", type=float, default=0.0, help="a step lasts this long at least"
+    )
     parser.add_argument("--output", type=Path, default=Path("output/weights.sha256"))
     options = parser.parse_args()
 
@@ -69,12 +73,14 @@ def main() -> None:
         seed=SEED,
     )
     for step in job.steps(options.steps):
+        ends_at = time.monotonic() + options.step_seconds
         for batch in job.microbatches():
             with job.microbatch(batch):
                 inputs, targets = batch
                 loss = functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
                 job.observe(loss)
                 loss.backward()  # type: ignore[no-untyped-call]
+        time.sleep(max(0.0, ends_at - time.monotonic()))
         job.apply()
         if job.rank == 0 and (step % 25 == 0 or job.step == options.steps):
             print(f"step {step:5d}  loss {job.loss:.4f}", flush=True)
