@@ -9,6 +9,7 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 _MODULES = {
+    "costopt.api.backtests": ("BacktestResult", "backtest"),
     "costopt.api.inputs": ("Market", "load_account", "load_job", "load_policy", "read_market"),
     "costopt.api.plans": (
         "FrontierResult",

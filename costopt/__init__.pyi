@@ -1,3 +1,4 @@
+from costopt.api.backtests import BacktestResult, backtest
 from costopt.api.inputs import Market, load_account, load_job, load_policy, read_market
 from costopt.api.plans import (
     FrontierResult,
@@ -30,6 +31,7 @@ __version__: str
 
 __all__ = [
     "Account",
+    "BacktestResult",
     "CostoptError",
     "Decision",
     "Desired",
@@ -54,6 +56,7 @@ __all__ = [
     "View",
     "WhatIfResult",
     "__version__",
+    "backtest",
     "frontier",
     "load_account",
     "load_job",

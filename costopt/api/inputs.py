@@ -164,6 +164,14 @@ def check_market(name: str, market: object) -> Market:
     return market
 
 
+def check_markets(markets: object) -> tuple[Market, ...]:
+    """Return the markets; one alone need not be in a list. Raise SpecError for none."""
+    found = tuple(check_market("markets", each) for each in as_tuple(markets))
+    if not found:
+        raise bad_argument("markets", "is empty", "read one: costopt.read_market(path)")
+    return found
+
+
 def check_policy(policy: object) -> Policy:
     """Return the policy, loaded if it is a name or path. Raise SpecError if it cannot be used."""
     from costopt.planning.request import check_policy, load_checked_policy
@@ -181,14 +189,17 @@ def check_policies(policies: object) -> tuple[Policy, ...]:
 
     Raise SpecError for none, and for one that cannot be used.
     """
-    if isinstance(policies, Policy | str | os.PathLike):
-        return (check_policy(policies),)
-    if not isinstance(policies, Iterable):
-        raise bad_argument("policies", f"is {_type(policies)}", "pass a list of policies")
-    found = tuple(map(check_policy, policies))
+    found = tuple(map(check_policy, as_tuple(policies)))
     if not found:
         raise bad_argument("policies", "is empty", "name a policy, such as 'cheapest'")
     return found
+
+
+def as_tuple(values: object) -> tuple[object, ...]:
+    """Return the values of a list; one alone, such as a text, counts as a list of one."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        return (values,)
+    return tuple(values)
 
 
 def check_instant(name: str, at: object) -> datetime | None:
@@ -232,13 +243,12 @@ def check_seconds(name: str, values: object, *, low: float = 0.0) -> tuple[float
 
 def check_words(name: str, words: object) -> tuple[str, ...]:
     """Return names; one alone need not be in a list. Raise SpecError for any other type."""
-    if isinstance(words, str):
-        return (words,)
-    found = tuple(words) if isinstance(words, Iterable) else (words,)
-    for each in found:
+    found = []
+    for each in as_tuple(words):
         if not isinstance(each, str):
             raise bad_argument(name, f"holds {each!r}", "pass names")
-    return found
+        found.append(each)
+    return tuple(found)
 
 
 def check_choice(name: str, value: str, choices: Iterable[Choice]) -> Choice:

@@ -78,8 +78,9 @@ def run_in_processes(
         except BrokenProcessPool as error:
             raise CostoptError(
                 "a process that replays died",
-                hint="it may have run out of memory: use fewer with --jobs; with --results, the "
-                "scores so far are kept",
+                hint="it may have run out of memory: use fewer processes (--jobs); a script calls "
+                'backtest under if __name__ == "__main__"; with a file of results (--results), '
+                "the scores so far are kept",
                 code="process_died",
             ) from error
         finally:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 
 from costopt.backtesting.backtest import (
     RecordCoverage,
@@ -27,9 +26,7 @@ from costopt.domain.market import Offer, Pool
 from costopt.domain.policy import Policy
 from costopt.domain.ports import InstanceCatalog
 from costopt.formatting import seconds_text
-from costopt.market.history_file import read_history
 from costopt.market.screening import screen_for_job
-from costopt.spec import load_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,29 +59,21 @@ class BacktestGrid:
 
     def group_by(self, what: str) -> Callable[[Window], str]:
         """What a window counts for: all, its market, its deadline or its start-up time."""
-        return _GROUPS[what]
-
-
-def read_markets(paths: Sequence[Path]) -> dict[str, MarketHistory]:
-    """Markets by name; by file where two have one name. Raises MarketError for a bad file."""
-    read = [(path, read_history(path)) for path in dict.fromkeys(paths)]
-    names = Counter(history.name for _, history in read)
-    return {history.name if names[history.name] == 1 else str(path): history
-            for path, history in read}  # fmt: skip
+        return GROUPS[what]
 
 
 def build_grid(
-    job: str,
+    job: Job,
     chosen: Sequence[Policy],
     bench: BacktestConfig,
     *,
     starts: int,
-    deadlines_s: Sequence[float] | None,
-    startups_s: Sequence[float] | None,
+    deadlines_s: Sequence[float],
+    startups_s: Sequence[float],
     with_oracle: bool,
     over_gaps: bool,
 ) -> BacktestGrid:
-    """The windows and policies that the options ask for.
+    """Return the windows and policies of a backtest; no deadlines or start-ups: the job's own.
 
     Raises InfeasibleError where no pool of a market can do the job in time, MarketError where a
     record has no room for a window, and SpecError for policies of one name.
@@ -100,10 +89,8 @@ def build_grid(
     found: list[Window] = []
     coverages: list[RecordCoverage] = []
     notes: list[str] = []
-    shown: Job | None = None
     for name, history in bench.markets.items():
-        for task in _due(load_job(job, history.starts_at, bench.account), deadlines_s):
-            shown = shown or task
+        for task in _due(job, deadlines_s):
             usable = _usable_pools(task, history, bench.machines, startups_s)
             allowed = [
                 p for p in usable if hindsight_policy(first).limits.rejection_reason(p) is None
@@ -116,8 +103,7 @@ def build_grid(
                 notes.append(_fewer(name, len(times), starts, replay_tick_s(history)))
             found += windows(task, name, times, startups_s or (task.startup_s,))
             coverages.append(covered)
-    assert shown is not None
-    return BacktestGrid(shown, tuple(policies), tuple(found), tuple(coverages), tuple(notes))
+    return BacktestGrid(job, tuple(policies), tuple(found), tuple(coverages), tuple(notes))
 
 
 def _fewer(market: str, windows: int, asked: int, tick_s: float) -> str:
@@ -127,8 +113,8 @@ def _fewer(market: str, windows: int, asked: int, tick_s: float) -> str:
     )
 
 
-def _due(job: Job, deadlines_s: Sequence[float] | None) -> Iterator[Job]:
-    if deadlines_s is None:
+def _due(job: Job, deadlines_s: Sequence[float]) -> Iterator[Job]:
+    if not deadlines_s:
         yield job
         return
     for deadline_s in dict.fromkeys(deadlines_s):
@@ -150,7 +136,7 @@ def _check_names(policies: Sequence[Policy]) -> None:
 
 
 def _usable_pools(
-    job: Job, history: MarketHistory, machines: InstanceCatalog, startups_s: Sequence[float] | None
+    job: Job, history: MarketHistory, machines: InstanceCatalog, startups_s: Sequence[float]
 ) -> list[Pool]:
     """Pools that can run the job. Raises InfeasibleError where none ever can in time."""
     offers = [Offer(pool, None, None, None) for pool in history.pools]
@@ -199,7 +185,7 @@ def _everything(_: Window) -> str:
     return "all"
 
 
-_GROUPS: Mapping[str, Callable[[Window], str]] = {
+GROUPS: Mapping[str, Callable[[Window], str]] = {
     "all": _everything,
     "market": _market_of,
     "deadline": _deadline_of,

@@ -29,7 +29,7 @@ class ResultsFile:
     """What is known already, and where more is added. ``dropped`` lines were not to be trusted."""
 
     def __init__(self, path: Path, file: BufferedRandom) -> None:
-        self._path = path
+        self.path = path
         self._file = file
         self.known: dict[str, Score] = {}
         self.dropped = 0
@@ -41,7 +41,7 @@ class ResultsFile:
             self._file.write(_line(key, score))
             self._file.flush()
         except OSError as error:
-            raise _failed(self._path, error) from error
+            raise _failed(self.path, error) from error
         self.known[key] = score
 
     def _read(self) -> None:
@@ -65,7 +65,7 @@ class ResultsFile:
         """A new file, or one whose first line was cut off; any other is somebody else's."""
         if not HEADER.startswith(data):
             raise StoreError(
-                f"{self._path} is not a results file of a backtest",
+                f"{self.path} is not a results file of a backtest",
                 hint="name another file; it is not overwritten",
                 code="not_results",
             )

@@ -5,9 +5,9 @@ Where no terminal draws a progress bar, lines of progress are printed.
 
 from __future__ import annotations
 
+import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,14 +25,13 @@ from costopt.cli.options import (
     history_s,
     job_argument,
     notice_option,
+    words,
 )
 from costopt.cli.output import output_option
 from costopt.formatting import seconds_text
 
 if TYPE_CHECKING:
-    from costopt.backtesting.grid import BacktestGrid
-    from costopt.backtesting.trial import BacktestConfig, Score, Trial
-    from costopt.domain.policy import Policy
+    from costopt.api.backtests import BacktestResult, Group, ScoredTrial
 
 
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -120,7 +119,7 @@ def backtest(
     forecasts: bool,
     carbon: Path | None,
     account: str | None,
-    by: str,
+    by: Group,
     seed: int,
     jobs: int | None,
     ray: str | None,
@@ -137,49 +136,71 @@ def backtest(
     nothing of the market before it starts, unless --history lets those that learn observe the
     history up to then. The figures are the same for any number of processes.
     """
-    from costopt.backtesting.backtest import backtest_config, trial_keys
-    from costopt.backtesting.executors import TrialExecutor
-    from costopt.backtesting.grid import build_grid, read_markets
-    from costopt.cli.backtest_run import run_trials
-    from costopt.planning.request import load_account
+    from costopt.api import backtests
+    from costopt.api.inputs import load_account, load_job, read_market
 
     _check_folders(report=report, results=results, runs=runs)
-    run = TrialExecutor(jobs, ray).runner()
-    histories = read_markets(markets)
-    bench = backtest_config(
-        histories,
-        notice_s=notice_s,
-        cooldown_s=cooldown_s,
-        price_forecasts=forecasts,
-        carbon=carbon,
-        account=load_account(account),
-        past_s=past_s,
-    )
-    grid = build_grid(
-        job,
-        _chosen(policies),
-        bench,
-        starts=starts,
-        deadlines_s=deadlines_s,
-        startups_s=startups_s,
-        with_oracle=lifetime_oracle,
-        over_gaps=over_gaps,
-    )
-    for note in grid.notes:
-        print_error("note", note)
-    keys = trial_keys(bench, price_forecasts=forecasts, carbon=carbon)
-    scores = run_trials(bench, grid.trials, run, results, keys)
-    _print_results(grid, scores, bench, by=by, seed=seed, runs=runs, report=report, output=output)
-
-
-def _chosen(policies: str) -> list[Policy]:
-    from costopt.cli.options import words
-    from costopt.planning.request import load_checked_policy
-
-    chosen = [load_checked_policy(name) for name in words(policies)]
+    chosen = words(policies)
     if not chosen:
         raise click.UsageError("nothing to try: --policies is empty")
-    return chosen
+    histories = [read_market(path) for path in dict.fromkeys(markets)]
+    shared = None if account is None else load_account(account)
+    progress = ProgressPrinter()
+    result = backtests.backtest(
+        load_job(job, now=histories[0].starts_at, account=shared),
+        chosen,
+        histories,
+        starts=starts,
+        deadlines_s=deadlines_s or (),
+        startups_s=startups_s or (),
+        history_s=past_s,
+        notice_s=notice_s,
+        cooldown_s=cooldown_s,
+        forecasts=forecasts,
+        over_gaps=over_gaps,
+        lifetime_oracle=lifetime_oracle,
+        account=shared,
+        carbon=carbon,
+        by=by,
+        seed=seed,
+        processes=jobs,
+        ray=ray,
+        results=results,
+        progress=progress,
+    )
+    _print_result(result, output, shown=progress.notes, runs=runs, report=report)
+
+
+def _print_result(
+    result: BacktestResult,
+    output: str,
+    *,
+    shown: Collection[str],
+    runs: Path | None,
+    report: Path | None,
+) -> None:
+    """Write the notes that were not shown yet, the table and the files."""
+    from costopt.backtesting.results_file import write_runs
+    from costopt.cli.output import print_table
+    from costopt.render.backtest_table import standings_table
+
+    for note in result.notes:
+        if note not in shown:
+            print_error("note", note)
+    table = standings_table(
+        result.summaries,
+        job=result.job.name,
+        coverages=result.grid.coverages,
+        windows=len(result.grid.windows),
+        spans_h=result.grid.spans_h,
+        past_s=result.config.history_s,
+    )
+    print_table(table, output)
+    if runs is not None:
+        write_runs(result.scores, runs)
+        click.echo(f"runs: {runs}", err=True)
+    if report is not None:
+        click.echo(f"report: {result.write_report(report)}", err=True)
 
 
 def _check_folders(**paths: Path | None) -> None:
@@ -191,58 +212,6 @@ def _check_folders(**paths: Path | None) -> None:
         from costopt.render.html import require_report_extra
 
         require_report_extra()
-
-
-def _print_failures(scores: list[tuple[Trial, Score]]) -> None:
-    """Print for each policy how many of its runs failed, and the first reason."""
-    runs = Counter(trial.label for trial, _ in scores)
-    reasons: dict[str, list[str]] = {}
-    for trial, score in scores:
-        if score.strategy_failure is not None:
-            reasons.setdefault(trial.label, []).append(score.strategy_failure)
-    for label, found in reasons.items():
-        click.echo(
-            f"note: in {len(found)} of {runs[label]} runs the strategy of policy {label} failed, "
-            f"and the shield decided, as it would live: {found[0]}",
-            err=True,
-        )
-
-
-def _print_results(
-    grid: BacktestGrid,
-    scores: list[tuple[Trial, Score]],
-    bench: BacktestConfig,
-    *,
-    by: str,
-    seed: int,
-    runs: Path | None,
-    report: Path | None,
-    output: str,
-) -> None:
-    from costopt.backtesting.ranking import summarize_policies
-    from costopt.backtesting.results_file import write_runs
-    from costopt.cli.output import print_table
-    from costopt.render.backtest_table import standings_table
-
-    _print_failures(scores)
-    ranked = summarize_policies(scores, grid.labels, grid.group_by(by), seed)
-    table = standings_table(
-        ranked,
-        job=grid.job.name,
-        coverages=grid.coverages,
-        windows=len(grid.windows),
-        spans_h=grid.spans_h,
-        past_s=bench.history_s,
-    )
-    print_table(table, output)
-    if runs is not None:
-        write_runs(scores, runs)
-        click.echo(f"runs: {runs}", err=True)
-    if report is not None:
-        from costopt.cli.backtest_report import write_report
-
-        write_report(ranked, grid, bench, report)
-        click.echo(f"report: {report}", err=True)
 
 
 FIRST_LINE_S = 10.0
@@ -285,3 +254,43 @@ def with_progress(
             left_s = (now - steady_s) / timed * (total - count)
             say(f"{count:,} of {total:,} {what}, about {seconds_text(left_s)} left")
             due_s = now - began_s + INTERVAL_S
+
+
+MANY_RUNS = 1000
+EARLY_LINE_S = 2.0
+"""With this many runs, the number is printed before the first, and the time remaining soon after.
+"""
+
+
+class ProgressPrinter:
+    """Shows the progress of a backtest: a bar on a terminal, otherwise lines.
+
+    ``notes`` are those that it has printed.
+    """
+
+    def __init__(self) -> None:
+        self.notes: tuple[str, ...] = ()
+
+    def __call__(
+        self, scores: Iterator[ScoredTrial], *, total: int, known: int, notes: tuple[str, ...]
+    ) -> Iterable[ScoredTrial]:
+        """Print the notes; yield the scores, with their progress."""
+        self.notes = notes
+        for note in notes:
+            print_error("note", note)
+        is_large = total - known >= MANY_RUNS
+        if is_large:
+            click.echo(f"replaying {total - known:,} runs; the time remaining follows", err=True)
+        if not sys.stderr.isatty():
+            first_line_s = EARLY_LINE_S if is_large else FIRST_LINE_S
+            return with_progress(scores, total, "runs", known=known, first_line_s=first_line_s)
+        from rich.console import Console
+        from rich.progress import track
+
+        return track(
+            scores,
+            description="replaying",
+            total=total,
+            console=Console(stderr=True),
+            transient=True,
+        )

@@ -6,18 +6,31 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from costopt.backtesting.grid import BacktestGrid
+from costopt.backtesting.hindsight import hindsight_optimum
 from costopt.backtesting.ranking import PolicySummary
+from costopt.backtesting.trial import HINDSIGHT, BacktestConfig, Trial
+from costopt.domain.events import DecisionMade
 from costopt.formatting import usd_text, whole_percent_text
 from costopt.render.backtest_charts import (
     BacktestCurve,
     CostBar,
     cost_bars,
+    curve_of_moments,
+    curve_of_run,
     mode_bars,
     progress_curves,
     spend_curves,
 )
-from costopt.render.backtest_table import backtest_table
+from costopt.render.backtest_table import (
+    backtest_table,
+    carbon_note,
+    coverage_note,
+    history_note,
+    undefined_note,
+)
 from costopt.render.html import render_page, require_report_extra, write_page
+from costopt.render.run_tables import RunView, decision_table
 from costopt.render.table import Table
 
 _HOW = (
@@ -94,3 +107,49 @@ def _lead(rows: Sequence[CostBar]) -> str:
         return f"{sentence}."
     less = whole_percent_text(1 - best.mean_usd / dearest.mean_usd)
     return f"{sentence}, {less} less than {dearest.strategy}."
+
+
+def write_grid_report(
+    standings: Sequence[PolicySummary], grid: BacktestGrid, bench: BacktestConfig, path: Path
+) -> Path:
+    """Write the report of a backtest, with curves and decisions of its first window.
+
+    Raises as ``write_backtest_report``.
+    """
+    require_report_extra()
+    curves, decisions = first_window(grid, bench)
+    notes = [*map(coverage_note, grid.coverages), *undefined_note(standings)]
+    notes += (*carbon_note(standings), *history_note(bench.history_s))
+    return write_backtest_report(standings, curves, path, coverage=notes, decisions=decisions)
+
+
+def first_window(
+    grid: BacktestGrid, bench: BacktestConfig
+) -> tuple[dict[str, BacktestCurve], list[Table]]:
+    """Replay the first window; return curves by policy, and tables of explained decisions."""
+    curves: dict[str, BacktestCurve] = {}
+    decisions: list[Table] = []
+    for policy in grid.policies:
+        trial = Trial(grid.windows[0], policy)
+        if policy.strategy.name == HINDSIGHT:
+            curves |= _optimum(bench, trial)
+            continue
+        run = _run(bench, trial)
+        curves[trial.label] = curve_of_run(run)
+        made = [event for event in run.events if isinstance(event, DecisionMade)]
+        if any(event.alternatives for event in made):
+            title = f"Decisions of {trial.label} in the first window"
+            decisions.append(decision_table(made, run.begun_at, title))
+    return curves, decisions
+
+
+def _run(bench: BacktestConfig, trial: Trial) -> RunView:
+    done = bench.rehearse(trial, explain=True)
+    return RunView.of((recorded.event for recorded in done.events), done.summary.now)
+
+
+def _optimum(bench: BacktestConfig, trial: Trial) -> dict[str, BacktestCurve]:
+    """Return the hindsight optimum's curve by its label; empty if it is not defined."""
+    job, market = trial.window.job, bench.markets[trial.window.market]
+    best = hindsight_optimum(job, trial.policy, market, bench.machines, with_moments=True)
+    return {} if best is None else {trial.label: curve_of_moments(best.moments, job.work.amount)}

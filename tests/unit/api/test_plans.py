@@ -101,7 +101,7 @@ REFUSED: list[tuple[str, Callable[[co.Job, co.Market], Any]]] = [
     ("job", lambda job, market: co.plan(str(JOB))),  # type: ignore[arg-type]
     ("policy", lambda job, market: co.plan(job, 3)),  # type: ignore[arg-type]
     ("policies", lambda job, market: co.what_if(job, [])),
-    ("policies", lambda job, market: co.what_if(job, None)),  # type: ignore[arg-type]
+    ("policy", lambda job, market: co.what_if(job, None)),  # type: ignore[arg-type]
     ("at", lambda job, market: co.plan(job, at=datetime(2026, 8, 1))),  # noqa: DTZ001
     ("at", lambda job, market: co.plan(job, at="2026-08-01")),  # type: ignore[arg-type]
     ("now", lambda job, market: co.load_job(JOB, now=datetime(2026, 8, 1))),  # noqa: DTZ001

@@ -1,0 +1,317 @@
+"""Backtests of policies and strategies on recorded markets."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from pickle import PicklingError, dumps
+from typing import Literal, Protocol
+
+from costopt.api.inputs import (
+    Market,
+    StrPath,
+    as_tuple,
+    bad_argument,
+    check_account,
+    check_choice,
+    check_count,
+    check_job,
+    check_markets,
+    check_number,
+    check_policies,
+    check_policy,
+    check_seconds,
+)
+from costopt.backtesting.backtest import backtest as run_backtest
+from costopt.backtesting.backtest import backtest_config, trial_keys
+from costopt.backtesting.executors import TrialExecutor
+from costopt.backtesting.grid import GROUPS, BacktestGrid, build_grid
+from costopt.backtesting.ranking import PolicySummary, summarize_policies
+from costopt.backtesting.results_file import ResultsFile, open_results_file
+from costopt.backtesting.trial import (
+    HINDSIGHT,
+    LIFETIME_ORACLE,
+    BacktestConfig,
+    Score,
+    Trial,
+)
+from costopt.domain.account import Account
+from costopt.domain.history import MarketHistory
+from costopt.domain.job import Job
+from costopt.domain.policy import Policy, StrategySpec
+from costopt.domain.ports import Strategy
+from costopt.engine.settings import DEFAULT_COOLDOWN_S
+from costopt.strategies import strategy_names
+
+Group = Literal["all", "market", "deadline", "startup"]
+ScoredTrial = tuple[Trial, Score]
+StrategyFactory = Callable[[], Strategy]
+
+
+class BacktestProgress(Protocol):
+    """Shows how far a backtest is."""
+
+    def __call__(
+        self, scores: Iterator[ScoredTrial], *, total: int, known: int, notes: tuple[str, ...]
+    ) -> Iterable[ScoredTrial]:
+        """Yield all of ``scores`` as they come: ``total`` in number, of which the first ``known``
+        were read from the results file. ``notes`` are what is known to be missing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BacktestResult:
+    """How policies did on the same windows, beside baselines and the hindsight optimum.
+
+    ``summaries`` has one entry per group and policy, ``scores`` one per window and policy.
+    ``notes`` are sentences on missing windows and failed strategies. Dollars are USD, energy kWh;
+    None is unknown.
+    """
+
+    job: Job
+    scores: tuple[ScoredTrial, ...] = field(repr=False)
+    summaries: tuple[PolicySummary, ...]
+    notes: tuple[str, ...]
+    grid: BacktestGrid = field(repr=False)
+    config: BacktestConfig = field(repr=False)
+
+    def write_report(self, path: StrPath) -> Path:
+        """Write results, curves and decisions of the first window as one HTML file; return its
+        path.
+
+        Raise MissingExtraError without the extra report, StoreError if the file cannot be written.
+        """
+        from costopt.render.backtest_report import write_grid_report
+
+        return write_grid_report(self.summaries, self.grid, self.config, Path(path))
+
+
+def backtest(
+    job: Job,
+    policies: Policy | StrPath | Iterable[Policy | StrPath],
+    markets: Market | Iterable[Market],
+    *,
+    starts: int = 1,
+    deadlines_s: Iterable[float] = (),
+    startups_s: Iterable[float] = (),
+    history_s: float = 0.0,
+    notice_s: float = 120.0,
+    cooldown_s: float = DEFAULT_COOLDOWN_S,
+    forecasts: bool = False,
+    over_gaps: bool = False,
+    lifetime_oracle: bool = False,
+    account: Account | None = None,
+    carbon: StrPath | None = None,
+    strategies: Mapping[str, StrategyFactory] | None = None,
+    by: Group = "all",
+    seed: int = 0,
+    processes: int | None = 1,
+    ray: str | None = None,
+    results: StrPath | None = None,
+    progress: BacktestProgress | None = None,
+) -> BacktestResult:
+    """Replay the job under each policy on windows of recorded markets, on the engine of live runs.
+
+    Beside the policies, three baselines (on demand, greedy spot, uniform progress) and the
+    hindsight optimum are replayed. On each market the job begins at ``starts`` instants spread over
+    the record, wherever its own start lies, with each of ``deadlines_s`` (seconds from the start)
+    and ``startups_s`` (start-up times of a node) in place of its own. ``over_gaps`` lets windows
+    span gaps, as if there were no capacity in them.
+
+    A run knows nothing of the market before its start, unless ``history_s`` lets policies that
+    learn observe that many seconds (infinity: all); with ``forecasts`` they plan by forecasts from
+    the record so far. ``notice_s`` is the notice before an interruption, ``cooldown_s`` for how
+    long a pool is avoided that refused or interrupted a node. ``lifetime_oracle`` adds a policy
+    that knows each pool's lifetime. ``carbon`` is a file of recorded intensities.
+
+    ``strategies`` are strategies of the caller by name: classes, or functions without parameters
+    that return a new one. Each is tried as a policy of its name with objective and limits of the
+    first policy, behind the shield of all strategies; ``policies`` may place it by that name.
+
+    ``by`` is what summaries are grouped by, ``seed`` that of their bootstrap intervals. Trials run
+    in ``processes`` (None: as many as are worth while), or on the Ray cluster at ``ray``; the
+    figures are the same. A script that uses several must call this under
+    ``if __name__ == "__main__"``. Scores are appended to the file ``results`` and not computed
+    again; ``progress`` sees them as they come.
+
+    Raise SpecError for a bad argument, InfeasibleError where no pool of a market can do the job in
+    time, MarketError where a record has no room for a window, MissingExtraError without Ray,
+    StoreError if the results file cannot be used.
+    """
+    own = _check_strategies(strategies)
+    chosen = _policies(policies, own)
+    run = TrialExecutor(_processes(processes, own), ray).runner()
+    group = GROUPS[check_choice("by", by, GROUPS)]
+    shared = check_account(account, check_job(job))
+    intensities = None if carbon is None else Path(carbon)
+    config = backtest_config(
+        _by_name(check_markets(markets)),
+        notice_s=check_number("notice_s", notice_s),
+        cooldown_s=check_number("cooldown_s", cooldown_s),
+        price_forecasts=forecasts,
+        carbon=intensities,
+        account=shared,
+        past_s=check_number("history_s", history_s, open_end=True),
+        strategies=own,
+    )
+    grid = build_grid(
+        job,
+        chosen,
+        config,
+        starts=check_count("starts", starts, low=1),
+        deadlines_s=check_seconds("deadlines_s", deadlines_s, low=1.0),
+        startups_s=check_seconds("startups_s", startups_s),
+        with_oracle=lifetime_oracle,
+        over_gaps=over_gaps,
+    )
+    with nullcontext() if results is None else open_results_file(Path(results)) as file:
+        if file is None:
+            known, notes = 0, grid.notes
+            found = run_backtest(config, grid.trials, run)
+        else:
+            keys = trial_keys(config, price_forecasts=forecasts, carbon=intensities)
+            known = sum(keys.of(trial) in file.known for trial in grid.trials)
+            notes = (*grid.notes, *_file_notes(file, known, len(grid.trials)))
+            found = run_backtest(config, grid.trials, run, file, keys)
+        if progress is not None:
+            shown = progress(found, total=len(grid.trials), known=known, notes=notes)
+            found = iter(shown)
+        scores = tuple(found)
+    if len(scores) != len(grid.trials):
+        problem = f"yielded {len(scores)} of {len(grid.trials)} scores"
+        raise bad_argument("progress", problem, "yield every score that it is given")
+    return BacktestResult(
+        job=job,
+        scores=scores,
+        summaries=tuple(summarize_policies(scores, grid.labels, group, seed)),
+        notes=(*notes, *_failure_notes(scores)),
+        grid=grid,
+        config=config,
+    )
+
+
+def _check_strategies(strategies: object) -> Mapping[str, StrategyFactory]:
+    """Return the caller's strategies. Raise SpecError unless each can be made and has a new
+    name."""
+    if strategies is None:
+        return {}
+    if not isinstance(strategies, Mapping):
+        hint = "pass a mapping, such as {'mine': MyStrategy}"
+        raise bad_argument("strategies", f"is {strategies!r}", hint)
+    taken = (*strategy_names(), HINDSIGHT, LIFETIME_ORACLE)
+    for name, factory in strategies.items():
+        if not isinstance(name, str) or not name or name in taken:
+            hint = f"use another name than {', '.join(taken)}"
+            raise bad_argument("strategies", f"cannot be named {name!r}", hint)
+        _check_factory(name, factory)
+    return strategies
+
+
+def _check_factory(name: str, factory: object) -> None:
+    problem = "is not callable"
+    if callable(factory):
+        try:
+            made = factory()
+        except Exception as error:  # noqa: BLE001 - the caller's code
+            problem = f"cannot be made: {type(error).__name__}: {error}"
+        else:
+            if callable(getattr(made, "decide", None)) and not isinstance(made, type):
+                return
+            problem = f"makes a {type(made).__name__}, which has no method decide(view)"
+    hint = "pass a class, or a function without parameters, that makes a strategy"
+    raise bad_argument("strategies", f"hold {name!r}, which {problem}", hint)
+
+
+def _policies(policies: object, own: Mapping[str, StrategyFactory]) -> list[Policy]:
+    """Return the policies with those of the caller's strategies, which follow the others where
+    their names are not among them."""
+    asked = as_tuple(policies)
+    given = [None if _names(each, own) else _policy(each, own) for each in asked]
+    first = next((policy for policy in given if policy is not None), None)
+    like = first or check_policies("cheapest" if asked else ())[0]
+    of_own = {name: replace(like, name=name, strategy=StrategySpec(name)) for name in own}
+    placed = [policy or of_own[str(each)] for each, policy in zip(asked, given, strict=True)]
+    used = {policy.strategy.name for policy in placed}
+    return [*placed, *(policy for name, policy in of_own.items() if name not in used)]
+
+
+def _policy(policy: object, own: Mapping[str, StrategyFactory]) -> Policy:
+    """Return the policy; the strategy of one that names the caller's has been checked."""
+    if isinstance(policy, Policy) and policy.strategy.name in own:
+        return policy
+    return check_policy(policy)
+
+
+def _names(policy: object, own: Mapping[str, StrategyFactory]) -> bool:
+    return isinstance(policy, str) and policy in own
+
+
+def _processes(processes: object, own: Mapping[str, StrategyFactory]) -> int | None:
+    """Return how many processes to use, one by default where others cannot make a strategy.
+
+    Raise SpecError if more are requested then.
+    """
+    count = None if processes is None else check_count("processes", processes, low=1)
+    alien = [name for name, factory in own.items() if not _is_importable(factory)]
+    if count == 1 or not alien:
+        return count
+    if count is None:
+        return 1
+    hint = "move it to a module, and import it from there; or use processes=1"
+    problem = f"hold {alien[0]!r}, which other processes cannot import"
+    raise bad_argument("strategies", problem, hint)
+
+
+def _is_importable(factory: StrategyFactory) -> bool:
+    """Return whether other processes can import what makes a strategy.
+
+    They run a script that is called by its path again, but have no cells of a notebook.
+    """
+    try:
+        sent = dumps(factory)
+    except (PicklingError, AttributeError, TypeError):
+        return False
+    main = sys.modules["__main__"]
+    is_script = main.__spec__ is not None or hasattr(main, "__file__")
+    return is_script or b"__main__" not in sent
+
+
+def _by_name(markets: Iterable[Market]) -> dict[str, MarketHistory]:
+    """Return markets by name; by file where two have one name. Raise SpecError for no way to tell
+    two apart."""
+    distinct = {id(market): market for market in markets}.values()
+    counts = Counter(market.name for market in distinct)
+    found: dict[str, MarketHistory] = {}
+    for market in distinct:
+        name = market.name if counts[market.name] == 1 else str(market.path or market.name)
+        if name in found:
+            raise bad_argument("markets", f"hold two named {name!r}", "give each another name")
+        found[name] = market.history
+    return found
+
+
+def _file_notes(file: ResultsFile, known: int, total: int) -> Iterator[str]:
+    if file.dropped:
+        lines = "1 damaged line is" if file.dropped == 1 else f"{file.dropped} damaged lines are"
+        yield f"{file.path}: {lines} left out"
+    if known:
+        yield f"{file.path}: {known} of {total} runs are already in it"
+
+
+def _failure_notes(scores: Iterable[ScoredTrial]) -> Iterator[str]:
+    """Yield for each policy how many of its runs failed, and the first reason."""
+    runs: Counter[str] = Counter()
+    reasons: dict[str, list[str]] = {}
+    for trial, score in scores:
+        runs[trial.label] += 1
+        if score.strategy_failure is not None:
+            reasons.setdefault(trial.label, []).append(score.strategy_failure)
+    for label, found in reasons.items():
+        yield (
+            f"in {len(found)} of {runs[label]} runs the strategy of policy {label} failed, and the "
+            f"shield decided, as it would live: {found[0]}"
+        )
