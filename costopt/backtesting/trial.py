@@ -295,7 +295,9 @@ def _lost_s(events: Iterable[Event]) -> float | None:
 
 
 PACKAGES = ("costopt", "costopt_sim")
-EXCLUDED_PACKAGES = frozenset({"__pycache__", "cli", "report", "daemon", "agent", "train"})
+EXCLUDED_PACKAGES = frozenset(
+    {"__pycache__", "agent", "api", "cli", "client", "daemon", "render", "train"}
+)
 """Folders that no replay runs through."""
 
 

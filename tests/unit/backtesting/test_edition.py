@@ -14,7 +14,7 @@ def test_it_changes_with_code_and_data_that_a_replay_uses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "some_package"
-    for folder in ("engine", "cli", "engine/__pycache__"):
+    for folder in ("engine", "cli", "render", "engine/__pycache__"):
         (package / folder).mkdir(parents=True)
     (package / "__init__.py").touch()
     (package / "engine" / "tick.py").write_text("1")
@@ -22,6 +22,7 @@ def test_it_changes_with_code_and_data_that_a_replay_uses(
     monkeypatch.setattr(module, "PACKAGES", ("some_package", "one_that_is_not_installed"))
     first = code_digest()
     (package / "cli" / "main.py").write_text("1")
+    (package / "render" / "table.py").write_text("1")
     (package / "engine" / "__pycache__" / "tick.pyc").write_text("1")
     assert code_digest() == first
     (package / "engine" / "tick.py").write_text("2")
@@ -35,3 +36,9 @@ def test_it_covers_the_engine_and_the_simulator() -> None:
     names = {folder.name for folder in module._folders()}
     assert names == {"costopt", "costopt_sim"}
     assert code_digest() == code_digest()
+
+
+def test_folders_that_no_replay_runs_through_exist() -> None:
+    (package,) = (folder for folder in module._folders() if folder.name == "costopt")
+    names = module.EXCLUDED_PACKAGES - {"__pycache__"}
+    assert {name for name in names if not (package / name).is_dir()} == set()
