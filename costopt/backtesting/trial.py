@@ -201,12 +201,15 @@ class TrialKeys:
 
 
 def _source_digest(factory: Callable[..., object]) -> str:
-    """A digest of the file that defines it; where there is none, one that is never met again."""
+    """A digest of the file that defines it; where there is none, as for the cell of a notebook, one
+    that is never met again."""
     try:
         file = getsourcefile(factory)
     except TypeError:
         file = None
-    return uuid4().hex if file is None else _digest(Path(file).read_text(encoding="utf-8"))
+    if file is None or not Path(file).is_file():
+        return uuid4().hex
+    return _digest(Path(file).read_text(encoding="utf-8"))
 
 
 def _digest(text: str) -> str:

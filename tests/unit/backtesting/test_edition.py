@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import linecache
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -42,3 +44,17 @@ def test_folders_that_no_replay_runs_through_exist() -> None:
     (package,) = (folder for folder in module._folders() if folder.name == "costopt")
     names = module.EXCLUDED_PACKAGES - {"__pycache__"}
     assert {name for name in names if not (package / name).is_dir()} == set()
+
+
+def test_a_strategy_of_a_cell_is_not_taken_for_another() -> None:
+    """A cell of a notebook has a name and source lines, but no file, and may use other cells."""
+    name = "/tmp/ipykernel_1/2.py"
+    source = "def make():\n    return None\n"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    code = compile(source, name, "exec").co_consts[0]
+    make = FunctionType(code, {})
+    try:
+        assert module._source_digest(make) != module._source_digest(make)
+    finally:
+        del linecache.cache[name]
+    assert module._source_digest(code_digest) == module._source_digest(code_digest)
