@@ -39,7 +39,8 @@ FRONTIER_COLUMNS = (
     Column("finish_p50_at", "Finish P50", minute_text, rank=3),
     Column("finish_p95_at", "Finish P95", minute_text, detail=True),
     Column("on_time", "P(on time)", probability_text, right=True, rank=2, interval=True),
-    Column("pools", "Pools", pool_lines),
+    Column("where", "Pools", pool_lines, for_people=True),
+    Column("pools", "Pools", detail=True),
 )
 
 
@@ -64,8 +65,15 @@ class FrontierRow:
 
 def frontier_table(rows: Sequence[FrontierRow], title: str = "Frontier") -> Table:
     """One row per plan, in the order given, numbered from 1; the chosen one stands out."""
+    first: dict[tuple[str, ...], int] = {}
     cells = [
-        {"number": number, **{each.name: getattr(row, each.name) for each in fields(row)}}
+        {
+            "number": number,
+            **{each.name: getattr(row, each.name) for each in fields(row)},
+            "where": row.pools
+            if first.setdefault(row.pools, number) == number or len(row.pools) < 2
+            else (f"as plan {first[row.pools]}",),
+        }
         for number, row in enumerate(rows, start=1)
     ]
     return Table("", title, FRONTIER_COLUMNS, cells, marks="chosen")

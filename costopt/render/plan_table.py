@@ -43,10 +43,10 @@ ON_TIME_NOTE = "P(on time): share of simulated runs; where all or none are in ti
 
 FORECAST_COLUMNS = (
     Column("usd_p50", "$ P50", usd_text, right=True),
-    Column("usd_p95", "$ P95", usd_text, right=True, rank=4),
+    Column("usd_p95", "$ P95", usd_text, right=True, rank=1),
     Column("kwh", "kWh", number_text, right=True),
-    Column("gco2e", "CO2e", gco2e_text, right=True, rank=2),
-    Column("finish_p50_at", "Finish P50", minute_text, rank=1),
+    Column("gco2e", "CO2e", gco2e_text, right=True, rank=3),
+    Column("finish_p50_at", "Finish P50", minute_text, rank=4),
     Column("finish_p95_at", "Finish P95", minute_text, rank=6),
     Column("on_time", "P(on time)", probability_text, right=True, interval=True),
     Column("kwh_low", "kWh low", number_text, detail=True),
@@ -87,7 +87,7 @@ def _plan_columns() -> tuple[Column, ...]:
             Column("chosen", "", _tick),
             Column("pool", "Pool", pool_text),
             Column("nodes", "Nodes", right=True),
-            Column("price_usd_per_hour", "$/node-h", usd_text, right=True, rank=3),
+            Column("price_usd_per_hour", "$/node-h", usd_text, right=True, rank=2),
             Column("price_age_s", "Price age", seconds_text, right=True, rank=5),
         ),
         (

@@ -37,10 +37,11 @@ class Column:
     """``key`` names the value for programs, ``title`` for people; ``shown`` writes it for people.
 
     ``unknown`` stands in the cell of a value that is None, which ``shown`` never gets; a value that
-    is a Cell is shown as it is. ``detail`` columns appear in json and csv only. On a terminal, text
-    longer than ``fold_at`` goes on in the next line of its cell, and where the columns do not fit
-    side by side those of the highest ``rank`` are left out first; rank 0 always stays. The values
-    of an ``interval`` column are Estimates: programs get them as KEY, KEY_low and KEY_high.
+    is a Cell is shown as it is. ``detail`` columns are for json and csv only, ``for_people`` ones
+    for all but these. In text, a sentence longer than ``fold_at`` goes on in the next line; no name
+    is ever broken. Columns of ``rank`` 0 are always in it, of the others as many as fit, the lowest
+    rank first; ``--wide`` shows all. The values of an ``interval`` column are Estimates: programs
+    get them as KEY, KEY_low and KEY_high.
     """
 
     key: str

@@ -110,14 +110,12 @@ def columns_that_fit(columns: Columns, width: int) -> tuple[Columns, Columns]:
 
 
 def _kept(columns: Columns, width: int) -> Columns:
-    """The columns without those that must be left out, of the highest rank first."""
-    kept = list(columns)
-    while _needed(kept) > width:
-        first_out = max(reversed(kept), key=lambda each: each.column.rank)
-        if first_out.column.rank == 0:
-            break
-        kept.remove(first_out)
-    return kept
+    """The columns of rank 0, and of the others as many as there is room for, the lowest first."""
+    kept = [each for each in columns if each.column.rank == 0]
+    for each in sorted(columns, key=lambda each: each.column.rank):
+        if each not in kept and _needed([*kept, each]) <= width:
+            kept.append(each)
+    return [each for each in columns if each in kept]
 
 
 def _needed(columns: Columns) -> int:
