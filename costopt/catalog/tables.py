@@ -15,7 +15,7 @@ from costopt.catalog.csv_table import Row, parse_day, parse_number, read_table
 from costopt.catalog.traits import find_traits
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.hazards import InterruptionBucket, hazard_from_interruption_bucket
-from costopt.domain.market import CapacityType, Gpu, InstanceType, Region
+from costopt.domain.market import CapacityType, Cooling, Gpu, InstanceType, Region
 from costopt.domain.transfers import Transfer
 
 InstanceTypeKey = tuple[str, str]
@@ -54,6 +54,7 @@ def _machine(row: Row) -> InstanceType:
         cpu_idle_w_per_vcpu=float(row["cpu_idle_w_per_vcpu"]),
         cpu_max_w_per_vcpu=float(row["cpu_max_w_per_vcpu"]),
         source=row["source"],
+        cooling=Cooling(row["cooling"]),
     )
 
 

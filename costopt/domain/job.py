@@ -297,6 +297,19 @@ class Job:
             high=phase.with_evaluations(speed.high),
         )
 
+    def scaling_efficiency(self, machine: InstanceType, nodes: int) -> float | None:
+        """Return the strong-scaling efficiency, above 0 and at most 1, of a gang of ``nodes``.
+
+        Its speed over ``nodes`` times the speed of one node, by the first throughput that knows the
+        GPU; None where none does.
+        """
+        for throughput in (self.throughput, *(phase.throughput for phase in self.phases)):
+            one = throughput and throughput.units_per_s(machine.gpu, machine.gpu_count)
+            gang = throughput and throughput.units_per_s(machine.gpu, machine.gpu_count * nodes)
+            if one and gang and one.value > 0 and gang.value > 0:
+                return min(1.0, gang.value / (nodes * one.value))
+        return None
+
 
 class GangState(StrEnum):
     """What the job's gang is doing, by its last report."""

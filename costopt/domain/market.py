@@ -94,11 +94,19 @@ def _is_model(model: str, requested: str) -> bool:
     return mine[: len(asked)] == asked
 
 
+class Cooling(StrEnum):
+    """How a machine is cooled."""
+
+    AIR = "air"
+    LIQUID = "liquid"
+
+
 @dataclass(frozen=True, slots=True)
 class InstanceType:
     """The machine that a pool offers. Watts of the CPU are per vCPU, idle and at full load.
 
-    ``network_gbps`` is None where the provider gives no figure.
+    ``network_gbps`` is None where the provider gives no figure. A machine is cooled by air unless
+    its provider says otherwise.
     """
 
     provider: str
@@ -111,6 +119,7 @@ class InstanceType:
     cpu_idle_w_per_vcpu: float
     cpu_max_w_per_vcpu: float
     source: str
+    cooling: Cooling = Cooling.AIR
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,9 @@ class NodePower:
     ``cpu_w`` and ``other_w`` are what the CPUs and the rest (memory) draw of ``busy_w`` while the
     node trains, None where the model does not say; ``overhead`` is what the plug draws over the sum
     of the parts: fans and conversion.
+
+    ``communication_share`` is the share of ``busy_w`` that a node would not draw if it did nothing
+    but wait for the other nodes of its gang.
     """
 
     idle_w: float
@@ -47,6 +50,7 @@ class NodePower:
     cpu_w: float | None = None
     other_w: float | None = None
     overhead: float = 1.0
+    communication_share: float = 0.0
 
     def plug_wh(self, metered_wh: float, parts: Collection[str], hours: float) -> float | None:
         """Return watt-hours at the plug, of which the meters of ``parts`` ("gpu", "cpu") read some.
@@ -58,6 +62,22 @@ class NodePower:
             return None
         unread_w = self.other_w + (0.0 if "cpu" in parts else self.cpu_w)
         return self.overhead * (metered_wh + unread_w * hours)
+
+    def communication_factor(self, scaling_efficiency: float | None) -> float:
+        """Return the share of ``busy_w`` that the node draws in a gang of this efficiency.
+
+        1 − share · (1 − efficiency): for the part of the time that the strong-scaling efficiency,
+        0–1, says is lost, the node waits for the others. 1 where the efficiency is unknown.
+        """
+        if scaling_efficiency is None:
+            return 1.0
+        return 1.0 - self.communication_share * (1.0 - scaling_efficiency)
+
+    def in_gang(self, scaling_efficiency: float | None) -> NodePower:
+        """Return the power of the node in a gang of this strong-scaling efficiency, 0–1."""
+        factor = self.communication_factor(scaling_efficiency)
+        caps = tuple(replace(cap, busy_w=cap.busy_w * factor) for cap in self.caps)
+        return replace(self, busy_w=self.busy_w * factor, caps=caps, communication_share=0.0)
 
     def measured(self, busy_w: float, source: str) -> NodePower:
         """Return this node with its measured draw in training; its caps change in proportion."""

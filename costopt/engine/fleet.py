@@ -299,6 +299,7 @@ def node_launched_event(
         energy_basis=UNKNOWN_BASIS if power is None else power.basis.value,
         waiting=node.state is NodeState.WAITING or node.end_cause is EndCause.NO_CAPACITY,
         carbon_signal=carbon_signal,
+        communication_share=0.0 if power is None else power.communication_share,
     )
 
 

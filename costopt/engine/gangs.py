@@ -148,9 +148,16 @@ class GangManager:
                 generation=record.generation + 1,
                 node_ids=gang.node_ids,
                 checkpoint_interval_s=self._interval_s(job, gang.members),
+                scaling_efficiency=self._scaling_efficiency(gang),
             ),
             *fetched,
         )
+
+    def _scaling_efficiency(self, gang: _Gang) -> float | None:
+        machine = self._world.machines.instance_type(gang.members[0].pool)
+        if machine is None:
+            return None
+        return gang.job.scaling_efficiency(machine, len(gang.members))
 
     def _begin(self, gang: _Gang, now: datetime) -> None:
         job, generation = gang.job, self._journal.records[gang.job.name].generation

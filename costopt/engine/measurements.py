@@ -62,7 +62,8 @@ class MeasurementObserver:
                 node, limit = account.node(node_id), limits.get(node_id)
                 capped = limit is not None and limit.cap_w is not None
                 if node is not None and event.busy_w is not None and not capped:
-                    measured_w.setdefault(node.pool, []).append(event.busy_w)
+                    alone_w = event.busy_w / node.communication_factor
+                    measured_w.setdefault(node.pool, []).append(alone_w)
         known = {
             pool: power.measured(_mean(watts), f"measured in training on {len(watts)} nodes")
             for pool, watts in measured_w.items()

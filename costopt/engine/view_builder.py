@@ -253,6 +253,8 @@ def job_submitted_event(job: Job, policy: Policy, view: View, now: datetime) -> 
     busy_node_s = sum(nodes * seconds for nodes, seconds in work) * stretch
     idle_node_s = work[0][0] * job.startup_s
     power = view.powers.get(chosen.pool)
+    if power is not None:
+        power = power.in_gang(job.scaling_efficiency(machine, chosen.nodes))
     usd_per_node_s = chosen.usd_per_hour / chosen.nodes / 3600
     facts = replace(
         facts,

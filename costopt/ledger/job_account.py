@@ -237,6 +237,8 @@ class JobAccount:
         if self._gang_pools and pools and pools != self._gang_pools:
             self._pool_switches += 1
         self._gang_pools = pools or self._gang_pools
+        for node in (nodes[i] for i in event.node_ids if i in nodes):
+            node.join_gang(to_milliseconds(event.at), event.scaling_efficiency)
 
     def _training_started(self, event: TrainingStarted) -> None:
         if event.generation != self.generation:

@@ -67,10 +67,12 @@ class NodeInterval:
 
 class NodeAccount:
     """Meters of one node. ``noticed_at``, ``interrupts_at``, ``draining`` and ``terminating`` are
-    None until the ledger says so; the latter two hold the reason."""
+    None until the ledger says so; the latter two hold the reason. It draws ``limited_w`` times
+    ``communication_factor`` watts while it trains."""
 
     __slots__ = (
         "busy",
+        "communication_factor",
         "cost",
         "draining",
         "emission",
@@ -78,6 +80,7 @@ class NodeAccount:
         "interrupts_at",
         "launched",
         "launched_ms",
+        "limited_w",
         "measured",
         "min_billed_ms",
         "noticed_at",
@@ -97,6 +100,7 @@ class NodeAccount:
         self.min_billed_ms = 0
         self.busy = BusyMeter()
         self.measured = EnergyMeter()
+        self.limited_w, self.communication_factor = launched.busy_w, 1.0
         self.power = (
             None if launched.busy_w is None else PowerMeter(self.launched_ms, launched.busy_w)
         )
@@ -152,9 +156,21 @@ class NodeAccount:
 
     def limit_power(self, event: PowerLimitReported) -> None:
         """Set what it draws while it trains to the event's figure."""
-        if self.power is not None and event.busy_w is not None:
-            at_ms = to_milliseconds(event.at)
-            self.power.change(at_ms, event.busy_w)
+        if event.busy_w is not None:
+            self.limited_w = event.busy_w
+            self._change_power(to_milliseconds(event.at))
+
+    def join_gang(self, at_ms: int, scaling_efficiency: float | None) -> None:
+        """Record the strong-scaling efficiency, 0–1, of the gang that it trains in from then on."""
+        lost = 0.0 if scaling_efficiency is None else 1.0 - scaling_efficiency
+        factor = 1.0 - self.launched.communication_share * lost
+        if factor != self.communication_factor:
+            self.communication_factor = factor
+            self._change_power(max(at_ms, self.launched_ms))
+
+    def _change_power(self, at_ms: int) -> None:
+        if self.power is not None and self.limited_w is not None:
+            self.power.change(at_ms, self.limited_w * self.communication_factor)
             self.emission.reopen(at_ms)
 
     def measure(self, event: NodeMeasured) -> None:

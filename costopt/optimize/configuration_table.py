@@ -7,6 +7,7 @@ terms, arrays and all; the table adds the job's speeds and the figures derived f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -68,6 +69,7 @@ class ConfigurationTerms:
     rows: ConfigurationRows
     gangs: DistinctGangs
     usd_per_hour: Array
+    peak_kw: Array
     busy_kw: Array
     idle_kw: Array
     gco2e_per_kwh: Array
@@ -119,15 +121,23 @@ class ConfigurationTerms:
 
 def terms_of(
     columns: OfferColumns,
+    gangs: DistinctGangs,
+    scaling: Sequence[float],
     rows: ConfigurationRows,
     starts: StartupCosts,
     checkpoint: CheckpointSpec,
     policy: Policy,
 ) -> ConfigurationTerms:
-    """Return the terms of the rows, without those whose power cap would not lower the energy."""
+    """Return the terms of the rows, without those whose power cap would not lower the energy.
+
+    ``scaling`` is the strong-scaling efficiency of each distinct gang.
+    """
     first = rows.first()
     usd = gang_sum(rows, columns.usd_per_hour)
-    busy_kw, idle_kw = gang_busy_kw(rows, columns), gang_sum(rows, columns.idle_kw)
+    peak_kw, idle_kw = gang_busy_kw(rows, columns), gang_sum(rows, columns.idle_kw)
+    lost = 1.0 - np.array(scaling, dtype=float)[gangs.place]
+    drawn = 1.0 - columns.communication_share[first] * lost  # NodePower.communication_factor
+    busy_kw = peak_kw * drawn
     carbon = columns.gco2e_per_kwh[first]
     hazard, hazard_high = gang_sum(rows, columns.hazard), gang_sum(rows, columns.hazard_high)
     availability = -gang_max(rows, -columns.availability)
@@ -150,8 +160,9 @@ def terms_of(
     terms = ConfigurationTerms(
         columns=columns,
         rows=rows,
-        gangs=DistinctGangs.of(columns, rows),
+        gangs=gangs,
         usd_per_hour=usd + moving_usd,
+        peak_kw=peak_kw,
         busy_kw=busy_kw,
         idle_kw=idle_kw,
         gco2e_per_kwh=carbon,
@@ -184,7 +195,7 @@ def terms_of(
         steadiness=np.clip(towards(availability, availability_low, weight), 1e-3, 1.0),
     )
     restarting = np.minimum(1.0, hazard * start_h)
-    pays = is_energy_saving(rows, columns, busy_kw, idle_kw, restarting)
+    pays = is_energy_saving(rows, columns, drawn, idle_kw, restarting)
     return terms if pays.all() else terms.take(np.flatnonzero(pays))
 
 

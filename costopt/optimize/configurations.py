@@ -29,7 +29,8 @@ class ConfigurationTable:
     """Columns over configurations of one job.
 
     ``offer`` is the number of the offer, or −1 where ``spread`` gives the parts. ``usd_per_hour``,
-    ``busy_kw`` and ``idle_kw`` (at the meter) are of the whole gang; ``gco2e_per_kwh`` is NaN where
+    ``peak_kw``, ``busy_kw`` and ``idle_kw`` (at the meter) are of the whole gang, the
+    first where no node waits for the others; ``gco2e_per_kwh`` is NaN where
     unknown. ``hazard`` is interruptions of the gang per hour and ``speed`` units/s without any,
     each with the ends of its 90 % interval. ``paid_units_per_hour`` is the expected work of a paid
     hour; ``stretch`` the calendar hours to hold for a paid hour at the policy's on-time risk, and
@@ -59,6 +60,7 @@ class ConfigurationTable:
     offer: NDArray[np.int64]
     nodes: NDArray[np.int64]
     usd_per_hour: Array
+    peak_kw: Array
     busy_kw: Array
     idle_kw: Array
     gco2e_per_kwh: Array
@@ -335,20 +337,22 @@ def gang_busy_kw(rows: ConfigurationRows, columns: OfferColumns) -> Array:
 def is_energy_saving(
     rows: ConfigurationRows,
     columns: OfferColumns,
-    busy_kw: Array,
+    drawn: Array,
     idle_kw: Array,
     restarting: Array,
 ) -> Mask:
     """Return whether each row's cap lowers kWh per unit of work; true for rows without a cap.
 
-    ``busy_kw`` and ``idle_kw`` are of the gangs, ``restarting`` is the share of the time that goes
-    to restarts, all of shape (rows,) like the result. Restarts draw the same with a cap, and so do
-    the other parts of the node: a low cap, which lets them draw for longer, may cost energy.
+    ``drawn`` is the share of its busy power that a node draws in its gang, ``idle_kw`` is of the
+    gangs, ``restarting`` is the share of the time that goes to restarts, all of shape (rows,) like
+    the result. Restarts draw the same with a cap, and so do the other parts of the node: a low cap,
+    which lets them draw for longer, may cost energy.
     """
     uncapped: Mask = rows.cap == UNCAPPED
     if uncapped.all():
         return uncapped
-    uncapped_kw = gang_sum(rows, columns.busy_kw[UNCAPPED])
+    busy_kw = gang_busy_kw(rows, columns) * drawn
+    uncapped_kw = gang_sum(rows, columns.busy_kw[UNCAPPED]) * drawn
     idle_kwh = idle_kw * restarting
     capped = (busy_kw * (1 - restarting) + idle_kwh) / capped_speed_share(rows, columns)
     lower: Mask = capped < uncapped_kw * (1 - restarting) + idle_kwh

@@ -19,7 +19,6 @@ from costopt.domain.market import CapacityType, InstanceType, Pool
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Limits
 from costopt.optimize.configuration_table import (
-    ConfigurationTerms,
     StartupCosts,
     build_table,
     terms_of,
@@ -42,6 +41,7 @@ from costopt.optimize.offer_columns import OfferColumns, stored_locations
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest, Quota
 from costopt.optimize.screening import OfferScreen
+from costopt.optimize.speeds import DistinctGangs, scaling_efficiencies
 from costopt.optimize.zone_spreads import Mask
 
 MAX_PAID_TO_USEFUL_RATIO = 1e6
@@ -90,8 +90,22 @@ class TableEnumerator:
         rows, refused = self._once(within, lambda: self._rows(columns, sizes, job))
         save = job.checkpoint
         starts = (job.overhead_s, save.interval_s, save.save_s, stored_locations(job))
+        gangs = self._once(("gangs", within), lambda: DistinctGangs.of(columns, rows))
+        phases = tuple(phase.throughput for phase in job.phases)
+        scaling = self._once(
+            ("scaling", within, job.throughput, phases), lambda: scaling_efficiencies(gangs, job)
+        )
         terms = self._once(
-            ("terms", within, starts), lambda: self._terms(columns, rows, demand, screened.usable)
+            ("terms", within, starts, scaling),
+            lambda: terms_of(
+                columns,
+                gangs,
+                scaling,
+                rows,
+                self._startup_costs(job, screened.usable),
+                save,
+                request.policy,
+            ),
         )
         table = build_table(terms, demand, request.policy)
         hopeful = table.paid_units_per_hour * MAX_PAID_TO_USEFUL_RATIO > table.speed * 3600
@@ -107,17 +121,9 @@ class TableEnumerator:
         rows = add_power_caps(enumerate_rows(columns, limits, sizes), columns, limits)
         return filter_rows(rows, columns, gang_limits(columns, rows, self._request, job))
 
-    def _terms(
-        self,
-        columns: OfferColumns,
-        rows: ConfigurationRows,
-        demand: Demand,
-        usable: NDArray[np.int64],
-    ) -> ConfigurationTerms:
-        job = demand.job
+    def _startup_costs(self, job: Job, usable: NDArray[np.int64]) -> StartupCosts:
         fetched = (figure[usable] for figure in self._screening.fetched(job))
-        starts = StartupCosts(job.overhead_s, *fetched)
-        return terms_of(columns, rows, starts, job.checkpoint, self._request.policy)
+        return StartupCosts(job.overhead_s, *fetched)
 
     def _once(self, key: Hashable, made: Callable[[], T]) -> T:
         """What was made for an equal key before, else what ``made`` makes."""

@@ -53,7 +53,7 @@ class SharedLimit:
         pool, _ = table.parts(row)[0]
         if self.quota is not None and not self.quota.matches(pool, request.machines[pool]):
             return 0.0
-        return float((table.busy_kw if self.resource is Resource.KW else table.usd_per_hour)[row])
+        return float((table.peak_kw if self.resource is Resource.KW else table.usd_per_hour)[row])
 
     def _counted(self, pool: Pool, nodes: int, demand: Demand) -> int:
         """A pool's room is for launches: nodes that the job has there already need none."""

@@ -55,6 +55,7 @@ class OfferColumns:
     caps: NDArray[np.int64]
     gco2e_per_kwh: Array
     power_error: Array
+    communication_share: Array
     firm: NDArray[np.bool_]
     reserved: NDArray[np.bool_]
     room_nodes: Array
@@ -96,6 +97,9 @@ class OfferColumns:
             caps=np.array([len(each) for each in caps], dtype=np.int64),
             gco2e_per_kwh=carbon,
             power_error=_column(math.nan if p is None else p.relative_error for p in powers),
+            communication_share=_column(
+                0.0 if p is None else p.communication_share for p in powers
+            ),
             firm=_flags(o.pool.capacity_type.is_uninterruptible for o in offers),
             reserved=_flags(is_reserved(o.pool) for o in offers),
             room_nodes=_room_nodes(offers, request),

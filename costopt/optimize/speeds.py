@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costopt.domain.estimate import Estimate
+from costopt.domain.job import Job
 from costopt.domain.market import InstanceType
 from costopt.optimize.configurations import ConfigurationRows, capped_speed_share
 from costopt.optimize.demand import Demand, Stage
@@ -59,6 +60,11 @@ class DistinctGangs:
     def take(self, rows: NDArray[np.int64]) -> Self:
         """Return the gangs of the rows with these numbers, in this order."""
         return replace(self, place=self.place[rows], cap_speed=self.cap_speed[rows])
+
+
+def scaling_efficiencies(gangs: DistinctGangs, job: Job) -> tuple[float, ...]:
+    """Return the strong-scaling efficiency of each distinct gang; 1 where it is unknown."""
+    return tuple(job.scaling_efficiency(*gang) or 1.0 for gang in gangs.distinct)
 
 
 def speeds_of(gangs: DistinctGangs, demand: Demand, running: Mask) -> ConfigurationSpeeds:

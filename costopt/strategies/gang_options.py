@@ -177,7 +177,7 @@ def _option(
         nodes=nodes,
         units_per_s=speed,
         usd_per_hour=usd,
-        score_usd_per_hour=_score_usd_per_hour(view, offer.pool, nodes, usd)
+        score_usd_per_hour=_score_usd_per_hour(view, job, offer.pool, nodes, usd)
         + _moving_usd_per_hour(view, job_view, offer.pool, fetch, speed),
         free=available is None or available >= missing - queued,
         running=running >= nodes,
@@ -231,11 +231,12 @@ def _units_per_s(
     return speed.low
 
 
-def _score_usd_per_hour(view: View, pool: Pool, nodes: int, usd: float) -> float:
+def _score_usd_per_hour(view: View, job: Job, pool: Pool, nodes: int, usd: float) -> float:
     power = view.powers.get(pool)
     if power is None:
         return view.policy.objective.score_usd(usd, 0.0, 0.0)
-    kwh = nodes * power.kwh(0.0, 3600.0)
+    efficiency = job.scaling_efficiency(view.machines[pool], nodes)
+    kwh = nodes * power.in_gang(efficiency).kwh(0.0, 3600.0)
     carbon = view.carbon_forecasts.get(f"{pool.provider}/{pool.region}")
     gco2e = power.gco2e(kwh) or 0.0 if carbon is None else kwh * carbon.value(view.now)
     return view.policy.objective.score_usd(usd, kwh, gco2e)

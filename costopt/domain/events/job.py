@@ -91,13 +91,18 @@ class RunStopped(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangFormed(Event):
-    """These nodes train together under this generation number."""
+    """These nodes train together under this generation number.
+
+    ``scaling_efficiency`` is the gang's speed over that of as many single nodes, 0–1; None where
+    it is unknown.
+    """
 
     kind = "GangFormed"
 
     generation: int
     node_ids: tuple[str, ...]
     checkpoint_interval_s: float
+    scaling_efficiency: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,8 @@ class NodeLaunched(Event):
     While it is ``waiting`` for capacity it costs and draws nothing; once it runs, another event
     records since when. ``idle_w``, ``busy_w`` and ``pue`` are all None where the node's power is
     unknown, and so is its energy. ``gco2e_per_kwh`` is the annual mean of the region for
-    ``carbon_signal``, for the hours whose intensity is not recorded.
+    ``carbon_signal``, for the hours whose intensity is not recorded. ``communication_share`` is the
+    share of ``busy_w`` that the node does not draw while it waits for its gang.
     """
 
     kind = "NodeLaunched"
@@ -52,6 +53,7 @@ class NodeLaunched(Event):
     energy_basis: str
     waiting: bool = False
     carbon_signal: CarbonSignal | None = None
+    communication_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -267,7 +267,8 @@ def step_objective_usd(situation: ProgramState, option: GangOption) -> Tariff:
     if prices is None and carbon is None:
         return ()
     spans = situation.spans()
-    kwh = 0.0 if power is None else power.kwh(0.0, 3600.0)
+    efficiency = situation.job_view.job.scaling_efficiency(view.machines[pool], option.nodes)
+    kwh = 0.0 if power is None else power.in_gang(efficiency).kwh(0.0, 3600.0)
     usd = (
         option.usd_per_hour / option.nodes if prices is None else time_weighted_means(prices, spans)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -211,6 +212,25 @@ def limited(hours: float, cap_w: float | None, busy_w: float, node_id: str = "n1
     return PowerLimitReported(
         at=at(hours), job="job", node_id=node_id, cap_w=cap_w, busy_w=busy_w, message="set"
     )
+
+
+def test_a_node_of_a_gang_draws_less_by_what_it_waits() -> None:
+    waiting = replace(launched(), communication_share=0.4)
+    folded = account(
+        [
+            waiting,
+            replace(gang(0, 1, "n1"), scaling_efficiency=0.5),
+            trains(0, 1),
+            limited(1, 200.0, 600.0),
+            replace(gang(2, 2, "n1"), scaling_efficiency=1.0),
+            trains(2, 2),
+            gang(3, 3, "n1"),
+            trains(3, 3),
+        ]
+    )
+    assert folded.summary(at(1)).busy_wh == pytest.approx(800 * 1.5)
+    assert folded.summary(at(2)).busy_wh == pytest.approx((800 + 480) * 1.5)
+    assert folded.summary(at(4)).busy_wh == pytest.approx((800 + 480 + 600 + 600) * 1.5)
 
 
 def test_a_power_limit_changes_what_a_node_draws_while_it_trains() -> None:

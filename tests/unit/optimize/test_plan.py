@@ -130,6 +130,21 @@ def test_a_policy_budget_binds() -> None:
     assert "max_usd of 5" in made.binding
 
 
+def test_a_gang_that_waits_for_its_nodes_takes_less_energy_and_the_same_room() -> None:
+    """Two nodes at an efficiency of 0.6; a kW limit counts what they can draw."""
+    two = job(10, resources=Resources(min_nodes=2, max_nodes=2), efficiency=0.6)
+    offers = [offer(pool(), 2.0)]
+    kwh, powers = [], {}
+    for share in (0.0, 0.5):
+        powers = {offers[0].pool: replace(power(), communication_share=share)}
+        made = plan(request(offers, two, powers=powers))
+        kwh.append(known(known(made.forecast_of("job")).kwh))
+    idle_kwh = 2 * 1.0 * 1.2 * 180 / 3600
+    assert kwh[1] - idle_kwh == pytest.approx((1 - 0.5 * 0.4) * (kwh[0] - idle_kwh), rel=0.01)
+    narrow = replace(CERTAIN, limits=Limits(max_kw=9.5))
+    assert plan(request(offers, two, powers=powers, policy=narrow)).status is PlanStatus.INFEASIBLE
+
+
 def test_a_kwh_budget_moves_the_job_to_the_frugal_pool() -> None:
     hungry, frugal = offer(pool("a"), 2.0), offer(pool("b"), 3.0)
     powers = {hungry.pool: power(6000), frugal.pool: power(2000)}
