@@ -60,15 +60,13 @@ class AgeLimit:
     strict: bool = False
 
 
-def screen_age(
-    offers: Sequence[Offer], limit: AgeLimit, now: datetime, among: Sequence[Offer]
-) -> Screened:
+def screen_age(offers: Sequence[Offer], limit: AgeLimit, now: datetime) -> Screened:
     """Offers whose price is not too old; the others with the code ``price_old``.
 
-    Older prices count where no price ``among`` these offers is newer. Older list prices also count
-    where only spot prices are newer, as without on-demand no deadline could be kept.
+    Unless the limit is strict, older prices count where no offer has a newer one. Older list prices
+    also count where only spot prices are newer, as without on-demand no deadline could be kept.
     """
-    fresh = {o.pool.capacity_type for o in among if not _is_older(o, limit.max_s, now)}
+    fresh = {o.pool.capacity_type for o in offers if not _is_older(o, limit.max_s, now)}
     usable: list[Offer] = []
     rejections: list[Rejection] = []
     for offer in offers:

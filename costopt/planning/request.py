@@ -79,7 +79,7 @@ def build_job_view(
     from costopt.catalog import load_catalog
     from costopt.energy import NodePowerModel
     from costopt.engine.cohort import effective_limits
-    from costopt.market.screening import screen_age, screen_for_job, screen_offers
+    from costopt.market.screening import screen_for_job, screen_offers
 
     left_s = (job.deadline_at - now).total_seconds()
     policy = replace(
@@ -90,9 +90,9 @@ def build_job_view(
     usable, rejections = screen_offers(offers, policy, now, check_age=age_limit is None)
     if age_limit is not None:
         fit, _ = screen_for_job(usable, job, known)
-        usable, old = screen_age(usable, age_limit, now, fit)
-        _raise_if_old(fit, usable, old)
-        rejections = (*rejections, *old)
+        old = _old_prices(fit, age_limit, now)
+        usable = tuple(offer for offer in usable if offer.pool not in old)
+        rejections = (*rejections, *old.values())
     stale = [rejection for rejection in rejections if rejection.code == "price_stale"]
     if stale and not usable:
         raise StaleDataError(
@@ -115,14 +115,20 @@ def build_job_view(
     )
 
 
-def _raise_if_old(fit: Sequence[Offer], usable: Sequence[Offer], old: Sequence[Rejection]) -> None:
-    """Raise StaleDataError if the job has offers ``fit`` for it, and the price of each is old."""
-    if fit and not {offer.pool for offer in fit} & {offer.pool for offer in usable}:
+def _old_prices(
+    offers: Sequence[Offer], age_limit: AgeLimit, now: datetime
+) -> Mapping[Pool, Rejection]:
+    """Return those of the offers whose price is too old. Raise StaleDataError if all are."""
+    from costopt.market.screening import screen_age
+
+    usable, old = screen_age(offers, age_limit, now)
+    if old and not usable:
         raise StaleDataError(
             f"every price of a machine for this job is too old: {old[0].reason}",
             hint="costopt catalog update fetches today's price lists; or raise --max-age",
             code="price_old",
         )
+    return {rejection.pool: rejection for rejection in old}
 
 
 def raise_if_infeasible(made: Plan, job: Job) -> None:
