@@ -51,10 +51,7 @@ def defaults_for(name: str, command: click.Command, configs: tuple[Config, ...])
         for key in shared:
             _check_key(config, "", key, SHARED)
         defaults |= _known(command, shared)
-        table = config.values.get(name, {})
-        if not _is_table(table):
-            raise SpecError(f"{config.path}: {name} must be a table: [{name}]")
-        defaults |= _table_defaults(config, name, command, table)
+        defaults |= _table_defaults(config, name, command, config.values.get(name, {}))
     return defaults
 
 
@@ -75,31 +72,37 @@ def _read(path: Path) -> Config:
 
 
 def _table_defaults(
-    config: Config, name: str, command: click.Command, table: Mapping[str, Any]
+    config: Config, name: str, command: click.Command, table: Any
 ) -> dict[str, Any]:
     """Return the options of a command; the tables of a group's commands stay tables, as click
     expects."""
-    if isinstance(command, click.Group):
-        for key in table:
-            _check_key(config, name, key, tuple(command.commands))
-        return {
-            key: _table_defaults(config, f"{name}.{key}", command.commands[key], inner)
-            for key, inner in table.items()
-        }
-    options = _options(command)
+    if not _is_table(table):
+        raise SpecError(f"{config.path}: {name} must be a table: [{name}]")
+    options, inner = _options(command), _commands(command)
     for key in table:
-        _check_key(config, name, key, tuple(options))
-    named = ((options[key.replace("-", "_")], value) for key, value in table.items())
-    return {str(option.name): _listed(option, value) for option, value in named}
+        _check_key(config, name, key, (*options, *inner))
+    named = {key.replace("-", "_"): value for key, value in table.items() if key not in inner}
+    return {
+        str(options[key].name): _listed(options[key], value) for key, value in named.items()
+    } | {
+        key: _table_defaults(config, f"{name}.{key}", inner[key], value)
+        for key, value in table.items()
+        if key in inner
+    }
 
 
 def _known(command: click.Command, shared: Mapping[str, Any]) -> dict[str, Any]:
-    if isinstance(command, click.Group):
-        return {key: _known(inner, shared) for key, inner in command.commands.items()}
     options = _options(command)
     plain = {key.replace("-", "_"): value for key, value in shared.items()}
     named = ((options[key], value) for key, value in plain.items() if key in options)
-    return {str(option.name): _listed(option, value) for option, value in named}
+    return {str(option.name): _listed(option, value) for option, value in named} | {
+        key: _known(inner, shared) for key, inner in _commands(command).items()
+    }
+
+
+def _commands(command: click.Command) -> Mapping[str, click.Command]:
+    """Return the commands of a group, which may have options of its own."""
+    return command.commands if isinstance(command, click.Group) else {}
 
 
 def _check_key(config: Config, table: str, key: str, known: tuple[str, ...]) -> None:
