@@ -1,4 +1,4 @@
-"""`costopt catalog`: lists GPU instance types with their prices, and regions."""
+"""`costopt catalog`: lists GPU instance types with their prices, and regions; refreshes prices."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from costopt.cli.catalog_update import update
 from costopt.cli.options import complete_gpu
 from costopt.cli.output import output_option, print_table
 from costopt.domain.errors import CatalogError
@@ -21,22 +22,31 @@ if TYPE_CHECKING:
     from costopt.energy import NodePowerModel
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option("--gpu", metavar="MODEL", shell_complete=complete_gpu,
               help="Only this GPU, such as H100 or A100-SXM4-80GB.")  # fmt: skip
 @click.option("--provider", metavar="NAME", help="Only this provider, such as aws.")
 @click.option("--region", metavar="NAME", help="Prices of this region instead of the cheapest.")
 @click.option("--regions", is_flag=True, help="List regions with their PUE and carbon intensity.")
 @output_option
+@click.pass_context
 def catalog(
-    gpu: str | None, provider: str | None, region: str | None, regions: bool, output: str
+    context: click.Context,
+    gpu: str | None,
+    provider: str | None,
+    region: str | None,
+    regions: bool,
+    output: str,
 ) -> None:
     """List GPU instance types and regions.
 
-    Watts are modelled for training and at idle, at the node's plug. Prices are the built-in list
-    prices per node-hour: of the cheapest region, unless --region names one. They are for planning,
-    never for launching; the date says how old they are.
+    Watts are modelled for training and at idle, at the node's plug. Prices are per node-hour: of
+    the cheapest region, unless --region names one. They are those of the built-in tables, or of
+    the public lists that `costopt catalog update` fetches, whichever are newer. They are for
+    planning, never for launching; the date says how old they are.
     """
+    if context.invoked_subcommand is not None:
+        return
     from costopt.catalog import load_catalog
 
     known = load_catalog()
@@ -204,3 +214,6 @@ def _region_table(known: Catalog, provider: str | None, region: str | None) -> T
     )
     notes = ("Annual means of gCO2e per kWh; – is unknown.",)
     return Table("costopt.regions/1", f"{len(rows)} regions", columns, rows, notes=notes)
+
+
+catalog.add_command(update)

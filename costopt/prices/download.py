@@ -1,0 +1,238 @@
+"""Downloads with limits: on time, on size before and after decompression, and on redirects."""
+
+from __future__ import annotations
+
+import base64
+import socket
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from hashlib import sha256
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from threading import Timer
+from urllib.parse import SplitResult, unquote, urljoin, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from costopt import __version__
+from costopt.domain.errors import PriceListError
+
+MAX_REDIRECTS = 3
+CHUNK_BYTES = 1 << 16
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+REDIRECTS = (301, 302, 303, 307, 308)
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadLimits:
+    """Seconds to connect, for each read, and for a whole file with its redirects."""
+
+    connect_s: float = 3.0
+    read_s: float = 10.0
+    total_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A file: ``body`` is uncompressed, ``url`` is where it was asked for, not redirected to."""
+
+    url: str
+    body: bytes
+    etag: str = ""
+    last_modified: datetime | None = None
+
+    @property
+    def sha256(self) -> str:
+        """Return the checksum of the body."""
+        return sha256(self.body).hexdigest()
+
+
+class Downloader:
+    """Reads files over HTTP. With ``mirrors`` it asks these alone.
+
+    A mirror holds the file of https://HOST/PATH at MIRROR/HOST/PATH. Redirects are followed to
+    https and to hosts of the file's own addresses only, so that a list cannot lead to another
+    machine; a host that is configured with http may redirect to itself.
+    """
+
+    def __init__(
+        self, limits: DownloadLimits = DownloadLimits(), mirrors: Sequence[str] = ()
+    ) -> None:
+        self._limits = limits
+        self._mirrors = tuple(mirror.rstrip("/") for mirror in mirrors)
+
+    def get(
+        self, urls: Sequence[str], max_bytes: int, etag: str = "", etag_url: str = ""
+    ) -> Download | None:
+        """Return the file at the first of the addresses, None if its ETag is still ``etag``.
+
+        After any failure the second address is asked once. Raise PriceListError.
+        """
+        places = self._places(urls)[:2]
+        failures: list[str] = []
+        for place in places:
+            try:
+                known = etag if place == etag_url else ""
+                return self._follow(place, places, max_bytes, known)
+            except PriceListError as error:
+                failures.append(error.message)
+        raise PriceListError("; ".join(failures))
+
+    def _places(self, urls: Sequence[str]) -> list[str]:
+        if not self._mirrors:
+            return list(urls)
+        parts = urlsplit(urls[0])
+        return [f"{mirror}/{parts.netloc}{parts.path}" for mirror in self._mirrors]
+
+    def _follow(
+        self, url: str, places: Sequence[str], max_bytes: int, etag: str
+    ) -> Download | None:
+        allowed = [urlsplit(place) for place in places]
+        target = url
+        with _deadline(self._limits.total_s) as deadline:
+            for _ in range(MAX_REDIRECTS + 1):
+                with self._open(target, etag, deadline) as answer:
+                    if answer.status not in REDIRECTS:
+                        return _read(url, answer, max_bytes, etag)
+                    location = answer.headers.get("Location", "")
+                target = _checked_redirect(target, location, allowed)
+        raise PriceListError(f"{url} redirects more than {MAX_REDIRECTS} times")
+
+    @contextmanager
+    def _open(self, url: str, etag: str, deadline: _Deadline) -> Iterator[HTTPResponse]:
+        headers = {"User-Agent": f"costopt/{__version__}", "Accept-Encoding": "gzip"}
+        if etag:
+            headers["If-None-Match"] = etag
+        try:
+            connection, target = _connection(urlsplit(url), self._limits.connect_s, headers)
+        except ValueError as error:
+            raise PriceListError(f"{url} is not a web address: {error}") from None
+        try:
+            connection.connect()
+            deadline.watch(connection.sock)
+            connection.sock.settimeout(self._limits.read_s)
+            connection.request("GET", target, headers=headers)
+            yield connection.getresponse()
+        except (OSError, HTTPException, zlib.error) as error:
+            why = deadline.why or str(error) or type(error).__name__
+            raise PriceListError(f"{url} cannot be read: {why}") from error
+        finally:
+            connection.close()
+        if deadline.why:
+            raise PriceListError(f"{url} cannot be read: {deadline.why}")
+
+
+class _Deadline:
+    """Cuts the connections that it watches when the time is over; ``why`` says so afterwards."""
+
+    def __init__(self) -> None:
+        self.why = ""
+        self._socket: socket.socket | None = None
+
+    def watch(self, connected: socket.socket) -> None:
+        self._socket = connected
+        if self.why:
+            raise TimeoutError(self.why)
+
+    def cut(self, total_s: float) -> None:
+        self.why = f"it took longer than {total_s:g} s"
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def _deadline(total_s: float) -> Iterator[_Deadline]:
+    deadline = _Deadline()
+    timer = Timer(total_s, deadline.cut, (total_s,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield deadline
+    finally:
+        timer.cancel()
+
+
+def _connection(
+    parts: SplitResult, connect_s: float, headers: dict[str, str]
+) -> tuple[HTTPConnection, str]:
+    """Return a connection and what to request of it, through the environment's proxy if any.
+
+    Raise ValueError.
+    """
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("expected http:// or https:// and a host")
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    made = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    proxy = urlsplit(getproxies().get(parts.scheme, ""))
+    direct = parts.hostname in LOOPBACK or proxy_bypass(parts.hostname)
+    if direct or not proxy.hostname:
+        return made(parts.hostname, parts.port, timeout=connect_s), target
+    through = made(proxy.hostname, proxy.port, timeout=connect_s)
+    credentials = _proxy_credentials(proxy)
+    if parts.scheme == "https":
+        through.set_tunnel(parts.hostname, parts.port, credentials)
+        return through, target
+    headers.update(credentials)
+    return through, parts.geturl()
+
+
+def _proxy_credentials(proxy: SplitResult) -> dict[str, str]:
+    if proxy.username is None:
+        return {}
+    plain = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(plain.encode()).decode()}"}
+
+
+def _checked_redirect(url: str, location: str, allowed: Sequence[SplitResult]) -> str:
+    """Return where ``location`` leads from ``url`` if a file of these addresses may redirect there.
+
+    Raise PriceListError.
+    """
+    target = location
+    try:
+        target = urljoin(url, location)
+        parts = urlsplit(target)
+        secure = parts.scheme == "https" and parts.hostname in {each.hostname for each in allowed}
+        same = any(parts[:2] == each[:2] for each in allowed)
+    except ValueError:
+        secure = same = False
+    if not (secure or same):
+        raise PriceListError(f"{url} redirects to {target[:200]!r}, which is not followed")
+    return target
+
+
+def _read(url: str, answer: HTTPResponse, max_bytes: int, etag: str) -> Download | None:
+    if answer.status == HTTPStatus.NOT_MODIFIED and etag:
+        return None
+    if answer.status != HTTPStatus.OK:
+        raise PriceListError(f"{url} answered {answer.status} {answer.reason}")
+    return Download(
+        url=url,
+        body=_body(url, answer, max_bytes),
+        etag=answer.headers.get("ETag", ""),
+        last_modified=_date(answer.headers.get("Last-Modified", "")),
+    )
+
+
+def _body(url: str, answer: HTTPResponse, max_bytes: int) -> bytes:
+    """Return the uncompressed body. Raise PriceListError if it is too large or incomplete."""
+    inflate = zlib.decompressobj(31) if answer.headers.get("Content-Encoding") == "gzip" else None
+    body = bytearray()
+    while chunk := answer.read(CHUNK_BYTES):
+        body += inflate.decompress(chunk, max_bytes + 1 - len(body)) if inflate else chunk
+        if len(body) > max_bytes:
+            raise PriceListError(f"{url} is larger than {max_bytes:,} bytes")
+    if answer.length or (inflate is not None and not inflate.eof):
+        raise PriceListError(f"{url} ended early, after {len(body):,} bytes")
+    return bytes(body)
+
+
+def _date(text: str) -> datetime | None:
+    try:
+        return parsedate_to_datetime(text).astimezone(UTC) if text else None
+    except (ValueError, OverflowError):
+        return None
