@@ -188,6 +188,11 @@ def minute_text(at: datetime | None) -> str:
     return UNKNOWN_TEXT if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%MZ}"
 
 
+def choice_lines(choice: str) -> str:
+    """Return a decision such as "2 × POOL + 1 × POOL" with each pool on a line of its own."""
+    return pools_text(choice).replace(" + ", " +\n")
+
+
 def pool_lines(pools: Sequence[str]) -> str:
     """Return each pool on a line of its own."""
     return ",\n".join(map(pool_text, pools))

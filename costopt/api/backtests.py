@@ -87,7 +87,7 @@ class BacktestResult:
         """
         from costopt.render.backtest_report import write_grid_report
 
-        return write_grid_report(self.summaries, self.grid, self.config, Path(path))
+        return write_grid_report(self.summaries, self.grid, self.config, Path(path), self.scores)
 
 
 def backtest(

@@ -8,7 +8,7 @@ Windows of one record may overlap and are then alike, so the true interval is wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -75,6 +75,69 @@ def summarize_policies(
         if (standing := _standing(group, label, policies[label], best, seed)).mean_usd is not None
         or label not in optima
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedDifference:
+    """Dollars of a policy less those of a reference, over the ``windows`` where both are known.
+
+    ``low_usd`` to ``high_usd`` holds the mean with 95 %, by bootstrap; None for fewer than two
+    windows. In ``cheaper`` of them the policy cost less.
+    """
+
+    policy: str
+    reference: str
+    windows: int
+    mean_usd: float
+    low_usd: float | None
+    high_usd: float | None
+    cheaper: int
+
+    @property
+    def is_equal(self) -> bool:
+        """Return whether both cost the same in every window."""
+        return self.low_usd == self.high_usd == 0
+
+    @property
+    def is_clear(self) -> bool:
+        """Return whether the interval leaves no doubt which of the two is cheaper."""
+        return self.low_usd is not None and self.high_usd is not None and (
+            self.low_usd > 0 or self.high_usd < 0
+        )  # fmt: skip
+
+
+def window_costs(scores: Sequence[tuple[Trial, Score]]) -> dict[str, dict[Window, float]]:
+    """Return the dollars of each window by policy, where they are known, in a stable order."""
+    costs: dict[str, dict[Window, float]] = {}
+    for trial, score in sorted(scores, key=lambda pair: _order(pair[0].window)):
+        if score.usd is not None:
+            costs.setdefault(trial.label, {})[trial.window] = score.usd
+    return costs
+
+
+def paired_differences(
+    costs: Mapping[str, Mapping[Window, float]], reference: str, seed: int = 0
+) -> list[PairedDifference]:
+    """Return how each other policy differs from the reference in the same windows."""
+    found = []
+    for policy, by_window in costs.items():
+        both = [window for window in by_window if window in costs.get(reference, {})]
+        less = [by_window[window] - costs[reference][window] for window in both]
+        if policy == reference or not less:
+            continue
+        low, high = mean_interval(less, seed) or (None, None)
+        found.append(
+            PairedDifference(
+                policy=policy,
+                reference=reference,
+                windows=len(less),
+                mean_usd=fmean(less),
+                low_usd=low,
+                high_usd=high,
+                cheaper=sum(each < 0 for each in less),
+            )
+        )
+    return found
 
 
 def _standing(

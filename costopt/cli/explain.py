@@ -91,13 +91,13 @@ def _bound_by_guards(events: Iterable[Event]) -> Iterable[DecisionMade]:
 
 
 def _all(job: str, made: list[DecisionMade]) -> Table:
-    from costopt.formatting import pools_text, seconds_text
+    from costopt.formatting import choice_lines, pools_text, seconds_text
     from costopt.render.table import Column, Table
 
     columns = (
         Column("decision", "Decision"),
         Column("at", "Time (UTC)", rank=2),
-        Column("choice", "Choice", _choice_lines),
+        Column("choice", "Choice", choice_lines),
         Column("rule", "Rule", rank=3),
         Column("slack_s", "Slack", seconds_text, right=True, rank=1),
         Column("weighed", "Weighed", right=True, rank=4),
@@ -119,12 +119,12 @@ def _all(job: str, made: list[DecisionMade]) -> Table:
 
 
 def _one(job: str, made: list[DecisionMade], decision: str) -> Table:
-    from costopt.formatting import pools_text, seconds_text, usd_text
+    from costopt.formatting import choice_lines, pools_text, seconds_text, usd_text
     from costopt.render.table import Column, Table
 
     event = _named(job, made, decision)
     columns = (
-        Column("choice", "Alternative", _choice_lines),
+        Column("choice", "Alternative", choice_lines),
         Column("value_usd", "$ to the end", usd_text, right=True),
         Column("more_usd", "$ more", usd_text, right=True),
         Column("chosen", "Chosen"),
@@ -180,13 +180,6 @@ def _named(job: str, made: list[DecisionMade], decision: str) -> DecisionMade:
 def _choice(event: DecisionMade) -> str:
     """Return the decision in the format of an alternative."""
     return " + ".join(f"{nodes} × {pool}" for pool, nodes in event.targets) or "wait"
-
-
-def _choice_lines(choice: str) -> str:
-    """Return the format of ``_choice`` with a line for each pool."""
-    from costopt.formatting import pools_text
-
-    return pools_text(choice).replace(" + ", " +\n")
 
 
 PAGE = 1000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 
 BAR_PX = 52
+COINCIDENT_SHARE = 0.015
+"""Of the highest value: lines that are nowhere farther apart lie on one another."""
+DASH_PX = 4.0
+EMPTY: Mapping[str, Collection[float]] = {}
 HEIGHT_PX = 260
 
 
@@ -44,11 +48,17 @@ class CostBar:
     p50_usd: float
     p95_usd: float
     misses: int
+    runs: int
     oracle: bool = False
+    windows_usd: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, standings: Sequence[PolicySummary]) -> tuple[CostBar, ...]:
-        """Return a bar for each policy whose figures are known."""
+    def of(
+        cls,
+        standings: Sequence[PolicySummary],
+        costs: Mapping[str, Collection[float]] = EMPTY,
+    ) -> tuple[CostBar, ...]:
+        """Return a bar for each policy whose figures are known; ``costs`` are of its windows."""
         grouped = len({standing.group for standing in standings}) > 1
         return tuple(
             cls(
@@ -57,6 +67,8 @@ class CostBar:
                 p50_usd=p50_usd,
                 p95_usd=p95_usd,
                 misses=misses,
+                runs=s.runs,
+                windows_usd=() if grouped else tuple(costs.get(s.policy, ())),
                 oracle=s.policy in (OPTIMUM, ORACLE),
             )
             for s in standings
@@ -67,7 +79,10 @@ class CostBar:
 
 
 def cost_bars(rows: Sequence[CostBar]) -> ResponsiveChart:
-    """One bar per strategy: the mean, with a whisker from the median to the 95th percentile."""
+    """One bar per strategy: the mean, with a whisker from the median to the 95th percentile.
+
+    A dot under it is one window.
+    """
     wide, narrow = (_bars_svg(rows, canvas) for canvas in make_canvases("bars"))
     alt = "Mean cost per run: " + ", ".join(
         f"{row.strategy} {usd_text(row.mean_usd)}" for row in rows
@@ -75,6 +90,7 @@ def cost_bars(rows: Sequence[CostBar]) -> ResponsiveChart:
     legend = (
         LegendEntry("bar", "pool1", "kept every deadline"),
         LegendEntry("bar", "bad", "missed some"),
+        *([LegendEntry("dot", "muted", "one window")] if any(r.windows_usd for r in rows) else []),
     )
     return ResponsiveChart(wide, narrow, f"{alt}.", legend)
 
@@ -144,14 +160,23 @@ def _bars_svg(rows: Sequence[CostBar], canvas: Canvas) -> str:
     axes.locator_params(axis="x", nbins=5)
     axes.xaxis.set_major_formatter(lambda value, _: f"${value:,.6g}")
     for index, row in enumerate(rows):
-        middle = index + 0.7
+        middle = index + 0.66
         colour = "bad" if row.misses else "pool1"
-        axes.barh(middle, row.mean_usd, height=0.38, color=css_color(colour))
+        axes.barh(middle, row.mean_usd, height=0.3, color=css_color(colour))
         axes.plot(
             [row.p50_usd, row.p95_usd], [middle, middle], color=css_color("ink"), linewidth=1.5
         )
         ends = [row.p50_usd, row.p95_usd]
         axes.plot(ends, [middle, middle], "|", color=css_color("ink"), markersize=9)
+        axes.plot(
+            row.windows_usd,
+            [middle + 0.24] * len(row.windows_usd),
+            "o",
+            markersize=4.5,
+            markeredgewidth=0,
+            alpha=0.55,
+            color=css_color("muted"),
+        )
         axes.text(
             0,
             index + 0.31,
@@ -178,13 +203,40 @@ def _curves_svg(
     lines: Mapping[str, Sequence[Point]], colours: Mapping[str, str], canvas: Canvas, label: str
 ) -> str:
     figure, axes = canvas.axes(HEIGHT_PX)
-    for strategy, points in lines.items():
-        hours, heights = [h for h, _ in points], [height for _, height in points]
-        axes.plot(hours, heights, color=css_color(colours[strategy]), linewidth=2.4)
+    for bunch in coincident(lines):
+        for index, strategy in enumerate(bunch):
+            hours, heights = zip(*lines[strategy], strict=True)
+            dashes = (index * DASH_PX, (DASH_PX, DASH_PX * (len(bunch) - 1)))
+            axes.plot(
+                hours,
+                heights,
+                color=css_color(colours[strategy]),
+                linewidth=2.4,
+                linestyle=dashes if len(bunch) > 1 else "solid",
+                dash_capstyle="butt",
+            )
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: label.format(value))
     _hours_axis(axes)
     return canvas.svg(figure)
+
+
+def coincident(lines: Mapping[str, Sequence[Point]]) -> list[list[str]]:
+    """Return the names of the lines; those that no eye tells apart are together."""
+    import numpy as np
+
+    known = {name: np.array(points) for name, points in lines.items() if len(points)}
+    hours = np.linspace(0, max((each[-1, 0] for each in known.values()), default=0), 100)
+    heights = {name: np.interp(hours, each[:, 0], each[:, 1]) for name, each in known.items()}
+    apart = COINCIDENT_SHARE * max((each.max() for each in heights.values()), default=0)
+    bunches: list[list[str]] = []
+    for name, each in heights.items():
+        near = [b for b in bunches if np.abs(heights[b[0]] - each).max() <= apart]
+        if near:
+            near[0].append(name)
+        else:
+            bunches.append([name])
+    return bunches
 
 
 def _modes_svg(

@@ -8,10 +8,16 @@ from pathlib import Path
 
 from costopt.backtesting.grid import BacktestGrid
 from costopt.backtesting.hindsight import hindsight_optimum
-from costopt.backtesting.ranking import PolicySummary
-from costopt.backtesting.trial import HINDSIGHT, BacktestConfig, Trial
+from costopt.backtesting.ranking import (
+    PairedDifference,
+    PolicySummary,
+    paired_differences,
+    window_costs,
+)
+from costopt.backtesting.trial import HINDSIGHT, BacktestConfig, Score, Trial
+from costopt.domain.estimate import Estimate
 from costopt.domain.events import DecisionMade
-from costopt.formatting import usd_text, whole_percent_text
+from costopt.formatting import probability_text, usd_text, whole_percent_text
 from costopt.render.backtest_charts import (
     BacktestCurve,
     CostBar,
@@ -26,11 +32,12 @@ from costopt.render.backtest_table import (
     backtest_table,
     carbon_note,
     coverage_note,
+    differences_table,
     history_note,
     undefined_note,
 )
 from costopt.render.html import render_page, require_report_extra, write_page
-from costopt.render.run_tables import RunView, decision_table
+from costopt.render.run_tables import RunView, decision_table, pluralize
 from costopt.render.table import Table
 
 _HOW = (
@@ -67,23 +74,30 @@ def write_backtest_report(
     *,
     coverage: Sequence[str] = (),
     decisions: Sequence[Table] = (),
+    scores: Sequence[tuple[Trial, Score]] = (),
     now: datetime | None = None,
     title: str = "Backtest",
 ) -> Path:
     """Write the comparison as one self-contained HTML file.
 
     ``curves`` holds the curves of one run per strategy, and may be empty; ``coverage`` says what
-    part of each record the windows lie in, ``decisions`` why a strategy did what it did. Raises
+    part of each record the windows lie in, ``decisions`` why a strategy did what it did, ``scores``
+    are those of single windows, which the distribution and the paired differences need. Raises
     MissingExtraError, and StoreError where the file cannot be written.
     """
     require_report_extra()
-    rows = CostBar.of(standings)
+    found = window_costs(scores)
+    costs = {each.policy: found[each.policy] for each in standings if each.policy in found}
+    rows = CostBar.of(standings, {label: each.values() for label, each in costs.items()})
+    best = _best(rows)
+    differences = paired_differences(costs, best.strategy) if best is not None else []
     drawn = {name: curve for name, curve in curves.items() if curve.spend_usd and curve.done}
     page = render_page(
         "backtest.html.j2",
         title=title,
         made_at=now or datetime.now(UTC),
-        lead=_lead(rows),
+        lead=_lead(rows, best, differences),
+        differences=differences_table(differences) if differences else None,
         bars=cost_bars(rows),
         curves=spend_curves(drawn) if drawn else None,
         progress=progress_curves(drawn) if drawn else None,
@@ -95,22 +109,40 @@ def write_backtest_report(
     return write_page(Path(path), page)
 
 
-def _lead(rows: Sequence[CostBar]) -> str:
+def _best(rows: Sequence[CostBar]) -> CostBar | None:
+    """The cheapest that kept every deadline without knowing the future."""
+    kept = [row for row in rows if not row.oracle and row.misses == 0]
+    return min(kept, key=lambda row: row.mean_usd, default=None)
+
+
+def _lead(
+    rows: Sequence[CostBar], best: CostBar | None, differences: Sequence[PairedDifference]
+) -> str:
+    """Who kept the deadlines, for how much against what, and how sure the first place is."""
     blind = [row for row in rows if not row.oracle]
-    kept = [row for row in blind if row.misses == 0]
-    if not kept:
+    if best is None:
         return "No strategy kept every deadline." if blind else "There are no runs to compare."
-    best = min(kept, key=lambda row: row.mean_usd)
     dearest = max(blind, key=lambda row: row.mean_usd)
-    sentence = f"{best.strategy} kept every deadline for {usd_text(best.mean_usd)} on average"
-    if dearest is best or dearest.mean_usd <= 0:
-        return f"{sentence}."
-    less = whole_percent_text(1 - best.mean_usd / dearest.mean_usd)
-    return f"{sentence}, {less} less than {dearest.strategy}."
+    late = probability_text(Estimate.of_share(0, best.runs, "windows"))
+    sentence = (
+        f"{best.strategy} kept every deadline of {pluralize(best.runs, 'window')} (P(late) {late}) "
+        f"for {usd_text(best.mean_usd)} on average"
+    )
+    if dearest is not best and dearest.mean_usd > 0:
+        less = whole_percent_text(1 - best.mean_usd / dearest.mean_usd)
+        sentence += f", {less} less than {dearest.strategy}"
+    unclear = [each.policy for each in differences if not (each.is_clear or each.is_equal)]
+    if unclear:
+        sentence += f"; these windows do not decide whether {', '.join(unclear)} cost more"
+    return f"{sentence}."
 
 
 def write_grid_report(
-    standings: Sequence[PolicySummary], grid: BacktestGrid, bench: BacktestConfig, path: Path
+    standings: Sequence[PolicySummary],
+    grid: BacktestGrid,
+    bench: BacktestConfig,
+    path: Path,
+    scores: Sequence[tuple[Trial, Score]] = (),
 ) -> Path:
     """Write the report of a backtest, with curves and decisions of its first window.
 
@@ -120,7 +152,9 @@ def write_grid_report(
     curves, decisions = first_window(grid, bench)
     notes = [*map(coverage_note, grid.coverages), *undefined_note(standings)]
     notes += (*carbon_note(standings), *history_note(bench.history_s))
-    return write_backtest_report(standings, curves, path, coverage=notes, decisions=decisions)
+    return write_backtest_report(
+        standings, curves, path, coverage=notes, decisions=decisions, scores=scores
+    )
 
 
 def first_window(

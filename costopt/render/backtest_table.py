@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 
 from costopt.backtesting.backtest import RecordCoverage
-from costopt.backtesting.ranking import PolicySummary
+from costopt.backtesting.ranking import PairedDifference, PolicySummary
 from costopt.formatting import count_text, number_text, percent_text, seconds_text, usd_text
 from costopt.render.table import Column, Row, Table
 
@@ -37,6 +37,10 @@ def _dollars_between(pair: tuple[float, float]) -> str:
     return f"[{usd_text(pair[0])}, {usd_text(pair[1])}]"
 
 
+def _signed_dollars(usd: float) -> str:
+    return f"+{usd_text(usd)}" if usd > 0 else usd_text(usd)
+
+
 def _ratios_between(pair: tuple[float, float]) -> str:
     return f"[{_ratio(pair[0])}, {_ratio(pair[1])}]"
 
@@ -45,7 +49,7 @@ BACKTEST_COLUMNS = (
     Column("group", "Group"),
     Column("strategy", "Policy"),
     Column("mean_usd", "$ mean", usd_text, right=True),
-    Column("mean_interval_usd", "$ 95 %", _dollars_between, right=True, rank=1),
+    Column("mean_interval_usd", "$ 95 %", _dollars_between, rank=1),
     Column("p50_usd", "$ P50", usd_text, right=True, rank=6),
     Column("p95_usd", "$ P95", usd_text, right=True, rank=4),
     Column("kwh", "kWh", number_text, right=True, rank=2),
@@ -58,7 +62,7 @@ BACKTEST_COLUMNS = (
     Column("switches", "Switches", number_text, right=True, rank=7),
     Column("lost_s", "Lost work", seconds_text, right=True, rank=8),
     Column("hindsight_ratio", "× hindsight", _ratio, right=True, rank=3),
-    Column("hindsight_interval", "× 95 %", _ratios_between, right=True, rank=8),
+    Column("hindsight_interval", "× 95 %", _ratios_between, rank=8),
     Column("runs", "Runs", detail=True),
 )
 
@@ -68,6 +72,39 @@ def backtest_table(standings: Sequence[PolicySummary], title: str = "Backtest") 
     grouped = len({standing.group for standing in standings}) > 1
     columns = BACKTEST_COLUMNS if grouped else BACKTEST_COLUMNS[1:]
     return Table("costopt.backtest/1", title, columns, [_row(standing) for standing in standings])
+
+
+DIFFERENCE_COLUMNS = (
+    Column("policy", "Policy"),
+    Column("mean_usd", "$ more", _signed_dollars, right=True),
+    Column("interval", "95 %", _dollars_between),
+    Column("cheaper", "Cheaper in", right=True),
+    Column("verdict", "Which is cheaper"),
+)
+
+
+def differences_table(differences: Sequence[PairedDifference]) -> Table:
+    """Return a row per policy: what it costs more than the reference in the same windows."""
+    rows = [
+        {
+            "policy": each.policy,
+            "mean_usd": each.mean_usd,
+            "interval": _pair(each.low_usd, each.high_usd),
+            "cheaper": f"{each.cheaper} of {each.windows} windows",
+            "verdict": _verdict(each),
+        }
+        for each in differences
+    ]
+    reference = differences[0].reference if differences else ""
+    return Table("", f"Dollars against {reference}, window by window", DIFFERENCE_COLUMNS, rows)
+
+
+def _verdict(difference: PairedDifference) -> str:
+    if difference.is_equal:
+        return "equal in every window"
+    if not difference.is_clear:
+        return "not decided by these windows"
+    return difference.reference if difference.mean_usd > 0 else difference.policy
 
 
 def standings_table(

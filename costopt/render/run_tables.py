@@ -11,10 +11,12 @@ from costopt.domain.events import CheckpointCommitted, DecisionMade, Event
 from costopt.domain.fleet import ProviderCharge
 from costopt.formatting import (
     UNKNOWN_TEXT,
+    choice_lines,
     gco2e_text,
     minute_text,
     number_text,
     percent_text,
+    pools_text,
     relative_to_baseline,
     second_text,
     seconds_text,
@@ -282,19 +284,21 @@ def _lost_note(summary: JobSummary) -> str:
 
 
 DECISION_COLUMNS = (
-    Column("hour", "hour", "{:.2f}".format, right=True),
-    Column("choice", "choice"),
-    Column("usd", "expected $", usd_text, right=True),
-    Column("instead", "instead"),
-    Column("slack_s", "slack", seconds_text, right=True),
-    Column("rule", "rule", unknown=""),
+    Column("decision", "Decision"),
+    Column("hour", "Hour", "{:.2f}".format, right=True),
+    Column("choice", "Choice", choice_lines),
+    Column("reason", "Reason", pools_text, unknown=""),
+    Column("usd", "$ to the end", usd_text, right=True),
+    Column("instead", "Instead", pools_text),
+    Column("slack_s", "Slack", seconds_text, right=True),
+    Column("rule", "Rule", unknown=""),
 )
 MAX_ROWS = 200
 MAX_ALTERNATIVES = 3
 
 
 def decision_table(made: Sequence[DecisionMade], begun_at: datetime, title: str) -> Table:
-    """The first MOST_ROWS decisions; of what else was weighed, the MOST_INSTEAD cheapest."""
+    """The first MAX_ROWS decisions, each with the cheapest other choices, or its reason."""
     more = "" if len(made) <= MAX_ROWS else f" (the first {MAX_ROWS} of {len(made)})"
     rows = [_decision_row(event, begun_at) for event in made[:MAX_ROWS]]
     return Table("", f"{title}{more}", DECISION_COLUMNS, rows)
@@ -306,10 +310,12 @@ def _decision_row(event: DecisionMade, begun_at: datetime) -> Row:
     chosen = values.pop(choice, None)
     instead = sorted(values.items(), key=lambda pair: pair[1])[:MAX_ALTERNATIVES]
     return {
+        "decision": event.decision_id,
+        "reason": None if event.alternatives else event.reason,
         "hour": (event.at - begun_at).total_seconds() / 3600,
         "choice": choice,
         "usd": chosen,
-        "instead": "; ".join(f"{what} {usd_text(value)}" for what, value in instead),
+        "instead": "\n".join(f"{what} {usd_text(value)}" for what, value in instead),
         "slack_s": event.slack_s,
         "rule": event.rule,
     }

@@ -97,6 +97,12 @@ class Table:
         """The columns for people."""
         return tuple(column for column in self.columns if not column.detail)
 
+    @property
+    def filled_columns(self) -> tuple[Column, ...]:
+        """The columns for people that hold any text; all of them where there is no row."""
+        columns = self.shown_columns
+        return tuple(c for c in columns if not self.rows or any(map(c.text, self.rows)))
+
     def is_marked(self, row: Row) -> bool:
         """Return whether the row stands out."""
         return self.marks is not None and bool(row.get(self.marks))

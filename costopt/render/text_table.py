@@ -64,8 +64,7 @@ def to_text(table: Table, width: int = MAX_WIDTH, *, styled: bool = False) -> st
     Sentences wrap; nothing else is broken, so that a name may make a line longer. Columns without
     any text are left out.
     """
-    columns = [TextColumn.of(column, table.rows) for column in table.shown_columns]
-    columns = [each for each in columns if not table.rows or any(each.cells)]
+    columns = [TextColumn.of(column, table.rows) for column in table.filled_columns]
     beside, below = columns_that_fit(columns, width)
     grid = _grid(table, beside, below, width, styled)
     left_out = [c.column.title for c in columns if c not in beside and c not in below]

@@ -12,8 +12,10 @@ from costopt.backtesting.backtest import OPTIMUM, hindsight_policy
 from costopt.backtesting.ranking import (
     PolicySummary,
     mean_interval,
+    paired_differences,
     ratio_interval,
     summarize_policies,
+    window_costs,
 )
 from costopt.backtesting.trial import Score, Trial, Window
 from tests.support.engine_fixtures import HOUR_S, rules, task
@@ -98,3 +100,29 @@ def test_pairing_takes_out_what_windows_have_in_common() -> None:
 
 def test_a_single_window_has_no_interval() -> None:
     assert mean_interval([1.0], 0) is None
+
+
+def test_a_paired_difference_is_over_the_windows_that_both_have() -> None:
+    hard = [100.0 * hour for hour in range(1, 21)]
+    pairs = [(Trial(_window(h), NAMED), _score(usd)) for h, usd in enumerate(hard)]
+    dearer = replace(FIRST, name="dearer")
+    pairs += [(Trial(_window(h), dearer), _score(usd + 9 + h % 3)) for h, usd in enumerate(hard)]
+    pairs += [
+        (Trial(_window(99), dearer), _score(1.0)),
+        (Trial(_window(98), NAMED), Score(usd=None)),
+    ]
+    random.Random(3).shuffle(pairs)
+    costs = window_costs(pairs)
+    (found,) = paired_differences(costs, "tried")
+    assert (found.policy, found.windows, found.cheaper) == ("dearer", 20, 0)
+    assert found.low_usd is not None
+    assert 9 < found.low_usd < found.mean_usd
+    assert found.is_clear
+    (back,) = paired_differences(costs, "dearer")
+    assert (back.cheaper, back.mean_usd) == (20, -found.mean_usd)
+    same = paired_differences({"a": costs["tried"], "b": costs["tried"]}, "a")
+    assert [(each.is_equal, each.is_clear) for each in same] == [(True, False)]
+    (once,) = paired_differences(
+        window_costs([p for p in pairs if p[0].window == _window(0)]), "tried"
+    )
+    assert (once.low_usd, once.is_clear) == (None, False)

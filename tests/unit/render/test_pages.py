@@ -14,15 +14,18 @@ import pytest
 
 from costopt.backtesting.backtest import OPTIMUM
 from costopt.backtesting.ranking import PolicySummary
+from costopt.backtesting.trial import Score, Trial, Window
 from costopt.domain.errors import LedgerError, MissingExtraError, StoreError
 from costopt.domain.events import Event, JobFailed, JobSubmitted, NodeLaunched
 from costopt.render import html
-from costopt.render.backtest_charts import curve_of_run
+from costopt.render.backtest_charts import coincident, curve_of_run
 from costopt.render.backtest_report import write_backtest_report
 from costopt.render.run_report import write_run_report
 from costopt.render.run_tables import RunView
 from costopt.render.svg import COLOURS, css_color
+from tests.support.engine_fixtures import rules
 from tests.support.errors import has_code
+from tests.support.market_fixtures import after, training_job
 from tests.support.sample_run import DEADLINE_AT, SPOT_A, START_AT, finished_at, sample_events
 from tests.unit.render.test_tables import ROW
 
@@ -94,6 +97,38 @@ def assert_stands_alone(text: str, page: Page) -> None:
     assert not [colour for colour in COLOURS if css_color(colour) in text]
     assert "<title>" in text
     assert "viewport" in page.values("name")
+
+
+def test_lines_that_coincide_are_drawn_in_stripes() -> None:
+    line = [(0.0, 0.0), (10.0, 100.0)]
+    near = [(0.0, 0.0), (5.0, 50.5), (10.0, 101.0)]
+    apart = [(0.0, 0.0), (10.0, 90.0)]
+    assert coincident({"a": line, "b": apart, "c": near, "d": []}) == [["a", "c"], ["b"]]
+    assert coincident({}) == []
+
+
+def test_a_backtest_shows_each_window_and_how_policies_differ(tmp_path: Path) -> None:
+    window = Window("m", training_job())
+    scores = []
+    for name, usd in (("milp", 280.0), ("greedy", 300.0)):
+        policy = replace(rules("on_demand"), name=name)
+        for hour in range(8):
+            job = replace(training_job(), start_at=after(3600 * hour))
+            scores.append((Trial(replace(window, job=job), policy), Score(usd=usd + hour % 2)))
+    rows = [
+        replace(ROW, misses=0, runs=8),
+        replace(ROW, misses=0, runs=8, policy="greedy", mean_usd=300.5),
+    ]
+    path = write_backtest_report(rows, {}, tmp_path / "b.html", scores=scores)
+    text = path.read_text(encoding="utf-8")
+    assert "one window" in text
+    (line,) = re.findall(
+        r"<tr><th[^>]*><span[^>]*>greedy.*?</tr>|<tr><th[^>]*>greedy.*?</tr>", text
+    )[:1]
+    assert "+$20.00" in line
+    assert "0 of 8 windows" in line
+    lead = re.findall(r'<p class="lead">(.*?)</p>', text)[0]
+    assert "8 windows (P(late) &lt;31.3 %)" in lead
 
 
 def test_the_run_page_stands_alone(tmp_path: Path) -> None:
