@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from costopt.controller.controller import Controller, ControllerSettings
 from costopt.controller.site import LiveSite
@@ -11,12 +12,14 @@ from costopt.daemon.job_sync import JobSync
 from costopt.daemon.mode_gate import ModeGate
 from costopt.daemon.payload_preparer import PayloadPreparer
 from costopt.daemon.settings import DaemonSettings
-from costopt.daemon.shared_state import FleetNode, TickSnapshot
+from costopt.daemon.shared_state import BudgetUse, FleetNode, TickSnapshot
 from costopt.daemon.strategy_pool import StrategyPool
 from costopt.daemon.tick_budget import TickScheduler
-from costopt.domain.account import Account
+from costopt.domain.account import Account, AccountGuards, Tenant
 from costopt.domain.control import Registry
 from costopt.domain.fleet import Node
+from costopt.domain.limits import LimitScope
+from costopt.domain.policy import BUDGET_LIMITS
 from costopt.engine.admission import SHARE
 from costopt.engine.engine import TickResult
 from costopt.ledger.base import DurableLedger
@@ -42,6 +45,7 @@ class LeaderLoop:
     ) -> None:
         """Build the engine from the ledger. Raise LedgerError."""
         self._clock = site.clock
+        self._account = account
         self._gate = ModeGate(registry, settings.mode, readiness.is_ready)
         self.engine = Controller(
             replace(site, providers=tuple(providers)),
@@ -114,12 +118,25 @@ class LeaderLoop:
             guarded=self._guarded(),
             closed=frozenset(self._roll.closed),
             offers=engine.offers,
+            budgets=tuple(self._budgets(result.now)),
             silent=engine.provider_errors,
         )
 
     def _guarded(self) -> dict[str, str]:
         stops = self.engine.stops
         return {name: stops.reason(name) for name in self.engine.jobs if stops.is_by_guard(name)}
+
+    def _budgets(self, now: datetime) -> Iterator[BudgetUse]:
+        """Yield what was spent of each limit on dollars of the account and of its tenants."""
+        spending = self.engine.spending
+        spent = {LimitScope.JOB: spending.usd, LimitScope.MONTH: spending.month_usd}
+        holders: list[tuple[str | None, AccountGuards | Tenant]] = [(None, self._account.guards)]
+        holders += self._account.tenants.items()
+        for tenant, holder in holders:
+            for spec in BUDGET_LIMITS:
+                most = getattr(holder, spec.field)
+                if most is not None:
+                    yield BudgetUse(tenant, spec.label, spent[spec.scope](now, tenant), most)
 
     def _fleet_node(self, node: Node) -> FleetNode:
         record = self.engine.journal.records[node.job]

@@ -5,10 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
 from functools import cached_property
 
+from costopt.daemon.cost_history import CostHistory
 from costopt.daemon.service import DaemonService, unknown_decision_error, unknown_job_error
-from costopt.daemon.shared_state import Alert, DecisionRow, FleetView, Health, JobStatus, MarketView
+from costopt.daemon.shared_state import (
+    Alert,
+    BudgetUse,
+    DecisionRow,
+    FleetView,
+    Health,
+    JobStatus,
+    MarketView,
+)
 from costopt.domain.account import Tenant
 from costopt.domain.control import Mode, Proposal, ProposalState
 from costopt.domain.ports import RecordedEvent
@@ -25,6 +35,11 @@ class TenantReader:
     def __init__(self, service: DaemonService, tenant: str | None = None) -> None:
         self._service = service
         self._tenant = tenant
+
+    @property
+    def tenant(self) -> str | None:
+        """Return the tenant whose part is shown, None if all are."""
+        return self._tenant
 
     @property
     def whole(self) -> DaemonService | None:
@@ -73,6 +88,18 @@ class TenantReader:
         nodes = tuple(node for node in fleet.nodes if self._sees(node.tenant))
         usd = sum(node.usd_per_hour for node in nodes)
         return replace(fleet, nodes=nodes, usd_per_hour=usd, orphans=())
+
+    def budgets(self) -> tuple[BudgetUse, ...]:
+        """Return the tenant's spent and limited dollars; those of the account, and of every tenant,
+        only to a caller who sees all tenants."""
+        every = self._service.budgets()
+        return tuple(use for use in every if self._tenant in (None, use.tenant))
+
+    def cost_history(self, statuses: Iterable[JobStatus], since: datetime) -> CostHistory:
+        """Return what the caller's jobs among ``statuses`` cost per day, but for those that were
+        over before ``since``."""
+        own = (s for s in statuses if self._sees_job(s.submission.name))
+        return self._service.cost_history(own, since)
 
     def market(self) -> MarketView:
         """Return the providers' offers, which every caller may see."""

@@ -21,9 +21,11 @@ from costopt.daemon.admission import (
     load_submission,
     parse_submission,
 )
+from costopt.daemon.cost_history import CostHistory, CostReader
 from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.shared_state import (
     Alert,
+    BudgetUse,
     DecisionRow,
     FleetView,
     Health,
@@ -73,6 +75,7 @@ class DaemonService:
         self._logs = logs
         self._account = account
         self._judge = AdmissionPlanner(board, account)
+        self._costs = CostReader(ledger)
 
     def submit(self, submission: Submission) -> Submission:
         """Accept a job; the next tick starts it. Raise SpecError if the name is taken."""
@@ -192,6 +195,14 @@ class DaemonService:
         return FleetView(
             seen.now, seen.nodes, usd, self.mode(), self.halted(), self._board.orphans
         )  # fmt: skip
+
+    def budgets(self) -> tuple[BudgetUse, ...]:
+        """Return what was spent of each limit on dollars, as of the last tick."""
+        return self._board.snapshot.budgets
+
+    def cost_history(self, statuses: Iterable[JobStatus], since: datetime) -> CostHistory:
+        """Return what these jobs cost per day, but for those that were over before ``since``."""
+        return self._costs.read(statuses, since)
 
     def decisions(self, job: str | None = None, limit: int = 100) -> tuple[DecisionRow, ...]:
         """Return the newest decisions of a job, newest first; without a job the last one of each.

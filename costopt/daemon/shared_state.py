@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from threading import Lock
 
 from costopt.domain.account import Quota
@@ -141,6 +141,34 @@ class JobStatus:
     slack_s: float | None
     decision: DecisionMade | None
     nodes: tuple[FleetNode, ...]
+
+    @property
+    def finish_at_pace(self) -> datetime | None:
+        """Return when the job is done if it trains on at its present pace; None if unknown."""
+        known = self.summary
+        if not known.units_per_s or not known.work_units or not known.nodes_alive:
+            return None
+        left_s = max(0.0, known.work_units - known.done_units) / known.units_per_s
+        return known.now + timedelta(seconds=left_s)
+
+    @property
+    def safest_finish_at(self) -> datetime | None:
+        """Return when it would be done if it went to the safest capacity at once, which leaves its
+        slack until the deadline; None if unknown."""
+        due = self.summary.deadline_at
+        if due is None or self.slack_s is None:
+            return None
+        return due - timedelta(seconds=self.slack_s)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetUse:
+    """Dollars spent of a limit on dollars (``label``): of a tenant, or of the account if None."""
+
+    tenant: str | None
+    label: str
+    usd: float
+    limit_usd: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,4 +303,5 @@ class TickSnapshot:
     guarded: Mapping[str, str] = field(default_factory=dict)
     closed: frozenset[str] = frozenset()
     offers: tuple[Offer, ...] = ()
+    budgets: tuple[BudgetUse, ...] = ()
     silent: Mapping[str, str] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -54,7 +55,34 @@ class FactList:
     lead: str = ""
 
 
-Block = TableBlock | Tiles | Plot | FactList
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """``share`` of a whole, from 0 on; more than 1 fills the bar. ``text`` says it in figures."""
+
+    label: str
+    text: str
+    share: float
+    tone: str = "plain"
+
+    @property
+    def percent(self) -> float:
+        """Return how much of the bar is filled, 0 to 100."""
+        return round(100 * min(1.0, max(0.0, self.share)), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """What is used of limits, as bars."""
+
+    kind: ClassVar[str] = "bars"
+    id: str
+    title: str
+    bars: tuple[Bar, ...]
+    lead: str = ""
+    empty: str = "Nothing."
+
+
+Block = TableBlock | Tiles | Plot | FactList | Bars
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +102,15 @@ class Page:
 
 
 def make_columns(*names: str) -> tuple[Column, ...]:
-    """Return columns by name; a name that begins with # is of figures, on the right."""
+    """Return columns by name; a name that begins with # is of figures, on the right.
+
+    The key is the name in lower case with "_" between its words.
+    """
     titles = [(name.removeprefix("#"), name.startswith("#")) for name in names]
-    return tuple(Column(title, title, right=right) for title, right in titles)
+    return tuple(
+        Column("_".join(re.findall(r"\w+", title.lower())), title, right=right)
+        for title, right in titles
+    )
 
 
 def table_block(

@@ -5,10 +5,13 @@ Proposals are answered through the CLI or the API, not on the page.
 
 from __future__ import annotations
 
+import sys
+
 from costopt.daemon.pages.layout import (
     PageRequest,
     clock,
     decision_text,
+    is_over,
     pool_text,
     slack_cell,
     take_first,
@@ -37,25 +40,36 @@ COLUMNS = make_columns("decision", "time", "choice", "rule", "#slack", "reason")
 
 
 def decisions_page(reader: TenantReader, asked: PageRequest) -> Page:
-    """Return the page of the last decision of each job; a job's page has all of its decisions."""
-    made = [row.decision for row in reader.decisions(limit=DECISIONS_SHOWN)]
-    wanted = (d for d in made if asked.wants(d.job, decision_text(d), d.reason, d.rule or ""))
-    rows, left_out = take_first(wanted, DECISIONS_SHOWN)
-    grid = table_block(
-        "decisions",
-        "The last of each job",
-        (*make_columns("job"), *COLUMNS),
-        tuple((job_cell(d.job), *decision_row(d)) for d in rows),
-        lead="The newest first. Each decision links to its alternatives.",
-        empty="No decisions match the filter." if asked.words else "No decision was made yet.",
-        left_out=left_out,
-    )
+    """Return the page of the last decision of each job, open or ended; a job's page has all of its
+    decisions."""
+    ended = {status.submission.name for status in reader.jobs() if is_over(status)}
+    wanted = [
+        d
+        for d in (row.decision for row in reader.decisions(limit=sys.maxsize))
+        if asked.wants(d.job, decision_text(d), d.reason, d.rule or "")
+    ]
     return Page(
         title="Decisions",
-        over="What was decided, and why",
-        lead="A decision is recorded where it differs from the one before.",
-        blocks=(grid,),
-        filter_label="Decisions of which job, rule, pool or reason?",
+        over="Choices and their reasons",
+        lead="A decision is recorded when it differs from the one before it.",
+        blocks=(
+            _last("open", "Open jobs", [d for d in wanted if d.job not in ended]),
+            _last("ended", "Ended jobs", [d for d in wanted if d.job in ended]),
+        ),
+        filter_label="Job, rule, pool or reason",
+    )
+
+
+def _last(block_id: str, title: str, made: list[DecisionMade]) -> TableBlock:
+    rows, left_out = take_first(made, DECISIONS_SHOWN)
+    return table_block(
+        block_id,
+        title,
+        (*make_columns("job"), *COLUMNS),
+        tuple((job_cell(d.job), *decision_row(d)) for d in rows),
+        lead="The last decision of each, newest first, with a link to its alternatives.",
+        empty="No decisions.",
+        left_out=left_out,
     )
 
 
@@ -84,7 +98,7 @@ def decision_page(reader: TenantReader, decision_id: str) -> Page:
     facts = (
         ("Choice", decision_text(made)),
         ("Reason", made.reason),
-        ("Rule that bound it", made.rule or "none"),
+        ("Binding rule", made.rule or "none"),
         ("Slack", slack.text),
         ("Time", clock(made.at)),
     )
@@ -105,9 +119,13 @@ def _alternatives(made: DecisionMade) -> TableBlock:
     known = [value for _, value, _ in made.alternatives if value is not None]
     return table_block(
         "alternatives",
-        "What was weighed",
+        "Alternatives",
         make_columns(
-            "alternative", "#expected to the end", "#more than the best", "chosen", "estimates"
+            "alternative",
+            "#expected cost to completion",
+            "#above the cheapest",
+            "chosen",
+            "estimates",
         ),
         tuple(
             (
@@ -119,8 +137,8 @@ def _alternatives(made: DecisionMade) -> TableBlock:
             )
             for what, value, note in made.alternatives
         ),
-        lead="Each with the dollars that it was expected to cost from here to the end of the job.",
-        empty="Nothing was recorded of what else was weighed.",
+        lead="Dollars that each was expected to cost until the job is done.",
+        empty="No alternatives were recorded.",
     )
 
 
@@ -134,7 +152,7 @@ def _followed(reader: TenantReader, row: DecisionRow) -> TableBlock:
     rows, left_out = take_first((each for each in events if not each.routine), FOLLOWED_SHOWN)
     return table_block(
         "followed",
-        "What followed",
+        "Subsequent events",
         make_columns("time", "event", "detail"),
         tuple((Cell(clock(r.at)), Cell(r.what, tone=r.tone), Cell(r.detail)) for r in rows),
         lead="Until the next decision.",
@@ -144,7 +162,7 @@ def _followed(reader: TenantReader, row: DecisionRow) -> TableBlock:
 
 
 SHOWN = 200
-ASKED = ("proposal", "job", "action", "what", "#price", "reason", "asked at")
+ASKED = ("proposal", "job", "action", "target", "#price", "reason", "proposed at")
 TONES = {
     ProposalState.EXECUTED: "good",
     ProposalState.REJECTED: "bad",
@@ -159,15 +177,17 @@ def proposals_page(reader: TenantReader, asked: PageRequest) -> Page:
     answered = [p for p in reversed(every) if p.state is not ProposalState.OPEN]
     return Page(
         title="Proposals",
-        over="What the daemon asks for",
+        over="Actions awaiting approval",
         lead=_lead(reader.mode(), len(waiting)),
         blocks=(
             _grid(
                 "open", "Open", make_columns(*ASKED), [_row(p) for p in waiting],
-                "Nothing waits for an answer.", "costopt approve PROPOSAL lets it happen.",
+                "No open proposals.",
+                "costopt approve PROPOSAL executes one; with --reject it declines it.",
             ),
             _grid(
-                "answered", "Answered", make_columns(*ASKED, "answer", "by", "at"),
+                "answered", "Answered",
+                make_columns(*ASKED, "answer", "answered by", "answered at"),
                 [
                     (
                         *_row(p),
@@ -177,17 +197,17 @@ def proposals_page(reader: TenantReader, asked: PageRequest) -> Page:
                     )
                     for p in answered
                 ],
-                "Nothing was answered yet.",
+                "No answered proposals.",
             ),
         ),
-        filter_label="Proposals for which job or pool?",
+        filter_label="Job or pool",
     )  # fmt: skip
 
 
 def _lead(mode: Mode, waiting: int) -> str:
     match mode:
         case Mode.RECOMMEND:
-            return f"{waiting} wait for an answer, given by costopt approve or the API."
+            return f"{waiting} open; answer with costopt approve or the API."
         case Mode.ENFORCE:
             return "In enforce mode the daemon acts without asking."
         case Mode.OBSERVE:

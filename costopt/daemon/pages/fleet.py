@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from costopt.daemon.pages.layout import PageRequest, age_text, clock, is_over, pool_text, take_first
+from costopt.daemon.pages.charts import daily_plots
+from costopt.daemon.pages.layout import (
+    ChartCache,
+    PageRequest,
+    age_text,
+    clock,
+    is_over,
+    pool_text,
+    take_first,
+)
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.shared_state import Alert, FleetNode, FleetView, MarketRow, MarketView
 from costopt.domain.control import DesiredState
@@ -26,22 +35,23 @@ NODES_SHOWN = 500
 ALERTS_SHOWN = 20
 
 
-def fleet_page(reader: TenantReader, asked: PageRequest) -> Page:
-    """Return the page of the fleet: nodes, their cost, and alerts."""
+def fleet_page(reader: TenantReader, asked: PageRequest, charts: ChartCache) -> Page:
+    """Return the page of the fleet: nodes, their cost, alerts, and what all jobs cost per day."""
     fleet = reader.fleet()
     ticked = reader.health().last_tick_at
     lead = "No tick has ended yet." if ticked is None else f"As of the tick at {clock(ticked)}."
     return Page(
         title="Fleet",
-        over="What runs now",
+        over="Running nodes",
         lead=lead,
         blocks=(
             _tiles(reader, fleet),
             _alerts(reader.alerts()),
             _nodes(fleet, asked),
+            *daily_plots(charts, reader, reader.jobs(), ""),
             *(() if reader.whole is None else (_tenants(fleet), _orphans(fleet))),
         ),
-        filter_label="Nodes of which job, tenant or pool?",
+        filter_label="Job, tenant or pool",
     )
 
 
@@ -64,11 +74,11 @@ def _tiles(reader: TenantReader, fleet: FleetView) -> Tiles:
                 "all nodes together",
             ),
             Metric(
-                "Spent", usd_micros_text(spent), "measured", "by all jobs since they were submitted"
+                "Spent", usd_micros_text(spent), "measured", "by all jobs ever submitted"
             ),
             Metric(
                 "Open jobs", str(len(jobs)), "measured",
-                f"{training} training, {held} held back",
+                f"{training} training, {held} blocked",
             ),
             *(() if reader.whole is None else (orphans,)),
         )
@@ -103,7 +113,7 @@ def _node(node: FleetNode, fleet: FleetView) -> tuple[Cell, ...]:
 def _state(node: FleetNode, fleet: FleetView) -> Cell:
     if node.interrupts_at is not None:
         left_s = (node.interrupts_at - fleet.now).total_seconds()
-        return Cell(f"is taken in {seconds_text(max(0.0, left_s))}", tone="bad")
+        return Cell(f"interrupted in {seconds_text(max(0.0, left_s))}", tone="bad")
     return Cell("draining", tone="note") if node.draining else Cell(node.state.value)
 
 
@@ -141,7 +151,7 @@ def _alerts(alerts: tuple[Alert, ...]) -> TableBlock:
             )
             for alert in rows
         ),
-        lead="Alerts, the newest first.",
+        lead="Newest first.",
         empty="No alerts since this daemon started.",
         left_out=left_out,
     )
@@ -170,20 +180,20 @@ def market_page(reader: TenantReader, asked: PageRequest) -> Page:
         "offers",
         "Offers",
         make_columns(
-            "pool", "#price", "price is", "#price age", "#hazard per hour", "hazard is",
-            "#available", "note",
+            "pool", "#price", "price basis", "#price age", "#interruptions per node-hour",
+            "interruptions basis", "#available", "note",
         ),
         tuple(_offer(row) for row in rows),
-        lead="The cheapest first. A hazard counts interruptions per node-hour, with its interval.",
+        lead="Cheapest first. Interruptions per node-hour with their interval.",
         empty="No offers match the filter." if asked.words else "No offers received yet.",
         left_out=left_out,
     )  # fmt: skip
     return Page(
         title="Market",
-        over="What providers sell",
+        over="Prices, availability and interruptions",
         lead=f"{pluralize(len(market.rows), 'offer')} at {clock(market.now)}.",
         blocks=(_silent(market), grid),
-        filter_label="Which provider, region, machine or terms?",
+        filter_label="Provider, region, machine or capacity type",
     )
 
 
@@ -234,11 +244,11 @@ def _age(row: MarketRow) -> Cell:
 def _silent(market: MarketView) -> TableBlock:
     return table_block(
         "silent",
-        "Providers that do not answer",
-        make_columns("provider", "why"),
+        "Unreachable providers",
+        make_columns("provider", "error"),
         tuple(
             (Cell(name, tone="bad"), Cell(why))
             for name, why in sorted(market.provider_errors.items())
         ),
-        empty="All of them answer.",
+        empty="None.",
     )

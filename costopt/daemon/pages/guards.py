@@ -20,6 +20,8 @@ from costopt.domain.limits import LimitSpec, LimitUnit, Resource
 from costopt.domain.policy import LIMIT_SPECS, Limits
 from costopt.formatting import seconds_text, usd_text
 from costopt.render.page import (
+    Bar,
+    Bars,
     FactList,
     Page,
     TableBlock,
@@ -32,6 +34,7 @@ from costopt.render.run_tables import Metric
 from costopt.render.table import Cell
 
 CHANGES_SHOWN = 100
+NEARLY_SPENT = 0.8
 MODES = {
     Mode.OBSERVE: "plans and records, and never acts",
     Mode.RECOMMEND: "asks before it acts",
@@ -45,17 +48,18 @@ def guards_page(reader: TenantReader, asked: PageRequest) -> Page:
     fleet, health, whole = reader.fleet(), reader.health(), reader.whole
     return Page(
         title="Guards",
-        over="What keeps it in bounds",
+        over="Mode, limits and health",
         lead="Guards stop launches, not checkpoints.",
         blocks=(
             _tiles(fleet, health),
+            budget_bars(reader),
             *(() if whole is None else (_guards(whole, fleet),)),
             _tenants(reader),
             _held(reader),
             _problems(health),
             *(() if whole is None else (_changes(whole, asked), _tasks(whole))),
         ),
-        filter_label="" if whole is None else "Operator actions by whom or on what?",
+        filter_label="" if whole is None else "Operator, action or subject",
     )
 
 
@@ -74,13 +78,28 @@ def _tiles(fleet: FleetView, health: Health) -> Tiles:
                 "never"
                 if health.tick_age_s is None
                 else f"{seconds_text(health.tick_age_s)} ago",
-                "by the wall", "it goes on" if health.alive else "it does not go on",
+                "wall clock", "the loop runs" if health.alive else "the loop is stuck",
             ),
             Metric(
-                "Leads", "yes" if health.leads else "no", "",
-                "of the daemons on one database one leads",
+                "Leader", "yes" if health.leads else "no", "",
+                "one daemon per database acts",
             ),
         )
+    )  # fmt: skip
+
+
+def budget_bars(reader: TenantReader) -> Bars:
+    """Return what is spent of each limit on dollars, of the account first."""
+    bars = []
+    for use in reader.budgets():
+        share = use.usd / use.limit_usd if use.limit_usd else 1.0
+        text = f"{usd_text(use.usd)} of {usd_text(use.limit_usd)} ({share:.0%})"
+        holder = "account" if use.tenant is None else f"tenant {use.tenant}"
+        tone = "bad" if share >= 1 else "note" if share >= NEARLY_SPENT else "plain"
+        bars.append(Bar(f"{holder}, {use.label}", text, share, tone))
+    return Bars(
+        "budgets", "Budgets", tuple(bars), "Dollars spent of each limit. At its limit, jobs stop.",
+        "No limit on dollars, in total or per month.",
     )  # fmt: skip
 
 
@@ -97,10 +116,10 @@ def _guards(service: DaemonService, fleet: FleetView) -> TableBlock:
     )
     return table_block(
         "guards",
-        "Of the account",
-        make_columns("guard", "#at most", "effect"),
+        "Account limits",
+        make_columns("limit", "#value", "effect"),
         tuple(tuple(Cell(text) for text in row) for row in rows),
-        lead="Each job's policy has its own besides.",
+        lead="Each job's policy sets further limits.",
     )
 
 
@@ -115,7 +134,7 @@ def _tenants(reader: TenantReader) -> TableBlock:
     limits = [s for s in LIMIT_SPECS.values() if s.field in Tenant.__dataclass_fields__]
     return table_block(
         "tenants",
-        "Of tenants",
+        "Tenant limits",
         make_columns("tenant", "#weight", *(f"#{spec.label}" for spec in limits)),
         tuple(
             (
@@ -134,10 +153,10 @@ def _held(reader: TenantReader) -> TableBlock:
     rows, left_out = take_first(held, CHANGES_SHOWN)
     return table_block(
         "held",
-        "Jobs held back now",
-        make_columns("job", "why"),
+        "Blocked jobs",
+        make_columns("job", "reason"),
         tuple((job_cell(s.submission.name), Cell(s.blocked_by)) for s in rows),
-        empty="Nothing holds a job back.",
+        empty="No job is blocked.",
         left_out=left_out,
     )
 
@@ -153,7 +172,7 @@ def _changes(service: DaemonService, asked: PageRequest) -> TableBlock:
     return table_block(
         "changes",
         "Operator actions",
-        make_columns("time", "who", "what", "of what", "detail"),
+        make_columns("time", "operator", "action", "subject", "detail"),
         tuple(
             (
                 Cell(clock(c.at)),
@@ -164,7 +183,7 @@ def _changes(service: DaemonService, asked: PageRequest) -> TableBlock:
             )
             for c in rows
         ),
-        lead="The newest first.",
+        lead="Newest first.",
         empty="No operator actions yet.",
         left_out=left_out,
     )
@@ -175,7 +194,7 @@ def _tasks(service: DaemonService) -> TableBlock:
     results = ("ok", "failed", "missed")
     return table_block(
         "tasks",
-        "Tasks since this daemon began",
+        "Tasks since this daemon started",
         make_columns("task", "#ok", "#failed", "#missed"),
         tuple(
             (
@@ -229,8 +248,8 @@ def limit_text(spec: LimitSpec, value: object) -> str:
 
 def _grid(rows: Iterable[tuple[str, str, str]], lead: str, empty: str) -> TableBlock:
     cells = tuple(tuple(Cell(text) for text in row) for row in rows)
-    heads = make_columns("guard", "#by its policy", "#by its own budget")
-    return table_block("limits", "Its guards", heads, cells, lead, empty)
+    heads = make_columns("limit", "#policy", "#job budget")
+    return table_block("limits", "Limits", heads, cells, lead, empty)
 
 
 def _rows(limits: Limits, own: Budget) -> Iterator[tuple[str, str, str]]:
@@ -239,4 +258,4 @@ def _rows(limits: Limits, own: Budget) -> Iterator[tuple[str, str, str]]:
         budget = limit_text(spec, getattr(own, spec.field)) if hasattr(own, spec.field) else ""
         yield spec.label, text, budget
     kwh = NO_LIMIT if own.max_kwh is None else f"{own.max_kwh:,g}"
-    yield "kilowatt-hours in all", "", kwh
+    yield "kilowatt-hours in total", "", kwh

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
+from costopt.daemon.pages.charts import jobs_plot
 from costopt.daemon.pages.decisions import decision_row, last_decisions
 from costopt.daemon.pages.guards import limits_grid
 from costopt.daemon.pages.layout import (
+    ChartCache,
     JobCharts,
     PageRequest,
     clock,
@@ -16,6 +18,7 @@ from costopt.daemon.pages.layout import (
     slack_cell,
     state_cell,
     take_first,
+    wanted_jobs,
 )
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.shared_state import JobStatus
@@ -51,18 +54,23 @@ COLUMNS = make_columns(
 )  # fmt: skip
 
 
-def jobs_page(reader: TenantReader, asked: PageRequest) -> Page:
-    """Return the page of jobs: open ones, those with the least slack first, then those that are
-    over."""
-    every = [s for s in reader.jobs() if asked.wants(s.submission.name, s.submission.tenant)]
+def jobs_page(reader: TenantReader, asked: PageRequest, charts: ChartCache) -> Page:
+    """Return the page of jobs: over time, then open ones, those with the least slack first, then
+    those that are over."""
+    every = wanted_jobs(reader, asked)
     running = sorted((s for s in every if not is_over(s)), key=_urgency)
     ended = [s for s in reversed(every) if is_over(s)]
     return Page(
         title="Jobs",
         over="Submitted jobs",
-        lead=f"{pluralize(len(running), 'open job')}, {len(ended)} over.",
-        blocks=(_held(running), _grid("open", "Open", running), _grid("over", "Over", ended)),
-        filter_label="Which job or tenant?",
+        lead=f"{pluralize(len(running), 'open job')}, {len(ended)} ended.",
+        blocks=(
+            *jobs_plot(charts, reader, every, asked.words),
+            _held(running),
+            _grid("open", "Open", running),
+            _grid("ended", "Ended", ended),
+        ),
+        filter_label="Job or tenant",
     )
 
 
@@ -108,11 +116,11 @@ def _held(running: list[JobStatus]) -> TableBlock:
     rows, left_out = take_first((s for s in running if s.blocked_by), JOBS_SHOWN)
     return table_block(
         "held",
-        "Held back",
-        make_columns("job", "why"),
+        "Blocked",
+        make_columns("job", "reason"),
         tuple((job_cell(s.submission.name), Cell(s.blocked_by)) for s in rows),
-        lead="Jobs that get no nodes now, and what holds them.",
-        empty="Nothing holds a job back.",
+        lead="Jobs that get no nodes now.",
+        empty="No job is blocked.",
         left_out=left_out,
     )
 
@@ -152,9 +160,9 @@ def _lead(status: JobStatus) -> str:
     if said.startswith(summary.state.value):
         lead = f"{said[0].upper()}{said[1:]}."
     if desired is not DesiredState.RUN and summary.state is not JobState.FINISHED:
-        lead += f" Its owner wants it {desired.value}."
+        lead += f" Requested state: {desired.value}."
     if status.blocked_by and not is_over(status):
-        lead += f" Held back: {status.blocked_by}"
+        lead += f" Blocked: {status.blocked_by}"
     return lead
 
 
@@ -173,7 +181,7 @@ def _standing(status: JobStatus) -> tuple[Metric, ...]:
 
 def _speed(summary: JobSummary) -> str:
     if not summary.nodes_alive:
-        return "no gang trains now"
+        return "not training"
     if summary.units_per_s is None:
         return "no speed reported yet"
     return f"{summary.units_per_s:,.3g} {summary.unit or 'units'} per second"
@@ -183,38 +191,25 @@ def _forecast(status: JobStatus) -> FactList:
     """Return what the last decision and the current speed predict."""
     summary, decision = status.summary, status.decision
     if is_over(status):
-        return FactList("forecast", "Forecast", (("Finish", "The job is over."),))
+        return FactList("forecast", "Forecast", (("Finish", "The job has ended."),))
     to_come = None
     if decision is not None:
         values = {what: value for what, value, _ in decision.alternatives}
         to_come = values.get(decision_text(decision))
     total = None if to_come is None else summary.usd_micros + to_come * 1e6
     facts = (
-        ("At the present pace", _finish_at_pace(summary)),
-        ("On the safest capacity", _safest_finish(status)),
-        ("Dollars to come", usd_text(to_come)),
-        ("Dollars in all", usd_micros_text(total)),
+        ("At the present pace", _finish(status.finish_at_pace, "if nothing stops it")),
+        ("On the safest capacity", _finish(status.safest_finish_at, "if it went there at once")),
+        ("Expected dollars to completion", usd_text(to_come)),
+        ("Expected dollars in total", usd_micros_text(total)),
     )
     made_at = None if decision is None else clock(decision.at)
     as_of = f"By the decision at {made_at}." if made_at else "No decision was made yet."
     return FactList("forecast", "Forecast", facts, as_of)
 
 
-def _finish_at_pace(summary: JobSummary) -> str:
-    if not summary.units_per_s or not summary.work_units or not summary.nodes_alive:
-        return UNKNOWN_TEXT
-    left_s = max(0.0, summary.work_units - summary.done_units) / summary.units_per_s
-    return f"done at {clock(summary.now + timedelta(seconds=left_s))}, if nothing stops it"
-
-
-def _safest_finish(status: JobStatus) -> str:
-    """Return when the safest capacity would finish; the slack is the remaining time to the
-    deadline."""
-    due = status.summary.deadline_at
-    if due is None or status.slack_s is None:
-        return UNKNOWN_TEXT
-    latest = due - timedelta(seconds=status.slack_s)
-    return f"done by {clock(latest)}, if it went there at once"
+def _finish(at: datetime | None, condition: str) -> str:
+    return UNKNOWN_TEXT if at is None else f"done by {clock(at)}, {condition}"
 
 
 def _nodes(run: RunView) -> TableBlock:
@@ -222,9 +217,11 @@ def _nodes(run: RunView) -> TableBlock:
     return table_block(
         "nodes",
         "Nodes",
-        make_columns("node", "pool", "launched", "ended", "why", "#lasted", "#cost", "#energy"),
+        make_columns(
+            "node", "pool", "launched", "ended", "end reason", "#duration", "#cost", "#energy"
+        ),
         tuple(_node(row, run.now) for row in rows),
-        lead="The newest first.",
+        lead="Newest first.",
         empty="It never had a node.",
         left_out=left_out,
     )
@@ -253,14 +250,14 @@ def _events(run: RunView) -> TableBlock:
         "Events",
         make_columns("time", "event", "detail"),
         tuple((Cell(clock(r.at)), Cell(r.what, tone=r.tone), Cell(r.detail)) for r in rows),
-        lead="What changed the run, the newest first. The API and costopt events hold every one.",
+        lead="Notable events, newest first. The API and costopt events return every one.",
         left_out=left_out,
     )
 
 
 def _decisions(reader: TenantReader, name: str) -> TableBlock:
     rows = reader.decisions(name, DECISIONS_SHOWN)
-    return last_decisions(tuple(decision_row(row.decision) for row in rows), "The last ones.")
+    return last_decisions(tuple(decision_row(row.decision) for row in rows), "Newest first.")
 
 
 def _baseline(summary: JobSummary) -> str:
@@ -283,5 +280,5 @@ def _facts(status: JobStatus, story: JobCharts) -> FactList:
         ("Folder", submission.workdir),
     ]
     if story.without_plots:
-        facts.append(("Curves", story.without_plots))
-    return FactList("facts", "The job", tuple(facts))
+        facts.append(("Charts", story.without_plots))
+    return FactList("facts", "Details", tuple(facts))

@@ -7,14 +7,14 @@ charts of a job are drawn once per tick, however many readers there are.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
 from threading import Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader
@@ -155,11 +155,11 @@ def _environment() -> Environment:
     return environment
 
 
-KEPT = 16
+KEPT = 32
 MAX_EVENTS = 200_000
 """With more events a job's page shows figures and no curves, which would take seconds to compute.
 """
-Key = tuple[str, datetime]
+Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,24 +173,33 @@ class JobCharts:
 
 
 class ChartCache:
-    """The charts read most recently. Safe to share between threads; one draws at a time."""
+    """The charts read most recently, as of the last tick. Safe to share between threads; one draws
+    at a time."""
 
     def __init__(self, service: DaemonService) -> None:
         self._service = service
         self._lock = Lock()
-        self._kept: OrderedDict[Key, JobCharts] = OrderedDict()
+        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
 
     def of(self, job: str) -> JobCharts:
-        """Return the job's charts as of the last tick. Raise LedgerError."""
-        key = (job, self._service.fleet().now)
+        """Return the job's charts. Raise LedgerError."""
+        now = self._service.fleet().now
+        return self.keep(("job", job), lambda: _job_charts(self._service, job, now))
+
+    def keep(self, name: Hashable, make: Callable[[], Kept]) -> Kept:
+        """Return what ``make`` returned at this tick for this name, which says whose data it shows.
+
+        Raise what it raises.
+        """
+        key = (name, self._service.fleet().now)
         with self._lock:
-            story = self._kept.get(key)
-            if story is None:
-                story = self._kept[key] = _job_charts(self._service, *key)
+            if key not in self._kept:
+                self._kept[key] = make()
             self._kept.move_to_end(key)
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
-            return story
+            kept: Kept = self._kept[key]
+            return kept
 
 
 def _job_charts(service: DaemonService, job: str, now: datetime) -> JobCharts:
@@ -263,7 +272,7 @@ def slack_cell(slack_s: float | None) -> Cell:
     if slack_s is None:
         return Cell(UNKNOWN_TEXT)
     if slack_s < 0:
-        return Cell(f"short of {seconds_text(-slack_s)}", tone="bad")
+        return Cell(f"{seconds_text(-slack_s)} short", tone="bad")
     return Cell(seconds_text(slack_s))
 
 
@@ -299,6 +308,11 @@ class PageRequest:
         """Return whether each word occurs in one of the texts, in any case."""
         held = " ".join(texts).casefold()
         return all(word in held for word in self.words.casefold().split())
+
+
+def wanted_jobs(reader: TenantReader, asked: PageRequest) -> list[JobStatus]:
+    """Return the reader's jobs whose name or tenant has the filter's words."""
+    return [s for s in reader.jobs() if asked.wants(s.submission.name, s.submission.tenant)]
 
 
 def take_first(rows: Iterable[Row], most: int) -> tuple[tuple[Row, ...], int]:

@@ -6,7 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from costopt.daemon.pages.layout import PageRequest, take_first
+from costopt.daemon.pages.charts import daily_plots
+from costopt.daemon.pages.guards import budget_bars
+from costopt.daemon.pages.layout import ChartCache, PageRequest, take_first, wanted_jobs
 from costopt.daemon.reader import TenantReader
 from costopt.formatting import (
     UNKNOWN_TEXT,
@@ -81,9 +83,10 @@ def _sum(figures: Iterable[float | None]) -> float | None:
     return sum(known) if len(known) == len(every) else None
 
 
-def ledger_page(reader: TenantReader, asked: PageRequest) -> Page:
-    """Return the page of totals, then by tenant, then by job, the most expensive first."""
-    statuses = [s for s in reader.jobs() if asked.wants(s.submission.name, s.submission.tenant)]
+def ledger_page(reader: TenantReader, asked: PageRequest, charts: ChartCache) -> Page:
+    """Return the page of totals, budgets and days, then by tenant, then by job, the most expensive
+    first."""
+    statuses = wanted_jobs(reader, asked)
     tenants: dict[str, list[JobSummary]] = defaultdict(list)
     for status in statuses:
         tenants[status.submission.tenant].append(status.summary)
@@ -96,6 +99,8 @@ def ledger_page(reader: TenantReader, asked: PageRequest) -> Page:
         lead="What providers confirmed was running, against the same work on demand.",
         blocks=(
             _tiles(CostTotalsRow.of(summaries), len(summaries)),
+            *daily_plots(charts, reader, statuses, asked.words),
+            budget_bars(reader),
             table_block(
                 "tenants",
                 "Tenants",
@@ -111,12 +116,12 @@ def ledger_page(reader: TenantReader, asked: PageRequest) -> Page:
                 "Jobs",
                 make_columns("job", *MONEY),
                 tuple((job_cell(s.job), *_sums(CostTotalsRow.of([s]))) for s in rows),
-                lead="The most expensive first.",
+                lead="Most expensive first.",
                 empty="No job was submitted yet.",
                 left_out=left_out,
             ),
         ),
-        filter_label="Which job or tenant?",
+        filter_label="Job or tenant",
     )
 
 

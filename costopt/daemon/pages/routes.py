@@ -10,6 +10,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from urllib.parse import parse_qs, quote
 
 from anyio import CapacityLimiter, to_thread
@@ -75,19 +76,19 @@ class _Pages:
 
     def __init__(self, service: DaemonService) -> None:
         self._service = service
-        self._stories = ChartCache(service)
+        self._charts = ChartCache(service)
         self._limiter = CapacityLimiter(MAX_CONCURRENT)
 
     def routes(self) -> list[BaseRoute]:
         """Return one route per path."""
         pages: dict[str, Making] = {
-            "/": fleet_page,
-            "/jobs": jobs_page,
+            "/": partial(fleet_page, charts=self._charts),
+            "/jobs": partial(jobs_page, charts=self._charts),
             "/jobs/{name}": self._job,
             "/market": market_page,
             "/decisions": decisions_page,
             "/decisions/{name}": lambda reader, asked: decision_page(reader, asked.name),
-            "/ledger": ledger_page,
+            "/ledger": partial(ledger_page, charts=self._charts),
             "/guards": guards_page,
             "/proposals": proposals_page,
         }
@@ -102,7 +103,7 @@ class _Pages:
 
     def _job(self, reader: TenantReader, asked: PageRequest) -> Page:
         reader.job(asked.name)
-        return job_page(reader, asked.name, self._stories.of(asked.name))
+        return job_page(reader, asked.name, self._charts.of(asked.name))
 
     def _endpoint(self, make: Making) -> Endpoint:
         async def endpoint(request: Request) -> Response:

@@ -94,6 +94,18 @@ def test_a_jobs_curves_are_drawn_as_in_its_report(browser: Any, daemon: Shown, w
     assert (drawings, seen) == (8, 4)
 
 
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize(("path", "charts"), [("/", 2), ("/jobs", 1), ("/ledger", 2)])
+def test_charts_of_all_jobs_are_legible(
+    browser: Any, daemon: Shown, path: str, charts: int, width: int
+) -> None:
+    show(browser, f"{daemon.url}{path}", width)
+    count, overlaps = browser.execute_script(OVERLAPS)
+    assert count > 5
+    assert overlaps == []
+    assert browser.execute_script(SHOWN) == [2 * charts, charts]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("path", ["/", "/jobs", f"/jobs/{RUNNING}", "/market", "/ledger", "/login"])
 def test_all_text_has_the_contrast_of_wcag_aa(
@@ -172,7 +184,7 @@ def test_a_tenant_looks_at_its_part_on_any_screen(
         (badge,) = each.get_cookies()
         assert (badge["httpOnly"], badge["sameSite"]) == (True, "Strict")
         assert badge["value"] != token
-        each.find_element("xpath", "//button[text()='Forget my token']").click()
+        each.find_element("xpath", "//button[text()='Log out']").click()
         until(each, lambda: each.current_url == f"{daemon.url}/login")
         assert each.get_cookies() == []
 

@@ -124,6 +124,23 @@ def test_a_month_counts_jobs_that_finished_in_it(
     assert 2.5 <= sum(scene.job(job).summary.usd for job in ("one", "two")) < 2.6
 
 
+def test_what_is_spent_of_each_limit_is_reported_after_each_tick(scene: DaemonScene) -> None:
+    ours, theirs = Tenant(OURS, max_usd=9.0), Tenant(THEIRS)
+    guards = AccountGuards(max_usd_per_month=20.0)
+    scene.account = Account(tenants={OURS: ours, THEIRS: theirs}, guards=guards)
+    scene.restart()
+    scene.submit("one", tenant=OURS)
+    scene.submit("two", tenant=THEIRS)
+    scene.go(60)
+    one, two = (scene.job(job).summary.usd for job in ("one", "two"))
+    uses = {use.tenant: use for use in TenantReader(scene.daemon.service).budgets()}
+    assert {tenant: use.limit_usd for tenant, use in uses.items()} == {None: 20.0, OURS: 9.0}
+    assert uses[None].usd == pytest.approx(one + two)
+    assert uses[OURS].usd == pytest.approx(one)
+    assert [use.tenant for use in TenantReader(scene.daemon.service, OURS).budgets()] == [OURS]
+    assert TenantReader(scene.daemon.service, THEIRS).budgets() == ()
+
+
 @pytest.mark.parametrize("guard", ["max_usd", "max_usd_per_month"])
 @pytest.mark.parametrize("cancelled", [False, True])
 def test_a_job_that_cannot_be_read_any_more_still_counts(

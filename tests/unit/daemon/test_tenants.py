@@ -15,7 +15,7 @@ import pytest
 
 from costopt.daemon.http.app import api_operations
 from costopt.daemon.pages.layout import PLACES
-from costopt.daemon.shared_state import FleetNode, TickSnapshot
+from costopt.daemon.shared_state import BudgetUse, FleetNode, TickSnapshot
 from costopt.domain.account import Account, Tenant
 from costopt.domain.control import ActionKind, Proposal, Scope, Submission
 from costopt.domain.events import DecisionMade, GuardTripped, NodeLaunched
@@ -113,6 +113,13 @@ def _publish(daemon: Shown) -> None:
             summaries={name: account.summary(NOW) for name, account in accounts.items()},
             decisions={n: a.last_decision for n, a in accounts.items() if a.last_decision},
             held={node.job: f"{node.tenant} waits" for node in nodes},
+            budgets=(
+                BudgetUse(None, "dollars in all", sum(SPENT_USD.values()), 31.337),
+                *(
+                    BudgetUse(tenant, "dollars in all", usd, 50.0)
+                    for tenant, usd in SPENT_USD.items()
+                ),
+            ),
         ),
         0.02,
     )
@@ -214,12 +221,12 @@ def test_a_tenant_sees_all_of_its_own(daemon: Shown, token: str) -> None:
     shown_on = {path: ask(daemon, token, "GET", path)[1] for path in pages(OURS)}
     for path, said in (
         ("/", ["i-blue", "blue-llm", "$7.00/h", "has spent $7.0", "$14.00"]),
-        ("/jobs", ["blue-llm", "blue waits", "$14.00", "1 open job, 0 over."]),
+        ("/jobs", ["blue-llm", "blue waits", "$14.00", "1 open job, 0 ended."]),
         ("/jobs/blue-llm", ["i-blue", "$14.00", "blue spent"]),
         ("/decisions", ["blue-llm-d1"]),
         ("/decisions/blue-llm-d1", ["for blue", "$7.00"]),
-        ("/ledger", ["$14.00", "of 1 in all"]),
-        ("/guards", ["blue waits", "the last tick failed"]),
+        ("/ledger", ["$14.00", "of 1 in all", "blue: $14.00", "$14.00 of $50.00"]),
+        ("/guards", ["$14.00 of $50.00", "blue waits", "the last tick failed"]),
         ("/proposals", ["blue-llm-p1", "1<span"]),
     ):
         for words in said:

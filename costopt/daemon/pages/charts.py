@@ -1,0 +1,308 @@
+"""The charts of all jobs: dollars and kilowatt-hours per day by tenant, and jobs over time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from costopt.daemon.cost_history import CostHistory, DayCost, Span
+from costopt.daemon.pages.layout import ENDED, ChartCache, is_over
+from costopt.daemon.reader import TenantReader
+from costopt.daemon.shared_state import JobStatus
+from costopt.formatting import usd_text, wh_text
+from costopt.ledger.summary import JobState
+from costopt.render.page import Plot
+from costopt.render.run_tables import pluralize
+from costopt.render.svg import (
+    NARROW_PX,
+    POOL_COLOURS,
+    Canvas,
+    LegendEntry,
+    ResponsiveChart,
+    css_color,
+    make_canvases,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DAYS_SHOWN = 14
+JOBS_DRAWN = 40
+HEIGHT_PX = 200
+UNKNOWN_POWER = "A ? marks a day with a node of unknown power."
+OTHERS = "other tenants"
+Days = Sequence[date]
+ByTenant = Mapping[str, Sequence[float | None]]
+
+
+def daily_plots(
+    charts: ChartCache, reader: TenantReader, statuses: Sequence[JobStatus], key: str
+) -> tuple[Plot, ...]:
+    """Return dollars and kilowatt-hours per day by tenant; () if nothing was spent, or if no
+    drawing library is installed. ``key`` names the jobs among the reader's. May raise LedgerError.
+    """
+    return charts.keep(("daily", reader.tenant, key), lambda: _daily(reader, statuses))
+
+
+def _daily(reader: TenantReader, statuses: Sequence[JobStatus]) -> tuple[Plot, ...]:
+    now = reader.fleet().now.astimezone(UTC)
+    days = [now.date() - timedelta(days=ago) for ago in range(DAYS_SHOWN - 1, -1, -1)]
+    history = reader.cost_history(statuses, datetime.combine(days[0], datetime.min.time(), UTC))
+    spent = _by_tenant(statuses, history, days, lambda cost: cost.usd_micros / 1e6)
+    if find_spec("matplotlib") is None or not any(any(row) for row in spent.values()):
+        return ()
+    drawn = _by_tenant(statuses, history, days, lambda cost: cost.wh)
+    over = f"The last {DAYS_SHOWN} days (UTC), today's so far."
+    if history.unread:
+        over += f" {pluralize(history.unread, 'job')} not read yet: reload to see them."
+    usd = _bars("daily-usd", days, spent, usd_text, _usd_tick)
+    energy = _bars("daily-wh", days, drawn, wh_text, wh_text)
+    return (
+        Plot("daily-usd", "Dollars per day", over, usd),
+        Plot(
+            "daily-wh",
+            "Energy per day",
+            f"{over} {UNKNOWN_POWER}",
+            energy,
+        ),
+    )
+
+
+def _usd_tick(usd: float) -> str:
+    return f"${usd:,.0f}" if usd >= 10 or usd == 0 else f"${usd:,.2f}"
+
+
+def _by_tenant(
+    statuses: Sequence[JobStatus],
+    history: CostHistory,
+    days: Days,
+    figure: Callable[[DayCost], float | None],
+) -> dict[str, list[float | None]]:
+    """Return each tenant's figure by day, the largest tenant first, the smallest as one; None
+    where that of one of its jobs is unknown."""
+    sums: dict[str, list[float | None]] = defaultdict(lambda: [0.0] * len(days))
+    for status in statuses:
+        costs = history.jobs.get(status.submission.name)
+        for index, day in enumerate(days):
+            cost = None if costs is None else costs.days.get(day)
+            if cost is not None:
+                _add(sums[status.submission.tenant], index, figure(cost))
+    ordered = sorted(sums.items(), key=lambda item: (-sum(v or 0.0 for v in item[1]), item[0]))
+    merged = dict(ordered[: len(POOL_COLOURS)])
+    if len(ordered) > len(POOL_COLOURS):
+        merged = dict(ordered[: len(POOL_COLOURS) - 1])
+        rest = merged[OTHERS] = [0.0] * len(days)
+        for _, row in ordered[len(POOL_COLOURS) - 1 :]:
+            for index, value in enumerate(row):
+                _add(rest, index, value)
+    return merged
+
+
+def _add(row: list[float | None], index: int, value: float | None) -> None:
+    before = row[index]
+    row[index] = None if before is None or value is None else before + value
+
+
+def _bars(
+    name: str,
+    days: Days,
+    by_tenant: ByTenant,
+    text: Callable[[float | None], str],
+    tick: Callable[[float], str],
+) -> ResponsiveChart:
+    wide, narrow = (_bars_svg(canvas, days, by_tenant, tick) for canvas in make_canvases(name))
+    totals = {tenant: _sum(row) for tenant, row in by_tenant.items()}
+    legend = tuple(
+        LegendEntry("bar", POOL_COLOURS[i], f"{tenant}: {text(total)}")
+        for i, (tenant, total) in enumerate(totals.items())
+    )
+    alt = "; ".join(f"{tenant} {text(total)}" for tenant, total in totals.items())
+    return ResponsiveChart(wide, narrow, f"Per day and tenant. In all: {alt}.", legend)
+
+
+def _sum(row: Sequence[float | None]) -> float | None:
+    known = [value for value in row if value is not None]
+    return sum(known) if len(known) == len(row) else None
+
+
+def _bars_svg(canvas: Canvas, days: Days, by_tenant: ByTenant, tick: Callable[[float], str]) -> str:
+    figure, axes = canvas.axes(HEIGHT_PX, left_px=72)
+    base = [0.0] * len(days)
+    for index, row in enumerate(by_tenant.values()):
+        values = [value or 0.0 for value in row]
+        axes.bar(range(len(days)), values, 0.72, base, color=css_color(POOL_COLOURS[index]))
+        base = [under + value for under, value in zip(base, values, strict=True)]
+    axes.set_ylim(0, 1.12 * max(*base, 1e-9))
+    for index, column in enumerate(zip(*by_tenant.values(), strict=True)):
+        if None in column:
+            axes.annotate(
+                "?", (index, base[index]), xytext=(0, 3), textcoords="offset points",
+                ha="center", fontsize=12, color=css_color("bad"),
+            )  # fmt: skip
+    axes.yaxis.set_major_formatter(lambda value, _: tick(value))
+    axes.locator_params(axis="y", nbins=4)
+    step = 4 if canvas.width_px == NARROW_PX else 1
+    shown = range(len(days) - 1, -1, -step)
+    axes.set_xticks(list(shown), [f"{days[index]:%b %-d}" for index in shown])
+    axes.set_xlim(-0.6, len(days) - 0.4)
+    return canvas.svg(figure)
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job's line in the chart of jobs: from its start to its end, real or planned."""
+
+    name: str
+    start_at: datetime
+    end_at: datetime | None
+    planned_at: datetime | None
+    deadline_at: datetime | None
+    spans: tuple[Span, ...]
+    colour: str
+
+
+def jobs_plot(
+    charts: ChartCache, reader: TenantReader, statuses: Sequence[JobStatus], key: str
+) -> tuple[Plot, ...]:
+    """Return the chart of jobs over time; () if there is none to draw. May raise LedgerError."""
+    return charts.keep(("jobs", reader.tenant, key), lambda: _jobs(reader, statuses))
+
+
+def _jobs(reader: TenantReader, statuses: Sequence[JobStatus]) -> tuple[Plot, ...]:
+    now = reader.fleet().now
+    known = [s for s in statuses if s.summary.deadline_at is not None]
+    newest = sorted(known, key=lambda s: (is_over(s), -_begun(s).timestamp()))[:JOBS_DRAWN]
+    if not newest or find_spec("matplotlib") is None:
+        return ()
+    history = reader.cost_history(newest, now - timedelta(days=DAYS_SHOWN))
+    rows = [_row(status, history) for status in newest]
+    rows.sort(key=lambda row: (row.start_at, row.name))
+    lead = "When jobs had nodes, when they are expected to finish, and their deadlines (UTC)."
+    if len(known) > len(newest):
+        lead += f" {len(known) - len(newest)} older ones are not drawn."
+    return (Plot("jobs-over-time", "Jobs over time", lead, _gantt(rows, now)),)
+
+
+def _begun(status: JobStatus) -> datetime:
+    return status.summary.start_at or status.submission.submitted_at
+
+
+def _row(status: JobStatus, history: CostHistory) -> JobRow:
+    summary = status.summary
+    costs = history.jobs.get(summary.job)
+    spans = () if costs is None else costs.spans
+    over = is_over(status)
+    end_at = summary.finished_at
+    if over and end_at is None:
+        end_at = spans[-1][1] if spans else _begun(status)
+    bad = summary.on_time is False or summary.state is JobState.FAILED
+    done = summary.state in ENDED
+    return JobRow(
+        name=summary.job,
+        start_at=_begun(status),
+        end_at=end_at,
+        planned_at=None if over else status.finish_at_pace or status.safest_finish_at,
+        deadline_at=summary.deadline_at,
+        spans=spans,
+        colour="bad" if bad else "saved" if done else "muted" if over else "done",
+    )
+
+
+def _gantt(rows: Sequence[JobRow], now: datetime) -> ResponsiveChart:
+    wide, narrow = (_gantt_svg(canvas, rows, now) for canvas in make_canvases("jobs-over-time"))
+    done = sum(row.end_at is not None for row in rows)
+    legend = (
+        LegendEntry("bar", "done", "open, with nodes"),
+        LegendEntry("bar", "saved", "finished in time"),
+        LegendEntry("bar", "bad", "late or failed"),
+        LegendEntry("tint", "ink", "without nodes"),
+        LegendEntry("dash", "done", "to come: at its pace, else on the safest capacity"),
+        LegendEntry("tick", "bad", "deadline"),
+        LegendEntry("line", "note", "now"),
+    )
+    alt = (
+        f"{pluralize(len(rows), 'job')} over time, {done} of them over. The tables below hold "
+        "their deadlines and states."
+    )
+    return ResponsiveChart(wide, narrow, alt, legend)
+
+
+NAME_PX = 17
+BAR_PX = 20
+AXIS_PX = 62
+NAME_LENGTH = 26
+
+
+TICK_HOURS = (1, 2, 3, 6, 12, 24, 48, 96, 168)
+
+
+def _gantt_svg(canvas: Canvas, rows: Sequence[JobRow], now: datetime) -> str:
+    """Names stand to the left of the bars; above them where the page is narrow."""
+    row_px = BAR_PX + (NAME_PX if canvas.narrow else 0)
+    figure, axes = canvas.axes(AXIS_PX + row_px * len(rows), left_px=210)
+    axes.set_ylim(row_px * len(rows), 0)
+    axes.set_yticks([])
+    axes.grid(axis="x", color=css_color("grid"), linewidth=1)
+    most = timedelta(days=DAYS_SHOWN)
+    begins = max(min(now, *(row.start_at for row in rows)), now - most)
+    ends = [at for row in rows for at in (row.end_at, row.planned_at, row.deadline_at) if at]
+    until = min(max(now, *ends), now + most)
+    place = _hours_since(begins)
+    _draw_hours(axes, begins, until, 4 if canvas.narrow else 9)
+    for index, row in enumerate(rows):
+        _draw_row(axes, row, index * row_px, canvas, (place, now))
+    axes.axvline(place(now), color=css_color("note"), linewidth=1.5)
+    return canvas.svg(figure)
+
+
+def _hours_since(begins: datetime) -> Callable[[datetime], float]:
+    return lambda at: (at - begins) / timedelta(hours=1)
+
+
+def _draw_hours(axes: Axes, begins: datetime, until: datetime, most: int) -> None:
+    """Draw an axis of times in UTC, with at most so many marks."""
+    hours = max(_hours_since(begins)(until), 1.0)
+    step = next((each for each in TICK_HOURS if hours / each <= most), TICK_HOURS[-1])
+    midnight = begins.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    count = int(_hours_since(midnight)(until) // step)
+    marks = [midnight + timedelta(hours=step * index) for index in range(count + 1)]
+    shown = [at for at in marks if at >= begins]
+    axes.set_xticks(
+        [_hours_since(begins)(at) for at in shown],
+        [f"{at:%H:%M}" if at.hour else f"{at:%b %-d}" for at in shown],
+    )
+    axes.set_xlim(-hours / 50, hours * 1.02)
+
+
+def _draw_row(
+    axes: Axes,
+    row: JobRow,
+    top: float,
+    canvas: Canvas,
+    times: tuple[Callable[[datetime], float], datetime],
+) -> None:
+    place, now = times
+    name = row.name if len(row.name) <= NAME_LENGTH else f"{row.name[: NAME_LENGTH - 1]}…"
+    axes.annotate(
+        name, (0, top + (NAME_PX / 2 if canvas.narrow else BAR_PX / 2)),
+        xycoords=("axes fraction", "data"), xytext=(0 if canvas.narrow else -8, 0),
+        textcoords="offset points", ha="left" if canvas.narrow else "right", va="center",
+        fontsize=12, color=css_color("ink"), parse_math=False, annotation_clip=False,
+    )  # fmt: skip
+    top += NAME_PX if canvas.narrow else 0
+    bar, colour = (top + 4, BAR_PX - 8), css_color(row.colour)
+    start, present = place(row.start_at), place(max(now, row.start_at))
+    end = present if row.end_at is None else place(row.end_at)
+    axes.broken_barh([(start, end - start)], bar, color=colour, alpha=0.25)
+    spans = [(place(begun), place(ended) - place(begun)) for begun, ended in row.spans]
+    axes.broken_barh(spans, bar, color=colour)
+    if row.planned_at is not None and place(row.planned_at) > present:
+        to_come, middle = [present, place(row.planned_at)], top + BAR_PX / 2
+        axes.plot(to_come, [middle] * 2, color=colour, linewidth=2, linestyle=(0, (3, 2)))
+    if row.deadline_at is not None:
+        due, red = place(row.deadline_at), css_color("bad")
+        axes.vlines(due, top + 1, top + BAR_PX - 1, color=red, linewidth=2.5)
