@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 FOCUS_PYTHON ?= python3.12
 
-.PHONY: demo demo-harsh quick test check bench soak checkov focus audit format clean
+.PHONY: demo demo-harsh quick test check docs bench soak checkov focus audit format clean
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -37,8 +37,17 @@ check: $(VENV)/.dev  ## style, types, architecture
 	$(BIN)/mypy
 	PYTHONPATH=providers $(BIN)/lint-imports
 
-bench: $(VENV)/.dev  ## benchmarks; prints figures, asserts none
-	$(BIN)/python -m benchmarks
+docs: $(VENV)/docs/.done  ## the site in .site/; broken links fail
+	$(VENV)/docs/bin/mkdocs build --strict --quiet
+
+$(VENV)/docs/.done: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)/docs
+	$(VENV)/docs/bin/pip install --quiet -c constraints.txt -e ".[docs]"
+	@touch $@
+
+bench: $(VENV)/.dev  ## benchmarks; prints figures, asserts none, and writes them into the pages
+	$(BIN)/python -m benchmarks --save
+	$(BIN)/python -m benchmarks.results
 
 soak: $(VENV)/.dev  ## 100,000 made-up markets, 10,000 kills while saving, 1,000 of elastic gangs, of the daemon; hours
 	COSTOPT_TRACES=100000 $(BIN)/python -m pytest tests/properties/test_shield_adversary.py \

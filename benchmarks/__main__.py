@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from benchmarks.results import figure_line, save_figures
+
 NAMES = (
     "cli",
     "replay",
@@ -42,8 +44,12 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     for name in wanted.names or NAMES:
         print(f"\n{name}")
-        for label, value, unit in _figures(name, wanted):
-            print(f"  {label:<72} {value:>10.3f} {unit}", flush=True)
+        printed = []
+        for figure in _figures(name, wanted):
+            print(figure_line(*figure), flush=True)
+            printed.append(figure)
+        if wanted.save:
+            save_figures(name, printed)
     return 0
 
 
@@ -84,6 +90,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, help="processes of deadlines and zones")
     parser.add_argument(
         "--results", type=Path, help="keeps the runs of deadlines and zones, to go on with later"
+    )
+    parser.add_argument(
+        "--save", action="store_true", help="write the figures into benchmarks/results.json"
     )
     return parser
 
