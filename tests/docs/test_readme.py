@@ -4,7 +4,8 @@
 # command, and the lines up to the next one are what it prints; "\" at a line's end goes on in the
 # next line. A page's commands run in order at the root of a temporary copy of examples/, policies/
 # and benchmarks/, and each must exit with 0. In a block ```console exact the printed lines must
-# be the command's own, stdout and stderr together. Commands of ELSEWHERE are not run: they fetch,
+# be the command's own, stdout and stderr together, but for progress and the seconds of the solver
+# (python -m tests.docs.refresh PAGE writes them). Commands of ELSEWHERE are not run: they fetch,
 # install or enter the repository, or are tested elsewhere.
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ ELSEWHERE = ("make ", "git ", "pip ", "python -m venv ", "python3 -m venv ", "cd
 LONGEST_S = 180
 
 BLOCK = re.compile(r"^```console(?P<exact> exact)?\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
+PROGRESS = re.compile(r"^\d+ of \d+ runs, about .*\n", re.MULTILINE)
+SOLVER_TIME = re.compile(r"highs \d+\.\d+ s")
 FENCED = re.compile(r"^```.*?^```$|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?P<inline>[^)\s]+)[^)]*\)|(?:src|href)=\"(?P<html>[^\"]+)\"")
 HEADING = re.compile(r"^#+ +(.+?)\s*$", re.MULTILINE)
@@ -55,20 +58,24 @@ def _named(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """What a reader has at the repository's root, and costopt on the PATH."""
-    root, programs = tmp_path / "root", tmp_path / "bin"
+def prepare(folder: Path) -> Path:
+    """Return a copy of what a reader has at the repository's root, with costopt on the PATH."""
+    root, programs = folder / "root", folder / "bin"
     programs.mkdir()
-    for folder in COPIED:
+    for name in COPIED:
         shutil.copytree(
-            ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__", ".costopt")
+            ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", ".costopt")
         )
     costopt = programs / "costopt"
     code = "from costopt.cli.main import main; main()"
     costopt.write_text(f"#!/bin/sh\nexec '{sys.executable}' -c '{code}' \"$@\"\n")
     costopt.chmod(0o755)
     return root
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return prepare(tmp_path)
 
 
 def run(command: str, place: Path) -> subprocess.CompletedProcess[str]:
@@ -93,6 +100,17 @@ def run(command: str, place: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def without_progress(printed: str) -> str:
+    """Return what a command printed, without the lines that say how far it is."""
+    return PROGRESS.sub("", printed)
+
+
+def comparable(printed: str) -> str:
+    """Return what two runs print alike: no progress, no solver's seconds, no trailing blanks."""
+    lines = SOLVER_TIME.sub("highs", without_progress(printed)).strip().splitlines()
+    return "\n".join(line.rstrip() for line in lines)
+
+
 WITH_COMMANDS = [page for page in PAGES if any(steps_of(page.read_text("utf-8")))]
 
 
@@ -105,7 +123,7 @@ def test_the_commands_of_a_page_work_as_typed(page: Path, place: Path) -> None:
         done = run(command, place)
         assert done.returncode == 0, f"$ {command}\n{done.stdout}"
         if printed is not None:
-            assert done.stdout.strip() == printed.strip(), f"$ {command}"
+            assert comparable(done.stdout) == comparable(printed), f"$ {command}"
 
 
 def test_a_page_is_read_as_marked() -> None:
