@@ -21,8 +21,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from costopt.catalog import load_catalog
-from costopt.controller.live_run import LEDGER
 from costopt.controller.site import LiveSite, connect_virtual_provider
+from costopt.controller.state_dir import LEDGER
 from costopt.daemon.daemon import Daemon
 from costopt.daemon.serve import GC_THRESHOLD
 from costopt.daemon.settings import DaemonSettings

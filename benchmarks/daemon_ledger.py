@@ -14,8 +14,8 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from costopt.cli.ledger import job_account, job_events, job_summaries
-from costopt.controller.live_run import LEDGER
+from costopt.api.ledgers import LedgerReader
+from costopt.controller.state_dir import LEDGER
 from costopt.domain.events import (
     CheckpointCommitted,
     DecisionMade,
@@ -59,7 +59,7 @@ def _figures(state_dir: Path, millions: int) -> Iterator[Figure]:
     name, ledger_path = f"{millions} million events", state_dir / LEDGER
     _fill(ledger_path, jobs)
     yield f"{name}: size", ledger_path.stat().st_size / 1024**3, "GiB"
-    yield f"{name}: status of all jobs, never looked at before", _s(job_summaries, state_dir), "s"
+    yield f"{name}: status of all jobs, never looked at before", _s(_summaries, state_dir), "s"
     live = [_name(number) for number in range(1, jobs, LIVE_EVERY)]
     with open_sqlite_ledger(ledger_path) as ledger:
         yield f"{name}: take up {len(live)} live jobs", _s(Journal, ledger, live), "s"
@@ -67,13 +67,25 @@ def _figures(state_dir: Path, millions: int) -> Iterator[Figure]:
         yield f"{name}: take up the live jobs again", _s(Journal, ledger, live), "s"
         ledger.append(*(_progress(FIRST_LIVE, JOB_EVENTS + n) for n in range(SINCE_KEPT)))
         yield f"{name}: keep them again", _s(save_folds, ledger), "s"
-    yield f"{name}: status of all jobs", _s(job_summaries, state_dir), "s"
-    yield f"{name}: status of a job", _s(job_account, state_dir, FIRST_LIVE), "s"
+    yield f"{name}: status of all jobs", _s(_summaries, state_dir), "s"
+    yield f"{name}: status of a job", _s(_summary, state_dir, FIRST_LIVE), "s"
     yield f"{name}: report of a job", _s(_report, state_dir, FIRST), "s"
 
 
-def _report(state_dir: Path, job: str) -> RunView:
-    return RunView.of(*job_events(state_dir, job))
+def _summaries(state_dir: Path) -> None:
+    with LedgerReader(state_dir) as reader:
+        reader.summaries()
+
+
+def _summary(state_dir: Path, job: str) -> None:
+    with LedgerReader(state_dir) as reader:
+        reader.job(job).summary()
+
+
+def _report(state_dir: Path, job: str) -> None:
+    with LedgerReader(state_dir) as reader:
+        run = reader.job(job)
+        RunView.of((recorded.event for recorded in run.events()), run.now())
 
 
 def _s(work: Callable[..., object], *given: object) -> float:

@@ -11,7 +11,11 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from costopt.domain.errors import MissingExtraError, install_hint
+from costopt.domain.events import DecisionMade
 from costopt.domain.market import Pool
+from costopt.domain.ports import RecordedEvent
+from costopt.ledger.node_account import NodeInterval
+from costopt.ledger.summary import JobSummary, ProgressPoint, SpendPoint
 from costopt.render.table import Row, Table
 
 if TYPE_CHECKING:
@@ -63,3 +67,74 @@ def _plain(value: object) -> object:
     if isinstance(value, Pool):
         return str(value)
     return value.value if isinstance(value, Enum) else value
+
+
+def summaries_frame(summaries: Sequence[JobSummary]) -> DataFrame:
+    """Return a row per job: the keys of costopt.status/1, and what follows from them."""
+    from costopt.render.run_tables import summary_table
+
+    derived = ("usd", "kwh", "done_share", "saved_usd_share", "saved_wh_share")
+    table = summary_table(summaries)
+    rows = [
+        {**row, **{name: getattr(summary, name) for name in derived}}
+        for row, summary in zip(table.rows, summaries, strict=True)
+    ]
+    return rows_frame(rows, (*table.fields({}), *derived))
+
+
+def events_frame(recorded: Iterable[RecordedEvent]) -> DataFrame:
+    """Return a row per event, with the keys of costopt.events/1."""
+    from costopt.render.events import events_table
+
+    return table_frame(events_table(recorded))
+
+
+def nodes_frame(nodes: Iterable[NodeInterval]) -> DataFrame:
+    """Return a row per node: where and how long it ran, its dollars, energy and emissions."""
+    return rows_frame((_node_row(node) for node in nodes), NODE_COLUMNS)
+
+
+def decisions_frame(decisions: Iterable[DecisionMade]) -> DataFrame:
+    """Return a row per decision; ``targets`` and ``alternatives`` hold tuples."""
+    names = ("at", "decision_id", "targets", "reason", "rule", "slack_s", "alternatives")
+    return rows_frame(({name: getattr(each, name) for name in names} for each in decisions), names)
+
+
+def spend_frame(points: Iterable[SpendPoint]) -> DataFrame:
+    """Return dollars and energy until each instant at which their slope changes."""
+    rows = ({"at": p.at, "usd": p.usd_micros / 1e6, "kwh": _kilo(p.wh)} for p in points)
+    return rows_frame(rows, ("at", "usd", "kwh"))
+
+
+def progress_frame(points: Iterable[ProgressPoint]) -> DataFrame:
+    """Return the work done and saved at each instant at which it was reported."""
+    names = ("at", "done_units", "saved_units")
+    return rows_frame(({name: getattr(p, name) for name in names} for p in points), names)
+
+
+NODE_COLUMNS = (
+    "node_id",
+    "pool",
+    "launched_at",
+    "ended_at",
+    "cause",
+    "usd",
+    "kwh",
+    "busy_kwh",
+    "idle_kwh",
+    "gco2e",
+    "energy_basis",
+    "carbon_basis",
+    "noticed_at",
+)
+
+
+def _node_row(node: NodeInterval) -> Row:
+    named = {name: getattr(node, name, None) for name in NODE_COLUMNS}
+    energy = {"kwh": node.wh, "busy_kwh": node.busy_wh, "idle_kwh": node.idle_wh}
+    kilo = {name: _kilo(wh) for name, wh in energy.items()}
+    return {**named, **kilo, "usd": node.usd_micros / 1e6}
+
+
+def _kilo(wh: float | None) -> float | None:
+    return None if wh is None else wh / 1000

@@ -241,6 +241,13 @@ def check_seconds(name: str, values: object, *, low: float = 0.0) -> tuple[float
     return tuple(check_number(name, value, low=low) for value in values)
 
 
+def check_path(name: str, path: object) -> str:
+    """Return a path or URL as text. Raise SpecError for any other type."""
+    if not isinstance(path, str | os.PathLike):
+        raise bad_argument(name, f"is {_type(path)}", "pass a path")
+    return os.fspath(path)
+
+
 def check_words(name: str, words: object) -> tuple[str, ...]:
     """Return names; one alone need not be in a list. Raise SpecError for any other type."""
     found = []

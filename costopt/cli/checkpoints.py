@@ -191,11 +191,12 @@ def _uri(job: str, state_dir: Path) -> str:
 
 
 def _uri_in_ledger(job: str, state_dir: Path) -> str:
-    from costopt.cli.ledger import job_events
+    from costopt.api.ledgers import LedgerReader
     from costopt.domain.errors import LedgerError
     from costopt.domain.events import CheckpointCommitted
 
-    events, _ = job_events(state_dir, job)
+    with LedgerReader(state_dir) as reader:
+        events = [recorded.event for recorded in reader.job(job).events()]
     saved = [event.uri for event in events if isinstance(event, CheckpointCommitted)]
     if not saved:
         raise LedgerError(

@@ -48,13 +48,14 @@ def explain(
     alternatives, each with its expected cost to the end of the job, the estimates behind that, the
     slack, and the rule that bound it. A decision's id alone is enough.
     """
-    from costopt.cli.ledger import job_events
+    from costopt.api.ledgers import LedgerReader
     from costopt.cli.output import print_table
     from costopt.domain.errors import CostoptError
 
     def events_by(name: str) -> tuple[Event, ...]:
         if server is None:
-            return job_events(state_dir, name)[0]
+            with LedgerReader(state_dir) as reader:
+                return tuple(recorded.event for recorded in reader.job(name).events())
         return remote_events(connect(server, token_file), name)
 
     named = None if decision else DECISION_ID.fullmatch(job)

@@ -11,8 +11,8 @@ import click
 
 from costopt.cli.context import DEFAULT_STATE_DIR
 from costopt.cli.errors import print_error
-from costopt.cli.ledger import job_now, open_existing_ledger
 from costopt.cli.options import complete_file
+from costopt.controller.state_dir import job_now, open_state_ledger
 
 if TYPE_CHECKING:
     from costopt.ledger.base import DurableLedger
@@ -78,13 +78,13 @@ def _opened(place: str) -> Iterator[tuple[DurableLedger, Path | None]]:
     from costopt.ledger.base import open_ledger
 
     if is_url(place):
-        with open_ledger(place, create=False) as ledger:
+        with open_ledger(place, read_only=True) as ledger:
             yield ledger, None
     elif Path(place).is_file():
-        with open_ledger(Path(place), create=False) as ledger:
+        with open_ledger(Path(place), read_only=True) as ledger:
             yield ledger, Path(place).parent
     else:
-        with open_existing_ledger(Path(place)) as ledger:
+        with open_state_ledger(Path(place), read_only=True) as ledger:
             yield ledger, Path(place)
 
 

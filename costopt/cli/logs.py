@@ -12,6 +12,7 @@ import click
 from costopt.cli.connection import connect, server_options
 from costopt.cli.context import state_dir_option
 from costopt.controller.node_logs import StoreLogs, logged_node
+from costopt.controller.state_dir import check_known, job_now, open_state_ledger
 from costopt.domain.errors import SpecError
 from costopt.protocol.node_logs import LogChunk
 from costopt.store import open_store
@@ -184,19 +185,21 @@ class RunLogSource:
 
     def read(self, node: str | None, after: int) -> LogChunk:
         """Return it from the store. Raise SpecError if the job has had no such node."""
-        from costopt.cli.ledger import check_known, open_existing_ledger
-
-        with open_existing_ledger(self._state_dir) as ledger:
+        with open_state_ledger(self._state_dir, read_only=True) as ledger:
             check_known(ledger, self._state_dir, self._job)
             meant = logged_node(ledger, self._job, node)
         return self._logs.read(self._job, meant, after)
 
     def state(self) -> JobLogState:
         """Return it from the ledger."""
-        from costopt.cli.ledger import folded_in
+        from costopt.ledger.fold_cache import require_fold
         from costopt.ledger.summary import JobState
 
-        self._known, now = folded_in(self._state_dir, self._job, self._known)
+        with open_state_ledger(self._state_dir, read_only=True) as ledger:
+            if self._known is None:
+                check_known(ledger, self._state_dir, self._job)
+            self._known = require_fold(ledger, self._job, self._known)
+        now = job_now(self._state_dir, self._job, self._known.last_at)
         account = self._known.account
         state = account.summary(now).state
         ended = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED)

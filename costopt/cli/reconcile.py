@@ -122,10 +122,10 @@ def reconcile(
 
 @contextmanager
 def _ledgers(state_dirs: Sequence[Path]) -> Iterator[dict[Path, SqlLedger]]:
-    from costopt.cli.ledger import open_existing_ledger
+    from costopt.controller.state_dir import open_state_ledger
 
     with ExitStack() as held:
-        yield {each: held.enter_context(open_existing_ledger(each)) for each in state_dirs}
+        yield {each: held.enter_context(open_state_ledger(each)) for each in state_dirs}
 
 
 @contextmanager

@@ -165,10 +165,10 @@ def _living_nodes_named(state_dir: Path) -> Iterator[None]:
 
 
 def _name_living_nodes(state_dir: Path) -> None:
-    from costopt.cli.ledger import open_existing_ledger
     from costopt.controller.orphans import abandoned_jobs, read_records
+    from costopt.controller.state_dir import open_state_ledger
 
-    with open_existing_ledger(state_dir) as ledger, abandoned_jobs({state_dir: ledger}) as names:
+    with open_state_ledger(state_dir) as ledger, abandoned_jobs({state_dir: ledger}) as names:
         for name, record in read_records([ledger]).items():
             left = record.live.keys() - record.releasing if name in names else ()
             for node_id in sorted(left):
@@ -242,12 +242,12 @@ def _print_left(troubles: tuple[str, ...]) -> None:
 def _print_end(live: LiveRun, output: str) -> None:
     from costopt.cli.output import print_table
     from costopt.domain.errors import CostoptError, GuardTrippedError, JobFailedError
-    from costopt.render.run_tables import account_table
+    from costopt.render.run_tables import status_table
 
     name = live.job.name
     record = live.engine.journal.records[name]
     account = live.engine.journal.accounts[name]
-    print_table(account_table(account, live.site.clock.now(), output), output)
+    print_table(status_table(account.summary(live.site.clock.now()), output), output)
     if record.failed is not None:
         raise JobFailedError(
             f"job {name!r} failed: {record.failed}",

@@ -20,7 +20,7 @@ from costopt.controller.controller import Controller, ControllerSettings, build_
 from costopt.controller.learned_state import LearnedState
 from costopt.controller.payload import with_provenance
 from costopt.controller.site import LiveSite, ScaledClockPort, SiteConfig, provider_quotas
-from costopt.controller.state_dir import run_lock
+from costopt.controller.state_dir import LEDGER, run_lock
 from costopt.domain.errors import CostoptError, LedgerError, MarketError, StoreError
 from costopt.domain.events import JobFailed, JobFinished, JobSubmitted
 from costopt.domain.job import Job
@@ -32,7 +32,6 @@ from costopt.ledger.sql_ledger import SqlLedger, open_sqlite_ledger
 from costopt.provider.base import Provider
 from costopt.strategies.fault_isolation import lifetime_model
 
-LEDGER = "ledger.sqlite"
 LEARNED = "learned.json"
 POLL_S = 0.1
 ReadJob = Callable[[datetime], Job]

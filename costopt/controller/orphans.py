@@ -14,8 +14,8 @@ from pathlib import Path
 
 from costopt.controller.account_site import connect_account
 from costopt.controller.runtime import MailboxRuntime
-from costopt.controller.simulated_site import CLOCK, STORE, connect_simulator, load_market_clock
-from costopt.controller.state_dir import run_lock
+from costopt.controller.simulated_site import STORE, connect_simulator, load_market_clock
+from costopt.controller.state_dir import CLOCK, run_lock
 from costopt.domain.account import Account
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import NodeEnded, TerminateIntended

@@ -19,6 +19,7 @@ from costopt.controller.node_logs import FolderLogs
 from costopt.controller.preflight import check_checkpoint_storage, check_trainer
 from costopt.controller.runtime import MailboxRuntime
 from costopt.controller.site import LiveSite, connect_provider
+from costopt.controller.state_dir import CLOCK
 from costopt.domain.errors import StoreError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
@@ -28,7 +29,6 @@ from costopt.engine.loop import ScaledClock
 from costopt.provider.base import Provider
 from costopt.store.folder import FileStore
 
-CLOCK = "clock.json"
 DEFAULT_NOTICE_S = 120.0
 STORE = "store"
 NODES = "nodes"

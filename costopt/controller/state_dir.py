@@ -1,7 +1,8 @@
-"""A state directory is used by runs or by daemons, never by both at once.
+"""A state directory: its ledger, the clocks of its jobs, and who uses it.
 
-Each of them holds its kind's lock together with the others of its kind, for as long as its process
-lives, and begins only if no process holds the other kind's.
+It is used by runs or by daemons, never by both at once. Each of them holds its kind's lock together
+with the others of its kind, for as long as its process lives, and begins only if no process holds
+the other kind's.
 """
 
 from __future__ import annotations
@@ -11,10 +12,15 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 from costopt.domain.errors import LedgerError
+from costopt.ledger.base import DurableLedger
+from costopt.ledger.sql_ledger import SqlLedger, open_sqlite_ledger
 
+LEDGER = "ledger.sqlite"
+CLOCK = "clock.json"
 RUNS, DAEMONS = "runs.lock", "daemons.lock"
 LOCK_ATTEMPTS = 5
 PAUSE_S = 0.05
@@ -82,3 +88,40 @@ def _opened(path: Path) -> int:
             hint="give this user write permission on the state directory",
             code="cannot_lock",
         ) from error
+
+
+def open_state_ledger(state_dir: Path, *, read_only: bool = False) -> SqlLedger:
+    """Return the ledger. Raise LedgerError if nothing has run in this directory."""
+    path = state_dir / LEDGER
+    if not path.exists():
+        raise LedgerError(
+            f"nothing has run in {state_dir}: there is no ledger {path}",
+            hint="name the state directory of a run (--state-dir)",
+            code="no_ledger",
+        )
+    return open_sqlite_ledger(path, create=False, read_only=read_only)
+
+
+def check_known(ledger: DurableLedger, place: Path | str, job: str) -> None:
+    """Raise LedgerError if the ledger, which is in ``place``, holds nothing of the job."""
+    known = ledger.jobs()
+    if job not in known:
+        raise LedgerError(
+            f"no job {job!r} has run in {place}",
+            hint=f"jobs there: {', '.join(known) or 'none'}",
+            code="unknown_job",
+        )
+
+
+def job_now(state_dir: Path | None, job: str, last_at: datetime) -> datetime:
+    """Return the market time of a run that has its own clock, otherwise the wall clock's.
+
+    Never before ``last_at``, its last event. None: not in a state directory.
+    """
+    now = datetime.now(UTC)
+    clock = None if state_dir is None else state_dir / "jobs" / job / CLOCK
+    if clock is not None and clock.exists():
+        from costopt.controller.simulated_site import load_market_clock
+
+        now = load_market_clock(clock, now, 1.0).now()
+    return max(now, last_at)

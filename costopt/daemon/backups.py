@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from costopt.controller.live_run import LEDGER
+from costopt.controller.state_dir import LEDGER
 from costopt.database.backup import (
     backup_time,
     create_backup,

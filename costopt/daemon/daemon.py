@@ -11,8 +11,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from threading import Lock
 
-from costopt.controller.live_run import LEDGER
 from costopt.controller.site import LiveSite, provider_quotas
+from costopt.controller.state_dir import LEDGER
 from costopt.daemon.backups import Backups
 from costopt.daemon.control import LeaderLoop
 from costopt.daemon.notifications import AlertMonitor

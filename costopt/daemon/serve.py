@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
 
-from costopt.controller.live_run import LEDGER, handle_stop_signals
+from costopt.controller.live_run import handle_stop_signals
 from costopt.controller.site import ScaledClockPort, SiteConfig
-from costopt.controller.state_dir import daemon_lock
+from costopt.controller.state_dir import LEDGER, daemon_lock
 from costopt.daemon.backups import Backups
 from costopt.daemon.daemon import Daemon
 from costopt.daemon.http.server import bind_listeners, serve_api

@@ -36,13 +36,14 @@ class Database:
     take SQLAlchemy's statements.
     """
 
-    def __init__(self, part: str, place: Path | str, lock: int) -> None:
-        """``lock`` is the part's advisory lock on PostgreSQL. Connects at first use."""
+    def __init__(self, part: str, place: Path | str, lock: int, *, read_only: bool = False) -> None:
+        """``lock`` is the part's advisory lock on PostgreSQL; on a server, ``read_only`` makes it
+        refuse every write. Connects at first use."""
         self.part = part
         if is_url(place):
             url = postgres_url(str(place))
             self.what = f"{part} {redacted_url(url)}"
-            self.engine = _postgres_engine(url)
+            self.engine = _postgres_engine(url, read_only)
         else:
             self.what = f"{part} {place}"
             self.engine = _sqlite_engine(Path(place))
@@ -141,7 +142,7 @@ def _statement(sql: str) -> TextClause:
     return text(sql)
 
 
-def _postgres_engine(url: URL) -> Engine:
+def _postgres_engine(url: URL, read_only: bool) -> Engine:
     options = " ".join(
         f"-c {name}={value}"
         for name, value in {
@@ -150,6 +151,7 @@ def _postgres_engine(url: URL) -> Engine:
             "lock_timeout": f"{BUSY_TIMEOUT_S:.0f}s",
             "statement_timeout": "60s",
             "idle_in_transaction_session_timeout": f"{IDLE_TRANSACTION_S}s",
+            **({"default_transaction_read_only": "on"} if read_only else {}),
         }.items()
     )
     return create_engine(

@@ -26,12 +26,17 @@ BUSY_TIMEOUT_S = 10.0
 class SqliteConnection:
     """Implements SqlConnection. A read-only file can be read."""
 
-    def __init__(self, what: str, path: Path, *, create: bool) -> None:
-        """Open the file, or with ``create`` make it if it is missing. Raises LedgerError."""
+    def __init__(
+        self, what: str, path: Path, *, create: bool = False, read_only: bool = False
+    ) -> None:
+        """Open the file, or with ``create`` make it if it is missing; with ``read_only`` neither
+        it nor its permissions change. Raises LedgerError."""
         self.what = what
         self._lock = Lock()
         with self._errors():
-            self._connection = _open(path, "rwc" if create else "rw")
+            self._connection = (
+                _open_for_reading(path) if read_only else _open(path, "rwc" if create else "rw")
+            )
         self._transaction = _SqliteStatements(self._connection)
 
     def close(self) -> None:
@@ -94,8 +99,21 @@ class _SqliteStatements:
 
 def _open(path: Path, mode: str) -> sqlite3.Connection:
     make_private(path, create=mode == "rwc")
+    return _connect(path, f"mode={mode}")
+
+
+def _open_for_reading(path: Path) -> sqlite3.Connection:
+    """Where SQLite cannot create the companions of a file, as in a backup on a read-only disk, and
+    no writer has left any, the file alone holds everything."""
+    is_alone = not any(path.with_name(path.name + suffix).exists() for suffix in COMPANIONS)
+    if is_alone and not os.access(path.parent, os.W_OK, effective_ids=True):
+        return _connect(path, "mode=ro&immutable=1")
+    return _connect(path, "mode=ro")
+
+
+def _connect(path: Path, query: str) -> sqlite3.Connection:
     return sqlite3.connect(
-        f"file:{quote(str(path.absolute()))}?mode={mode}",
+        f"file:{quote(str(path.absolute()))}?{query}",
         uri=True,
         timeout=BUSY_TIMEOUT_S,
         isolation_level=None,

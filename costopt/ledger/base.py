@@ -175,13 +175,18 @@ class DurableLedger(EventIndex, FoldCache, Protocol):
         ...
 
 
-def open_ledger(place: Path | str, *, create: bool = True) -> DurableLedger:
+def open_ledger(
+    place: Path | str, *, create: bool = True, read_only: bool = False
+) -> DurableLedger:
     """Return the ledger in a file or at a PostgreSQL URL; with ``create`` False it must exist.
+
+    One that is ``read_only`` refuses every write, and is not created.
 
     Raises LedgerError, MissingExtraError.
     """
     from costopt.ledger.sql_ledger import open_postgres_ledger, open_sqlite_ledger
 
+    create = create and not read_only
     if is_url(place):
-        return open_postgres_ledger(str(place), create=create)
-    return open_sqlite_ledger(place, create=create)
+        return open_postgres_ledger(str(place), create=create, read_only=read_only)
+    return open_sqlite_ledger(place, create=create, read_only=read_only)

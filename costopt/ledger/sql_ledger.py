@@ -219,7 +219,7 @@ class SqlLedger:
             ) from error
 
 
-def open_postgres_ledger(url: str, *, create: bool = True) -> SqlLedger:
+def open_postgres_ledger(url: str, *, create: bool = True, read_only: bool = False) -> SqlLedger:
     """Return the ledger at a URL; with ``create`` False it must exist.
 
     Raises LedgerError, MissingExtraError.
@@ -227,17 +227,19 @@ def open_postgres_ledger(url: str, *, create: bool = True) -> SqlLedger:
     # Reading a file must not wait for SQLAlchemy to be imported.
     from costopt.database.connection import Database
 
-    database = Database("ledger", url, ADVISORY_LOCK)
+    database = Database("ledger", url, ADVISORY_LOCK, read_only=read_only)
     return SqlLedger(PostgresConnection(database), PostgresDialect(database), create=create)
 
 
-def open_sqlite_ledger(path: Path | str, *, create: bool = True) -> SqlLedger:
+def open_sqlite_ledger(
+    path: Path | str, *, create: bool = True, read_only: bool = False
+) -> SqlLedger:
     """Return the ledger at ``path``; with ``create`` False it must exist. Raises LedgerError."""
     path = Path(path)
     _check_path(path, create=create)
     if create and not path.exists():
         _make(path)
-    return _open(path, path, create=create)
+    return _open(path, path, create=create, read_only=read_only)
 
 
 def _of_job(job: str | None) -> dict[str, str]:
@@ -267,13 +269,14 @@ def _check_path(path: Path, *, create: bool) -> None:
         raise LedgerError(f"ledger {path} is empty", hint="restore it from a backup", code="empty")
 
 
-def _open(path: Path, file: Path, *, create: bool) -> SqlLedger:
+def _open(path: Path, file: Path, *, create: bool, read_only: bool = False) -> SqlLedger:
     """Return the ledger ``path``, stored in ``file``, with durable commits."""
-    connection = SqliteConnection(f"ledger {path}", file, create=create)
+    connection = SqliteConnection(f"ledger {path}", file, create=create, read_only=read_only)
     try:
         check_sqlite_application(connection)
         ledger = SqlLedger(connection, SqliteDialect(path), create=create)
-        connection.set_durable()
+        if not read_only:
+            connection.set_durable()
     except BaseException:
         connection.close()
         raise

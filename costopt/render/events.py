@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -48,13 +49,17 @@ from costopt.domain.events import (
     WorkLost,
 )
 from costopt.domain.fleet import EndCause
+from costopt.domain.ports import RecordedEvent
 from costopt.formatting import (
     UNKNOWN_TEXT,
+    pools_text,
     second_text,
     seconds_text,
     usd_micros_text,
     wh_text,
 )
+from costopt.ledger.codec import encode
+from costopt.render.table import Column, Row, Table
 
 ROUTINE = (
     ProgressReported,
@@ -77,6 +82,35 @@ class EventText:
     detail: str
     tone: str
     routine: bool
+
+
+EVENT_COLUMNS = (
+    Column("seq", "#", right=True),
+    Column("at", "Time (UTC)"),
+    Column("job", "Job", rank=1),
+    Column("event", "Event"),
+    Column("detail", "Detail", pools_text, fold_at=60),
+    Column("fields", "Fields", detail=True),
+)
+
+
+def events_table(recorded: Iterable[RecordedEvent]) -> Table:
+    """Return a row per event; the details hold every field of each."""
+    return Table(
+        "costopt.events/1", "Events", EVENT_COLUMNS, [_event_row(each) for each in recorded]
+    )
+
+
+def _event_row(recorded: RecordedEvent) -> Row:
+    description = describe_event(recorded.event)
+    return {
+        "seq": recorded.seq,
+        "at": description.at,
+        "job": recorded.event.job,
+        "event": description.what,
+        "detail": description.detail,
+        "fields": json.loads(encode(recorded.event)),
+    }
 
 
 def describe_event(event: Event) -> EventText:

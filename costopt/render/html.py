@@ -80,12 +80,12 @@ def has_report_extra() -> bool:
     return not _missing()
 
 
-def require_report_extra() -> None:
-    """Raises MissingExtraError unless they are."""
+def require_report_extra(what: str = "an HTML report") -> None:
+    """Raises MissingExtraError unless they are; ``what`` needs them."""
     missing = _missing()
     if missing:
         raise MissingExtraError(
-            f"an HTML report needs {' and '.join(missing)}",
+            f"{what} needs {' and '.join(missing)}",
             hint=install_hint("report"),
         )
 

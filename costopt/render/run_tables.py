@@ -85,9 +85,8 @@ RUN_COLUMNS = (
 )
 
 
-def run_table(account: JobAccount, now: datetime) -> Table:
-    """Figure, value and basis of everything that a run came to, at ``now``."""
-    summary = account.summary(now)
+def run_table(summary: JobSummary) -> Table:
+    """Return figure, value and basis of everything that a run came to."""
     rows = (
         ("state", _state(summary), "measured"),
         ("work done", _work(summary), "measured"),
@@ -123,7 +122,7 @@ def run_table(account: JobAccount, now: datetime) -> Table:
     )
     keys = [column.key for column in RUN_COLUMNS]
     cells = [dict(zip(keys, row, strict=True)) for row in rows]
-    return Table("costopt.run/1", f"Run of {account.job}", RUN_COLUMNS, cells)
+    return Table("costopt.run/1", f"Run of {summary.job}", RUN_COLUMNS, cells)
 
 
 def deadline_sentence(summary: JobSummary) -> str:
@@ -338,21 +337,21 @@ def ledger_drift(charge: ProviderCharge, run: RunView) -> str:
     )
 
 
-def account_table(account: JobAccount, now: datetime, output: str) -> Table:
+def status_table(summary: JobSummary, output: str) -> Table:
     """Return figures, values and their basis for people, every raw figure for programs."""
     if output in (OutputFormat.JSON, OutputFormat.CSV):
-        return summary_table([account.summary(now)])
-    return run_table(account, now)
+        return summary_table([summary])
+    return run_table(summary)
 
 
-def summary_table(summaries: list[JobSummary]) -> Table:
+def summary_table(summaries: Sequence[JobSummary]) -> Table:
     """One row per job with every raw figure."""
     names = [field.name for field in fields(JobSummary)]
     rows: list[Row] = [{name: getattr(s, name) for name in names} for s in summaries]
     return Table("costopt.status/1", "Jobs", tuple(Column(name, name) for name in names), rows)
 
 
-def jobs_table(summaries: list[JobSummary]) -> Table:
+def jobs_table(summaries: Sequence[JobSummary]) -> Table:
     """One row per job for people."""
     columns = (
         Column("job", "Job"),

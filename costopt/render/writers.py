@@ -71,10 +71,10 @@ def to_html(table: Table) -> str:
 
 def _card(table: Table, heading: str = "") -> str:
     """The table in a card, its notes in one below."""
-    paragraphs = "\n".join(_notes_html(table.notes))
+    paragraphs = "\n".join(notes_html(table.notes))
     notes = f"<section>\n{paragraphs}\n</section>\n" if table.notes else ""
     return (
-        _CARD.format(heading=heading, title=html.escape(table.title), table=_table_html(table))
+        _CARD.format(heading=heading, title=html.escape(table.title), table=table_html(table))
         + notes
     )
 
@@ -114,7 +114,8 @@ def _escaped(cell: str) -> str:
     return cell.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
 
 
-def _table_html(table: Table) -> str:
+def table_html(table: Table) -> str:
+    """Return head and body of the table for people, escaped."""
     head = "".join(
         f'<th scope="col" class="{_kind(column)}">{cell_html(column.title)}</th>'
         for column in table.shown_columns
@@ -137,7 +138,8 @@ def _kind(column: Column) -> str:
     return "number" if column.right else "name"
 
 
-def _notes_html(notes: Sequence[str]) -> Iterator[str]:
+def notes_html(notes: Sequence[str]) -> Iterator[str]:
+    """Yield paragraphs; indented notes that follow each other are shown as they stand."""
     for is_indented, lines in groupby(notes, key=lambda note: note.startswith("  ")):
         if is_indented:
             shown = html.escape("\n".join(lines))

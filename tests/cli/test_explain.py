@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from costopt.cli.main import cli
-from costopt.controller.live_run import LEDGER
+from costopt.controller.state_dir import LEDGER
 from costopt.domain.events import DecisionMade, GuardTripped
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from tests.support.market_fixtures import after

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 import costopt.cli.logs as logs_command
 from costopt.cli.main import cli
-from costopt.controller.live_run import LEDGER
+from costopt.controller.state_dir import LEDGER
 from costopt.domain.events import Event, GangFormed, NodeLaunched
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.protocol.node_logs import NodeLog

@@ -15,8 +15,7 @@ from click.testing import CliRunner, Result
 
 from costopt.cli.main import cli
 from costopt.controller.orphans import simulated_targets
-from costopt.controller.simulated_site import CLOCK
-from costopt.controller.state_dir import daemon_lock
+from costopt.controller.state_dir import CLOCK, daemon_lock
 from costopt.domain.events import (
     JobFinished,
     JobSubmitted,

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from costopt.cli.main import cli
-from costopt.controller.live_run import LEDGER
+from costopt.controller.state_dir import LEDGER
 from costopt.daemon.backups import BACKUPS, Backups
 from costopt.database import backup
 from costopt.database.backup import find_corruption

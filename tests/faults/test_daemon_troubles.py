@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from costopt.controller.live_run import LEDGER
+from costopt.controller.state_dir import LEDGER
 from costopt.daemon.backups import Backups
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import InterruptionNoticed, NodeLaunched, TrainingStarted

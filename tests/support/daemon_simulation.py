@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, cast
 
-from costopt.controller.live_run import LEDGER
+from costopt.controller.state_dir import LEDGER
 from costopt.daemon.daemon import Daemon
 from costopt.domain.account import Account
 from costopt.domain.control import DesiredState, Mode, ProposalState

@@ -21,8 +21,9 @@ from costopt.backtesting.trial import BacktestConfig, Trial, Window
 from costopt.catalog import load_catalog
 from costopt.controller.controller import ControllerSettings
 from costopt.controller.forecasts import CatalogModels
-from costopt.controller.live_run import LEDGER, open_run
+from costopt.controller.live_run import open_run
 from costopt.controller.simulated_site import SimulatedSiteConfig
+from costopt.controller.state_dir import LEDGER
 from costopt.daemon.daemon import Daemon
 from costopt.daemon.settings import DaemonSettings
 from costopt.domain.account import UNLIMITED, Account, AccountGuards, Quota

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from costopt.controller.live_run import LEDGER
+from costopt.controller.state_dir import LEDGER
 from costopt.daemon.backups import Backups
 from costopt.domain.errors import LedgerError
 from costopt.ledger.sql_ledger import open_sqlite_ledger

@@ -49,7 +49,7 @@ def folded(events: tuple[Event, ...]) -> JobAccount:
 
 
 def test_the_run_table_names_value_and_basis_of_every_figure() -> None:
-    table = run_table(folded(sample_events()), finished_at())
+    table = run_table(folded(sample_events()).summary(finished_at()))
     figures = {name.strip(): (value, basis) for name, value, basis in texts(table)}
     assert figures["state"] == ("finished 29 min before its deadline", "measured")
     assert figures["spent"][0].startswith("$35")

@@ -1,0 +1,214 @@
+"""Reading of ledgers: what jobs did, cost and consumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
+
+from costopt.api.inputs import (
+    StrPath,
+    bad_argument,
+    check_choice,
+    check_count,
+    check_instant,
+    check_path,
+)
+from costopt.controller.state_dir import check_known, job_now, open_state_ledger
+from costopt.database.database_url import is_url
+from costopt.domain.events import DecisionMade
+from costopt.domain.ports import RecordedEvent
+from costopt.ledger.base import DurableLedger, open_ledger
+from costopt.ledger.fold_cache import FoldState, require_fold, summaries
+from costopt.ledger.job_account import JobAccount
+from costopt.ledger.node_account import NodeInterval
+from costopt.ledger.summary import JobSummary
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from costopt.render.notebook import Chart
+
+RunFrame = Literal["events", "nodes", "decisions", "spend", "progress"]
+RunPlot = Literal["spend", "energy", "progress", "nodes"]
+PLOTS: tuple[RunPlot, ...] = ("spend", "energy", "progress", "nodes")
+FRAMES: tuple[RunFrame, ...] = ("events", "nodes", "decisions", "spend", "progress")
+
+
+class LedgerReader:
+    """A ledger, opened for reading: no event, file or permission changes.
+
+    ``place`` is the state directory of runs or of a daemon, a ledger's file, or a PostgreSQL URL.
+    Close it, or use it in a ``with``. Jobs that run meanwhile go on; each call sees their newest
+    events.
+    """
+
+    def __init__(self, place: StrPath) -> None:
+        """Raise LedgerError if there is no ledger or it cannot be read, SpecError for another type,
+        MissingExtraError for a URL without the extra daemon."""
+        self.place = check_path("place", place)
+        self._state_dir, self._ledger = _open(self.place)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *of: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the file or the connection; closing twice is not an error."""
+        self._ledger.close()
+
+    def jobs(self) -> tuple[str, ...]:
+        """Return the names of all jobs, in the order of their first event. Raise LedgerError."""
+        return self._ledger.jobs()
+
+    def job(self, name: str) -> JobRun:
+        """Return what is known of a job. Raise LedgerError for an unknown one."""
+        check_known(self._ledger, self.place, name)
+        return JobRun(name, self._ledger, self._state_dir)
+
+    def events(self, *, after: int = 0) -> Iterator[RecordedEvent]:
+        """Yield the events of all jobs in order, with numbers above ``after``. Raise
+        LedgerError."""
+        return self._ledger.events(after=check_count("after", after, low=0))
+
+    def summaries(self) -> tuple[JobSummary, ...]:
+        """Return every job's figures at the present of its clock. Raise LedgerError."""
+        return tuple(summaries(self._ledger, lambda job, at: job_now(self._state_dir, job, at)))
+
+    def to_frame(self) -> DataFrame:
+        """Return one row per job, with the keys of costopt.status/1, dollars and shares saved.
+
+        Raise MissingExtraError without pandas.
+        """
+        from costopt.frames import summaries_frame
+
+        return summaries_frame(self.summaries())
+
+    def _repr_html_(self) -> str:
+        from costopt.render.notebook import table_fragment
+        from costopt.render.run_tables import jobs_table
+
+        return table_fragment(jobs_table(self.summaries()))
+
+    def __repr__(self) -> str:
+        return f"LedgerReader({self.place!r})"
+
+
+class JobRun:
+    """A job of a ledger: its events, and what they fold to. Methods raise LedgerError."""
+
+    def __init__(self, name: str, ledger: DurableLedger, state_dir: Path | None) -> None:
+        self.name = name
+        self._ledger = ledger
+        self._state_dir = state_dir
+        self._fold: FoldState | None = None
+
+    def events(self, *, after: int = 0) -> Iterator[RecordedEvent]:
+        """Yield the job's events in order, with numbers above ``after``."""
+        return self._ledger.events(self.name, after=check_count("after", after, low=0))
+
+    def now(self) -> datetime:
+        """Return the present of the job's clock: market time for a run on a simulated market."""
+        return job_now(self._state_dir, self.name, self._folded().last_at)
+
+    def summary(self, now: datetime | None = None) -> JobSummary:
+        """Return cost, energy, emissions and progress at ``now`` (default: the job's present).
+
+        Raise SpecError for an instant before the job's last event.
+        """
+        at = check_instant("now", now)
+        last_at = self._folded().last_at
+        if at is not None and at < last_at:
+            hint = "the figures are those after the last event; leave now out"
+            raise bad_argument("now", f"is before the job's last event at {last_at}", hint)
+        return self.account().summary(at or self.now())
+
+    def nodes(self) -> tuple[NodeInterval, ...]:
+        """Return every node in the order of launch, with what it cost and drew."""
+        return self.account().intervals(self.now())
+
+    def decisions(self) -> tuple[DecisionMade, ...]:
+        """Return every decision, with what it cost to decide otherwise where that was explained."""
+        newest = self._ledger.newest(DecisionMade, self.name)
+        return tuple(event for _, event in reversed(list(newest)))
+
+    def account(self) -> JobAccount:
+        """Return the fold of the job's events; a later call adds what came since."""
+        return self._folded().account
+
+    def to_frame(self, what: RunFrame = "events") -> DataFrame:
+        """Return one row per event, node, decision, or point of the curve of spend or progress.
+
+        Raise MissingExtraError without pandas.
+        """
+        from costopt import frames
+
+        match check_choice("what", what, FRAMES):
+            case "events":
+                return frames.events_frame(self.events())
+            case "nodes":
+                return frames.nodes_frame(self.nodes())
+            case "decisions":
+                return frames.decisions_frame(self.decisions())
+            case "spend":
+                return frames.spend_frame(self.account().curves(self.now()).spend)
+            case "progress":
+                return frames.progress_frame(self.account().curves(self.now()).progress)
+
+    def plot(self, what: RunPlot = "spend") -> Chart:
+        """Return a chart of spend, energy or progress over time, or of the nodes.
+
+        Raise MissingExtraError without the extra report.
+        """
+        from costopt.render import run_charts
+        from costopt.render.html import require_report_extra
+        from costopt.render.notebook import to_chart
+        from costopt.render.run_tables import RunView
+
+        require_report_extra("a chart")
+        view = RunView.of((recorded.event for recorded in self.events()), self.now())
+        match check_choice("what", what, PLOTS):
+            case "spend":
+                return to_chart(f"Dollars of {self.name}", run_charts.spend_plot(view))
+            case "energy":
+                return to_chart(f"Energy of {self.name}", run_charts.energy_plot(view))
+            case "progress":
+                return to_chart(f"Progress of {self.name}", run_charts.progress_plot(view))
+            case "nodes":
+                return to_chart(f"Nodes of {self.name}", run_charts.timeline(view))
+
+    def write_report(self, path: StrPath) -> Path:
+        """Write the job's report as one HTML file; return its path.
+
+        Raise MissingExtraError without the extra report, StoreError if the file cannot be written.
+        """
+        from costopt.render.run_report import write_run_report
+
+        events = [recorded.event for recorded in self.events()]
+        return write_run_report(events, Path(path), now=self.now(), title=self.name)
+
+    def _repr_html_(self) -> str:
+        from costopt.render.notebook import table_fragment
+        from costopt.render.run_tables import run_table
+
+        return table_fragment(run_table(self.summary()))
+
+    def __repr__(self) -> str:
+        return f"JobRun({self.name!r})"
+
+    def _folded(self) -> FoldState:
+        self._fold = require_fold(self._ledger, self.name, self._fold)
+        return self._fold
+
+
+def _open(place: str) -> tuple[Path | None, DurableLedger]:
+    """Return the state directory, None for a server, and the ledger."""
+    if is_url(place):
+        return None, open_ledger(place, read_only=True)
+    path = Path(place)
+    if path.is_file() or path.suffix:
+        return path.parent, open_ledger(path, read_only=True)
+    return path, open_state_ledger(path, read_only=True)
