@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "costopt.api.backtests": ("BacktestResult", "backtest"),
     "costopt.api.inputs": ("Market", "load_account", "load_job", "load_policy", "read_market"),
+    "costopt.api.ledgers": ("JobRun", "LedgerReader"),
     "costopt.api.plans": (
         "FrontierResult",
         "PlanResult",
@@ -37,6 +38,7 @@ _MODULES = {
     "costopt.domain.policy": ("Policy",),
     "costopt.domain.ports": ("Strategy",),
     "costopt.domain.view": ("Decision", "Desired", "Target", "View"),
+    "costopt.render.notebook": ("Chart",),
 }
 """Where each public name is defined. By name of the module: an import statement would give every
 module that reads the version a path to all of costopt."""

@@ -1,5 +1,6 @@
 from costopt.api.backtests import BacktestResult, backtest
 from costopt.api.inputs import Market, load_account, load_job, load_policy, read_market
+from costopt.api.ledgers import JobRun, LedgerReader
 from costopt.api.plans import (
     FrontierResult,
     PlanResult,
@@ -26,19 +27,23 @@ from costopt.domain.market import Offer, Pool
 from costopt.domain.policy import Policy
 from costopt.domain.ports import Strategy
 from costopt.domain.view import Decision, Desired, Target, View
+from costopt.render.notebook import Chart
 
 __version__: str
 
 __all__ = [
     "Account",
     "BacktestResult",
+    "Chart",
     "CostoptError",
     "Decision",
     "Desired",
     "FrontierResult",
     "InfeasibleError",
     "Job",
+    "JobRun",
     "LedgerError",
+    "LedgerReader",
     "Market",
     "MarketError",
     "MissingExtraError",

@@ -7,8 +7,9 @@ what is unknown is NaT in their columns and NaN in others.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, cast
 
 from costopt.domain.errors import MissingExtraError, install_hint
 from costopt.domain.events import DecisionMade
@@ -21,13 +22,26 @@ from costopt.render.table import Row, Table
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
+    from costopt.backtesting.ranking import PolicySummary
+    from costopt.backtesting.trial import Score, Trial
 
-def table_frame(table: Table) -> DataFrame:
-    """Return the rows of a table with all values that programs get.
+PlanFrame = Literal["candidates", "allocations", "rejections", "constraints"]
+_FACTS: Mapping[PlanFrame, tuple[str, ...]] = {
+    "allocations": ("pool", "nodes", "start_at", "end_at", "power_cap_w"),
+    "rejections": ("pool", "code", "reason"),
+    "constraints": ("name", "unit", "slack", "shadow_price"),
+}
+PLAN_FRAMES: tuple[PlanFrame, ...] = ("candidates", *_FACTS)
+WINDOW_COLUMNS = ("market", "start_at", "deadline_at", "startup_s", "policy")
+
+
+def table_frame(table: Table, also: Sequence[str] = ()) -> DataFrame:
+    """Return the rows of a table with all values that programs get, and values that have no column.
 
     Raise MissingExtraError without pandas.
     """
-    return rows_frame(map(table.fields, table.rows), tuple(table.fields({})))
+    rows = ({**table.fields(row), **{name: row[name] for name in also}} for row in table.rows)
+    return rows_frame(rows, (*table.fields({}), *also))
 
 
 def rows_frame(rows: Iterable[Row], names: Sequence[str]) -> DataFrame:
@@ -67,6 +81,40 @@ def _plain(value: object) -> object:
     if isinstance(value, Pool):
         return str(value)
     return value.value if isinstance(value, Enum) else value
+
+
+def plan_frame(table: Table, what: PlanFrame) -> DataFrame:
+    """Return the candidates of a plan's table, or what its facts list, with the JSON keys."""
+    if what == "candidates":
+        return table_frame(table)
+    return rows_frame(cast("Iterable[Row]", table.facts[what]), _FACTS[what])
+
+
+def standings_frame(standings: Sequence[PolicySummary]) -> DataFrame:
+    """Return a row per group and policy, with the fields of PolicySummary."""
+    from costopt.backtesting.ranking import PolicySummary
+
+    names = [each.name for each in fields(PolicySummary)]
+    return rows_frame(({name: getattr(s, name) for name in names} for s in standings), names)
+
+
+def scores_frame(scores: Iterable[tuple[Trial, Score]]) -> DataFrame:
+    """Return a row per window and policy, with the fields of Score."""
+    from costopt.backtesting.trial import Score
+
+    found = [field.name for field in fields(Score)]
+    rows = (
+        {
+            "market": trial.window.market,
+            "start_at": trial.window.job.start_at,
+            "deadline_at": trial.window.job.deadline_at,
+            "startup_s": trial.window.job.startup_s,
+            "policy": trial.label,
+            **{name: getattr(score, name) for name in found},
+        }
+        for trial, score in scores
+    )
+    return rows_frame(rows, (*WINDOW_COLUMNS, *found))
 
 
 def summaries_frame(summaries: Sequence[JobSummary]) -> DataFrame:

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from pickle import PicklingError, dumps
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from costopt.api.inputs import (
     Market,
@@ -48,8 +48,19 @@ from costopt.engine.settings import DEFAULT_COOLDOWN_S
 from costopt.strategies import strategy_names
 
 Group = Literal["all", "market", "deadline", "startup"]
+BacktestFrame = Literal["summaries", "scores"]
+FRAMES: tuple[BacktestFrame, ...] = ("summaries", "scores")
+BacktestPlot = Literal["dollars", "spend", "progress", "pools"]
+PLOTS: tuple[BacktestPlot, ...] = ("dollars", "spend", "progress", "pools")
 ScoredTrial = tuple[Trial, Score]
 StrategyFactory = Callable[[], Strategy]
+
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from costopt.render.notebook import Chart
+    from costopt.render.table import Table
 
 
 class BacktestProgress(Protocol):
@@ -78,6 +89,61 @@ class BacktestResult:
     notes: tuple[str, ...]
     grid: BacktestGrid = field(repr=False)
     config: BacktestConfig = field(repr=False)
+
+    def to_frame(self, what: BacktestFrame = "summaries") -> DataFrame:
+        """Return one row per group and policy (fields of PolicySummary), or per window and policy
+        (``scores``: the window, and fields of Score).
+
+        Raise MissingExtraError without pandas.
+        """
+        from costopt.frames import scores_frame, standings_frame
+
+        if check_choice("what", what, FRAMES) == "scores":
+            return scores_frame(self.scores)
+        return standings_frame(self.summaries)
+
+    def plot(self, what: BacktestPlot = "dollars") -> Chart:
+        """Return a chart: the dollars of each policy; or of the first window, which is replayed
+        again, spend, progress or pools over time.
+
+        Raise MissingExtraError without the extra report.
+        """
+        from costopt.render import backtest_charts as charts
+        from costopt.render.backtest_report import first_window
+        from costopt.render.html import require_report_extra
+        from costopt.render.notebook import to_chart
+
+        require_report_extra("a chart")
+        chosen = check_choice("what", what, PLOTS)
+        if chosen == "dollars":
+            bars = charts.cost_bars(charts.CostBar.of(self.summaries))
+            return to_chart(f"Dollars per run of {self.job.name}", bars)
+        curves, _ = first_window(self.grid, self.config)
+        draw = {
+            "spend": charts.spend_curves,
+            "progress": charts.progress_curves,
+            "pools": charts.mode_bars,
+        }[chosen]
+        title = f"{chosen.capitalize()} of {self.job.name} in the first window"
+        return to_chart(title, draw(charts.drawable(curves)))
+
+    def table(self) -> Table:
+        """Return the table of the summaries."""
+        from costopt.render.backtest_table import standings_table
+
+        return standings_table(
+            self.summaries,
+            job=self.job.name,
+            coverages=self.grid.coverages,
+            windows=len(self.grid.windows),
+            spans_h=self.grid.spans_h,
+            past_s=self.config.history_s,
+        )
+
+    def _repr_html_(self) -> str:
+        from costopt.render.notebook import table_fragment
+
+        return table_fragment(self.table(), self.notes)
 
     def write_report(self, path: StrPath) -> Path:
         """Write results, curves and decisions of the first window as one HTML file; return its

@@ -26,7 +26,7 @@ from costopt.api.inputs import (
     check_words,
 )
 from costopt.domain.account import Account
-from costopt.domain.errors import CostoptError
+from costopt.domain.errors import CostoptError, InfeasibleError
 from costopt.domain.job import Job
 from costopt.domain.plan import (
     Allocation,
@@ -43,7 +43,13 @@ from costopt.planning.request import carbon_notes, plan_frontier, plan_job
 from costopt.planning.what_if import TERMS, Capacity, Scenario, plan_scenarios
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from costopt.frames import PlanFrame
     from costopt.optimize.frontier import FrontierPoint
+    from costopt.render.frontier_table import FrontierRow
+    from costopt.render.notebook import Chart
+    from costopt.render.table import Table
 
 MAX_POINTS = 100
 
@@ -91,6 +97,27 @@ class PlanResult:
         """Return the limits of the plan with what remains of each."""
         return self.plan.constraints
 
+    def to_frame(self, what: PlanFrame = "candidates") -> DataFrame:
+        """Return one row per candidate, allocation, rejection or constraint, with the JSON keys of
+        costopt.plan/1.
+
+        Raise MissingExtraError without pandas.
+        """
+        from costopt.frames import PLAN_FRAMES, plan_frame
+
+        return plan_frame(self.table(top=0), check_choice("what", what, PLAN_FRAMES))
+
+    def table(self, *, top: int = 10, explain: bool = False) -> Table:
+        """Return the table of the chosen candidates and ``top`` others, 0 for all of them."""
+        from costopt.render.plan_table import plan_table
+
+        return plan_table(self.plan, self.job, self.policy, top, explain, options=False)
+
+    def _repr_html_(self) -> str:
+        from costopt.render.notebook import table_fragment
+
+        return table_fragment(self.table(), self.notes)
+
 
 @dataclass(frozen=True, slots=True)
 class FrontierResult:
@@ -107,6 +134,53 @@ class FrontierResult:
     made_at: datetime
     notes: tuple[str, ...] = ()
 
+    def to_frame(self) -> DataFrame:
+        """Return one row per plan: dollars, energy, emissions, finish and pools; ``chosen`` is the
+        policy's own.
+
+        Raise MissingExtraError without pandas.
+        """
+        from costopt.frames import table_frame
+
+        return table_frame(self.table(), also=("chosen",))
+
+    def plot(self) -> Chart:
+        """Return a chart of dollars, energy and finish, a dot per plan.
+
+        Raise MissingExtraError without the extra report, InfeasibleError for no plan to draw.
+        """
+        from costopt.render.frontier import frontier_plot
+        from costopt.render.html import require_report_extra
+        from costopt.render.notebook import to_chart
+
+        require_report_extra("a chart")
+        if all(point.kwh is None for point in self.points):
+            raise InfeasibleError(
+                f"there is no plan of known energy to draw for {self.job.name}",
+                hint="to_frame() and notes show what there is",
+            )
+        return to_chart(
+            f"Plans for {self.job.name}, policy {self.policy.name}", frontier_plot(self.rows())
+        )
+
+    def rows(self) -> tuple[FrontierRow, ...]:
+        """Return the points with the policy's own choice marked."""
+        from costopt.render.frontier_table import frontier_rows
+
+        return frontier_rows(self.points, self.job, self.plan, self.made_at)
+
+    def table(self) -> Table:
+        """Return the table of the plans."""
+        from costopt.render.frontier_table import frontier_table
+
+        title = f"Frontier of {self.job.name}, policy {self.policy.name}"
+        return frontier_table(self.rows(), title)
+
+    def _repr_html_(self) -> str:
+        from costopt.render.notebook import table_fragment
+
+        return table_fragment(self.table(), self.notes)
+
 
 @dataclass(frozen=True, slots=True)
 class WhatIfResult:
@@ -120,24 +194,41 @@ class WhatIfResult:
     frontier: FrontierResult
     notes: tuple[str, ...] = ()
 
+    def to_frame(self) -> DataFrame:
+        """Return one row per scenario, with the JSON keys of costopt.what-if/1.
+
+        Raise MissingExtraError without pandas.
+        """
+        from costopt.frames import table_frame
+
+        return table_frame(self.table())
+
     def write_report(self, path: StrPath) -> Path:
         """Write scenarios and frontier as one HTML file; return its path.
 
         Raise MissingExtraError without the extra report, StoreError if the file cannot be written.
         """
         from costopt.render.frontier import write_what_if_report
-        from costopt.render.frontier_table import frontier_rows
-        from costopt.render.plan_table import what_if_table
 
-        drawn = self.frontier
-        rows = frontier_rows(drawn.points, self.job, drawn.plan, drawn.made_at)
         return write_what_if_report(
-            rows,
-            what_if_table(self.job, drawn.policy, self.scenarios, rows),
+            self.frontier.rows(),
+            self.table(),
             Path(path),
-            policy=drawn.policy.name,
+            policy=self.frontier.policy.name,
             title=f"What if: {self.job.name}",
         )
+
+    def table(self) -> Table:
+        """Return the table of the scenarios."""
+        from costopt.render.plan_table import what_if_table
+
+        rows = self.frontier.rows()
+        return what_if_table(self.job, self.frontier.policy, self.scenarios, rows)
+
+    def _repr_html_(self) -> str:
+        from costopt.render.notebook import table_fragment
+
+        return table_fragment(self.table(), self.notes)
 
 
 def plan(

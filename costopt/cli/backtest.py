@@ -182,20 +182,11 @@ def _print_result(
     """Write the notes that were not shown yet, the table and the files."""
     from costopt.backtesting.results_file import write_runs
     from costopt.cli.output import print_table
-    from costopt.render.backtest_table import standings_table
 
     for note in result.notes:
         if note not in shown:
             print_error("note", note)
-    table = standings_table(
-        result.summaries,
-        job=result.job.name,
-        coverages=result.grid.coverages,
-        windows=len(result.grid.windows),
-        spans_h=result.grid.spans_h,
-        past_s=result.config.history_s,
-    )
-    print_table(table, output)
+    print_table(result.table(), output)
     if runs is not None:
         write_runs(result.scores, runs)
         click.echo(f"runs: {runs}", err=True)

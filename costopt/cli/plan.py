@@ -134,8 +134,6 @@ def what_if(
     feasible, with 5 if every price is too old.
     """
     from costopt.api import plans
-    from costopt.render.frontier_table import frontier_rows
-    from costopt.render.plan_table import what_if_table
 
     chosen = words(policies)
     if not chosen or not capacity:
@@ -158,9 +156,7 @@ def what_if(
     )
     for note in result.notes:
         print_error("note", note)
-    drawn = result.frontier
-    rows = frontier_rows(drawn.points, result.job, drawn.plan, drawn.made_at)
-    print_table(what_if_table(result.job, drawn.policy, result.scenarios, rows), output)
+    print_table(result.table(), output)
     if report is not None:
         click.echo(f"report: {result.write_report(report)}", err=True)
     stale = [scenario.why_not or "" for scenario in result.scenarios if scenario.stale]

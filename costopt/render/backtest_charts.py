@@ -298,6 +298,11 @@ class BacktestCurve:
         return self.spend_usd[-1][1] if self.spend_usd else 0.0
 
 
+def drawable(curves: Mapping[str, BacktestCurve]) -> dict[str, BacktestCurve]:
+    """Return those that have points."""
+    return {name: curve for name, curve in curves.items() if curve.spend_usd and curve.done}
+
+
 def curve_of_run(run: RunView) -> BacktestCurve:
     """A replay's."""
     begun_at = run.begun_at

@@ -24,6 +24,7 @@ from costopt.render.backtest_charts import (
     cost_bars,
     curve_of_moments,
     curve_of_run,
+    drawable,
     mode_bars,
     progress_curves,
     spend_curves,
@@ -91,7 +92,7 @@ def write_backtest_report(
     rows = CostBar.of(standings, {label: each.values() for label, each in costs.items()})
     best = _best(rows)
     differences = paired_differences(costs, best.strategy) if best is not None else []
-    drawn = {name: curve for name, curve in curves.items() if curve.spend_usd and curve.done}
+    drawn = drawable(curves)
     page = render_page(
         "backtest.html.j2",
         title=title,

@@ -126,8 +126,13 @@ def forecast_row(forecast: Forecast) -> Row:
     return {each.name: getattr(forecast, each.name) for each in fields(forecast)}
 
 
-def plan_table(made: Plan, job: Job, policy: Policy, top: int, explain: bool) -> Table:
-    """The candidates, with the plan itself in facts and notes."""
+def plan_table(
+    made: Plan, job: Job, policy: Policy, top: int, explain: bool, *, options: bool = True
+) -> Table:
+    """The candidates, with the plan itself in facts and notes.
+
+    ``options``: whether notes name the options of the command line that show more.
+    """
     listed = _listed(made.candidates, top)
     left_out = len(made.candidates) - len(listed)
     return Table(
@@ -136,7 +141,7 @@ def plan_table(made: Plan, job: Job, policy: Policy, top: int, explain: bool) ->
         columns=_plan_columns(),
         rows=[_row(candidate) for candidate in listed],
         facts=_facts(made, job, policy),
-        notes=tuple(_notes(made, job, policy, left_out, explain)),
+        notes=tuple(_notes(made, job, policy, left_out, explain, options)),
         marks="chosen",
         more=(_limits_table(made.constraints),) if explain and made.constraints else (),
     )
@@ -213,18 +218,20 @@ def _facts(made: Plan, job: Job, policy: Policy) -> Row:
     }
 
 
-def _notes(made: Plan, job: Job, policy: Policy, left_out: int, explain: bool) -> Iterator[str]:
+def _notes(
+    made: Plan, job: Job, policy: Policy, left_out: int, explain: bool, options: bool
+) -> Iterator[str]:
     if made.candidates:
         yield ON_TIME_NOTE
     if left_out:
-        yield f"{left_out} more candidates; --top 0 lists all."
+        yield f"{left_out} more candidates{'; --top 0 lists all' if options else ''}."
     yield from _fallbacks(made.candidates)
     if made.rejections:
-        yield _excluded(made.rejections)
+        yield _excluded(made.rejections, options)
     forecast = made.forecast_of(job.name)
     if forecast is not None and made.allocations:
         yield _summary(made, job, forecast)
-        yield from _allocations(made)
+        yield from _allocations(made, options)
         yield from budget_warnings(job, policy, made.made_at, forecast)
     if explain:
         yield from _explanation(made)
@@ -241,10 +248,11 @@ def _fallbacks(candidates: tuple[Candidate, ...]) -> Iterator[str]:
         )
 
 
-def _excluded(rejections: tuple[Rejection, ...]) -> str:
+def _excluded(rejections: tuple[Rejection, ...], options: bool) -> str:
     counts = Counter(rejection.code for rejection in rejections)
     by_code = ", ".join(f"{count} {code}" for code, count in counts.most_common())
-    return f"{len(rejections)} offers excluded ({by_code}); --explain says why."
+    why = "; --explain says why" if options else ""
+    return f"{len(rejections)} offers excluded ({by_code}){why}."
 
 
 def _summary(made: Plan, job: Job, forecast: Forecast) -> str:
@@ -268,13 +276,13 @@ def _energy(forecast: Forecast) -> str:
     )
 
 
-def _allocations(made: Plan) -> Iterator[str]:
+def _allocations(made: Plan, options: bool) -> Iterator[str]:
     for each in made.allocations[:MAX_ALLOCATIONS]:
         span = f"{minute_text(each.start_at)} to {minute_text(each.end_at)}"
         yield f"  {span}: {each.nodes} × {pool_text(str(each.pool))}"
     left_out = len(made.allocations) - MAX_ALLOCATIONS
     if left_out > 0:
-        yield f"  and {left_out} more, all in --output json"
+        yield f"  and {left_out} more{', all in --output json' if options else ''}"
 
 
 def _explanation(made: Plan) -> Iterator[str]:
