@@ -55,6 +55,14 @@ def _annual_estimate(region: Region, carbon_signal: CarbonSignal) -> Estimate | 
 
 HOUR = timedelta(hours=1)
 
+MAX_GAP_HOURS = 6
+"""Hours without a record, at most so many at a time, are interpolated between the recorded ones.
+
+Of hours hidden from the record of 22 grid zones (as above; ``docs/carbon-accounting.md``), the mean
+absolute error as a share of the zone's mean is 2.1 % in gaps of 1 hour, 4.5 % in gaps of 6 and
+6.9 % in gaps of 12; that of the mean of the whole record 17 %, that of the hour a day before 8 %.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class CarbonHistory:
@@ -91,6 +99,23 @@ class CarbonHistory:
         values = self.zones.get(zone, ())
         return values[index] if 0 <= index < len(values) else None
 
+    def interpolated(self, zone: str, when: datetime) -> float | None:
+        """The intensity of an hour in a gap of at most MAX_GAP_HOURS between recorded hours, on the
+        line between them; None for any other hour."""
+        index, values = (when - self.starts_at) // HOUR, self.zones.get(zone, ())
+        if not 0 <= index < len(values) or values[index] is not None:
+            return None
+        newest = range(index - 1, max(index - MAX_GAP_HOURS, 0) - 1, -1)
+        first = next((at for at in newest if values[at] is not None), None)
+        if first is None:
+            return None
+        last_at = min(first + MAX_GAP_HOURS + 1, len(values) - 1)
+        last = next((n for n in range(index + 1, last_at + 1) if values[n] is not None), None)
+        before, after = values[first], None if last is None else values[last]
+        if before is None or after is None or last is None:
+            return None
+        return before + (after - before) * (index - first) / (last - first)
+
 
 FindRegion = Callable[[str, str], Region | None]
 
@@ -112,13 +137,18 @@ class RecordedCarbon:
     ) -> Estimate | None:
         """gCO2e/kWh of "provider/region" in the hour that begins at ``hour_at``.
 
-        None where the hour, the region's grid zone or the signal was not recorded.
+        An hour in a short gap of the record is interpolated, and its source says so. None where the
+        hour, the region's grid zone or the signal was not recorded.
         """
         found = self.find(region)
         if carbon_signal is not self.history.carbon_signal or found is None:
             return None
         zone = found.electricity_maps_zone
-        value = None if zone is None else self.history.at(zone, hour_at)
+        if zone is None:
+            return None
+        value, source = self.history.at(zone, hour_at), self.history.source
+        if value is None:
+            value, source = self.history.interpolated(zone, hour_at), f"interpolated: {source}"
         if value is None:
             return None
-        return Estimate.exact(value, Basis.MODELLED, self.history.source, hour_at)
+        return Estimate.exact(value, Basis.MODELLED, source, hour_at)
