@@ -143,22 +143,36 @@ def encode_price_cache(prices: PriceCache) -> bytes:
     return json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
 
 
-def load_listed_offers(known: Catalog) -> tuple[tuple[Offer, ...], tuple[str, ...]]:
-    """Return the newest listed offers, and notes on a cache that cannot be used."""
+class ListedOffers(NamedTuple):
+    """Offers at the newest listed prices, and the newest edition of each public list among them.
+
+    ``notes`` say why a cache cannot be used.
+    """
+
+    offers: tuple[Offer, ...]
+    editions: tuple[Edition, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def load_listed_offers(known: Catalog) -> ListedOffers:
+    """Return the offers of the user's cache and of the built-in tables."""
     try:
         prices = read_price_cache(price_cache_path(), chosen_only=True)
     except PriceListError as error:
-        return known.offers(), (f"{error.message}; the built-in prices count. {error.hint}",)
-    return freshest_offers(known, prices), ()
+        note = f"{error.message}; the built-in prices count. {error.hint}"
+        return ListedOffers(known.offers(), notes=(note,))
+    if prices is None:
+        return ListedOffers(known.offers())
+    used = {quote.edition.source for quote in prices.chosen}
+    newest = [state.edition for state in prices.sources.values() if state.name in used]
+    return ListedOffers(freshest_offers(known, prices), tuple(filter(None, newest)))
 
 
-def freshest_offers(known: Catalog, prices: PriceCache | None) -> tuple[Offer, ...]:
+def freshest_offers(known: Catalog, prices: PriceCache) -> tuple[Offer, ...]:
     """Return the catalog's offers with the cache's figures where these are newer.
 
     Where a pool of a region is quoted by zone, its zones take its place.
     """
-    if prices is None:
-        return known.offers()
     quoted: dict[tuple[str, str, str, CapacityType], list[PriceQuote]] = defaultdict(list)
     for quote in prices.chosen:
         quoted[_key(quote.pool)].append(quote)

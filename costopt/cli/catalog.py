@@ -100,7 +100,7 @@ def _cheapest(known: Catalog, region: str | None) -> Quotes:
     from costopt.catalog.price_cache import load_listed_offers
 
     quotes: Quotes = {}
-    for offer in load_listed_offers(known)[0]:
+    for offer in load_listed_offers(known).offers:
         pool, price = offer.pool, offer.price_usd_per_hour
         if price is None or region not in (None, pool.region):
             continue

@@ -18,6 +18,7 @@ from costopt.domain.market import CapacityType, Offer
 from costopt.formatting import minute_text, seconds_text
 
 if TYPE_CHECKING:
+    from costopt.catalog.price_cache import ListedOffers
     from costopt.energy.carbon import CarbonHistory
     from costopt.market.screening import AgeLimit
     from costopt.market.statistics import PoolStatistics
@@ -79,21 +80,25 @@ def _listed(now: datetime, max_age_s: float | None) -> QuoteSet:
     from costopt.catalog.price_cache import load_listed_offers
     from costopt.market.screening import AgeLimit
 
-    offers, notes = load_listed_offers(load_catalog())
+    listed = load_listed_offers(load_catalog())
     limit = AgeLimit() if max_age_s is None else AgeLimit(max_age_s, strict=True)
-    origin = _lists_text(offers, limit, now)
-    return QuoteSet(now, offers, origin, notes=notes, age_limit=limit)
+    origin = _lists_text(listed, limit, now)
+    return QuoteSet(now, listed.offers, origin, notes=listed.notes, age_limit=limit)
 
 
-def _lists_text(offers: Sequence[Offer], limit: AgeLimit, now: datetime) -> str:
-    """Say how old the listed prices are, and how to refresh or limit them."""
-    prices = [offer.price_usd_per_hour for offer in offers]
+def _lists_text(listed: ListedOffers, limit: AgeLimit, now: datetime) -> str:
+    """Say how old the listed prices are and where they come from, and how to refresh them."""
+    prices = [offer.price_usd_per_hour for offer in listed.offers]
     ages_s = sorted(age for price in prices if price and (age := price.age_s(now)) is not None)
+    fresh = ", ".join(
+        f"{each.source} {seconds_text((now - each.observed_at).total_seconds())}"
+        for each in listed.editions
+    )
     old = sum(age_s > limit.max_s for age_s in ages_s)
     newest, oldest = (now - timedelta(seconds=each) for each in (ages_s[0], ages_s[-1]))
     span = (
         f"list prices of {oldest:%Y-%m-%d} to {newest:%Y-%m-%d}, {seconds_text(ages_s[0])} to "
-        f"{seconds_text(ages_s[-1])} old"
+        f"{seconds_text(ages_s[-1])} old ({f'{fresh}; else ' if fresh else ''}built-in)"
     )
     if old == len(ages_s):
         span += "; costopt catalog update fetches today's"
