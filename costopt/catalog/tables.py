@@ -134,10 +134,11 @@ def _spot_price(row: Row, list_price: Estimate | None) -> Estimate:
 
 
 def _hazard(row: Row) -> Estimate | None:
-    bucket, observed_at = row["interruption_bucket"], parse_day(row["observed_on"])
+    bucket = row["interruption_bucket"]
     if bucket:
-        return hazard_from_interruption_bucket(InterruptionBucket(int(bucket)), observed_at)
-    return find_traits(row["provider"]).spot_hazard_per_hour(observed_at)
+        seen_at = parse_day(row["bucket_observed_on"])
+        return hazard_from_interruption_bucket(InterruptionBucket(int(bucket)), seen_at)
+    return find_traits(row["provider"]).spot_hazard_per_hour(parse_day(row["observed_on"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections import defaultdict
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import median, median_low
 
 import pytest
 
@@ -188,9 +188,45 @@ def test_regions_hold_the_newest_recorded_year() -> None:
         assert region.electricity_maps_zone == (fact["em-zone-id"] or None)
 
 
-def test_aws_spot_quotes_follow_the_recorded_advisor() -> None:
+RECHECKED = "zone quotes of skypilot-catalog"
+
+
+def rechecked_quotes() -> dict[tuple[str, str], dict[str, str]]:
+    return {
+        (row["region"], row["instance_type"]): row
+        for row in read_table("spot_quotes")
+        if row["source"].startswith(RECHECKED)
+    }
+
+
+def test_the_rechecked_spot_quotes_are_medians_of_the_recorded_zones() -> None:
+    """Local zones and zones at the list price apart, unless no zone is below it."""
+    zones: dict[tuple[str, str], list[tuple[float, bool]]] = defaultdict(list)
+    for row in recorded("prices/aws_vms_excerpt.csv"):
+        spot, listed = parse_number(row["SpotPrice"]), parse_number(row["Price"])
+        if spot is not None and row["AvailabilityZone"].count("-") == 1:
+            at_list = listed is not None and spot >= listed * 0.9999
+            zones[row["Region"], row["InstanceType"]].append((spot, at_list))
+    rechecked = rechecked_quotes()
+    assert len(rechecked) == 16
+    for key, row in rechecked.items():
+        below = [spot for spot, at_list in zones[key] if not at_list]
+        expected = median_low(below or [spot for spot, _ in zones[key]])
+        assert float(row["usd_per_hour"]) == pytest.approx(expected, rel=1e-5)
+        assert row["observed_on"] == "2026-01-01", "the list bears no date: not before"
+        assert row["bucket_observed_on"] == "2025-06-28"
+
+
+def test_the_quote_that_was_twice_the_market_is_corrected() -> None:
+    quote = load_catalog().spot_price_usd_per_hour("aws", "us-east-2", "p5.48xlarge")
+    assert quote is not None
+    assert 11.25 < quote.value < 12.0
+
+
+def test_the_other_aws_spot_quotes_follow_the_recorded_advisor() -> None:
     catalog = load_catalog()
     quotes = read_spot_quotes(read_list_prices())
+    rechecked = rechecked_quotes()
     checked = 0
     for fact in recorded("aws_spot_advisor_gpu_2025-06-28.csv"):
         key = "aws", fact["region"], fact["instance_type"]
@@ -198,7 +234,8 @@ def test_aws_spot_quotes_follow_the_recorded_advisor() -> None:
         if price is None or listed is None:
             continue
         saving = float(fact["savings_pct"]) / 100
-        assert price.value == pytest.approx(listed.value * (1 - saving), rel=1e-4)
+        if key[1:] not in rechecked:
+            assert price.value == pytest.approx(listed.value * (1 - saving), rel=1e-4)
         hazard = hazard_from_interruption_bucket(InterruptionBucket(int(fact["bucket"])), SEEN_AT)
         assert quotes[key].hazard_per_hour == hazard
         checked += 1
