@@ -1,11 +1,13 @@
 """Lexicographic optimization: the objective first, then further figures at nearly no cost.
 
-An aim of ``Objective.then`` is weighed on top of the objectives before it, as heavily as the
-tolerance allows; for an earlier finish the jobs' due times are moved earlier. The weight, or the
-share of the time, is found by bisection on whole plans, so that it works with any solver. Of the
-plans off the convex hull of the figures only those of one configuration are examined. Plans are
-compared by the figures that the caller measures: of one job those of its simulation, which also
-decides between plans of equal objective.
+Where dollars count, the least of an aim of ``Objective.then`` is searched under a limit on dollars
+(the ε-constraint method: Haimes, Lasdon and Wismer 1971), which also finds the plans that divide
+their time between two configurations. Besides, the aim is weighed on top of the objectives before
+it, as heavily as the tolerance allows; for an earlier finish the jobs' due times are moved earlier.
+The weight, or the share of the time, is found by bisection on whole plans, so that it works with
+any solver. Of the plans off the convex hull only those of one configuration are then examined.
+Plans are compared by the figures that the caller measures: of one job those of its simulation,
+which also decides between plans of equal objective.
 """
 
 from __future__ import annotations
@@ -26,6 +28,12 @@ STEPS = 6
 
 MIN_WEIGHT, MAX_WEIGHT = 1e-4, 10.0
 """Weights tried: the aim's figure counts so much of the objective."""
+
+LIMITED_STEPS, LEFT_OVER = 4, 1e-3
+"""Plans made under a limit on dollars, and the share of the limit that may be left unused."""
+
+TIE_BREAK = 1e-3
+"""The weight of the objective beside the aim under such a limit."""
 
 NOISE = 1e-7
 """Relative slip of solvers."""
@@ -135,13 +143,16 @@ class _Order:
         self._objective = request.policy.objective
         self._weighed = self._objective
         self._bounds: list[_Bound] = []
-        self._trials = STEPS * len(self._objective.then) * len(variants)
+        self._trials = (STEPS + LIMITED_STEPS) * len(self._objective.then) * len(variants)
 
     def refined(self, best: _Found) -> _Found:
         """Return the plan after all aims."""
         self._bind(None, best)
         for aim in self._objective.then:
-            best = self._earlier(best) if aim is ObjectiveTerm.FINISH else self._lighter(aim, best)
+            if aim is ObjectiveTerm.FINISH:
+                best = self._earlier(best)
+            else:
+                best = self._lighter(aim, self._limited(aim, best))
             best = self._or_single(aim, best)
             self._bind(aim, best)
         return best
@@ -151,6 +162,33 @@ class _Order:
         if math.isfinite(most):
             slip = self._objective.tolerance + NOISE
             self._bounds.append(_Bound(aim, most + slip * abs(most)))
+
+    def _limited(self, aim: ObjectiveTerm, best: _Found) -> _Found:
+        """The plan with the least of the aim's figure within a limit on dollars.
+
+        The limit is corrected by what the plan found leaves of the tolerance, or exceeds it by.
+        """
+        own, most = self._objective, self._bounds[0].most
+        if own.usd <= 0:
+            return best
+        score = max(abs(best.figures.objective_usd), 1e-9)
+        per_unit = score / max(_comparable(aim, best.figures), 1e-12)
+        trial = _with_weight(replace(own, usd=TIE_BREAK * own.usd), aim, per_unit)
+        limit_usd = best.figures.usd + (most - best.figures.objective_usd) / own.usd
+        for _ in range(LIMITED_STEPS):
+            solved = [self._solve(trial, parts, limit_usd) for parts in self._variants]
+            found = [one for one in solved if one is not None]
+            if not found:
+                break
+            kept = [one for one in found if self._keeps(one.figures)]
+            least = min(kept or found, key=lambda one: _known_first(one.figures.value(aim)))
+            if kept and least.figures.value(aim) < best.figures.value(aim):
+                best = least
+            left_usd = (most - least.figures.objective_usd) / own.usd
+            if 0 <= left_usd <= LEFT_OVER * limit_usd:
+                break
+            limit_usd += left_usd
+        return best
 
     def _lighter(self, aim: ObjectiveTerm, best: _Found) -> _Found:
         """The plan with the least of the aim's figure, by the greatest weight that is allowed."""
@@ -210,16 +248,20 @@ class _Order:
     def _keeps(self, figures: Figures) -> bool:
         return all(figures.value(bound.aim) <= bound.most for bound in self._bounds)
 
-    def _solve(self, objective: Objective, parts: Sequence[PlannedJob]) -> _Found | None:
+    def _solve(
+        self, objective: Objective, parts: Sequence[PlannedJob], limit_usd: float | None = None
+    ) -> _Found | None:
         """A plan, scored by the policy's own objective; None where there is none, or no time."""
         if self._settings.left_s() <= 0:
             return None
         settings = replace(self._settings.within(1 / max(1, self._trials)), warm=None)
         self._trials -= 1
         request = with_objective(self._request, objective)
-        answer = solve_jobs(
-            request, [part_with_objective(part, objective) for part in parts], settings
-        )
+        scored = [part_with_objective(part, objective) for part in parts]
+        if limit_usd is not None:
+            request = _within_usd(request, limit_usd)
+            scored = [_with_budget(part, limit_usd) for part in scored]
+        answer = solve_jobs(request, scored, settings)
         if not answer.solved:
             return None
         segments = tuple(tuple(self._scored(segment) for segment in own) for own in answer.segments)
@@ -228,6 +270,21 @@ class _Order:
 
     def _scored(self, segment: Segment) -> Segment:
         return replace(segment, score=objective_usd((segment,), self._objective))
+
+
+def _within_usd(request: PlanRequest, limit_usd: float) -> PlanRequest:
+    """The request with a limit on the dollars of all jobs together."""
+    limits = request.policy.limits
+    most = limit_usd if limits.max_usd is None else min(limits.max_usd, limit_usd)
+    return replace(request, policy=replace(request.policy, limits=replace(limits, max_usd=most)))
+
+
+def _with_budget(part: PlannedJob, limit_usd: float) -> PlannedJob:
+    """The part with the limit as its budget too, so that cheap configurations are considered."""
+    job = part.demand.job
+    own = job.budget.max_usd
+    budget = replace(job.budget, max_usd=limit_usd if own is None else min(own, limit_usd))
+    return replace(part, demand=replace(part.demand, job=replace(job, budget=budget)))
 
 
 def _known_first(value: float) -> tuple[bool, float]:

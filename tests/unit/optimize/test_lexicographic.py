@@ -23,6 +23,7 @@ from costopt.optimize.pruning import single_held_h, usable_h
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.simulation import forecast_segments, with_time_margin
 from costopt.optimize.solve import SolverSettings, single_configuration_segments
+from tests.support.known_figure import known
 from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
 
 HUNGRY, FRUGAL, CLEAN = pool("a"), pool("b"), pool("c", region="r2")
@@ -64,6 +65,27 @@ def test_energy_that_costs_more_than_the_tolerance_is_not_saved() -> None:
     assert made.objective_usd is not None
     assert plain.objective_usd is not None
     assert made.objective_usd <= plain.objective_usd * (1 + 1e-3 + SMALL_SLIP)
+
+
+@pytest.mark.parametrize("tolerance", [0.02, 0.05, 0.1, 0.2])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_saving_is_that_of_all_mixes_of_two_pools(seed: int, tolerance: float) -> None:
+    """Pools of one speed without start-up: the least kWh is a mix of two of them."""
+    rng = np.random.default_rng(seed)
+    usd, watts = rng.uniform(2.0, 3.0, 6), rng.uniform(2000.0, 6000.0, 6)
+    offers = tuple(offer(pool(zone), price) for zone, price in zip("abcdef", usd, strict=True))
+    powers = {o.pool: power(w) for o, w in zip(offers, watts, strict=True)}
+    what = job(20, deadline_h=60, startup_s=0.0, restore_s=0.0)
+    kwh = []
+    for objective in (Objective(), Objective(then=(ObjectiveTerm.KWH,), tolerance=tolerance)):
+        made = plan(PlanRequest(NOW, (JobView(what, Progress()),), offers, machines_of(offers),
+                                powers, Policy("p", objective, Risk(0.5, 0.0))))  # fmt: skip
+        kwh.append(known(known(made.forecast_of("job")).kwh))
+    most = usd.min() * (1 + tolerance)
+    shares = np.linspace(0, 1, 1001)[:, None, None]
+    mixed_usd = shares * usd[:, None] + (1 - shares) * usd
+    mixed_w = np.where(mixed_usd <= most, shares * watts[:, None] + (1 - shares) * watts, np.inf)
+    assert kwh[1] / kwh[0] <= mixed_w.min() / watts[usd.argmin()] * 1.005
 
 
 @pytest.mark.parametrize(
