@@ -119,12 +119,20 @@ class LeaderLoop:
             closed=frozenset(self._roll.closed),
             offers=engine.offers,
             budgets=tuple(self._budgets(result.now)),
+            goodputs={name: g for name in accounts if (g := self._goodput(name)) is not None},
             silent=engine.provider_errors,
         )
 
     def _guarded(self) -> dict[str, str]:
         stops = self.engine.stops
         return {name: stops.reason(name) for name in self.engine.jobs if stops.is_by_guard(name)}
+
+    def _goodput(self, job: str) -> float | None:
+        """Return the mean goodput that the job's living nodes reported last, None before any."""
+        account = self.engine.journal.accounts[job]
+        reports = (account.measured.nodes.get(node) for node in account.fleet.alive)
+        known = [each.goodput for each in reports if each is not None and each.goodput is not None]
+        return sum(known) / len(known) if known else None
 
     def _budgets(self, now: datetime) -> Iterator[BudgetUse]:
         """Yield what was spent of each limit on dollars of the account and of its tenants."""

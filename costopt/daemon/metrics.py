@@ -120,6 +120,12 @@ METRICS = (
                "Energy at the data centre's meter; absent where it is unknown.", JOB,
                _of_jobs(lambda job: None if (wh := job.summary.wh) is None
                         else wh * JOULES_PER_WH)),
+    MetricSpec("costopt_idle_energy_joules", _COUNTER,
+               "Energy of nodes while they did not train; absent where it is unknown.", JOB,
+               _of_jobs(lambda job: None if (wh := job.summary.idle_wh) is None
+                        else wh * JOULES_PER_WH)),
+    MetricSpec("costopt_emissions_grams", _COUNTER, "CO2e; absent where it is unknown.", JOB,
+               _of_jobs(lambda job: job.summary.gco2e)),
     MetricSpec("costopt_lost_work_units", _COUNTER, "Work done that no checkpoint held.", JOB,
                _of_jobs(lambda job: job.summary.lost_units)),
     MetricSpec("costopt_interruptions", _COUNTER, "Nodes that the provider took.", JOB,
@@ -140,6 +146,9 @@ METRICS = (
                _of_jobs(lambda job: job.deadline_slack_s)),
     MetricSpec("costopt_done_ratio", _GAUGE, "Work done, 0 to 1.", JOB,
                _of_jobs(lambda job: job.summary.done_share)),
+    MetricSpec("costopt_goodput_ratio", _GAUGE,
+               "Share of the trainers' time that went into steps that count, 0 to 1.", JOB,
+               _of_jobs(lambda job: job.goodput)),
     MetricSpec("costopt_nodes", _GAUGE, "Living nodes.", JOB,
                _of_jobs(lambda job: job.summary.nodes_alive)),
     MetricSpec("costopt_job_in_trouble", _GAUGE,

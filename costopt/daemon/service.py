@@ -374,6 +374,7 @@ def _figures(status: JobStatus, seen: TickSnapshot) -> JobMetrics:
         deadline_slack_s=status.slack_s,
         is_failing=name in seen.troubles,
         closed=name in seen.closed,
+        goodput=seen.goodputs.get(name),
     )
 
 

@@ -243,7 +243,7 @@ class Alert:
 class JobMetrics:
     """The metrics of one job: totals since it was submitted. None is unknown.
 
-    Those of a ``closed`` job are final.
+    Those of a ``closed`` job are final. ``goodput`` is the mean over its living nodes.
     """
 
     tenant: str
@@ -251,6 +251,7 @@ class JobMetrics:
     deadline_slack_s: float | None
     is_failing: bool
     closed: bool
+    goodput: float | None = None
 
     @property
     def job(self) -> str:
@@ -304,4 +305,5 @@ class TickSnapshot:
     closed: frozenset[str] = frozenset()
     offers: tuple[Offer, ...] = ()
     budgets: tuple[BudgetUse, ...] = ()
+    goodputs: Mapping[str, float] = field(default_factory=dict)
     silent: Mapping[str, str] = field(default_factory=dict)

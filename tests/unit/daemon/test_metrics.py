@@ -6,10 +6,15 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from costopt.daemon.metrics import HttpMetrics, MetricsEndpoint, _Collector
 from costopt.daemon.shared_state import TickSnapshot
+from costopt.domain.job import Job
+from costopt.domain.runtime import NodeReport
 from costopt.ledger.job_account import JobAccount
 from tests.support.daemon_api import Served, served
+from tests.support.daemon_fixtures import DaemonScene
 from tests.support.market_fixtures import T0
 
 
@@ -38,3 +43,56 @@ def test_nothing_is_remembered_of_jobs_whose_totals_change_no_more(tmp_path: Pat
             _publish(daemon, 5, closed=closed)
             list(collector.collect())
     assert not [labels for _, labels in collector._highest if "one" in labels]
+
+
+def test_energy_emissions_and_goodput_are_absent_where_they_are_unknown(tmp_path: Path) -> None:
+    names = ("idle_energy_joules_total", "emissions_grams_total", "goodput_ratio")
+    with served(tmp_path, fill=False) as daemon:
+        daemon.submit("one")
+        page = MetricsEndpoint(daemon.service, HttpMetrics(), None)
+
+        def shown(idle_wh: float | None, gco2e: float | None, **goodputs: float) -> list[str]:
+            summary = replace(JobAccount("one").summary(T0), idle_wh=idle_wh, gco2e=gco2e)
+            snapshot = TickSnapshot(T0, summaries={"one": summary}, goodputs=goodputs)
+            daemon.board.publish(snapshot, 0.0)
+            text = page.text().decode()
+            found = [re.search(rf"^costopt_{name}\{{.*\}} (.*)", text, re.M) for name in names]
+            return ["absent" if each is None else each[1] for each in found]
+
+        assert shown(None, None) == ["absent"] * 3
+        assert shown(2.0, 7.5, one=0.25) == ["7200.0", "7.5", "0.25"]
+
+
+@pytest.mark.process
+def test_goodput_is_the_mean_of_what_living_nodes_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = DaemonScene(tmp_path)
+    shares = iter((0.5, 0.9))
+    by_node: dict[str, float] = {}
+
+    def reports(job: Job) -> tuple[NodeReport, ...]:
+        now = scene.clock.now()
+        for node in scene.living(job.name):
+            if node.node_id not in by_node:
+                by_node[node.node_id] = next(shares)
+        return tuple(NodeReport(n, T0, now, goodput=share) for n, share in by_node.items())
+
+    def goodput() -> float | None:
+        (job,) = scene.daemon.service.metrics_snapshot().jobs
+        return job.goodput
+
+    monkeypatch.setattr(scene.runtime, "node_reports", reports, raising=False)
+    scene.submit("one")
+    scene.daemon.tick()
+    assert goodput() is None
+    scene.go(30)
+    assert goodput() == 0.5
+    (node,) = scene.living()
+    scene.cloud.inner.terminate(node.node_id)
+    scene.go(30)
+    assert goodput() == 0.9
+    scene.daemon.service.pause("one", "me")
+    scene.go(30)
+    assert goodput() is None
+    scene.close()
