@@ -14,7 +14,7 @@ from costopt.daemon.http.server import ApiServer, bind_tcp, bind_unix
 from costopt.daemon.pages.routes import page_routes
 from costopt.daemon.service import DaemonService
 from costopt.daemon.settings import DaemonSettings
-from costopt.daemon.shared_state import FleetNode, SharedState, TickSnapshot
+from costopt.daemon.shared_state import BudgetUse, FleetNode, SharedState, TickSnapshot
 from costopt.domain.account import Account, AccountGuards, Tenant
 from costopt.domain.control import (
     ActionKind,
@@ -129,6 +129,11 @@ class Shown:
             decisions={n: a.last_decision for n, a in accounts.items() if a.last_decision},
             held={PAUSED: "its owner has paused it", STRANGE: f"guard max_nodes: {HOSTILE}"},
             offers=_offers(),
+            budgets=(
+                BudgetUse(None, "dollars per calendar month", 8_660.17, 10_000.0),
+                BudgetUse("research", "dollars in all", 506.61, 500.0),
+                BudgetUse(HOSTILE, "dollars in all", 153.56, 1_000.0),
+            ),
             silent={"gcp": f"no answer within 10 s: {HOSTILE}"},
         )
 

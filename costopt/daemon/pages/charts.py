@@ -52,20 +52,22 @@ def _daily(reader: TenantReader, statuses: Sequence[JobStatus]) -> tuple[Plot, .
     now = reader.fleet().now.astimezone(UTC)
     days = [now.date() - timedelta(days=ago) for ago in range(DAYS_SHOWN - 1, -1, -1)]
     history = reader.cost_history(statuses, datetime.combine(days[0], datetime.min.time(), UTC))
+    first = min((day for costs in history.jobs.values() for day in costs.days), default=days[-1])
+    days = [day for index, day in enumerate(days) if day >= first or index >= DAYS_SHOWN // 2]
     spent = _by_tenant(statuses, history, days, lambda cost: cost.usd_micros / 1e6)
     if find_spec("matplotlib") is None or not any(any(row) for row in spent.values()):
         return ()
     drawn = _by_tenant(statuses, history, days, lambda cost: cost.wh)
-    over = f"The last {DAYS_SHOWN} days (UTC), today's so far."
+    over = f"The last {len(days)} days (UTC), today's so far."
     if history.unread:
         over += f" {pluralize(history.unread, 'job')} not read yet: reload to see them."
     usd = _bars("daily-usd", days, spent, usd_text, _usd_tick)
-    energy = _bars("daily-wh", days, drawn, wh_text, wh_text)
+    energy = _bars("daily-wh", days, drawn, wh_text, lambda wh: f"{wh / 1000:g}")
     return (
         Plot("daily-usd", "Dollars per day", over, usd),
         Plot(
             "daily-wh",
-            "Energy per day",
+            "Energy per day in kWh",
             f"{over} {UNKNOWN_POWER}",
             energy,
         ),

@@ -18,11 +18,10 @@ from costopt.domain.errors import SpecError
 from costopt.domain.job import Budget
 from costopt.domain.limits import LimitSpec, LimitUnit, Resource
 from costopt.domain.policy import LIMIT_SPECS, Limits
-from costopt.formatting import seconds_text, usd_text
+from costopt.formatting import seconds_text, usd_text, whole_percent_text
 from costopt.render.page import (
     Bar,
     Bars,
-    FactList,
     Page,
     TableBlock,
     Tiles,
@@ -56,7 +55,6 @@ def guards_page(reader: TenantReader, asked: PageRequest) -> Page:
             *(() if whole is None else (_guards(whole, fleet),)),
             _tenants(reader),
             _held(reader),
-            _problems(health),
             *(() if whole is None else (_changes(whole, asked), _tasks(whole))),
         ),
         filter_label="" if whole is None else "Operator, action or subject",
@@ -93,13 +91,13 @@ def budget_bars(reader: TenantReader) -> Bars:
     bars = []
     for use in reader.budgets():
         share = use.usd / use.limit_usd if use.limit_usd else 1.0
-        text = f"{usd_text(use.usd)} of {usd_text(use.limit_usd)} ({share:.0%})"
+        text = f"{usd_text(use.usd)} of {usd_text(use.limit_usd)} ({whole_percent_text(share)})"
         holder = "account" if use.tenant is None else f"tenant {use.tenant}"
         tone = "bad" if share >= 1 else "note" if share >= NEARLY_SPENT else "plain"
         bars.append(Bar(f"{holder}, {use.label}", text, share, tone))
     return Bars(
         "budgets", "Budgets", tuple(bars), "Dollars spent of each limit. At its limit, jobs stop.",
-        "No limit on dollars, in total or per month.",
+        "No limit on dollars at the last tick.",
     )  # fmt: skip
 
 
@@ -159,11 +157,6 @@ def _held(reader: TenantReader) -> TableBlock:
         empty="No job is blocked.",
         left_out=left_out,
     )
-
-
-def _problems(health: Health) -> FactList:
-    problems = tuple(("Problem", problem) for problem in health.problems)
-    return FactList("health", "Health", problems or (("Problems", "None."),))
 
 
 def _changes(service: DaemonService, asked: PageRequest) -> TableBlock:
