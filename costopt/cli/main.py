@@ -105,6 +105,9 @@ COMMANDS = {
     "what-if": CommandEntry(
         "costopt.cli.plan", "what_if", "Compare policies, deadlines and capacity types."
     ),
+    "diff": CommandEntry(
+        "costopt.cli.diff", "diff", "Compare costs before and after a change of job files."
+    ),
     "run": CommandEntry("costopt.cli.run", "run", "Run a job to completion."),
     "backtest": CommandEntry(
         "costopt.cli.backtest", "backtest", "Try policies on a recorded market."
