@@ -35,8 +35,9 @@ settings.load_profile("busy")
 def pytest_configure(config: pytest.Config) -> None:
     """Signals that a shell's background job ignores would be ignored by what tests start, too.
 
-    The price lists that a developer has fetched do not count.
+    The price lists that a developer has fetched do not count, and no daemon fetches any.
     """
+    os.environ["COSTOPT_DAEMON_PRICE_LISTS_S"] = "none"
     os.environ["XDG_CACHE_HOME"] = str(config.rootpath / ".pytest_cache" / "xdg")
     for number, action in (
         (signal.SIGINT, signal.default_int_handler),

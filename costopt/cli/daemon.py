@@ -17,6 +17,7 @@ from costopt.cli.options import (
     complete_market,
     cooldown_option,
     forecasts_option,
+    interval_or_none_s,
     interval_s,
     notice_option,
     rent_provider_option,
@@ -120,6 +121,14 @@ def _host_names(
     help="Number of reports to retain.",
 )
 @click.option(
+    "--refresh-prices",
+    "price_lists_s",
+    callback=interval_or_none_s,
+    default="6h",
+    metavar="DURATION",
+    help="Interval between refreshes of the public price lists, for costopt plan; none: never.",
+)
+@click.option(
     "--webhooks",
     type=click.Path(dir_okay=False),
     metavar="FILE",
@@ -150,6 +159,7 @@ def daemon(
     lease_s: float,
     report_s: float,
     keep_reports: int,
+    price_lists_s: float | None,
     webhooks: str | None,
     log: str,
 ) -> None:
@@ -180,7 +190,12 @@ def daemon(
         database=database,
         lease_s=lease_s,
         reports=keep_reports,
-        schedule=TaskIntervals(report=TaskInterval(report_s, report_s / 100)),
+        schedule=TaskIntervals(
+            report=TaskInterval(report_s, report_s / 100),
+            price_lists=None
+            if price_lists_s is None
+            else TaskInterval(price_lists_s, price_lists_s / 10),
+        ),
         listen=None if listen == "none" else listen,
         allowed_hosts=allowed_hosts,
     )

@@ -72,6 +72,11 @@ def interval_s(context: click.Context, option: click.Parameter, text: str) -> fl
     return seconds
 
 
+def interval_or_none_s(context: click.Context, option: click.Parameter, text: str) -> float | None:
+    """Return an interval of a minute or more in seconds, None for none."""
+    return None if text == "none" else interval_s(context, option, text)
+
+
 def history_s(context: click.Context, option: click.Parameter, text: str) -> float:
     """Return a duration such as 14d in seconds, infinity for all, 0 for none."""
     named = {"all": math.inf, "none": 0.0}

@@ -18,6 +18,7 @@ from costopt.daemon.control import LeaderLoop
 from costopt.daemon.notifications import AlertMonitor
 from costopt.daemon.orphan_sweeper import OrphanSweeper
 from costopt.daemon.payload_preparer import PayloadPreparer
+from costopt.daemon.price_lists import PriceListRefresher
 from costopt.daemon.reports import ReportProcess
 from costopt.daemon.scheduler import DueTimes, PeriodicTask, TaskScheduler
 from costopt.daemon.service import DaemonService
@@ -90,6 +91,8 @@ class Daemon:
             settings.database or settings.state_dir / LEDGER, settings.state_dir, settings.reports
         )
         self._watch = AlertMonitor(self.board)
+        self._price_lists = PriceListRefresher(say)
+        self.board.lists_observed_at = self._price_lists.observed_at()
         self.service = DaemonService(
             registry, ledger, site.clock, self.board, settings, site.logs, self._account
         )
@@ -183,6 +186,13 @@ class Daemon:
         except StoreError as error:
             self._log_error(error.message)
 
+    def refresh_price_lists(self) -> None:
+        """Refresh the public price lists. Raise PriceListError if none could be."""
+        try:
+            self._price_lists.refresh()
+        finally:
+            self.board.lists_observed_at = self._price_lists.observed_at()
+
     def end_tasks(self) -> None:
         """Cancel a long task that may be interrupted, as the daemon is stopping."""
         self._reports.end()
@@ -190,6 +200,7 @@ class Daemon:
     def tasks(self) -> tuple[PeriodicTask, ...]:
         """Return the periodic tasks with their intervals."""
         schedule, settings = self._settings.schedule, self._settings
+        lists = schedule.price_lists
         tick = TaskInterval(settings.tick_s / self._site.clock.speed)
         lease = TaskInterval(settings.lease_s / RENEWALS_PER_LEASE)
         return (
@@ -204,6 +215,11 @@ class Daemon:
             PeriodicTask("orphans", schedule.orphans, self.sweep, kept=True),
             PeriodicTask("folds", schedule.backup, self.keep_folds, kept=True),
             PeriodicTask("report", schedule.report, self.report, kept=True),
+            *(
+                [PeriodicTask("price lists", lists, self.refresh_price_lists, kept=True)]
+                if lists is not None and not self._site.is_simulated
+                else []
+            ),
             *(
                 [PeriodicTask("backup", schedule.backup, self.back_up, kept=True)]
                 if settings.database is None

@@ -9,7 +9,7 @@ jobs are collected here as well.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice
 
 from costopt import __version__
@@ -357,6 +357,7 @@ def collect_metrics(
             "failed": sum(s.summary.failed_launches for s in statuses),
         },
         price_age_s=_price_ages(market),
+        list_age_s=_list_ages(board, datetime.now(UTC)),
         orphans=len(board.orphans),
         tick_count=board.tick_count,
         tick_sum_s=board.tick_sum_s,
@@ -376,6 +377,11 @@ def _figures(status: JobStatus, seen: TickSnapshot) -> JobMetrics:
         closed=name in seen.closed,
         goodput=seen.goodputs.get(name),
     )
+
+
+def _list_ages(board: SharedState, now: datetime) -> dict[str, float]:
+    """Return the age of each public price list at ``now`` on the wall clock, in seconds."""
+    return {name: (now - at).total_seconds() for name, at in board.lists_observed_at.items()}
 
 
 def _price_ages(market: MarketView) -> dict[str, float]:

@@ -24,7 +24,10 @@ class TaskInterval:
 
 @dataclass(frozen=True, slots=True)
 class TaskIntervals:
-    """Intervals of the daemon's tasks; the tick's is ``DaemonSettings.tick_s`` of job time."""
+    """Intervals of the daemon's tasks; the tick's is ``DaemonSettings.tick_s`` of job time.
+
+    Public price lists are not fetched where ``price_lists`` is None.
+    """
 
     prices: TaskInterval = TaskInterval(60.0, 5.0)
     readiness: TaskInterval = TaskInterval(1.0)
@@ -32,6 +35,7 @@ class TaskIntervals:
     orphans: TaskInterval = TaskInterval(300.0, 30.0)
     backup: TaskInterval = TaskInterval(3600.0, 60.0)
     report: TaskInterval = TaskInterval(86_400.0, 600.0)
+    price_lists: TaskInterval | None = None
 
 
 @dataclass(frozen=True, slots=True)

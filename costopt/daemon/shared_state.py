@@ -27,7 +27,8 @@ MAX_ALERTS = 1000
 class SharedState:
     """Safe to share between threads. ``began`` is the daemon's clock at construction.
 
-    ``quotas`` are the account's, as the providers report them.
+    ``quotas`` are the account's, as the providers report them. ``lists_observed_at`` is by source
+    of public prices, on the wall clock.
     """
 
     def __init__(self, began: datetime) -> None:
@@ -43,6 +44,7 @@ class SharedState:
         self.tick_failure = ""
         self.orphans: tuple[str, ...] = ()
         self.quotas: tuple[Quota, ...] = ()
+        self.lists_observed_at: Mapping[str, datetime] = {}
         self.leads = True
         self._ticked_mono_s: float | None = None
         self._task_runs: Counter[tuple[str, str]] = Counter()
@@ -263,8 +265,9 @@ class JobMetrics:
 class MetricsSnapshot:
     """All metrics, at one instant; counts are since this process started.
 
-    ``launches`` and ``task_runs`` are by result and by (task, result). ``price_age_s`` is by
-    provider. ``tick_buckets`` are (upper bound in seconds, ticks no longer than it), ascending.
+    ``launches`` and ``task_runs`` are by result and by (task, result), ``price_age_s`` is by
+    provider, ``list_age_s`` by source of public prices. ``tick_buckets`` are (upper bound in
+    seconds, ticks no longer than it), ascending.
     """
 
     now: datetime
@@ -275,6 +278,7 @@ class MetricsSnapshot:
     jobs: tuple[JobMetrics, ...]
     launches: dict[str, int]
     price_age_s: dict[str, float]
+    list_age_s: dict[str, float]
     orphans: int
     tick_count: int
     tick_sum_s: float

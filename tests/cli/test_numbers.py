@@ -10,7 +10,7 @@ from costopt.agent.__main__ import _parser
 from costopt.cli.main import cli
 
 NONSENSE = ("nan", "inf", "-inf", "-1", "1e300")
-INTERVALS = ("--tick", "--lease", "--report-every", "--speed")
+INTERVALS = ("--tick", "--lease", "--report-every", "--refresh-prices", "--speed")
 
 
 @pytest.mark.parametrize("command", ["daemon", "run"])
