@@ -34,6 +34,8 @@ FILES: tuple[tuple[str, str, Callable[[], dict[str, Any]]], ...] = (
     ),
 )
 Schema = Mapping[str, Any]
+_BY_EXAMPLE = {"auto": "`auto` or duration", "90m": "duration", "72h": "time or duration"}
+"""Types of text with a pattern, by an example that the schema gives for each."""
 
 
 def file_reference() -> str:
@@ -125,10 +127,9 @@ def _type(field: Schema) -> str:
         return " \\| ".join(f"`{value}`" for value in field["enum"])
     if "const" in field:
         return f"`{field['const']}`"
-    if "90m" in field.get("examples", ()):
-        return "duration"
-    if "examples" in field:
-        return "such as " + ", ".join(f"`{value}`" for value in field["examples"])
+    for example, kind in _BY_EXAMPLE.items():
+        if example in field.get("examples", ()):
+            return kind
     if "anyOf" in field:
         kinds = (_type(each) for each in field["anyOf"] if each.get("type") != "null")
         return " or ".join(dict.fromkeys(kinds))

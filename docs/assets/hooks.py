@@ -26,7 +26,8 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: object) -> s
         if not target.exists():
             LOG.warning("%s links to %s, which does not exist", page.file.src_uri, match[1])
         kind = "tree" if target.is_dir() else "blob"
-        return f"{config.repo_url}/{kind}/main/{target.relative_to(ROOT).as_posix()}"
+        path = target.relative_to(ROOT).as_posix()
+        return f"{config.extra['repository']}/{kind}/main/{path}"
 
     parts = FENCE.split(markdown)
     return "".join(p if p.startswith("```") else LINK.sub(absolute, p) for p in parts)

@@ -47,7 +47,7 @@ def test_output_fits_a_page(page: str) -> None:
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
 def test_links_to_the_repository_lead_to_its_files(page: Path) -> None:
     text = page.read_text("utf-8")
-    base = SITE["repo_url"].removeprefix("https://github.com/")
+    base = SITE["extra"]["repository"].removeprefix("https://github.com/")
     pattern = rf"(?:github|raw\.githubusercontent)\.com/{base}/(?:(?:blob|tree)/)?main/([^\s)#]+)"
     assert [path for path in re.findall(pattern, text) if not (ROOT / path).exists()] == []
 
