@@ -21,7 +21,7 @@ from costopt.optimize.pareto import objective_usd, part_with_objective, with_obj
 from costopt.optimize.planned_job import PlannedJob
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.segments import Segment
-from costopt.optimize.solve import SolverSettings, solve_jobs
+from costopt.optimize.solve import SolverSettings, is_time_varying, solve_jobs
 
 STEPS = 6
 """Plans made for each aim and variant of the jobs at the most."""
@@ -167,6 +167,7 @@ class _Order:
         """The plan with the least of the aim's figure within a limit on dollars.
 
         The limit is corrected by what the plan found leaves of the tolerance, or exceeds it by.
+        Plans over slots find few mixes under such a limit, and take their time: weights must do.
         """
         own, most = self._objective, self._bounds[0].most
         if own.usd <= 0:
@@ -174,6 +175,8 @@ class _Order:
         score = max(abs(best.figures.objective_usd), 1e-9)
         per_unit = score / max(_comparable(aim, best.figures), 1e-12)
         trial = _with_weight(replace(own, usd=TIE_BREAK * own.usd), aim, per_unit)
+        if is_time_varying(with_objective(self._request, trial), self._variants[0]):
+            return best
         limit_usd = best.figures.usd + (most - best.figures.objective_usd) / own.usd
         for _ in range(LIMITED_STEPS):
             solved = [self._solve(trial, parts, limit_usd) for parts in self._variants]

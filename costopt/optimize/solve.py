@@ -118,7 +118,7 @@ def solve_jobs(
 
     Raise SolverError if the solver fails or the plan fails a check.
     """
-    if not _moving(request, parts):
+    if not is_time_varying(request, parts):
         apart = _together([_solve_alone(request, part, settings) for part in parts])
         if not apart.solved and len(parts) == 1:
             return apart
@@ -127,8 +127,8 @@ def solve_jobs(
     return _solve_over_slots(request, parts, settings.within(1.0))
 
 
-def _moving(request: PlanRequest, parts: Sequence[PlannedJob]) -> bool:
-    """Whether a plan over slots is needed, since prices or carbon intensities change."""
+def is_time_varying(request: PlanRequest, parts: Sequence[PlannedJob]) -> bool:
+    """Return whether a plan over slots is needed: prices or intensities that count change."""
     pools = {offer.pool for part in parts for offer in part.table.offers}
     if not pools.isdisjoint(request.price_forecasts):
         return True
