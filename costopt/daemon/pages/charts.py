@@ -54,23 +54,19 @@ def _daily(reader: TenantReader, statuses: Sequence[JobStatus]) -> tuple[Plot, .
     history = reader.cost_history(statuses, datetime.combine(days[0], datetime.min.time(), UTC))
     first = min((day for costs in history.jobs.values() for day in costs.days), default=days[-1])
     days = [day for index, day in enumerate(days) if day >= first or index >= DAYS_SHOWN // 2]
-    spent = _by_tenant(statuses, history, days, lambda cost: cost.usd_micros / 1e6)
-    if find_spec("matplotlib") is None or not any(any(row) for row in spent.values()):
+    usd = _by_tenant(statuses, history, days, lambda cost: cost.usd_micros / 1e6)
+    wh = _by_tenant(statuses, history, days, lambda cost: cost.wh)
+    if find_spec("matplotlib") is None or not any(any(row) for row in usd.values()):
         return ()
-    drawn = _by_tenant(statuses, history, days, lambda cost: cost.wh)
-    over = f"The last {len(days)} days (UTC), today's so far."
+    order = sorted(usd, key=lambda tenant: (-sum(v or 0.0 for v in usd[tenant]), tenant))
+    spent = _bars("daily-usd", days, _largest(usd, order), usd_text, _usd_tick)
+    drawn = _bars("daily-wh", days, _largest(wh, order), wh_text, lambda wh: f"{wh / 1000:g}")
+    lead = f"The last {len(days)} days (UTC), today's so far."
     if history.unread:
-        over += f" {pluralize(history.unread, 'job')} not read yet: reload to see them."
-    usd = _bars("daily-usd", days, spent, usd_text, _usd_tick)
-    energy = _bars("daily-wh", days, drawn, wh_text, lambda wh: f"{wh / 1000:g}")
+        lead += f" {pluralize(history.unread, 'job')} not read yet; the next tick's page has more."
     return (
-        Plot("daily-usd", "Dollars per day", over, usd),
-        Plot(
-            "daily-wh",
-            "Energy per day in kWh",
-            f"{over} {UNKNOWN_POWER}",
-            energy,
-        ),
+        Plot("daily-usd", "Dollars per day", lead, spent),
+        Plot("daily-wh", "Energy per day in kWh", f"{lead} {UNKNOWN_POWER}", drawn),
     )
 
 
@@ -84,8 +80,7 @@ def _by_tenant(
     days: Days,
     figure: Callable[[DayCost], float | None],
 ) -> dict[str, list[float | None]]:
-    """Return each tenant's figure by day, the largest tenant first, the smallest as one; None
-    where that of one of its jobs is unknown."""
+    """Return each tenant's figure by day; None where that of one of its jobs is unknown."""
     sums: dict[str, list[float | None]] = defaultdict(lambda: [0.0] * len(days))
     for status in statuses:
         costs = history.jobs.get(status.submission.name)
@@ -93,14 +88,19 @@ def _by_tenant(
             cost = None if costs is None else costs.days.get(day)
             if cost is not None:
                 _add(sums[status.submission.tenant], index, figure(cost))
-    ordered = sorted(sums.items(), key=lambda item: (-sum(v or 0.0 for v in item[1]), item[0]))
-    merged = dict(ordered[: len(POOL_COLOURS)])
-    if len(ordered) > len(POOL_COLOURS):
-        merged = dict(ordered[: len(POOL_COLOURS) - 1])
-        rest = merged[OTHERS] = [0.0] * len(days)
-        for _, row in ordered[len(POOL_COLOURS) - 1 :]:
-            for index, value in enumerate(row):
-                _add(rest, index, value)
+    return sums
+
+
+def _largest(rows: ByTenant, order: Sequence[str]) -> dict[str, list[float | None]]:
+    """Return as many tenants as there are colours, in this order; the last ones as one."""
+    if len(order) <= len(POOL_COLOURS):
+        return {tenant: list(rows[tenant]) for tenant in order}
+    shown = order[: len(POOL_COLOURS) - 1]
+    merged = {tenant: list(rows[tenant]) for tenant in shown}
+    merged[OTHERS] = [0.0] * len(rows[order[0]])
+    for tenant in order[len(shown) :]:
+        for index, value in enumerate(rows[tenant]):
+            _add(merged[OTHERS], index, value)
     return merged
 
 
@@ -251,7 +251,8 @@ def _gantt_svg(canvas: Canvas, rows: Sequence[JobRow], now: datetime) -> str:
     axes.grid(axis="x", color=css_color("grid"), linewidth=1)
     most = timedelta(days=DAYS_SHOWN)
     begins = max(min(now, *(row.start_at for row in rows)), now - most)
-    ends = [at for row in rows for at in (row.end_at, row.planned_at, row.deadline_at) if at]
+    # an ended job's deadline, if far ahead, would squeeze what happened
+    ends = [at for row in rows for at in (row.end_at or row.deadline_at, row.planned_at) if at]
     until = min(max(now, *ends), now + most)
     place = _hours_since(begins)
     _draw_hours(axes, begins, until, 4 if canvas.narrow else 9)
