@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ from costopt.render.svg import (
     css_color,
     make_canvases,
 )
-from costopt.render.table import Table
+from costopt.render.table import Row, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,6 +56,8 @@ def frontier_plot(rows: Sequence[FrontierRow]) -> ResponsiveChart:
     legend = classes.legend()
     if any(row.chosen for row in shown):
         legend = (*legend, LegendEntry("ring", "note", "the policy's own choice"))
+    if any(row.is_mix for row in shown):
+        legend = (*legend, LegendEntry("faint", "ink", "mix of pools in time, no policy's choice"))
     return ResponsiveChart(wide, narrow, _alt(dots), legend)
 
 
@@ -66,6 +68,11 @@ class _Dot:
     number: int
     row: FrontierRow
     kwh: float
+
+    @property
+    def label(self) -> str:
+        """The plan's number, with the names of the policies that choose it."""
+        return " ".join((str(self.number), ", ".join(self.row.policies))).rstrip()
 
 
 def _alt(dots: Sequence[_Dot]) -> str:
@@ -120,7 +127,8 @@ def _svg(dots: Sequence[_Dot], classes: _Classes, canvas: Canvas) -> str:
             [each.kwh],
             "o",
             color=css_color(classes.colour(each.row)),
-            markersize=9 if canvas.narrow else 12,
+            markersize=(9 if canvas.narrow else 12) * (0.6 if each.row.is_mix else 1),
+            alpha=0.45 if each.row.is_mix else 1,
             markeredgecolor=css_color("surface"),
             markeredgewidth=1.2,
         )
@@ -166,21 +174,21 @@ def _draw_numbers(axes: Axes, dots: Sequence[_Dot], canvas: Canvas) -> None:
     placed = axes.transData.transform([(dot.row.usd, dot.kwh) for dot in dots])
     points = [(float(x), float(y)) for x, y in placed]
     inside = axes.get_window_extent()
-    sizes = [(DIGIT_PX * len(str(dot.number)) + 4, NUMBER_PX + 3) for dot in dots]
+    sizes = [(DIGIT_PX * len(dot.label) + 4, NUMBER_PX + 3) for dot in dots]
     within = Box(inside.x0, inside.y0, inside.x1, inside.y1)
     places = label_places(points, sizes, within, _ring_px(canvas))
     for dot, point, place in zip(dots, points, places, strict=True):
         is_far = math.dist(point, place) > NEAREST_PX + STEP_PX
         label = axes.annotate(
-            str(dot.number),
+            dot.label,
             (dot.row.usd, dot.kwh),
             xytext=place,
             textcoords="figure pixels",
             ha="center",
             va="center",
             fontsize=NUMBER_PX,
-            fontweight="bold" if dot.row.chosen else "normal",
-            color=css_color("ink"),
+            fontweight="bold" if dot.row.chosen or dot.row.policies else "normal",
+            color=css_color("muted" if dot.row.is_mix else "ink"),
             arrowprops=LINE | {"color": css_color("muted")} if is_far else None,
         )
         label.set_gid(f"number{dot.number}")
@@ -241,20 +249,50 @@ def write_what_if_report(
     StoreError where the file cannot be written.
     """
     require_report_extra()
+    table = frontier_table(points)
+    listed = list(zip(table.rows, points, strict=True))
     page = render_page(
         "what_if.html.j2",
         title=title,
         made_at=now or datetime.now(UTC),
-        lead=_lead(points, policy),
+        lead=_answer(scenarios) if points else f"{_answer(scenarios)} {_lead(points, policy)}",
+        trade_off=_lead(points, policy),
         policy=policy,
         plot=frontier_plot(points) if any(p.kwh is not None for p in points) else None,
-        points=frontier_table(points),
+        points=replace(table, rows=[r for r, p in listed if not p.is_mix]),
+        mixes=replace(table, rows=[r for r, p in listed if p.is_mix]),
         has_choice=any(point.chosen for point in points),
         undrawn=sum(point.kwh is None for point in points),
         scenarios=scenarios,
         how=_HOW,
     )
     return write_page(Path(path), page)
+
+
+def _answer(scenarios: Table) -> str:
+    """How many scenarios end in time, and what the cheapest of them costs against the dearest."""
+    known = [row for row in scenarios.rows if isinstance(row.get("usd_p50"), float)]
+    if not known:
+        return "No scenario can end in time."
+    cheapest = min(known, key=_usd)
+    dearest = max(known, key=_usd)
+    texts = {column.key: column.text(cheapest) for column in scenarios.columns}
+    which = " within ".join(texts[key] for key in ("policy", "deadline_s") if key in texts)
+    answer = f"{len(known)} of {len(scenarios.rows)} scenarios can end in time. "
+    answer += f"Policy {which} costs least: {usd_text(_usd(cheapest))}"
+    if "usd_p95" in texts:
+        answer += f" (P95 {texts['usd_p95']})"
+    if "on_time" in texts:
+        answer += f", in time with a probability of {texts['on_time']}"
+    if _usd(dearest) > _usd(cheapest):
+        answer += f"; {dearest.get('policy')} costs {usd_text(_usd(dearest))}"
+    return f"{answer}."
+
+
+def _usd(row: Row) -> float:
+    value = row["usd_p50"]
+    assert isinstance(value, float)
+    return value
 
 
 def _lead(points: Sequence[FrontierRow], policy: str) -> str:

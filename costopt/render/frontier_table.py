@@ -20,6 +20,7 @@ from costopt.formatting import (
     seconds_text,
     usd_text,
 )
+from costopt.planning.what_if import POLICY_TERMS, Scenario
 from costopt.render.table import Column, Table
 
 if TYPE_CHECKING:
@@ -36,9 +37,10 @@ FRONTIER_COLUMNS = (
     Column("kwh", "kWh", number_text, right=True),
     Column("gco2e", "CO2e", gco2e_text, right=True, rank=1),
     Column("takes_s", "Takes", seconds_text, right=True, for_people=True),
-    Column("finish_p50_at", "Finish P50", minute_text, rank=3),
+    Column("finish_p50_at", "Finish P50", minute_text, rank=4),
     Column("finish_p95_at", "Finish P95", minute_text, detail=True),
-    Column("on_time", "P(on time)", probability_text, right=True, rank=2, interval=True),
+    Column("on_time", "P(on time)", probability_text, right=True, rank=3, interval=True),
+    Column("policies", "Choice of", ", ".join, for_people=True, rank=2),
     Column("where", "Pools", pool_lines, for_people=True),
     Column("pools", "Pools", detail=True),
 )
@@ -49,7 +51,7 @@ class FrontierRow:
     """One plan: means of dollars and kWh, CO2e in grams; energy and CO2e None where unknown.
 
     ``takes_s`` counts from now to the median finish; ``on_time`` is a probability; ``pools`` are
-    whole names. ``chosen``: the policy's own plan.
+    whole names. ``chosen``: the policy's own plan; ``policies``: names of all that choose it.
     """
 
     usd: float
@@ -61,6 +63,12 @@ class FrontierRow:
     on_time: Estimate
     pools: tuple[str, ...]
     chosen: bool = False
+    policies: tuple[str, ...] = ()
+
+    @property
+    def is_mix(self) -> bool:
+        """Return whether the plan changes pools in the course of time and no policy chooses it."""
+        return len(self.pools) > 1 and not self.chosen and not self.policies
 
 
 def frontier_table(rows: Sequence[FrontierRow], title: str = "Frontier") -> Table:
@@ -80,10 +88,22 @@ def frontier_table(rows: Sequence[FrontierRow], title: str = "Frontier") -> Tabl
 
 
 def frontier_rows(
-    frontier: Sequence[FrontierPoint], job: Job, plan: Plan | None, now: datetime
+    frontier: Sequence[FrontierPoint],
+    job: Job,
+    plan: Plan | None,
+    now: datetime,
+    scenarios: Sequence[Scenario] = (),
 ) -> tuple[FrontierRow, ...]:
-    """Return the points as rows; ``plan`` is the policy's own, whose row is the chosen one."""
+    """Return the points as rows; ``plan`` is the policy's own, whose row is the chosen one.
+
+    ``scenarios`` with the job's own deadline say which policies choose which plan.
+    """
     chosen = None if plan is None else _chosen(frontier, plan, job)
+    choices = [
+        (each.policy.name, _chosen(frontier, each.plan, job))
+        for each in scenarios
+        if each.plan is not None and each.job == job and each.terms == POLICY_TERMS
+    ]
     return tuple(
         FrontierRow(
             usd=point.usd,
@@ -95,6 +115,7 @@ def frontier_rows(
             on_time=point.forecast.on_time,
             pools=_pools(point.allocations),
             chosen=point is chosen,
+            policies=tuple(dict.fromkeys(name for name, choice in choices if choice is point)),
         )
         for point in frontier
     )

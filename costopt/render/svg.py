@@ -55,7 +55,10 @@ NARROW_PX = 360
 
 @dataclass(frozen=True, slots=True)
 class LegendEntry:
-    """A symbol (line, dash, bar, tint, cross, tick, ring, dot) in a colour, and its meaning."""
+    """A symbol in a colour, and its meaning.
+
+    Symbols are line, dash, bar, tint, cross, tick, ring, dot and faint, a small pale dot.
+    """
 
     symbol: str
     colour: str

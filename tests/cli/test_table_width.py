@@ -27,6 +27,7 @@ from costopt.market.history_file import write_history
 from costopt.render.text_table import MAX_WIDTH, text_width
 from tests.support import daemon_api
 from tests.support.market_fixtures import T0, market, pool_history
+from tests.support.price_lists import serve_price_lists
 from tests.support.sample_run import sample_events
 
 LONG = "gcp/northamerica-northeast1/northamerica-northeast1-a/a3-highgpu-8g"
@@ -107,7 +108,7 @@ def _tables(path: str, group: click.Group) -> Iterator[str]:
         assert command is not None
         if isinstance(command, click.Group):
             yield from _tables(f"{path}{name} ", command)
-        elif any(each.name == "output" for each in command.params):
+        if any(each.name == "output" for each in command.params):
             yield f"{path}{name}"
 
 
@@ -121,7 +122,7 @@ def _assert_fits(told: str) -> None:
 
 def test_each_command_with_a_table_is_tried_here() -> None:
     assert isinstance(cli, click.Group)
-    assert set(_tables("", cli)) == {*LOCAL, *OF_DAEMON}
+    assert set(_tables("", cli)) == {*LOCAL, *OF_DAEMON, "catalog update"}
 
 
 @pytest.mark.parametrize("command", [each for group in LOCAL.values() for each in group])
@@ -142,6 +143,16 @@ def test_the_tables_of_a_daemon_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             done = CliRunner().invoke(cli, command.split(), env=env)
             assert done.exit_code == 0, done.stderr
             _assert_fits(done.stdout + done.stderr)
+
+
+def test_the_table_of_fetched_price_lists_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with serve_price_lists() as server:
+        done = CliRunner().invoke(cli, ["catalog", "update", "--mirror", server.url])
+    assert done.exit_code == 0, done.stderr
+    _assert_fits(done.stdout)
 
 
 def test_wide_shows_every_column_and_a_terminal_that_is_narrower_breaks_no_name(

@@ -105,6 +105,25 @@ def test_the_lead_says_what_energy_and_time_cost(tmp_path: Path) -> None:
     assert "has no plan to draw a frontier of" in written(tmp_path, ())
 
 
+def test_the_first_sentence_answers_what_was_asked(tmp_path: Path) -> None:
+    lead = re.findall(r'<p class="lead">(.*?)</p>', written(tmp_path))[0]
+    assert lead.startswith("1 of 2 scenarios can end in time. Policy cheapest costs least: $912.00")
+    text = written(tmp_path)
+    assert text.index('id="scenarios"') < text.index('id="frontier"') < text.index('id="plans"')
+
+
+def test_mixes_of_pools_that_no_policy_chooses_are_faded_and_folded(tmp_path: Path) -> None:
+    two = ("aws/us-east-1a/p4d.24xlarge/spot", "aws/us-east-1b/p4d.24xlarge/spot")
+    mixed = [replace(each, pools=two) for each in POINTS[:3]]
+    mixed[1] = replace(mixed[1], policies=("greenest",))
+    text = written(tmp_path, (*mixed, *POINTS[3:5]))
+    shown, _, folded = text.partition('id="mixes"')
+    assert re.findall(r'data-label="Plan">(\d+)<', shown) == ["2", "4", "5"]
+    assert re.findall(r'data-label="Plan">(\d+)<', folded) == ["1", "3"]
+    assert "2 plans that no policy chooses" in folded
+    assert "2 greenest" in text
+
+
 def test_no_plan_has_no_plot() -> None:
     with pytest.raises(ValueError, match="needs a plan"):
         frontier_plot(())
