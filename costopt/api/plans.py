@@ -163,11 +163,11 @@ class FrontierResult:
             f"Plans for {self.job.name}, policy {self.policy.name}", frontier_plot(self.rows())
         )
 
-    def rows(self, scenarios: Sequence[Scenario] = ()) -> tuple[FrontierRow, ...]:
-        """Return the points with the policy's own choice marked, and those of the scenarios."""
+    def rows(self) -> tuple[FrontierRow, ...]:
+        """Return the points with the policy's own choice marked."""
         from costopt.render.frontier_table import frontier_rows
 
-        return frontier_rows(self.points, self.job, self.plan, self.made_at, scenarios)
+        return frontier_rows(self.points, self.job, self.plan, self.made_at)
 
     def table(self) -> Table:
         """Return the table of the plans."""
@@ -211,7 +211,7 @@ class WhatIfResult:
         from costopt.render.frontier import write_what_if_report
 
         return write_what_if_report(
-            self.frontier.rows(self.scenarios),
+            self._rows(),
             self.table(),
             Path(path),
             policy=self.frontier.policy.name,
@@ -222,8 +222,15 @@ class WhatIfResult:
         """Return the table of the scenarios."""
         from costopt.render.plan_table import what_if_table
 
-        rows = self.frontier.rows(self.scenarios)
+        rows = self._rows()
         return what_if_table(self.job, self.frontier.policy, self.scenarios, rows)
+
+    def _rows(self) -> tuple[FrontierRow, ...]:
+        """The points of the frontier, each with the policies that choose it."""
+        from costopt.render.frontier_table import frontier_rows
+
+        drawn = self.frontier
+        return frontier_rows(drawn.points, self.job, drawn.plan, drawn.made_at, self.scenarios)
 
     def _repr_html_(self) -> str:
         from costopt.render.notebook import table_fragment

@@ -93,6 +93,7 @@ def _bound_by_guards(events: Iterable[Event]) -> Iterable[DecisionMade]:
 
 def _all(job: str, made: list[DecisionMade]) -> Table:
     from costopt.formatting import choice_lines, pools_text, seconds_text
+    from costopt.render.run_tables import choice_of
     from costopt.render.table import Column, Table
 
     columns = (
@@ -108,7 +109,7 @@ def _all(job: str, made: list[DecisionMade]) -> Table:
         {
             "decision": each.decision_id,
             "at": each.at,
-            "choice": _choice(each),
+            "choice": choice_of(each),
             "rule": each.rule,
             "slack_s": each.slack_s,
             "weighed": len(each.alternatives),
@@ -121,6 +122,7 @@ def _all(job: str, made: list[DecisionMade]) -> Table:
 
 def _one(job: str, made: list[DecisionMade], decision: str) -> Table:
     from costopt.formatting import choice_lines, pools_text, seconds_text, usd_text
+    from costopt.render.run_tables import choice_of
     from costopt.render.table import Column, Table
 
     event = _named(job, made, decision)
@@ -137,7 +139,7 @@ def _one(job: str, made: list[DecisionMade], decision: str) -> Table:
             "choice": choice,
             "value_usd": value,
             "more_usd": None if value is None else value - min(known),
-            "chosen": choice == _choice(event),
+            "chosen": choice == choice_of(event),
             "note": note,
         }
         for choice, value, note in event.alternatives
@@ -149,14 +151,14 @@ def _one(job: str, made: list[DecisionMade], decision: str) -> Table:
         "job": job,
         "decision": event.decision_id,
         "at": event.at,
-        "choice": _choice(event),
+        "choice": choice_of(event),
         "reason": event.reason,
         "rule": event.rule,
         "slack_s": event.slack_s,
     }
     return Table(
         "costopt.explain.decision/1",
-        f"{event.decision_id} at {event.at:%Y-%m-%d %H:%M:%S} UTC: {pools_text(_choice(event))}",
+        f"{event.decision_id} at {event.at:%Y-%m-%d %H:%M:%S} UTC: {pools_text(choice_of(event))}",
         columns,
         rows,
         facts=facts,
@@ -176,11 +178,6 @@ def _named(job: str, made: list[DecisionMade], decision: str) -> DecisionMade:
             f"job {job!r} has no decision {decision!r}{near}", param_hint="DECISION"
         )
     return found
-
-
-def _choice(event: DecisionMade) -> str:
-    """Return the decision in the format of an alternative."""
-    return " + ".join(f"{nodes} × {pool}" for pool, nodes in event.targets) or "wait"
 
 
 PAGE = 1000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from costopt.render.svg import (
     ResponsiveChart,
     css_color,
     make_canvases,
+    with_titles,
 )
 from costopt.render.table import Row, Table
 
@@ -199,15 +199,11 @@ def _ring_px(canvas: Canvas) -> float:
 
 
 def _with_tips(svg: str, canvas: Canvas, dots: Sequence[_Dot]) -> str:
+    titles = {f"{POINT_ID}{dot.number}": _tip(dot.number, dot.row) for dot in dots}
     for dot in dots:
-        number, row = dot.number, dot.row
-        tag = f'<g id="{canvas.name}-{POINT_ID}{number}">'
-        tip = html.escape(_tip(number, row), quote=False)
-        svg = svg.replace(tag, f"{tag}<title>{tip}</title>", 1)
-        if row.chosen:
-            ring = f'<g id="{canvas.name}-{CHOSEN}">'
-            svg = svg.replace(ring, f"{ring}<title>Chosen: plan {number}</title>", 1)
-    return svg
+        if dot.row.chosen:
+            titles[CHOSEN] = f"Chosen: plan {dot.number}"
+    return with_titles(svg, canvas, titles)
 
 
 def _tip(number: int, row: FrontierRow) -> str:
@@ -270,7 +266,7 @@ def write_what_if_report(
 
 
 def _answer(scenarios: Table) -> str:
-    """How many scenarios end in time, and what the cheapest of them costs against the dearest."""
+    """How many scenarios end in time, and what the cheapest costs against the most expensive."""
     known = [row for row in scenarios.rows if isinstance(row.get("usd_p50"), float)]
     if not known:
         return "No scenario can end in time."

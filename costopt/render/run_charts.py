@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from costopt.domain.events import DecisionMade
 from costopt.domain.market import CapacityType, Pool
-from costopt.formatting import usd_micros_text, wh_text, whole_percent_text
+from costopt.formatting import pools_text, usd_micros_text, usd_text, wh_text, whole_percent_text
 from costopt.ledger.node_account import NodeInterval
 from costopt.ledger.summary import SpendPoint
-from costopt.render.run_tables import RunView
+from costopt.render.run_tables import RunView, expected_totals
 from costopt.render.svg import (
     POOL_COLOURS,
     Canvas,
@@ -20,6 +21,7 @@ from costopt.render.svg import (
     ResponsiveChart,
     css_color,
     make_canvases,
+    with_titles,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ def spend_plot(run: RunView) -> ResponsiveChart:
         lambda value: f"${value:,.0f}" if value >= 10 or value == 0 else f"${value:,.2f}",
         (usd_micros_text(summary.usd_micros), usd_micros_text(summary.due_usd_micros)),
         "Cumulative dollars",
+        [(TimeAxis.of(run).place(at), usd) for at, usd in expected_totals(run)],
     )
 
 
@@ -105,16 +108,23 @@ def _drawing(
     label: Callable[[float], str],
     totals: tuple[str, str],
     title: str,
+    expected: Sequence[tuple[float, float]] = (),
 ) -> ResponsiveChart:
+    """``expected``: totals that were expected at decisions."""
     points, colour, baseline = lines
     svgs = [
-        _curve_svg(run, canvas, points, colour, baseline, label) for canvas in make_canvases(name)
+        _curve_svg(run, canvas, points, colour, baseline, label, expected)
+        for canvas in make_canvases(name)
     ]
     legend = [LegendEntry("line", colour, f"this run: {totals[0]}")]
     alt = f"{title} over time, reaching {totals[0]}"
     if baseline:
         text = f"on-demand for the same work: {totals[1]}"
         legend.append(LegendEntry("dash", "baseline", text))
+        alt += f"; {text}"
+    if expected:
+        text = f"total expected at each decision: {usd_text(expected[0][1])} at the first"
+        legend.append(LegendEntry("dot", "note", text))
         alt += f"; {text}"
     return ResponsiveChart(svgs[0], svgs[1], alt + ".", tuple(legend))
 
@@ -126,15 +136,18 @@ def _curve_svg(
     colour: str,
     baseline: Sequence[tuple[float, float]],
     label: Callable[[float], str],
+    expected: Sequence[tuple[float, float]],
 ) -> str:
     figure, axes = canvas.axes(HEIGHT_PX)
+    for at, usd in expected:
+        axes.plot([at], [usd], "o", color=css_color("note"), markersize=6, zorder=4, clip_on=False)
     if points:
         x, y = zip(*points, strict=True)
         axes.fill_between(x, y, color=css_color(colour), alpha=0.12, linewidth=0)
         _line(axes, points, colour)
     if baseline:
         _line(axes, baseline, "baseline", dashed=True)
-    axes.set_ylim(0, 1.08 * max([1e-9, *(y for _, y in points), *(y for _, y in baseline)]))
+    axes.set_ylim(0, 1.08 * max([1e-9, *(y for _, y in (*points, *baseline, *expected))]))
     axes.yaxis.set_major_formatter(lambda value, _: label(value))
     axes.locator_params(axis="y", nbins=5)
     TimeAxis.of(run).draw(axes, canvas)
@@ -227,7 +240,8 @@ def _svg(
     canvas: Canvas,
 ) -> str:
     drawn = {pool: rows[:MAX_LANES] for pool, rows in lanes.items()}
-    inner_px = sum(TITLE_PX + LANE_PX * len(rows) for rows in drawn.values()) + TITLE_PX + LANE_PX
+    rows_px = (TITLE_PX + LANE_PX) * (2 if run.decisions else 1)
+    inner_px = sum(TITLE_PX + LANE_PX * len(rows) for rows in drawn.values()) + rows_px
     figure, axes = canvas.axes(22 + 40 + inner_px, left_px=56)
     axis = TimeAxis.of(run)
     axes.set_ylim(inner_px, 0)
@@ -247,8 +261,25 @@ def _svg(
     axes.vlines(
         places, top + TITLE_PX, top + TITLE_PX + LANE_PX - 4, color=css_color("saved"), linewidth=2
     )
+    if run.decisions:
+        _draw_decisions(axes, axis, run, top + TITLE_PX + LANE_PX)
     axis.draw(axes, canvas)
-    return canvas.svg(figure)
+    titles = {f"decision{i}": _decision_title(each) for i, each in enumerate(run.decisions)}
+    return with_titles(canvas.svg(figure), canvas, titles)
+
+
+def _draw_decisions(axes: Axes, axis: TimeAxis, run: RunView, top: float) -> None:
+    """A tick for each decision, with its reason under the pointer."""
+    _title(axes, top, "decisions")
+    for index, each in enumerate(run.decisions):
+        at = axis.place(each.at)
+        ends = [top + TITLE_PX, top + TITLE_PX + LANE_PX - 4]
+        (tick,) = axes.plot([at, at], ends, color=css_color("note"), linewidth=3, clip_on=False)
+        tick.set_gid(f"decision{index}")
+
+
+def _decision_title(event: DecisionMade) -> str:
+    return pools_text(f"{event.decision_id}: {event.reason}")
 
 
 def _title(axes: Axes, top: float, text: str) -> None:
@@ -322,6 +353,8 @@ def _legend(run: RunView) -> tuple[LegendEntry, ...]:
     if any(row.noticed_at for row in run.intervals):
         entries.append(LegendEntry("ring", "bad", "announced beforehand"))
     entries.append(LegendEntry("tick", "saved", "checkpoint"))
+    if run.decisions:
+        entries.append(LegendEntry("tick", "note", "decision; its reason is under the pointer"))
     return tuple(entries)
 
 

@@ -21,7 +21,15 @@ from costopt.ledger.summary import JobState, JobSummary
 from costopt.render.events import EventText, describe_event
 from costopt.render.html import render_page, require_report_extra, write_page
 from costopt.render.run_charts import energy_plot, pool_label, progress_plot, spend_plot, timeline
-from costopt.render.run_tables import RunView, deadline_sentence, ledger_drift, pluralize, run_tiles
+from costopt.render.run_rates import carbon_plot, price_plot
+from costopt.render.run_tables import (
+    RunView,
+    deadline_sentence,
+    decision_table,
+    ledger_drift,
+    pluralize,
+    run_tiles,
+)
 
 NOTABLE_SHOWN = 30
 EVENTS_SHOWN = 1000
@@ -85,6 +93,9 @@ def _page(run: RunView, title: str, cost_basis: str, charges: Sequence[ProviderC
         lead=_lead(run),
         tiles=run_tiles(run, cost_basis),
         timeline=timeline(run),
+        price=price_plot(run),
+        carbon=carbon_plot(run),
+        decisions=decision_table(run.decisions, run.begun_at, "Decisions"),
         spend=spend_plot(run),
         energy=energy_plot(run),
         progress=progress_plot(run),

@@ -64,6 +64,11 @@ class RunView:
         )
 
     @property
+    def decisions(self) -> tuple[DecisionMade, ...]:
+        """Every decision of the strategy, in order."""
+        return tuple(event for event in self.events if isinstance(event, DecisionMade))
+
+    @property
     def begun_at(self) -> datetime:
         """The job's start, or the first event where that came sooner."""
         first = self.events[0].at
@@ -206,7 +211,7 @@ def run_tiles(run: RunView, cost_basis: str) -> tuple[Metric, ...]:
     summary = run.summary
     energy_basis = summary.energy_basis or UNKNOWN_TEXT
     return (
-        Metric("Spent", usd_micros_text(summary.usd_micros), cost_basis, _spent_note(summary)),
+        Metric("Spent", usd_micros_text(summary.usd_micros), cost_basis, _spent_note(run)),
         Metric("Energy", wh_text(summary.wh), energy_basis, _energy_note(summary)),
         Metric("Emissions (CO₂e)", gco2e_text(summary.gco2e), "modelled", _carbon_note(summary)),
         _deadline_tile(run),
@@ -226,7 +231,13 @@ def run_tiles(run: RunView, cost_basis: str) -> tuple[Metric, ...]:
     )
 
 
-def _spent_note(summary: JobSummary) -> str:
+def _spent_note(run: RunView) -> str:
+    summary, expected = run.summary, expected_totals(run)
+    planned = f"; {usd_text(expected[0][1])} expected at the first decision" if expected else ""
+    return f"{_saved_note(summary)}{planned}"
+
+
+def _saved_note(summary: JobSummary) -> str:
     spot = summary.spot_usd_micros / summary.usd_micros if summary.usd_micros else None
     where = "" if spot is None else f"; {whole_percent_text(spot)} of it on spot"
     if summary.saved_usd_share is None:
@@ -304,7 +315,7 @@ def decision_table(made: Sequence[DecisionMade], begun_at: datetime, title: str)
 
 
 def _decision_row(event: DecisionMade, begun_at: datetime) -> Row:
-    choice = " + ".join(f"{nodes} × {pool}" for pool, nodes in event.targets) or "wait"
+    choice = choice_of(event)
     values = {what: value for what, value, _ in event.alternatives if value is not None}
     chosen = values.pop(choice, None)
     instead = sorted(values.items(), key=lambda pair: pair[1])[:MAX_ALTERNATIVES]
@@ -318,6 +329,23 @@ def _decision_row(event: DecisionMade, begun_at: datetime) -> Row:
         "slack_s": event.slack_s,
         "rule": event.rule,
     }
+
+
+def expected_totals(run: RunView) -> list[tuple[datetime, float]]:
+    """Return dollars spent by then and expected to the end, at each decision that recorded both."""
+    totals = []
+    for event in run.decisions:
+        choice = choice_of(event)
+        value = next((usd for what, usd, _ in event.alternatives if what == choice), None)
+        spent = [point.usd_micros for point in run.curves.spend if point.at <= event.at]
+        if value is not None:
+            totals.append((event.at, value + (spent[-1] if spent else 0) / 1e6))
+    return totals
+
+
+def choice_of(event: DecisionMade) -> str:
+    """Return the decision in the form of an alternative."""
+    return " + ".join(f"{nodes} × {pool}" for pool, nodes in event.targets) or "wait"
 
 
 def ledger_drift(charge: ProviderCharge, run: RunView) -> str:

@@ -7,9 +7,11 @@ figure gives the same bytes: no date, no version, a fixed salt.
 
 from __future__ import annotations
 
+import html
 import io
 import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -128,6 +130,14 @@ class Canvas:
 def make_canvases(name: str) -> tuple[Canvas, Canvas]:
     """The wide and the narrow canvas of one plot."""
     return Canvas(f"{name}-w", WIDE_PX), Canvas(f"{name}-n", NARROW_PX)
+
+
+def with_titles(svg: str, canvas: Canvas, titles: Mapping[str, str]) -> str:
+    """Return the plot with a text that shows under the pointer for each group of this id."""
+    for group, text in titles.items():
+        tag = f'<g id="{canvas.name}-{group}">'
+        svg = svg.replace(tag, f"{tag}<title>{html.escape(text, quote=False)}</title>", 1)
+    return svg
 
 
 def css_color(name: str) -> str:

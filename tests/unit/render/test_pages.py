@@ -16,12 +16,22 @@ from costopt.backtesting.backtest import OPTIMUM
 from costopt.backtesting.ranking import PolicySummary
 from costopt.backtesting.trial import Score, Trial, Window
 from costopt.domain.errors import LedgerError, MissingExtraError, StoreError
-from costopt.domain.events import Event, JobFailed, JobSubmitted, NodeLaunched
+from costopt.domain.events import (
+    CarbonIntensityRecorded,
+    DecisionMade,
+    Event,
+    JobFailed,
+    JobSubmitted,
+    NodeLaunched,
+    PriceChanged,
+)
+from costopt.domain.policy import CarbonSignal
 from costopt.render import html
 from costopt.render.backtest_charts import coincident, curve_of_run
 from costopt.render.backtest_report import write_backtest_report
+from costopt.render.run_rates import _intensities, _prices, carbon_plot, price_plot
 from costopt.render.run_report import write_run_report
-from costopt.render.run_tables import RunView
+from costopt.render.run_tables import RunView, choice_of, expected_totals
 from costopt.render.svg import COLOURS, css_color
 from tests.support.engine_fixtures import rules
 from tests.support.errors import has_code
@@ -99,6 +109,52 @@ def assert_stands_alone(text: str, page: Page) -> None:
     assert "viewport" in page.values("name")
 
 
+def test_a_run_shows_prices_carbon_and_decisions(tmp_path: Path) -> None:
+    launched = next(e for e in sample_events() if isinstance(e, NodeLaunched))
+    at = START_AT + timedelta(minutes=90)
+    more = (
+        PriceChanged(at=at, job=launched.job, pool=SPOT_A, micros_per_hour=77_000_000),
+        CarbonIntensityRecorded(
+            at=at, job=launched.job, region="aws/us-east-2", hour_at=START_AT, gco2e_per_kwh=123.0,
+            carbon_signal=CarbonSignal.AVERAGE, source="test",
+        ),
+    )  # fmt: skip
+    run = RunView.of((*sample_events(), *more), NOW)
+    prices = {rate.value for rate in _prices(run) if str(rate.pool) == SPOT_A}
+    assert 21.4 in prices
+    recorded = [rate for rate in _intensities(run) if rate.is_recorded]
+    assert {rate.value for rate in recorded} == {123.0}
+    assert all(rate.end_at <= START_AT + timedelta(hours=1) for rate in recorded)
+    carbon = carbon_plot(run)
+    assert carbon is not None
+    assert [entry.symbol for entry in carbon.legend] == ["line", "dash"]
+    assert "from 123 to 414" in carbon.alt
+    assert price_plot(run) is not None
+    page = write_run_report(run.events, tmp_path / "r.html", now=NOW, title="t")
+    text = page.read_text(encoding="utf-8")
+    for decision in run.decisions:
+        assert text.count(f"<title>{decision.decision_id}: {decision.reason}") == 2
+    table = text[text.index('id="decisions"') :]
+    assert all(decision.decision_id in table for decision in run.decisions)
+
+
+def test_what_was_expected_is_shown_beside_what_was_spent(tmp_path: Path) -> None:
+    weighed = tuple(
+        replace(event, alternatives=((choice_of(event), 400.0, ""), ("wait", 900.0, "")))
+        if isinstance(event, DecisionMade)
+        else event
+        for event in sample_events()
+    )
+    run = RunView.of(weighed, NOW)
+    totals = expected_totals(run)
+    assert totals[0] == (run.decisions[0].at, 400.0)
+    assert [usd for _, usd in totals] == sorted(usd for _, usd in totals)
+    assert totals[-1][1] > 450
+    assert expected_totals(RunView.of(sample_events(), NOW)) == []
+    text, _ = run_page(tmp_path, weighed)
+    assert "$400.00 expected at the first decision" in text
+
+
 def test_lines_that_coincide_are_drawn_in_stripes() -> None:
     line = [(0.0, 0.0), (10.0, 100.0)]
     near = [(0.0, 0.0), (5.0, 50.5), (10.0, 101.0)]
@@ -157,7 +213,7 @@ def test_the_run_page_says_what_the_run_came_to(tmp_path: Path) -> None:
     assert page.text.count("measured") >= 4
     assert page.text.count("modelled") >= 2
     assert page.tags["svg"] >= 8
-    assert len([v for v in page.values("aria-label") if v]) == 8
+    assert len([v for v in page.values("aria-label") if v]) == 12
     assert page.tags["th"] > 8
     assert page.tags["details"] == 2
     assert "prefers-color-scheme: dark" in text
@@ -189,7 +245,7 @@ def test_nothing_that_others_wrote_becomes_markup(tmp_path: Path) -> None:
     assert "<script" not in text
     assert page.text.count(HOSTILE) > 20
     title = f"aws {HOSTILE.replace('/', '')} · t · spot"
-    assert page.text.count(title) == 1 + 2, "the wide timeline and two nodes name the pool"
+    assert page.text.count(title) == 1 + 1 + 2, "the wide timeline, prices and two nodes name it"
     text, page = backtest_page(tmp_path, (replace(ROW, policy=HOSTILE),))
     assert_stands_alone(text, page)
     assert "<script" not in text
