@@ -82,6 +82,15 @@ def gco2e_text(gco2e: float | None) -> str:
     return f"{number_text(gco2e)} g"
 
 
+def sci_text(gco2e_per_unit: float | None, unit: str | None) -> str:
+    """Return a software carbon intensity with three digits: "2.31 mg per step"."""
+    if gco2e_per_unit is None:
+        return UNKNOWN_TEXT
+    scales = ((1.0, "g"), (1e-3, "mg"), (1e-6, "µg"))
+    scale, name = next((each for each in scales if gco2e_per_unit >= each[0]), (1e-9, "ng"))
+    return f"{gco2e_per_unit / scale:,.3g} {name} per {(unit or 'unit').removesuffix('s')}"
+
+
 def seconds_text(seconds: float | None) -> str:
     """Return a duration in its two largest units: "2 d 3 h", "5 h 31 min", "29 min", "45 s"."""
     if seconds is None:

@@ -39,6 +39,8 @@ class PolicySummary:
     kwh: float | None
     gco2e: float | None
     hourly_carbon_share: float | None
+    embodied_gco2e: float | None
+    sci_gco2e_per_unit: float | None
     finish_s: float | None
     misses: int | None
     interruptions: float | None
@@ -163,6 +165,8 @@ def _standing(
         kwh=_mean(score.kwh for score in everything),
         gco2e=_mean(score.gco2e for score in everything),
         hourly_carbon_share=_mean(score.hourly_carbon_share for score in everything),
+        embodied_gco2e=_mean(score.embodied_gco2e for score in everything),
+        sci_gco2e_per_unit=_mean(score.sci_gco2e_per_unit for score in everything),
         finish_s=_mean(score.finish_s for score in everything if score.finish_s is not None),
         misses=sum(score.on_time is not True for score in everything) if defined else None,
         interruptions=_mean(score.interruptions for score in everything),

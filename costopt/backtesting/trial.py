@@ -223,7 +223,8 @@ class Score:
     ``finish_s`` counts from the job's start, None where it never finished. ``lost_s`` are seconds
     that the lost work took. ``low_usd`` is below ``usd`` where an optimum is known by bounds only.
     ``gco2e`` counts by the intensity of the hour for ``hourly_carbon_share`` of the energy, by
-    annual means for the rest.
+    annual means for the rest; ``embodied_gco2e`` is not in it. ``sci_gco2e_per_unit`` is both, per
+    unit of work.
     ``strategy_failure`` is why the strategy failed first, so that the shield decided.
     """
 
@@ -232,6 +233,8 @@ class Score:
     kwh: float | None = None
     gco2e: float | None = None
     hourly_carbon_share: float | None = None
+    embodied_gco2e: float | None = None
+    sci_gco2e_per_unit: float | None = None
     finish_s: float | None = None
     on_time: bool | None = None
     interruptions: int | None = None
@@ -258,6 +261,8 @@ def score_replay(rehearsal: ReplayResult) -> Score:
         kwh=summary.kwh,
         gco2e=summary.gco2e,
         hourly_carbon_share=summary.hourly_carbon_share,
+        embodied_gco2e=summary.embodied_gco2e,
+        sci_gco2e_per_unit=summary.sci_gco2e_per_unit,
         finish_s=_finish_s(summary),
         on_time=summary.on_time is True,
         interruptions=summary.interruptions,

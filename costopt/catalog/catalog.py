@@ -7,10 +7,12 @@ from difflib import get_close_matches
 from functools import cache
 
 from costopt.catalog.tables import (
+    EmbodiedCarbon,
     MeasuredCap,
     PriceKey,
     SpotQuote,
     find_transfer,
+    read_embodied,
     read_instance_types,
     read_list_prices,
     read_power_caps,
@@ -38,6 +40,7 @@ class Catalog:
         self._list_prices = read_list_prices()
         self._spot_quotes = read_spot_quotes(self._list_prices)
         self._power_caps: dict[str, tuple[MeasuredCap, ...]] | None = None
+        self._embodied = read_embodied()
         self._transfer_prices = read_transfer_prices()
         self._offers: tuple[Offer, ...] | None = None
 
@@ -107,6 +110,10 @@ class Catalog:
         if self._power_caps is None:
             self._power_caps = read_power_caps()
         return self._power_caps.get(gpu_model, ())
+
+    def embodied(self, pool: Pool) -> EmbodiedCarbon | None:
+        """What an hour of one node takes of its machine's making, None where none is published."""
+        return self._embodied.get((pool.provider, pool.instance_type))
 
     def list_price_usd_per_hour(
         self, provider: str, region: str, instance_type: str

@@ -2,7 +2,8 @@
 
 They hold instance types with the capacity types on which each is rented; regions; list prices and
 spot quotes, in dollars per node-hour; the measured effect of GPU power caps on the speed and power
-of training; and the price of moving data out of a region, in dollars per GiB.
+of training; what making the machines emitted; and the price of moving data out of a region, in
+dollars per GiB.
 """
 
 from __future__ import annotations
@@ -173,6 +174,32 @@ def read_power_caps() -> dict[str, tuple[MeasuredCap, ...]]:
         )
         caps[cap.gpu_model].append(cap)
     return {model: tuple(sorted(known, key=_watts)) for model, known in caps.items()}
+
+
+HOURS_PER_YEAR = 8766.0
+"""Of 365.25 days."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbodiedCarbon:
+    """Grams of CO2e from making the share of a server that an instance takes, spread evenly over
+    the server's lifetime."""
+
+    gco2e_per_hour: float
+    source: str
+
+
+def read_embodied() -> dict[InstanceTypeKey, EmbodiedCarbon]:
+    """What making each machine emitted: server × share of its vCPUs / lifetime, as in SCI."""
+    return {
+        (row["provider"], row["instance_type"]): EmbodiedCarbon(
+            float(row["server_kgco2e"]) * 1000
+            * float(row["vcpus"]) / float(row["server_vcpus"])
+            / (float(row["lifetime_years"]) * HOURS_PER_YEAR),
+            row["source"],
+        )
+        for row in read_table("embodied")
+    }  # fmt: skip
 
 
 def _watts(cap: MeasuredCap) -> float:

@@ -124,8 +124,14 @@ METRICS = (
                "Energy of nodes while they did not train; absent where it is unknown.", JOB,
                _of_jobs(lambda job: None if (wh := job.summary.idle_wh) is None
                         else wh * JOULES_PER_WH)),
-    MetricSpec("costopt_emissions_grams", _COUNTER, "CO2e; absent where it is unknown.", JOB,
+    MetricSpec("costopt_emissions_grams", _COUNTER,
+               "CO2e of that energy, by the hour where it was recorded, average or marginal as the"
+               " job's policy counts; absent where it is unknown.", JOB,
                _of_jobs(lambda job: job.summary.gco2e)),
+    MetricSpec("costopt_embodied_emissions_grams", _COUNTER,
+               "CO2e of making the machines, their hours' share, not part of the emissions; absent"
+               " where it is unknown.", JOB,
+               _of_jobs(lambda job: job.summary.embodied_gco2e)),
     MetricSpec("costopt_lost_work_units", _COUNTER, "Work done that no checkpoint held.", JOB,
                _of_jobs(lambda job: job.summary.lost_units)),
     MetricSpec("costopt_interruptions", _COUNTER, "Nodes that the provider took.", JOB,

@@ -37,6 +37,9 @@ class NodePower:
 
     ``communication_share`` is the share of ``busy_w`` that a node would not draw if it did nothing
     but wait for the other nodes of its gang.
+
+    ``embodied_gco2e_per_hour`` is an hour's share of what making the machine emitted, None where it
+    is unknown. It is not part of any other figure.
     """
 
     idle_w: float
@@ -51,6 +54,7 @@ class NodePower:
     other_w: float | None = None
     overhead: float = 1.0
     communication_share: float = 0.0
+    embodied_gco2e_per_hour: float | None = None
 
     def plug_wh(self, metered_wh: float, parts: Collection[str], hours: float) -> float | None:
         """Return watt-hours at the plug, of which the meters of ``parts`` ("gpu", "cpu") read some.

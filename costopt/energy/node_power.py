@@ -78,6 +78,7 @@ class NodePowerModel:
         if busy_w is None or gpus_w is None or idle_w is None or pue is None:
             return None
         overhead = COOLING_OVERHEAD[machine.cooling]
+        embodied = self._catalog.embodied(pool)
         return NodePower(
             idle_w=min(idle_w, busy_w),
             busy_w=busy_w,
@@ -91,6 +92,7 @@ class NodePowerModel:
             other_w=MEMORY_W_PER_GIB * machine.memory_gib,
             overhead=overhead,
             communication_share=COMMUNICATION_SHARE * overhead * gpus_w / busy_w,
+            embodied_gco2e_per_hour=None if embodied is None else embodied.gco2e_per_hour,
         )
 
     def _caps(self, machine: InstanceType, busy_w: float) -> tuple[PowerCap, ...]:

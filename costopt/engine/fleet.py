@@ -300,6 +300,7 @@ def node_launched_event(
         waiting=node.state is NodeState.WAITING or node.end_cause is EndCause.NO_CAPACITY,
         carbon_signal=carbon_signal,
         communication_share=0.0 if power is None else power.communication_share,
+        embodied_gco2e_per_hour=None if power is None else power.embodied_gco2e_per_hour,
     )
 
 

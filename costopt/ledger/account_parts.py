@@ -37,7 +37,8 @@ class CostTotals:
     """Sums over nodes: micro-dollars, micro-watt-hours, emissions, milliseconds.
 
     ``measured_uwh`` of the energy was measured, the rest modelled. The energy of ``unpowered_ms``
-    of the nodes' time is unknown and not in any of the sums.
+    of the nodes' time is unknown and not in any of the sums, nor is the embodied carbon of
+    ``unembodied_ms`` of it.
     """
 
     usd_micros: int = 0
@@ -49,6 +50,8 @@ class CostTotals:
     node_ms: int = 0
     measured_uwh: int = 0
     unpowered_ms: int = 0
+    embodied_ugco2e: int = 0
+    unembodied_ms: int = 0
 
     @property
     def idle_wh(self) -> float | None:
@@ -71,6 +74,11 @@ class CostTotals:
         unknown = self.unpowered_ms or self.emitted.unknown_uwh
         return None if unknown else self.emitted.ugco2e / 1e6
 
+    @property
+    def embodied_gco2e(self) -> float | None:
+        """Return grams from making the machines, None where those of any node are unknown."""
+        return None if self.unembodied_ms else self.embodied_ugco2e / 1e6
+
     def copy(self) -> CostTotals:
         """Return a copy that changes independently."""
         return CostTotals(
@@ -83,6 +91,8 @@ class CostTotals:
             self.node_ms,
             self.measured_uwh,
             self.unpowered_ms,
+            self.embodied_ugco2e,
+            self.unembodied_ms,
         )
 
     def add(self, node: NodeAccount, now_ms: int) -> None:
@@ -113,6 +123,11 @@ class CostTotals:
         self.node_ms += times * (until_ms - node.launched_ms)
         self.measured_uwh += times * node.measured_uwh(until_ms)
         self.unpowered_ms += times * node.unpowered_ms(until_ms)
+        embodied = node.embodied_ugco2e(until_ms)
+        if embodied is None:
+            self.unembodied_ms += times * (until_ms - node.launched_ms)
+        else:
+            self.embodied_ugco2e += times * embodied
 
 
 class FleetAccount:

@@ -60,7 +60,7 @@ from costopt.domain.ports import Ledger
 from costopt.ledger.account_parts import FleetAccount, TransferAccount, WorkAccount
 from costopt.ledger.node_account import MeasurementAccount, NodeAccount, NodeInterval
 from costopt.ledger.node_meter import to_milliseconds
-from costopt.ledger.summary import JobState, JobSummary, RunCurves, spend_points
+from costopt.ledger.summary import JobState, JobSummary, RunCurves, sci_gco2e_per_unit, spend_points
 
 
 class JobAccount:
@@ -165,6 +165,10 @@ class JobAccount:
             carbon_basis=self.fleet.carbon_basis(bill),
             energy_basis=self.fleet.energy_basis(bill),
             measured_wh=bill.measured_uwh / 1e6,
+            embodied_gco2e=bill.embodied_gco2e,
+            sci_gco2e_per_unit=sci_gco2e_per_unit(
+                bill.gco2e, bill.embodied_gco2e, self.work.done_units
+            ),
             hourly_carbon_wh=bill.emitted.hourly_uwh / 1e6,
             guarantee=self.measured.guarantee,
             failure=self.failure or "",

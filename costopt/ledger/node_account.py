@@ -40,6 +40,7 @@ class NodeInterval:
 
     ``busy`` are the stretches in which it trained. Energy is at the data centre's meter, split
     into what the node drew while it trained and while it did not; None where it is unknown.
+    ``embodied_gco2e``, the share of the machine's making, is not in ``gco2e``.
     """
 
     node_id: str
@@ -52,6 +53,7 @@ class NodeInterval:
     idle_wh: float | None
     busy_wh: float | None
     gco2e: float | None
+    embodied_gco2e: float | None
     energy_basis: str
     carbon_basis: str | None
     noticed_at: datetime | None
@@ -263,12 +265,21 @@ class NodeAccount:
         until = min(self.until_ms(now_ms), max(now_ms, self.launched_ms))
         return self.emission.until(until, lambda ms: sum(self.uwh(ms)))
 
+    def embodied_ugco2e(self, now_ms: int) -> int | None:
+        """Return the micrograms of the machine's making until its end or now; None if unknown."""
+        per_hour = self.launched.embodied_gco2e_per_hour
+        if per_hour is None:
+            return None
+        ran_ms = max(0, min(self.until_ms(now_ms), now_ms) - self.launched_ms)
+        return round(per_hour * 1e6 * ran_ms / MS_PER_HOUR)
+
     def interval(self, now_ms: int) -> NodeInterval:
         """Return the node's row in the timeline."""
         until = self.until_ms(now_ms)
         idle_uwh, busy_uwh = self.uwh(until)
         emitted = self.emitted(until)
         unpowered = self.unpowered_ms(until) > 0
+        embodied = self.embodied_ugco2e(until)
         return NodeInterval(
             node_id=self.node_id,
             key=self.launched.key,
@@ -280,6 +291,7 @@ class NodeAccount:
             idle_wh=None if unpowered else idle_uwh / 1e6,
             busy_wh=None if unpowered else busy_uwh / 1e6,
             gco2e=None if unpowered or emitted.unknown_uwh else emitted.ugco2e / 1e6,
+            embodied_gco2e=None if embodied is None else embodied / 1e6,
             energy_basis=energy_basis(
                 self.launched.energy_basis, self.measured_uwh(until), idle_uwh + busy_uwh
             ),

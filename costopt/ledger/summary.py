@@ -34,7 +34,9 @@ class JobSummary:
     where the power of any node is unknown. ``measured_wh`` of it was measured on the nodes.
     ``carbon_basis`` says which carbon signal ``gco2e`` counts by, and whether by the hour or by
     annual means; None where no energy was drawn, or any is unknown. ``hourly_carbon_wh`` of the
-    energy counts by the intensity of its hour.
+    energy counts by the intensity of its hour. ``embodied_gco2e``, the share of the machines'
+    making, is not in ``gco2e``; None where that of any node is unknown. ``sci_gco2e_per_unit`` is
+    the software carbon intensity: both, per unit of work done.
     ``guarantee`` is how exact the result is, as the trainers reported it, "" where they did not;
     ``failure`` why the job failed, "" otherwise.
     ``launches`` and ``failed_launches`` count launch requests, ``interruptions`` interrupted nodes,
@@ -87,6 +89,8 @@ class JobSummary:
     measured_wh: float = 0.0
     speed_ratio: float | None = None
     hourly_carbon_wh: float = 0.0
+    embodied_gco2e: float | None = None
+    sci_gco2e_per_unit: float | None = None
     guarantee: str = ""
     failure: str = ""
 
@@ -164,6 +168,18 @@ class JobSummary:
     def _due(self, baseline: float | None) -> float | None:
         share = self.done_share
         return None if baseline is None or share is None else baseline * share
+
+
+def sci_gco2e_per_unit(
+    gco2e: float | None, embodied_gco2e: float | None, done_units: float
+) -> float | None:
+    """Return the software carbon intensity (SCI 1.1): (E × I + M) / R, in grams per unit of work.
+
+    None where any part is unknown or no work is done. Contracts must not lower it.
+    """
+    if gco2e is None or embodied_gco2e is None or done_units <= 0:
+        return None
+    return (gco2e + embodied_gco2e) / done_units
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -55,6 +55,8 @@ BACKTEST_COLUMNS = (
     Column("kwh", "kWh", number_text, right=True, rank=2),
     Column("gco2e", "kgCO2e", _kilograms, right=True, rank=5),
     Column("hourly_carbon_share", "Hourly CO2e", percent_text, right=True, rank=9),
+    Column("embodied_gco2e", "Embodied kg", _kilograms, right=True, rank=9),
+    Column("sci_gco2e_per_unit", "SCI g/unit", "{:.3g}".format, right=True, rank=9),
     Column("finish_s", "Takes", _hours, right=True, rank=4),
     Column("late", "Late", right=True, for_people=True),
     Column("misses", "Misses", detail=True),

@@ -156,19 +156,32 @@ class _Meters:
     uwh: int
     measured_uwh: int
     emitted: Emission
+    embodied_ugco2e: int | None
 
     @classmethod
     def of(cls, node: NodeAccount, ms: int, usd_micros: int) -> _Meters:
         """Return the totals at ``ms``, with this cost."""
-        return cls(usd_micros, sum(node.uwh(ms)), node.measured_uwh(ms), node.emitted(ms))
+        return cls(
+            usd_micros,
+            sum(node.uwh(ms)),
+            node.measured_uwh(ms),
+            node.emitted(ms),
+            node.embodied_ugco2e(ms),
+        )
 
 
 def _energy_cells(node: NodeAccount, before: _Meters, after: _Meters) -> FocusRow:
     """Return energy and emissions; null where unknown. Location-based figures are by the grid's
-    average: those by a marginal intensity have a column of their own."""
+    average: those by a marginal intensity, and what making the machine emitted, have columns of
+    their own."""
     pue = node.launched.pue
     if pue is None:
         return {}
+    embodied = (
+        None
+        if before.embodied_ugco2e is None or after.embodied_ugco2e is None
+        else Decimal(after.embodied_ugco2e - before.embodied_ugco2e).scaleb(-9)
+    )
     uwh = after.uwh - before.uwh
     emitted = after.emitted.plus(before.emitted, -1)
     kilograms = None if emitted.unknown_uwh else Decimal(emitted.ugco2e).scaleb(-9)
@@ -183,6 +196,7 @@ def _energy_cells(node: NodeAccount, before: _Meters, after: _Meters) -> FocusRo
         "x_PowerUsageEffectiveness": Decimal(str(pue)).quantize(_STEP),
         "x_EmissionsLocationBasedKilograms": location_based,
         "x_EmissionsMarginalKilograms": marginal,
+        "x_EmbodiedEmissionsKilograms": embodied,
         "x_IntensityBasis": None
         if kilograms is None
         else carbon_basis(frozenset({signal}), emitted.hourly_uwh, uwh),

@@ -11,6 +11,8 @@ from costopt.domain.events import Event, JobFailed
 from costopt.domain.fleet import ProviderCharge
 from costopt.formatting import (
     UNKNOWN_TEXT,
+    gco2e_text,
+    sci_text,
     second_text,
     seconds_text,
     usd_micros_text,
@@ -200,6 +202,17 @@ def _how(summary: JobSummary, cost_basis: str) -> tuple[tuple[str, str], ...]:
             "Energy of each hour × the carbon intensity of the node's region in that hour, where "
             "it was recorded, else × the annual mean. "
             f"Basis: {summary.carbon_basis or UNKNOWN_TEXT}. Embodied carbon is not included.",
+        ),
+        (
+            "Embodied carbon",
+            f"{gco2e_text(summary.embodied_gco2e)} CO2e: of making each server, the share of the "
+            "node's vCPUs and hours in the server's and its lifetime's. Unknown where no figure of "
+            "the whole server is published.",
+        ),
+        (
+            "Software carbon intensity",
+            f"{sci_text(summary.sci_gco2e_per_unit, summary.unit)}: SCI 1.1, (emissions + embodied "
+            "carbon) / work done, location-based.",
         ),
         (
             "Work",

@@ -18,6 +18,7 @@ from costopt.formatting import (
     percent_text,
     pools_text,
     relative_to_baseline,
+    sci_text,
     second_text,
     seconds_text,
     usd_micros_text,
@@ -119,6 +120,8 @@ def run_table(summary: JobSummary) -> Table:
             _baseline_basis(summary),
         ),
         ("emissions", f"{gco2e_text(summary.gco2e)} CO2e", summary.carbon_basis or UNKNOWN_TEXT),
+        ("  embodied, apart", f"{gco2e_text(summary.embodied_gco2e)} CO2e", "machines' making"),
+        ("SCI, with embodied", sci_text(summary.sci_gco2e_per_unit, summary.unit), "SCI 1.1"),
         ("node-hours", f"{summary.node_seconds / 3600:,.2f}", "measured"),
         ("interruptions", str(summary.interruptions), "measured"),
         ("launches", f"{summary.launches} ({summary.failed_launches} refused)", "measured"),
@@ -263,7 +266,10 @@ def _carbon_note(summary: JobSummary) -> str:
         return "a region's carbon intensity is unknown"
     if summary.kwh <= 0:
         return "no energy used yet"
-    return f"{summary.gco2e / summary.kwh:,.0f} g per kWh on average; {summary.carbon_basis}"
+    return (
+        f"{summary.gco2e / summary.kwh:,.0f} g per kWh on average; {summary.carbon_basis}; "
+        f"embodied, apart: {gco2e_text(summary.embodied_gco2e)}"
+    )
 
 
 def _deadline_tile(run: RunView) -> Metric:

@@ -39,6 +39,7 @@ class CostTotalsRow:
     spot_usd_micros: int
     wh: float | None
     gco2e: float | None
+    embodied_gco2e: float | None
     carbon_bases: tuple[str, ...]
     known: int
     measured: int
@@ -55,6 +56,7 @@ class CostTotalsRow:
             sum(s.spot_usd_micros for s in summaries),
             _sum(s.wh for s in summaries),
             _sum(s.gco2e for s in summaries),
+            _sum(s.embodied_gco2e for s in summaries),
             tuple(sorted({s.carbon_basis for s in summaries if s.carbon_basis is not None})),
             len(known),
             sum(s.speed_ratio is not None for s in known),
@@ -143,7 +145,9 @@ def _tiles(sums: CostTotalsRow, jobs: int) -> Tiles:
             ),
             Metric(
                 "Emissions (CO₂e)", gco2e_text(sums.gco2e), "modelled",
-                "; ".join((*sums.carbon_bases, "embodied carbon is not in it")),
+                "; ".join(
+                    (*sums.carbon_bases, f"embodied, apart: {gco2e_text(sums.embodied_gco2e)}")
+                ),
             ),
         )
     )  # fmt: skip

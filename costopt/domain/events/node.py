@@ -37,6 +37,7 @@ class NodeLaunched(Event):
     unknown, and so is its energy. ``gco2e_per_kwh`` is the annual mean of the region for
     ``carbon_signal``, for the hours whose intensity is not recorded. ``communication_share`` is the
     share of ``busy_w`` that the node does not draw while it waits for its gang.
+    ``embodied_gco2e_per_hour`` is the share of the machine's making, None where it is unknown.
     """
 
     kind = "NodeLaunched"
@@ -54,6 +55,7 @@ class NodeLaunched(Event):
     waiting: bool = False
     carbon_signal: CarbonSignal | None = None
     communication_share: float = 0.0
+    embodied_gco2e_per_hour: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from costopt.domain.errors import CatalogError
 from costopt.domain.hazards import InterruptionBucket, hazard_from_interruption_bucket
 
 TABLES = (
+    "embodied",
     "instance_types",
     "regions",
     "list_prices",
@@ -30,6 +31,7 @@ TABLES = (
     "providers",
 )
 KEYS = {
+    "embodied": ("provider", "instance_type"),
     "instance_types": ("provider", "instance_type"),
     "regions": ("provider", "region"),
     "list_prices": ("provider", "region", "instance_type"),

@@ -202,7 +202,7 @@ def export(place: str, out: Path, *options: str) -> list[dict[str, Any]]:
 def test_the_command_writes_any_ledger(place: str, tmp_path: Path) -> None:
     rows = export(place, tmp_path / "costs.parquet", "--billing-account", "123456789012")
     assert rows[0].keys() >= PRESENT
-    assert [name for name in rows[0] if name.startswith("x_")] == list(rows[0])[-6:]
+    assert [name for name in rows[0] if name.startswith("x_")] == list(rows[0])[-7:]
     assert violations(rows) == []
     assert {row["BillingAccountId"] for row in rows} == {"123456789012"}
     assert sum(row["BilledCost"] for row in rows) * 10**6 == 360_916_996 - 7_875_000 + 1_750_000

@@ -26,6 +26,8 @@ ROW = PolicySummary(
     kwh=81.2,
     gco2e=None,
     hourly_carbon_share=None,
+    embodied_gco2e=None,
+    sci_gco2e_per_unit=None,
     finish_s=19800,
     misses=1,
     interruptions=2.8,
@@ -90,7 +92,7 @@ def test_a_backtest_row_fills_every_column() -> None:
     assert texts(table) == [
         (
             "milp", "$288.40", "[$280.00, $297.50]", "$279.75", "$360.50", "81.2", "–", "–",
-            "5.5 h", "1 of 30", "2.8", "2.1", "23 min 20 s", "–", "–",
+            "–", "–", "5.5 h", "1 of 30", "2.8", "2.1", "23 min 20 s", "–", "–",
         )
     ]  # fmt: skip
     never = texts(backtest_table([replace(ROW, misses=0)]))
