@@ -145,6 +145,13 @@ def whole_percent_text(share: float | None) -> str:
     return UNKNOWN_TEXT if share is None else f"{share:.0%}".replace("%", " %")
 
 
+def signed_percent_text(share: float | None) -> str:
+    """Return a change as a percentage with its sign: "−7.2 %", "+0.0 %"."""
+    if share is None:
+        return UNKNOWN_TEXT
+    return f"{share:+.1%}".replace("%", " %").replace("-", "−")
+
+
 def probability_text(estimate: Estimate | None) -> str:
     """Return a probability as a percentage: "97.3 %".
 

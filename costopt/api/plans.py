@@ -220,7 +220,7 @@ class WhatIfResult:
 
     def table(self) -> Table:
         """Return the table of the scenarios."""
-        from costopt.render.plan_table import what_if_table
+        from costopt.render.what_if_table import what_if_table
 
         rows = self._rows()
         return what_if_table(self.job, self.frontier.policy, self.scenarios, rows)
@@ -301,6 +301,7 @@ def what_if(
     *,
     deadlines_s: Iterable[float] = (),
     capacity: Capacity | Iterable[Capacity] = "policy",
+    tolerances: Iterable[float] = (),
     points: int = 24,
     market: Market | None = None,
     account: Account | None = None,
@@ -309,10 +310,12 @@ def what_if(
     carbon: StrPath | None = None,
     max_age_s: float | None = None,
 ) -> WhatIfResult:
-    """Return a scenario for each policy, deadline and choice of capacity, in this order.
+    """Return a scenario for each policy, deadline, choice of capacity and tolerance, in this order.
 
     ``deadlines_s`` are seconds from the job's start (default: the job's own deadline); ``capacity``
-    is what each policy allows, or spot, on_demand or both. ``points`` of the frontier, 0 for none.
+    is what each policy allows, or spot, on_demand or both. ``tolerances`` are shares, 0–1, by which
+    the objective may be worse for the sake of the policy's further aims, or of energy where it
+    names none. ``points`` of the frontier, 0 for none.
     A scenario without a plan says why (``why_not``). Prices and errors are those of ``plan``, but
     prices that are too old make a scenario ``stale``.
     """
@@ -324,10 +327,14 @@ def what_if(
     if not terms:
         raise bad_argument("capacity", "is empty", f"use one of {', '.join(TERMS)}")
     spans_s = check_seconds("deadlines_s", deadlines_s)
+    shares = tuple(tolerances)
+    for share in shares:
+        if check_number("tolerances", share) > 1.0:
+            raise bad_argument("tolerances", f"has {share!r}", "pass shares from 0 to 1")
     inputs = _inputs(job, chosen, market, account, providers, at, carbon, max_age_s)
     jobs = [_due(job, span_s, inputs.seen.now) for span_s in spans_s] or [job]
     with _noted(inputs.notes):
-        scenarios = plan_scenarios(jobs, chosen, terms, inputs.seen, inputs.account)
+        scenarios = plan_scenarios(jobs, chosen, terms, inputs.seen, inputs.account, shares)
         found = plan_frontier(job, chosen[0], inputs.seen, points, inputs.account) if points else ()
         own = _own_plan(job, chosen[0], scenarios, inputs) if found else None
     drawn = FrontierResult(job, chosen[0], found, own, inputs.seen.now)

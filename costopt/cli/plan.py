@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -100,6 +101,21 @@ def _terms(context: click.Context, option: click.Parameter, text: str) -> tuple[
     return chosen
 
 
+def _shares(context: click.Context, option: click.Parameter, text: str | None) -> tuple[float, ...]:
+    """Shares from 0 to 1, separated by commas, also as percentages."""
+    return tuple(_share(context, option, word) for word in words(text or ""))
+
+
+def _share(context: click.Context, option: click.Parameter, word: str) -> float:
+    try:
+        share = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
+    except ValueError:
+        share = math.nan
+    if not 0 <= share <= 1:
+        raise click.BadParameter(f"{word!r} is not a share from 0 to 100%", context, option)
+    return share
+
+
 @click.command()
 @job_argument
 @click.option("--policies", default="cheapest,balanced,greenest,on-demand", metavar="A,B,…",
@@ -108,6 +124,9 @@ def _terms(context: click.Context, option: click.Parameter, text: str) -> tuple[
               help="Durations from the start; default: the job's deadline.")  # fmt: skip
 @click.option("--capacity", callback=_terms, default=POLICY_TERMS, metavar="TERMS",
               help="spot, on_demand, both, or policy: as each policy says.")  # fmt: skip
+@click.option("--tolerance", callback=_shares, metavar="0,5%,…",
+              help="By how much the objective may be worse to save energy, or what the policy "
+              "aims at next.")  # fmt: skip
 @click.option("--points", type=click.IntRange(0, 100), default=24,
               help="Points of the frontier of the first policy; 0: none.")  # fmt: skip
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
@@ -121,13 +140,14 @@ def _terms(context: click.Context, option: click.Parameter, text: str) -> tuple[
 @output_option
 def what_if(
     job: str, policies: str, deadlines: tuple[float, ...] | None, capacity: tuple[Capacity, ...],
-    points: int, market: Path | None, at: datetime | None, max_age_s: float | None,
-    carbon: Path | None, account: str | None, providers: tuple[str, ...], report: Path | None,
-    output: str,
+    tolerance: tuple[float, ...], points: int, market: Path | None, at: datetime | None,
+    max_age_s: float | None, carbon: Path | None, account: str | None,
+    providers: tuple[str, ...], report: Path | None, output: str,
 ) -> None:  # fmt: skip
     """Compare policies, deadlines and capacity types.
 
-    Each scenario is planned alone and simulated with the same random draws. ★: no other saves
+    Each scenario is planned alone and simulated with the same random draws. With --tolerance the
+    changes are those from the first tolerance. ★: no other saves
     dollars or kilowatt-hours, beyond the simulation's noise, at no more of the other. Below it is
     the frontier of the first policy at the job's own deadline: Pareto-optimal plans in dollars, kWh
     and finish time, by ascending dollars; --report draws it. Exits with 3 if no scenario is
@@ -146,6 +166,7 @@ def what_if(
         chosen,
         deadlines_s=deadlines or (),
         capacity=capacity,
+        tolerances=tolerance,
         points=points,
         market=inputs.market,
         account=inputs.account,

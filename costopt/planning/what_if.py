@@ -1,4 +1,4 @@
-"""What-if: one policy, one deadline and one set of terms at a time."""
+"""What-if: one policy, one deadline, one set of terms and one tolerance at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from costopt.domain.errors import StaleDataError
 from costopt.domain.job import Job
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import Forecast, Plan, PlanStatus
-from costopt.domain.policy import Policy
+from costopt.domain.policy import ObjectiveTerm, Policy
 from costopt.planning.quotes import QuoteSet
 
 Capacity = Literal["policy", "spot", "on_demand", "both"]
@@ -31,8 +31,9 @@ TERMS: dict[Capacity, tuple[CapacityType, ...]] = {
 class Scenario:
     """One policy, one deadline, one set of terms, and the plan made of them.
 
-    ``plan`` is None where the policy allows none of the terms, or every price is too old
-    (``stale``): ``why_not`` says which.
+    ``tolerance`` is the share by which the objective may be worse for the sake of its further aims,
+    None where the policy's own counts. ``plan`` is None where the policy allows none of the terms,
+    or every price is too old (``stale``): ``why_not`` says which.
     """
 
     job: Job
@@ -41,6 +42,7 @@ class Scenario:
     plan: Plan | None
     why_not: str | None
     stale: bool = False
+    tolerance: float | None = None
 
     @property
     def forecast(self) -> Forecast | None:
@@ -56,12 +58,28 @@ def plan_scenarios(
     terms: Sequence[Capacity],
     seen: QuoteSet,
     account: Account,
+    tolerances: Sequence[float] = (),
 ) -> tuple[Scenario, ...]:
-    """Return a scenario for each policy, job and name of terms, in this order."""
+    """Return a scenario for each policy, job, name of terms and tolerance, in this order."""
+    varied = product(policies, jobs, terms, tolerances or (None,))
     return tuple(
-        plan_scenario(job, policy, each, seen, account)
-        for policy, job, each in product(policies, jobs, terms)
+        replace(
+            plan_scenario(job, _tolerating(policy, tolerance), each, seen, account),
+            tolerance=tolerance,
+        )
+        for policy, job, each, tolerance in varied
     )
+
+
+def _tolerating(policy: Policy, tolerance: float | None) -> Policy:
+    """The policy with this tolerance for its further aims; for energy where it names none."""
+    if tolerance is None:
+        return policy
+    aims = (policy.objective.then or (ObjectiveTerm.KWH,)) if tolerance > 0 else ()
+    objective = replace(
+        policy.objective, then=aims, tolerance=tolerance or policy.objective.tolerance
+    )
+    return replace(policy, objective=objective)
 
 
 def plan_scenario(

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from costopt.domain.job import Job
 from costopt.domain.plan import Candidate, Constraint, Forecast, Plan, Rejection
@@ -16,19 +15,13 @@ from costopt.formatting import (
     minute_text,
     number_text,
     percent_text,
-    pool_lines,
     pool_text,
     pools_text,
     probability_text,
     seconds_text,
     usd_text,
 )
-from costopt.planning.what_if import Scenario, non_dominated_scenarios
 from costopt.render.table import Column, Row, Table
-
-if TYPE_CHECKING:
-    from costopt.render.frontier_table import FrontierRow
-
 
 MAX_ALLOCATIONS = 12
 
@@ -58,7 +51,7 @@ FORECAST_COLUMNS = (
 """The figures of a Forecast, by its field, in plans and what-ifs and their pages."""
 
 
-def _around_forecast(
+def columns_around_forecast(
     before: tuple[Column, ...],
     after: tuple[Column, ...],
     last: tuple[Column, ...] = (),
@@ -82,7 +75,7 @@ def _around_forecast(
 
 
 def _plan_columns() -> tuple[Column, ...]:
-    return _around_forecast(
+    return columns_around_forecast(
         (
             Column("chosen", "", _tick),
             Column("pool", "Pool", pool_text),
@@ -99,25 +92,6 @@ def _plan_columns() -> tuple[Column, ...]:
             Column("code", "Code", detail=True),
             Column("enters_below_usd_per_hour", "Enters below", usd_text, detail=True),
         ),
-    )
-
-
-def _what_if_columns(varied_terms: bool) -> tuple[Column, ...]:
-    return _around_forecast(
-        (
-            Column("unbeaten", "", _star),
-            Column("policy", "Policy"),
-            Column("deadline_s", "Deadline", seconds_text, right=True),
-            Column("capacity", "Capacity", rank=0 if varied_terms else 7),
-        ),
-        (
-            Column("node_hours", "Node-hours", number_text, right=True, rank=6),
-            Column("pools", "Pools", pool_lines, rank=5),
-            Column("why_not", "Why not", pools_text, fold_at=60, unknown=""),
-            Column("status", "Status", detail=True),
-            Column("deadline_at", "Deadline at", minute_text, detail=True),
-        ),
-        details=frozenset({"finish_p95_at"}),
     )
 
 
@@ -328,59 +302,6 @@ def _saving(each: Constraint) -> str:
 
 def _tick(chosen: bool) -> str:
     return "✔" if chosen else ""
-
-
-def what_if_table(
-    job: Job,
-    policy: Policy,
-    scenarios: Sequence[Scenario],
-    frontier: Sequence[FrontierRow],
-) -> Table:
-    """Return a row per scenario, with the frontier in facts and notes."""
-    from costopt.render.frontier_table import frontier_table
-
-    unbeaten = set(non_dominated_scenarios(scenarios))
-    feasible = sum(scenario.forecast is not None for scenario in scenarios)
-    plans = frontier_table(
-        frontier,
-        f"Frontier under policy {policy.name}: no plan is beaten in dollars, kWh and finish",
-    )
-    return Table(
-        schema="costopt.what-if/1",
-        title=f"{len(scenarios)} scenarios for {job.name}, {feasible} feasible",
-        columns=_what_if_columns(len({scenario.terms for scenario in scenarios}) > 1),
-        rows=[
-            _scenario_row(scenario, index in unbeaten) for index, scenario in enumerate(scenarios)
-        ],
-        facts={"job": job.name, "frontier": [plans.fields(row) for row in plans.rows]},
-        notes=(
-            "★: no other saves dollars or kWh, beyond the simulation's noise, "
-            "at no more of the other.",
-            ON_TIME_NOTE,
-        ),
-        more=(plans,) if plans.rows else (),
-    )
-
-
-def _scenario_row(scenario: Scenario, unbeaten: bool) -> Row:
-    plan, job, forecast = scenario.plan, scenario.job, scenario.forecast
-    used = plan.allocations if plan and forecast else ()
-    return {
-        "unbeaten": unbeaten,
-        "policy": scenario.policy.name,
-        "deadline_s": (job.deadline_at - job.start_at).total_seconds(),
-        "deadline_at": job.deadline_at,
-        "capacity": scenario.terms,
-        "status": plan.status if plan else None,
-        "pools": list(dict.fromkeys(str(each.pool) for each in used)),
-        "node_hours": sum(each.node_hours for each in used) if used else None,
-        **(forecast_row(forecast) if forecast else {}),
-        "why_not": None if forecast else scenario.why_not,
-    }
-
-
-def _star(unbeaten: bool) -> str:
-    return "★" if unbeaten else ""
 
 
 @dataclass(frozen=True, slots=True)

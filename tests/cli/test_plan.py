@@ -211,6 +211,27 @@ def test_what_if_plans_each_scenario_and_marks_the_frontier(tmp_path: Path, mark
             assert not (much_better and other["kwh"] < 0.99 * star["kwh"])
 
 
+def test_what_if_says_what_a_tolerance_buys(tmp_path: Path) -> None:
+    answer = figures_of(invoke(
+        "what-if", job_file(tmp_path), "--policies", "cheapest,on-demand", "--points", "0",
+        "--tolerance", "0,0.1,20%", "--output", "json",
+    ))  # fmt: skip
+    rows = answer["rows"]
+    assert [row["tolerance"] for row in rows] == 2 * [0.0, 0.1, 0.2]
+    for first, *others in (rows[:3], rows[3:]):
+        assert first["kwh_change"] == 0.0
+        for row in others:
+            assert row["kwh"] <= first["kwh"] * (1 + 1e-6)
+            assert row["kwh_change"] == pytest.approx(row["kwh"] / first["kwh"] - 1)
+
+
+@pytest.mark.parametrize("share", ["x", "-1%", "101%", "nan"])
+def test_what_if_refuses_what_is_no_share(tmp_path: Path, share: str) -> None:
+    done = invoke("what-if", job_file(tmp_path), "--tolerance", share)
+    assert done.exit_code == 2
+    assert share in done.stderr
+
+
 def test_what_if_tells_and_draws_its_frontier(tmp_path: Path) -> None:
     page = tmp_path / "w.html"
     done = invoke(

@@ -1,0 +1,128 @@
+"""The table of a what-if: a row per scenario, and the frontier of the first policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from costopt.domain.job import Job
+from costopt.domain.plan import Forecast
+from costopt.domain.policy import Policy
+from costopt.formatting import (
+    minute_text,
+    number_text,
+    pool_lines,
+    pools_text,
+    seconds_text,
+    signed_percent_text,
+    whole_percent_text,
+)
+from costopt.planning.what_if import Scenario, non_dominated_scenarios
+from costopt.render.frontier_table import FrontierRow
+from costopt.render.plan_table import ON_TIME_NOTE, columns_around_forecast, forecast_row
+from costopt.render.table import Column, Row, Table
+
+
+def what_if_table(
+    job: Job,
+    policy: Policy,
+    scenarios: Sequence[Scenario],
+    frontier: Sequence[FrontierRow],
+) -> Table:
+    """Return a row per scenario, with the frontier in facts and notes."""
+    from costopt.render.frontier_table import frontier_table
+
+    unbeaten = set(non_dominated_scenarios(scenarios))
+    feasible = sum(scenario.forecast is not None for scenario in scenarios)
+    plans = frontier_table(
+        frontier,
+        f"Frontier under policy {policy.name}: no plan is beaten in dollars, kWh and finish",
+    )
+    return Table(
+        schema="costopt.what-if/1",
+        title=f"{len(scenarios)} scenarios for {job.name}, {feasible} feasible",
+        columns=_what_if_columns(
+            varied_terms=len({scenario.terms for scenario in scenarios}) > 1,
+            tolerances=any(scenario.tolerance is not None for scenario in scenarios),
+        ),
+        rows=[
+            _scenario_row(scenario, index in unbeaten, _first_like(scenario, scenarios))
+            for index, scenario in enumerate(scenarios)
+        ],
+        facts={"job": job.name, "frontier": [plans.fields(row) for row in plans.rows]},
+        notes=(
+            "★: no other saves dollars or kWh, beyond the simulation's noise, "
+            "at no more of the other.",
+            ON_TIME_NOTE,
+        ),
+        more=(plans,) if plans.rows else (),
+    )
+
+
+def _first_like(scenario: Scenario, scenarios: Sequence[Scenario]) -> Forecast | None:
+    """The forecast of the first scenario that differs from this one by its tolerance alone."""
+    return next(
+        each.forecast
+        for each in scenarios
+        if (each.policy.name, each.job, each.terms)
+        == (scenario.policy.name, scenario.job, scenario.terms)
+    )
+
+
+def _changes(forecast: Forecast | None, first: Forecast | None) -> Row:
+    """Dollars, energy and emissions as a share more (or less) than the first forecast's."""
+    keys = {"usd_change": "usd_p50", "kwh_change": "kwh", "gco2e_change": "gco2e"}
+    return {key: _change(forecast, first, figure) for key, figure in keys.items()}
+
+
+def _change(forecast: Forecast | None, first: Forecast | None, figure: str) -> float | None:
+    now, before = getattr(forecast, figure, None), getattr(first, figure, None)
+    return now / before - 1.0 if now is not None and before else None
+
+
+def _scenario_row(scenario: Scenario, unbeaten: bool, first: Forecast | None) -> Row:
+    plan, job, forecast = scenario.plan, scenario.job, scenario.forecast
+    used = plan.allocations if plan and forecast else ()
+    return {
+        "unbeaten": unbeaten,
+        "policy": scenario.policy.name,
+        "deadline_s": (job.deadline_at - job.start_at).total_seconds(),
+        "deadline_at": job.deadline_at,
+        "capacity": scenario.terms,
+        "status": plan.status if plan else None,
+        "pools": list(dict.fromkeys(str(each.pool) for each in used)),
+        "node_hours": sum(each.node_hours for each in used) if used else None,
+        **(forecast_row(forecast) if forecast else {}),
+        "tolerance": scenario.tolerance,
+        **_changes(forecast, first),
+        "why_not": None if forecast else scenario.why_not,
+    }
+
+
+def _star(unbeaten: bool) -> str:
+    return "★" if unbeaten else ""
+
+
+def _what_if_columns(*, varied_terms: bool, tolerances: bool) -> tuple[Column, ...]:
+    changes = (
+        Column("tolerance", "Tolerance", whole_percent_text, right=True),
+        Column("usd_change", "$ change", signed_percent_text, right=True),
+        Column("kwh_change", "kWh change", signed_percent_text, right=True),
+        Column("gco2e_change", "CO2e change", signed_percent_text, right=True, rank=3),
+    )
+    return columns_around_forecast(
+        (
+            Column("unbeaten", "", _star),
+            Column("policy", "Policy"),
+            Column("deadline_s", "Deadline", seconds_text, right=True),
+            Column("capacity", "Capacity", rank=0 if varied_terms else 7),
+            *(changes if tolerances else ()),
+        ),
+        (
+            Column("node_hours", "Node-hours", number_text, right=True, rank=6),
+            Column("pools", "Pools", pool_lines, rank=5),
+            Column("why_not", "Why not", pools_text, fold_at=60, unknown=""),
+            Column("status", "Status", detail=True),
+            Column("deadline_at", "Deadline at", minute_text, detail=True),
+        ),
+        details=frozenset({"finish_p95_at"}),
+    )
