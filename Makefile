@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 FOCUS_PYTHON ?= python3.12
 
-.PHONY: demo demo-harsh quick test check docs bench soak checkov focus audit format clean
+.PHONY: demo demo-harsh quick test check workflows wheel sbom docs bench soak checkov focus audit format clean
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -36,6 +36,35 @@ check: $(VENV)/.dev  ## style, types, architecture
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	PYTHONPATH=providers $(BIN)/lint-imports
+
+workflows:  ## the GitHub and GitLab files by their schemas, and for weaknesses
+	$(PYTHON) -m venv $(VENV)/workflows
+	$(VENV)/workflows/bin/pip install --quiet check-jsonschema==0.39.0 zizmor
+	$(VENV)/workflows/bin/check-jsonschema --builtin-schema vendor.github-workflows \
+		.github/workflows/*.yml
+	$(VENV)/workflows/bin/check-jsonschema --builtin-schema vendor.github-actions \
+		action.yml .github/actions/*/action.yml
+	$(VENV)/workflows/bin/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(VENV)/workflows/bin/zizmor --offline --quiet --min-severity medium .github action.yml
+
+wheel:  ## wheel and source archive in dist/, checked, and tried in an environment of its own
+	rm -rf dist $(VENV)/wheel
+	$(PYTHON) -m venv $(VENV)/wheel
+	$(VENV)/wheel/bin/pip install --quiet build twine
+	$(VENV)/wheel/bin/python -m build --outdir dist .
+	$(VENV)/wheel/bin/twine check --strict dist/*
+	$(PYTHON) -m venv --clear $(VENV)/wheel
+	$(VENV)/wheel/bin/pip install --quiet dist/*.whl
+	cd $$(mktemp -d) && PATH=$(abspath $(VENV))/wheel/bin:$$PATH && costopt init \
+		&& costopt plan job.yaml --market sample \
+		&& costopt what-if job.yaml --market sample --policies cheapest --points 0
+
+sbom:  ## the packages that an install of the wheel brings, as CycloneDX; after wheel
+	mkdir -p build
+	$(PYTHON) -m venv $(VENV)/sbom
+	$(VENV)/sbom/bin/pip install --quiet cyclonedx-bom
+	$(VENV)/sbom/bin/cyclonedx-py environment --output-format JSON \
+		--output-file build/sbom.cdx.json $(VENV)/wheel/bin/python
 
 docs: $(VENV)/docs/.done  ## the site in .site/; broken links fail
 	$(VENV)/docs/bin/mkdocs build --strict --quiet

@@ -27,6 +27,17 @@ the name and version of its form in `schema`. Flags win over environment variabl
 | 4 | a guard tripped: a budget or a limit |
 | 5 | stale data: every price is too old |
 | 130 | interrupted |
+
+## Shell completion
+
+Commands, options, policies, GPU models and files are completed, once the shell has read the code
+that `costopt completion` prints:
+
+| Shell | Once, or in the file that the shell reads at its start |
+|---|---|
+| bash 4.4 or newer | `eval "$(costopt completion bash)"` in `~/.bashrc` |
+| zsh | `eval "$(costopt completion zsh)"` in `~/.zshrc`, after `compinit` |
+| fish | `costopt completion fish > ~/.config/fish/completions/costopt.fish`, once |
 """
 
 
