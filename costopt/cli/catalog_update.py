@@ -54,10 +54,11 @@ def _mirrors(
         try:
             parts = urlsplit(url)
             valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+            valid = valid and parts.username is None
         except ValueError:
             valid = False
         if not valid:
-            message = f"expected http:// or https:// and a host, got {url!r}"
+            message = f"expected http:// or https:// and a host, without a user, got {url!r}"
             raise click.BadParameter(message, context, option)
     return urls
 
@@ -197,7 +198,7 @@ def _credits(report: UpdateReport) -> list[str]:
     undated = [
         e.source.name for e in report.sources if e.state.edition and not e.state.edition.dated
     ]
-    notes = [f"Stored in {report.path}. Sources, licences and terms: docs/prices.md."]
+    notes = [f"Stored in {report.path}; --output json has URLs, checksums, licences and terms."]
     if undated:
         notes.append(f"Without a date of their own, so perhaps older: {', '.join(undated)}.")
     return notes

@@ -16,6 +16,7 @@ from costopt.domain.plan import Plan, PlanStatus, Rejection
 from costopt.domain.policy import CarbonSignal, Policy
 from costopt.domain.transfers import transfer_table
 from costopt.domain.view import JobView, View
+from costopt.formatting import seconds_text
 from costopt.planning.quotes import QuoteSet
 
 if TYPE_CHECKING:
@@ -123,8 +124,11 @@ def _old_prices(
 
     usable, old = screen_age(offers, age_limit, now)
     if old and not usable:
+        prices = [offer.price_usd_per_hour for offer in offers]
+        newest_s = min(age_s for each in prices if each and (age_s := each.age_s(now)) is not None)
         raise StaleDataError(
-            f"every price of a machine for this job is too old: {old[0].reason}",
+            f"every price of a machine for this job is older than {seconds_text(age_limit.max_s)}, "
+            f"the newest {seconds_text(newest_s)}",
             hint="costopt catalog update fetches today's price lists; or raise --max-age",
             code="price_old",
         )

@@ -117,7 +117,8 @@ class Downloader:
             connection.request("GET", target, headers=headers)
             yield connection.getresponse()
         except (OSError, HTTPException, zlib.error) as error:
-            why = deadline.why or str(error) or type(error).__name__
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            why = deadline.why or reason.lower()
             raise PriceListError(f"{url} cannot be read: {why}") from error
         finally:
             connection.close()

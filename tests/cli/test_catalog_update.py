@@ -377,6 +377,7 @@ def test_a_cache_that_may_not_be_written_is_a_clear_error(
         ("--source", "dstack"),
         ("--mirror", "file:///etc"),
         ("--mirror", "example.com"),
+        ("--mirror", "https://me:secret@example.com"),
         ("--mirror", "https://[x"),
         ("--skypilot-version", "../v8"),
     ],

@@ -27,7 +27,10 @@ PAGES = sorted(
     [*ROOT.glob("*.md"), *(p for name in FOLDERS for p in ROOT.glob(f"{name}/**/*.md"))], key=str
 )
 COPIED = ("examples", "policies", "benchmarks")
-ELSEWHERE = ("make ", "git ", "pip ", "python -m venv ", "python3 -m venv ", "cd ")
+ELSEWHERE = (
+    "make ", "git ", "pip ", "python -m venv ", "python3 -m venv ", "cd ", "wget ",
+    "costopt catalog update ",
+)  # fmt: skip
 LONGEST_S = 180
 
 BLOCK = re.compile(r"^```console(?P<exact> exact)?\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)

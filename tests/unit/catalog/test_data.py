@@ -210,7 +210,7 @@ def test_the_rechecked_spot_quotes_are_medians_of_the_recorded_zones() -> None:
             at_list = listed is not None and spot >= listed * 0.9999
             zones[row["Region"], row["InstanceType"]].append((spot, at_list))
     rechecked = rechecked_quotes()
-    assert len(rechecked) == 16
+    assert len(rechecked) == 15
     for key, row in rechecked.items():
         below = [spot for spot, at_list in zones[key] if not at_list]
         expected = median_low(below or [spot for spot, _ in zones[key]])
