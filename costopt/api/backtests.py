@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from pickle import PicklingError, dumps
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -45,6 +45,7 @@ from costopt.domain.job import Job
 from costopt.domain.policy import Policy, StrategySpec
 from costopt.domain.ports import Strategy
 from costopt.engine.settings import DEFAULT_COOLDOWN_S
+from costopt.render.table import Table, Tabular
 from costopt.strategies import strategy_names
 
 Group = Literal["all", "market", "deadline", "startup"]
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from costopt.render.notebook import Chart
-    from costopt.render.table import Table
 
 
 class BacktestProgress(Protocol):
@@ -74,8 +74,8 @@ class BacktestProgress(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class BacktestResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class BacktestResult(Tabular):
     """How policies did on the same windows, beside baselines and the hindsight optimum.
 
     ``summaries`` has one entry per group and policy, ``scores`` one per window and policy.
@@ -84,11 +84,11 @@ class BacktestResult:
     """
 
     job: Job
-    scores: tuple[ScoredTrial, ...] = field(repr=False)
+    scores: tuple[ScoredTrial, ...]
     summaries: tuple[PolicySummary, ...]
     notes: tuple[str, ...]
-    grid: BacktestGrid = field(repr=False)
-    config: BacktestConfig = field(repr=False)
+    grid: BacktestGrid
+    config: BacktestConfig
 
     def to_frame(self, what: BacktestFrame = "summaries") -> DataFrame:
         """Return one row per group and policy (fields of PolicySummary), or per window and policy
@@ -139,11 +139,6 @@ class BacktestResult:
             spans_h=self.grid.spans_h,
             past_s=self.config.history_s,
         )
-
-    def _repr_html_(self) -> str:
-        from costopt.render.notebook import table_fragment
-
-        return table_fragment(self.table(), self.notes)
 
     def write_report(self, path: StrPath) -> Path:
         """Write results, curves and decisions of the first window as one HTML file; return its

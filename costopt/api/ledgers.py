@@ -24,6 +24,7 @@ from costopt.ledger.fold_cache import FoldState, require_fold, summaries
 from costopt.ledger.job_account import JobAccount
 from costopt.ledger.node_account import NodeInterval
 from costopt.ledger.summary import JobSummary
+from costopt.render.table import Table, Tabular
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -36,7 +37,7 @@ PLOTS: tuple[RunPlot, ...] = ("spend", "energy", "progress", "nodes")
 FRAMES: tuple[RunFrame, ...] = ("events", "nodes", "decisions", "spend", "progress")
 
 
-class LedgerReader:
+class LedgerReader(Tabular):
     """A ledger, opened for reading: no event, file or permission changes.
 
     ``place`` is the state directory of runs or of a daemon, a ledger's file, or a PostgreSQL URL.
@@ -87,17 +88,14 @@ class LedgerReader:
 
         return summaries_frame(self.summaries())
 
-    def _repr_html_(self) -> str:
-        from costopt.render.notebook import table_fragment
+    def table(self) -> Table:
+        """Return the table of the jobs."""
         from costopt.render.run_tables import jobs_table
 
-        return table_fragment(jobs_table(self.summaries()))
-
-    def __repr__(self) -> str:
-        return f"LedgerReader({self.place!r})"
+        return jobs_table(self.summaries())
 
 
-class JobRun:
+class JobRun(Tabular):
     """A job of a ledger: its events, and what they fold to. Methods raise LedgerError."""
 
     def __init__(self, name: str, ledger: DurableLedger, state_dir: Path | None) -> None:
@@ -190,14 +188,11 @@ class JobRun:
         events = [recorded.event for recorded in self.events()]
         return write_run_report(events, Path(path), now=self.now(), title=self.name)
 
-    def _repr_html_(self) -> str:
-        from costopt.render.notebook import table_fragment
+    def table(self) -> Table:
+        """Return the table of the job's figures at the present of its clock."""
         from costopt.render.run_tables import run_table
 
-        return table_fragment(run_table(self.summary()))
-
-    def __repr__(self) -> str:
-        return f"JobRun({self.name!r})"
+        return run_table(self.summary())
 
     def _folded(self) -> FoldState:
         self._fold = require_fold(self._ledger, self.name, self._fold)

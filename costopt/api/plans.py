@@ -41,6 +41,7 @@ from costopt.domain.policy import Policy
 from costopt.planning.quotes import QuoteSet, resolve_quotes
 from costopt.planning.request import carbon_notes, plan_frontier, plan_job
 from costopt.planning.what_if import TERMS, Capacity, Scenario, plan_scenarios
+from costopt.render.table import Table, Tabular
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -49,13 +50,12 @@ if TYPE_CHECKING:
     from costopt.optimize.frontier import FrontierPoint
     from costopt.render.frontier_table import FrontierRow
     from costopt.render.notebook import Chart
-    from costopt.render.table import Table
 
 MAX_POINTS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class PlanResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class PlanResult(Tabular):
     """The plan of a job under a policy.
 
     ``notes`` are sentences on the prices that it rests on and on what is missing. Dollars are USD,
@@ -113,14 +113,9 @@ class PlanResult:
 
         return plan_table(self.plan, self.job, self.policy, top, explain, options=False)
 
-    def _repr_html_(self) -> str:
-        from costopt.render.notebook import table_fragment
 
-        return table_fragment(self.table(), self.notes)
-
-
-@dataclass(frozen=True, slots=True)
-class FrontierResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class FrontierResult(Tabular):
     """Plans that no other plan of the policy betters in dollars, kWh and finish.
 
     ``points`` are by ascending dollars, and empty where no plan ends the job in time. ``plan`` is
@@ -176,14 +171,9 @@ class FrontierResult:
         title = f"Frontier of {self.job.name}, policy {self.policy.name}"
         return frontier_table(self.rows(), title)
 
-    def _repr_html_(self) -> str:
-        from costopt.render.notebook import table_fragment
 
-        return table_fragment(self.table(), self.notes)
-
-
-@dataclass(frozen=True, slots=True)
-class WhatIfResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class WhatIfResult(Tabular):
     """Scenarios by policy, deadline and capacity, each planned alone with the same random draws.
 
     ``frontier`` is that of the first policy at the job's own deadline.
@@ -231,11 +221,6 @@ class WhatIfResult:
 
         drawn = self.frontier
         return frontier_rows(drawn.points, self.job, drawn.plan, drawn.made_at, self.scenarios)
-
-    def _repr_html_(self) -> str:
-        from costopt.render.notebook import table_fragment
-
-        return table_fragment(self.table(), self.notes)
 
 
 def plan(

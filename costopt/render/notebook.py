@@ -17,7 +17,8 @@ from costopt.render.writers import notes_html, table_html
 
 _STYLE = (
     "<style>.costopt td, .costopt th { text-align: left; vertical-align: top } "
-    ".costopt .number { text-align: right } .costopt .whole { white-space: nowrap } "
+    ".costopt .number { text-align: right } .costopt .number, .costopt .whole "
+    "{ white-space: nowrap } "
     ".costopt .marked { font-weight: 600 } .costopt caption { text-align: left }</style>"
 )
 TITLE_PX, LINE_PX, MARGIN_PX, SYMBOL_PX, CHARACTER_PX = 40, 24, 14, 34, 7.4

@@ -105,7 +105,8 @@ def plan_table(
 ) -> Table:
     """The candidates, with the plan itself in facts and notes.
 
-    ``options``: whether notes name the options of the command line that show more.
+    ``options``: whether notes name the options of the command line that show more, and how long
+    the solver took.
     """
     listed = _listed(made.candidates, top)
     left_out = len(made.candidates) - len(listed)
@@ -204,7 +205,7 @@ def _notes(
         yield _excluded(made.rejections, options)
     forecast = made.forecast_of(job.name)
     if forecast is not None and made.allocations:
-        yield _summary(made, job, forecast)
+        yield _summary(made, job, forecast, options)
         yield from _allocations(made, options)
         yield from budget_warnings(job, policy, made.made_at, forecast)
     if explain:
@@ -229,10 +230,11 @@ def _excluded(rejections: tuple[Rejection, ...], options: bool) -> str:
     return f"{len(rejections)} offers excluded ({by_code}){why}."
 
 
-def _summary(made: Plan, job: Job, forecast: Forecast) -> str:
+def _summary(made: Plan, job: Job, forecast: Forecast, options: bool) -> str:
     gap = "" if made.gap is None else f", within {percent_text(made.gap)} of the optimum"
+    solver = f"{made.solver} {made.solve_s:.2f} s" if options else made.solver
     return (
-        f"Plan ({made.status.value}{gap}, {made.solver} {made.solve_s:.2f} s): "
+        f"Plan ({made.status.value}{gap}, {solver}): "
         f"{usd_text(forecast.usd_p50)} (P95 {usd_text(forecast.usd_p95)}), "
         f"{_energy(forecast)}, done {minute_text(forecast.finish_p50_at)} "
         f"(P95 {minute_text(forecast.finish_p95_at)}), deadline {minute_text(job.deadline_at)}, "

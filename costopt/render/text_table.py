@@ -58,24 +58,28 @@ class TextColumn:
         return cls(column, cells, width, max(min(width, MIN_FOLD_WIDTH), word))
 
 
-def to_text(table: Table, width: int = MAX_WIDTH, *, styled: bool = False) -> str:
+def to_text(
+    table: Table, width: int = MAX_WIDTH, *, styled: bool = False, more_by: str = "--wide"
+) -> str:
     """Return the title, the columns that fit into ``width``, the notes, and the tables after it.
 
     Sentences wrap; nothing else is broken, so that a name may make a line longer. Columns without
-    any text are left out.
+    any text are left out. ``more_by`` names how a reader gets the columns that do not fit.
     """
     columns = [TextColumn.of(column, table.rows) for column in table.filled_columns]
     beside, below = columns_that_fit(columns, width)
     grid = _grid(table, beside, below, width, styled)
     left_out = [c.column.title for c in columns if c not in beside and c not in below]
     names = ", ".join(title for title in left_out if title)
-    notes = wrapped(f"--wide adds: {names}.", width) if names else []
+    notes = wrapped(f"{more_by} adds: {names}.", width) if names else []
     if styled:
         notes = [f"{_DIM}{line}{_PLAIN}" for line in notes]
     notes += [line for note in table.notes for line in wrapped(note, width)]
     lines = [*wrapped(table.title, width), "", *grid, *([""] if notes else []), *notes]
     text = "".join(f"{line.rstrip()}\n" for line in lines)
-    return text + "".join(f"\n{to_text(each, width, styled=styled)}" for each in table.more)
+    return text + "".join(
+        f"\n{to_text(each, width, styled=styled, more_by=more_by)}" for each in table.more
+    )
 
 
 def wrapped(text: str, width: int = MAX_WIDTH) -> list[str]:
