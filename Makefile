@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 FOCUS_PYTHON ?= python3.12
 
-.PHONY: demo demo-harsh quick test check workflows wheel sbom docs bench soak checkov focus audit format clean
+.PHONY: demo demo-harsh quick test check workflows wheel sbom docs notebooks bench soak checkov focus audit format clean
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -73,6 +73,9 @@ $(VENV)/docs/.done: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)/docs
 	$(VENV)/docs/bin/pip install --quiet -c constraints.txt -e ".[docs]"
 	@touch $@
+
+notebooks: $(VENV)/.dev  ## execute the notebooks, and write their outputs and pages
+	$(BIN)/python examples/notebooks/refresh.py
 
 bench: $(VENV)/.dev  ## benchmarks; prints figures, asserts none, and writes them into the pages
 	$(BIN)/python -m benchmarks --save
