@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+import costopt
 from benchmarks.results import FILE, insert_figures, pages, read_results, save_figures
 from tests.docs.test_readme import BLOCK
 
@@ -99,3 +100,10 @@ def test_figures_are_replaced_by_benchmark(tmp_path: Path) -> None:
 def test_an_unknown_figure_is_an_error() -> None:
     with pytest.raises(KeyError):
         insert_figures("<!-- bench: a | b | .1f -->1<!-- end -->", {"a": {"figures": []}})
+
+
+def test_the_page_of_the_api_has_every_public_name() -> None:
+    page = (ROOT / "docs" / "api.md").read_text("utf-8")
+    named = set(re.findall(r"^::: ([\w.]+)$", page, flags=re.MULTILINE))
+    public = {name: getattr(costopt, name) for name in costopt.__all__ if name != "__version__"}
+    assert named == {f"{value.__module__}.{name}" for name, value in public.items()}
