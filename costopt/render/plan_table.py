@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 
 from costopt.domain.job import Job
-from costopt.domain.plan import Candidate, Constraint, Forecast, Plan, Rejection
+from costopt.domain.market import CapacityType
+from costopt.domain.plan import Candidate, Constraint, Forecast, Plan, PlanStatus, Rejection
 from costopt.domain.policy import BUDGET_LIMITS, Policy
 from costopt.formatting import (
     gco2e_text,
@@ -119,7 +120,29 @@ def plan_table(
         notes=tuple(_notes(made, job, policy, left_out, explain, options)),
         marks="chosen",
         more=(_limits_table(made.constraints),) if explain and made.constraints else (),
+        lead=_answer(made, job),
     )
+
+
+def _answer(made: Plan, job: Job) -> str:
+    """Whether the job ends in time, how sure that is, and what it costs against on-demand."""
+    forecast = made.forecast_of(job.name)
+    if forecast is None or made.status is PlanStatus.INFEASIBLE:
+        return f"No plan ends the job in time: {made.binding or 'no reason is known'}."
+    spare_s = (job.deadline_at - forecast.finish_p50_at).total_seconds()
+    answer = (
+        f"Done {minute_text(forecast.finish_p50_at)}, {seconds_text(spare_s)} before the deadline; "
+        f"in time with a probability of {probability_text(forecast.on_time)}. "
+        f"{usd_text(forecast.usd_p50)} (P95 {usd_text(forecast.usd_p95)})"
+    )
+    firm = [
+        candidate.forecast.usd_p50
+        for candidate in made.candidates
+        if candidate.pool.capacity_type is CapacityType.ON_DEMAND
+        and candidate.forecast.finish_p50_at <= job.deadline_at
+    ]
+    against = f"; on demand from {usd_text(min(firm))}" if firm else ""
+    return f"{answer}{against}; {_energy(forecast)}."
 
 
 def _listed(candidates: tuple[Candidate, ...], top: int) -> list[Candidate]:

@@ -79,8 +79,9 @@ class Table:
     """``schema`` is the name and version of the form, such as costopt.catalog/1.
 
     It is "" where no program reads the table. ``rows`` hold raw values by column key. ``facts`` are
-    values of the whole table, json only; ``notes`` are sentences under the table for people, and
-    ``more`` tables after those. Rows whose value of ``marks`` is true stand out.
+    values of the whole table, json only; ``lead`` is the answer in a sentence, above the table of a
+    page; ``notes`` are sentences under the table for people, and ``more`` tables after those. Rows
+    whose value of ``marks`` is true stand out.
     """
 
     schema: str
@@ -91,6 +92,7 @@ class Table:
     notes: tuple[str, ...] = ()
     marks: str | None = None
     more: tuple[Table, ...] = ()
+    lead: str = ""
 
     @property
     def shown_columns(self) -> tuple[Column, ...]:

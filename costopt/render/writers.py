@@ -64,9 +64,10 @@ def to_html(table: Table) -> str:
     The table is in a card, the notes are under it; indented ones are shown as they stand.
     """
     title = html.escape(table.title)
+    lead = f'<p class="lead">{cell_html(table.lead)}</p>' if table.lead else ""
     cards = "".join([_card(table), *(_card(each, f"<h2>{html.escape(each.title)}</h2>\n")
                                      for each in table.more)])  # fmt: skip
-    return _PAGE.format(title=title, css=page_css(), cards=cards)
+    return _PAGE.format(title=title, css=page_css(), lead=lead, cards=cards)
 
 
 def _card(table: Table, heading: str = "") -> str:
@@ -160,7 +161,7 @@ _PAGE = """<!doctype html>
 {css}</style>
 </head>
 <body class="wide">
-<header><h1>{title}</h1></header>
+<header><h1>{title}</h1>{lead}</header>
 <main>
 {cards}</main>
 </body>

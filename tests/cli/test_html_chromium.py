@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -121,3 +122,10 @@ def test_the_chosen_row_of_a_plan_stands_out(browser: Any, pages: dict[str, str]
     marked = browser.find_elements("css selector", "tbody tr.marked")
     assert marked
     assert all("✔" in row.text for row in marked)
+
+
+def test_the_page_of_a_plan_begins_with_its_answer(browser: Any, pages: dict[str, str]) -> None:
+    show(browser, pages["plan"], 1300)
+    lead = browser.find_element("css selector", "header p.lead").text
+    assert "before the deadline; in time with a probability of >" in lead
+    assert re.search(r"\$[\d.,]+ \(P95 \$[\d.,]+\); on demand from \$", lead)
