@@ -18,6 +18,7 @@ NAMES = (
     "cli",
     "replay",
     "strategies",
+    "default_policy",
     "energy",
     "forecast",
     "optimize",

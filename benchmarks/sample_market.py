@@ -1,6 +1,6 @@
 """The market that costopt ships as ``sample``: how its file was made.
 
-    python -m benchmarks.sample_market FILE
+    python -m benchmarks.sample_market FILE [SEED]
 
 Recorded: the list prices of six weeks of Google Cloud, spot and on-demand, of machines that hold
 four or eight GPUs, from $COSTOPT_DATA/gcp_gpu_spot_history_2022-2026.csv.gz, a table of the price
@@ -47,8 +47,9 @@ TICK_S = 600.0
 COLUMN = {CapacityType.SPOT: "spot_usd_h", CapacityType.ON_DEMAND: "on_demand_usd_h"}
 
 
-def sample_market(prices: Path) -> MarketHistory:
-    """Return the market of this table of prices. Raise OSError if it cannot be read."""
+def sample_market(prices: Path, seed: int = 0) -> MarketHistory:
+    """Return the market of this table of prices, with capacity drawn by ``seed``; costopt ships
+    that of 0. Raise OSError if the table cannot be read."""
     with gzip.open(prices) as file:
         rows = list(csv.DictReader(io.TextIOWrapper(file, encoding="utf-8")))
     rows.sort(key=lambda row: row["date"])
@@ -62,7 +63,7 @@ def sample_market(prices: Path) -> MarketHistory:
         )
     }
     recorded = MarketHistory(name=NAME, pools=pools, tick_s=None, source=SOURCE)
-    filled = fill_capacity(recorded, seed=0, profile="typical", tick_s=TICK_S)
+    filled = fill_capacity(recorded, seed=seed, profile="typical", tick_s=TICK_S)
     return replace(filled, tick_s=TICK_S)
 
 
@@ -91,4 +92,5 @@ def _day(text: str) -> datetime:
 
 
 if __name__ == "__main__":
-    write_history(sample_market(Path(os.environ["COSTOPT_DATA"]) / PRICES), Path(sys.argv[1]))
+    table = Path(os.environ["COSTOPT_DATA"]) / PRICES
+    write_history(sample_market(table, *map(int, sys.argv[2:3])), Path(sys.argv[1]))
