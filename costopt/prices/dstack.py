@@ -33,7 +33,7 @@ from costopt.prices.price_list import (
 BASE_URL = "https://dstack-gpu-pricing.s3.eu-west-1.amazonaws.com/v3"
 MAX_VERSION_BYTES = 1000
 MAX_ZIP_BYTES = 32 * 2**20
-MAX_CSV_BYTES = 128 * 2**20
+MAX_CSV_BYTES = 64 * 2**20
 NEEDED = ("instance_name", "location", "price", "spot")
 VERSION = re.compile(r"(20\d{6})-\d{1,9}")
 

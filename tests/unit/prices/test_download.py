@@ -19,7 +19,7 @@ from tests.support.price_lists import (
     stall,
 )
 
-QUICK = DownloadLimits(connect_s=1.0, read_s=0.2, total_s=1.0)
+USUAL = DownloadLimits()
 KIB = 1024
 
 
@@ -29,14 +29,18 @@ def server() -> Iterator[PriceListServer]:
         yield server
 
 
-def get(server: PriceListServer, answer: Answer, max_bytes: int = KIB) -> Download | None:
+def get(
+    server: PriceListServer, answer: Answer, max_bytes: int = KIB, limits: DownloadLimits = USUAL
+) -> Download | None:
     server.answers["/list"] = answer
-    return Downloader(QUICK).get([f"{server.url}/list"], max_bytes)
+    return Downloader(limits).get([f"{server.url}/list"], max_bytes)
 
 
-def refusal(server: PriceListServer, answer: Answer, max_bytes: int = KIB) -> str:
+def refusal(
+    server: PriceListServer, answer: Answer, max_bytes: int = KIB, limits: DownloadLimits = USUAL
+) -> str:
     with pytest.raises(PriceListError) as caught:
-        get(server, answer, max_bytes)
+        get(server, answer, max_bytes, limits)
     assert f"{server.url}/list" in caught.value.message
     return caught.value.message
 
@@ -68,12 +72,12 @@ def test_another_host_is_asked_once_after_a_failure(server: PriceListServer, sta
     server.answers["/first"] = Answer(b"busy", status)
     server.answers["/second"] = Answer(b"x")
     urls = [f"{server.url}/{name}" for name in ("first", "second", "third")]
-    found = Downloader(QUICK).get(urls, KIB)
+    found = Downloader().get(urls, KIB)
     assert found is not None
     assert found.url.endswith("/second")
     del server.answers["/second"]
     with pytest.raises(PriceListError) as caught:
-        Downloader(QUICK).get(urls, KIB)
+        Downloader().get(urls, KIB)
     assert "/first answered" in caught.value.message
     assert "/second answered 404" in caught.value.message
     assert not [path for path in server.asked if path == "/third"]
@@ -81,13 +85,13 @@ def test_another_host_is_asked_once_after_a_failure(server: PriceListServer, sta
 
 def test_a_host_that_does_not_answer_is_named() -> None:
     with pytest.raises(PriceListError, match=r"http://127\.0\.0\.1:1/x"):
-        Downloader(QUICK).get(["http://127.0.0.1:1/x"], KIB)
+        Downloader().get(["http://127.0.0.1:1/x"], KIB)
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://a/b", "http:///x", "http://a:b/c"])
 def test_only_web_addresses_are_read(url: str) -> None:
     with pytest.raises(PriceListError, match="not a web address"):
-        Downloader(QUICK).get([url], KIB)
+        Downloader().get([url], KIB)
 
 
 def test_a_file_that_is_too_large_is_cut_off(server: PriceListServer) -> None:
@@ -123,11 +127,13 @@ def test_a_body_that_is_not_what_its_encoding_says_is_refused(server: PriceListS
 
 
 def test_a_server_that_stalls_is_left(server: PriceListServer) -> None:
-    assert "timed out" in refusal(server, Answer(write=stall))
+    limits = DownloadLimits(read_s=0.2)
+    assert "timed out" in refusal(server, Answer(write=stall), limits=limits)
 
 
 def test_a_server_that_never_ends_is_left(server: PriceListServer) -> None:
-    assert "longer than 1 s" in refusal(server, Answer(write=drip), max_bytes=2**20)
+    limits = DownloadLimits(total_s=1.0)
+    assert "longer than 1 s" in refusal(server, Answer(write=drip), 2**20, limits)
 
 
 def test_a_redirect_on_the_same_host_is_followed(server: PriceListServer) -> None:
@@ -164,7 +170,7 @@ def test_a_redirect_loop_ends(server: PriceListServer) -> None:
 
 def test_a_mirror_is_asked_alone(server: PriceListServer) -> None:
     server.answers["/mirror/example.com/a/b"] = Answer(b"x")
-    mirrored = Downloader(QUICK, [f"{server.url}/mirror/"])
+    mirrored = Downloader(USUAL, [f"{server.url}/mirror/"])
     found = mirrored.get(["https://example.com/a/b", "https://example.org/c"], KIB)
     assert found is not None
     assert server.asked == ["/mirror/example.com/a/b"]
