@@ -8,11 +8,15 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import pickle
 import socket
+import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 
 from costopt.backtesting.backtest import Runner
@@ -69,8 +73,9 @@ def run_in_processes(
         for trial in trials:
             yield trial, bench.score(trial)
         return
+    _check_main()
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, _begin, (bench,)) as pool:
+    with _stored(bench) as path, ProcessPoolExecutor(jobs, context, _begin, (path,)) as pool:
         futures = {pool.submit(_score, trial): trial for trial in trials}
         try:
             for future in as_completed(futures):
@@ -87,9 +92,29 @@ def run_in_processes(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin(bench: BacktestConfig) -> None:
+@contextmanager
+def _stored(bench: BacktestConfig) -> Iterator[Path]:
+    """Yield a file that holds the bench. The pipe to a process would hold up to 64 KiB: the write
+    of more would never return where the process dies before it reads."""
+    with tempfile.TemporaryDirectory(prefix="costopt-") as folder:
+        path = Path(folder) / "bench"
+        path.write_bytes(pickle.dumps(bench))
+        yield path
+
+
+def _check_main() -> None:
+    """Raise CostoptError in a process that runs the caller's script again."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise CostoptError(
+            "a process that replays would begin the backtest again",
+            hint='call backtest under if __name__ == "__main__"',
+            code="not_guarded",
+        )
+
+
+def _begin(path: Path) -> None:
     global _bench  # noqa: PLW0603 - a process's own bench, sent once and not with every trial
-    _bench = bench
+    _bench = pickle.loads(path.read_bytes())  # noqa: S301 - the parent wrote it, for its own eyes
     exit_with_parent()
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ import pytest
 
 import costopt as co
 from costopt.api.backtests import ScoredTrial
+from costopt.spec import STARTER_JOB
 from tests.support.cheapest_spot import CheapestSpot
 from tests.support.errors import has_code
 from tests.support.market_fixtures import ON_DEMAND, SPOT, T0, pool_history
@@ -200,3 +204,32 @@ def test_markets_of_one_name_are_told_apart_by_their_files(job: co.Job, market: 
     result = co.backtest(job, "cheapest", both, by="market")
     assert {each.group for each in result.summaries} == {"a.parquet", "b.parquet"}
     assert len(co.backtest(job, "cheapest", [market, market]).scores) == 5
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import costopt as co
+from tests.support.cheapest_spot import CheapestSpot
+
+market = co.read_market("sample")
+job = co.load_job(sys.argv[1], now=market.starts_at)
+own = {"mine": CheapestSpot}
+co.backtest(job, "cheapest", market, starts=2, strategies=own, processes=2)
+"""
+
+
+@pytest.mark.process
+def test_a_script_without_a_guard_is_refused(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    paths = os.pathsep.join(path for path in sys.path if path)
+    done = subprocess.run(
+        [sys.executable, script, STARTER_JOB],
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert 'if __name__ == "__main__"' in done.stderr.splitlines()[-1]
