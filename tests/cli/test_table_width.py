@@ -49,6 +49,7 @@ LOCAL = {
     "plan": ("plan job.yaml --explain", "plan job.yaml --market market.parquet --explain"),
     "what-if": (f"what-if {BUILT_IN}", f"what-if {BUILT_IN} --deadlines 3h,30h --capacity "
                 "both,spot,on_demand --market market.parquet"),
+    "diff": ("diff base head --market market.parquet",),
     "run": (),  # as status JOB
     "backtest": ("backtest job.yaml --market market.parquet --policies cheapest,deadline-first "
                  "--starts 3 --deadlines 3h,4h --by deadline --jobs 1",),
@@ -82,6 +83,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("tables")
     (place / "job.yaml").write_text(JOB)
     (place / "broken.yaml").write_text(JOB.replace("deadline: 4h", "deadlin: 4h"))
+    for side, amount in (("base", "3600"), ("head", "7200")):
+        (place / side / "jobs").mkdir(parents=True)
+        changed = JOB.replace("amount: 3600", f"amount: {amount}")
+        (place / side / "jobs" / f"{JOB_NAME}.yaml").write_text(changed)
     pools = [Pool.parse(f"{LONG}/{kind}") for kind in ("spot", "on_demand")]
     pools += [Pool.parse(str(pool).replace("1-a/", "1-b/")) for pool in pools]
     histories = [pool_history(pool, [(0, 9, 31.41)], 8 * 3600) for pool in pools]
