@@ -245,16 +245,17 @@ def write_what_if_report(
     StoreError where the file cannot be written.
     """
     require_report_extra()
+    plot = frontier_plot(points) if any(p.kwh is not None for p in points) else None
     table = frontier_table(points)
     listed = list(zip(table.rows, points, strict=True))
     page = render_page(
         "what_if.html.j2",
         title=title,
         made_at=now or datetime.now(UTC),
-        lead=_answer(scenarios) if points else f"{_answer(scenarios)} {_lead(points, policy)}",
+        lead=_answer(scenarios) if plot else f"{_answer(scenarios)} {_lead(points, policy)}",
         trade_off=_lead(points, policy),
         policy=policy,
-        plot=frontier_plot(points) if any(p.kwh is not None for p in points) else None,
+        plot=plot,
         points=replace(table, rows=[r for r, p in listed if not p.is_mix]),
         mixes=replace(table, rows=[r for r, p in listed if p.is_mix]),
         has_choice=any(point.chosen for point in points),
