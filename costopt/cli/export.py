@@ -12,7 +12,7 @@ import click
 from costopt.cli.context import DEFAULT_STATE_DIR
 from costopt.cli.errors import print_error
 from costopt.cli.options import complete_file
-from costopt.controller.state_dir import job_now, open_state_ledger
+from costopt.controller.state_dir import LEDGER, job_now
 
 if TYPE_CHECKING:
     from costopt.ledger.base import DurableLedger
@@ -78,14 +78,12 @@ def _opened(place: str) -> Iterator[tuple[DurableLedger, Path | None]]:
     from costopt.ledger.base import open_ledger
 
     if is_url(place):
-        with open_ledger(place, read_only=True) as ledger:
+        with open_ledger(place, create=False) as ledger:
             yield ledger, None
-    elif Path(place).is_file():
-        with open_ledger(Path(place), read_only=True) as ledger:
-            yield ledger, Path(place).parent
-    else:
-        with open_state_ledger(Path(place), read_only=True) as ledger:
-            yield ledger, Path(place)
+        return
+    path = Path(place) / LEDGER if Path(place).is_dir() else Path(place)
+    with open_ledger(path, create=False) as ledger:
+        yield ledger, path.parent
 
 
 def _rows(
