@@ -75,9 +75,16 @@ class FaultIsolatedStrategy:
 
 
 def _asked(strategy: Strategy, view: View, jobs: Sequence[JobView]) -> dict[str, Decision]:
-    """Raises whatever the strategy raises, and KeyError for a job that it leaves out."""
+    """Raises whatever the strategy raises, KeyError for a job that it leaves out, and ValueError
+    for a pool that cannot run its job: nodes there would cost and do nothing."""
     seen = view if len(jobs) == len(view.jobs) else replace(view, jobs=tuple(jobs))
     decisions = {decision.job: decision for decision in strategy.decide(seen).decisions}
+    for job_view in jobs:
+        for target in decisions[job_view.job.name].targets:
+            machine = view.machines.get(target.pool)
+            why = None if machine is None else job_view.job.resources.rejection_reason(machine)
+            if why is not None:
+                raise ValueError(f"{target.pool} cannot run the job: {why}")
     return {job_view.job.name: decisions[job_view.job.name] for job_view in jobs}
 
 

@@ -122,6 +122,23 @@ def test_a_strategy_that_fails_is_named(
     assert mine.misses == 0
 
 
+class Unsuited(CheapestSpot):
+    """Decides for the cheapest pool of all, which the job cannot use."""
+
+
+def test_a_pool_that_cannot_run_the_job_is_not_launched(job: co.Job) -> None:
+    small = replace(SPOT, instance_type="g4dn.xlarge")
+    pools = [
+        pool_history(pool, [(0, 9, price)], 24 * HOUR)
+        for pool, price in ((small, 0.1), (SPOT, 1.0), (ON_DEMAND, 3.0))
+    ]
+    market = co.Market(market_of(*pools, tick_s=600.0))
+    result = co.backtest(job, "cheapest", market, strategies={"mine": Unsuited})
+    assert any("mine" in note and "g4dn.xlarge" in note for note in result.notes)
+    usd = {each.policy: each.mean_usd for each in result.summaries}
+    assert usd["mine"] == pytest.approx(usd["on_demand"])
+
+
 def test_scores_are_kept_and_progress_is_seen(
     job: co.Job, market: co.Market, tmp_path: Path
 ) -> None:
