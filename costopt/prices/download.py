@@ -115,7 +115,8 @@ class Downloader:
             deadline.watch(connection.sock)
             connection.sock.settimeout(self._limits.read_s)
             connection.request("GET", target, headers=headers)
-            yield connection.getresponse()
+            with connection.getresponse() as answer:
+                yield answer
         except (OSError, HTTPException, zlib.error) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             why = deadline.why or reason.lower()
