@@ -175,8 +175,8 @@ class _Api:
         connection = self._connection()
         try:
             connection.request(method, self._url.path.rstrip("/") + path, data, headers)
-            response = connection.getresponse()
-            status, text = response.status, response.read(MAX_ANSWER_BYTES)
+            with connection.getresponse() as response:
+                status, text = response.status, response.read(MAX_ANSWER_BYTES)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise CommentError(f"{self._name} cannot be reached: {error}", None) from None
         finally:
