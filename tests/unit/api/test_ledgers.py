@@ -14,7 +14,7 @@ import costopt as co
 from costopt.controller.state_dir import LEDGER
 from costopt.domain.events import DecisionMade
 from costopt.domain.fleet import EndCause
-from costopt.ledger.sql_ledger import open_sqlite_ledger
+from costopt.ledger.sql_ledger import open_postgres_ledger, open_sqlite_ledger
 from tests.support.errors import has_code
 from tests.support.sample_run import finished_at, sample_events
 
@@ -164,3 +164,16 @@ def test_what_cannot_be_read(state_dir: Path, reader: co.LedgerReader, tmp_path:
     reader.close()
     with pytest.raises(co.LedgerError):
         run.summary()
+
+
+def test_a_ledger_on_a_server_refuses_writes(postgres_url: str) -> None:
+    with open_postgres_ledger(postgres_url) as writer:
+        writer.append(*sample_events("train"))
+    with co.LedgerReader(postgres_url) as opened:
+        assert opened.job("train").summary().finished_at == finished_at()
+        assert len(opened.to_frame()) == 1
+    with (
+        open_postgres_ledger(postgres_url, create=False, read_only=True) as ledger,
+        pytest.raises(co.LedgerError, check=has_code("25006")),
+    ):
+        ledger.append(sample_events("train")[0])
