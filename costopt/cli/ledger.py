@@ -63,26 +63,46 @@ def events(job: str | None, state_dir: Path, after: int, output: str) -> None:
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", required=False)
 @state_dir_option
+@click.option(
+    "--format",
+    "report_format",
+    type=click.Choice(["html", "ghg"]),
+    default="html",
+    help="A job's page, or an inventory of energy and emissions by month and region.",
+)
 @click.option(
     "--to",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Where to write it; JOB.html if not given.",
+    help="Where to write it; default: JOB.html, and ghg.html, which may end in .csv or .json.",
 )
 @click.option(
     "--account",
     shell_complete=complete_file,
     metavar="FILE",
-    help="Compare the ledger with what the account's providers billed.",
+    help="Compare the ledger with what the account's providers billed; with ghg, count "
+    "market-based emissions by its electricity contracts.",
 )
-def report(job: str, state_dir: Path, to: Path | None, account: str | None) -> None:
+def report(
+    job: str | None, state_dir: Path, report_format: str, to: Path | None, account: str | None
+) -> None:
     """Write a job's report as one HTML file.
 
     It holds the nodes over time, dollars and energy against on-demand, progress against the
     deadline and every event, and needs nothing but a browser. Prints the file's path.
+
+    With --format ghg: the energy, location-based and market-based emissions and embodied carbon of
+    JOB, or of all jobs, by month and region.
     """
+    if report_format == "ghg":
+        from costopt.cli.ghg import write_ghg_report
+
+        click.echo(write_ghg_report(state_dir, job, to or Path("ghg.html"), account))
+        return
+    if job is None:
+        raise click.UsageError("Missing argument 'JOB'; --format ghg reports all jobs without it.")
 
     from costopt.api.ledgers import LedgerReader
     from costopt.render.html import require_report_extra

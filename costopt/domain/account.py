@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from costopt.domain.contracts import ElectricityContract
 from costopt.domain.limits import Resource
 from costopt.domain.market import CapacityType, InstanceType, Pool
 
@@ -45,6 +46,7 @@ class Account:
     store: str | None = None
     providers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     guards: AccountGuards = AccountGuards()
+    electricity_contracts: tuple[ElectricityContract, ...] = ()
 
     @property
     def limits(self) -> tuple[Quota, ...]:

@@ -16,6 +16,7 @@ from costopt.domain.account import Account, AccountGuards, Quota, Tenant
 from costopt.domain.errors import StoreError
 from costopt.domain.market import CapacityType
 from costopt.provider.options import OptionModel
+from costopt.spec.contracts import ContractSection, contract_problems
 from costopt.spec.fields import Count, FileModel, Name, Positive, Text, Version, did_you_mean
 from costopt.spec.job_mapping import gpu_model_error
 from costopt.spec.yaml_document import VALUE_ERROR, Document, SpecFileError, SpecProblem
@@ -106,6 +107,10 @@ class AccountFile(FileModel):
         default_factory=dict,
         description="the clouds to rent from, by the name of their adapter, with its options",
     )
+    electricity_contracts: list[ContractSection] = Field(
+        default_factory=list,
+        description="what market-based emissions count by; default: they are unknown",
+    )
     guards: GuardsSection | None = Field(
         default=None,
         description="what stops launches and spending; default: the daemon's own guards",
@@ -117,6 +122,7 @@ def account_of(file: AccountFile, document: Document) -> Account:
     problems = [
         *_repeated(document, "quotas", [quota.name for quota in file.quotas]),
         *_repeated(document, "tenants", [tenant.name for tenant in file.tenants]),
+        *contract_problems(document, file.electricity_contracts),
         *(
             problem
             for index, quota in enumerate(file.quotas)
@@ -138,6 +144,7 @@ def account_of(file: AccountFile, document: Document) -> Account:
         owner=file.owner,
         store=file.store,
         providers=file.providers,
+        electricity_contracts=tuple(each.contract() for each in file.electricity_contracts),
         guards=AccountGuards()
         if file.guards is None
         else AccountGuards(**file.guards.model_dump()),
