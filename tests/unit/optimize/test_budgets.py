@@ -56,6 +56,7 @@ def figures(made: Plan) -> tuple[float, float]:
     "then", [(), (ObjectiveTerm.FINISH,), (ObjectiveTerm.USD, ObjectiveTerm.KWH)]
 )
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.slow
 def test_a_plan_is_expected_to_keep_the_job_s_budget(
     seed: int, then: tuple[ObjectiveTerm, ...]
 ) -> None:

@@ -92,6 +92,7 @@ def test_budgets_of_the_policy_and_of_tenants_are_reported(of_tenant: bool) -> N
     assert (bound.unit, bound.shadow_price) == ("$", 0.0)
 
 
+@pytest.mark.slow
 def test_a_quota_that_jobs_fight_for_has_a_price_and_the_least_room() -> None:
     """Two jobs, one cheap node at a time: the other has to take the dear pool or wait."""
     jobs = [job(20, deadline_h=24, name=name) for name in ("one", "two")]

@@ -168,6 +168,7 @@ def single_figures(wanted: PlanRequest) -> Iterator[Figures]:
 
 @pytest.mark.parametrize("aim", [ObjectiveTerm.KWH, ObjectiveTerm.CO2E, ObjectiveTerm.FINISH])
 @pytest.mark.parametrize("seed", [3, 6, 24, 37, 45])
+@pytest.mark.slow
 def test_aims_hold_in_simulation_where_on_demand_is_allowed(seed: int, aim: ObjectiveTerm) -> None:
     """Within the tolerance no configuration alone would be better in the aim."""
     plain, made = best_of(shaky(seed)), best_of(shaky(seed, aim))

@@ -120,6 +120,7 @@ def test_a_phase_that_may_not_pause_runs_through_where_its_pool_is_seen_to_end()
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.slow
 def test_phases_are_planned_over_slots_with_a_margin_for_the_worst(seed: int) -> None:
     """A change of gangs where the one before ends early as expected is not a pause."""
     rng = np.random.default_rng(seed)
@@ -136,6 +137,7 @@ def test_phases_are_planned_over_slots_with_a_margin_for_the_worst(seed: int) ->
 
 
 @pytest.mark.parametrize("moving", [False, True])
+@pytest.mark.slow
 def test_three_phases_follow_one_another(moving: bool) -> None:
     made = plan(request(phased(*HEADLINE), market(), moving=moving), explain=False)
     assert made.status in (PlanStatus.OPTIMAL, PlanStatus.FEASIBLE)

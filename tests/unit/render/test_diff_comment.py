@@ -81,6 +81,7 @@ def test_unknown_energy_is_not_zero() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 300, 3000])
+@pytest.mark.slow
 def test_it_fits_and_loses_details_first(count: int) -> None:
     jobs = [changed(f"jobs/{number:05}{'x' * 60}.yaml", 3) for number in range(count)]
     text = diff_comment(report(*jobs))

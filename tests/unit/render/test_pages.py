@@ -138,6 +138,7 @@ def test_a_run_shows_prices_carbon_and_decisions(tmp_path: Path) -> None:
     assert all(decision.decision_id in table for decision in run.decisions)
 
 
+@pytest.mark.slow
 def test_what_was_expected_is_shown_beside_what_was_spent(tmp_path: Path) -> None:
     weighed = tuple(
         replace(event, alternatives=((choice_of(event), 400.0, ""), ("wait", 900.0, "")))
@@ -298,6 +299,7 @@ def test_a_far_deadline_does_not_squeeze_the_run(tmp_path: Path) -> None:
     assert ">deadline</text>" not in text
 
 
+@pytest.mark.slow
 def test_a_long_run_stays_readable_and_small(tmp_path: Path) -> None:
     launched = next(event for event in sample_events() if isinstance(event, NodeLaunched))
     nodes = tuple(
