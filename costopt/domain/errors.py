@@ -5,7 +5,8 @@ CostoptError                1   the base: a message, and a hint that says what t
 ├── CatalogError            2   an unknown GPU model, instance type or region
 ├── MarketError             1   a market file is truncated, empty or holds impossible values
 ├── PriceListError          1   a public price list cannot be fetched, read or stored
-├── SignalError             1   a recorded signal, such as carbon intensity, cannot be read
+├── DownloadError           1   a file or an answer cannot be fetched over HTTP
+├── SignalError             1   a signal, such as carbon intensity, cannot be read or fetched
 ├── InfeasibleError         3   no plan meets the deadline; names the binding constraint
 ├── GuardTrippedError       4   a budget or launch guard stopped the action
 ├── StaleDataError          5   every price or signal that was needed is too old
@@ -83,8 +84,23 @@ class PriceListError(CostoptError):
     """A public price list cannot be fetched, is not in its known form, or cannot be stored."""
 
 
+class DownloadError(CostoptError):
+    """A file or an answer cannot be fetched over HTTP.
+
+    ``status`` is what the server answered, None where it did not or its answer is not acceptable.
+    ``retry_after_s`` is how long it asks to be left alone, None where it does not say.
+    """
+
+    def __init__(
+        self, message: str, *, status: int | None = None, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
 class SignalError(CostoptError):
-    """A recorded signal is truncated, empty or holds impossible values."""
+    """A signal, recorded or live, is missing, truncated, too old or holds impossible values."""
 
 
 class InfeasibleError(CostoptError):

@@ -19,7 +19,7 @@ from costopt.catalog.price_cache import Edition
 from costopt.catalog.traits import find_traits
 from costopt.domain.errors import CatalogError, PriceListError
 from costopt.domain.market import CapacityType
-from costopt.prices.download import Download, Downloader
+from costopt.download import Download, Downloader
 from costopt.prices.price_list import (
     Listed,
     Parse,
@@ -43,7 +43,7 @@ def fetch_dstack(
 ) -> tuple[str, Download] | None:
     """Return the newest version and its CSV, None if it is that of ``before``.
 
-    Raise PriceListError.
+    Raise PriceListError, DownloadError.
     """
     url = f"{BASE_URL}/{provider}/version"
     answer = downloader.get([url], MAX_VERSION_BYTES)

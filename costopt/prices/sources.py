@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from costopt.catalog.price_cache import SourceState
 from costopt.domain.market import CapacityType
+from costopt.download import Download, Downloader
 from costopt.prices import aws_public, cyclenerd, dstack, skypilot
-from costopt.prices.download import Download, Downloader
 from costopt.prices.price_list import Parse
 
 
@@ -21,7 +21,8 @@ class Fetched:
 
 
 Fetch = Callable[[Downloader, SourceState], Fetched | None]
-"""Returns a source's list, None if it is the one that is known. Raises PriceListError."""
+"""Returns a source's list, None if it is the one that is known. Raises PriceListError and
+DownloadError."""
 
 
 @dataclass(frozen=True, slots=True)

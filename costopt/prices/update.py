@@ -22,9 +22,9 @@ from costopt.catalog.price_cache import (
     price_cache_path,
     read_price_cache,
 )
-from costopt.domain.errors import PriceListError
+from costopt.domain.errors import DownloadError, PriceListError
+from costopt.download import Downloader, DownloadLimits
 from costopt.prices.checks import HeldPrice, NewList, PriceChecks, check_file, choose_quotes
-from costopt.prices.download import Downloader, DownloadLimits
 from costopt.prices.dstack import version_day
 from costopt.prices.price_list import ParsedPrices
 from costopt.prices.skypilot import DEFAULT_VERSION
@@ -124,7 +124,10 @@ def _fetch_one(
     source: PriceSource, downloader: Downloader, before: PriceCache, known: Catalog
 ) -> _Arrival:
     state = before.sources.get(source.name, SourceState(source.name))
-    fetched = source.fetch(downloader, state)
+    try:
+        fetched = source.fetch(downloader, state)
+    except DownloadError as error:
+        raise PriceListError(error.message) from error
     if fetched is None:
         return _Arrival(source, None, None)
     if state.edition is not None and state.edition.sha256 == fetched.download.sha256:

@@ -23,8 +23,8 @@ from click.testing import CliRunner, Result
 
 from costopt.catalog.price_cache import PriceCache, price_cache_path, read_price_cache
 from costopt.cli.main import cli
+from costopt.download import DownloadLimits
 from costopt.prices import UpdateSettings, update_prices
-from costopt.prices.download import DownloadLimits
 from tests.support.errors import failure
 from tests.support.price_lists import (
     ADVISOR,

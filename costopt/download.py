@@ -1,11 +1,15 @@
-"""Downloads with limits: on time, on size before and after decompression, and on redirects."""
+"""Downloads with limits: on time, on size before and after decompression, and on redirects.
+
+Headers of a request, which may hold a key, are in no error message, and are sent to no address that
+a redirect names.
+"""
 
 from __future__ import annotations
 
 import base64
 import socket
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,7 +22,7 @@ from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from costopt import __version__
-from costopt.domain.errors import PriceListError
+from costopt.domain.errors import DownloadError
 
 MAX_REDIRECTS = 3
 CHUNK_BYTES = 1 << 16
@@ -64,12 +68,22 @@ class Downloader:
         self._limits = limits
         self._mirrors = tuple(mirror.rstrip("/") for mirror in mirrors)
 
+    def fetch(self, url: str, max_bytes: int, headers: Mapping[str, str]) -> Download:
+        """Return the answer to one request with these headers. Raise DownloadError.
+
+        No redirect is followed, and no mirror asked: the headers are for this address.
+        """
+        with _deadline(self._limits.total_s) as deadline, self._open(url, headers, deadline) as got:
+            found = _read(url, got, max_bytes, etag="")
+        assert found is not None
+        return found
+
     def get(
         self, urls: Sequence[str], max_bytes: int, etag: str = "", etag_url: str = ""
     ) -> Download | None:
         """Return the file at the first of the addresses, None if its ETag is still ``etag``.
 
-        After any failure the second address is asked once. Raise PriceListError.
+        After any failure the second address is asked once. Raise DownloadError.
         """
         places = self._places(urls)[:2]
         failures: list[str] = []
@@ -77,9 +91,9 @@ class Downloader:
             try:
                 known = etag if place == etag_url else ""
                 return self._follow(place, places, max_bytes, known)
-            except PriceListError as error:
+            except DownloadError as error:
                 failures.append(error.message)
-        raise PriceListError("; ".join(failures))
+        raise DownloadError("; ".join(failures))
 
     def _places(self, urls: Sequence[str]) -> list[str]:
         if not self._mirrors:
@@ -91,25 +105,26 @@ class Downloader:
         self, url: str, places: Sequence[str], max_bytes: int, etag: str
     ) -> Download | None:
         allowed = [urlsplit(place) for place in places]
+        headers = {"If-None-Match": etag} if etag else {}
         target = url
         with _deadline(self._limits.total_s) as deadline:
             for _ in range(MAX_REDIRECTS + 1):
-                with self._open(target, etag, deadline) as answer:
+                with self._open(target, headers, deadline) as answer:
                     if answer.status not in REDIRECTS:
                         return _read(url, answer, max_bytes, etag)
                     location = answer.headers.get("Location", "")
                 target = _checked_redirect(target, location, allowed)
-        raise PriceListError(f"{url} redirects more than {MAX_REDIRECTS} times")
+        raise DownloadError(f"{url} redirects more than {MAX_REDIRECTS} times")
 
     @contextmanager
-    def _open(self, url: str, etag: str, deadline: _Deadline) -> Iterator[HTTPResponse]:
-        headers = {"User-Agent": f"costopt/{__version__}", "Accept-Encoding": "gzip"}
-        if etag:
-            headers["If-None-Match"] = etag
+    def _open(
+        self, url: str, more: Mapping[str, str], deadline: _Deadline
+    ) -> Iterator[HTTPResponse]:
+        headers = {"User-Agent": f"costopt/{__version__}", "Accept-Encoding": "gzip", **more}
         try:
             connection, target = _connection(urlsplit(url), self._limits.connect_s, headers)
         except ValueError as error:
-            raise PriceListError(f"{url} is not a web address: {error}") from None
+            raise DownloadError(f"{url} is not a web address: {error}") from None
         try:
             connection.connect()
             deadline.watch(connection.sock)
@@ -120,11 +135,11 @@ class Downloader:
         except (OSError, HTTPException, zlib.error) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             why = deadline.why or reason.lower()
-            raise PriceListError(f"{url} cannot be read: {why}") from error
+            raise DownloadError(f"{url} cannot be read: {why}") from error
         finally:
             connection.close()
         if deadline.why:
-            raise PriceListError(f"{url} cannot be read: {deadline.why}")
+            raise DownloadError(f"{url} cannot be read: {deadline.why}")
 
 
 class _Deadline:
@@ -192,7 +207,7 @@ def _proxy_credentials(proxy: SplitResult) -> dict[str, str]:
 def _checked_redirect(url: str, location: str, allowed: Sequence[SplitResult]) -> str:
     """Return where ``location`` leads from ``url`` if a file of these addresses may redirect there.
 
-    Raise PriceListError.
+    Raise DownloadError.
     """
     target = location
     try:
@@ -203,7 +218,7 @@ def _checked_redirect(url: str, location: str, allowed: Sequence[SplitResult]) -
     except ValueError:
         secure = same = False
     if not (secure or same):
-        raise PriceListError(f"{url} redirects to {target[:200]!r}, which is not followed")
+        raise DownloadError(f"{url} redirects to {target[:200]!r}, which is not followed")
     return target
 
 
@@ -211,7 +226,11 @@ def _read(url: str, answer: HTTPResponse, max_bytes: int, etag: str) -> Download
     if answer.status == HTTPStatus.NOT_MODIFIED and etag:
         return None
     if answer.status != HTTPStatus.OK:
-        raise PriceListError(f"{url} answered {answer.status} {answer.reason}")
+        raise DownloadError(
+            f"{url} answered {answer.status} {answer.reason}",
+            status=answer.status,
+            retry_after_s=_retry_after_s(answer.headers.get("Retry-After", "")),
+        )
     return Download(
         url=url,
         body=_body(url, answer, max_bytes),
@@ -221,16 +240,24 @@ def _read(url: str, answer: HTTPResponse, max_bytes: int, etag: str) -> Download
 
 
 def _body(url: str, answer: HTTPResponse, max_bytes: int) -> bytes:
-    """Return the uncompressed body. Raise PriceListError if it is too large or incomplete."""
+    """Return the uncompressed body. Raise DownloadError if it is too large or incomplete."""
     inflate = zlib.decompressobj(31) if answer.headers.get("Content-Encoding") == "gzip" else None
     body = bytearray()
     while chunk := answer.read(CHUNK_BYTES):
         body += inflate.decompress(chunk, max_bytes + 1 - len(body)) if inflate else chunk
         if len(body) > max_bytes:
-            raise PriceListError(f"{url} is larger than {max_bytes:,} bytes")
+            raise DownloadError(f"{url} is larger than {max_bytes:,} bytes")
     if answer.length or (inflate is not None and not inflate.eof):
-        raise PriceListError(f"{url} ended early, after {len(body):,} bytes")
+        raise DownloadError(f"{url} ended early, after {len(body):,} bytes")
     return bytes(body)
+
+
+def _retry_after_s(text: str) -> float | None:
+    """Return the seconds that a Retry-After of seconds or a date asks for, None for another."""
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    at = _date(text)
+    return None if at is None else max(0.0, (at - datetime.now(UTC)).total_seconds())
 
 
 def _date(text: str) -> datetime | None:

@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from costopt.domain.errors import PriceListError
-from costopt.prices.download import Download, Downloader, DownloadLimits
+from costopt.domain.errors import DownloadError
+from costopt.download import Download, Downloader, DownloadLimits
 from tests.support.price_lists import (
     Answer,
     PriceListServer,
@@ -39,7 +39,7 @@ def get(
 def refusal(
     server: PriceListServer, answer: Answer, max_bytes: int = KIB, limits: DownloadLimits = USUAL
 ) -> str:
-    with pytest.raises(PriceListError) as caught:
+    with pytest.raises(DownloadError) as caught:
         get(server, answer, max_bytes, limits)
     assert f"{server.url}/list" in caught.value.message
     return caught.value.message
@@ -76,7 +76,7 @@ def test_another_host_is_asked_once_after_a_failure(server: PriceListServer, sta
     assert found is not None
     assert found.url.endswith("/second")
     del server.answers["/second"]
-    with pytest.raises(PriceListError) as caught:
+    with pytest.raises(DownloadError) as caught:
         Downloader().get(urls, KIB)
     assert "/first answered" in caught.value.message
     assert "/second answered 404" in caught.value.message
@@ -84,13 +84,13 @@ def test_another_host_is_asked_once_after_a_failure(server: PriceListServer, sta
 
 
 def test_a_host_that_does_not_answer_is_named() -> None:
-    with pytest.raises(PriceListError, match=r"http://127\.0\.0\.1:1/x"):
+    with pytest.raises(DownloadError, match=r"http://127\.0\.0\.1:1/x"):
         Downloader().get(["http://127.0.0.1:1/x"], KIB)
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://a/b", "http:///x", "http://a:b/c"])
 def test_only_web_addresses_are_read(url: str) -> None:
-    with pytest.raises(PriceListError, match="not a web address"):
+    with pytest.raises(DownloadError, match="not a web address"):
         Downloader().get([url], KIB)
 
 
@@ -174,5 +174,23 @@ def test_a_mirror_is_asked_alone(server: PriceListServer) -> None:
     found = mirrored.get(["https://example.com/a/b", "https://example.org/c"], KIB)
     assert found is not None
     assert server.asked == ["/mirror/example.com/a/b"]
-    with pytest.raises(PriceListError):
+    with pytest.raises(DownloadError):
         mirrored.get(["https://example.com/none", "https://example.com/a/b"], KIB)
+
+
+def test_a_request_with_headers_follows_no_redirect(server: PriceListServer) -> None:
+    server.answers["/list"] = redirect(f"{server.url}/elsewhere")
+    with pytest.raises(DownloadError) as caught:
+        Downloader(USUAL).fetch(f"{server.url}/list", KIB, {"auth-token": "very-secret"})
+    assert caught.value.status == 302
+    assert "very-secret" not in caught.value.message
+
+
+@pytest.mark.parametrize(("header", "seconds"), [("120", 120.0), ("", None), ("soon", None)])
+def test_what_a_server_asks_to_wait_is_in_the_error(
+    server: PriceListServer, header: str, seconds: float | None
+) -> None:
+    server.answers["/list"] = Answer(status=429, headers={"Retry-After": header})
+    with pytest.raises(DownloadError) as caught:
+        Downloader(USUAL).fetch(f"{server.url}/list", KIB, {})
+    assert (caught.value.status, caught.value.retry_after_s) == (429, seconds)
