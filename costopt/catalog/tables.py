@@ -75,6 +75,7 @@ def read_regions() -> dict[RegionKey, Region]:
             electricity_maps_zone=row["electricity_maps_zone"] or None,
             year=int(row["year"]),
             source=row["source"],
+            watttime_region=row["watttime_region"] or None,
         )
         for row in read_table("regions")
     }

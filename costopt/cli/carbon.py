@@ -8,6 +8,7 @@ from statistics import fmean, quantiles
 
 import click
 
+from costopt.cli.carbon_now import now
 from costopt.cli.options import check_record
 from costopt.cli.output import output_option, print_table
 from costopt.domain.errors import SignalError
@@ -18,7 +19,7 @@ from costopt.render.table import Column, Row, Table
 
 @click.group()
 def carbon() -> None:
-    """Import and show carbon histories.
+    """Import and show carbon histories; ask for live intensities.
 
     A carbon history holds the intensity of grid zones hour by hour. Plans make forecasts of it,
     and runs and backtests count CO2e by it; without one, the annual mean of each region counts
@@ -95,3 +96,6 @@ _COLUMNS = (
     Column("mean_gco2e_per_kwh", "gCO2e/kWh mean", number_text, right=True),
     Column("p95_gco2e_per_kwh", "gCO2e/kWh P95", number_text, right=True),
 )
+
+
+carbon.add_command(now)

@@ -13,12 +13,12 @@ from costopt.cli.options import (
     DAY_S,
     Number,
     account_option,
-    carbon_option,
     complete_market,
     cooldown_option,
     forecasts_option,
     interval_or_none_s,
     interval_s,
+    live_carbon_option,
     notice_option,
     rent_provider_option,
     speed_option,
@@ -70,7 +70,7 @@ def _host_names(
 @notice_option
 @cooldown_option
 @forecasts_option
-@carbon_option
+@live_carbon_option
 @tick_option
 @click.option(
     "--mode",

@@ -244,6 +244,16 @@ carbon_option = click.option(
     metavar="FILE",
     help="Hourly intensities, as costopt carbon import writes them; default: annual means.",
 )
+live_carbon_option = click.option(
+    "--carbon",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="COSTOPT_CARBON",
+    show_envvar=True,
+    metavar="FILE",
+    help="Hourly intensities, as costopt carbon import writes them; or live: those of the service "
+    "that the account file names; default: annual means, or live where a service is named and the "
+    "account's clouds are used.",
+)
 WIDE = "costopt.wide"
 """Where the context of a command keeps --wide."""
 

@@ -14,11 +14,11 @@ from costopt.cli.errors import print_error
 from costopt.cli.options import (
     account_option,
     at_option,
-    carbon_option,
     check_price_source,
     complete_policy,
     durations_s,
     job_argument,
+    live_carbon_option,
     market_option,
     max_age_option,
     policy_option,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 @market_option
 @at_option
 @max_age_option
-@carbon_option
+@live_carbon_option
 @account_option
 @provider_option
 @click.option("--top", type=click.IntRange(min=0), default=10, metavar="N",
@@ -134,7 +134,7 @@ def _share(context: click.Context, option: click.Parameter, word: str) -> float:
 @market_option
 @at_option
 @max_age_option
-@carbon_option
+@live_carbon_option
 @account_option
 @provider_option
 @output_option

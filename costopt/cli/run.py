@@ -19,10 +19,10 @@ from costopt.cli.context import state_dir_option
 from costopt.cli.errors import print_error
 from costopt.cli.options import (
     account_option,
-    carbon_option,
     complete_market,
     cooldown_option,
     forecasts_option,
+    live_carbon_option,
     notice_option,
     rent_provider_option,
     speed_option,
@@ -58,7 +58,7 @@ SAVE_TIMEOUT_S = 30.0
 @notice_option
 @cooldown_option
 @forecasts_option
-@carbon_option
+@live_carbon_option
 @account_option
 @state_dir_option
 @click.option(
@@ -96,6 +96,7 @@ def run(
     from costopt.controller.controller import ControllerSettings
     from costopt.controller.live_run import StopSignals, open_run
     from costopt.planning.request import (
+        carbon_notes,
         load_account,
         load_checked_policy,
         plan_job,
@@ -109,10 +110,9 @@ def run(
     if not apply:
         seen = source.quotes(source.site.start_time())
         task = load_job(job, seen.now, shared)
-        print_plan(
-            PlanResult(task, chosen, plan_job(task, chosen, seen, account=shared), seen.notes),
-            output,
-        )
+        notes = (*seen.notes, *carbon_notes(seen, chosen, task.deadline_at))
+        made = plan_job(task, chosen, seen, account=shared)
+        print_plan(PlanResult(task, chosen, made, notes), output)
         click.echo("nothing was launched: add --apply to run it", err=True)
         return
     settings = ControllerSettings(tick_s, cooldown_s, shared, explain)
@@ -129,7 +129,7 @@ def run(
         record = live.engine.journal.records[live.job.name]
         if not record.submitted:
             seen = source.quotes(live.site.clock.now())
-            for note in seen.notes:
+            for note in (*seen.notes, *carbon_notes(seen, chosen, live.job.deadline_at)):
                 print_error("note", note)
             raise_if_infeasible(
                 plan_job(live.job, chosen, seen, explain=False, account=shared), live.job

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,8 @@ from costopt.planning.quotes import QuoteSet, account_quotes, recorded_quotes
 
 if TYPE_CHECKING:
     from costopt.controller.site import SiteConfig
+    from costopt.energy.carbon import CarbonHistory
+    from costopt.energy.live import LiveCarbon
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def resolve_run_target(
     if market is not None and providers:
         raise click.UsageError("--provider and --market are two clouds to run on: name one")
     if market is not None:
-        return _simulated(Path(market), simulation, carbon)
+        return _simulated(Path(market), account, simulation, carbon)
     if not account.providers:
         raise click.UsageError(
             "nowhere to run: give --market FILE to simulate a cloud, or --account FILE with the "
@@ -60,15 +62,21 @@ def resolve_run_target(
     return _rented(account, providers, carbon)
 
 
-def _simulated(market: Path, simulation: Simulation, carbon: Path | None) -> RunTarget:
+def _simulated(
+    market: Path, account: Account, simulation: Simulation, carbon: Path | None
+) -> RunTarget:
+    from costopt.controller.live_carbon import LIVE, check_present
     from costopt.controller.simulated_site import SimulatedSiteConfig
-    from costopt.energy.carbon_files import read_carbon
     from costopt.market.history_file import read_history
 
     history = read_history(market)
     start_at = simulation.at or history.first_priced_at
     _check_start(history, start_at)
-    intensities = None if carbon is None else read_carbon(carbon)
+    intensities = _intensities(carbon, account)
+    if carbon == LIVE:
+        check_present(start_at)
+        if simulation.speed != 1.0:
+            raise click.UsageError("--carbon live is of the present: leave --speed at 1")
     site = SimulatedSiteConfig(
         history,
         start_at,
@@ -82,11 +90,23 @@ def _simulated(market: Path, simulation: Simulation, carbon: Path | None) -> Run
 
 def _rented(account: Account, providers: tuple[str, ...], carbon: Path | None) -> RunTarget:
     from costopt.controller.account_site import AccountSiteConfig
+    from costopt.controller.live_carbon import LIVE
+
+    default = None if account.carbon is None else LIVE
+    intensities = _intensities(carbon or default, account)
+    site = AccountSiteConfig(account, providers, intensities)
+    return RunTarget(
+        site, lambda _: replace(account_quotes(account, providers), carbon=intensities)
+    )
+
+
+def _intensities(carbon: Path | None, account: Account) -> CarbonHistory | LiveCarbon | None:
+    from costopt.controller.live_carbon import LIVE, connect_live_carbon
     from costopt.energy.carbon_files import read_carbon
 
-    intensities = None if carbon is None else read_carbon(carbon)
-    site = AccountSiteConfig(account, providers, intensities)
-    return RunTarget(site, lambda _: account_quotes(account, providers))
+    if carbon is None:
+        return None
+    return connect_live_carbon(account) if carbon == LIVE else read_carbon(carbon)
 
 
 def _check_start(history: MarketHistory, start_at: datetime) -> None:

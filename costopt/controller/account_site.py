@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from costopt.catalog import load_catalog
 from costopt.controller.forecasts import (
     CatalogModels,
+    carbon_record,
     gang_hazard_per_hour,
-    recorded_carbon,
 )
 from costopt.controller.node_logs import StoreLogs
 from costopt.controller.payload import upload_payload
@@ -24,6 +24,7 @@ from costopt.domain.job import Job
 from costopt.domain.ports import Clock
 from costopt.domain.runtime import Payload
 from costopt.energy.carbon import CarbonHistory
+from costopt.energy.live import LiveCarbon
 from costopt.engine.loop import WallClock
 from costopt.provider.base import Provider
 from costopt.store import open_store
@@ -80,7 +81,7 @@ class AccountSiteConfig:
 
     account: Account
     names: tuple[str, ...] = ()
-    carbon: CarbonHistory | None = None
+    carbon: CarbonHistory | LiveCarbon | None = None
     notice_s: float = MIN_NOTICE_S
 
     def start_time(self) -> datetime:
@@ -95,7 +96,7 @@ class AccountSiteConfig:
         MissingExtraError.
         """
         uri, clock, payloads = self._store_uri(), WallClock(), PayloadsByJob()
-        models = CatalogModels(load_catalog(), recorded_carbon(self.carbon))
+        models = CatalogModels(load_catalog(), carbon_record(self.carbon))
         store, hazards = open_store(uri), models.hazards()
         runtime = MailboxRuntime(
             store,
@@ -125,6 +126,7 @@ class AccountSiteConfig:
             retry=runtime.forget_failures,
             logs=StoreLogs(store),
             market=None,
+            live_carbon=self.carbon if isinstance(self.carbon, LiveCarbon) else None,
         )
 
     def _prepare_job(self, job: Job) -> Job:

@@ -15,16 +15,19 @@ from costopt.domain.policy import CarbonSignal
 from costopt.domain.ports import Forecasts, HazardModel, PowerModel
 from costopt.energy import NodePowerModel
 from costopt.energy.carbon import HOUR, CarbonHistory, RecordedCarbon
+from costopt.energy.live import LiveCarbon
 from costopt.market.hazard import LearnedHazard
 
 
 class RecordedForecasts:
-    """Implements the Forecasts port over recorded prices and intensities, each where given.
+    """Implements the Forecasts port over recorded prices, and recorded or live intensities.
 
     The drift of prices is estimated once an hour; in between, a series follows the present price.
     """
 
-    def __init__(self, market: MarketHistory | None, carbon: RecordedCarbon | None = None) -> None:
+    def __init__(
+        self, market: MarketHistory | None, carbon: RecordedCarbon | LiveCarbon | None = None
+    ) -> None:
         self._market = market
         self._carbon = carbon
         self._made_at: datetime | None = None
@@ -60,6 +63,8 @@ class RecordedForecasts:
         carbon_signal: CarbonSignal,
     ) -> Mapping[str, Series]:
         """Of the regions whose grid zone was recorded for long enough; none for another signal."""
+        if isinstance(self._carbon, LiveCarbon):
+            return self._carbon.carbon(regions, now, until, carbon_signal)
         if self._carbon is None or self._carbon.history.carbon_signal is not carbon_signal:
             return {}
         hour = now.replace(minute=0, second=0, microsecond=0)
@@ -116,9 +121,13 @@ def catalog_hazard_priors(catalog: Catalog) -> Callable[[Pool], Estimate | None]
     return prior
 
 
-def recorded_carbon(history: CarbonHistory | None) -> RecordedCarbon | None:
-    """The history by region, None where none was given."""
-    return None if history is None else RecordedCarbon(history, load_catalog().region)
+def carbon_record(
+    source: CarbonHistory | LiveCarbon | None,
+) -> RecordedCarbon | LiveCarbon | None:
+    """The history by region or the live intensities, None where none were given."""
+    if isinstance(source, CarbonHistory):
+        return RecordedCarbon(source, load_catalog().region)
+    return source
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +139,7 @@ class CatalogModels:
     """
 
     catalog: Catalog
-    carbon: RecordedCarbon | None = None
+    carbon: RecordedCarbon | LiveCarbon | None = None
     price_forecasts: bool = False
 
     def powers(self) -> PowerModel:

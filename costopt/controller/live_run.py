@@ -18,6 +18,7 @@ from types import FrameType
 
 from costopt.controller.controller import Controller, ControllerSettings, build_strategy
 from costopt.controller.learned_state import LearnedState
+from costopt.controller.live_carbon import refreshing
 from costopt.controller.payload import with_provenance
 from costopt.controller.site import LiveSite, ScaledClockPort, SiteConfig, provider_quotas
 from costopt.controller.state_dir import LEDGER, run_lock
@@ -122,7 +123,7 @@ def open_run(
     ):
         submitted, failed = _submission(name, ledger, state_dir)
         site = config.connect(folder, fresh=submitted is None)
-        with _closing(site.providers):
+        with _closing(site.providers), refreshing(site):
             job = with_provenance(_as_submitted(read_job, submitted, config, site), policy)
             if submitted is not None and failed:
                 site.retry(job)

@@ -12,8 +12,8 @@ from pathlib import Path
 from costopt.catalog import load_catalog
 from costopt.controller.forecasts import (
     CatalogModels,
+    carbon_record,
     gang_hazard_per_hour,
-    recorded_carbon,
 )
 from costopt.controller.node_logs import FolderLogs
 from costopt.controller.preflight import check_checkpoint_storage, check_trainer
@@ -25,6 +25,7 @@ from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.ports import Clock
 from costopt.energy.carbon import CarbonHistory
+from costopt.energy.live import LiveCarbon
 from costopt.engine.loop import ScaledClock
 from costopt.provider.base import Provider
 from costopt.store.folder import FileStore
@@ -47,7 +48,7 @@ class SimulatedSiteConfig:
     speed: float = 1.0
     notice_s: float = DEFAULT_NOTICE_S
     price_forecasts: bool = False
-    carbon: CarbonHistory | None = None
+    carbon: CarbonHistory | LiveCarbon | None = None
     owner: str = "costopt"
 
     def start_time(self) -> datetime:
@@ -63,7 +64,7 @@ class SimulatedSiteConfig:
         if fresh:
             reset_market_clock(folder / CLOCK)
         clock = load_market_clock(folder / CLOCK, self.start_at, self.speed)
-        carbon = recorded_carbon(self.carbon)
+        carbon = carbon_record(self.carbon)
         models = CatalogModels(load_catalog(), carbon, self.price_forecasts)
         hazards = models.hazards()
         runtime = MailboxRuntime(
@@ -92,6 +93,7 @@ class SimulatedSiteConfig:
             retry=runtime.forget_failures,
             logs=FolderLogs(folder / NODES),
             market=self.market,
+            live_carbon=self.carbon if isinstance(self.carbon, LiveCarbon) else None,
         )
 
 

@@ -27,6 +27,7 @@ from costopt.domain.ports import (
 )
 from costopt.domain.runtime import Runtime
 from costopt.domain.transfers import TransferPrices
+from costopt.energy.live import LiveCarbon
 from costopt.market.hazard import LearnedHazard
 from costopt.provider.base import Capability, Provider, ProviderOptions
 from costopt.provider.fault_isolation import IsolatedProvider
@@ -144,7 +145,8 @@ class LiveSite(Site):
     launch. ``upload_payload`` puts a job's files where its nodes fetch them, and may take long; it
     may be called in any thread, and again after a restart; raises CostoptError. ``retry`` lets a
     job that failed fail as often again. ``market`` is the record that is played, None where prices
-    are those of a cloud and have to be asked for.
+    are those of a cloud and have to be asked for. ``live_carbon`` has to be refreshed, None where
+    intensities are recorded or unknown.
     """
 
     hazards: LearnedHazard
@@ -154,6 +156,7 @@ class LiveSite(Site):
     retry: Callable[[Job], None]
     logs: LogReader
     market: MarketHistory | None
+    live_carbon: LiveCarbon | None = None
 
     @property
     def is_simulated(self) -> bool:

@@ -145,6 +145,11 @@ class Daemon:
         if failures:
             raise failures[0]
 
+    def refresh_carbon(self) -> None:
+        """Ask for the live carbon intensities that are due."""
+        if self._site.live_carbon is not None:
+            self._site.live_carbon.refresh(self._site.clock.now())
+
     def sweep(self) -> None:
         """List orphans, and release them in mode enforce. Raise LedgerError."""
         if not self.board.leads or self.board.ticked_at is None:
@@ -212,6 +217,11 @@ class Daemon:
             PeriodicTask("readiness", schedule.readiness, self.readiness.prepare),
             PeriodicTask("tick", tick, self.tick),
             PeriodicTask("quotas", schedule.quotas, self.refresh_quotas),
+            *(
+                [PeriodicTask("carbon", schedule.carbon, self.refresh_carbon)]
+                if self._site.live_carbon is not None
+                else []
+            ),
             PeriodicTask("orphans", schedule.orphans, self.sweep, kept=True),
             PeriodicTask("folds", schedule.backup, self.keep_folds, kept=True),
             PeriodicTask("report", schedule.report, self.report, kept=True),

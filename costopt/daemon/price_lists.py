@@ -11,8 +11,8 @@ from datetime import datetime
 
 from costopt.catalog.price_cache import SourceState, price_cache_path, read_price_cache
 from costopt.domain.errors import PriceListError
+from costopt.download import DownloadLimits
 from costopt.prices import UpdateReport, UpdateSettings, update_prices
-from costopt.prices.download import DownloadLimits
 
 LIMITS = DownloadLimits(total_s=20.0)
 """A daemon that is stopped waits for the task."""

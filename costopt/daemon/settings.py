@@ -36,6 +36,7 @@ class TaskIntervals:
     backup: TaskInterval = TaskInterval(3600.0, 60.0)
     report: TaskInterval = TaskInterval(86_400.0, 600.0)
     price_lists: TaskInterval | None = None
+    carbon: TaskInterval = TaskInterval(30.0)
 
 
 @dataclass(frozen=True, slots=True)

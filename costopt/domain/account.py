@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from costopt.domain.contracts import ElectricityContract
@@ -31,6 +33,35 @@ class AccountGuards:
     max_launches_per_hour: int | None = None
 
 
+class CarbonSourceName(StrEnum):
+    """A service of carbon intensities."""
+
+    ELECTRICITY_MAPS = "electricity-maps"
+    WATTTIME = "watttime"
+    GB_CARBON_INTENSITY = "gb-carbon-intensity"
+
+    @property
+    def url(self) -> str:
+        """Return its public address."""
+        return _CARBON_URLS[self]
+
+
+_CARBON_URLS = {
+    CarbonSourceName.ELECTRICITY_MAPS: "https://api.electricitymaps.com",
+    CarbonSourceName.WATTTIME: "https://api.watttime.org",
+    CarbonSourceName.GB_CARBON_INTENSITY: "https://api.carbonintensity.org.uk",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CarbonSource:
+    """Where live carbon intensities are asked for; ``key_file`` None: no key is known."""
+
+    name: CarbonSourceName
+    url: str
+    key_file: Path | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
     """Quotas, and tenants by name. If there are tenants, job files of any other tenant are refused.
@@ -38,6 +69,7 @@ class Account:
     ``owner`` tags everything that is launched: resources with another tag are never touched.
     ``store`` is the URI through which nodes and controller exchange messages, code and checkpoints,
     None where the account runs nothing. ``providers`` holds each adapter's options by its name.
+    ``carbon`` None: no live carbon intensities are asked for.
     """
 
     quotas: tuple[Quota, ...] = ()
@@ -47,6 +79,7 @@ class Account:
     providers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     guards: AccountGuards = AccountGuards()
     electricity_contracts: tuple[ElectricityContract, ...] = ()
+    carbon: CarbonSource | None = None
 
     @property
     def limits(self) -> tuple[Quota, ...]:

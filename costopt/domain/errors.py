@@ -7,6 +7,7 @@ CostoptError                1   the base: a message, and a hint that says what t
 ├── PriceListError          1   a public price list cannot be fetched, read or stored
 ├── DownloadError           1   a file or an answer cannot be fetched over HTTP
 ├── SignalError             1   a signal, such as carbon intensity, cannot be read or fetched
+│   └── CarbonServiceError      a carbon service did not answer, or not in its documented form
 ├── InfeasibleError         3   no plan meets the deadline; names the binding constraint
 ├── GuardTrippedError       4   a budget or launch guard stopped the action
 ├── StaleDataError          5   every price or signal that was needed is too old
@@ -101,6 +102,25 @@ class DownloadError(CostoptError):
 
 class SignalError(CostoptError):
     """A signal, recorded or live, is missing, truncated, too old or holds impossible values."""
+
+
+class CarbonServiceError(SignalError):
+    """A carbon service did not answer, refused, or answered what cannot be used; see ``code``.
+
+    ``status`` and ``retry_after_s`` are those of DownloadError.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str,
+        status: int | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message, code=code)
+        self.status = status
+        self.retry_after_s = retry_after_s
 
 
 class InfeasibleError(CostoptError):

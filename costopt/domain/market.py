@@ -124,7 +124,10 @@ class InstanceType:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The region of a pool, for energy and carbon: annual means, g/kWh; None where unknown."""
+    """The region of a pool, for energy and carbon: annual means, g/kWh; None where unknown.
+
+    ``electricity_maps_zone`` and ``watttime_region`` are its grid's names at these services.
+    """
 
     provider: str
     name: str
@@ -134,6 +137,7 @@ class Region:
     electricity_maps_zone: str | None
     year: int
     source: str
+    watttime_region: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

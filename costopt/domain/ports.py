@@ -98,16 +98,33 @@ class Forecasts(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class SignalProblem:
+    """Why a source of signals has nothing usable for something, named in the message.
+
+    ``code`` names the kind of problem among those of the source, such as stale or refused.
+    """
+
+    source: str
+    code: str
+    message: str
+
+
 class CarbonRecord(Protocol):
-    """Recorded carbon intensities, hour by hour."""
+    """Carbon intensities, hour by hour, recorded in a file or by a service."""
 
     def intensity(
         self, region: str, hour_at: datetime, carbon_signal: CarbonSignal
     ) -> Estimate | None:
         """Return gCO2e/kWh of "provider/region" in the hour that begins at ``hour_at``.
 
-        None where the hour, the region or the signal was not recorded.
+        None where the hour, the region or the signal was not recorded. The answer may change for
+        an hour in progress, and become known later for an hour that is over.
         """
+        ...
+
+    def problems(self, now: datetime) -> Sequence[SignalProblem]:
+        """Return what is wrong with the source at present, as far as it is in use."""
         ...
 
 

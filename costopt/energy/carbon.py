@@ -7,13 +7,14 @@ zones, hour by hour; the catalog states in which grid zone each region lies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import Region
 from costopt.domain.policy import CarbonSignal
+from costopt.domain.ports import SignalProblem
 
 # 5th and 95th percentile of the hourly over the mean average intensity, median of 47 grid zones,
 # October 2021 to December 2022 (Electricity Maps, umassos/pause-resume). Marginal intensities
@@ -152,3 +153,7 @@ class RecordedCarbon:
         if value is None:
             return None
         return Estimate.exact(value, Basis.MODELLED, source, hour_at)
+
+    def problems(self, now: datetime) -> Sequence[SignalProblem]:  # noqa: ARG002 - never changes
+        """Return nothing: a file does not fail later."""
+        return ()

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from costopt.domain.events import CarbonIntensityRecorded, NodeLaunched
+from costopt.domain.estimate import Estimate
+from costopt.domain.events import CarbonIntensityRecorded, NodeLaunched, SignalStale
 from costopt.domain.market import Pool
 from costopt.domain.policy import CarbonSignal
+from costopt.domain.ports import CarbonRecord, SignalProblem
+from costopt.domain.text import untrusted_text
 from costopt.domain.transfers import region_key
 from costopt.engine.cohort import JobTerms
 from costopt.engine.journal import Journal
 from costopt.engine.settings import World
 
 HOUR = timedelta(hours=1)
+REVISED_FOR = timedelta(hours=26)
+"""Services revise an hour within the day after it, and fill in what an outage left out."""
+REVISED_EVERY = timedelta(minutes=10)
 
 
 class Emissions:
@@ -24,6 +30,9 @@ class Emissions:
         self._journal = journal
         self._terms = terms
         self._next_hour: dict[str, datetime] = {}
+        self._open: dict[tuple[str, str, datetime], float | None] = {}
+        self._revise_at: datetime | None = None
+        self._problems: set[tuple[str, str]] = set()
 
     def signal(self, job: str) -> CarbonSignal:
         """Return the carbon signal that the job's policy counts."""
@@ -34,8 +43,11 @@ class Emissions:
 
         Call it before ends of nodes are recorded, so that each node's last hour is known.
         """
-        if self._world.carbon is None:
+        carbon = self._world.carbon
+        if carbon is None:
             return
+        self._report(carbon.problems(now), now)
+        self._revise(carbon, now)
         living: set[str] = set()
         for record in self._journal.records.values():
             for node in record.live.values():
@@ -47,7 +59,8 @@ class Emissions:
     def cover(self, node: NodeLaunched, now: datetime) -> None:
         """Record the hours of one node from its launch until now that were not recorded before.
 
-        An hour without a recorded carbon intensity is left out: the annual mean counts for it.
+        An hour without a recorded carbon intensity is left out: the annual mean counts for it, or
+        what is known of it within a day.
         """
         carbon = self._world.carbon
         if carbon is None or node.waiting:
@@ -58,22 +71,66 @@ class Emissions:
         region, signal = region_key(Pool.parse(node.pool)), self.signal(node.job)
         fleet = self._journal.accounts[node.job].fleet
         while hour_at <= now:
-            known = fleet.has_intensity(region, hour_at)
-            intensity = None if known else carbon.intensity(region, hour_at, signal)
-            if intensity is not None:
-                self._journal.write(
-                    CarbonIntensityRecorded(
-                        at=now,
-                        job=node.job,
-                        region=region,
-                        hour_at=hour_at,
-                        gco2e_per_kwh=intensity.value,
-                        carbon_signal=signal,
-                        source=intensity.source,
-                    )
-                )
+            if not fleet.has_intensity(region, hour_at):
+                key = (node.job, region, hour_at)
+                intensity = carbon.intensity(region, hour_at, signal)
+                self._open[key] = None
+                if intensity is not None:
+                    self._write(key, intensity, signal, now)
             hour_at += HOUR
         self._next_hour[node.node_id] = hour_at
+
+    def _revise(self, carbon: CarbonRecord, now: datetime) -> None:
+        """Record hours of the last day that have become known, or another, since."""
+        if self._revise_at is not None and now < self._revise_at:
+            return
+        self._revise_at = now + REVISED_EVERY
+        for key, value in list(self._open.items()):
+            job, region, hour_at = key
+            record = self._journal.records.get(job)
+            if record is None or record.over or now - hour_at > REVISED_FOR:
+                del self._open[key]
+                continue
+            signal = self.signal(job)
+            intensity = carbon.intensity(region, hour_at, signal)
+            if intensity is not None and intensity.value != value:
+                self._write(key, intensity, signal, now)
+
+    def _write(
+        self,
+        key: tuple[str, str, datetime],
+        intensity: Estimate,
+        signal: CarbonSignal,
+        now: datetime,
+    ) -> None:
+        job, region, hour_at = key
+        self._open[key] = intensity.value
+        self._journal.write(
+            CarbonIntensityRecorded(
+                at=now,
+                job=job,
+                region=region,
+                hour_at=hour_at,
+                gco2e_per_kwh=intensity.value,
+                carbon_signal=signal,
+                source=intensity.source,
+            )
+        )
+
+    def _report(self, problems: Sequence[SignalProblem], now: datetime) -> None:
+        """Record each kind of problem for every job, once for as long as it lasts."""
+        present = {(problem.source, problem.code) for problem in problems}
+        for problem in problems:
+            if (problem.source, problem.code) not in self._problems:
+                message = untrusted_text(f"{problem.message}; annual means count meanwhile")
+                self._journal.write(
+                    *(
+                        SignalStale(at=now, job=name, source=problem.source, message=message)
+                        for name, record in self._journal.records.items()
+                        if not record.over
+                    )
+                )
+        self._problems = present
 
 
 def _hour_of(at: datetime) -> datetime:

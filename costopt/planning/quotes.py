@@ -20,6 +20,7 @@ from costopt.formatting import minute_text, seconds_text
 if TYPE_CHECKING:
     from costopt.catalog.price_cache import ListedOffers
     from costopt.energy.carbon import CarbonHistory
+    from costopt.energy.live import LiveCarbon
     from costopt.market.screening import AgeLimit
     from costopt.market.statistics import PoolStatistics
 
@@ -31,14 +32,14 @@ class QuoteSet:
     ``age_limit`` is for offers of price lists, None for others, whose age the policy limits.
     ``notes`` are sentences on what could not be read and is missing.
     ``history`` is the record that the offers are of, None for list prices; ``carbon`` the recorded
-    intensities that were given; ``quotas`` what the clouds say that the account may have.
+    or live intensities; ``quotas`` what the clouds say that the account may have.
     """
 
     now: datetime
     offers: tuple[Offer, ...]
     origin: str
     history: MarketHistory | None = None
-    carbon: CarbonHistory | None = None
+    carbon: CarbonHistory | LiveCarbon | None = None
     quotas: tuple[Quota, ...] = ()
     notes: tuple[str, ...] = ()
     age_limit: AgeLimit | None = None
@@ -59,14 +60,20 @@ def resolve_quotes(
     List prices older than ``max_age_s`` do not count; by default those of more than 30 days, where
     newer ones exist.
 
-    Raises ProviderError, SpecError, MarketError, and SignalError for a bad carbon file.
+    ``carbon`` is a file of recorded intensities, or ``live`` for those of the account's service.
+
+    Raises ProviderError, SpecError, MarketError, and SignalError for a bad carbon or key file.
     """
     seen = account_quotes(account, providers) if providers else _quotes(market, at, max_age_s)
     if carbon is None:
         return seen
+    from costopt.controller.live_carbon import LIVE, check_present, connect_live_carbon
     from costopt.energy.carbon_files import read_carbon
 
-    return replace(seen, carbon=read_carbon(carbon))
+    if carbon != LIVE:
+        return replace(seen, carbon=read_carbon(carbon))
+    check_present(seen.now)
+    return replace(seen, carbon=connect_live_carbon(account))
 
 
 def _quotes(market: MarketHistory | None, at: datetime | None, max_age_s: float | None) -> QuoteSet:
@@ -109,7 +116,9 @@ def _lists_text(listed: ListedOffers, limit: AgeLimit, now: datetime) -> str:
 
 
 def recorded_quotes(
-    history: MarketHistory, at: datetime | None, carbon: CarbonHistory | None = None
+    history: MarketHistory,
+    at: datetime | None,
+    carbon: CarbonHistory | LiveCarbon | None = None,
 ) -> QuoteSet:
     """The record's offers at ``at``; hazards are of the whole record.
 

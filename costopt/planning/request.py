@@ -165,32 +165,44 @@ def forecast_prices(
 def forecast_carbon(
     seen: QuoteSet, policy: Policy, pools: Iterable[Pool], until: datetime
 ) -> CarbonForecasts:
-    """gCO2e/kWh of the pools' regions, from recorded intensities of the policy's signal alone."""
+    """gCO2e/kWh of the pools' regions, from intensities of the policy's signal alone.
+
+    Live ones are asked for, which takes at most ten seconds in all.
+    """
     from costopt.catalog import load_catalog
+    from costopt.energy.carbon import CarbonHistory
     from costopt.energy.carbon_forecast import CarbonForecasts, forecast_carbon
 
     if seen.carbon is None or seen.carbon.carbon_signal is not policy.objective.carbon_signal:
         return CarbonForecasts({}, {})
     known = load_catalog()
     places = dict.fromkeys((pool.provider, pool.region) for pool in pools)
+    if not isinstance(seen.carbon, CarbonHistory):
+        names = [f"{provider}/{region}" for provider, region in places]
+        seen.carbon.prepare(names, seen.now)
+        return seen.carbon.forecast(names, seen.now, until)
     regions = [region for place in places if (region := known.region(*place))]
     return forecast_carbon(seen.carbon, regions, seen.now, until)
 
 
 def carbon_notes(seen: QuoteSet, policy: Policy, until: datetime) -> Iterator[str]:
     """Where the intensities that were given do not count, and why."""
+    from costopt.energy.carbon import CarbonHistory
+
     if seen.carbon is None:
         return
     asked, given = policy.objective.carbon_signal, seen.carbon.carbon_signal
     if asked is not given:
         kinds = {CarbonSignal.AVERAGE: "averages", CarbonSignal.MARGINAL: "marginal ones"}
         yield (
-            f"policy {policy.name} counts {asked.value} intensities and the recorded ones are "
+            f"policy {policy.name} counts {asked.value} intensities and those given are "
             f"{kinds[given]}: annual means count"
         )
         return
     allowed = [o.pool for o in seen.offers if policy.limits.rejection_reason(o.pool) is None]
     found = forecast_carbon(seen, policy, allowed, until)
+    if not isinstance(seen.carbon, CarbonHistory):
+        yield from seen.carbon.notes(seen.now)
     if found.missing:
         total = len(found.missing) + len(found.series)
         reasons = [f"{region}: {why}" for region, why in sorted(found.missing.items())]

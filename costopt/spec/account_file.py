@@ -5,14 +5,24 @@ The options of providers in an account file are validated by their adapters' own
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from costopt.domain.account import Account, AccountGuards, Quota, Tenant
+from costopt.domain.account import (
+    Account,
+    AccountGuards,
+    CarbonSource,
+    CarbonSourceName,
+    Quota,
+    Tenant,
+)
 from costopt.domain.errors import StoreError
 from costopt.domain.market import CapacityType
 from costopt.provider.options import OptionModel
@@ -24,6 +34,8 @@ from costopt.store.address import REMOTE_SCHEMES, StoreAddress
 
 InstanceFamily = Annotated[str, Field(pattern=r"^[A-Za-z]+$", max_length=16)]
 LargeCount = Annotated[int, Field(ge=1, le=10_000_000)]
+
+KEY_FILE = "COSTOPT_CARBON_KEY_FILE"
 
 LIMIT_FIELDS = ("max_nodes", "max_gpus", "max_vcpus", "max_kw", "max_usd_per_hour")
 
@@ -84,6 +96,22 @@ class GuardsSection(FileModel):
     )
 
 
+class CarbonSection(FileModel):
+    """The service that is asked for live carbon intensities."""
+
+    source: Annotated[CarbonSourceName, Field(strict=False)] = Field(
+        description="electricity-maps, watttime, or gb-carbon-intensity, which needs no key"
+    )
+    key_file: Text | None = Field(
+        default=None,
+        description="file with the key, for watttime USER:PASSWORD; default: the file that "
+        "COSTOPT_CARBON_KEY_FILE names",
+    )
+    url: Text | None = Field(
+        default=None, description="address to ask instead of the service's own, such as a proxy's"
+    )
+
+
 class AccountFile(FileModel):
     """The account that jobs run in: its quotas and its tenants."""
 
@@ -115,6 +143,9 @@ class AccountFile(FileModel):
         default=None,
         description="what stops launches and spending; default: the daemon's own guards",
     )
+    carbon: CarbonSection | None = Field(
+        default=None, description="live carbon intensities; default: annual means"
+    )
 
 
 def account_of(file: AccountFile, document: Document) -> Account:
@@ -135,6 +166,7 @@ def account_of(file: AccountFile, document: Document) -> Account:
             if (refusal := _no_prefix(prefix, file.store))
         ),
         *provider_problems(document, file.providers),
+        *([] if file.carbon is None else _carbon_problems(document, file.carbon)),
     ]
     if problems:
         raise SpecFileError(problems)
@@ -148,7 +180,42 @@ def account_of(file: AccountFile, document: Document) -> Account:
         guards=AccountGuards()
         if file.guards is None
         else AccountGuards(**file.guards.model_dump()),
+        carbon=None if file.carbon is None else carbon_source(file.carbon),
     )
+
+
+def carbon_source(said: CarbonSection) -> CarbonSource:
+    """The source, with the key file of the environment where the section names none."""
+    key_file = None
+    if said.source is not CarbonSourceName.GB_CARBON_INTENSITY:
+        named = said.key_file or os.environ.get(KEY_FILE)
+        key_file = Path(named) if named else None
+    return CarbonSource(said.source, said.url or said.source.url, key_file)
+
+
+def _carbon_problems(document: Document, said: CarbonSection) -> Iterable[SpecProblem]:
+    if said.key_file is not None and said.source is CarbonSourceName.GB_CARBON_INTENSITY:
+        message = f"{said.source.value} needs no key"
+        yield document.problem(("carbon", "key_file"), message, on_key=True, code="extra_forbidden")
+    if said.url is not None and not _may_send_key(said.url):
+        message = "expected https:// and a host, or http:// and this machine, to keep the key safe"
+        yield document.problem(("carbon", "url"), message, code=VALUE_ERROR)
+
+
+def _may_send_key(url: str) -> bool:
+    from costopt.download import LOOPBACK
+
+    try:
+        parts = urlsplit(url)
+        plain = not (parts.username or parts.query or parts.fragment) and parts.port != 0
+        return (
+            plain
+            and url.isascii()
+            and bool(parts.hostname)
+            and (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK))
+        )
+    except ValueError:
+        return False
 
 
 def _quota(said: QuotaSection) -> Quota:

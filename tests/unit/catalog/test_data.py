@@ -188,6 +188,7 @@ def test_regions_hold_the_newest_recorded_year() -> None:
         assert region.average_gco2e_per_kwh == parse_number(average)
         assert region.marginal_gco2e_per_kwh == parse_number(marginal)
         assert region.electricity_maps_zone == (fact["em-zone-id"] or None)
+        assert region.watttime_region == (fact["wt-region-id"] or None)
 
 
 RECHECKED = "zone quotes of skypilot-catalog"

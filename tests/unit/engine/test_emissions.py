@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.events import CarbonIntensityRecorded, NodeLaunched
+from costopt.domain.events import CarbonIntensityRecorded, NodeLaunched, SignalStale
 from costopt.domain.fleet import EndCause
 from costopt.domain.market import Pool
 from costopt.domain.policy import CarbonSignal, Objective
+from costopt.domain.ports import SignalProblem
 from costopt.domain.power import NodePower
 from costopt.domain.view import Target
 from costopt.engine.cohort import JobTerms
@@ -40,6 +41,7 @@ class ByHour:
 
     def __init__(self, *intensities: float | None) -> None:
         self.intensities = intensities
+        self.reported: tuple[SignalProblem, ...] = ()
 
     def intensity(
         self, region: str, hour_at: datetime, carbon_signal: CarbonSignal
@@ -49,6 +51,9 @@ class ByHour:
             return None
         value = self.intensities[index] if index < len(self.intensities) else None
         return None if value is None else Estimate.exact(value, Basis.MODELLED, "test", hour_at)
+
+    def problems(self, now: datetime) -> Sequence[SignalProblem]:
+        return self.reported
 
 
 def scene(carbon: ByHour | None, work_s: float = 4 * HOUR_S) -> Scene:
@@ -157,3 +162,34 @@ def test_every_job_counts_by_the_signal_of_its_own_policy() -> None:
     (launched,) = made.events(NodeLaunched)
     assert launched.gco2e_per_kwh == 400.0
     assert made.events(CarbonIntensityRecorded)
+
+
+def test_an_hour_that_becomes_known_late_or_changes_is_recorded_again() -> None:
+    carbon = ByHour(None, 900.0)
+    made = scene(carbon)
+    made.go(1800)
+    assert not made.events(CarbonIntensityRecorded)
+    carbon.intensities = (100.0, 900.0)
+    made.go(HOUR_S)
+    carbon.intensities = (100.0, 500.0)
+    made.go(HOUR_S)
+    written = [(e.hour_at, e.gco2e_per_kwh) for e in made.events(CarbonIntensityRecorded)]
+    assert written == [(T0, 100.0), (T0 + HOUR, 900.0), (T0 + HOUR, 500.0)]
+    expected = grams_by_hour(made, {0: 100.0, 1: 500.0}, 400.0)
+    assert made.summary().gco2e == pytest.approx(expected)
+
+
+def test_a_problem_of_the_source_is_recorded_once_while_it_lasts() -> None:
+    carbon = ByHour(100.0)
+    carbon.reported = (SignalProblem("watttime", "stale", "PJM: of yesterday"),)
+    made = scene(carbon)
+    made.go(1800)
+    carbon.reported = ()
+    made.go(600)
+    carbon.reported = (SignalProblem("watttime", "stale", "PJM: of yesterday"),)
+    made.go(600)
+    stale = made.events(SignalStale)
+    assert [(event.source, "annual mean" in event.message) for event in stale] == [
+        ("watttime", True),
+        ("watttime", True),
+    ]
