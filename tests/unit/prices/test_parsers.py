@@ -180,7 +180,9 @@ def test_a_yaml_bomb_does_not_expand() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"PK", b"<html>", zipped("other.csv", b"x"), zipped("aws.csv", b"x" * 999)[:60]]
+    "body",
+    [b"", b"PK", b"<html>", zipped("other.csv", b"x"), zipped("aws.csv", b"x" * 999)[:60]],
+    ids=["empty", "short", "HTML", "another file", "truncated"],
 )
 def test_another_or_a_truncated_zip_file_is_refused(body: bytes) -> None:
     with pytest.raises(PriceListError):
