@@ -171,7 +171,11 @@ COMMANDS = {
     "market": CommandEntry(
         "costopt.cli.market", "market", "Generate, record, import and show market histories."
     ),
-    "carbon": CommandEntry("costopt.cli.carbon", "carbon", "Import and show carbon histories."),
+    "carbon": CommandEntry(
+        "costopt.cli.carbon",
+        "carbon",
+        "Import and show carbon histories; ask for live intensities.",
+    ),
     "validate": CommandEntry(
         "costopt.cli.validate", "validate", "Check job, policy and account files."
     ),

@@ -127,7 +127,8 @@ def _assert_fits(told: str) -> None:
 
 def test_each_command_with_a_table_is_tried_here() -> None:
     assert isinstance(cli, click.Group)
-    assert set(_tables("", cli)) == {*LOCAL, *OF_DAEMON, "catalog update"}
+    # test_carbon_now.py holds the width of the other one.
+    assert set(_tables("", cli)) == {*LOCAL, *OF_DAEMON, "catalog update", "carbon now"}
 
 
 @pytest.mark.parametrize("command", [each for group in LOCAL.values() for each in group])
