@@ -101,7 +101,7 @@ def test_a_paused_job_saves_first_and_goes_on_when_it_is_resumed(tmp_path: Path)
         place.tell("one", DesiredState.PAUSED)
         wait_until(lambda: bool(place.of("one", ev.NodeEnded)), "release")
         place.tell("one", DesiredState.RUN)
-        wait_until(lambda: len(place.of("one", ev.TrainingStarted)) == 2, "second start")
+        wait_until(lambda: len(place.of("one", ev.TrainingStarted)) >= 2, "second start")
         assert place.of("one", ev.WorkLost) == []
         resumed_at = place.of("one", ev.TrainingStarted)[-1].units
         assert resumed_at in [saves.units for saves in place.of("one", ev.CheckpointCommitted)]

@@ -60,7 +60,8 @@ def write_example(job: Path, steps: int) -> None:
     ignored = shutil.ignore_patterns("output", "__pycache__")
     shutil.copytree(EXAMPLE, job, ignore=ignored, dirs_exist_ok=True)
     shutil.copy(slowed_example.__file__, job)
-    text = (job / "job.yaml").read_text().replace("1500", str(steps))
+    text = (job / "job.yaml").read_text().replace("450", str(steps)).replace('", "0.2"]', '", "0"]')
+    text = text.replace("deadline: 5h", "deadline: 14h")
     held = f'slowed_example.py, "{hold_of(job)}"'
     (job / "job.yaml").write_text(text.replace("[python, train.py", f"[python, {held}"))
 
