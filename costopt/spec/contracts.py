@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import Annotated
@@ -16,17 +17,26 @@ from costopt.spec.yaml_document import VALUE_ERROR, Document, SpecProblem
 SECTION = "electricity_contracts"
 
 
+DAY_PATTERN = r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$"
+
+
 def _day(value: object) -> object:
     """Return the date of a text; what is not one is refused with a sentence."""
+    if not isinstance(value, str):
+        return value
     try:
-        return date.fromisoformat(value) if isinstance(value, str) else value
+        if re.fullmatch(DAY_PATTERN, value):
+            return date.fromisoformat(value)
     except ValueError:
-        raise ValueError("expected a day such as 2026-01-31") from None
+        pass
+    raise ValueError("expected a day such as 2026-01-31")
 
 
 Day = Annotated[
-    date, BeforeValidator(_day), WithJsonSchema({"type": "string", "format": "date"})
-]  # fmt: skip
+    date,
+    BeforeValidator(_day),
+    WithJsonSchema({"type": "string", "format": "date", "pattern": DAY_PATTERN}),
+]
 
 
 class ContractSection(FileModel):

@@ -106,6 +106,13 @@ ACCOUNT: dict[str, Any] = {
         "max_usd": 5, "max_usd_per_month": 5, "max_usd_per_hour": 5, "max_nodes": 2,
         "max_launches_per_hour": 100,
     },
+    "electricity_contracts": [
+        {
+            "name": "wind", "provider": "aws", "regions": ["us-east-1"], "gco2e_per_kwh": 0,
+            "first_day": "2026-01-01", "last_day": "2026-12-31", "kind": "contract",
+        }
+    ],
+    "carbon": {"source": "watttime", "key_file": "key", "url": "https://proxy.example"},
 }  # fmt: skip
 
 
