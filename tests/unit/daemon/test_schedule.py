@@ -149,14 +149,14 @@ def test_nothing_but_a_time_is_read_back(tmp_path: Path, due_at: object) -> None
         assert due_times.get("kept") is None
 
 
-def test_only_torchs_checkpoints_are_unpickled() -> None:
+def test_only_torchs_checkpoints_and_a_backtests_own_work_are_unpickled() -> None:
     package = Path(costopt.__path__[0])
     pickling = {
         path.relative_to(package).parts[0]
         for path in package.rglob("*.py")
         if "import pickle" in path.read_text("utf-8") or "JobStore" in path.read_text("utf-8")
     }
-    assert pickling == {"train"}
+    assert pickling == {"train", "backtesting"}
 
 
 def test_a_due_time_that_cannot_be_stored_stops_no_task(
