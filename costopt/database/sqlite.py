@@ -134,7 +134,9 @@ def make_private(path: Path, *, create: bool) -> None:
     """
     if create:
         with suppress(OSError):
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY))
+            # Only a file that is not there: to open and close one drops this process's locks of it.
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            os.close(os.open(path, flags, OWNER_ONLY))
     for each in (path, *(path.with_name(path.name + suffix) for suffix in COMPANIONS)):
         with suppress(OSError):
             mode = each.stat().st_mode
