@@ -303,6 +303,8 @@ class Job:
         Its speed over ``nodes`` times the speed of one node, by the first throughput that knows the
         GPU; None where none does.
         """
+        if nodes == 1:
+            return 1.0
         for throughput in (self.throughput, *(phase.throughput for phase in self.phases)):
             one = throughput and throughput.units_per_s(machine.gpu, machine.gpu_count)
             gang = throughput and throughput.units_per_s(machine.gpu, machine.gpu_count * nodes)

@@ -22,6 +22,17 @@ class PowerCap:
     source: str
 
 
+def communication_factor(communication_share: float, scaling_efficiency: float | None) -> float:
+    """Return the share of its busy power that a node draws in a gang of this efficiency.
+
+    1 − share · (1 − efficiency): for the part of the time that the strong-scaling efficiency, 0–1,
+    says is lost, the node waits for the others. 1 where the efficiency is unknown.
+    """
+    if scaling_efficiency is None:
+        return 1.0
+    return 1.0 - communication_share * (1.0 - scaling_efficiency)
+
+
 @dataclass(frozen=True, slots=True)
 class NodePower:
     """Power of one node of a pool.
@@ -67,19 +78,11 @@ class NodePower:
         unread_w = self.other_w + (0.0 if "cpu" in parts else self.cpu_w)
         return self.overhead * (metered_wh + unread_w * hours)
 
-    def communication_factor(self, scaling_efficiency: float | None) -> float:
-        """Return the share of ``busy_w`` that the node draws in a gang of this efficiency.
-
-        1 − share · (1 − efficiency): for the part of the time that the strong-scaling efficiency,
-        0–1, says is lost, the node waits for the others. 1 where the efficiency is unknown.
-        """
-        if scaling_efficiency is None:
-            return 1.0
-        return 1.0 - self.communication_share * (1.0 - scaling_efficiency)
-
     def in_gang(self, scaling_efficiency: float | None) -> NodePower:
         """Return the power of the node in a gang of this strong-scaling efficiency, 0–1."""
-        factor = self.communication_factor(scaling_efficiency)
+        factor = communication_factor(self.communication_share, scaling_efficiency)
+        if factor == 1.0:
+            return self
         caps = tuple(replace(cap, busy_w=cap.busy_w * factor) for cap in self.caps)
         return replace(self, busy_w=self.busy_w * factor, caps=caps, communication_share=0.0)
 

@@ -22,6 +22,7 @@ from costopt.domain.events import (
 )
 from costopt.domain.fleet import EndCause
 from costopt.domain.market import CapacityType, Pool
+from costopt.domain.power import communication_factor
 from costopt.domain.transfers import region_key
 from costopt.ledger.node_emissions import Emission, EmissionMeter, HourlyIntensities, carbon_basis
 from costopt.ledger.node_meter import (
@@ -164,8 +165,7 @@ class NodeAccount:
 
     def join_gang(self, at_ms: int, scaling_efficiency: float | None) -> None:
         """Record the strong-scaling efficiency, 0–1, of the gang that it trains in from then on."""
-        lost = 0.0 if scaling_efficiency is None else 1.0 - scaling_efficiency
-        factor = 1.0 - self.launched.communication_share * lost
+        factor = communication_factor(self.launched.communication_share, scaling_efficiency)
         if factor != self.communication_factor:
             self.communication_factor = factor
             self._change_power(max(at_ms, self.launched_ms))

@@ -136,7 +136,7 @@ def terms_of(
     usd = gang_sum(rows, columns.usd_per_hour)
     peak_kw, idle_kw = gang_busy_kw(rows, columns), gang_sum(rows, columns.idle_kw)
     lost = 1.0 - np.array(scaling, dtype=float)[gangs.place]
-    drawn = 1.0 - columns.communication_share[first] * lost  # NodePower.communication_factor
+    drawn = 1.0 - columns.communication_share[first] * lost  # communication_factor by row
     busy_kw = peak_kw * drawn
     carbon = columns.gco2e_per_kwh[first]
     hazard, hazard_high = gang_sum(rows, columns.hazard), gang_sum(rows, columns.hazard_high)
@@ -195,7 +195,7 @@ def terms_of(
         steadiness=np.clip(towards(availability, availability_low, weight), 1e-3, 1.0),
     )
     restarting = np.minimum(1.0, hazard * start_h)
-    pays = is_energy_saving(rows, columns, drawn, idle_kw, restarting)
+    pays = is_energy_saving(rows, columns, busy_kw, drawn, idle_kw, restarting)
     return terms if pays.all() else terms.take(np.flatnonzero(pays))
 
 

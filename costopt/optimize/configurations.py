@@ -337,21 +337,21 @@ def gang_busy_kw(rows: ConfigurationRows, columns: OfferColumns) -> Array:
 def is_energy_saving(
     rows: ConfigurationRows,
     columns: OfferColumns,
+    busy_kw: Array,
     drawn: Array,
     idle_kw: Array,
     restarting: Array,
 ) -> Mask:
     """Return whether each row's cap lowers kWh per unit of work; true for rows without a cap.
 
-    ``drawn`` is the share of its busy power that a node draws in its gang, ``idle_kw`` is of the
-    gangs, ``restarting`` is the share of the time that goes to restarts, all of shape (rows,) like
-    the result. Restarts draw the same with a cap, and so do the other parts of the node: a low cap,
-    which lets them draw for longer, may cost energy.
+    ``drawn`` is the share of its busy power that a node draws in its gang; ``busy_kw`` (of that
+    share) and ``idle_kw`` are of the gangs, ``restarting`` is the share of the time that goes to
+    restarts, all of shape (rows,) like the result. Restarts draw the same with a cap, and so do the
+    other parts of the node: a low cap, which lets them draw for longer, may cost energy.
     """
     uncapped: Mask = rows.cap == UNCAPPED
     if uncapped.all():
         return uncapped
-    busy_kw = gang_busy_kw(rows, columns) * drawn
     uncapped_kw = gang_sum(rows, columns.busy_kw[UNCAPPED]) * drawn
     idle_kwh = idle_kw * restarting
     capped = (busy_kw * (1 - restarting) + idle_kwh) / capped_speed_share(rows, columns)
