@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -169,7 +170,7 @@ def test_tables(tmp_path: Path) -> None:
 
 
 def _schema(path: Path) -> dict[str, Any]:
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection:
         found = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
         tables = {name: _words(sql) for name, sql in found}
         marks = {
