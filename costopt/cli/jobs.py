@@ -51,18 +51,37 @@ NODES = (
     Column("usd_per_hour", "$/h", usd_text, right=True),
     Column("draining", "Draining", rank=1),
 )
+SCHEDULED = "scheduled"
+"""The state of a recurring job, whose occurrences are jobs of their own."""
 FIGURES = (Column("figure", "Figure"), Column("value", "Value", fold_at=70))
 
 
+UPCOMING = (
+    Column("at", "At", iso_minute_text),
+    Column("job", "Job"),
+    Column("schedule", "Schedule"),
+    Column("tenant", "Tenant", rank=1),
+    Column("deadline_at", "Deadline", iso_minute_text),
+)
+
+
 @click.command("list")
+@click.option("--upcoming", is_flag=True, help="The next twenty occurrences of recurring jobs.")
 @server_options
 @output_option
-def list_(server: str, token_file: Path | None, output: str) -> None:
+def list_(upcoming: bool, server: str, token_file: Path | None, output: str) -> None:
     """List a daemon's jobs.
 
     Blocked by gives the reason why a job gets no nodes now.
     """
-    answer = connect(server, token_file).get("jobs")
+    client = connect(server, token_file)
+    if upcoming:
+        occurrences = client.get("occurrences")["occurrences"]
+        print_table(Table("costopt.upcoming/1", "Upcoming", UPCOMING, occurrences), output)
+        if not occurrences:
+            click.echo("note: no job with a schedule is to run", err=True)
+        return
+    answer = client.get("jobs")
     rows = [_row(job) for job in answer["jobs"]]
     print_table(Table("costopt.list/1", "Jobs", COLUMNS, rows), output)
 
@@ -89,7 +108,7 @@ def _row(job: dict[str, Any]) -> Row:
     summary, submission = job["summary"], job["submission"]
     return {
         "job": submission["name"],
-        "state": summary["state"],
+        "state": SCHEDULED if job["next_at"] else summary["state"],
         "desired_state": submission["desired_state"],
         "priority": submission["priority"],
         "tenant": submission["tenant"],
@@ -104,7 +123,9 @@ def _row(job: dict[str, Any]) -> Row:
 def _figures(answer: dict[str, Any]) -> list[Row]:
     summary, submission, decision = answer["summary"], answer["submission"], answer["decision"]
     figures = {
-        "State": summary["state"],
+        "State": SCHEDULED if answer["next_at"] else summary["state"],
+        "Next occurrence": answer["next_at"] and iso_minute_text(answer["next_at"]),
+        "Occurrence of": submission["schedule"] or None,
         "Failed because": summary["failure"] or None,
         "Desired": submission["desired_state"],
         "Blocked by": answer["blocked_by"] or None,
@@ -235,6 +256,9 @@ def submit_job(client: DaemonClient, body: Mapping[str, Any]) -> None:
     click.echo(taken["name"])
     click.echo(f"note: {_said(taken['verdict'])}", err=True)
     click.echo(f"note: the daemon's mode is {mode}; see costopt show {taken['name']}", err=True)
+    next_at = client.get("jobs", taken["name"])["next_at"]
+    if next_at is not None:
+        click.echo(f"note: it recurs, next at {iso_minute_text(next_at)}", err=True)
     if halt is not None:
         click.echo(f"note: {halt['who']} stopped all launches: {halt['reason']}", err=True)
 

@@ -11,6 +11,7 @@ from costopt.controller.payload import RevisionOf, with_provenance
 from costopt.controller.site import LiveSite
 from costopt.daemon.admission import load_submission
 from costopt.daemon.payload_preparer import PayloadPreparer
+from costopt.daemon.recurring_jobs import RecurringJobs
 from costopt.daemon.strategy_pool import StrategyPool
 from costopt.domain.control import DesiredState, Halt, Mode, Registry, Submission
 from costopt.domain.errors import CostoptError, LedgerError, SpecError
@@ -47,8 +48,11 @@ class JobSync:
         self._resting = dict(resting)
         self._revision_of: RevisionOf = git_revision
         self._heeded = max((number for number, _ in registry.changes()), default=0)
-        self._submissions = {each.name: each for each in registry.submissions()}
-        self._strangers = tuple(job for job in recorded if job not in self._submissions)
+        self._recurring = RecurringJobs(registry, self._is_open)
+        known = registry.submissions()
+        self._submissions = {s.name: s for s in known if not self._recurring.accept(s)}
+        names = {submission.name for submission in known}
+        self._strangers = tuple(job for job in recorded if job not in names)
         self._retrying: set[str] = set()
         self._unreadable: dict[str, Submission] = {}
         self._troubles: dict[str, str] = {}
@@ -60,6 +64,12 @@ class JobSync:
         self._revision_of = cache(git_revision)
         self._read_changes()
         self._reopen(now)
+        self._follow_all(now)
+        if self._recurring.submit_due(now):
+            self._read_changes()
+            self._follow_all(now)
+
+    def _follow_all(self, now: datetime) -> None:
         for name, submission in tuple(self._submissions.items()):
             if name in self.closed or self._was_over(submission, now):
                 del self._submissions[name]
@@ -112,7 +122,14 @@ class JobSync:
 
     def troubles(self) -> dict[str, str]:
         """Return, by job, why it cannot be read or why its nodes cannot be reached."""
-        return self._engine.troubles.reported | self._troubles
+        return self._engine.troubles.reported | self._troubles | self._recurring.troubles
+
+    def _is_open(self, name: str) -> bool:
+        """Return whether a job may still run."""
+        submission = self._submissions.get(name)
+        if submission is None or name in self.closed:
+            return False
+        return name not in self._engine.jobs or not self._is_over(submission)
 
     def _was_over(self, submission: Submission, now: datetime) -> bool:
         """Close a job that ended before this month, without reading its events again; return
@@ -186,8 +203,9 @@ class JobSync:
         for number, change in self._registry.changes(self._heeded):
             self._heeded = number
             submission = self._registry.submission(change.subject)
-            if submission is not None:
-                self._submissions[submission.name] = submission
+            if submission is None or self._recurring.accept(submission):
+                continue
+            self._submissions[submission.name] = submission
             if change.what == RESUMED:
                 self._retrying.add(change.subject)
 

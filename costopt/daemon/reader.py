@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import cached_property
 
 from costopt.daemon.cost_history import CostHistory
+from costopt.daemon.recurring_jobs import Occurrence
 from costopt.daemon.service import DaemonService, unknown_decision_error, unknown_job_error
 from costopt.daemon.shared_state import (
     Alert,
@@ -49,6 +50,10 @@ class TenantReader:
     def jobs(self) -> tuple[JobStatus, ...]:
         """Return the caller's jobs, in the order of submission."""
         return self._service.jobs(self._tenant)
+
+    def upcoming(self, limit: int) -> tuple[Occurrence, ...]:
+        """Return the next occurrences of the caller's recurring jobs, the earliest first."""
+        return self._service.upcoming(limit, self._tenant)
 
     def job(self, name: str) -> JobStatus:
         """Return one of the caller's jobs. Raise SpecError if none has that name."""

@@ -22,6 +22,7 @@ from costopt.daemon.admission import (
     parse_submission,
 )
 from costopt.daemon.cost_history import CostHistory, CostReader
+from costopt.daemon.recurring_jobs import Occurrence, upcoming_occurrences
 from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.shared_state import (
     Alert,
@@ -113,6 +114,12 @@ class DaemonService:
     def job(self, name: str) -> JobStatus:
         """Return one job. Raise SpecError if none has that name."""
         return self._status(self._known(name))
+
+    def upcoming(self, limit: int, tenant: str | None = None) -> tuple[Occurrence, ...]:
+        """Return the next occurrences of recurring jobs, the earliest first; those of one tenant if
+        it is named."""
+        submissions = self._registry.submissions([DesiredState.RUN], tenant)
+        return upcoming_occurrences(submissions, self._clock.now(), limit)
 
     def pause(self, name: str, who: str) -> Submission:
         """Checkpoint, release the nodes, and keep the job for later.
@@ -309,6 +316,7 @@ class DaemonService:
     def _status(self, submission: Submission) -> JobStatus:
         seen, name = self._board.snapshot, submission.name
         decision = seen.decisions.get(name)
+        upcoming = upcoming_occurrences([submission], seen.now, 1)
         return JobStatus(
             submission,
             seen.summaries.get(name) or _fresh(name, seen.now),
@@ -316,6 +324,7 @@ class DaemonService:
             None if decision is None else decision.slack_s,
             decision,
             seen.nodes_of.get(name, ()),
+            upcoming[0].at if upcoming else None,
         )
 
 

@@ -134,7 +134,8 @@ class JobStatus:
     """A submitted job and its state.
 
     ``summary`` is of the last tick. ``blocked_by`` gives the reason why it gets no nodes now, "" if
-    there is none. ``slack_s`` is that of its last decision, None if unknown.
+    there is none. ``slack_s`` is that of its last decision, None if unknown. ``next_at`` is the
+    next occurrence of a recurring job, None of others.
     """
 
     submission: Submission
@@ -143,6 +144,7 @@ class JobStatus:
     slack_s: float | None
     decision: DecisionMade | None
     nodes: tuple[FleetNode, ...]
+    next_at: datetime | None = None
 
     @property
     def finish_at_pace(self) -> datetime | None:

@@ -6,7 +6,7 @@ states, its mode, a halt, proposals and the audit log. ``TokenStore`` holds who 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -118,6 +118,17 @@ class Registry(Protocol):
         order of submission; those of one tenant if one is given."""
         ...
 
+    def schedule_cursor(self, schedule: str) -> datetime | None:
+        """Return up to when a recurring job's occurrences were handled; None before the first."""
+        ...
+
+    def submit_occurrences(
+        self, schedule: str, until: datetime, due: Sequence[Submission], skipped: Sequence[str]
+    ) -> None:
+        """Store the occurrences of a recurring job until a time, and the reasons of those that are
+        skipped, all or nothing; later calls begin after that time."""
+        ...
+
     def set_desired_state(
         self, name: str, desired_state: DesiredState, who: str, at: datetime
     ) -> Submission:
@@ -197,7 +208,8 @@ class Submission:
 
     ``submitted_at`` is by the daemon's clock, and the origin of the job's relative times. Relative
     paths of the job are below ``workdir``. Of two waiting jobs, the one with the higher
-    ``priority`` is served first, and may take the capacity of one with a lower.
+    ``priority`` is served first, and may take the capacity of one with a lower. ``schedule`` names
+    the recurring job whose occurrence it is, "" if it is none.
     """
 
     name: str
@@ -209,6 +221,7 @@ class Submission:
     submitted_at: datetime
     submitted_by: str
     desired_state: DesiredState = DesiredState.RUN
+    schedule: str = ""
 
 
 class Scope(StrEnum):

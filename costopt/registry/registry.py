@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +27,7 @@ from costopt.registry.schema import (
     MIGRATIONS,
     MODES,
     PROPOSALS,
+    SCHEDULES,
     SUBMISSIONS,
     append_audit_entry,
     audit_entries_after,
@@ -34,6 +35,8 @@ from costopt.registry.schema import (
 from costopt.registry.tokens import SqlTokenStore
 
 REGISTRY = "registry.sqlite"
+SCHEDULER = "schedule"
+"""Who submits and skips occurrences, in the audit log."""
 ADVISORY_LOCK = 0x436F5372
 """The lock of the registry's writers on PostgreSQL ("CoSr")."""
 
@@ -95,6 +98,33 @@ class SqlRegistry:
         submission; those of one tenant if one is given."""
         with self._database.read_transaction() as connection:
             return list_submissions(connection, desired_states, tenant)
+
+    def schedule_cursor(self, schedule: str) -> datetime | None:
+        """Return up to when a recurring job's occurrences were handled; None before the first."""
+        with self._database.read_transaction() as connection:
+            until: datetime | None = connection.scalar(
+                select(SCHEDULES.c.handled_until).where(SCHEDULES.c.name == schedule)
+            )
+            return until
+
+    def submit_occurrences(
+        self, schedule: str, until: datetime, due: Sequence[Submission], skipped: Sequence[str]
+    ) -> None:
+        """Store the occurrences of a recurring job until a time, and the reasons of those that are
+        skipped, all or nothing; later calls begin after that time.
+
+        Raises SpecError where the name of one is taken.
+        """
+        with self._database.write_transaction() as connection:
+            known = SCHEDULES.c.name == schedule
+            moved = SCHEDULES.update().where(known).values(handled_until=until)
+            if not connection.execute(moved).rowcount:
+                connection.execute(SCHEDULES.insert().values(name=schedule, handled_until=until))
+            for submission in due:
+                add_submission(connection, submission)
+                append_audit_entry(connection, until, SCHEDULER, "submit", submission.name)
+            for reason in skipped:
+                append_audit_entry(connection, until, SCHEDULER, "skip", schedule, reason)
 
     def set_desired_state(
         self, name: str, desired_state: DesiredState, who: str, at: datetime

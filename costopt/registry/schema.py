@@ -78,7 +78,10 @@ SUBMISSIONS = table(
     column("submitted_at", UtcDateTime),
     column("submitted_by", String),
     column("desired_state", EnumText(DesiredState)),
+    column("schedule", String),
 )
+
+SCHEDULES = table("schedules", column("name", String), column("handled_until", UtcDateTime))
 
 PROPOSALS = table(
     "proposals",
@@ -201,7 +204,12 @@ INITIAL: Migration = (
     """,
 )
 
-MIGRATIONS = Migrations("registry", "submissions", (INITIAL,), first=4)
+RECURRING: Migration = (
+    "ALTER TABLE submissions ADD COLUMN schedule TEXT NOT NULL DEFAULT ''",
+    "CREATE TABLE schedules (name TEXT PRIMARY KEY, handled_until TEXT NOT NULL)",
+)
+
+MIGRATIONS = Migrations("registry", "submissions", (INITIAL, RECURRING), first=4)
 
 
 def append_audit_entry(

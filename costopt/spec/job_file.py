@@ -25,6 +25,7 @@ from costopt.spec.fields import (
     moment,
 )
 from costopt.spec.fields import PATTERN as DURATION_PATTERN
+from costopt.spec.schedule import ScheduleSection
 
 
 def _words(value: object) -> object:
@@ -238,6 +239,9 @@ class JobFile(FileModel):
     work: WorkSection = Field(description="how much is to be done")
     start: Moment | None = Field(default=None, description="earliest start; default: now")
     deadline: Moment = Field(description="a time with its zone, or a duration from the start")
+    schedule: ScheduleSection | None = Field(
+        default=None, description="when a daemon runs it again and again; default: once"
+    )
     phases: list[PhaseSection] = Field(
         default_factory=list, description="in order; default: one phase with all the work"
     )

@@ -24,6 +24,7 @@ from costopt.domain.job import (
 )
 from costopt.spec.fields import MAX_DURATION_S, did_you_mean, moment
 from costopt.spec.job_file import JobFile, PhaseSection, PointSection, ThroughputSection
+from costopt.spec.schedule import MAX_NAME_LENGTH, SCHEDULED_AT, CatchUp, Overlap
 from costopt.spec.yaml_document import VALUE_ERROR, Document, FieldPath, SpecFileError, SpecProblem
 
 SCHEMES = ("file", "s3", "gs")
@@ -60,6 +61,7 @@ class _Mapping:
         start_at = self._start_at(now)
         deadline_at = self._deadline_at(start_at, now)
         self._environment()
+        self._schedule(start_at)
         if self.problems:
             raise SpecFileError(self.problems)
         return Job(
@@ -270,6 +272,29 @@ class _Mapping:
         if path.startswith("~/"):
             path = f"{Path.home()}{path[1:]}"
         return Path(_normal(self.folder / path))
+
+    def _schedule(self, start_at: datetime) -> None:
+        """Check that each occurrence of a recurring job can be a job of its own."""
+        if self.file.schedule is None:
+            return
+        section = self.file.schedule
+        if len(self.file.name) > MAX_NAME_LENGTH:
+            self._refuse(
+                ("name",), f"expected at most {MAX_NAME_LENGTH} characters of a job with a schedule"
+            )
+        if self.file.start is not None:
+            self._refuse(("start",), "a job with a schedule starts when its schedule says")
+        later = start_at + timedelta(days=1)
+        if self._moment(("deadline",), self.file.deadline, later) == self._moment(
+            ("deadline",), self.file.deadline, start_at
+        ):
+            self._refuse(
+                ("deadline",), "expected a duration, such as 6h, which counts from each occurrence"
+            )
+        if section.catch_up is CatchUp.ALL and section.overlap is not Overlap.ALLOW:
+            self._refuse(("schedule", "catch_up"), "all needs overlap: allow")
+        if SCHEDULED_AT in self.file.env:
+            self._refuse(("env", SCHEDULED_AT), "is set for each occurrence of the schedule")
 
     def _environment(self) -> None:
         for name in self.file.env:

@@ -56,6 +56,25 @@ def test_jobs_come_back_as_they_were_handed_in(registry: Registry) -> None:
     assert registry.submissions() == (JOB, second)
 
 
+def test_occurrences_and_their_cursor_are_stored_together_or_not_at_all(registry: Registry) -> None:
+    until = AT + timedelta(hours=1)
+    first = replace(JOB, name="a-1", schedule="a")
+    registry.submit(JOB)
+    assert registry.schedule_cursor("a") is None
+    registry.submit_occurrences("a", until, [first], ["late"])
+    assert registry.schedule_cursor("a") == until
+    assert registry.submission("a-1") == first
+    assert [(c.who, c.what, c.subject, c.detail) for _, c in registry.changes(1)] == [
+        ("schedule", "submit", "a-1", ""),
+        ("schedule", "skip", "a", "late"),
+    ]
+    second = replace(JOB, name="a-2", schedule="a")
+    with pytest.raises(SpecError, check=has_code("duplicate")):
+        registry.submit_occurrences("a", until + timedelta(hours=1), [second, first], [])
+    assert registry.submission("a-2") is None
+    assert registry.schedule_cursor("a") == until
+
+
 def test_jobs_are_found_by_tenant_and_intent(registry: Registry) -> None:
     for name, tenant in (("a", "red"), ("b", "blue"), ("c", "red")):
         registry.submit(replace(JOB, name=name, tenant=tenant))

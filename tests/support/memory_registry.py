@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from threading import RLock
@@ -32,6 +32,7 @@ class MemoryRegistry:
     def __init__(self) -> None:
         self._lock = RLock()
         self._submissions: dict[str, Submission] = {}
+        self._cursors: dict[str, datetime] = {}
         self._proposals: dict[str, Proposal] = {}
         self._changes: list[AuditEntry] = []
         self._halt: Halt | None = None
@@ -67,6 +68,26 @@ class MemoryRegistry:
             if (not desired_states or s.desired_state in desired_states)
             and tenant in (None, s.tenant)
         )
+
+    def schedule_cursor(self, schedule: str) -> datetime | None:
+        """Until when occurrences were handled; None before the first."""
+        return self._cursors.get(schedule)
+
+    def submit_occurrences(
+        self, schedule: str, until: datetime, due: Sequence[Submission], skipped: Sequence[str]
+    ) -> None:
+        """All or nothing. Raises SpecError where a name is taken."""
+        with self._lock:
+            if any(each.name in self._submissions for each in due):
+                raise SpecError(
+                    "a job of the name of an occurrence was submitted", code="duplicate"
+                )
+            self._cursors[schedule] = until
+            for each in due:
+                self._submissions[each.name] = each
+                self._note(until, "schedule", "submit", each.name)
+            for reason in skipped:
+                self._note(until, "schedule", "skip", schedule, reason)
 
     def set_desired_state(
         self, name: str, desired_state: DesiredState, who: str, at: datetime

@@ -24,6 +24,7 @@ from costopt.daemon.http.schemas import (
     JobDetail,
     JobDocuments,
     JobList,
+    OccurrenceList,
     SubmissionInfo,
     SubmitResponse,
     model_of,
@@ -42,6 +43,12 @@ tenant_operation = partial(operation, by_tenants=True)
 def list_jobs(call: Call) -> dict[str, Any]:
     """List all jobs."""
     return {"jobs": call.reader.jobs()}
+
+
+@tenant_operation("GET /v1/occurrences", Scope.READ, OccurrenceList)
+def occurrences(call: Call, limit: Limit = 20) -> dict[str, Any]:
+    """List the next occurrences of recurring jobs."""
+    return {"occurrences": call.reader.upcoming(limit)}
 
 
 @tenant_operation("GET /v1/jobs/{job}", Scope.READ, JobDetail, refusal=404)

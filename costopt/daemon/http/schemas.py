@@ -23,6 +23,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from costopt.daemon.admission import AdmissionResult
+from costopt.daemon.recurring_jobs import Occurrence
 from costopt.daemon.shared_state import Alert, DecisionRow, FleetNode
 from costopt.domain.control import AuditEntry, DesiredState, Halt, Mode, Proposal, Scope, Token
 from costopt.domain.events import EVENT_TYPES, DecisionMade, Event
@@ -111,7 +112,10 @@ def _answer_type(hint: Any) -> Any:
 
 
 class SubmissionInfo(ResponseModel):
-    """A submitted job, without its documents, which may hold what not every reader may see."""
+    """A submitted job, without its documents, which may hold what not every reader may see.
+
+    ``schedule`` names the recurring job whose occurrence it is, "" if it is none.
+    """
 
     name: str
     tenant: str
@@ -120,6 +124,7 @@ class SubmissionInfo(ResponseModel):
     workdir: Text
     submitted_at: datetime
     submitted_by: Text
+    schedule: Text
 
 
 class SubmitResponse(SubmissionInfo):
@@ -129,18 +134,29 @@ class SubmitResponse(SubmissionInfo):
 
 
 class JobListItem(ResponseModel):
-    """A job and its progress. ``blocked_by`` gives the reason why it has no nodes now, or ""."""
+    """A job and its progress.
+
+    ``blocked_by`` gives the reason why it has no nodes now, or ""; ``next_at`` is the next
+    occurrence of a recurring job.
+    """
 
     submission: SubmissionInfo
     summary: View[JobSummary]
     blocked_by: Text
     slack_s: Number
+    next_at: datetime | None
 
 
 class JobList(ResponseModel):
     """Every job ever submitted, in the order of submission."""
 
     jobs: tuple[JobListItem, ...]
+
+
+class OccurrenceList(ResponseModel):
+    """The next occurrences of recurring jobs, the earliest first."""
+
+    occurrences: tuple[View[Occurrence], ...]
 
 
 class JobDetail(JobListItem):

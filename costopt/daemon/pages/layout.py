@@ -283,6 +283,8 @@ def state_cell(status: JobStatus) -> Cell:
         return Cell(state.value, tone="good" if state is JobState.FINISHED else "bad")
     if desired is not DesiredState.RUN:
         return Cell(desired.value, tone="note")
+    if status.next_at is not None:
+        return Cell(f"next at {clock(status.next_at)}")
     return Cell(state.value, tone="good" if state is JobState.TRAINING else "plain")
 
 
