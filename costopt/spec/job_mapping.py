@@ -18,10 +18,9 @@ from costopt.domain.job import (
     Job,
     Phase,
     Resources,
-    Throughput,
-    ThroughputSample,
     WorkAmount,
 )
+from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.spec.fields import MAX_DURATION_S, did_you_mean, moment
 from costopt.spec.job_file import JobFile, PhaseSection, PointSection, ThroughputSection
 from costopt.spec.schedule import MAX_NAME_LENGTH, SCHEDULED_AT, CatchUp, Overlap

@@ -23,11 +23,11 @@ from costopt.domain.job import (
     Phase,
     Progress,
     Resources,
-    Throughput,
     WorkAmount,
     WorkUnit,
 )
 from costopt.domain.market import Interruption, Pool
+from costopt.domain.throughput import Throughput
 from costopt.store.folder import FileStore
 from costopt_sim.process_host import ProcessHost
 from tests.support.live_run import PATIENCE_S, wait_until

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from costopt.backtesting.replay import replay
 from costopt.domain.estimate import Series
 from costopt.domain.history import MarketHistory
-from costopt.domain.job import Phase, Throughput, ThroughputSample
+from costopt.domain.job import Phase
 from costopt.domain.market import Pool
 from costopt.domain.policy import CarbonSignal, Objective
+from costopt.domain.throughput import Throughput, ThroughputSample
 from tests.properties.test_shield import GAP_S, traces
 from tests.support.cant_be_late import (
     ON_DEMAND_USD,

@@ -11,20 +11,12 @@ from pathlib import Path
 from costopt.backtesting.hindsight import hindsight_optimum
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
-from costopt.domain.job import (
-    CheckpointSpec,
-    Job,
-    Phase,
-    Resources,
-    Throughput,
-    ThroughputSample,
-    WorkAmount,
-    WorkUnit,
-)
+from costopt.domain.job import CheckpointSpec, Job, Phase, Resources, WorkAmount, WorkUnit
 from costopt.domain.market import CapacityType, Gpu, InstanceType, Offer, Pool
 from costopt.domain.policy import CarbonSignal, Policy, Risk, StrategySpec
 from costopt.domain.ports import InstanceCatalog
 from costopt.domain.power import NodePower
+from costopt.domain.throughput import Throughput, ThroughputSample
 
 EPOCH = datetime(2023, 1, 1, tzinfo=UTC)
 ON_DEMAND_USD = 3.06

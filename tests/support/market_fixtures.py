@@ -9,17 +9,9 @@ from datetime import UTC, datetime, timedelta
 import costopt_sim
 from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
-from costopt.domain.job import (
-    CheckpointSpec,
-    Job,
-    Phase,
-    Resources,
-    Throughput,
-    ThroughputSample,
-    WorkAmount,
-    WorkUnit,
-)
+from costopt.domain.job import CheckpointSpec, Job, Phase, Resources, WorkAmount, WorkUnit
 from costopt.domain.market import CapacityType, Gpu, InstanceType, Pool
+from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt_sim import SimProvider
 
 T0 = datetime(2023, 2, 15, tzinfo=UTC)

@@ -6,19 +6,10 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.job import (
-    Budget,
-    CheckpointSpec,
-    Job,
-    Phase,
-    Resources,
-    Throughput,
-    ThroughputSample,
-    WorkAmount,
-    WorkUnit,
-)
+from costopt.domain.job import Budget, CheckpointSpec, Job, Phase, Resources, WorkAmount, WorkUnit
 from costopt.domain.market import CapacityType, Gpu, InstanceType, Offer, Pool
 from costopt.domain.power import NodePower
+from costopt.domain.throughput import Throughput, ThroughputSample
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
 UNHURRIED_S = 60.0

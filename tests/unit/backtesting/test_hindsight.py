@@ -16,9 +16,10 @@ from costopt.backtesting import optimal_path
 from costopt.backtesting.hindsight import hindsight_optimum
 from costopt.backtesting.replay import replay
 from costopt.domain.history import MarketHistory
-from costopt.domain.job import Job, Phase, Resources, Throughput, ThroughputSample
+from costopt.domain.job import Job, Phase, Resources
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.policy import Limits
+from costopt.domain.throughput import Throughput, ThroughputSample
 from tests.support.cant_be_late import NoHazard, hindsight_usd
 from tests.support.engine_fixtures import BIG_SAFE, SAFE, SPOT_A, Machines, Powers, rules, task
 from tests.support.market_fixtures import market, pool_history

@@ -21,13 +21,13 @@ from costopt.domain.job import (
     Job,
     Phase,
     Resources,
-    Throughput,
     WorkAmount,
     WorkUnit,
 )
 from costopt.domain.market import Pool
 from costopt.domain.power import PowerCap
 from costopt.domain.runtime import PowerLimitRecord
+from costopt.domain.throughput import Throughput
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import CommandFailure, Heartbeat, NodeActivity, NodeMeasurement
 from costopt.protocol.trainer_files import RejectedCheckpoint, SavedCheckpoint

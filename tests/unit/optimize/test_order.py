@@ -14,19 +14,11 @@ import pytest
 
 from costopt.domain.errors import SolverError
 from costopt.domain.estimate import Series
-from costopt.domain.job import (
-    Job,
-    Phase,
-    Progress,
-    Resources,
-    Throughput,
-    ThroughputSample,
-    WorkAmount,
-    WorkUnit,
-)
+from costopt.domain.job import Job, Phase, Progress, Resources, WorkAmount, WorkUnit
 from costopt.domain.market import CapacityType, Offer
 from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Limits, Objective, Policy, Risk
+from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.domain.view import JobView
 from costopt.optimize.colgen.solve import planning_slots
 from costopt.optimize.model import PlanModel

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from costopt.domain.errors import BadRequestError
-from costopt.domain.job import Job, Phase, Throughput, ThroughputSample
+from costopt.domain.job import Job, Phase
+from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt_sim.training import SimulatedGang, speeds_of
 from tests.support.optimize_fixtures import job, machine
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from costopt.domain.job import Budget, Job, Phase, ThroughputSample, WorkUnit
+from costopt.domain.job import Budget, Job, Phase, WorkUnit
+from costopt.domain.throughput import ThroughputSample
 from costopt.spec import SpecFileError, SpecProblem, job_schema, load_job
 
 NOW = datetime(2026, 5, 1, 8, tzinfo=UTC)

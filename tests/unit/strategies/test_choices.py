@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 import pytest
 
 from costopt.domain.account import Account, Quota, Tenant
-from costopt.domain.job import DataLocation, Job, Phase, Throughput, ThroughputSample
+from costopt.domain.job import DataLocation, Job, Phase
 from costopt.domain.market import CapacityType, Pool
+from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.domain.transfers import Transfer, transfer_table
 from costopt.domain.view import Target
 from costopt.optimize.request import PlanRequest

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from costopt.domain.job import Phase, Resources, Throughput, ThroughputSample
+from costopt.domain.job import Phase, Resources
 from costopt.domain.policy import Objective
+from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.strategies.gang_options import gang_options, spot_options, uninterruptible_options
 from tests.support.engine_fixtures import BIG_SAFE, HOUR_S, SAFE, SPOT_A, SPOT_B, task
 from tests.support.strategy_fixtures import look, nodes_in, offer

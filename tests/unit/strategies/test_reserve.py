@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from costopt.domain.job import Phase, Throughput, ThroughputSample
+from costopt.domain.job import Phase
+from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.domain.view import Target
 from costopt.strategies.gang_options import GangOption, gang_options
 from costopt.strategies.remaining_time import (

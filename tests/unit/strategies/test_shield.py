@@ -7,9 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from costopt.domain.job import Phase, Throughput, ThroughputSample
+from costopt.domain.job import Phase
 from costopt.domain.market import Pool
 from costopt.domain.power import PowerCap
+from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.domain.view import Target, View
 from costopt.strategies.shield import ShieldedStrategy, may_pause
 from costopt.strategies.shield import slack_s as slack_of

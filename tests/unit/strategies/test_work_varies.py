@@ -10,9 +10,10 @@ import pytest
 
 from costopt.domain.estimate import Series
 from costopt.domain.fleet import Node
-from costopt.domain.job import Job, Phase, Throughput, ThroughputSample
+from costopt.domain.job import Job, Phase
 from costopt.domain.market import Pool
 from costopt.domain.policy import Objective
+from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.domain.view import Decision, Target, View
 from costopt.strategies.adaptive.strategy import AdaptiveStrategy
 from costopt.strategies.shield import ShieldedStrategy
