@@ -2,17 +2,18 @@
 
 They hold instance types with the capacity types on which each is rented; regions; list prices and
 spot quotes, in dollars per node-hour; the measured effect of GPU power caps on the speed and power
-of training; what making the machines emitted; and the price of moving data out of a region, in
-dollars per GiB.
+of training; recorded training times (see ``training_times``); what making the machines emitted; and
+the price of moving data out of a region, in dollars per GiB.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from costopt.catalog.csv_table import Row, parse_day, parse_number, read_table
+from costopt.catalog.training_times import read_relative_mfus
 from costopt.catalog.traits import find_traits
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.hazards import InterruptionBucket, hazard_from_interruption_bucket
@@ -33,6 +34,10 @@ def read_instance_types() -> tuple[
         key = row["provider"], row["instance_type"]
         machines[key] = _machine(row)
         terms[key] = frozenset(CapacityType(word) for word in row["terms"].split())
+    mfus = read_relative_mfus([machine.gpu for machine in machines.values()])
+    for key, machine in machines.items():
+        gpu = replace(machine.gpu, relative_mfu=mfus.get(machine.gpu.model))
+        machines[key] = replace(machine, gpu=gpu)
     return machines, terms
 
 

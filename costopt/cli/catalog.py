@@ -115,6 +115,7 @@ def _machine_row(machine: InstanceType, quotes: Quotes, model: NodePowerModel) -
     spot = quotes.get((machine.provider, machine.name, CapacityType.SPOT))
     quoted = on_demand or spot
     power = model.node_power(quoted[0] if quoted else _nowhere(machine))
+    mfu = machine.gpu.relative_mfu
     return {
         "provider": machine.provider,
         "instance_type": machine.name,
@@ -123,6 +124,8 @@ def _machine_row(machine: InstanceType, quotes: Quotes, model: NodePowerModel) -
         "gpu_memory_gib": machine.gpu.memory_gib,
         "gpu_peak_tflops": machine.gpu.peak_tflops,
         "gpu_peak_precision": machine.gpu.peak_precision,
+        "gpu_relative_mfu": mfu,
+        "gpu_relative_mfu_source": None if mfu is None else mfu.source,
         "vcpus": machine.vcpus,
         "memory_gib": machine.memory_gib,
         "network_gbps": machine.network_gbps,
@@ -175,6 +178,8 @@ _MACHINE_COLUMNS = (
     Column("spot_usd_per_hour", "Spot $/h", usd_text, right=True),
     Column("spot_region", "Spot in", rank=4),
     Column("spot_observed_at", "Spot age", _age, right=True, rank=1),
+    Column("gpu_relative_mfu", "MFU over that of H100", detail=True, interval=True),
+    Column("gpu_relative_mfu_source", "Source of that", detail=True),
     Column("on_demand_basis", "On-demand basis", detail=True),
     Column("on_demand_source", "On-demand source", detail=True),
     Column("spot_basis", "Spot basis", detail=True),

@@ -70,7 +70,11 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One accelerator of an instance type; None where the vendor publishes no figure."""
+    """One accelerator of an instance type; None where the vendor publishes no figure.
+
+    ``relative_mfu`` is the share of its peak that training reaches, over that of the catalogue's
+    reference model; None where no training times are recorded.
+    """
 
     model: str
     memory_gib: float
@@ -78,6 +82,7 @@ class Gpu:
     idle_w: float | None
     peak_tflops: float
     peak_precision: str
+    relative_mfu: Estimate | None = None
 
     def matches_name(self, requested: str) -> bool:
         """Return whether ``requested`` ("H100") means this model ("H100-SXM5-80GB").

@@ -27,6 +27,7 @@ TABLES = (
     "spot_quotes",
     "transfer_prices",
     "power_caps",
+    "training_times",
     "upkeep",
     "providers",
 )
@@ -38,6 +39,7 @@ KEYS = {
     "spot_quotes": ("provider", "region", "instance_type"),
     "transfer_prices": ("from", "to"),
     "power_caps": ("gpu_model", "cap_w"),
+    "training_times": ("gpu_model", "benchmark"),
     "upkeep": ("provider", "setup", "part"),
     "providers": ("provider",),
 }
