@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from costopt.domain.estimate import Estimate
-from costopt.domain.market import Gpu, InstanceType
+from costopt.domain.market import InstanceType
 from costopt.domain.throughput import Throughput
 
 
@@ -217,12 +217,14 @@ class Job:
         self, machine: InstanceType, nodes: int, phase: Phase | None = None
     ) -> Estimate | None:
         """Return the speed of a gang of ``nodes`` nodes; in a phase, with its evaluation pauses."""
-        return self.gpus_units_per_s(machine.gpu, machine.gpu_count * nodes, phase)
+        return self.gpus_units_per_s(machine, machine.gpu_count * nodes, phase)
 
-    def gpus_units_per_s(self, gpu: Gpu, gpus: int, phase: Phase | None = None) -> Estimate | None:
+    def gpus_units_per_s(
+        self, machine: InstanceType, gpus: int, phase: Phase | None = None
+    ) -> Estimate | None:
         """Return the speed as ``gang_units_per_s``, for a gang with ``gpus`` in total."""
         own = None if phase is None else phase.throughput
-        speed = (own or self.throughput).units_per_s(gpu, gpus)
+        speed = (own or self.throughput).units_per_s(machine, gpus)
         if speed is None or phase is None or phase.evaluate_every is None:
             return speed
         return replace(
@@ -241,8 +243,8 @@ class Job:
         if nodes == 1:
             return 1.0
         for throughput in (self.throughput, *(phase.throughput for phase in self.phases)):
-            one = throughput and throughput.units_per_s(machine.gpu, machine.gpu_count)
-            gang = throughput and throughput.units_per_s(machine.gpu, machine.gpu_count * nodes)
+            one = throughput and throughput.units_per_s(machine, machine.gpu_count)
+            gang = throughput and throughput.units_per_s(machine, machine.gpu_count * nodes)
             if one and gang and one.value > 0 and gang.value > 0:
                 return min(1.0, gang.value / (nodes * one.value))
         return None

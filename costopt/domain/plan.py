@@ -88,14 +88,15 @@ class Candidate:
 
     For a spread, ``pool`` is the first one, and ``spread`` are all with their nodes; empty
     otherwise. ``price_usd_per_hour`` is the present price of a node, for a spread the mean;
-    ``price_source`` is where it comes from, ``price_age_s`` the age of the oldest.
+    ``price_source`` is where it comes from, ``price_age_s`` the age of the oldest. ``speed`` is in
+    units of work per second, of several phases the first one's.
     """
 
     pool: Pool
     nodes: int
     price_usd_per_hour: float
     price_age_s: float | None
-    units_per_s: float
+    speed: Estimate
     forecast: Forecast
     chosen: bool
     rejection: Rejection | None = None

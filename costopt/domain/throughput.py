@@ -6,7 +6,14 @@ import math
 from dataclasses import dataclass
 
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.market import Gpu
+from costopt.domain.market import Gpu, InstanceType
+
+MFU_SPREAD = 0.3
+"""Half of the 90 % interval of a speed from FLOPs on the GPU whose MFU is given: an assumption."""
+SCALING_SPREAD = 0.1
+"""What each doubling of the GPUs adds to the half of the interval, up to 0.5: an assumption."""
+UNRECORDED = Estimate(1.0, 0.5, 2.0, Basis.PRIOR, "models without a recorded MLPerf time")
+"""The MFU of one GPU model over that of another where the record lacks one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,24 +26,54 @@ class ThroughputSample:
 
 
 @dataclass(frozen=True, slots=True)
+class Mfu:
+    """The share of the peak that a gang of ``gpus`` GPUs of one model reaches.
+
+    ``gpus`` None: a gang of one node, whichever the machine. ``relative`` is that model's MFU over
+    that of the catalogue's reference, None where it is not recorded.
+    """
+
+    value: float
+    gpu_model: str
+    gpus: int | None = None
+    relative: Estimate | None = None
+
+    def factor_on(self, gpu: Gpu) -> Estimate | None:
+        """Return the MFU of ``gpu`` over the stated one; None where it is the same model."""
+        if gpu.matches_name(self.gpu_model):
+            return None
+        mine, other = gpu.relative_mfu, self.relative
+        if mine is None or other is None:
+            return UNRECORDED
+        value = mine.value / other.value
+        spread = math.hypot(math.log(mine.high / mine.value), math.log(other.high / other.value))
+        low, high = value * math.exp(-spread), value * math.exp(spread)
+        return Estimate(value, low, high, Basis.MODELLED, mine.source, mine.observed_at)
+
+
+@dataclass(frozen=True, slots=True)
 class Throughput:
     """How fast the job runs: measured points, else FLOPs per unit and an MFU.
 
     ``scaling_efficiency`` is the share of the ideal speed-up that remains at each doubling of the
-    GPUs beyond the measured points (1.0 is linear): units/s grow by (2 · efficiency) per doubling.
+    GPUs beyond the measured points or the scale of the MFU (1.0 is linear): units/s change by
+    (2 · efficiency) per doubling, up or down.
     """
 
     points: tuple[ThroughputSample, ...] = ()
     flops_per_unit: float | None = None
-    mfu: float | None = None
+    mfu: Mfu | None = None
     scaling_efficiency: float = 0.9
 
-    def units_per_s(self, gpu: Gpu, gpus: int) -> Estimate | None:
-        """Return the speed of ``gpus`` of this model, or None where nothing is known about it.
+    def units_per_s(self, machine: InstanceType, gpus: int) -> Estimate | None:
+        """Return the speed of ``gpus`` on such machines, or None where nothing is known about it.
 
         Between points the speed is interpolated log-log in the number of GPUs; beyond them it
-        follows ``scaling_efficiency``. From FLOPs: gpus · peak · mfu / flops_per_unit.
+        follows ``scaling_efficiency``. From FLOPs: gpus · peak · MFU / flops_per_unit, the MFU
+        being that of the GPU and scale for which it is given, times its factor on this GPU, times
+        the efficiency per doubling from that scale; at most 1.
         """
+        gpu = machine.gpu
         points = sorted(
             ((p.gpus, p.units_per_s) for p in self.points if gpu.matches_name(p.gpu_model)),
         )
@@ -44,10 +81,29 @@ class Throughput:
             return self._from_points(points, gpus)
         if self.flops_per_unit is None or self.mfu is None:
             return None
-        one = gpu.peak_tflops * 1e12 * self.mfu / self.flops_per_unit
-        value = one * (2 * self.scaling_efficiency) ** math.log2(gpus)
+        return self._from_flops(self.flops_per_unit, self.mfu, machine, gpus)
+
+    def _from_flops(
+        self, flops_per_unit: float, mfu: Mfu, machine: InstanceType, gpus: int
+    ) -> Estimate:
+        doublings = math.log2(gpus / (mfu.gpus or machine.gpu_count))
+        factor = mfu.factor_on(machine.gpu)
+        ratio, fall, rise, on_gpu = 1.0, 0.0, 0.0, ""
+        if factor is not None:
+            ratio = factor.value
+            fall, rise = 1 - factor.low / ratio, factor.high / ratio - 1
+            on_gpu = f"; × {ratio:.2f} ({factor.low:.2f} to {factor.high:.2f}) on {factor.source}"
+        share = min(1.0, mfu.value * ratio * self.scaling_efficiency**doublings)
+        value = gpus * machine.gpu.peak_tflops * 1e12 * share / flops_per_unit
+        scaling = min(0.5, SCALING_SPREAD * abs(doublings))
+        scale = "one node" if mfu.gpus is None else f"{mfu.gpus} GPUs"
         return Estimate(
-            value, 0.7 * value, 1.3 * value, Basis.MODELLED, f"peak {gpu.model} × MFU {self.mfu:g}"
+            value,
+            value * max(0.1, 1 - math.hypot(MFU_SPREAD, fall, scaling)),
+            value * (1 + math.hypot(MFU_SPREAD, rise, scaling)),
+            Basis.MODELLED,
+            f"MFU {mfu.value:g} of {mfu.gpu_model} at {scale}, "
+            f"{100 * self.scaling_efficiency:.3g} % of it per doubling{on_gpu}",
         )
 
     def _from_points(self, points: list[tuple[int, float]], gpus: int) -> Estimate:
@@ -65,7 +121,7 @@ class Throughput:
         n0, s0 = below[-1] if below else above[0]
         doublings = math.log2(gpus / n0)
         value = s0 * (2 * self.scaling_efficiency) ** doublings
-        spread = min(0.5, 0.1 * abs(doublings))
+        spread = min(0.5, SCALING_SPREAD * abs(doublings))
         return Estimate(
             value,
             value * (1 - spread),

@@ -310,7 +310,7 @@ class TrainingObserver:
         if machine is None:
             return None
         gpus = sum(self._gpus(pool) for pool in pools)
-        predicted = job.gpus_units_per_s(machine.gpu, gpus, job.phase_at(progress.done_units))
+        predicted = job.gpus_units_per_s(machine, gpus, job.phase_at(progress.done_units))
         if predicted is None or predicted.value <= 0:
             return None
         return measured / (predicted.value * self.capped_speed(job))

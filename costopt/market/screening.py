@@ -148,7 +148,7 @@ def _unfit(machine: InstanceType | None, job: Job) -> tuple[str, str] | None:
         return "resources", refusal
     gpus = machine.gpu_count * job.resources.node_counts(machine)[0]
     throughputs = [job.throughput, *(p.throughput for p in job.phases if p.throughput is not None)]
-    speeds = [s for t in throughputs if (s := t.units_per_s(machine.gpu, gpus)) is not None]
+    speeds = [s for t in throughputs if (s := t.units_per_s(machine, gpus)) is not None]
     if not speeds:
         return "throughput_unknown", f"the job says nothing about its speed on {machine.gpu.model}"
     if not any(math.isfinite(speed.value) and speed.value > 0 for speed in speeds):

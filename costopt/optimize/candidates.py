@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from costopt.domain.estimate import Estimate
 from costopt.domain.market import Pool
 from costopt.domain.plan import Candidate, Forecast, Rejection
 from costopt.domain.policy import Policy
@@ -38,6 +38,7 @@ from costopt.optimize.sensitivity import EnteringPrice
 from costopt.optimize.simulation import choose_fallback_row, forecast_rows
 from costopt.optimize.slot_costs import ForecastTable, SlotCosts
 from costopt.optimize.slots import AVAILABILITY_HORIZON_H
+from costopt.optimize.speeds import stage_speeds
 
 Rows = NDArray[np.int64]
 
@@ -81,7 +82,8 @@ def judge_candidates(
             int(row),
             made.forecast if made.forecast is not None and {int(row)} == chosen else forecast,
             None if row in chosen else why_not.rejection(int(row), forecast),
-            request.now,
+            request,
+            demand,
         )
         for row, forecast in zip(rows, forecasts, strict=True)
     ]
@@ -131,20 +133,27 @@ def _candidate(
     row: int,
     forecast: Forecast,
     rejection: Rejection | None,
-    now: datetime,
+    request: PlanRequest,
+    demand: Demand,
 ) -> Candidate:
     parts = table.spread[row] or ((int(table.offer[row]), int(table.nodes[row])),)
     offers = [table.offers[number] for number, _ in parts]
     prices = [offer.price_usd_per_hour for offer in offers]
     known = [(p, nodes) for p, (_, nodes) in zip(prices, parts, strict=True) if p is not None]
-    ages = [age for price, _ in known if (age := price.age_s(now)) is not None]
-    nodes = int(table.nodes[row])
+    ages = [age for price, _ in known if (age := price.age_s(request.now)) is not None]
+    nodes, machine = int(table.nodes[row]), request.machines[offers[0].pool]
+    speeds = stage_speeds(machine, machine.gpu_count * nodes, demand)
+    pace = table.pace[0, row]
+    value, low, high = (
+        float(each[row] * pace) for each in (table.speed, table.speed_low, table.speed_high)
+    )
+    known_speed = next(speed for speed in speeds if speed is not None)
     return Candidate(
         pool=offers[0].pool,
         nodes=nodes,
         price_usd_per_hour=sum(price.value * count for price, count in known) / nodes,
         price_age_s=max(ages, default=None),
-        units_per_s=float(table.speed[row] * table.pace[0, row]),
+        speed=Estimate(value, low, high, known_speed.basis, known_speed.source),
         forecast=forecast,
         chosen=rejection is None,
         rejection=rejection,

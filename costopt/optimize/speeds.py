@@ -89,7 +89,7 @@ def stage_speeds(machine: InstanceType, gpus: int, demand: Demand) -> list[Estim
     """Return the units/s of ``gpus`` in each stage between evaluations; None where unknown."""
     job = demand.job
     throughputs = [stage.phase.throughput or job.throughput for stage in demand.stages]
-    return [_usable(throughput.units_per_s(machine.gpu, gpus)) for throughput in throughputs]
+    return [_usable(throughput.units_per_s(machine, gpus)) for throughput in throughputs]
 
 
 def _figures(machine: InstanceType, nodes: int, demand: Demand) -> tuple[float, ...]:
@@ -97,7 +97,7 @@ def _figures(machine: InstanceType, nodes: int, demand: Demand) -> tuple[float, 
     gpus = machine.gpu_count * nodes
     by_stage = stage_speeds(machine, gpus, demand)
     known = [speed for speed in by_stage if speed is not None]
-    base = _usable(demand.job.throughput.units_per_s(machine.gpu, gpus)) or next(iter(known), None)
+    base = _usable(demand.job.throughput.units_per_s(machine, gpus)) or next(iter(known), None)
     if base is None:
         return (0.0,) * (3 + len(by_stage))
     low = min(speed.low / speed.value for speed in known)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 
+from costopt.domain.estimate import Basis
 from costopt.domain.job import Job
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import Candidate, Constraint, Forecast, Plan, PlanStatus, Rejection
@@ -86,7 +87,9 @@ def _plan_columns() -> tuple[Column, ...]:
         ),
         (
             Column("reason", "Why not", pools_text, fold_at=60),
-            Column("units_per_s", "Units/s", number_text, detail=True),
+            Column("units_per_s", "Units/s", detail=True, interval=True),
+            Column("speed_basis", "Speed basis", detail=True),
+            Column("speed_source", "Speed source", detail=True),
         ),
         (
             Column("price_source", "Price source", detail=True),
@@ -110,14 +113,13 @@ def plan_table(
     the solver took.
     """
     listed = _listed(made.candidates, top)
-    left_out = len(made.candidates) - len(listed)
     return Table(
         schema="costopt.plan/1",
         title=f"Candidates for {job.name}, policy {policy.name}",
         columns=_plan_columns(),
         rows=[_row(candidate) for candidate in listed],
         facts=_facts(made, job, policy),
-        notes=tuple(_notes(made, job, policy, left_out, explain, options)),
+        notes=tuple(_notes(made, job, policy, listed, explain, options)),
         marks="chosen",
         more=(_limits_table(made.constraints),) if explain and made.constraints else (),
         lead=_answer(made, job),
@@ -161,7 +163,9 @@ def _row(candidate: Candidate) -> Row:
         "price_usd_per_hour": candidate.price_usd_per_hour,
         "price_age_s": candidate.price_age_s,
         "price_source": candidate.price_source or None,
-        "units_per_s": candidate.units_per_s,
+        "units_per_s": candidate.speed,
+        "speed_basis": candidate.speed.basis,
+        "speed_source": candidate.speed.source,
         **forecast_row(forecast),
         "code": rejection.code if rejection else None,
         "reason": rejection.reason if rejection else "",
@@ -217,13 +221,20 @@ def _facts(made: Plan, job: Job, policy: Policy) -> Row:
 
 
 def _notes(
-    made: Plan, job: Job, policy: Policy, left_out: int, explain: bool, options: bool
+    made: Plan,
+    job: Job,
+    policy: Policy,
+    listed: Sequence[Candidate],
+    explain: bool,
+    options: bool,
 ) -> Iterator[str]:
+    left_out = len(made.candidates) - len(listed)
     if made.candidates:
         yield ON_TIME_NOTE
     if left_out:
         yield f"{left_out} more candidates{'; --top 0 lists all' if options else ''}."
     yield from _fallbacks(made.candidates)
+    yield from _speeds(listed)
     if made.rejections:
         yield _excluded(made.rejections, options)
     forecast = made.forecast_of(job.name)
@@ -244,6 +255,17 @@ def _fallbacks(candidates: tuple[Candidate, ...]) -> Iterator[str]:
             f"{likely} candidates would probably miss the deadline alone; their figures include "
             "the fallback to uninterruptible capacity."
         )
+
+
+def _speeds(listed: Sequence[Candidate]) -> Iterator[str]:
+    """Where speeds come from that were not measured: each assumption with its GPU models."""
+    parts: dict[str, list[str]] = {}
+    modelled = (each.speed.source for each in listed if each.speed.basis is not Basis.MEASURED)
+    for source in dict.fromkeys(modelled):
+        assumed, _, on_gpu = source.partition("; ")
+        parts.setdefault(assumed, []).append(on_gpu)
+    for assumed, on_gpus in parts.items():
+        yield f"Speed (modelled): {'; '.join((assumed, *filter(None, on_gpus)))}."
 
 
 def _excluded(rejections: tuple[Rejection, ...], options: bool) -> str:

@@ -146,6 +146,28 @@ class PointSection(FileModel):
     gpus_per_node: Count | None = Field(default=None, description="GPUs of each node")
 
 
+class MfuSection(FileModel):
+    """The model FLOPs utilization, as a number or with the GPU and scale it was measured at.
+
+    On other GPU models it changes as recorded MLPerf times say, at other scales by
+    ``scaling_efficiency`` per doubling.
+    """
+
+    value: Share = Field(description="share of the peak TFLOPS that a GPU reaches in training")
+    gpu: Text | None = Field(
+        default=None,
+        description="the GPU model whose share it is; default: H100 where the job allows it, else "
+        "the first of gpu_models",
+    )
+    gpus: Count | None = Field(
+        default=None, description="GPUs of the gang that reached it; default: those of one node"
+    )
+
+
+def _plain_mfu(value: object) -> object:
+    return value if isinstance(value, dict) else {"value": value}
+
+
 class ThroughputSection(FileModel):
     """How fast the job runs: measured points, or FLOPs per unit and an MFU, or both."""
 
@@ -153,12 +175,20 @@ class ThroughputSection(FileModel):
     flops_per_unit: Positive | None = Field(
         default=None, description="floating-point operations of one unit of work"
     )
-    mfu: Share | None = Field(
+    mfu: (
+        Annotated[
+            MfuSection, BeforeValidator(_plain_mfu, json_schema_input_type=MfuSection | Share)
+        ]
+        | None
+    ) = Field(
         default=None,
-        description="share of the peak TFLOPS that one GPU reaches (model FLOPs utilization)",
+        description="share of the peak TFLOPS that a GPU reaches (model FLOPs utilization): of one "
+        "node, or at the scale that the section names",
     )
     scaling_efficiency: Share = Field(
-        default=0.9, description="share of the ideal speed-up kept at each doubling of the GPUs"
+        default=0.9,
+        description="share of the ideal speed-up kept at each doubling of the GPUs beyond one "
+        "node, the points, or the scale of the MFU",
     )
 
 

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 
+from costopt.domain.estimate import Estimate
 from costopt.domain.job import (
     Budget,
     CheckpointSpec,
@@ -20,9 +21,16 @@ from costopt.domain.job import (
     Resources,
     WorkAmount,
 )
-from costopt.domain.throughput import Throughput, ThroughputSample
+from costopt.domain.throughput import Mfu, Throughput, ThroughputSample
 from costopt.spec.fields import MAX_DURATION_S, did_you_mean, moment
-from costopt.spec.job_file import JobFile, PhaseSection, PointSection, ThroughputSection
+from costopt.spec.job_file import (
+    JobFile,
+    MfuSection,
+    PhaseSection,
+    PointSection,
+    ResourcesSection,
+    ThroughputSection,
+)
 from costopt.spec.schedule import MAX_NAME_LENGTH, SCHEDULED_AT, CatchUp, Overlap
 from costopt.spec.yaml_document import VALUE_ERROR, Document, FieldPath, SpecFileError, SpecProblem
 
@@ -206,7 +214,14 @@ class _Mapping:
                 message = f"a second speed for {point.gpus} × {point.gpu_model}"
                 self._refuse((*at, "points", index), message, DUPLICATE)
             seen.add(key)
-        return Throughput(tuple(points), said.flops_per_unit, said.mfu, said.scaling_efficiency)
+        mfu = None if said.mfu is None else self._mfu(said.mfu, (*at, "mfu"))
+        return Throughput(tuple(points), said.flops_per_unit, mfu, said.scaling_efficiency)
+
+    def _mfu(self, said: MfuSection, at: FieldPath) -> Mfu | None:
+        if said.gpu is not None:
+            self._check_gpu((*at, "gpu"), said.gpu)
+        model = said.gpu or _default_mfu_gpu(self.file.resources)
+        return Mfu(said.value, model, said.gpus, _relative_mfu(model))
 
     def _point(self, at: FieldPath, point: PointSection) -> ThroughputSample:
         self._check_gpu((*at, "gpu"), point.gpu)
@@ -326,6 +341,24 @@ def gpu_model_error(requested: str) -> str | None:
     near = did_you_mean(requested, (*families, *models))
     known = near or f"; it holds {', '.join(families)}"
     return f"the GPU model {requested!r} is not in the catalogue{known}"
+
+
+DEFAULT_MFU_GPU = "H100"
+
+
+def _default_mfu_gpu(asked: ResourcesSection) -> str:
+    """The GPU model whose MFU a bare number is: the default where the job allows it."""
+    allowed = asked.gpu_models
+    is_allowed = not allowed or any(each.upper().startswith(DEFAULT_MFU_GPU) for each in allowed)
+    return DEFAULT_MFU_GPU if is_allowed else allowed[0]
+
+
+def _relative_mfu(model: str) -> Estimate | None:
+    """The recorded MFU of the first GPU of the catalogue that the name means."""
+    from costopt.catalog import load_catalog
+
+    machines = load_catalog().instance_types()
+    return next((m.gpu.relative_mfu for m in machines if m.gpu.matches_name(model)), None)
 
 
 @cache

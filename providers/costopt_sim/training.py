@@ -340,5 +340,5 @@ def speeds_of(job: Job, machines: Sequence[InstanceType], done_units: float) -> 
 
 def _units_per_s(job: Job, machines: Sequence[InstanceType], phase: Phase) -> float | None:
     gpus = sum(machine.gpu_count for machine in machines)
-    speed = job.gpus_units_per_s(machines[0].gpu, gpus, phase)
+    speed = job.gpus_units_per_s(machines[0], gpus, phase)
     return None if speed is None or speed.value <= 0 else speed.value

@@ -27,7 +27,11 @@ name: char-gpt
 work: {amount: 4e5, unit: steps}
 deadline: DEADLINE
 resources: {gpu_models: [T4, H100], max_nodes: 4}
-throughput: {flops_per_unit: 1e13, mfu: 0.4}
+throughput:
+  points:
+    - {gpu: T4, units_per_s: 2.6}
+    - {gpu: V100, units_per_s: 5}
+    - {gpu: H100, units_per_s: 39.6}
 checkpoint: {uri: checkpoints, save: 10s}
 """
 

@@ -19,7 +19,7 @@ name: char-gpt
 work: {amount: 4e5, unit: steps}
 deadline: 72h
 resources: {gpu_models: [T4, H100], max_nodes: 4}
-throughput: {flops_per_unit: 1e13, mfu: 0.4}
+throughput: {points: [{gpu: T4, units_per_s: 2.6}, {gpu: H100, units_per_s: 39.6}]}
 checkpoint: {uri: checkpoints, save: 10s}
 """
 SPOT = "aws/us-east-1/us-east-1*/g4dn.xlarge/spot"

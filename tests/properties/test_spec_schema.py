@@ -51,7 +51,8 @@ JOB: dict[str, Any] = {
             {"gpu": "T4", "units_per_s": 2.0, "gpus": 2},
             {"gpu": "T4", "units_per_s": 1.0, "nodes": 1, "gpus_per_node": 1},
         ],
-        "flops_per_unit": 1e9, "mfu": 0.4, "scaling_efficiency": 0.9,
+        "flops_per_unit": 1e9, "mfu": {"value": 0.4, "gpu": "T4", "gpus": 8},
+        "scaling_efficiency": 0.9,
     },
     "checkpoint": {
         "uri": "c", "size_gib": 1, "save": 30, "restore": "1m", "interval": "10m",

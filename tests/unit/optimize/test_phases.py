@@ -134,7 +134,7 @@ def test_the_whole_job_takes_the_sum_of_its_stages() -> None:
     hours = single_work_units(table, demand) / table.speed / 3600
     assert hours[rows["a100"]] == pytest.approx(9000 / 0.5 / 3600 + 27000 / 3600)
     assert hours[rows["h100"]] == pytest.approx(9000 / 1.0 / 3600 + 27000 / 3 / 3600)
-    assert candidates(one)["h100"].units_per_s == pytest.approx(1.0)
+    assert candidates(one)["h100"].speed.value == pytest.approx(1.0)
 
 
 def test_a_phase_that_knows_nothing_of_a_machine_cannot_run_there() -> None:

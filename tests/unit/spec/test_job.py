@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from costopt.catalog import load_catalog
 from costopt.domain.job import Budget, Job, Phase, WorkUnit
 from costopt.domain.throughput import ThroughputSample
 from costopt.spec import SpecFileError, SpecProblem, job_schema, load_job
@@ -190,11 +191,38 @@ def test_a_wrong_field_is_named_with_its_place(
 
 
 @pytest.mark.parametrize(
+    ("mfu", "allowed", "expected"),
+    [
+        ("0.4", "[]", (0.4, "H100", None)),
+        ("0.4", "[A100, h100-sxm5]", (0.4, "H100", None)),
+        ("0.4", "[A100, L40S]", (0.4, "A100", None)),
+        ("{value: 0.42, gpus: 64}", "[A100]", (0.42, "A100", 64)),
+        ("{value: 0.42, gpus: 64, gpu: H200}", "[A100]", (0.42, "H200", 64)),
+        ("{value: 0.3, gpu: T4}", "[]", (0.3, "T4", None)),
+    ],
+)
+def test_an_mfu_names_its_gpu_and_scale(
+    tmp_path: Path, mfu: str, allowed: str, expected: tuple[float, str, int | None]
+) -> None:
+    text = SMALLEST.partition("throughput:")[0] + "checkpoint: {uri: x}\n"
+    text += f"throughput: {{flops_per_unit: 1e9, mfu: {mfu}}}\nresources: {{gpu_models: {allowed}}}"
+    found = load(tmp_path, text).throughput.mfu
+    assert found is not None
+    assert (found.value, found.gpu_model, found.gpus) == expected
+    gpu = load_catalog().find(gpu=expected[1])[0].gpu
+    assert found.relative == gpu.relative_mfu
+
+
+@pytest.mark.parametrize(
     ("throughput", "expected"),
     [
         ("{}", (5, 13, "throughput", "missing")),
         ("{mfu: 0.4}", (5, 13, "throughput", "incomplete_pair")),
         ("{mfu: 1.4, flops_per_unit: 1}", (5, 19, "throughput.mfu", "less_than_equal")),
+        (
+            "{flops_per_unit: 1, mfu: {value: 0.4, gpu: T5}}",
+            (5, 56, "throughput.mfu.gpu", "unknown_name", "'T4'"),
+        ),
         (
             "{points: [{gpu: T5, units_per_s: 1}]}",
             (5, 29, "throughput.points[0].gpu", "unknown_name", "'T4'"),

@@ -25,7 +25,7 @@ def spot(pool: Pool, usd_per_hour: float) -> Offer:
 def slow(view: View, done_units: float) -> View:
     """The view of a job that was measured at a fraction of its predicted speed."""
     (job_view,) = view.jobs
-    predicted = JOB.throughput.units_per_s(view.machines[SPOT_A].gpu, 1)
+    predicted = JOB.throughput.units_per_s(view.machines[SPOT_A], 1)
     assert predicted is not None
     progress = Progress(
         done_units=done_units,
