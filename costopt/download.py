@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import socket
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +23,9 @@ from urllib.request import getproxies, proxy_bypass
 
 from costopt import __version__
 from costopt.domain.errors import DownloadError
+
+Connect = Callable[[str, str, int | None, float], HTTPConnection]
+"""Makes a connection of a scheme, host, port and seconds to connect, which is not open yet."""
 
 MAX_REDIRECTS = 3
 CHUNK_BYTES = 1 << 16
@@ -59,13 +62,18 @@ class Downloader:
 
     A mirror holds the file of https://HOST/PATH at MIRROR/HOST/PATH. Redirects are followed to
     https and to hosts of the file's own addresses only, so that a list cannot lead to another
-    machine; a host that is configured with http may redirect to itself.
+    machine; a host that is configured with http may redirect to itself. ``connect`` makes the
+    connections in place of those to public servers: no proxy is asked.
     """
 
     def __init__(
-        self, limits: DownloadLimits = DownloadLimits(), mirrors: Sequence[str] = ()
+        self,
+        limits: DownloadLimits = DownloadLimits(),
+        mirrors: Sequence[str] = (),
+        connect: Connect | None = None,
     ) -> None:
         self._limits = limits
+        self._connect = connect
         self._mirrors = tuple(mirror.rstrip("/") for mirror in mirrors)
 
     def fetch(self, url: str, max_bytes: int, headers: Mapping[str, str]) -> Download:
@@ -122,7 +130,9 @@ class Downloader:
     ) -> Iterator[HTTPResponse]:
         headers = {"User-Agent": f"costopt/{__version__}", "Accept-Encoding": "gzip", **more}
         try:
-            connection, target = _connection(urlsplit(url), self._limits.connect_s, headers)
+            connection, target = _connection(
+                urlsplit(url), self._limits.connect_s, headers, self._connect
+            )
         except ValueError as error:
             raise DownloadError(f"{url} is not a web address: {error}") from None
         try:
@@ -174,7 +184,7 @@ def _deadline(total_s: float) -> Iterator[_Deadline]:
 
 
 def _connection(
-    parts: SplitResult, connect_s: float, headers: dict[str, str]
+    parts: SplitResult, connect_s: float, headers: dict[str, str], connect: Connect | None
 ) -> tuple[HTTPConnection, str]:
     """Return a connection and what to request of it, through the environment's proxy if any.
 
@@ -183,6 +193,8 @@ def _connection(
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("expected http:// or https:// and a host")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    if connect is not None:
+        return connect(parts.scheme, parts.hostname, parts.port, connect_s), target
     made = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     proxy = urlsplit(getproxies().get(parts.scheme, ""))
     direct = parts.hostname in LOOPBACK or proxy_bypass(parts.hostname)

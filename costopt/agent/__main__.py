@@ -9,7 +9,8 @@ from pathlib import Path
 from costopt.agent.agent import Agent
 from costopt.agent.data import GIB
 from costopt.agent.launch_spec import LaunchMethod
-from costopt.agent.meters import open_node_meter
+from costopt.agent.meters import NodeMeter, open_gpu_meter, open_rapl_meter
+from costopt.agent.network_meters import open_dcgm, open_redfish
 from costopt.agent.notices import KINDS, notice_source
 from costopt.agent.settings import AgentSettings, default_memory_bytes, duration_s, gib, interval_s
 from costopt.store import open_store
@@ -42,10 +43,27 @@ def main() -> None:
         snapshot_disk_bytes=round(options.snapshot_disk_gib * GIB),
         logs_s=options.logs_s,
     )
-    meter, unmeasured = open_node_meter() if options.meter == "auto" else (None, ())
-    for why in unmeasured:
-        print(why, file=sys.stderr, flush=True)  # noqa: T201
+    if options.redfish is not None and options.redfish_credentials is None:
+        parser.error("--redfish needs --redfish-credentials")
+    meter = _open_meters(options) if options.meter == "auto" else None
     Agent(settings, open_store(options.store), notices, meter).run()
+
+
+def _open_meters(options: argparse.Namespace) -> NodeMeter:
+    """Return the node's meter, and say once what cannot be measured."""
+    gpu, no_gpu = open_gpu_meter() if options.dcgm is None else open_dcgm(options.dcgm)
+    cpu, no_cpu = open_rapl_meter()
+    node, no_node = None, ""
+    if options.redfish is not None:
+        node, no_node = open_redfish(
+            options.redfish,
+            options.redfish_credentials,
+            options.redfish_ca,
+            options.redfish_fingerprint,
+        )
+    for why in filter(None, (no_gpu, no_cpu, no_node)):
+        print(why, file=sys.stderr, flush=True)  # noqa: T201
+    return NodeMeter(gpu, cpu, node)
 
 
 def _poll_s(asked: float | None, store: str) -> float:
@@ -85,6 +103,26 @@ def _parser() -> argparse.ArgumentParser:
         choices=["auto", "none"],
         default="auto",
         help="measure this machine's GPUs and CPUs, or measure nothing",
+    )
+    parser.add_argument(
+        "--dcgm",
+        metavar="URL",
+        help="read the GPUs from this DCGM exporter in place of NVML, as http://localhost:9400/metrics",
+    )
+    parser.add_argument(
+        "--redfish",
+        metavar="URL",
+        help="read the whole node's power from its BMC: https://HOST or a chassis of it, as "
+        "https://HOST/redfish/v1/Chassis/ID",
+    )
+    parser.add_argument(
+        "--redfish-credentials", type=Path, metavar="FILE", help="holds USER:PASSWORD"
+    )
+    parser.add_argument(
+        "--redfish-ca", type=Path, metavar="FILE", help="certificates (PEM) that sign the BMC's"
+    )
+    parser.add_argument(
+        "--redfish-fingerprint", metavar="SHA256", help="of the BMC's own certificate"
     )
     parser.add_argument(
         "--folder", type=Path, required=True, help="for the trainer's logs, status and stop notices"

@@ -1,5 +1,5 @@
-"""The meters of one node: NVML for its GPUs, RAPL for its CPUs, read once a second beside the
-agent's loop.
+"""The meters of one node, read beside the agent's loop: NVML for its GPUs, RAPL for its CPUs; those
+that are read over HTTP are in ``network_meters``.
 
 NVML gives energy, power, utilization and memory of all NVIDIA GPUs. The total-energy counter (mJ
 since the driver was loaded; Volta and later) is used where it exists; elsewhere the power (mW, the
@@ -16,46 +16,74 @@ the packages twice. Since 2020 only root may read them (CVE-2020-8694). (Linux k
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from costopt.protocol.messages import CPU, GPU, NodeMeasurement
+from costopt.protocol.messages import CPU, GPU, NODE, NodeMeasurement
 
 
 @dataclass(frozen=True, slots=True)
-class GpuSample:
-    """The GPUs' figures since the last sample: ``joules``, and shares of 0–1; None where NVML has
-    none.
-    """
+class MeterSample:
+    """``joules`` since the last sample, and the GPUs' shares of 0–1, None where unknown."""
 
     joules: float
-    utilization: float | None
-    memory_share: float | None
+    utilization: float | None = None
+    memory_share: float | None = None
+
+
+class Meter(Protocol):
+    """An instrument. ``error`` is why it is read no more, "" while it works."""
+
+    @property
+    def error(self) -> str: ...
+
+    @property
+    def gpus(self) -> int: ...
+
+    @property
+    def interval_s(self) -> float: ...
+
+    def sample(self, now_s: float) -> MeterSample | None:
+        """Return the change since the last sample, at monotonic ``now_s``.
+
+        None where it does not answer now, or has failed: then ``error`` says why.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+LOCAL_INTERVAL_S = 1.0
 
 
 class GpuMeter:
-    """A meter of ``gpus`` GPUs. A GPU whose energy cannot be read makes ``ok`` False."""
+    """A meter of ``gpus`` GPUs by NVML. It fails with the first GPU that cannot be read."""
+
+    interval_s = LOCAL_INTERVAL_S
 
     def __init__(self, nvml: Any) -> None:
         """Use ``nvml``, the initialized module pynvml. Raise its NVMLError if a GPU fails."""
+        self.error = ""
         self._nvml = nvml
         count = nvml.nvmlDeviceGetCount()
         self._gpus = [_Gpu(nvml, nvml.nvmlDeviceGetHandleByIndex(i)) for i in range(count)]
         self.gpus = count
 
-    def sample(self, now_s: float) -> GpuSample | None:
-        """Return the change since the last sample, at monotonic ``now_s``; None if a GPU fails."""
+    def sample(self, now_s: float) -> MeterSample | None:
+        """Return the change since the last sample; None if a GPU fails."""
         try:
             joules = sum(gpu.joules(now_s) for gpu in self._gpus)
-        except self._nvml.NVMLError:
+        except self._nvml.NVMLError as error:
+            self.error = f"GPUs are not measured any more: {error}"
             return None
         used = [share for gpu in self._gpus if (share := gpu.utilization()) is not None]
         full = [share for gpu in self._gpus if (share := gpu.memory_share()) is not None]
-        return GpuSample(joules, sum(used) / len(used) if used else None, max(full, default=None))
+        return MeterSample(joules, sum(used) / len(used) if used else None, max(full, default=None))
 
     def close(self) -> None:
         """Shut the library down."""
@@ -125,23 +153,31 @@ class _Gpu:
         return 0.0 if last_w is None else (last_w + watts) / 2 * (now_s - last_at)
 
 
-SAMPLE_S = 1.0
 JOULES_PER_WH = 3600.0
+CROSS_CHECK_S = 60.0
+MIN_NODE_RATIO, MAX_NODE_RATIO = 0.9, 30.0
+"""What a whole-node meter may read over the GPUs' and CPUs' meters. A node draws more than its
+parts, idle ones some 3 times as much (MLPerf power logs); a wrong unit is a factor of 1000."""
 
 
 class NodeMeter:
     """Adds up the meters' figures. ``training`` is set while the trainer trains.
 
-    A meter that fails once is not read again, and energy is unknown from then on: a sum whose parts
-    come and go would be meaningless.
+    A meter of the whole node replaces the sum of the others, which then only check it. A meter that
+    fails is not read again, and energy is unknown from then on: a sum whose parts come and go would
+    be meaningless. What one that does not answer now has counted meanwhile is added when it does.
     """
 
-    def __init__(self, gpu: GpuMeter | None, rapl: RaplMeter | None) -> None:
+    def __init__(
+        self, gpu: Meter | None = None, cpu: Meter | None = None, node: Meter | None = None
+    ) -> None:
         self.training = False
-        self._gpu = gpu
-        self._rapl = rapl
+        named = {GPU: gpu, CPU: cpu, NODE: node}
+        self._meters = {part: meter for part, meter in named.items() if meter is not None}
+        parts = (NODE,) if node is not None else tuple(self._meters)
+        self._unsettled = dict.fromkeys(self._meters, 0.0)
+        self._total_j = dict.fromkeys(self._meters, 0.0)
         now = time.time()
-        parts = ((GPU,) if gpu else ()) + ((CPU,) if rapl else ())
         self._reading = NodeMeasurement(
             since=now,
             at=now,
@@ -149,18 +185,16 @@ class NodeMeter:
             parts=parts,
             gpus=0 if gpu is None else gpu.gpus,
         )
-        self._sampled_at = time.monotonic()
+        self._began_s = self._sampled_at = time.monotonic()
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
-        if gpu is not None:
-            gpu.sample(self._sampled_at)
-        if rapl is not None:
-            rapl.sample()
+        for meter in self._meters.values():
+            meter.sample(self._sampled_at)
 
     def start(self) -> None:
-        """Sample every second from now on, if there is a meter."""
-        if self._gpu is not None or self._rapl is not None:
+        """Sample from now on, if there is a meter."""
+        if self._meters:
             self._thread = threading.Thread(target=self._run, name="meter", daemon=True)
             self._thread.start()
 
@@ -169,49 +203,72 @@ class NodeMeter:
         return self._reading
 
     def close(self) -> None:
-        """Take a last sample, unless a meter has failed, and stop."""
-        if self._thread is not None and not self._closed.is_set():
+        """Stop, after a last sample if no meter has failed or would have to be waited for."""
+        if self._thread is not None and not self._closed.is_set() and self._is_local():
             self.sample()
         self._closed.set()
-        if self._gpu is not None:
-            self._gpu.close()
+        for meter in self._meters.values():
+            meter.close()
 
     def sample(self) -> None:
         """Add what was used since the last sample."""
         with self._lock:
-            now_s, wall = time.monotonic(), time.time()
-            passed_s, self._sampled_at = now_s - self._sampled_at, now_s
-            gpu = None if self._gpu is None else self._gpu.sample(now_s)
-            cpu_j = 0.0 if self._rapl is None else self._cpu_joules()
-            before = self._reading
-            if cpu_j is None or (gpu is None and GPU in before.parts):
-                self._closed.set()
-                self._reading = replace(_shown(before, gpu), power_w=None)
-            elif before.energy_wh is not None and passed_s > 0:
-                joules = cpu_j + (0.0 if gpu is None else gpu.joules)
-                used_wh = joules / JOULES_PER_WH
-                self._reading = replace(
-                    _shown(before, gpu),
-                    at=wall,
-                    energy_wh=before.energy_wh + used_wh,
-                    training_wh=before.training_wh + (used_wh if self.training else 0.0),
-                    training_s=before.training_s + (passed_s if self.training else 0.0),
-                    power_w=joules / passed_s,
-                )
+            now_s, wall, before = time.monotonic(), time.time(), self._reading
+            samples = {part: meter.sample(now_s) for part, meter in self._meters.items()}
+            for part, sample in samples.items():
+                self._unsettled[part] += 0.0 if sample is None else sample.joules
+            failed = [text for part in before.parts if (text := self._meters[part].error)]
+            if failed:
+                self._end(replace(_shown(before, samples.get(GPU)), power_w=None), failed[0])
+                return
+            passed_s = now_s - self._sampled_at
+            if passed_s <= 0 or any(samples[part] is None for part in before.parts):
+                return
+            self._sampled_at = now_s
+            used_wh = sum(self._unsettled[part] for part in before.parts) / JOULES_PER_WH
+            for part, joules in self._unsettled.items():
+                self._total_j[part] += joules
+                self._unsettled[part] = 0.0
+            self._reading = replace(
+                _shown(before, samples.get(GPU)),
+                at=wall,
+                energy_wh=(before.energy_wh or 0.0) + used_wh,
+                training_wh=before.training_wh + (used_wh if self.training else 0.0),
+                training_s=before.training_s + (passed_s if self.training else 0.0),
+                power_w=used_wh * JOULES_PER_WH / passed_s,
+            )
+            wrong = self._contradiction(now_s - self._began_s)
+            if wrong:
+                self._end(replace(self._reading, energy_wh=None, power_w=None), wrong)
 
-    def _cpu_joules(self) -> float | None:
-        assert self._rapl is not None
-        try:
-            return self._rapl.sample()
-        except (OSError, ValueError):
-            return None
+    def _contradiction(self, passed_s: float) -> str:
+        """Return why the whole-node meter cannot be right beside the others, "" if it can."""
+        node_j = self._total_j.get(NODE)
+        parts_j = sum(joules for part, joules in self._total_j.items() if part != NODE)
+        if node_j is None or parts_j <= 0 or passed_s < CROSS_CHECK_S:
+            return ""
+        if MIN_NODE_RATIO * parts_j <= node_j <= MAX_NODE_RATIO * parts_j:
+            return ""
+        return (
+            f"the node is not measured: its meter reads {node_j / passed_s:.4g} W where its GPUs "
+            f"and CPUs alone draw {parts_j / passed_s:.4g} W; check its unit and the chassis"
+        )
+
+    def _end(self, reading: NodeMeasurement, why: str) -> None:
+        self._closed.set()
+        self._reading = reading
+        print(why, file=sys.stderr, flush=True)  # noqa: T201
+
+    def _is_local(self) -> bool:
+        return all(meter.interval_s <= LOCAL_INTERVAL_S for meter in self._meters.values())
 
     def _run(self) -> None:
-        while not self._closed.wait(SAMPLE_S):
+        interval_s = max(meter.interval_s for meter in self._meters.values())
+        while not self._closed.wait(interval_s):
             self.sample()
 
 
-def _shown(reading: NodeMeasurement, gpu: GpuSample | None) -> NodeMeasurement:
+def _shown(reading: NodeMeasurement, gpu: MeterSample | None) -> NodeMeasurement:
     return replace(
         reading,
         gpu_utilization=None if gpu is None else gpu.utilization,
@@ -219,26 +276,30 @@ def _shown(reading: NodeMeasurement, gpu: GpuSample | None) -> NodeMeasurement:
     )
 
 
-def open_node_meter() -> tuple[NodeMeter, tuple[str, ...]]:
-    """Return the node's meter, and why something cannot be measured: to be printed once."""
-    gpu, no_gpu = open_gpu_meter()
-    rapl, no_rapl = open_rapl_meter()
-    return NodeMeter(gpu, rapl), tuple(text for text in (no_gpu, no_rapl) if text)
-
-
 ROOT = Path("/sys/class/powercap")
 
 
 class RaplMeter:
-    """Sums the zones that count. ``sample`` raises OSError if one can no longer be read."""
+    """Sums the zones that count. It fails with the first one that can no longer be read."""
+
+    gpus = 0
+    interval_s = LOCAL_INTERVAL_S
 
     def __init__(self, zones: list[Path]) -> None:
         """Raise OSError or ValueError if a zone cannot be read."""
+        self.error = ""
         self._zones = [_Zone(zone) for zone in zones]
 
-    def sample(self) -> float:
-        """Return the joules since the last sample. Raise OSError or ValueError if a zone fails."""
-        return sum(zone.joules() for zone in self._zones)
+    def sample(self, now_s: float) -> MeterSample | None:  # noqa: ARG002 - it counts
+        """Return the joules since the last sample; None if a zone fails."""
+        try:
+            return MeterSample(sum(zone.joules() for zone in self._zones))
+        except (OSError, ValueError) as error:
+            self.error = f"CPUs are not measured any more: {error}"
+            return None
+
+    def close(self) -> None:
+        """Nothing is open between samples."""
 
 
 def open_rapl_meter(root: Path = ROOT) -> tuple[RaplMeter | None, str]:

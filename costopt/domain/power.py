@@ -71,8 +71,11 @@ class NodePower:
         """Return watt-hours at the plug, of which the meters of ``parts`` ("gpu", "cpu") read some.
 
         overhead × (metered + what no meter read, at its modelled power). None where the GPUs were
-        not read, or the model does not say what the others draw.
+        not read, or the model does not say what the others draw. A meter of the whole "node" reads
+        all of them.
         """
+        if "node" in parts:
+            return metered_wh
         if "gpu" not in parts or self.cpu_w is None or self.other_w is None:
             return None
         unread_w = self.other_w + (0.0 if "cpu" in parts else self.cpu_w)

@@ -156,7 +156,7 @@ class MeasurementObserver:
         )
         if metered_wh is None or machine is None or power is None:
             return None
-        if report.gpus != machine.gpu_count:
+        if "node" not in report.parts and report.gpus != machine.gpu_count:
             return None
         plug_wh = power.plug_wh(metered_wh, report.parts, hours)
         min_w, max_w = MIN_SHARE * power.idle_w, MAX_SHARE * power.busy_w

@@ -246,17 +246,19 @@ class Rendezvous:
 
 GPU = "gpu"
 CPU = "cpu"
+NODE = "node"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeMeasurement:
     """Totals from ``since`` to ``at``, wall times in POSIX seconds. Unknown is None.
 
-    ``energy_wh`` is what the meters of ``parts`` ("gpu", "cpu") read: GPU boards, CPU packages and
-    their memory; fans, power supplies and the rest of the node are in none of them. ``gpus`` is how
-    many GPUs were read. ``training_wh`` and ``training_s`` cover the time in which the trainer
-    trained. ``gpu_utilization`` is a share of 0–1 and the mean over GPUs, ``gpu_memory_share`` the
-    fullest GPU's, ``power_w`` the sum of the meters: these three are the newest figures.
+    ``energy_wh`` is what the meters of ``parts`` read: "gpu" (GPU boards) and "cpu" (packages and
+    their memory), which leave out fans, power supplies and the rest of the node, or "node" alone,
+    all that the node draws at its plug. ``gpus`` is how many GPUs were read. ``training_wh`` and
+    ``training_s`` cover the time in which the trainer trained. ``gpu_utilization`` is a share of
+    0–1 and the mean over GPUs, ``gpu_memory_share`` the fullest GPU's, ``power_w`` the sum of the
+    meters: these three are the newest figures.
     """
 
     since: float

@@ -124,9 +124,9 @@ class NodeMeasured(Event):
 
     A later event with the same ``from_at`` holds all that this one does. ``wh`` is what the node
     drew at its plug: what the meters of ``parts`` ("gpu", "cpu") read, the other parts as modelled,
-    before PUE. ``busy_w`` is the mean at the plug while the trainer trained. ``gpu_utilization``,
-    ``gpu_memory_share``, ``data_wait_share`` and ``goodput`` are shares of 0–1, ``step_s`` the mean
-    time of a step in the job's time.
+    or what a meter of the whole "node" read; before PUE. ``busy_w`` is the mean at the plug while
+    the trainer trained. ``gpu_utilization``, ``gpu_memory_share``, ``data_wait_share`` and
+    ``goodput`` are shares of 0–1, ``step_s`` the mean time of a step in the job's time.
     """
 
     kind = "NodeMeasured"

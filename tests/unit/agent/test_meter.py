@@ -12,7 +12,15 @@ import pynvml
 import pytest
 
 from costopt.agent import meters as node_module
-from costopt.agent.meters import GpuMeter, NodeMeter, RaplMeter, open_gpu_meter, open_rapl_meter
+from costopt.agent.meters import (
+    GpuMeter,
+    Meter,
+    MeterSample,
+    NodeMeter,
+    RaplMeter,
+    open_gpu_meter,
+    open_rapl_meter,
+)
 from tests.support.manual_clock import ManualClock
 
 
@@ -72,7 +80,7 @@ def zone(root: Path, name: str, label: str, uj: int, most_uj: int = 1_000_000_00
     return folder / "energy_uj"
 
 
-def joules(meter: GpuMeter, now_s: float) -> float:
+def joules(meter: Meter, now_s: float) -> float:
     sample = meter.sample(now_s)
     assert sample is not None
     return sample.joules
@@ -135,14 +143,14 @@ def test_packages_and_their_memory_count_once(tmp_path: Path) -> None:
     assert why == ""
     for counter in (package, dram, core, platform):
         counter.write_text("3000000\n")
-    assert meter.sample() == pytest.approx(2.0 + 3.0)
+    assert joules(meter, 1.0) == pytest.approx(2.0 + 3.0)
 
 
 def test_a_counter_that_wraps_around_goes_on(tmp_path: Path) -> None:
     counter = zone(tmp_path, "intel-rapl:0", "package-0", 90, most_uj=100)
     meter = RaplMeter([counter.parent])
     counter.write_text("20\n")
-    assert meter.sample() == pytest.approx(30e-6)
+    assert joules(meter, 1.0) == pytest.approx(30e-6)
 
 
 def test_what_only_root_may_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,6 +210,51 @@ def test_a_meter_that_fails_ends_the_measured_time() -> None:
     assert reading.power_w is reading.gpu_utilization is None
 
 
+class Instrument:
+    """A meter whose next samples a test sets; None: it does not answer."""
+
+    gpus = 0
+    interval_s = 1.0
+
+    def __init__(self, *joules: float | None) -> None:
+        self.error = ""
+        self._joules = [0.0, *joules]
+
+    def sample(self, now_s: float) -> MeterSample | None:
+        joules = self._joules.pop(0)
+        return None if joules is None else MeterSample(joules, 0.5)
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_meter_of_the_whole_node_replaces_the_others_and_answers_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = ManualClock(monkeypatch, node_module)
+    meter = NodeMeter(Instrument(3600.0, 3600.0), Instrument(0.0, 0.0), Instrument(None, 14_400.0))
+    clock.now_s += 5.0
+    meter.sample()
+    assert (meter.reading().energy_wh, meter.reading().at) == (0.0, meter.reading().since)
+    clock.now_s += 5.0
+    meter.sample()
+    reading = meter.reading()
+    assert (reading.parts, reading.energy_wh, reading.power_w) == (("node",), 4.0, 1440.0)
+    assert reading.gpu_utilization == 0.5
+
+
+@pytest.mark.parametrize("node_j", [14_400.0 / 1000, 14_400.0 * 1000, 3000.0])
+def test_a_whole_node_meter_that_its_gpus_contradict_is_reported_not_booked(
+    node_j: float, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    clock = ManualClock(monkeypatch, node_module)
+    meter = NodeMeter(Instrument(3600.0), None, Instrument(node_j))
+    clock.now_s += 60.0
+    meter.sample()
+    assert meter.reading().energy_wh is None
+    assert "the node is not measured" in capfd.readouterr().err
+
+
 def test_a_node_without_meters_measures_nothing() -> None:
     meter = NodeMeter(None, None)
     meter.start()
@@ -213,7 +266,7 @@ def test_a_node_without_meters_measures_nothing() -> None:
 def test_sampling_goes_on_beside_and_ends_with_a_last_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(node_module, "SAMPLE_S", 0.01)
+    monkeypatch.setattr(GpuMeter, "interval_s", 0.01)
     board = Board()
     meter = NodeMeter(GpuMeter(FakeNvml(board)), None)
     meter.start()

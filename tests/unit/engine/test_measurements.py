@@ -112,6 +112,13 @@ def test_measured_cpus_are_not_modelled_too() -> None:
     assert scene.events(NodeMeasured)[-1].busy_w == pytest.approx(1.1 * 650)
 
 
+def test_a_meter_of_the_whole_node_is_its_power() -> None:
+    scene, _ = metered(parts=("node",), gpus=0)
+    scene.go(HOUR_S)
+    assert scene.events(NodeMeasured)[-1].busy_w == pytest.approx(600)
+    assert scene.summary().measured_wh == pytest.approx(scene.events(NodeMeasured)[-1].wh)
+
+
 def test_a_part_of_the_gpus_is_no_figure_of_the_node() -> None:
     for wrong in ({"gpus": 0}, {"parts": ("cpu",)}):
         scene, _ = metered(**wrong, goodput=0.9)
