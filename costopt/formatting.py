@@ -141,8 +141,10 @@ def percent_text(share: float | None) -> str:
 
 
 def whole_percent_text(share: float | None) -> str:
-    """Return a share as a whole percentage."""
-    return UNKNOWN_TEXT if share is None else f"{share:.0%}".replace("%", " %")
+    """Return a share as a whole percentage; 100 % only where it is certain."""
+    if share is None:
+        return UNKNOWN_TEXT
+    return ">99 %" if 0.995 <= share < 1 else f"{share:.0%}".replace("%", " %")
 
 
 def signed_percent_text(share: float | None) -> str:

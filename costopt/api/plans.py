@@ -40,6 +40,7 @@ from costopt.domain.plan import (
 from costopt.domain.policy import Policy
 from costopt.planning.quotes import QuoteSet, resolve_quotes
 from costopt.planning.request import carbon_notes, plan_frontier, plan_job
+from costopt.planning.transfer_times import size_questions
 from costopt.planning.what_if import TERMS, Capacity, Scenario, plan_scenarios
 from costopt.render.table import Table, Tabular
 
@@ -359,7 +360,8 @@ def _inputs(
     recorded = None if carbon is None else Path(carbon)
     seen = resolve_quotes(history, when, recorded, shared, names, max_age_s)
     of_carbon = (note for each in policies for note in carbon_notes(seen, each, task.deadline_at))
-    return _PricedInputs(seen, shared, tuple(dict.fromkeys((*seen.notes, seen.origin, *of_carbon))))
+    notes = (*size_questions(task, seen.now), *seen.notes, seen.origin, *of_carbon)
+    return _PricedInputs(seen, shared, tuple(dict.fromkeys(notes)))
 
 
 def _own_plan(

@@ -51,7 +51,7 @@ def catalog(
 
     known = load_catalog()
     if region is not None:
-        _check_region(known, region, provider)
+        check_region(known, region, provider)
     if regions:
         print_table(_region_table(known, provider, region), output)
         return
@@ -59,7 +59,8 @@ def catalog(
     print_table(_machine_table(known, machines, region), output)
 
 
-def _check_region(known: Catalog, region: str, provider: str | None) -> None:
+def check_region(known: Catalog, region: str, provider: str | None) -> None:
+    """Raise CatalogError for a region of which the catalogue holds nothing."""
     from costopt.spec.fields import did_you_mean
 
     names = {each.name for each in known.regions() if provider in (None, each.provider)}

@@ -88,7 +88,7 @@ def _checks(state_dir: Path) -> Iterator[Check]:
     yield _sqlite()
     yield _catalog()
     yield _policies()
-    yield _providers()
+    yield from adapter_checks()
     yield _state(state_dir)
     yield _clock()
     yield from extra_checks()
@@ -153,12 +153,24 @@ def _policies() -> Check:
     return Check("policies", CheckStatus.OK, ", ".join(names))
 
 
-def _providers() -> Check:
-    names = sorted(entry.name for entry in metadata.entry_points(group="costopt.providers"))
-    if not names:
+def adapter_checks() -> Iterator[Check]:
+    """Check that the adapter of each provider can be loaded."""
+    adapters = sorted(metadata.entry_points(group="costopt.providers"), key=lambda each: each.name)
+    if not adapters:
         hint = f"pip install {DISTRIBUTION}; from a working tree: pip install -e ."
-        return Check("providers", CheckStatus.MISSING, "none", hint)
-    return Check("providers", CheckStatus.OK, ", ".join(names))
+        yield Check("providers", CheckStatus.MISSING, "none", hint)
+    for adapter in adapters:
+        package = adapter.dist.name if adapter.dist else adapter.module
+        label, found = f"provider {adapter.name}", f"{adapter.module} of {package}"
+        try:
+            adapter.load()
+        except Exception as error:  # noqa: BLE001 - any package may bring an adapter
+            reason = f"{found}: {type(error).__name__}: {error}"
+            own = package == DISTRIBUTION
+            hint = install_hint(adapter.name) if own else f"reinstall or remove {package}"
+            yield Check(label, CheckStatus.MISSING if own else CheckStatus.BROKEN, reason, hint)
+        else:
+            yield Check(label, CheckStatus.OK, found)
 
 
 def _state(state_dir: Path) -> Check:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from costopt.cli.catalog import check_region
 from costopt.cli.market_record import record
 from costopt.cli.options import DAY_S, MarketFile, Number, complete_gpu, complete_market, instant
 from costopt.cli.options import pool as pool_option
@@ -216,6 +217,8 @@ def _catalogue_prices(
     from costopt.catalog import load_catalog
 
     known = load_catalog()
+    for region in regions:
+        check_region(known, region, provider)
     machines = {m for gpu in gpus for m in known.find(gpu=gpu, provider=provider)}
     machines |= {m for m in known.find(provider=provider) if m.name in instance_types}
     missing = sorted(set(instance_types) - {machine.name for machine in machines})

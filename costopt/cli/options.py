@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 from costopt.domain.errors import CostoptError
 from costopt.domain.market import Pool
 from costopt.engine.settings import DEFAULT_COOLDOWN_S
-from costopt.spec.fields import parse_duration_s, parse_instant
+from costopt.spec.fields import missing_unit, parse_duration_s, parse_instant
 
 Value = TypeVar("Value")
 
@@ -89,6 +89,9 @@ def durations_s(
     """Return durations, separated by commas, in seconds."""
     if text is None:
         return None
+    for part in words(text):
+        if question := missing_unit(part):
+            raise click.BadParameter(question, context, option)
     return tuple(_parsed(parse_duration_s, context, option, part) for part in words(text))
 
 

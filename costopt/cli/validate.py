@@ -48,8 +48,13 @@ def validate(context: click.Context, files: tuple[str, ...], output: str) -> Non
 
 def _checked(files: Sequence[str], now: datetime) -> list[Checked]:
     """Return each file with its kind, None if that is unknown, and its problems."""
+    from costopt.planning.transfer_times import size_questions
+
     accounts: list[Account] = []
     read = [(file, *_read(file, now, accounts)) for file in files]
+    for _, _, _, job in read:
+        for question in size_questions(job[0], now) if job else ():
+            print_error("note", question)
     return [(file, kind, error or _foreign(job, accounts)) for file, kind, error, job in read]
 
 

@@ -124,6 +124,11 @@ class ConfigurationTable:
         numbers = self.spread[row] or ((int(self.offer[row]), int(self.nodes[row])),)
         return tuple((self.offers[number].pool, nodes) for number, nodes in numbers)
 
+    def row_offers(self, row: int) -> tuple[Offer, ...]:
+        """Return the offer of each part of a row; one for a single pool."""
+        numbers = self.spread[row] or ((int(self.offer[row]), 0),)
+        return tuple(self.offers[number] for number, _ in numbers)
+
     def label(self, row: int) -> str:
         """Return a row in words: ``4 × aws/us-east-1/…``."""
         return " + ".join(f"{nodes} × {pool}" for pool, nodes in self.parts(row))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 
@@ -35,6 +35,11 @@ NEGLIGIBLE = 1e-6
 
 
 ON_TIME_NOTE = "P(on time): share of simulated runs; where all or none are in time, its 95 % bound."
+
+CAPACITY_NOTE = (
+    "Spot capacity was not observed, and nothing uninterruptible may replace it: P(on time) is at "
+    "least what it would be with the scarcest capacity that is on record."
+)
 
 FORECAST_COLUMNS = (
     Column("usd_p50", "$ P50", usd_text, right=True),
@@ -147,6 +152,12 @@ def _answer(made: Plan, job: Job) -> str:
     return f"{answer}{against}; {_energy(forecast)}."
 
 
+def capacity_note(forecasts: Iterable[Forecast]) -> Iterator[str]:
+    """A sentence where a probability counts capacity that was not measured."""
+    if any(forecast.on_time.basis is Basis.PRIOR for forecast in forecasts):
+        yield CAPACITY_NOTE
+
+
 def _listed(candidates: tuple[Candidate, ...], top: int) -> list[Candidate]:
     """What is chosen, then the best of the others."""
     chosen = [candidate for candidate in candidates if candidate.chosen]
@@ -231,6 +242,7 @@ def _notes(
     left_out = len(made.candidates) - len(listed)
     if made.candidates:
         yield ON_TIME_NOTE
+        yield from capacity_note(candidate.forecast for candidate in made.candidates)
     if left_out:
         yield f"{left_out} more candidates{'; --top 0 lists all' if options else ''}."
     yield from _fallbacks(made.candidates)

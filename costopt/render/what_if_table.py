@@ -18,7 +18,12 @@ from costopt.formatting import (
 )
 from costopt.planning.what_if import Scenario, non_dominated_scenarios
 from costopt.render.frontier_table import FrontierRow
-from costopt.render.plan_table import ON_TIME_NOTE, columns_around_forecast, forecast_row
+from costopt.render.plan_table import (
+    ON_TIME_NOTE,
+    capacity_note,
+    columns_around_forecast,
+    forecast_row,
+)
 from costopt.render.table import Column, Row, Table
 
 
@@ -53,6 +58,7 @@ def what_if_table(
             "★: no other saves dollars or kWh, beyond the simulation's noise, "
             "at no more of the other.",
             ON_TIME_NOTE,
+            *capacity_note(each.forecast for each in scenarios if each.forecast is not None),
         ),
         more=(plans,) if plans.rows else (),
     )

@@ -28,7 +28,12 @@ from costopt.domain.market import CapacityType
 from costopt.provider.options import OptionModel
 from costopt.spec.contracts import ContractSection, contract_problems
 from costopt.spec.fields import Count, FileModel, Name, Positive, Text, Version, did_you_mean
-from costopt.spec.job_mapping import gpu_model_error
+from costopt.spec.job_mapping import (
+    gpu_model_error,
+    misspelt_provider,
+    misspelt_region,
+    unknown_region,
+)
 from costopt.spec.yaml_document import VALUE_ERROR, Document, SpecFileError, SpecProblem
 from costopt.store.address import REMOTE_SCHEMES, StoreAddress
 
@@ -260,6 +265,14 @@ def _contradictions(
     unknown = None if quota.gpu_model is None else gpu_model_error(quota.gpu_model)
     if unknown is not None:
         yield document.problem(("quotas", index, "gpu_model"), unknown, code="unknown_name")
+    provider, region = quota.provider, quota.region
+    places = {
+        "provider": provider and misspelt_provider(provider),
+        "region": region and misspelt_region(region, [provider] if provider else ()),
+    }
+    for field, why in places.items():
+        if why:
+            yield document.problem(("quotas", index, field), why, code="unknown_name")
     known = [tenant.name for tenant in file.tenants]
     if quota.tenant is not None and known and quota.tenant not in known:
         near = did_you_mean(quota.tenant, known)
@@ -286,6 +299,13 @@ def provider_problems(
     """
     installed = {entry.name: entry for entry in entry_points(group=GROUP)}
     for name, options in providers.items():
+        if why := None if name in installed else misspelt_provider(name):
+            yield document.problem((SECTION, name), why, on_key=True, code="unknown_name")
+        regions = options.get("regions")
+        for index, region in enumerate(regions if isinstance(regions, list) else ()):
+            if isinstance(region, str) and (why := unknown_region(f"{name}/{region}")):
+                at = (SECTION, name, "regions", index)
+                yield document.problem(at, why, code="unknown_name")
         model = _model(installed[name]) if name in installed else None
         if model is not None:
             yield from _problems(model, document, name, options)

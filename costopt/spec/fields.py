@@ -66,6 +66,18 @@ def _sum_parts_s(rest: str) -> float:
     return total_s
 
 
+MIN_BARE_SECONDS = 3600.0
+"""A deadline below an hour, written as a number without a unit, was probably meant in hours."""
+
+
+def missing_unit(text: str) -> str | None:
+    """Return what to ask of a deadline that is a small number without its unit, else None."""
+    number = text.strip()
+    if not _NUMBER.fullmatch(number) or not 0 < float(number) < MIN_BARE_SECONDS:
+        return None
+    return f"{number} is {number} seconds; did you mean {number}h? {number}s says seconds"
+
+
 MIN_AMOUNT, MAX_SAFE_INTEGER = 1e-12, 1e24
 
 

@@ -6,7 +6,7 @@ The GPU models and regions that a file names are checked against the catalog.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from costopt.domain.job import (
     WorkAmount,
 )
 from costopt.domain.throughput import Mfu, Throughput, ThroughputSample
-from costopt.spec.fields import MAX_DURATION_S, did_you_mean, moment
+from costopt.spec.fields import MAX_DURATION_S, did_you_mean, missing_unit, moment
 from costopt.spec.job_file import (
     JobFile,
     MfuSection,
@@ -105,6 +105,10 @@ class _Mapping:
 
     def _deadline_at(self, start_at: datetime, now: datetime) -> datetime:
         text = self.file.deadline
+        question = missing_unit(str(self.document.values["deadline"]))
+        if question is not None:
+            self._refuse(("deadline",), question, "missing_unit")
+            return start_at
         deadline_at = self._moment(("deadline",), text, start_at)
         if deadline_at is None:
             return start_at
@@ -382,6 +386,31 @@ def unknown_region(requested: str) -> str | None:
         f"the region {requested!r} is not in the catalogue{near}; "
         "costopt catalog --regions lists them all"
     )
+
+
+def misspelt_region(requested: str, providers: Collection[str] = ()) -> str | None:
+    """Why a region without its provider is probably misspelt, or None.
+
+    A name that resembles no region of the catalogue may be that of another adapter or a recorded
+    market; one of ``providers`` alone, if any are given, is judged as ``unknown_region`` does.
+    """
+    judged = [name for name in providers if name in _regions()]
+    known = sorted({region for name in judged or _regions() for region in _regions()[name]})
+    if requested in known:
+        return None
+    near = did_you_mean(requested, known)
+    if not near and not (providers and len(judged) == len(providers)):
+        return None
+    return f"no region {requested!r} is in the catalogue{near}"
+
+
+def misspelt_provider(requested: str) -> str | None:
+    """Why the name of a provider is probably misspelt, or None where it is or may be one."""
+    from importlib.metadata import entry_points
+
+    known = {*_regions(), *(entry.name for entry in entry_points(group="costopt.providers"))}
+    near = "" if requested in known else did_you_mean(requested, sorted(known))
+    return f"no provider is named {requested!r}{near}" if near else None
 
 
 @cache

@@ -12,6 +12,7 @@ from costopt.domain.limits import LimitSpec, LimitUnit
 from costopt.domain.market import CapacityType
 from costopt.domain.policy import (
     LIMIT_SPECS,
+    POOL_LIMITS,
     CarbonSignal,
     Limits,
     Objective,
@@ -196,7 +197,7 @@ def policy_of(file: PolicyFile, document: Document) -> Policy:
 
 
 def _contradictions(file: PolicyFile) -> list[tuple[FieldPath, str]]:
-    found: list[tuple[FieldPath, str]] = []
+    found = list(_misspelt_places(file))
     weights = file.objective
     if not (weights.usd or weights.usd_per_kwh or weights.usd_per_tonne_co2e):
         found.append((("objective",), "every weight is 0, so there is nothing to minimize"))
@@ -208,8 +209,26 @@ def _contradictions(file: PolicyFile) -> list[tuple[FieldPath, str]]:
         if not rule.then.model_fields_set:
             found.append(((*at, "then"), "names no limit, so the rule changes nothing"))
         found += [((*at, "then", name), said) for name, said in _loosened(file.limits, rule.then)]
+        for earlier in file.rules[:index]:
+            found += [((*at, "then", name), said) for name, said in _disjoint(earlier, rule)]
         found += [(at, said) for said in _range_faults(rule)]
     return found
+
+
+def _misspelt_places(file: PolicyFile) -> Iterator[tuple[FieldPath, str]]:
+    """The providers and regions that limits and rules list, but that do not exist."""
+    from costopt.spec.job_mapping import misspelt_provider, misspelt_region
+
+    sections: list[tuple[FieldPath, LimitsSection]] = [(("limits",), file.limits)]
+    sections += [(("rules", index, "then"), rule.then) for index, rule in enumerate(file.rules)]
+    for at, section in sections:
+        limits = _limits(section)
+        for index, name in enumerate(limits.providers):
+            if why := misspelt_provider(name):
+                yield (*at, "providers", index), why
+        for index, name in enumerate(limits.regions):
+            if why := misspelt_region(name, limits.providers):
+                yield (*at, "regions", index), why
 
 
 def _loosened(limits: LimitsSection, then: LimitsSection) -> Iterator[tuple[str, str]]:
@@ -220,6 +239,31 @@ def _loosened(limits: LimitsSection, then: LimitsSection) -> Iterator[tuple[str,
         value = getattr(limits, field)
         own = ", ".join(value) if isinstance(value, list) else f"{value:g}{unit}"
         yield field, f"is looser than the policy's own {own}; a rule may only tighten limits"
+    if (
+        "power_caps" in limits.model_fields_set
+        and _limits(then).power_caps > _limits(limits).power_caps
+    ):
+        yield "power_caps", "the policy forbids them; a rule may only tighten limits"
+
+
+def _disjoint(one: RuleSection, other: RuleSection) -> Iterator[tuple[str, str]]:
+    """The lists of which both rules allow nothing, with why, if both may hold at a time."""
+    if one.trigger is other.trigger and not _overlap(one, other):
+        return
+    for spec in POOL_LIMITS:
+        lists = [getattr(rule.then, spec.key) for rule in (one, other)]
+        if all(lists) and not set(lists[0]) & set(lists[1]):
+            message = (
+                f"shares no entry with the rule {one.name!r}, which may hold at the same time, "
+                "when one of them would be ignored"
+            )
+            yield spec.key, message
+
+
+def _overlap(one: RuleSection, other: RuleSection) -> bool:
+    """Whether a value of the signal is in both ranges, of which one then holds the other's low."""
+    first, second = (Rule(r.name, r.trigger, r.low, r.high, LIMITS) for r in (one, other))
+    return first.is_active(second.low) or second.is_active(first.low)
 
 
 def _range_faults(rule: RuleSection) -> list[str]:

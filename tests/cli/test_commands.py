@@ -159,7 +159,7 @@ def test_market_import_reads_gap_seconds_and_takes_prices_from_the_catalogue(
         (("generate", "--out", "x"), 2, "say which machines"),
         (("generate", "--out", "x", "--gpu", "H1000"), 2, "no GPU model 'H1000'"),
         (("generate", "--out", "x", "--instance-type", "p9.huge"), 2, "no instance type"),
-        (("generate", "--out", "x", "--gpu", "T4", "--region", "mars"), 1, "in mars"),
+        (("generate", "--out", "x", "--gpu", "T4", "--region", "mars"), 2, "no region 'mars'"),
         (("generate", "--out", "x", "--gpu", "T4", "--start", "2024"), 2, "expected a time"),
         (("generate", "--out", "x", "--gpu", "T4", "--profile", "odd"), 1, "profile 'odd'"),
         (
@@ -192,6 +192,23 @@ def test_doctor_finds_this_installation_well(tmp_path: Path) -> None:
     for essential in ("Python", "solver", "SQLite", "catalogue", "state folder", "clock"):
         assert verdicts[essential] == "ok"
     assert "broken" not in verdicts.values()
+
+
+def test_doctor_lists_adapters_and_names_one_that_cannot_be_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    distribution = tmp_path / "broken-1.0.dist-info"
+    distribution.mkdir()
+    (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    entry = "[costopt.providers]\nmycloud = no_such_module:connect\n"
+    (distribution / "entry_points.txt").write_text(entry)
+    monkeypatch.syspath_prepend(tmp_path)
+    done = invoke("doctor", "-o", "json", "--state-dir", tmp_path)
+    found = {row["check"]: row for row in json.loads(done.stdout)["rows"]}
+    assert {found[f"provider {name}"]["verdict"] for name in ("aws", "gcp", "sim")} == {"ok"}
+    assert found["provider mycloud"]["verdict"] == "broken"
+    assert "no_such_module" in found["provider mycloud"]["detail"]
+    assert done.exit_code == 1
 
 
 def test_doctor_of_an_unknown_provider_names_those_that_are_installed() -> None:

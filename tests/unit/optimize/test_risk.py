@@ -10,7 +10,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from costopt.domain.estimate import Estimate
+from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import CapacityType, Offer
 from costopt.domain.policy import Limits, Policy, Risk
@@ -165,3 +165,18 @@ def test_the_stated_noise_covers_what_other_draws_change(
     for one in found:
         assert np.std([f.usd_p50 for f in found]) < one.usd_error < 0.05 * one.usd_p50
         assert np.std([known(f.kwh) for f in found]) < known(one.kwh_error) < 0.05 * known(one.kwh)
+
+
+@pytest.mark.parametrize("measured", [False, True])
+def test_spot_whose_capacity_was_not_measured_is_never_nearly_certain(measured: bool) -> None:
+    seen = Estimate(0.99, 0.98, 1.0, Basis.MEASURED, "made up") if measured else None
+    spot = replace(offer(pool(), 1.0), availability=seen)
+    firm = offer(pool(kind=CapacityType.ON_DEMAND), 5.0)
+    only_spot = Policy("p", limits=Limits(capacity_types=(CapacityType.SPOT,)))
+    alone = plan(request([spot], job(4, deadline_h=40), only_spot)).forecasts[0][1].on_time
+    assert alone.value > 0.99
+    assert (alone.low > 0.9) == measured
+    assert (alone.basis is Basis.PRIOR) != measured
+    # Where on-demand can replace it, the deadline does not rest on it.
+    held = plan(request([spot, firm], job(4, deadline_h=40), Policy("p"))).forecasts[0][1].on_time
+    assert held.low > 0.9

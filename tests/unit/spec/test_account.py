@@ -153,3 +153,20 @@ def test_a_prefix_that_parts_nobody_is_refused(tmp_path: Path, prefix: str, code
     text = f"store: s3://b/costopt\ntenants: [{{name: red, prefixes: [s3://c, '{prefix}']}}]\n"
     (problem,) = refusal(tmp_path, text)
     assert_problem(problem, (2, 42, "tenants[0].prefixes[1]", code))
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "near"),
+    [
+        ("quotas: [{name: q, region: us-esat-1, max_nodes: 1}]", "quotas[0].region", "us-east-1"),
+        ("quotas: [{name: q, provider: awss, max_nodes: 1}]", "quotas[0].provider", "aws"),
+        ("providers: {aws: {regions: [us-esat-1]}}", "providers.aws.regions[0]", "us-east-1"),
+        ("providers: {awss: {regions: [us-east-1]}}", "providers.awss", "aws"),
+    ],
+)
+def test_a_place_that_does_not_exist_is_refused(
+    tmp_path: Path, text: str, field: str, near: str
+) -> None:
+    problem = refusal(tmp_path, f"owner: me\n{text}\n")[0]
+    assert (problem.field, problem.code) == (field, "unknown_name")
+    assert near in problem.message

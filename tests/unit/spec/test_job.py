@@ -118,8 +118,18 @@ def test_a_file_uri_becomes_a_path(tmp_path: Path) -> None:
 
 
 def test_a_number_is_a_duration_in_seconds(tmp_path: Path) -> None:
-    job = load(tmp_path, with_line("deadline", "deadline: 72"))
-    assert job.deadline_at == NOW + timedelta(seconds=72)
+    job = load(tmp_path, with_line("deadline", "deadline: 7200"))
+    assert job.deadline_at == NOW + timedelta(hours=2)
+
+
+@pytest.mark.parametrize("text", ["72", "'72'", "2.5"])
+def test_a_deadline_of_few_seconds_asks_for_its_unit(tmp_path: Path, text: str) -> None:
+    (problem,) = refusal(tmp_path, with_line("deadline", f"deadline: {text}"))
+    assert (problem.field, problem.code) == ("deadline", "missing_unit")
+    number = text.strip("'")
+    assert f"did you mean {number}h?" in problem.message
+    job = load(tmp_path, with_line("deadline", f"deadline: {number}s"))
+    assert job.deadline_at == NOW + timedelta(seconds=float(number))
 
 
 def test_gangs_may_grow_to_the_gpus_asked_for(tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ rules:
         ("providers: [aws]", "providers: [aws, gcp]"),
         ("regions: [eu-west-1]", "regions: [us-east-1]"),
         ("capacity_types: [spot]", "capacity_types: [spot, on_demand]"),
+        ("power_caps: false", "power_caps: true"),
     ],
 )
 def test_a_rule_may_loosen_no_limit(tmp_path: Path, limits: str, then: str) -> None:
@@ -98,12 +99,60 @@ def test_a_rule_may_tighten_every_limit_and_allow_power_caps(tmp_path: Path) -> 
     then = (
         "max_usd: 1, max_usd_per_hour: 1, max_usd_per_month: 1, max_price_age: 1m, "
         "max_price_ratio: 1.1, max_nodes: 1, max_launches_per_hour: 1, max_zone_share: 0.1, "
-        "max_kw: 1, power_caps: true, providers: [aws], regions: [a], capacity_types: [spot]"
+        "max_kw: 1, power_caps: true, providers: [aws], regions: [us-east-1], "
+        "capacity_types: [spot]"
     )
     rule = f"{{name: a, trigger: slack, low: 0, high: 2, then: {{{then}}}}}"
     (read,) = load(tmp_path, f"name: x\nrules: [{rule}]\n").rules
     unset = Limits()
     assert all(getattr(read.then, f.name) != getattr(unset, f.name) for f in fields(Limits))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "refused"),
+    [
+        ("slack, low: 0, high: 2", "queue_length, low: 1, high: 9", True),
+        ("slack, low: 0, high: 2", "slack, low: 1, high: 9", True),
+        ("slack, low: 0, high: 2", "slack, low: 2, high: 9", False),
+        ("time_of_day, low: 22, high: 6", "time_of_day, low: 5, high: 7", True),
+        ("time_of_day, low: 22, high: 6", "time_of_day, low: 6, high: 22", False),
+    ],
+)
+def test_rules_that_hold_together_leave_something_allowed(
+    tmp_path: Path, one: str, other: str, refused: bool
+) -> None:
+    text = (
+        f"name: x\nrules:\n- {{name: a, trigger: {one}, then: {{regions: [us-east-1]}}}}\n"
+        f"- {{name: b, trigger: {other}, then: {{regions: [us-east-2]}}}}\n"
+    )
+    if not refused:
+        assert len(load(tmp_path, text).rules) == 2
+        return
+    with pytest.raises(SpecFileError) as caught:
+        load(tmp_path, text)
+    assert [each.field for each in caught.value.problems] == ["rules[1].then.regions"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "field", "near"),
+    [
+        ("regions: [us-esat-1]", "limits.regions[0]", "'us-east-1'"),
+        ("providers: [aws], regions: [mars-1]", "limits.regions[0]", "no region 'mars-1'"),
+        ("providers: [awss]", "limits.providers[0]", "'aws'"),
+    ],
+)
+def test_a_place_that_does_not_exist_is_refused(
+    tmp_path: Path, limits: str, field: str, near: str
+) -> None:
+    with pytest.raises(SpecFileError) as caught:
+        load(tmp_path, f"name: x\nlimits: {{{limits}}}\n")
+    (problem,) = caught.value.problems
+    assert problem.field == field
+    assert near in problem.message
+
+
+def test_a_region_unlike_any_may_be_another_adapters(tmp_path: Path) -> None:
+    assert load(tmp_path, "name: x\nlimits: {regions: [mars-1]}\n").limits.regions == ("mars-1",)
 
 
 def test_kilowatts_and_power_caps_are_limits(tmp_path: Path) -> None:
