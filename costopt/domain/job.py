@@ -1,21 +1,18 @@
 """The job: its work, phases, resources, throughput, budget and deadline.
 
-Also the checkpoint interval that minimizes what saving and interruptions cost, and the gang sizes
-worth comparing: every small one, and a ladder of the large ones. One node more or less changes the
-speed of a gang of hundreds by less than the error of that speed. So sizes grow by 1 up to
-``EVERY_SIZE`` and then in ``STEPS_PER_DOUBLING`` equal steps between powers of two (20, 24, 28, 32,
-40, …), which bounds the configurations of a job by the logarithm of its largest gang.
+Also the checkpoint interval that minimizes what saving and interruptions cost.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
 from costopt.domain.estimate import Estimate
+from costopt.domain.gang_sizes import ladder
 from costopt.domain.market import InstanceType
 from costopt.domain.throughput import Throughput
 
@@ -355,29 +352,3 @@ def explained_interval(
     if interval > cap:
         return ChosenInterval(cap, f"{reason}; no more than {loss_budget_s:g} s may be lost")
     return ChosenInterval(interval, reason)
-
-
-EVERY_SIZE = 16
-STEPS_PER_DOUBLING = 4
-
-
-def ladder(allowed: range, also: Iterable[int] = ()) -> tuple[int, ...]:
-    """Return the sizes of ``allowed`` to compare, ascending.
-
-    Besides the ladder these are the ends of ``allowed``, and what it contains of ``also``.
-    """
-    if not allowed or allowed[-1] <= EVERY_SIZE:
-        return tuple(allowed)
-    sizes = {allowed[0], allowed[-1]}
-    sizes.update(size for size in _rungs(allowed[-1]) if size in allowed)
-    sizes.update(size for size in also if size in allowed)
-    return tuple(sorted(sizes))
-
-
-def _rungs(largest: int) -> Iterator[int]:
-    yield from range(1, EVERY_SIZE + 1)
-    power = EVERY_SIZE
-    while power < largest:
-        step = power // STEPS_PER_DOUBLING
-        yield from range(power + step, 2 * power + 1, step)
-        power *= 2

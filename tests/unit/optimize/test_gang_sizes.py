@@ -12,15 +12,8 @@ from hypothesis import strategies as st
 
 from costopt.domain.account import Quota, Tenant
 from costopt.domain.fleet import Node, NodeState
-from costopt.domain.job import (
-    EVERY_SIZE,
-    STEPS_PER_DOUBLING,
-    Job,
-    Phase,
-    Progress,
-    Resources,
-    ladder,
-)
+from costopt.domain.gang_sizes import EVERY_SIZE, STEPS_PER_DOUBLING, ladder
+from costopt.domain.job import Job, Phase, Progress, Resources
 from costopt.domain.market import Pool
 from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Limits, Policy
@@ -170,7 +163,7 @@ def test_a_ladder_costs_next_to_nothing(work_h: float, monkeypatch: pytest.Monke
     """Against every size up to 128 nodes, at deadlines that ask for few and for many of them."""
     request = request_of(wide(128, work_h=work_h))
     short = plan(request, time_limit_s=UNHURRIED_S, explain=False)
-    monkeypatch.setattr("costopt.domain.job.EVERY_SIZE", 128)
+    monkeypatch.setattr("costopt.domain.gang_sizes.EVERY_SIZE", 128)
     assert len(sizes_of(request)) == 128
     whole = plan(request, time_limit_s=UNHURRIED_S, explain=False)
     assert {short.status, whole.status} <= {PlanStatus.OPTIMAL, PlanStatus.FEASIBLE}
