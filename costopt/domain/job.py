@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from costopt.domain.array import TaskArray
 from costopt.domain.estimate import Estimate
 from costopt.domain.gang_sizes import ladder
 from costopt.domain.market import InstanceType
@@ -23,6 +24,7 @@ class WorkUnit(StrEnum):
     STEPS = "steps"
     SAMPLES = "samples"
     TOKENS = "tokens"
+    TASKS = "tasks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,11 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Which machines may run the job. Empty tuples allow everything."""
+    """Which machines may run the job. Empty tuples allow everything.
+
+    A node's GPUs must be a multiple of ``gpu_multiple``. GPUs beyond ``useful_gpus`` in total would
+    have nothing to do: None where there is no such bound.
+    """
 
     gpu_models: tuple[str, ...] = ()
     instance_types: tuple[str, ...] = ()
@@ -70,6 +76,8 @@ class Resources:
     max_gpus: int | None = None
     min_gpu_memory_gib: float | None = None
     min_memory_gib: float | None = None
+    gpu_multiple: int = 1
+    useful_gpus: int | None = None
 
     def rejection_reason(self, machine: InstanceType) -> str | None:
         """Return why ``machine`` may not run the job, or None where it may."""
@@ -83,6 +91,8 @@ class Resources:
             )
         if self.min_memory_gib and machine.memory_gib < self.min_memory_gib:
             return f"{machine.memory_gib:g} GiB of memory, the job needs {self.min_memory_gib:g}"
+        if machine.gpu_count % self.gpu_multiple:
+            return f"{machine.gpu_count} GPUs per node cannot be shared by {self.gpu_multiple}"
         if not self.node_counts(machine):
             return (
                 f"{machine.gpu_count} GPUs per node do not fit a gang of {self.min_nodes} to "
@@ -99,6 +109,8 @@ class Resources:
         most = (
             self.max_nodes if self.max_gpus is None else min(self.max_nodes, self.max_gpus // gpus)
         )
+        if self.useful_gpus is not None:
+            most = min(most, math.ceil(self.useful_gpus / gpus))
         return range(fewest, most + 1)
 
 
@@ -155,7 +167,7 @@ class Job:
     """A training job. ``startup_s`` is from a node's launch until its trainer can restore.
 
     The trainers of an ``elastic`` job form their gang again without a restart of their processes
-    when a node joins or leaves.
+    when a node joins or leaves. The work of a job with an ``array`` is its tasks.
     """
 
     name: str
@@ -174,6 +186,7 @@ class Job:
     startup_s: float = 120.0
     tenant: str = "default"
     elastic: bool = False
+    array: TaskArray | None = None
 
     def __post_init__(self) -> None:
         for name in ("start_at", "deadline_at"):
@@ -237,7 +250,7 @@ class Job:
         Its speed over ``nodes`` times the speed of one node, by the first throughput that knows the
         GPU; None where none does.
         """
-        if nodes == 1:
+        if nodes == 1 or self.array is not None:
             return 1.0
         for throughput in (self.throughput, *(phase.throughput for phase in self.phases)):
             one = throughput and throughput.units_per_s(machine, machine.gpu_count)
@@ -268,6 +281,7 @@ class Progress:
     ``resumed_units`` is what the present gang began with, from any source; None where it
     does not report it. ``unreported``: the present gang's command was started and has reported no
     progress so far; what it does is unknown, and ``done_units`` is what was saved before.
+    ``busy_nodes`` run tasks of an array.
     """
 
     done_units: float = 0.0
@@ -280,6 +294,7 @@ class Progress:
     resumed_units: float | None = None
     message: str = ""
     unreported: bool = False
+    busy_nodes: frozenset[str] = frozenset()
 
 
 MIN_INTERVAL_S = 5.0

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from costopt.domain.array import TaskRecord
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Progress
 from costopt.domain.power import PowerCap
@@ -94,6 +95,7 @@ class Runtime(Protocol):
     ) -> None:
         """Start training on these nodes together. The first node is rank 0. Idempotent.
 
+        The nodes of an array take tasks on their own; those that did before go on.
         Their GPUs are limited to ``power_cap`` before training begins, until it ends.
         """
         ...
@@ -112,6 +114,10 @@ class Runtime(Protocol):
 
     def progress(self, job: Job, now: datetime) -> Progress:
         """Return the job's progress by the newest reports; an unknown job has done nothing."""
+        ...
+
+    def settled_tasks(self, job: Job) -> tuple[TaskRecord, ...]:
+        """Return the tasks of an array that ended for good, each once; () for any other job."""
         ...
 
     def checkpoints(self, job: Job, after_units: float) -> tuple[CheckpointRecord, ...]:

@@ -57,13 +57,15 @@ class Throughput:
 
     ``scaling_efficiency`` is the share of the ideal speed-up that remains at each doubling of the
     GPUs beyond the measured points or the scale of the MFU (1.0 is linear): units/s change by
-    (2 · efficiency) per doubling, up or down.
+    (2 · efficiency) per doubling, up or down. With ``independent_gpus``, GPUs do units alone:
+    exactly linear in their number, up to that one.
     """
 
     points: tuple[ThroughputSample, ...] = ()
     flops_per_unit: float | None = None
     mfu: Mfu | None = None
     scaling_efficiency: float = 0.9
+    independent_gpus: int | None = None
 
     def units_per_s(self, machine: InstanceType, gpus: int) -> Estimate | None:
         """Return the speed of ``gpus`` on such machines, or None where nothing is known about it.
@@ -107,6 +109,9 @@ class Throughput:
         )
 
     def _from_points(self, points: list[tuple[int, float]], gpus: int) -> Estimate:
+        if self.independent_gpus is not None:
+            (known_gpus, speed), gpus = points[0], min(gpus, self.independent_gpus)
+            return Estimate.exact(speed * gpus / known_gpus, Basis.MODELLED, "the job's task time")
         for known_gpus, speed in points:
             if known_gpus == gpus:
                 return Estimate.exact(speed, Basis.MEASURED, "the job's measured points")

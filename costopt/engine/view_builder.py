@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from costopt.domain.array import with_remaining_tasks
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Series
 from costopt.domain.events import JobSubmitted
-from costopt.domain.fleet import NodeState
+from costopt.domain.fleet import Node, NodeState
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.policy import CarbonSignal, Limits, Policy, RuleSignal
@@ -138,16 +139,21 @@ class ViewBuilder:
 
     def _job_view(self, name: str) -> JobView:
         record, job = self._journal.records[name], self._jobs[name]
+        progress = self._training.progress.get(name, Progress())
         leaving = record.draining.keys() | record.noticed.keys() | record.given_up.keys()
         staying = [n for n in self._fleet.nodes_of(name) if n.node_id not in leaving]
         return JobView(
-            job,
-            self._training.progress.get(name, Progress()),
+            with_remaining_tasks(job, progress.done_units, self._busy_gpus(staying, progress)),
+            progress,
             tuple(n for n in staying if n.state is not NodeState.WAITING),
             self._training.speed_factor.get(name, 1.0),
             self._training.capped_speed(job),
             tuple(n for n in staying if n.state is NodeState.WAITING),
         )
+
+    def _busy_gpus(self, nodes: Iterable[Node], progress: Progress) -> int:
+        busy = (n.pool for n in nodes if n.node_id in progress.busy_nodes)
+        return sum(self._machines[pool].gpu_count for pool in busy if pool in self._machines)
 
     def _cappable_powers(
         self, powers: Mapping[Pool, NodePower], cohort: Cohort

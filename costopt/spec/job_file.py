@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from costopt.domain.job import WorkUnit
+from costopt.spec.array_section import ArraySection
 from costopt.spec.fields import (
     INSTANT_PATTERN,
     MAX_DURATION_S,
@@ -259,14 +260,36 @@ class DataSection(FileModel):
     )
 
 
+NOT_OF_ARRAYS = ("work", "throughput", "checkpoint", "phases", "elastic")
+"""Fields that a job with an array does not have."""
+
+
 class JobFile(FileModel):
     """A training job: what is to be done, until when, and on what."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"required": ["work", "throughput", "checkpoint"]},
+                {
+                    "required": ["array", "run"],
+                    "not": {"anyOf": [{"required": [name]} for name in NOT_OF_ARRAYS]},
+                },
+            ]
+        }
+    )
 
     kind: Literal["job"] = Field(default="job", description="what this file is")
     version: Version = Field(default=1, description="version of this format")
     name: Name = Field(description="the job's name")
     tenant: Name = Field(default="default", description="whose job it is")
-    work: WorkSection = Field(description="how much is to be done")
+    work: WorkSection | None = Field(
+        default=None, description="how much is to be done; required without an array"
+    )
+    array: ArraySection | None = Field(
+        default=None,
+        description="many independent tasks in place of work, throughput and checkpoint",
+    )
     start: Moment | None = Field(default=None, description="earliest start; default: now")
     deadline: Moment = Field(description="a time with its zone, or a duration from the start")
     schedule: ScheduleSection | None = Field(
@@ -278,8 +301,12 @@ class JobFile(FileModel):
     resources: ResourcesSection = Field(
         default=ResourcesSection(), description="which machines may run it"
     )
-    throughput: ThroughputSection = Field(description="how fast it runs")
-    checkpoint: CheckpointSection = Field(description="where and how it saves")
+    throughput: ThroughputSection | None = Field(
+        default=None, description="how fast it runs; required without an array"
+    )
+    checkpoint: CheckpointSection | None = Field(
+        default=None, description="where and how it saves; required without an array"
+    )
     budget: BudgetSection = Field(default=BudgetSection(), description="what it may cost")
     run: Command = Field(
         default_factory=list, description="the training command, as a list or one line"
@@ -294,3 +321,18 @@ class JobFile(FileModel):
     startup: DurationS = Field(
         default=120.0, description="from a node's launch until its trainer can restore"
     )
+
+
+class TrainingJobFile(JobFile):
+    """A job file without an array."""
+
+    work: WorkSection = Field(description="how much is to be done")
+    throughput: ThroughputSection = Field(description="how fast it runs")
+    checkpoint: CheckpointSection = Field(description="where and how it saves")
+
+
+class ArrayJobFile(JobFile):
+    """A job file with an array."""
+
+    array: ArraySection = Field(description="the tasks")
+    run: Command = Field(description="the command of each task, as a list or one line")

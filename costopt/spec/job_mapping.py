@@ -22,14 +22,18 @@ from costopt.domain.job import (
     WorkAmount,
 )
 from costopt.domain.throughput import Mfu, Throughput, ThroughputSample
+from costopt.spec.array_section import JobParts, ParametersError, array_parts, task_array
 from costopt.spec.fields import MAX_DURATION_S, did_you_mean, missing_unit, moment
 from costopt.spec.job_file import (
-    JobFile,
+    NOT_OF_ARRAYS,
+    ArrayJobFile,
+    CheckpointSection,
     MfuSection,
     PhaseSection,
     PointSection,
     ResourcesSection,
     ThroughputSection,
+    TrainingJobFile,
 )
 from costopt.spec.schedule import MAX_NAME_LENGTH, SCHEDULED_AT, CatchUp, Overlap
 from costopt.spec.yaml_document import VALUE_ERROR, Document, FieldPath, SpecFileError, SpecProblem
@@ -41,9 +45,11 @@ BEYOND_HORIZON = "beyond_horizon"
 IN_PAST = "in_past"
 UNKNOWN_NAME = "unknown_name"
 DUPLICATE = "duplicate"
+AnyJobFile = TrainingJobFile | ArrayJobFile
+GANG_SIZES = ("min_nodes", "max_nodes", "min_gpus", "max_gpus")
 
 
-def job_of(file: JobFile, document: Document, now: datetime) -> Job:
+def job_of(file: AnyJobFile, document: Document, now: datetime) -> Job:
     """The Job that ``file`` means. Raises SpecFileError with every contradiction."""
     return _Mapping(file, document).job(now)
 
@@ -51,7 +57,7 @@ def job_of(file: JobFile, document: Document, now: datetime) -> Job:
 class _Mapping:
     """One job file on its way into the domain; collects what contradicts."""
 
-    def __init__(self, file: JobFile, document: Document) -> None:
+    def __init__(self, file: AnyJobFile, document: Document) -> None:
         self.file = file
         self.document = document
         self.folder = Path(document.path).absolute().parent
@@ -60,10 +66,7 @@ class _Mapping:
     def job(self, now: datetime) -> Job:
         """The whole job."""
         file = self.file
-        resources = self._resources()
-        phases = self._phases(resources)
-        throughput = self._throughput(file.throughput, ("throughput",))
-        checkpoint = self._checkpoint()
+        parts = self._training(file) if isinstance(file, TrainingJobFile) else self._array(file)
         data = self._data()
         start_at = self._start_at(now)
         deadline_at = self._deadline_at(start_at, now)
@@ -73,13 +76,14 @@ class _Mapping:
             raise SpecFileError(self.problems)
         return Job(
             name=file.name,
-            work=WorkAmount(file.work.amount, file.work.unit),
+            work=parts.work,
             start_at=start_at,
             deadline_at=deadline_at,
-            resources=resources,
-            throughput=throughput,
-            checkpoint=checkpoint,
-            phases=phases,
+            resources=parts.resources,
+            throughput=parts.throughput,
+            checkpoint=parts.checkpoint,
+            phases=parts.phases,
+            array=parts.array,
             run=tuple(file.run),
             env=tuple(file.env.items()),
             workdir=str(self._absolute(file.workdir)),
@@ -89,6 +93,44 @@ class _Mapping:
             tenant=file.tenant,
             elastic=file.elastic,
         )
+
+    def _training(self, file: TrainingJobFile) -> JobParts:
+        """The parts of a job whose nodes work together."""
+        resources = self._resources()
+        return JobParts(
+            work=WorkAmount(file.work.amount, file.work.unit),
+            resources=resources,
+            phases=self._phases(resources),
+            throughput=self._throughput(file.throughput, ("throughput",)),
+            checkpoint=self._checkpoint(file.checkpoint),
+        )
+
+    def _array(self, file: ArrayJobFile) -> JobParts:
+        """The parts of a job whose work is tasks."""
+        self._refuse_training_fields()
+        said = file.array
+        try:
+            array = task_array(said, self.folder)
+        except ParametersError as error:
+            self._refuse(("array",), str(error))
+            raise SpecFileError(self.problems) from None
+        times = self._task_times(said.duration)
+        workdir = str(self._absolute(self.file.workdir))
+        return array_parts(array, said.parallel, times, self._resources(), workdir)
+
+    def _refuse_training_fields(self) -> None:
+        for name in self.file.model_fields_set.intersection(NOT_OF_ARRAYS):
+            self._refuse((name,), "a job with an array has no such field: see array")
+        for name in self.file.resources.model_fields_set.intersection(GANG_SIZES):
+            self._refuse(("resources", name), "array.parallel says how many tasks run at once")
+
+    def _task_times(self, said: float | dict[str, float]) -> dict[str, float]:
+        """Seconds of a task by GPU model; all that may run it, where one time is for all."""
+        if isinstance(said, dict):
+            for model in said:
+                self._check_gpu(("array", "duration", model), model)
+            return said
+        return dict.fromkeys(self.file.resources.gpu_models or _models(), said)
 
     def _refuse(self, at: FieldPath, message: str, code: str = VALUE_ERROR) -> None:
         self.problems.append(self.document.problem(at, message, code=code))
@@ -237,8 +279,7 @@ class _Mapping:
         nodes, gpus_per_node = point.nodes or 1, point.gpus_per_node or 1
         return ThroughputSample(point.gpu, point.gpus or nodes * gpus_per_node, point.units_per_s)
 
-    def _checkpoint(self) -> CheckpointSpec:
-        said = self.file.checkpoint
+    def _checkpoint(self, said: CheckpointSection) -> CheckpointSpec:
         if said.interval == 0:
             self._refuse(("checkpoint", "interval"), "expected auto or a duration above 0")
         self._check_region(("checkpoint", "region"), said.region)

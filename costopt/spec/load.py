@@ -22,7 +22,17 @@ STARTER_JOB = Path(__file__).with_name("data") / "job.yaml"
 """The commented job file that ``costopt init`` writes."""
 FileKind = Literal["job", "policy", "account"]
 
-_ONLY_JOB = {"work", "deadline", "throughput", "checkpoint", "resources", "phases", "run", "start"}
+_ONLY_JOB = {
+    "work",
+    "array",
+    "deadline",
+    "throughput",
+    "checkpoint",
+    "resources",
+    "phases",
+    "run",
+    "start",
+}
 _ONLY_POLICY = {"objective", "risk", "strategy", "limits", "rules"}
 _ONLY_ACCOUNT = {"quotas", "tenants", "providers", "store", "owner"}
 
@@ -42,10 +52,13 @@ def load_job(path: str | os.PathLike[str], now: datetime, account: Account = UNL
 def parse_job(document: Document, now: datetime, account: Account = UNLIMITED) -> Job:
     """As ``load_job``, of a file that has been read."""
     from costopt.spec.fields import parse_section
-    from costopt.spec.job_file import JobFile
+    from costopt.spec.job_file import ArrayJobFile, TrainingJobFile
     from costopt.spec.job_mapping import job_of
 
-    job = job_of(parse_section(JobFile, document), document, now)
+    is_array = "array" in document.values
+    file = parse_section(ArrayJobFile if is_array else TrainingJobFile, document)
+    assert isinstance(file, TrainingJobFile | ArrayJobFile)
+    job = job_of(file, document, now)
     check_tenant(job, document, account)
     return job
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from costopt.domain.array import parallel_tasks
 from costopt.domain.job import Job, Phase, checkpoint_interval_s
 from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.policy import energy_term
@@ -60,6 +61,13 @@ class GangOption:
     lasting: bool
     wait_s: float | None = None
     waited_s: float = 0.0
+    parallel_tasks: int | None = None
+
+    def whole_rounds(self, units: float) -> float:
+        """Return the units, of an array those of whole rounds: its last tasks end together."""
+        if self.parallel_tasks is None:
+            return units
+        return math.ceil(units / self.parallel_tasks - 1e-9) * self.parallel_tasks
 
     def work_left(self, done_units: float) -> Iterable[tuple[int, float]]:
         """Return the (nodes, seconds) of training by phase, from ``done_units`` to the end."""
@@ -186,6 +194,7 @@ def _option(
         lasting=offer.until_at is None or offer.until_at >= job.deadline_at,
         wait_s=wait_s,
         waited_s=_waited_s(offer, job_view, view.now) if missing else 0.0,
+        parallel_tasks=parallel_tasks(job, machine, nodes),
     )
 
 

@@ -199,9 +199,10 @@ def _worst_units_now(view: View, job_view: JobView) -> float:
 
 
 def _is_firm(view: View, job_view: JobView) -> bool:
-    return (
-        view.uninterruptible_s >= view.tick_s - ROUNDING_S and job_view.job.checkpoint.save_s == 0
-    )
+    """Whether the progress of the tick is certain; that of an array's tasks counts at their end."""
+    job = job_view.job
+    saves_at_once = job.checkpoint.save_s == 0 and job.array is None
+    return view.uninterruptible_s >= view.tick_s - ROUNDING_S and saves_at_once
 
 
 def _is_shaky(decision: Decision) -> bool:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
+from costopt.domain.array import TaskOutcome
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
@@ -91,8 +93,9 @@ class RunStopped(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangFormed(Event):
-    """These nodes train together under this generation number.
+    """These nodes train together under this generation number; those of an array take tasks alone.
 
+    ``checkpoint_interval_s`` is 0 for an array, which saves nothing but results.
     ``scaling_efficiency`` is the gang's speed over that of as many single nodes, 0–1; None where
     it is unknown.
     """
@@ -154,6 +157,25 @@ class WorkLost(Event):
 
     units: float
     cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskEnded(Event):
+    """A task of an array ended for good: "done", with its one result, or "failed".
+
+    ``starts`` counts how often its command was started, ``took_s`` is how long the last one ran.
+    ``figures`` are the numbers of the result; ``message`` is why the task failed.
+    """
+
+    kind = "TaskEnded"
+
+    task: int
+    outcome: TaskOutcome
+    starts: int
+    node_id: str
+    took_s: float | None = None
+    figures: tuple[tuple[str, float], ...] = ()
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
