@@ -150,7 +150,8 @@ class Engine:
         self._observe(now)
         desired, why = self._converge(now)
         if self._gate.is_acting:
-            self._executor.terminate_drained(now)
+            stopping = [name for name in self.jobs if name in self.stops]
+            self._executor.terminate_drained(now, stopping)
         self.stops.confirm(now)
         return TickResult(now, self._over(), desired, self._fleet.nodes, why)
 
@@ -315,6 +316,7 @@ class Engine:
             waiting=waiting_jobs(records, now),
             outlived=frozenset(n for r in records for n in outlived(r, now)),
             unconfirmed=frozenset(n for r in records for n in r.unconfirmed),
+            busy=frozenset(n for p in self.training.progress.values() for n in p.busy_nodes),
             resting=frozenset(
                 (r.name, pool) for r in records for pool in resting_pools(r, cooldown, now)
             ),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from costopt.domain.array import longest_task_s
 from costopt.domain.events import DrainIntended
 from costopt.domain.fleet import Action, Drain, Launch, Node, Terminate
 from costopt.domain.job import Job
@@ -56,18 +57,20 @@ class Executor:
             self._releases.release(job, reasons, now)
         return done
 
-    def terminate_drained(self, now: datetime) -> None:
+    def terminate_drained(self, now: datetime, stopping: Collection[str] = ()) -> None:
         """Terminate the nodes that have finished draining, or exceeded the drain timeout.
 
-        A termination that the provider did not accept is requested again.
+        Nodes of an array may finish their tasks, unless the job is ``stopping``. A termination that
+        the provider did not accept is requested again.
         """
-        timeout = timedelta(seconds=self._settings.drain_timeout_s)
         records = self._journal.records
         self._asked_to_drain.intersection_update(n for r in records.values() for n in r.draining)
         for name, record in records.items():
             leaving = [n for n in record.draining if n in record.live]
             if not leaving:
                 continue
+            patience_s = 0.0 if name in stopping else 2 * longest_task_s(self._jobs[name])
+            timeout = timedelta(seconds=max(self._settings.drain_timeout_s, patience_s))
             drained: frozenset[str] = frozenset()
             with self._troubles.isolate(name, now):
                 self._ask_to_drain(name, leaving)

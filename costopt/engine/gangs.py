@@ -89,9 +89,20 @@ class GangManager:
             if n.node_id not in leaving and n.state is NodeState.RUNNING and n.pool in wanted
         )
         members = tuple(sorted(ready, key=lambda n: n.node_id))
+        if job.array is not None:
+            members = self._reporting(job, record, members)
+            return _Gang(job, decision, members) if members else None
         if not self._is_complete(job, record, decision, members):
             return None
         return _Gang(job, decision, members)
+
+    def _reporting(self, job: Job, record: JobRecord, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        """Return the nodes that can take an array's tasks: no other waits for one that boots."""
+        new = [n.node_id for n in nodes if n.node_id not in record.trainers]
+        silent: frozenset[str] = frozenset(new)
+        with self._troubles.isolate(job.name, self._world.clock.now()):
+            silent = self._world.runtime.unreported(job, new)
+        return tuple(n for n in nodes if n.node_id not in silent)
 
     def _is_complete(
         self, job: Job, record: JobRecord, decision: Decision, members: tuple[Node, ...]
@@ -169,6 +180,8 @@ class GangManager:
         self._training.expect(job, now)
 
     def _interval_s(self, job: Job, members: tuple[Node, ...]) -> float:
+        if job.array is not None:
+            return 0.0
         if job.checkpoint.interval_s is not None:
             return job.checkpoint.interval_s
         hazard = 0.0

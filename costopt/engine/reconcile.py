@@ -29,7 +29,7 @@ class Actual:
     or they have ``outlived`` their notice. An ``unconfirmed`` notice is the node's own: until it
     ends, the node holds its place in the gang, so that no report brings a job more nodes than it
     requests. Pools are ``resting`` for one job. Nodes that are ``given_up`` are released; jobs that
-    are ``waiting`` launch nothing.
+    are ``waiting`` launch nothing. Nodes that are ``busy`` with an array's tasks are drained last.
     """
 
     nodes: tuple[Node, ...]
@@ -41,6 +41,7 @@ class Actual:
     resting: frozenset[tuple[str, Pool]] = frozenset()
     given_up: frozenset[str] = frozenset()
     waiting: frozenset[str] = frozenset()
+    busy: frozenset[str] = frozenset()
 
 
 def reconcile(desired: Desired, actual: Actual) -> tuple[Action, ...]:
@@ -91,7 +92,7 @@ def _for_job(decision: Decision, nodes: Sequence[Node], actual: Actual) -> Itera
         if node.node_id in actual.given_up - actual.draining:
             yield Terminate(decision.job, node.node_id, "it never reported")
     yield from _doomed(decision, nodes, actual)
-    yield from _surplus(decision, staying, coming, wanted)
+    yield from _surplus(decision, staying, coming, wanted, actual.busy)
 
 
 def _doomed(decision: Decision, nodes: Iterable[Node], actual: Actual) -> Iterable[Drain]:
@@ -110,12 +111,15 @@ def _surplus(
     staying: dict[Pool, list[Node]],
     coming: Counter[Pool],
     wanted: Counter[Pool],
+    busy: frozenset[str],
 ) -> Iterable[Drain]:
     waits = any(_waits(node) for pool in wanted for node in staying.get(pool, ()))
     for pool, nodes in staying.items():
         too_many = len(nodes) + coming[pool] - wanted[pool]
-        newest_first = sorted(nodes, key=lambda n: (n.launched_at, n.node_id), reverse=True)
-        for node in newest_first[: max(0, too_many)]:
+        idle_then_newest = sorted(
+            nodes, key=lambda n: (n.node_id not in busy, n.launched_at, n.node_id), reverse=True
+        )
+        for node in idle_then_newest[: max(0, too_many)]:
             if _waits(node) or not waits:
                 yield Drain(decision.job, node.node_id, decision.reason)
 

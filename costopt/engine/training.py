@@ -36,6 +36,7 @@ from costopt.engine.journal import Journal
 from costopt.engine.measurements import MeasurementObserver
 from costopt.engine.power_limits import PowerCapManager
 from costopt.engine.settings import World
+from costopt.engine.tasks import task_events
 from costopt.ledger.job_record import JobRecord
 
 REPORTED_SHARE = 0.01
@@ -152,6 +153,7 @@ class TrainingObserver:
             news += save_transfer_events(
                 job, self._saved_in(record, event.units), self._world.transfers, event.at
             )
+        news += self._task_news(job, record)
         resumed_from = self._resumed_from(record, progress, news)
         news += self._lost_work(job, record, progress, resumed_from, now)
         news += self._training_changes(job, record, progress, resumed_from, now)
@@ -167,10 +169,17 @@ class TrainingObserver:
                 )
             )
         if progress.state is GangState.FINISHED:
-            done_at = self._done_at.get(job.name, now)
+            done_at = min(self._done_at.get(job.name, now), now)
             news.append(JobFinished(at=done_at, job=job.name, units=progress.done_units))
         if progress.state is GangState.FAILED:
             news.append(JobFailed(at=now, job=job.name, message=progress.message))
+        return news
+
+    def _task_news(self, job: Job, record: JobRecord) -> list[Event]:
+        """Return the ends of an array's tasks that the ledger does not hold; the last ends it."""
+        news = [] if job.array is None else task_events(job, record, self._world.runtime)
+        if news:
+            self._done_at[job.name] = max(event.at for event in news)
         return news
 
     def _saved_in(self, record: JobRecord, units: float) -> Pool | None:

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from costopt.domain.array import TaskOutcome
 from costopt.domain.events import (
     CarbonIntensityRecorded,
     CheckpointCommitted,
@@ -22,6 +23,7 @@ from costopt.domain.events import (
     NodeReturned,
     PriceChanged,
     ProgressReported,
+    TaskEnded,
     WorkLost,
 )
 from costopt.domain.fleet import EndCause
@@ -319,6 +321,7 @@ class WorkAccount:
         self.units_per_s: float | None = None
         self.checkpoints = 0
         self.curve = ProgressCurve()
+        self.tasks: dict[int, TaskEnded] = {}
         self._rated_to_units = 0.0
         self._measured_units = 0.0
         self._declared_units = 0.0
@@ -357,6 +360,14 @@ class WorkAccount:
         self.saved_units = max(self.saved_units, event.units)
         self.done_units = max(self.done_units, event.units)
         self.record_point(event.at)
+
+    def end_task(self, event: TaskEnded) -> None:
+        """Record how a task ended; in a new run one that failed may end again."""
+        self.tasks[event.task] = event
+
+    def tasks_with(self, outcome: TaskOutcome) -> int:
+        """Return how many tasks ended so."""
+        return sum(task.outcome is outcome for task in self.tasks.values())
 
     def lose(self, event: WorkLost) -> None:
         """Reduce the work done, at most to what is saved."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from costopt.domain.array import TaskOutcome
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import (
     CarbonIntensityRecorded,
@@ -49,6 +50,7 @@ from costopt.domain.events import (
     PriceChanged,
     ProgressReported,
     RunStopped,
+    TaskEnded,
     TerminateIntended,
     TrainingStarted,
     TrainingStopped,
@@ -183,6 +185,9 @@ class JobAccount:
             pool_switches=self._pool_switches,
             generation=self.generation,
             speed_ratio=self.work.speed_ratio,
+            tasks_done=self.work.tasks_with(TaskOutcome.DONE),
+            tasks_failed=self.work.tasks_with(TaskOutcome.FAILED),
+            task_starts=sum(task.starts for task in self.work.tasks.values()),
             baseline_pool=baseline.pool,
             baseline_usd_micros=baseline.usd_micros,
             baseline_wh=baseline.wh,
@@ -325,6 +330,7 @@ _FOLDS: dict[type[Event], Callable[[JobAccount, Any], None]] = {
         event
     ),
     WorkLost: lambda account, event: account.work.lose(event),
+    TaskEnded: lambda account, event: account.work.end_task(event),
     InterruptionNoticed: _of_node(NodeAccount.note),
     NoticeWithdrawn: _of_node(NodeAccount.withdraw_notice),
     DrainIntended: _of_node(NodeAccount.drain),

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from costopt.domain import events as ev
+from costopt.domain.array import TaskOutcome
 from costopt.domain.errors import NoCapacityError
 from costopt.domain.events.node import NOT_SENT_ERROR
 from costopt.domain.fleet import EndCause
@@ -26,6 +27,7 @@ class JobRecord:
     ``deaths`` are the launches of which a node failed on its own, and ``given_up`` the nodes that
     never reported, with the time, since work was saved last; ``last_words`` is why the last of
     them ended. ``longest_start_s`` is the maximum time of nodes from launch until they trained.
+    ``ended_tasks`` are an array's; the ``failed_tasks`` of them are open again in a new run.
     """
 
     name: str
@@ -74,6 +76,8 @@ class JobRecord:
     mode: str | None = None
     halted: ev.LaunchesHalted | None = None
     proposal_count: int = 0
+    ended_tasks: set[int] = field(default_factory=set)
+    failed_tasks: set[int] = field(default_factory=set)
 
     def apply(self, event: ev.Event) -> None:
         """Fold one more event in."""
@@ -94,6 +98,8 @@ class JobRecord:
 def _submitted(record: JobRecord, _: ev.JobSubmitted) -> None:
     record.submitted = True
     record.failed = None
+    record.ended_tasks -= record.failed_tasks
+    record.failed_tasks.clear()
     _forget_failures(record)
 
 
@@ -287,6 +293,12 @@ def _proposed(record: JobRecord, _: ev.ActionProposed) -> None:
     record.proposal_count += 1
 
 
+def _task_ended(record: JobRecord, event: ev.TaskEnded) -> None:
+    record.ended_tasks.add(event.task)
+    if event.outcome is TaskOutcome.FAILED:
+        record.failed_tasks.add(event.task)
+
+
 def _finished(record: JobRecord, _: ev.JobFinished) -> None:
     record.finished = True
 
@@ -323,6 +335,7 @@ _CHANGES: dict[type[ev.Event], Callable[[JobRecord, Any], None]] = {
     ev.LaunchesHalted: _halted,
     ev.LaunchesAllowed: _allowed,
     ev.ActionProposed: _proposed,
+    ev.TaskEnded: _task_ended,
     ev.JobFinished: _finished,
     ev.JobFailed: _failed,
 }

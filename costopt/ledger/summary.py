@@ -44,6 +44,8 @@ class JobSummary:
     ``baseline_*`` is the whole job on the cheapest allowed on-demand pool, at the measured speed
     once there is one, and savings compare what was spent with the baseline for the work done so
     far. ``speed_ratio`` is the measured over the declared speed, None before any was measured.
+    ``tasks_done`` and ``tasks_failed`` count an array's tasks that ended for good, ``task_starts``
+    how often these were started in all.
     ``on_time`` is None while the deadline lies ahead of an unfinished job.
     """
 
@@ -93,6 +95,9 @@ class JobSummary:
     sci_gco2e_per_unit: float | None = None
     guarantee: str = ""
     failure: str = ""
+    tasks_done: int = 0
+    tasks_failed: int = 0
+    task_starts: int = 0
 
     @property
     def baseline_basis(self) -> str:

@@ -43,6 +43,7 @@ from costopt.domain.events import (
     ProgressReported,
     RunStopped,
     SignalStale,
+    TaskEnded,
     TerminateIntended,
     TrainingStarted,
     TrainingStopped,
@@ -62,6 +63,7 @@ from costopt.ledger.codec import encode
 from costopt.render.table import Column, Row, Table
 
 ROUTINE = (
+    TaskEnded,
     ProgressReported,
     NodeMeasured,
     CheckpointCommitted,
@@ -164,10 +166,16 @@ def _moved(event: DataMoved) -> str:
 
 
 def _gang(event: GangFormed) -> str:
-    return (
-        f"generation {event.generation}: {', '.join(event.node_ids) or 'no node'}; "
-        f"saves every {seconds_text(event.checkpoint_interval_s)}"
-    )
+    interval_s = event.checkpoint_interval_s
+    saves = f"; saves every {seconds_text(interval_s)}" if interval_s > 0 else ""
+    return f"generation {event.generation}: {', '.join(event.node_ids) or 'no node'}{saves}"
+
+
+def _task_ended(event: TaskEnded) -> str:
+    figures = ", ".join(f"{name} {value:g}" for name, value in event.figures)
+    took = "" if event.took_s is None else f" in {seconds_text(event.took_s)}"
+    said = f"task {event.task} {event.outcome} on {event.node_id}{took}, start {event.starts}"
+    return ": ".join(part for part in (said, figures or event.message) if part)
 
 
 def _reached(event: TrainingStarted | TrainingStopped) -> str:
@@ -239,6 +247,7 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
         "note",
         lambda e: f"every {seconds_text(e.interval_s)}: {e.reason}",
     ),
+    TaskEnded: ("Task ended", "plain", _task_ended),
     GuaranteeChanged: ("Guarantee", "note", lambda e: f"the result is {e.guarantee}"),
     InterruptionExpected: (
         "Interruption likely",

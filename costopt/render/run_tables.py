@@ -97,6 +97,7 @@ def run_table(summary: JobSummary) -> Table:
         ("state", _state(summary), "measured"),
         ("work done", _work(summary), "measured"),
         ("work lost", _lost(summary), "measured"),
+        *_tasks(summary),
         *_result(summary),
         ("deadline", second_text(summary.deadline_at), "job file"),
         ("spent", usd_micros_text(summary.usd_micros), "measured"),
@@ -167,6 +168,15 @@ def _lost(summary: JobSummary) -> str:
     if not summary.work_units:
         return lost
     return f"{lost} ({percent_text(summary.lost_units / summary.work_units)} of the job)"
+
+
+def _tasks(summary: JobSummary) -> tuple[tuple[str, str, str], ...]:
+    """Rows only where the work is tasks. A lost node's are started again, so starts are more."""
+    ended = summary.tasks_done + summary.tasks_failed
+    if not ended:
+        return ()
+    counts = f"{summary.tasks_done} done, {summary.tasks_failed} failed"
+    return (("tasks ended", f"{counts}, in {summary.task_starts} starts", "measured"),)
 
 
 def _result(summary: JobSummary) -> tuple[tuple[str, str, str], ...]:

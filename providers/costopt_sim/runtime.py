@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from costopt.domain.array import TaskRecord, parallel_tasks
 from costopt.domain.errors import BadRequestError, CatalogError
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Progress
@@ -18,6 +19,7 @@ from costopt.domain.runtime import (
     RejectedCheckpointRecord,
 )
 from costopt.domain.transfers import TransferPrices, pools_without_data, start_transfers
+from costopt_sim.array import SimulatedArray, SimulatedWorker
 from costopt_sim.fleet import BEGINNING_OF_TIME, SimFleet
 from costopt_sim.training import SimulatedGang, SimulatedTraining, speeds_of
 
@@ -42,7 +44,7 @@ class VirtualRuntime:
         self._clock = clock
         self._fleet = fleet
         self._machines = machines
-        self._trainings: dict[str, SimulatedTraining] = {}
+        self._trainings: dict[str, SimulatedTraining | SimulatedArray] = {}
         self._caps: dict[str, PowerCap | None] = {}
         self._fetched_at: dict[str, dict[str, datetime]] = {}
 
@@ -62,6 +64,11 @@ class VirtualRuntime:
         training = self._training(job)
         now = self._settle(training)
         if generation <= training.generation or training.finished:
+            return
+        if isinstance(training, SimulatedArray):
+            new = [self._worker(job, node) for node in nodes if not training.knows(node.node_id)]
+            training.join(generation, (node.node_id for node in nodes), new, now)
+            self.cap_power(job, power_cap)
             return
         if not nodes or not checkpoint_interval_s > 0:
             raise BadRequestError(
@@ -106,6 +113,12 @@ class VirtualRuntime:
     def node_reports(self, job: Job) -> tuple[NodeReport, ...]:  # noqa: ARG002
         """Simulated nodes measure nothing: their energy is the model's."""
         return ()
+
+    def settled_tasks(self, job: Job) -> tuple[TaskRecord, ...]:
+        """Return the tasks that are done, in order of their end."""
+        training = self._training(job)
+        self._settle(training)
+        return tuple(training.records) if isinstance(training, SimulatedArray) else ()
 
     def progress(self, job: Job, now: datetime) -> Progress:
         """How far the job is at ``now``; a job that never had a gang has done nothing."""
@@ -178,12 +191,23 @@ class VirtualRuntime:
         if power_cap is not None or job.name in self._caps:
             self._caps[job.name] = power_cap
 
-    def _training(self, job: Job) -> SimulatedTraining:
+    def _worker(self, job: Job, node: Node) -> SimulatedWorker:
+        machine = self._machine(node)
+        task_s = 1 / speeds_of(job, [machine], 0.0).units_per_s
+        slots = parallel_tasks(job, machine, 1) or 1
+        ready_at = self._fetch(job, (node,), _started_at(job, (node,)), restoring=False)
+        return SimulatedWorker(node.node_id, ready_at, slots, task_s * slots)
+
+    def _training(self, job: Job) -> SimulatedTraining | SimulatedArray:
         if job.name not in self._trainings:
-            self._trainings[job.name] = SimulatedTraining(job, self._fleet)
+            self._trainings[job.name] = (
+                SimulatedTraining(job, self._fleet)
+                if job.array is None
+                else SimulatedArray(job, self._fleet, job.array.tasks)
+            )
         return self._trainings[job.name]
 
-    def _settle(self, training: SimulatedTraining) -> datetime:
+    def _settle(self, training: SimulatedTraining | SimulatedArray) -> datetime:
         now = self._clock.now()
         self._fleet.advance(now)
         training.settle(now)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
+from costopt.domain.array import TaskRecord
 from costopt.domain.events import Event
 from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress
@@ -81,6 +82,9 @@ class Endless:
         return Progress(state=GangState.TRAINING, generation=self.generation)
 
     def checkpoints(self, job: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
+        return ()
+
+    def settled_tasks(self, job: Job) -> tuple[TaskRecord, ...]:
         return ()
 
     def rejected_checkpoints(self, job: Job) -> tuple[RejectedCheckpointRecord, ...]:
