@@ -23,6 +23,7 @@ from costopt.agent.notices.base import FileNoticeSource, NoNotices, Notice, Noti
 from costopt.agent.power_limit import PowerLimiter
 from costopt.agent.replicas import ReplicaService
 from costopt.agent.settings import AgentSettings
+from costopt.agent.tasks import TaskRunner
 from costopt.domain.errors import CostoptError, StoreError
 from costopt.domain.ports import ObjectStore
 from costopt.protocol.mailbox import Mailbox
@@ -60,7 +61,7 @@ class Agent:
         self._snapshots = ReplicaService(settings)
         self._log = _log_upload(settings, store)
         self._leaving = threading.Event()
-        self._attempt: Attempt | None = None
+        self._attempt: Attempt | TaskRunner | None = None
         self._data: Prefetch | None = None
         self._noticed = False
         self._interrupts_at: float | None = None
@@ -136,6 +137,10 @@ class Agent:
         gang, attempt = self._mailbox.gang(), self._attempt
         if gang is None:
             return
+        if gang.task_slots:
+            self._follow_array(gang)
+            return
+        assert not isinstance(attempt, TaskRunner), "a job's work is either an array or not"
         self._snapshots.open(gang)
         if (
             attempt is not None
@@ -156,6 +161,20 @@ class Agent:
             self._apply_power_cap(attempt, gang)
         if attempt.waits_to_start and not self._noticed:
             self._start(attempt)
+
+    def _follow_array(self, gang: Gang) -> None:
+        tasks = self._attempt
+        if not isinstance(tasks, TaskRunner):
+            tasks = self._attempt = TaskRunner(gang, self.settings, self._mailbox)
+            self._power.apply(gang.power_cap_w)
+        elif gang.power_cap_w != tasks.gang.power_cap_w:
+            self._power.apply(gang.power_cap_w)
+        tasks.adopt(gang)
+        data = self._data_of(gang)
+        if data is not None and not data.done:
+            tasks.wait(data.message)
+        else:
+            tasks.start(None if data is None else data.directory)
 
     def _start(self, attempt: Attempt) -> None:
         data = self._data_of(attempt.gang)
@@ -197,6 +216,10 @@ class Agent:
     def _watch(self) -> None:
         attempt = self._attempt
         if attempt is None:
+            return
+        if isinstance(attempt, TaskRunner):
+            attempt.watch()
+            self._meter.training = attempt.activity is NodeActivity.TRAINING
             return
         ran = attempt.trainer is not None
         attempt.watch()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from costopt.agent.attempt import Attempt
 from costopt.agent.power_limit import PowerLimiter
+from costopt.agent.tasks import TaskRunner
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import Heartbeat, NodeActivity, NodeMeasurement
 
@@ -45,7 +46,7 @@ class HeartbeatSender:
     def send_if_due(
         self,
         standing: AgentState,
-        attempt: Attempt | None,
+        attempt: Attempt | TaskRunner | None,
         power: PowerLimiter,
         meters: NodeMeasurement,
     ) -> None:
@@ -64,7 +65,7 @@ class HeartbeatSender:
     def _heartbeat(
         self,
         standing: AgentState,
-        attempt: Attempt | None,
+        attempt: Attempt | TaskRunner | None,
         power: PowerLimiter,
         meters: NodeMeasurement,
     ) -> Heartbeat:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +13,7 @@ from costopt.agent import exit_with_parent
 from costopt.protocol.messages import Gang, Rendezvous
 
 TETHER = str(Path(exit_with_parent.__file__).resolve())
+PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 PYTHONS = ("python", "python3")
 
 
@@ -68,6 +71,21 @@ def process_specs(
         command = (*_torchrun(len(gang.members), rank, processes, rendezvous), *script)
         return (ProcessSpec((*with_parent_watchdog(agent_pid), *command), gang.env),)
     return (_direct(gang, rank, rendezvous, 1, 0, agent_pid),)
+
+
+def task_spec(gang: Gang, parameters: Mapping[str, str], agent_pid: int) -> ProcessSpec:
+    """Return the process of an array's task: the command with ``{name}`` replaced by parameters.
+
+    They are variables of its environment, too.
+    """
+    command = tuple(
+        PLACEHOLDER.sub(lambda match: parameters.get(match[1], match[0]), word)
+        for word in gang.command
+    )
+    command = _python_script(command) or command
+    return ProcessSpec(
+        (*with_parent_watchdog(agent_pid), *command), (*gang.env, *parameters.items())
+    )
 
 
 def with_parent_watchdog(agent_pid: int) -> tuple[str, ...]:

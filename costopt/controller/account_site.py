@@ -103,9 +103,11 @@ class AccountSiteConfig:
             clock,
             gang_hazard=lambda _, nodes: gang_hazard_per_hour(hazards, nodes),
             notice_s=self.notice_s,
+            machines=models.catalog,
         )
 
         def upload(job: Job) -> None:
+            runtime.publish_array(job)
             payloads[job.name] = upload_payload(job, open_store(uri), uri)
 
         return LiveSite(

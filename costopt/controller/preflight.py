@@ -65,7 +65,7 @@ def check_trainer(job: Job) -> None:
             hint="correct workdir in the job file, or hand the job in from the folder of its code",
             code="not_a_folder",
         )
-    program = Path(job.run[0]).name if job.run else ""
+    program = Path(job.run[0]).name if job.run and job.array is None else ""
     if program.startswith(("python", "torchrun")) and find_spec("torch") is None:
         raise MissingExtraError(
             f"job {job.name!r} runs {program} under torchrun, and PyTorch is not installed",

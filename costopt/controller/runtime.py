@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from costopt.controller.array_status import ArrayReader, array_progress
 from costopt.controller.gang_status import (
     CENTURY_S,
     GangMember,
@@ -17,9 +18,10 @@ from costopt.controller.gang_status import (
     duration_s,
     gang_status,
 )
+from costopt.domain.array import TaskArray, TaskRecord, parallel_tasks
 from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress, noticed_share
-from costopt.domain.ports import Clock, ObjectStore
+from costopt.domain.ports import Clock, InstanceCatalog, ObjectStore
 from costopt.domain.power import PowerCap
 from costopt.domain.runtime import (
     CheckpointRecord,
@@ -29,6 +31,7 @@ from costopt.domain.runtime import (
 )
 from costopt.protocol.mailbox import Mailbox, MessageReader
 from costopt.protocol.messages import Gang, Heartbeat
+from costopt.protocol.tasks import TaskBoard
 
 RETRIES = 2
 HEARTBEAT_TIMEOUT_S = 5.0
@@ -56,7 +59,8 @@ class MailboxRuntime:
     A node is unreachable if its heartbeat has not changed for ``silent_s`` of real time, by this
     process's own monotonic clock: the nodes' clocks need not agree with ours. A command that
     exits with an error ``retries`` times beyond the first, with nothing saved in between, has
-    failed for good.
+    failed for good. A node runs as many of an array's tasks as its GPUs allow by ``machines``; one
+    at a time where it is not in there.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class MailboxRuntime:
         notice_s: float = 0.0,
         retries: int = RETRIES,
         silent_s: float = HEARTBEAT_TIMEOUT_S,
+        machines: InstanceCatalog | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -79,6 +84,8 @@ class MailboxRuntime:
         self._silent_s = silent_s
         self._last_change: dict[tuple[str, str], tuple[int, float]] = {}
         self._once: dict[str, MessageReader] = {}
+        self._machines = machines
+        self._arrays: dict[str, ArrayReader] = {}
 
     def form_gang(
         self,
@@ -122,6 +129,9 @@ class MailboxRuntime:
                 former=() if standing is None else self._still_training(mailbox, standing, nodes),
                 secret=secrets.token_hex(16),
                 data_uri=None if job.data is None else _absolute(job.data.uri, job.workdir),
+                task_slots=self._task_slots(job, nodes),
+                task_gpus=1 if job.array is None else job.array.gpus_per_task,
+                task_retries=0 if job.array is None else job.array.retries,
             )
         )
 
@@ -161,6 +171,8 @@ class MailboxRuntime:
         gang = _gang(mailbox, job)
         if gang is None:
             return Progress()
+        if job.array is not None:
+            return self._array_progress(job, job.array, mailbox, gang)
         members = [self._member(mailbox, gang, node_id) for node_id in gang.members]
         beats = [m.heartbeat for m in members if m.heartbeat is not None]
         saved = _possible_units(job, _saved_units(mailbox, beats))
@@ -183,6 +195,16 @@ class MailboxRuntime:
             message=message,
             unreported=any(b.started for b in beats) and not any(b.reported for b in beats),
         )
+
+    def publish_array(self, job: Job) -> None:
+        """Write an array's tasks where its nodes read them. Raises StoreError, and SpecError where
+        they have changed since it began."""
+        if job.array is not None:
+            TaskBoard(self._store, job.name).publish(job.array)
+
+    def settled_tasks(self, job: Job) -> tuple[TaskRecord, ...]:
+        """Return the tasks that had ended at the last look at the array's progress."""
+        return self._array(job).records if job.array is not None else ()
 
     def checkpoints(self, job: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
         """Durable checkpoints beyond ``after_units``, ascending; each amount of work once."""
@@ -226,6 +248,31 @@ class MailboxRuntime:
     def forget_failures(self, job: Job) -> None:
         """Reset the failures of a fixed command: it may fail as often again."""
         self._mailbox(job).forget_failures()
+        if job.array is not None:
+            self._array(job).forget_failures()
+
+    def _array(self, job: Job) -> ArrayReader:
+        if job.name not in self._arrays:
+            self._arrays[job.name] = ArrayReader(TaskBoard(self._store, job.name))
+            if len(self._arrays) > MAX_JOBS:
+                del self._arrays[next(iter(self._arrays))]
+        return self._arrays[job.name]
+
+    def _array_progress(self, job: Job, array: TaskArray, mailbox: Mailbox, gang: Gang) -> Progress:
+        reader, scale = self._array(job), TimeScale(self._clock.now(), time.time(), self._speed)
+        reader.read(array, scale)
+        members = []
+        for node_id in gang.members:
+            beat = mailbox.heartbeat(node_id)
+            silent = self._is_unreachable(job.name, node_id, beat)
+            members.append(GangMember(node_id, beat, silent))
+        return array_progress(array, reader.records, gang, members, scale)
+
+    def _task_slots(self, job: Job, nodes: tuple[Node, ...]) -> tuple[int, ...]:
+        if job.array is None:
+            return ()
+        known = (self._machines and self._machines.instance_type(node.pool) for node in nodes)
+        return tuple(parallel_tasks(job, machine, 1) or 1 if machine else 1 for machine in known)
 
     def _mailbox(self, job: Job) -> Mailbox:
         once = self._once[job.name] = self._once.pop(job.name, MessageReader(job.name))

@@ -73,6 +73,7 @@ class SimulatedSiteConfig:
             speed=clock.speed,
             gang_hazard=lambda _, nodes: gang_hazard_per_hour(hazards, nodes),
             notice_s=self.notice_s,
+            machines=models.catalog,
         )
         provider = connect_simulator(self.market, clock, folder, runtime, self.notice_s)
         return LiveSite(
@@ -89,7 +90,7 @@ class SimulatedSiteConfig:
             carbon=carbon,
             prepare_job=lambda job: job,
             check=check_local_job,
-            upload_payload=lambda job: None,  # noqa: ARG005 - nodes share this machine's files
+            upload_payload=runtime.publish_array,  # else nodes share this machine's files
             retry=runtime.forget_failures,
             logs=FolderLogs(folder / NODES),
             market=self.market,

@@ -97,6 +97,7 @@ class Mailbox:
             fields["members"] = tuple(fields["members"])
             fields["command"] = tuple(fields["command"])
             fields["zones"] = tuple(fields["zones"])
+            fields["task_slots"] = tuple(fields.get("task_slots", ()))
             fields["env"] = tuple((name, value) for name, value in fields["env"])
         except (KeyError, TypeError, ValueError):
             return None

@@ -194,7 +194,8 @@ class Gang:
     it the members authenticate each other to exchange snapshots, which requires it, and to form
     gangs. ``zones`` are the members' zones by rank, empty if unknown. ``former`` are nodes of the
     previous gang that may still be saving the state from which this one resumes, if none of them is
-    a member.
+    a member. ``task_slots`` are how many tasks of an array each member runs at once, by rank; empty
+    if the job is not an array. Each has ``task_gpus`` GPUs, and ``task_retries`` when it fails.
     """
 
     job: str
@@ -216,6 +217,9 @@ class Gang:
     zones: tuple[str, ...] = ()
     former: tuple[str, ...] = ()
     secret: str = field(default="", repr=False)
+    task_slots: tuple[int, ...] = ()
+    task_gpus: int = 1
+    task_retries: int = 0
 
     @property
     def key(self) -> GangKey | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from costopt.agent.attempt import Attempt
 from costopt.protocol.messages import Gang, NodeActivity
 from tests.support.agent_fleet import AgentFleet
 from tests.support.node_folder import ROOT
@@ -50,6 +51,7 @@ class Fleet(AgentFleet):
         """The pid of the one that waits there, once it is warm."""
         attempt = self.agents[name]._attempt
         assert attempt is not None
+        assert isinstance(attempt, Attempt)
         found = attempt._revivals
         warm: list[int] = []
 
