@@ -114,6 +114,8 @@ class _Mapping:
         except ParametersError as error:
             self._refuse(("array",), str(error))
             raise SpecFileError(self.problems) from None
+        for name in set(array.names).intersection(self.file.env):
+            self._refuse(("env", name), "is a parameter of the tasks, too: give one another name")
         times = self._task_times(said.duration)
         workdir = str(self._absolute(self.file.workdir))
         return array_parts(array, said.parallel, times, self._resources(), workdir)
