@@ -26,14 +26,14 @@ from costopt.domain.account import (
 from costopt.domain.errors import StoreError
 from costopt.domain.market import CapacityType
 from costopt.provider.options import OptionModel
-from costopt.spec.contracts import ContractSection, contract_problems
-from costopt.spec.fields import Count, FileModel, Name, Positive, Text, Version, did_you_mean
-from costopt.spec.job_mapping import (
+from costopt.spec.catalog_names import (
     gpu_model_error,
     misspelt_provider,
     misspelt_region,
     unknown_region,
 )
+from costopt.spec.contracts import ContractSection, contract_problems
+from costopt.spec.fields import Count, FileModel, Name, Positive, Text, Version, did_you_mean
 from costopt.spec.yaml_document import VALUE_ERROR, Document, SpecFileError, SpecProblem
 from costopt.store.address import REMOTE_SCHEMES, StoreAddress
 

@@ -217,7 +217,7 @@ def _contradictions(file: PolicyFile) -> list[tuple[FieldPath, str]]:
 
 def _misspelt_places(file: PolicyFile) -> Iterator[tuple[FieldPath, str]]:
     """The providers and regions that limits and rules list, but that do not exist."""
-    from costopt.spec.job_mapping import misspelt_provider, misspelt_region
+    from costopt.spec.catalog_names import misspelt_provider, misspelt_region
 
     sections: list[tuple[FieldPath, LimitsSection]] = [(("limits",), file.limits)]
     sections += [(("rules", index, "then"), rule.then) for index, rule in enumerate(file.rules)]
