@@ -26,9 +26,7 @@ for step in range(steps):
     x = draw.uniform(-1.0, 1.0)
     features = [math.sin(f * x) for f in frequencies]
     error = sum(w * f for w, f in zip(weights, features, strict=True)) - math.sin(3.0 * x)
-    weights = [
-        w - options.lr * error * f for w, f in zip(weights, features, strict=True)
-    ]
+    weights = [w - options.lr * error * f for w, f in zip(weights, features, strict=True)]
     loss = 0.98 * loss + 0.02 * error * error
     if step % 100 == 99:
         print(f"step {step + 1}: loss {loss:.4f}", flush=True)
