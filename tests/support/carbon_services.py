@@ -49,6 +49,7 @@ class CarbonServer:
         self.change: Callable[[Any], Any] = lambda body: body
         self.slow_s = 0.0
         self.tokens = 0
+        self.keeps_past = False
 
     @property
     def newest(self) -> datetime:
@@ -74,7 +75,12 @@ class CarbonServer:
         if path.startswith("/v3/carbon-intensity/"):
             if request.headers.get("auth-token") != EM_KEY:
                 return 401, {"error": "Invalid auth-token"}
-            return 200, self._electricity_maps(path.rsplit("/", 1)[1], query["zone"])
+            kind = path.rsplit("/", 1)[1]
+            if kind == "past-range":
+                if not self.keeps_past:
+                    return 403, {"error": "Forbidden"}
+                return 200, self._past_range(query)
+            return 200, self._electricity_maps(kind, query["zone"])
         if path == "/login":
             wanted = "Basic " + base64.b64encode(WT_KEY.encode()).decode()
             if request.headers.get("Authorization") != wanted:
@@ -89,20 +95,26 @@ class CarbonServer:
             return 200, self._great_britain(path)
         return 404, {"error": "not found"}
 
-    def _electricity_maps(self, kind: str, zone: str) -> Any:
-        def row(at: datetime) -> dict[str, Any]:
-            return {
-                "zone": zone, "carbonIntensity": round(self.intensity(at)), "datetime": form(at),
-                "updatedAt": form(self.now), "createdAt": form(at),
-                "isEstimated": at >= self.newest,
-                "emissionFactorType": "lifecycle", "estimationMethod": None,
-            }  # fmt: skip
+    def _row(self, zone: str, at: datetime) -> dict[str, Any]:
+        return {
+            "zone": zone, "carbonIntensity": round(self.intensity(at)), "datetime": form(at),
+            "updatedAt": form(self.now), "createdAt": form(at),
+            "isEstimated": at >= self.newest, "emissionFactorType": "lifecycle",
+            "estimationMethod": "TIME_SLICER_AVERAGE" if at >= self.newest else None,
+        }  # fmt: skip
 
+    def _past_range(self, query: dict[str, str]) -> Any:
+        begin, end = (datetime.fromisoformat(query[k]) for k in ("start", "end"))
+        hours = [begin + n * HOUR for n in range((end - begin) // HOUR)]
+        rows = [self._row(query["zone"], at) for at in hours]
+        return {"zone": query["zone"], "data": rows, "temporalGranularity": "hourly"}
+
+    def _electricity_maps(self, kind: str, zone: str) -> Any:
         if kind == "latest":
-            return {**row(self.newest), "temporalGranularity": "hourly"}
+            return {**self._row(zone, self.newest), "temporalGranularity": "hourly"}
         if kind == "history":
             hours = [self.newest - n * HOUR for n in range(24, 0, -1)]
-            return {"zone": zone, "history": [row(at) for at in hours]}
+            return {"zone": zone, "history": [self._row(zone, at) for at in hours]}
         hours = [self.newest + n * HOUR for n in range(25)]
         rows = [
             {"carbonIntensity": round(self.intensity(at)), "datetime": form(at)} for at in hours

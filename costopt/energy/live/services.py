@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -43,6 +43,11 @@ HOUR_S, HALF_HOUR_S = 3600.0, 1800.0
 MAX_KEY_BYTES = 4096
 GREAT_BRITAIN = "GB"
 UTC_FORM = "%Y-%m-%dT%H:%MZ"
+HISTORY, PAST_RANGE = timedelta(hours=24), timedelta(days=10)
+"""What Electricity Maps' history holds, and the longest span of hours that past-range returns."""
+SANDBOX = "SANDBOX_MODE_DATA"
+ROWS = {"past-range": "data"}
+EMPTY: Mapping[str, str] = {}
 
 
 def open_live_carbon(
@@ -100,7 +105,7 @@ def read_key(source: CarbonSource) -> str:
 
 
 class ElectricityMaps:
-    """Hourly averages. The forecast and the history may be refused, as the key's plan says."""
+    """Hourly averages. All but the latest may be refused, as the key's plan says."""
 
     name = CarbonSourceName.ELECTRICITY_MAPS.value
     carbon_signal = CarbonSignal.AVERAGE
@@ -108,21 +113,39 @@ class ElectricityMaps:
     def __init__(self, url: str, key: str, limits: DownloadLimits = LIMITS) -> None:
         self._headers = {"auth-token": key}
         self._api = CarbonApi(url, [key], limits)
+        self._keeps_past = True
 
     def zone(self, region: Region) -> str | None:
         """Return the catalog's zone."""
         return region.electricity_maps_zone
 
-    def fetch(self, zone: str, since: datetime, now: datetime) -> ZoneAnswer:  # noqa: ARG002
-        """Return the last 24 hours, which is what the service keeps for every plan, and the next.
+    def fetch(self, zone: str, since: datetime, now: datetime) -> ZoneAnswer:
+        """Return the last 24 hours, which is what the service keeps for every plan, and the next;
+        older hours from ``since`` on where the key's plan has them.
 
         Raise CarbonServiceError.
         """
         measured, _ = self._optional("history", zone)
         if not any(point.at >= hour_of(now) for point in measured):
             measured += self._points("latest", zone)
+        older = self._older(zone, since, hour_of(now) - HISTORY)
         forecast, missing = self._optional("forecast", zone)
-        return hourly_answer(measured, forecast, now, missing)
+        return hourly_answer([*older, *measured], forecast, now, missing)
+
+    def _older(self, zone: str, begin: datetime, end: datetime) -> list[Point]:
+        """Return the hours from ``begin`` until ``end``. A key without them is not asked again."""
+        points: list[Point] = []
+        while begin < end and self._keeps_past:
+            until = min(begin + PAST_RANGE, end)
+            span = {"start": begin.strftime(UTC_FORM), "end": until.strftime(UTC_FORM)}
+            try:
+                points += self._points("past-range", zone, span)
+            except CarbonServiceError as error:
+                if error.status not in (400, 401, 403, 404):
+                    raise
+                self._keeps_past = False
+            begin = until
+        return points
 
     def _optional(self, kind: str, zone: str) -> tuple[list[Point], str]:
         try:
@@ -132,8 +155,9 @@ class ElectricityMaps:
                 raise
             return [], error.message
 
-    def _points(self, kind: str, zone: str) -> list[Point]:
-        body = self._api.get(f"v3/carbon-intensity/{kind}", {"zone": zone}, self._headers)
+    def _points(self, kind: str, zone: str, span: Mapping[str, str] = EMPTY) -> list[Point]:
+        query = {"zone": zone, **span}
+        body = self._api.get(f"v3/carbon-intensity/{kind}", query, self._headers)
         if read_field(body, "zone") != zone:
             raise malformed(f"it is not of zone {zone}")
         unit = body.get("unit", body.get("units", "gCO2eq/kWh"))
@@ -141,7 +165,11 @@ class ElectricityMaps:
             raise malformed(f"its unit is {str(unit)[:40]!r}, not gCO2eq/kWh", "wrong_unit")
         if body.get("temporalGranularity", "hourly") != "hourly":
             raise malformed("it is not hourly")
-        rows = [body] if kind == "latest" else read_rows(body, kind)
+        rows = [body] if kind == "latest" else read_rows(body, ROWS.get(kind, kind))
+        if any(row.get("estimationMethod") == SANDBOX for row in rows):
+            raise CarbonServiceError(
+                "its key is one of the sandbox, whose intensities are made up", code="sandbox"
+            )
         return [
             Point(
                 hour_of(read_time(row, "datetime")),

@@ -21,7 +21,7 @@ HISTORY = timedelta(days=14) - HOUR
 KEPT = timedelta(days=16)
 PUBLISHED_AFTER = timedelta(minutes=5)
 """When in an hour the services have its first figure, so that one request an hour is enough."""
-RETRY_S = {"refused": 3600.0, "throttled": 900.0}
+RETRY_S = {"refused": 3600.0, "sandbox": 3600.0, "throttled": 900.0}
 OTHER_RETRY_S = 300.0
 MIN_RETRY_S, MAX_RETRY_S = 60.0, 86_400.0
 SCHEMA = 1

@@ -301,6 +301,42 @@ def test_another_unit_is_never_converted(
     assert_unknown(found, source)
 
 
+def test_made_up_intensities_of_a_sandbox_key_are_never_used(
+    server: CarbonServer, tmp_path: Path
+) -> None:
+    made_up = "SANDBOX_MODE_DATA"
+
+    def spoil(body: dict[str, object]) -> object:
+        rows = body.get("history") or body.get("forecast") or [body]
+        assert isinstance(rows, list)
+        for row in rows:
+            row.update(isEstimated=True, estimationMethod=made_up)
+        return body
+
+    server.change = spoil
+    found = live(server, EM, tmp_path)
+    found.refresh(NOW)
+    assert problem(found)[0] == "sandbox"
+    assert_unknown(found, EM)
+    assert found.forecast([REGION], NOW, NOW + HOUR).series == {}
+
+
+@pytest.mark.parametrize("keeps_past", [True, False])
+def test_hours_of_a_long_outage_are_fetched_where_the_plan_keeps_them(
+    server: CarbonServer, keeps_past: bool, tmp_path: Path
+) -> None:
+    server.keeps_past = keeps_past
+    found = live(server, EM, tmp_path)
+    for _ in range(2):
+        found.refresh(server.now)
+        server.now += HOUR
+    for hours in (25, 100, 330):
+        known = found.intensity(REGION, PRESENT - hours * HOUR, AVERAGE)
+        assert (known is not None) == keeps_past
+    assert sum("past-range" in path for path in server.asked) == (2 if keeps_past else 1)
+    assert not found.problems(NOW + HOUR)
+
+
 @pytest.mark.parametrize("source", [EM, WT, GB])
 def test_what_is_older_than_two_hours_is_not_the_present(
     server: CarbonServer, source: CarbonSourceName, tmp_path: Path

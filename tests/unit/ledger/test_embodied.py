@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from costopt.catalog import load_catalog
-from costopt.domain.market import CapacityType, Pool
+from costopt.domain.market import Pool
 from costopt.domain.policy import CarbonSignal
 from costopt.domain.power import NodePower
 from costopt.domain.view import Target
@@ -40,8 +40,28 @@ def ran(embodied: bool = True) -> Scene:
 def test_a_node_takes_its_share_of_the_server_over_its_lifetime() -> None:
     # p3.2xlarge: 8 of the 64 vCPUs of a server of 3,543.79 kg that serves four years.
     assert pytest.approx(3543.79e3 / 8 / (4 * 8766)) == PER_HOUR
-    newer = Pool("aws", "us-east-1", "us-east-1a", "p5.48xlarge", CapacityType.SPOT)
-    assert load_catalog().embodied(newer) is None
+
+
+@pytest.mark.parametrize(
+    ("pool", "kilograms"),
+    [
+        ("aws/us-east-1/us-east-1a/p5.48xlarge/spot", 7044.98),
+        ("aws/us-east-1/us-east-1a/p5.4xlarge/spot", 849.58),
+        ("gcp/us-central1/us-central1-a/a3-highgpu-8g/spot", 5356.14),
+        ("gcp/us-central1/us-central1-a/a3-highgpu-1g/spot", 5356.14 / 8),
+        ("aws/us-east-1/us-east-1a/p5en.48xlarge/spot", None),
+        ("aws/us-east-1/us-east-1a/p6-b200.48xlarge/spot", None),
+    ],
+)
+def test_h100_machines_are_known_with_their_sources_and_newer_ones_unknown(
+    pool: str, kilograms: float | None
+) -> None:
+    found = load_catalog().embodied(Pool.parse(pool))
+    if kilograms is None:
+        assert found is None
+    else:
+        assert known(found).gco2e_per_hour == pytest.approx(kilograms * 1000 / (4 * 8766))
+        assert "HGX-H100-PCF" in known(found).source
 
 
 def test_it_is_summed_by_the_hour_and_apart() -> None:
