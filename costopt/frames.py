@@ -171,6 +171,7 @@ NODE_COLUMNS = (
     "busy_kwh",
     "idle_kwh",
     "gco2e",
+    "market_based_gco2e",
     "energy_basis",
     "carbon_basis",
     "noticed_at",

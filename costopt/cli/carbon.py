@@ -8,6 +8,7 @@ from statistics import fmean, quantiles
 
 import click
 
+from costopt.cli.carbon_fill import fill
 from costopt.cli.carbon_now import now
 from costopt.cli.options import check_record
 from costopt.cli.output import output_option, print_table
@@ -99,3 +100,4 @@ _COLUMNS = (
 
 
 carbon.add_command(now)
+carbon.add_command(fill)

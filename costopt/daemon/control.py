@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from costopt.controller.controller import Controller, ControllerSettings
+from costopt.controller.late_carbon import LateCarbon
 from costopt.controller.site import LiveSite
 from costopt.daemon.job_sync import JobSync
 from costopt.daemon.mode_gate import ModeGate
@@ -65,6 +66,7 @@ class LeaderLoop:
         self._gate.serve(self.engine)
         strategies = StrategyPool(settings.state_dir, site.hazards, site.clock.now())
         self._strategies = strategies
+        self._late = None if site.carbon is None else LateCarbon(ledger, site.carbon)
         self._roll = JobSync(
             self.engine,
             registry,
@@ -83,8 +85,18 @@ class LeaderLoop:
         self._roll.record_mode(mode, now)
         result = self.engine.tick()
         self._roll.retire(result.now)
+        self._book_late(result.now)
         self._strategies.save(result.now, every_s=SAVE_INTERVAL_S)
         return self._snapshot(result)
+
+    def _book_late(self, now: datetime) -> None:
+        """Record intensities that became known after jobs were over."""
+        if self._late is None:
+            return
+        for fold in self._late.book(self.engine.jobs, now):
+            job = fold.account.job
+            if job in self._roll.closed:
+                self._roll.closed[job] = fold.account.summary(max(now, fold.last_at))
 
     def close(self) -> None:
         """Save the learned state for the daemon's next start."""

@@ -146,9 +146,19 @@ class Daemon:
             raise failures[0]
 
     def refresh_carbon(self) -> None:
-        """Ask for the live carbon intensities that are due."""
-        if self._site.live_carbon is not None:
-            self._site.live_carbon.refresh(self._site.clock.now())
+        """Ask for the live carbon intensities that are due; alert of what is wrong with them."""
+        live = self._site.live_carbon
+        if live is None:
+            return
+        live.refresh(self._site.clock.now())
+        now = self._site.clock.now()
+        self.board.carbon_ages_s = live.ages_s(now)
+        problems = live.problems(now)
+        if problems:
+            message = "; ".join(f"{each.source}: {each.message}" for each in problems)
+            self.board.alert(now, "carbon", "", f"{message}; annual means count meanwhile")
+        else:
+            self.board.settled("carbon", "")
 
     def sweep(self) -> None:
         """List orphans, and release them in mode enforce. Raise LedgerError."""

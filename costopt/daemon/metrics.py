@@ -95,6 +95,12 @@ def _of_jobs(figure: Callable[[JobMetrics], float | None]) -> Callable[[Scrape],
     return lambda scrape: (((job.job, job.tenant), figure(job)) for job in scrape.seen.jobs)
 
 
+def _emissions(scrape: Scrape) -> Iterator[Sample]:
+    for job in scrape.seen.jobs:
+        if job.summary.carbon_signal is not None:
+            yield (job.job, job.tenant, job.summary.carbon_signal), job.summary.gco2e
+
+
 def _of_daemon(figure: Callable[[Scrape], float | None]) -> Callable[[Scrape], Iterable[Sample]]:
     return lambda scrape: (((), figure(scrape)),)
 
@@ -125,9 +131,13 @@ METRICS = (
                _of_jobs(lambda job: None if (wh := job.summary.idle_wh) is None
                         else wh * JOULES_PER_WH)),
     MetricSpec("costopt_emissions_grams", _COUNTER,
-               "CO2e of that energy, by the hour where it was recorded, average or marginal as the"
-               " job's policy counts; absent where it is unknown.", JOB,
-               _of_jobs(lambda job: job.summary.gco2e)),
+               "CO2e of that energy, by the hour where it was recorded, average (location-based) or"
+               " marginal as the job's policy counts; absent where it is unknown.",
+               (*JOB, "signal"), _emissions),
+    MetricSpec("costopt_market_based_emissions_grams", _COUNTER,
+               "CO2e of that energy by the account's electricity contracts; absent where none"
+               " covers all of it.", JOB,
+               _of_jobs(lambda job: job.summary.market_based_gco2e)),
     MetricSpec("costopt_embodied_emissions_grams", _COUNTER,
                "CO2e of making the machines, their hours' share, not part of the emissions; absent"
                " where it is unknown.", JOB,
@@ -170,6 +180,10 @@ METRICS = (
     MetricSpec("costopt_price_list_age_seconds", _GAUGE,
                "Age of a public price list; absent where it was never fetched.", ("source",),
                lambda scrape: [((each,), s) for each, s in scrape.seen.list_age_s.items()]),
+    MetricSpec("costopt_carbon_intensity_age_seconds", _GAUGE,
+               "Seconds since the beginning of the newest hour that the carbon service has of a"
+               " grid zone in use; absent where it has none.", ("source", "zone"),
+               lambda scrape: list(scrape.seen.carbon_age_s.items())),
     MetricSpec("costopt_orphans", _GAUGE, "Orphaned nodes and volumes.", (),
                _of_daemon(lambda scrape: scrape.seen.orphans)),
     MetricSpec("costopt_halted", _GAUGE, "Whether all launches are stopped.", (),
@@ -238,7 +252,8 @@ class _Collector(Collector):
             return gauge
         counter = CounterMetricFamily(spec.name, spec.help, labels=spec.labels)
         for labels, value in samples:
-            counter.add_metric(labels, self._rising(spec.name, labels, value, labels in closed))
+            final = labels[: len(JOB)] in closed
+            counter.add_metric(labels, self._rising(spec.name, labels, value, final))
         return counter
 
     def _rising(self, name: str, labels: Labels, now: float, final: bool) -> float:

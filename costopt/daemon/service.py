@@ -367,6 +367,7 @@ def collect_metrics(
         },
         price_age_s=_price_ages(market),
         list_age_s=_list_ages(board, datetime.now(UTC)),
+        carbon_age_s=dict(board.carbon_ages_s),
         orphans=len(board.orphans),
         tick_count=board.tick_count,
         tick_sum_s=board.tick_sum_s,

@@ -45,6 +45,7 @@ class SharedState:
         self.orphans: tuple[str, ...] = ()
         self.quotas: tuple[Quota, ...] = ()
         self.lists_observed_at: Mapping[str, datetime] = {}
+        self.carbon_ages_s: Mapping[tuple[str, str], float] = {}
         self.leads = True
         self._ticked_mono_s: float | None = None
         self._task_runs: Counter[tuple[str, str]] = Counter()
@@ -232,8 +233,8 @@ class Health:
 class Alert:
     """Something that an operator should see, numbered from 1.
 
-    ``kind`` is "deadline", "budget", "interruptions", "nodes", "orphan", "halt", "backup", "tick"
-    or "trouble". ``job`` is "" if the alert concerns no single job.
+    ``kind`` is "deadline", "budget", "interruptions", "nodes", "orphan", "halt", "backup", "tick",
+    "carbon" or "trouble". ``job`` is "" if the alert concerns no single job.
     """
 
     seq: int
@@ -268,8 +269,8 @@ class MetricsSnapshot:
     """All metrics, at one instant; counts are since this process started.
 
     ``launches`` and ``task_runs`` are by result and by (task, result), ``price_age_s`` is by
-    provider, ``list_age_s`` by source of public prices. ``tick_buckets`` are (upper bound in
-    seconds, ticks no longer than it), ascending.
+    provider, ``list_age_s`` by source of public prices, ``carbon_age_s`` by (source, grid zone).
+    ``tick_buckets`` are (upper bound in seconds, ticks no longer than it), ascending.
     """
 
     now: datetime
@@ -281,6 +282,7 @@ class MetricsSnapshot:
     launches: dict[str, int]
     price_age_s: dict[str, float]
     list_age_s: dict[str, float]
+    carbon_age_s: dict[tuple[str, str], float]
     orphans: int
     tick_count: int
     tick_sum_s: float

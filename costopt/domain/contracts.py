@@ -7,7 +7,6 @@ ones and are never assumed: what no contract and no residual mix covers is unkno
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
@@ -43,15 +42,6 @@ class ElectricityContract:
         """Return the first instant after it, None where it does not end."""
         return None if self.last_day is None else _midnight(self.last_day + timedelta(days=1))
 
-    def covers(self, provider: str, region: str, at: datetime) -> bool:
-        """Return whether it states the electricity of the region at ``at``."""
-        return (
-            self.provider == provider
-            and (not self.regions or region in self.regions)
-            and (self.begins_at is None or self.begins_at <= at)
-            and (self.ends_at is None or at < self.ends_at)
-        )
-
     def overlaps(self, other: ElectricityContract) -> bool:
         """Return whether both state the same kind of figure for a region at some instant."""
         return (
@@ -63,22 +53,23 @@ class ElectricityContract:
         )
 
 
-def find_contract(
-    contracts: Sequence[ElectricityContract], provider: str, region: str, at: datetime
-) -> ElectricityContract | None:
-    """Return what states the region's electricity at ``at``: a contract, else a residual mix, else
-    None."""
-    found = [each for each in contracts if each.covers(provider, region, at)]
-    return next(
-        (each for kind in ContractKind for each in found if each.kind is kind),
-        None,
+ContractTerms = tuple[
+    str, str, float, tuple[str, ...], datetime | None, datetime | None, ContractKind
+]
+"""A contract as events hold it: name, provider, gCO2e/kWh, regions, beginning, end, kind."""
+
+
+def contract_terms(contract: ElectricityContract) -> ContractTerms:
+    """Return the contract as events hold it."""
+    return (
+        contract.name,
+        contract.provider,
+        float(contract.gco2e_per_kwh),
+        contract.regions,
+        contract.begins_at,
+        contract.ends_at,
+        contract.kind,
     )
-
-
-def contract_edges(contracts: Iterable[ElectricityContract]) -> frozenset[datetime]:
-    """Return every instant at which a contract begins or ends."""
-    edges = (edge for each in contracts for edge in (each.begins_at, each.ends_at))
-    return frozenset(edge for edge in edges if edge is not None)
 
 
 def _midnight(day: date) -> datetime:

@@ -123,6 +123,11 @@ class CarbonRecord(Protocol):
         """
         ...
 
+    @property
+    def revision(self) -> int:
+        """Return a number that grows whenever any intensity has become known or has changed."""
+        ...
+
     def problems(self, now: datetime) -> Sequence[SignalProblem]:
         """Return what is wrong with the source at present, as far as it is in use."""
         ...

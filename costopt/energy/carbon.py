@@ -154,6 +154,11 @@ class RecordedCarbon:
             return None
         return Estimate.exact(value, Basis.MODELLED, source, hour_at)
 
+    @property
+    def revision(self) -> int:
+        """Return 0: a file does not change later."""
+        return 0
+
     def problems(self, now: datetime) -> Sequence[SignalProblem]:  # noqa: ARG002 - never changes
         """Return nothing: a file does not fail later."""
         return ()

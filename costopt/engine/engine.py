@@ -76,7 +76,9 @@ class Engine:
         self.stops = StopManager(self.journal)
         self.spending = SpendTracker(self.journal, self.jobs, self._terms)
         self._silence = silence = ProviderFailures(self.journal)
-        self._emissions = emissions = Emissions(world, self.journal, self._terms)
+        self._emissions = emissions = Emissions(
+            world, self.journal, self._terms, settings.account.electricity_contracts
+        )
         self._fleet = FleetObserver(world, self.journal, settings, silence, self._gate, emissions)
         self._bills = BillCollector(world, self.journal, settings.owner)
         self._offers = OfferCollector(world, self.journal, settings, silence, self.jobs)

@@ -16,6 +16,7 @@ from costopt.domain.events import (
     CarbonIntensityRecorded,
     CheckpointCommitted,
     DataMoved,
+    ElectricityContractsRecorded,
     NodeBilled,
     NodeEnded,
     NodeLaunched,
@@ -28,8 +29,9 @@ from costopt.domain.events import (
 )
 from costopt.domain.fleet import EndCause
 from costopt.domain.market import CapacityType
+from costopt.domain.policy import CarbonSignal
 from costopt.ledger.node_account import NodeAccount, energy_basis
-from costopt.ledger.node_emissions import Emission, HourlyIntensities, carbon_basis
+from costopt.ledger.node_emissions import ElectricityBooks, Emission, carbon_basis
 from costopt.ledger.node_meter import MS_PER_HOUR, to_milliseconds
 from costopt.ledger.summary import ProgressCurve
 
@@ -75,6 +77,12 @@ class CostTotals:
         """Return grams emitted, None where any energy or the intensity of any is unknown."""
         unknown = self.unpowered_ms or self.emitted.unknown_uwh
         return None if unknown else self.emitted.ugco2e / 1e6
+
+    @property
+    def market_based_gco2e(self) -> float | None:
+        """Return grams by electricity contracts, None where any energy is unknown or under none."""
+        unknown = self.unpowered_ms or self.emitted.uncontracted_uwh
+        return None if unknown else self.emitted.market_ugco2e / 1e6
 
     @property
     def embodied_gco2e(self) -> float | None:
@@ -143,13 +151,13 @@ class FleetAccount:
         self._lost: dict[str, NodeAccount] = {}
         self._ended = CostTotals()
         self._prices: dict[str, list[tuple[int, int]]] = {}
-        self._intensities: dict[str, HourlyIntensities] = {}
+        self.electricity = ElectricityBooks()
 
     def launch(self, event: NodeLaunched) -> bool:
         """Add a launched node; return False where it was known already."""
         if event.node_id in self.nodes:
             return False
-        node = NodeAccount(event, self._intensities)
+        node = NodeAccount(event, self.electricity)
         for at_ms, micros_per_hour in self._prices.get(event.pool, ()):
             if at_ms > node.launched_ms:
                 node.cost.change(at_ms, micros_per_hour)
@@ -165,19 +173,40 @@ class FleetAccount:
                 node.cost.change(at_ms, event.micros_per_hour)
 
     def record_intensity(self, event: CarbonIntensityRecorded) -> None:
-        """Count the region's energy of that hour at this intensity."""
+        """Count that hour's energy of the region's nodes with this signal at this intensity."""
         hour_ms = to_milliseconds(event.hour_at) // MS_PER_HOUR * MS_PER_HOUR
-        known = self._intensities.setdefault(event.region, HourlyIntensities())
-        nodes = [node for node in self.nodes.values() if node.region == event.region]
+        grid = event.region, event.carbon_signal
+        known = self.electricity.intensities(*grid)
+        nodes = [each for each in self.nodes.values() if (each.region, each.carbon_signal) == grid]
         with self._recounting(node for node in nodes if _ended_after(node, hour_ms)):
             known.by_hour[hour_ms // MS_PER_HOUR] = event.gco2e_per_kwh
             for node in nodes:
                 node.emission.reopen(hour_ms)
 
-    def has_intensity(self, region: str, hour_at: datetime) -> bool:
-        """Return whether the region's intensity of the hour from ``hour_at`` on is recorded."""
-        known = self._intensities.get(region)
-        return known is not None and to_milliseconds(hour_at) // MS_PER_HOUR in known.by_hour
+    def record_contracts(self, event: ElectricityContractsRecorded) -> None:
+        """Count market-based emissions of all nodes by these contracts."""
+        with self._recounting(node for node in self.nodes.values() if not node.alive):
+            self.electricity.record_contracts(event)
+            for node in self.nodes.values():
+                node.emission.reopen(node.launched_ms)
+
+    def intensity(
+        self, region: str, carbon_signal: CarbonSignal, hour_at: datetime
+    ) -> float | None:
+        """Return gCO2e/kWh recorded for the hour from ``hour_at`` on, None where none is."""
+        hour = to_milliseconds(hour_at) // MS_PER_HOUR
+        return self.electricity.intensities(region, carbon_signal).by_hour.get(hour)
+
+    def hours(self, from_ms: int, now_ms: int) -> dict[tuple[str, CarbonSignal], set[int]]:
+        """Return, by "provider/region" and signal, the numbers of the hours after ``from_ms`` in
+        which nodes ran."""
+        found: dict[tuple[str, CarbonSignal], set[int]] = {}
+        for node in self.nodes.values():
+            begin_ms, end_ms = max(node.launched_ms, from_ms), node.until_ms(now_ms)
+            if end_ms > begin_ms:
+                hours = range(begin_ms // MS_PER_HOUR, (end_ms - 1) // MS_PER_HOUR + 1)
+                found.setdefault((node.region, node.carbon_signal), set()).update(hours)
+        return found
 
     def start_training(self, node_ids: Iterable[str], at_ms: int) -> None:
         """Record that these nodes train from then on; those that have ended since, until then."""
@@ -235,13 +264,18 @@ class FleetAccount:
             bill.add(node, now_ms)
         return bill
 
+    @property
+    def carbon_signals(self) -> frozenset[CarbonSignal | None]:
+        """Return the signals by which the nodes' emissions count, None where none was named."""
+        return frozenset(node.launched.carbon_signal for node in self.nodes.values())
+
     def carbon_basis(self, bill: CostTotals) -> str | None:
         """Return the basis of the emissions of ``bill``; None where no energy was drawn, or any is
         unknown."""
         if bill.unpowered_ms:
             return None
-        signals = frozenset(node.launched.carbon_signal for node in self.nodes.values())
-        return carbon_basis(signals, bill.emitted.hourly_uwh, bill.idle_uwh + bill.busy_uwh)
+        uwh = bill.idle_uwh + bill.busy_uwh
+        return carbon_basis(self.carbon_signals, bill.emitted.hourly_uwh, uwh)
 
     def energy_basis(self, bill: CostTotals) -> str | None:
         """Return the basis of the energy of ``bill``; None before the first node."""

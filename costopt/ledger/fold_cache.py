@@ -33,7 +33,12 @@ from costopt.ledger.codec import decode, encode
 from costopt.ledger.job_account import JobAccount
 from costopt.ledger.job_record import JobRecord
 from costopt.ledger.node_account import EnergyMeter, MeasurementAccount, NodeAccount
-from costopt.ledger.node_emissions import Emission, EmissionMeter, HourlyIntensities
+from costopt.ledger.node_emissions import (
+    ElectricityBooks,
+    Emission,
+    EmissionMeter,
+    HourlyIntensities,
+)
 from costopt.ledger.node_meter import BusyMeter, CostMeter, PowerMeter
 from costopt.ledger.summary import JobState, JobSummary, ProgressCurve
 
@@ -196,6 +201,7 @@ _CLASSES: tuple[type[Any], ...] = (
     BusyMeter,
     EnergyMeter,
     PowerMeter,
+    ElectricityBooks,
     HourlyIntensities,
     EmissionMeter,
     Emission,

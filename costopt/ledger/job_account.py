@@ -30,6 +30,7 @@ from costopt.domain.events import (
     DataMoved,
     DecisionMade,
     DrainIntended,
+    ElectricityContractsRecorded,
     Event,
     GangFormed,
     GuaranteeChanged,
@@ -61,6 +62,7 @@ from costopt.domain.market import Pool
 from costopt.domain.ports import Ledger
 from costopt.ledger.account_parts import FleetAccount, TransferAccount, WorkAccount
 from costopt.ledger.node_account import MeasurementAccount, NodeAccount, NodeInterval
+from costopt.ledger.node_emissions import signals_text
 from costopt.ledger.node_meter import to_milliseconds
 from costopt.ledger.summary import JobState, JobSummary, RunCurves, sci_gco2e_per_unit, spend_points
 
@@ -165,6 +167,10 @@ class JobAccount:
             busy_wh=bill.busy_wh,
             gco2e=bill.gco2e,
             carbon_basis=self.fleet.carbon_basis(bill),
+            carbon_signal=signals_text(self.fleet.carbon_signals) or None,
+            market_based_gco2e=bill.market_based_gco2e
+            if self.fleet.electricity.contracts
+            else None,
             energy_basis=self.fleet.energy_basis(bill),
             measured_wh=bill.measured_uwh / 1e6,
             embodied_gco2e=bill.embodied_gco2e,
@@ -315,6 +321,7 @@ _FOLDS: dict[type[Event], Callable[[JobAccount, Any], None]] = {
     NodeLaunched: JobAccount._node_launched,
     PriceChanged: lambda account, event: account.fleet.change_price(event),
     CarbonIntensityRecorded: lambda account, event: account.fleet.record_intensity(event),
+    ElectricityContractsRecorded: lambda account, event: account.fleet.record_contracts(event),
     GangFormed: JobAccount._gang_formed,
     TrainingStarted: JobAccount._training_started,
     TrainingStopped: JobAccount._training_stopped,

@@ -22,9 +22,15 @@ from costopt.domain.events import (
 )
 from costopt.domain.fleet import EndCause
 from costopt.domain.market import CapacityType, Pool
+from costopt.domain.policy import CarbonSignal
 from costopt.domain.power import communication_factor
 from costopt.domain.transfers import region_key
-from costopt.ledger.node_emissions import Emission, EmissionMeter, HourlyIntensities, carbon_basis
+from costopt.ledger.node_emissions import (
+    ElectricityBooks,
+    Emission,
+    EmissionMeter,
+    carbon_basis,
+)
 from costopt.ledger.node_meter import (
     MS_PER_HOUR,
     BusyMeter,
@@ -41,6 +47,7 @@ class NodeInterval:
 
     ``busy`` are the stretches in which it trained. Energy is at the data centre's meter, split
     into what the node drew while it trained and while it did not; None where it is unknown.
+    ``market_based_gco2e`` is by the account's electricity contracts, None where none covers it all.
     ``embodied_gco2e``, the share of the machine's making, is not in ``gco2e``.
     """
 
@@ -54,6 +61,7 @@ class NodeInterval:
     idle_wh: float | None
     busy_wh: float | None
     gco2e: float | None
+    market_based_gco2e: float | None
     embodied_gco2e: float | None
     energy_basis: str
     carbon_basis: str | None
@@ -93,8 +101,8 @@ class NodeAccount:
         "terminating",
     )
 
-    def __init__(self, launched: NodeLaunched, intensities: dict[str, HourlyIntensities]) -> None:
-        """``intensities`` are by region, and go on growing. Raises LedgerError."""
+    def __init__(self, launched: NodeLaunched, electricity: ElectricityBooks) -> None:
+        """Raises LedgerError."""
         self.launched = launched
         self.pool = _pool(launched)
         self.region = region_key(self.pool)
@@ -107,7 +115,7 @@ class NodeAccount:
         self.power = (
             None if launched.busy_w is None else PowerMeter(self.launched_ms, launched.busy_w)
         )
-        hourly = intensities.setdefault(self.region, HourlyIntensities())
+        hourly = electricity.intensities(self.region, self.carbon_signal)
         self.emission = EmissionMeter(self.launched_ms, launched.gco2e_per_kwh, hourly)
         self.ended: NodeEnded | None = None
         self.noticed_at: datetime | None = None
@@ -119,6 +127,11 @@ class NodeAccount:
     def node_id(self) -> str:
         """Return the provider's id of the node."""
         return self.launched.node_id
+
+    @property
+    def carbon_signal(self) -> CarbonSignal:
+        """Return the signal that its emissions count by; ledgers that name none count averages."""
+        return self.launched.carbon_signal or CarbonSignal.AVERAGE
 
     @property
     def alive(self) -> bool:
@@ -265,6 +278,11 @@ class NodeAccount:
         until = min(self.until_ms(now_ms), max(now_ms, self.launched_ms))
         return self.emission.until(until, lambda ms: sum(self.uwh(ms)))
 
+    def contract_names(self, from_ms: int, until_ms: int) -> frozenset[str]:
+        """Return the contracts that state its electricity between two instants."""
+        last = max(until_ms - 1, from_ms)
+        return self.emission.intensities.contract_names(from_ms // MS_PER_HOUR, last // MS_PER_HOUR)
+
     def embodied_ugco2e(self, now_ms: int) -> int | None:
         """Return the micrograms of the machine's making until its end or now; None if unknown."""
         per_hour = self.launched.embodied_gco2e_per_hour
@@ -291,6 +309,9 @@ class NodeAccount:
             idle_wh=None if unpowered else idle_uwh / 1e6,
             busy_wh=None if unpowered else busy_uwh / 1e6,
             gco2e=None if unpowered or emitted.unknown_uwh else emitted.ugco2e / 1e6,
+            market_based_gco2e=None
+            if unpowered or emitted.uncontracted_uwh
+            else emitted.market_ugco2e / 1e6,
             embodied_gco2e=None if embodied is None else embodied / 1e6,
             energy_basis=energy_basis(
                 self.launched.energy_basis, self.measured_uwh(until), idle_uwh + busy_uwh

@@ -34,9 +34,11 @@ class JobSummary:
     where the power of any node is unknown. ``measured_wh`` of it was measured on the nodes.
     ``carbon_basis`` says which carbon signal ``gco2e`` counts by, and whether by the hour or by
     annual means; None where no energy was drawn, or any is unknown. ``hourly_carbon_wh`` of the
-    energy counts by the intensity of its hour. ``embodied_gco2e``, the share of the machines'
-    making, is not in ``gco2e``; None where that of any node is unknown. ``sci_gco2e_per_unit`` is
-    the software carbon intensity: both, per unit of work done.
+    energy counts by the intensity of its hour. ``carbon_signal`` is "average" where ``gco2e`` is
+    location-based, "marginal", or both. ``market_based_gco2e`` is by the electricity contracts in
+    the ledger; None where none covers all the energy. ``embodied_gco2e``, the share of the
+    machines' making, is not in ``gco2e``; None where that of any node is unknown.
+    ``sci_gco2e_per_unit`` is the software carbon intensity: both, per unit of work done.
     ``guarantee`` is how exact the result is, as the trainers reported it, "" where they did not;
     ``failure`` why the job failed, "" otherwise.
     ``launches`` and ``failed_launches`` count launch requests, ``interruptions`` interrupted nodes,
@@ -91,6 +93,8 @@ class JobSummary:
     measured_wh: float = 0.0
     speed_ratio: float | None = None
     hourly_carbon_wh: float = 0.0
+    carbon_signal: str | None = None
+    market_based_gco2e: float | None = None
     embodied_gco2e: float | None = None
     sci_gco2e_per_unit: float | None = None
     guarantee: str = ""

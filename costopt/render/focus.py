@@ -172,8 +172,8 @@ class _Meters:
 
 def _energy_cells(node: NodeAccount, before: _Meters, after: _Meters) -> FocusRow:
     """Return energy and emissions; null where unknown. Location-based figures are by the grid's
-    average: those by a marginal intensity, and what making the machine emitted, have columns of
-    their own."""
+    average: those by a marginal intensity, by electricity contracts, and of making the machine have
+    columns of their own."""
     pue = node.launched.pue
     if pue is None:
         return {}
@@ -196,6 +196,9 @@ def _energy_cells(node: NodeAccount, before: _Meters, after: _Meters) -> FocusRo
         "x_PowerUsageEffectiveness": Decimal(str(pue)).quantize(_STEP),
         "x_EmissionsLocationBasedKilograms": location_based,
         "x_EmissionsMarginalKilograms": marginal,
+        "x_EmissionsMarketBasedKilograms": None
+        if emitted.uncontracted_uwh
+        else Decimal(emitted.market_ugco2e).scaleb(-9),
         "x_EmbodiedEmissionsKilograms": embodied,
         "x_IntensityBasis": None
         if kilograms is None

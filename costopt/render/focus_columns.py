@@ -86,7 +86,7 @@ _OWN = (
     *_columns("x_EnergyBasis"),
     *_columns("x_PowerUsageEffectiveness", FocusType.FACTOR),
     *_columns("x_EmissionsLocationBasedKilograms x_EmissionsMarginalKilograms", FocusType.FACTOR),
-    *_columns("x_EmbodiedEmissionsKilograms", FocusType.FACTOR),
+    *_columns("x_EmissionsMarketBasedKilograms x_EmbodiedEmissionsKilograms", FocusType.FACTOR),
     *_columns("x_IntensityBasis"),
 )
 

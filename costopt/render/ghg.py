@@ -2,7 +2,7 @@
 
 All sums are whole numbers of micro-watt-hours and micrograms, taken as differences of each node's
 running totals, so the rows of a job add up to its summary exactly. Market-based emissions count by
-the contracts given and are unknown where none covers the energy. Embodied carbon is a column of its
+the job's contracts and are unknown where none covers the energy. Embodied carbon is a column of its
 own and in no other.
 """
 
@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 from costopt.catalog import load_catalog
-from costopt.domain.contracts import ElectricityContract, contract_edges, find_contract
 from costopt.domain.events import CarbonIntensityRecorded
 from costopt.domain.policy import CarbonSignal
 from costopt.formatting import number_text, percent_text
@@ -54,7 +53,6 @@ class _Sums:
     uwh: int = 0
     measured_uwh: int = 0
     emitted: Emission = field(default_factory=Emission)
-    market: Emission = field(default_factory=Emission)
     embodied_ugco2e: int = 0
     unpowered: bool = False
     unembodied: bool = False
@@ -64,13 +62,13 @@ _Key = tuple[str, str, str, CarbonSignal | None]
 """Month, provider, region and signal."""
 
 
-def ghg_table(books: Iterable[JobBooks], contracts: Sequence[ElectricityContract] = ()) -> Table:
+def ghg_table(books: Iterable[JobBooks]) -> Table:
     """Return a row per month, region and signal; the facts are the totals, unknown where any is."""
     every = tuple(books)
     sums: dict[_Key, _Sums] = {}
     for each in every:
         for node in each.account.fleet.nodes.values():
-            _add_node(sums, node, each, contracts)
+            _add_node(sums, node, each)
     sources = _sources(every)
     rows = [_row(key, sums[key], sources) for key in sorted(sums, key=lambda key: key[:3])]
     return Table(
@@ -83,12 +81,7 @@ def ghg_table(books: Iterable[JobBooks], contracts: Sequence[ElectricityContract
     )
 
 
-def _add_node(
-    sums: dict[_Key, _Sums],
-    node: NodeAccount,
-    books: JobBooks,
-    contracts: Sequence[ElectricityContract],
-) -> None:
+def _add_node(sums: dict[_Key, _Sums], node: NodeAccount, books: JobBooks) -> None:
     now_ms = to_milliseconds(books.now)
     for from_ms, until_ms in _months(node.launched_ms, node.until_ms(now_ms)):
         month = f"{from_milliseconds(from_ms):%Y-%m}"
@@ -104,9 +97,7 @@ def _add_node(
             row.unembodied = True
         else:
             row.embodied_ugco2e += after - before
-        for emitted, name in _market_based(node, from_ms, until_ms, contracts):
-            row.market = row.market.plus(emitted)
-            row.contracts |= {name} if name else set()
+        row.contracts |= node.contract_names(from_ms, until_ms)
 
 
 def _months(from_ms: int, until_ms: int) -> Iterator[tuple[int, int]]:
@@ -122,35 +113,25 @@ def _months(from_ms: int, until_ms: int) -> Iterator[tuple[int, int]]:
     return pairwise([*knots, until_ms])
 
 
-def _market_based(
-    node: NodeAccount, from_ms: int, until_ms: int, contracts: Sequence[ElectricityContract]
-) -> Iterator[tuple[Emission, str]]:
-    """Yield the emissions of each stretch under one contract, with its name; "" under none."""
-    edges = {to_milliseconds(edge) for edge in contract_edges(contracts)}
-    knots = sorted({from_ms, until_ms, *(edge for edge in edges if from_ms < edge < until_ms)})
-    for start, end in pairwise(knots):
-        uwh = sum(node.uwh(end)) - sum(node.uwh(start))
-        found = find_contract(
-            contracts, node.pool.provider, node.pool.region, from_milliseconds(start)
-        )
-        if found is None:
-            yield Emission(unknown_uwh=uwh), ""
-        else:
-            yield Emission(round(uwh * found.gco2e_per_kwh / 1000)), found.name
+_Grid = tuple[str, str, CarbonSignal]
 
 
-def _sources(books: Iterable[JobBooks]) -> Mapping[tuple[str, str], frozenset[str]]:
-    """Return, by month and "provider/region", where the hourly intensities come from."""
-    found: dict[tuple[str, str], set[str]] = {}
+def _sources(books: Iterable[JobBooks]) -> Mapping[_Grid, frozenset[str]]:
+    """Return, by month, "provider/region" and signal, where hourly intensities come from."""
+    found: dict[_Grid, set[str]] = {}
     for each in books:
         for event in each.intensities:
-            found.setdefault((f"{event.hour_at:%Y-%m}", event.region), set()).add(event.source)
+            key = f"{event.hour_at:%Y-%m}", event.region, event.carbon_signal
+            found.setdefault(key, set()).add(event.source)
     return {key: frozenset(sources) for key, sources in found.items()}
 
 
-def _row(key: _Key, sums: _Sums, sources: Mapping[tuple[str, str], frozenset[str]]) -> Row:
+def _row(key: _Key, sums: _Sums, sources: Mapping[_Grid, frozenset[str]]) -> Row:
     month, provider, region, signal = key
-    emitted = None if sums.unpowered else _kilograms(sums.emitted)
+    emitted = _kilograms(sums.emitted.ugco2e, sums.unpowered or sums.emitted.unknown_uwh)
+    market_based = _kilograms(
+        sums.emitted.market_ugco2e, sums.unpowered or sums.emitted.uncontracted_uwh
+    )
     average = signal is CarbonSignal.AVERAGE
     hourly = sums.emitted.hourly_uwh / sums.uwh if sums.uwh and not sums.unpowered else None
     return {
@@ -161,7 +142,7 @@ def _row(key: _Key, sums: _Sums, sources: Mapping[tuple[str, str], frozenset[str
         "kwh": None if sums.unpowered else sums.uwh / 1e9,
         "measured_share": sums.measured_uwh / sums.uwh if sums.uwh else None,
         "location_based_kgco2e": emitted if average else None,
-        "market_based_kgco2e": None if sums.unpowered else _kilograms(sums.market),
+        "market_based_kgco2e": market_based,
         "marginal_kgco2e": emitted if signal is CarbonSignal.MARGINAL else None,
         "embodied_kgco2e": None if sums.unembodied else sums.embodied_ugco2e / 1e9,
         "intensity_kind": None if signal is None else signal.value,
@@ -173,18 +154,19 @@ def _row(key: _Key, sums: _Sums, sources: Mapping[tuple[str, str], frozenset[str
 
 
 def _sources_text(
-    key: _Key, hourly: float | None, sources: Mapping[tuple[str, str], frozenset[str]]
+    key: _Key, hourly: float | None, sources: Mapping[_Grid, frozenset[str]]
 ) -> str | None:
-    month, provider, name, _ = key
-    texts = sorted(sources.get((month, f"{provider}/{name}"), frozenset()))
+    month, provider, name, signal = key
+    grid = month, f"{provider}/{name}", signal or CarbonSignal.AVERAGE
+    texts = sorted(sources.get(grid, frozenset()))
     region = load_catalog().region(provider, name)
     if region is not None and hourly is not None and hourly < 1:
         texts.append(f"annual mean: {region.source}")
     return "; ".join(texts) or None
 
 
-def _kilograms(emitted: Emission) -> float | None:
-    return None if emitted.unknown_uwh else emitted.ugco2e / 1e9
+def _kilograms(ugco2e: int, unknown: int) -> float | None:
+    return None if unknown else ugco2e / 1e9
 
 
 MARGINAL = CarbonSignal.MARGINAL.value

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from costopt.domain.events import CarbonIntensityRecorded, NodeLaunched, PriceChanged
 from costopt.domain.market import Pool
+from costopt.domain.policy import CarbonSignal
 from costopt.formatting import number_text, usd_per_hour_text
 from costopt.ledger.node_account import NodeInterval
 from costopt.render.run_charts import TimeAxis, pool_colours, pool_label
@@ -71,16 +72,17 @@ def _prices(run: RunView) -> Iterator[Rate]:
 def _intensities(run: RunView) -> Iterator[Rate]:
     launched = {e.node_id: e for e in run.events if isinstance(e, NodeLaunched)}
     recorded = {
-        (event.region, event.hour_at): event.gco2e_per_kwh
+        (event.region, event.carbon_signal, event.hour_at): event.gco2e_per_kwh
         for event in run.events
         if isinstance(event, CarbonIntensityRecorded)
     }
     for row in run.intervals:
         mean = launched[row.node_id].gco2e_per_kwh
+        signal = launched[row.node_id].carbon_signal or CarbonSignal.AVERAGE
         region = f"{row.pool.provider}/{row.pool.region}"
         for begin_at, end_at in _hours(row, run.now):
             hour_at = begin_at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-            known = recorded.get((region, hour_at))
+            known = recorded.get((region, signal, hour_at))
             value = mean if known is None else known
             if value is not None:
                 yield Rate(row.pool, begin_at, end_at, value, is_recorded=known is not None)

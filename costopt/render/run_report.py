@@ -204,6 +204,11 @@ def _how(summary: JobSummary, cost_basis: str) -> tuple[tuple[str, str], ...]:
             f"Basis: {summary.carbon_basis or UNKNOWN_TEXT}. Embodied carbon is not included.",
         ),
         (
+            "Market-based emissions",
+            f"{gco2e_text(summary.market_based_gco2e)} CO2e: energy × what the account's "
+            "electricity contracts state; unknown where none covers all of it.",
+        ),
+        (
             "Embodied carbon",
             f"{gco2e_text(summary.embodied_gco2e)} CO2e: of making each server, the share of the "
             "node's vCPUs and hours in the server's and its lifetime's. Unknown where no figure of "

@@ -121,6 +121,7 @@ def run_table(summary: JobSummary) -> Table:
             _baseline_basis(summary),
         ),
         ("emissions", f"{gco2e_text(summary.gco2e)} CO2e", summary.carbon_basis or UNKNOWN_TEXT),
+        ("  market-based", f"{gco2e_text(summary.market_based_gco2e)} CO2e", "contracts"),
         ("  embodied, apart", f"{gco2e_text(summary.embodied_gco2e)} CO2e", "machines' making"),
         ("SCI, with embodied", sci_text(summary.sci_gco2e_per_unit, summary.unit), "SCI 1.1"),
         ("node-hours", f"{summary.node_seconds / 3600:,.2f}", "measured"),
@@ -278,6 +279,7 @@ def _carbon_note(summary: JobSummary) -> str:
         return "no energy used yet"
     return (
         f"{summary.gco2e / summary.kwh:,.0f} g per kWh on average; {summary.carbon_basis}; "
+        f"market-based: {gco2e_text(summary.market_based_gco2e)}; "
         f"embodied, apart: {gco2e_text(summary.embodied_gco2e)}"
     )
 

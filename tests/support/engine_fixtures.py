@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from costopt.controller.site import connect_virtual_provider
+from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import NoCapacityError, ProviderUnavailableError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.events import Event
@@ -180,6 +181,7 @@ class Scene:
         drain_timeout_s: float = 300.0,
         powers: PowerModel | None = None,
         carbon: CarbonRecord | None = None,
+        account: Account = UNLIMITED,
     ) -> None:
         self.clock = VirtualClock(T0)
         self.cloud = FaultyCloud(self.clock, histories, notice_s)
@@ -191,6 +193,7 @@ class Scene:
             cooldown_s=cooldown_s,
             drain_timeout_s=drain_timeout_s,
             new_key=deterministic_key,
+            account=account,
         )
         self.strategy = strategy
         self.hazards = hazards or NoHazard()

@@ -25,7 +25,7 @@ from costopt.render.table import Cell
 JOBS_SHOWN = 300
 MONEY = (
     "#spent", "#on spot", "#on-demand, same work", "#saved", "#saved share", "#energy",
-    "#energy saved", "#CO₂e",
+    "#energy saved", "#CO₂e", "#market-based",
 )  # fmt: skip
 
 
@@ -39,6 +39,7 @@ class CostTotalsRow:
     spot_usd_micros: int
     wh: float | None
     gco2e: float | None
+    market_based_gco2e: float | None
     embodied_gco2e: float | None
     carbon_bases: tuple[str, ...]
     known: int
@@ -56,6 +57,7 @@ class CostTotalsRow:
             sum(s.spot_usd_micros for s in summaries),
             _sum(s.wh for s in summaries),
             _sum(s.gco2e for s in summaries),
+            _sum(s.market_based_gco2e for s in summaries),
             _sum(s.embodied_gco2e for s in summaries),
             tuple(sorted({s.carbon_basis for s in summaries if s.carbon_basis is not None})),
             len(known),
@@ -146,7 +148,11 @@ def _tiles(sums: CostTotalsRow, jobs: int) -> Tiles:
             Metric(
                 "Emissions (CO₂e)", gco2e_text(sums.gco2e), "modelled",
                 "; ".join(
-                    (*sums.carbon_bases, f"embodied, apart: {gco2e_text(sums.embodied_gco2e)}")
+                    (
+                        *sums.carbon_bases,
+                        f"market-based: {gco2e_text(sums.market_based_gco2e)}",
+                        f"embodied, apart: {gco2e_text(sums.embodied_gco2e)}",
+                    )
                 ),
             ),
         )
@@ -165,4 +171,5 @@ def _sums(sums: CostTotalsRow) -> tuple[Cell, ...]:
         Cell(wh_text(sums.wh)),
         Cell(wh_text(sums.saved_wh) if sums.known else UNKNOWN_TEXT),
         Cell(gco2e_text(sums.gco2e)),
+        Cell(gco2e_text(sums.market_based_gco2e)),
     )

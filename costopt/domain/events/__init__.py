@@ -34,6 +34,7 @@ from costopt.domain.events.job import (
 from costopt.domain.events.node import (
     CarbonIntensityRecorded,
     DrainIntended,
+    ElectricityContractsRecorded,
     InterruptionExpected,
     InterruptionNoticed,
     LaunchFailed,
@@ -60,6 +61,7 @@ __all__ = [
     "DataMoved",
     "DecisionMade",
     "DrainIntended",
+    "ElectricityContractsRecorded",
     "Event",
     "GangFormed",
     "GuaranteeChanged",
@@ -101,6 +103,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     LaunchFailed,
     PriceChanged,
     CarbonIntensityRecorded,
+    ElectricityContractsRecorded,
     GangFormed,
     TrainingStarted,
     TrainingStopped,

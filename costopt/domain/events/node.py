@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from costopt.domain.contracts import ContractTerms
 from costopt.domain.events.job import Event
 from costopt.domain.fleet import EndCause
 from costopt.domain.policy import CarbonSignal
@@ -98,6 +99,20 @@ class CarbonIntensityRecorded(Event):
     gco2e_per_kwh: float
     carbon_signal: CarbonSignal
     source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectricityContractsRecorded(Event):
+    """The account's contracts for electricity, by which market-based emissions of the whole job
+    count from now on; a later event replaces this one.
+
+    Each is (name, provider, gCO2e/kWh, regions, beginning, end, kind); no regions are all of the
+    provider's; the kind is "contract" or "residual_mix", which counts where no contract does.
+    """
+
+    kind = "ElectricityContractsRecorded"
+
+    contracts: tuple[ContractTerms, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

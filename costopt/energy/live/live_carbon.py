@@ -71,6 +71,12 @@ class LiveCarbon:
         self._patience_s = PATIENCE_S
         self._throttled: FailedRequest | None = None
         self._made: dict[tuple[str, int, datetime, datetime], Series | str] = {}
+        self._revision = 0
+
+    @property
+    def revision(self) -> int:
+        """Return a number that grows with every answer of the service, or other process's cache."""
+        return self._revision
 
     @property
     def name(self) -> str:
@@ -169,6 +175,11 @@ class LiveCarbon:
             for (code, why), zones in sorted(found.items())
         ]
 
+    def ages_s(self, now: datetime) -> dict[tuple[str, str], float]:
+        """Return, by service and zone in use, the seconds since its newest hour began."""
+        newest = {zone: self._states.get(zone, ZoneState()).newest_at for zone in self._zones()}
+        return {(self.name, zone): (now - at).total_seconds() for zone, at in newest.items() if at}
+
     def notes(self, now: datetime) -> Sequence[str]:
         """Return sentences on what is missing of the regions in use, and what counts instead."""
         ours = [
@@ -238,6 +249,7 @@ class LiveCarbon:
 
     def _keep(self, zone: str, state: ZoneState) -> None:
         self._states[zone] = state
+        self._revision += 1
         if self._folder is not None:
             write_zone(zone_path(self._folder, self.name, zone), state)
 
@@ -247,9 +259,9 @@ class LiveCarbon:
         if self._folder is not None:
             stored = read_zone(zone_path(self._folder, self.name, zone))
             if _changed_at(stored) > _changed_at(known):
-                known = stored
-        self._states[zone] = known
-        return known
+                known = self._states[zone] = stored
+                self._revision += 1
+        return self._states.setdefault(zone, known)
 
     def _zones(self) -> list[str]:
         with self._lock:

@@ -46,21 +46,31 @@ def test_nothing_is_remembered_of_jobs_whose_totals_change_no_more(tmp_path: Pat
 
 
 def test_energy_emissions_and_goodput_are_absent_where_they_are_unknown(tmp_path: Path) -> None:
-    names = ("idle_energy_joules_total", "emissions_grams_total", "goodput_ratio")
+    names = (
+        "idle_energy_joules_total", "emissions_grams_total", "goodput_ratio",
+        "market_based_emissions_grams_total",
+    )  # fmt: skip
     with served(tmp_path, fill=False) as daemon:
         daemon.submit("one")
         page = MetricsEndpoint(daemon.service, HttpMetrics(), None)
 
         def shown(idle_wh: float | None, gco2e: float | None, **goodputs: float) -> list[str]:
-            summary = replace(JobAccount("one").summary(T0), idle_wh=idle_wh, gco2e=gco2e)
+            summary = replace(
+                JobAccount("one").summary(T0),
+                idle_wh=idle_wh,
+                gco2e=gco2e,
+                carbon_signal="marginal",
+                market_based_gco2e=None if gco2e is None else gco2e / 10,
+            )
             snapshot = TickSnapshot(T0, summaries={"one": summary}, goodputs=goodputs)
             daemon.board.publish(snapshot, 0.0)
             text = page.text().decode()
             found = [re.search(rf"^costopt_{name}\{{.*\}} (.*)", text, re.M) for name in names]
             return ["absent" if each is None else each[1] for each in found]
 
-        assert shown(None, None) == ["absent"] * 3
-        assert shown(2.0, 7.5, one=0.25) == ["7200.0", "7.5", "0.25"]
+        assert shown(None, None) == ["absent"] * 4
+        assert shown(2.0, 7.5, one=0.25) == ["7200.0", "7.5", "0.25", "0.75"]
+        assert 'costopt_emissions_grams_total{job="one",signal="marginal"' in page.text().decode()
 
 
 @pytest.mark.process

@@ -5,19 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from costopt.controller.late_carbon import LateCarbon, recent_jobs
+from costopt.domain.account import Account
+from costopt.domain.contracts import ContractKind, ElectricityContract
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.events import CarbonIntensityRecorded, NodeLaunched, SignalStale
+from costopt.domain.events import (
+    CarbonIntensityRecorded,
+    ElectricityContractsRecorded,
+    NodeLaunched,
+    SignalStale,
+)
 from costopt.domain.fleet import EndCause
 from costopt.domain.market import Pool
 from costopt.domain.policy import CarbonSignal, Objective
-from costopt.domain.ports import SignalProblem
+from costopt.domain.ports import Ledger, SignalProblem
 from costopt.domain.power import NodePower
 from costopt.domain.view import Target
 from costopt.engine.cohort import JobTerms
+from costopt.ledger.fold_cache import save_folds, summaries
 from costopt.ledger.job_account import account_of
+from costopt.ledger.node_meter import to_milliseconds
+from costopt.ledger.sql_ledger import open_sqlite_ledger
+from tests.support.crashing_ledger import Crash, CrashingLedger
 from tests.support.engine_fixtures import HOUR_S, SPOT_A, Follow, Scene, always, rules, task
 from tests.support.known_figure import known
 from tests.support.market_fixtures import T0
@@ -52,12 +65,28 @@ class ByHour:
         value = self.intensities[index] if index < len(self.intensities) else None
         return None if value is None else Estimate.exact(value, Basis.MODELLED, "test", hour_at)
 
+    @property
+    def revision(self) -> int:
+        return hash(self.intensities)
+
     def problems(self, now: datetime) -> Sequence[SignalProblem]:
         return self.reported
 
 
-def scene(carbon: ByHour | None, work_s: float = 4 * HOUR_S) -> Scene:
-    made = Scene(always(SPOT_A, 9, 2.0), jobs=[task(work_s)], powers=TwoSignals(), carbon=carbon)
+def scene(
+    carbon: ByHour | None,
+    work_s: float = 4 * HOUR_S,
+    contracts: Sequence[ElectricityContract] = (),
+    ledger: Ledger | None = None,
+) -> Scene:
+    made = Scene(
+        always(SPOT_A, 9, 2.0),
+        jobs=[task(work_s)],
+        powers=TwoSignals(),
+        carbon=carbon,
+        account=Account(electricity_contracts=tuple(contracts)),
+        ledger=ledger,
+    )
     made.strategy = Follow(Target(SPOT_A, 1))
     made.restart()
     return made
@@ -193,3 +222,138 @@ def test_a_problem_of_the_source_is_recorded_once_while_it_lasts() -> None:
         ("watttime", True),
         ("watttime", True),
     ]
+
+
+WIND = ElectricityContract("wind", "aws", 12.0, ("us-east-1",))
+ELSEWHERE = ElectricityContract("sun", "aws", 30.0, ("eu-west-1",))
+
+
+def assert_sums(made: Scene) -> None:
+    """Node intervals, the engine's totals and those of a fold from scratch are the same."""
+    summary, now = made.summary(), made.clock.now()
+    rows = made.engine.journal.accounts["job"].intervals(now)
+    assert sum(known(row.gco2e) for row in rows) == pytest.approx(known(summary.gco2e), rel=1e-12)
+    assert account_of(made.ledger, "job").summary(now) == summary
+
+
+def test_market_based_emissions_are_by_the_contracts_of_the_account() -> None:
+    made = scene(ByHour(100.0, 900.0, 50.0, 300.0, 200.0), contracts=[WIND, ELSEWHERE])
+    made.finish()
+    summary = made.summary()
+    assert summary.market_based_gco2e == pytest.approx(known(summary.kwh) * 12)
+    assert summary.carbon_signal == "average"
+    assert_sums(made)
+    rows = made.engine.journal.accounts["job"].intervals(made.clock.now())
+    assert sum(known(row.market_based_gco2e) for row in rows) == summary.market_based_gco2e
+    assert len(made.events(ElectricityContractsRecorded)) == 1
+
+
+def test_market_based_emissions_without_a_contract_are_unknown() -> None:
+    for contracts in ((), [ELSEWHERE]):
+        made = scene(ByHour(100.0, 900.0), contracts=contracts)
+        made.go(1.5 * HOUR_S)
+        assert made.summary().market_based_gco2e is None
+        assert known(made.summary().gco2e) > 0
+
+
+def test_new_contracts_count_for_the_whole_job_and_end_by_their_day() -> None:
+    made = scene(ByHour(100.0, 900.0, 50.0), 30 * HOUR_S, [WIND])
+    made.go(HOUR_S)
+    first_day = replace(WIND, gco2e_per_kwh=20.0, last_day=T0.date())
+    mix = ElectricityContract("mix", "aws", 400.0, kind=ContractKind.RESIDUAL_MIX)
+    account = Account(electricity_contracts=(mix, first_day))
+    made.settings = replace(made.settings, account=account)
+    made.restart()
+    made.go(HOUR_S)
+    summary = made.summary()
+    assert summary.market_based_gco2e == pytest.approx(known(summary.kwh) * 20)
+    made.go(27 * HOUR_S)
+    later = made.summary()
+    midnight = T0 + timedelta(days=1)
+    first, rest = made.engine.journal.accounts["job"].fleet, known(later.kwh)
+    before = sum(sum(n.uwh(to_milliseconds(midnight))) for n in first.nodes.values()) / 1e9
+    expected = before * 20 + (rest - before) * 400
+    assert later.market_based_gco2e == pytest.approx(expected)
+    assert len(made.events(ElectricityContractsRecorded)) == 2
+    assert_sums(made)
+
+
+def test_a_node_counts_by_the_signal_it_was_launched_under() -> None:
+    made = scene(ByHour(100.0, 900.0, 50.0, 300.0), 10 * HOUR_S)
+    made.go(HOUR_S)
+    made.policy = replace(made.policy, objective=Objective(carbon_signal=CarbonSignal.MARGINAL))
+    made.restart()
+    made.go(HOUR_S)
+    (node,) = made.engine.journal.accounts["job"].intervals(made.clock.now())
+    assert node.carbon_basis == "average intensity, hourly"
+    assert made.summary().carbon_signal == "average"
+    hours = [(e.hour_at, e.carbon_signal) for e in made.events(CarbonIntensityRecorded)]
+    assert hours == [(T0 + n * HOUR, CarbonSignal.AVERAGE) for n in range(2)]
+
+
+HOURS = (100.0, 900.0, 50.0, 300.0, 200.0)
+
+
+def test_hours_of_an_outage_are_recorded_once_when_it_is_over_also_after_a_restart() -> None:
+    carbon = ByHour()
+    made = scene(carbon)
+    made.finish()
+    assert not made.events(CarbonIntensityRecorded)
+    made.restart()
+    made.clock.sleep(3 * 24 * HOUR_S)
+    carbon.intensities = HOURS
+    for _ in range(3):
+        made.tick()
+    made.restart()
+    made.tick()
+    hours = [(e.hour_at, e.gco2e_per_kwh) for e in made.events(CarbonIntensityRecorded)]
+    assert hours == [(T0 + n * HOUR, HOURS[n]) for n in range(len(hours))]
+    assert len(hours) == 5
+    assert made.summary().gco2e == pytest.approx(grams_by_hour(made, dict(enumerate(HOURS)), 400))
+    assert made.summary().carbon_basis == "average intensity, hourly"
+    assert_sums(made)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_controller_killed_as_it_records_late_hours_books_nothing_twice(durable: bool) -> None:
+    carbon = ByHour()
+    made = scene(carbon)
+    made.finish()
+    carbon.intensities = HOURS
+    kept = made.ledger
+    made.ledger = dying = CrashingLedger(1, durable)
+    for recorded in kept.events():
+        dying.inner.append(recorded.event)
+    made.restart()
+    with pytest.raises(Crash):
+        made.tick()
+    made.ledger = dying.inner
+    made.restart()
+    made.tick()
+    hours = [e.hour_at for e in made.events(CarbonIntensityRecorded)]
+    assert hours == [T0 + n * HOUR for n in range(5)]
+    assert made.summary().gco2e == pytest.approx(grams_by_hour(made, dict(enumerate(HOURS)), 400))
+
+
+def test_hours_of_ended_jobs_are_recorded_without_an_engine(tmp_path: Path) -> None:
+    with open_sqlite_ledger(tmp_path / "ledger.sqlite") as ledger:
+        carbon = ByHour(100.0)
+        made = scene(carbon, ledger=ledger)
+        made.finish()
+        save_folds(ledger)
+        now = made.clock.now() + 2 * HOUR
+        late = LateCarbon(ledger, carbon)
+        assert [*late.book((), now)] == []
+        carbon.intensities = HOURS
+        assert [*LateCarbon(ledger, carbon).book(("job",), now)] == []
+        (fold,) = late.book((), now)
+        assert [*late.book((), now)] == []
+        assert [*LateCarbon(ledger, carbon).book((), now)] == []
+        assert [e.hour_at for e in made.events(CarbonIntensityRecorded)] == [
+            T0 + n * HOUR for n in range(5)
+        ]
+        expected = grams_by_hour(made, dict(enumerate(HOURS)), 400)
+        assert fold.account.summary(now).gco2e == pytest.approx(expected)
+        (summary,) = summaries(ledger, lambda _, at: at)
+        assert summary.gco2e == pytest.approx(expected)
+        assert not [*recent_jobs(ledger, now + timedelta(days=15))]

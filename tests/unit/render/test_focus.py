@@ -19,8 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costopt.cli.main import cli
+from costopt.domain.contracts import ContractKind
 from costopt.domain.events import (
     DataMoved,
+    ElectricityContractsRecorded,
     Event,
     NodeBilled,
     NodeEnded,
@@ -104,6 +106,30 @@ def test_rows_keep_the_rules_and_sum_to_the_ledger(period: ChargePeriod) -> None
     assert total(rows, "BilledCost") * 10**6 == summary.usd_micros
     assert summary.kwh is not None
     assert float(total(rows, "x_EnergyKilowattHours")) == pytest.approx(summary.kwh, abs=1e-6)
+
+
+@pytest.mark.parametrize("signal", CarbonSignal)
+def test_market_based_emissions_sum_to_the_ledger_and_are_null_without_contract(
+    signal: CarbonSignal,
+) -> None:
+    column, node = "x_EmissionsMarketBasedKilograms", launched(carbon_signal=signal)
+    rows, account = rows_of((node, ended()), NODE_END, ChargePeriod.HOUR)
+    assert {row[column] for row in rows} == {None}
+    assert account.summary(NODE_END).market_based_gco2e is None
+    begins_at = datetime(2026, 4, 1, tzinfo=UTC)
+    wind = ("wind", "aws", 12.34, (), begins_at, None, ContractKind.CONTRACT)
+    contracts = ElectricityContractsRecorded(at=LAUNCHED_AT, job=JOB, contracts=(wind,))
+    rows, account = rows_of((node, contracts, ended()), NODE_END, ChargePeriod.HOUR)
+    assert violations(rows) == []
+    for row in rows:
+        begun = row["ChargePeriodStart"]
+        assert isinstance(begun, datetime)
+        assert (row[column] is None) == (begun < begins_at)
+    mix = ("mix", "aws", 400.0, (), None, None, ContractKind.RESIDUAL_MIX)
+    contracts = ElectricityContractsRecorded(at=LAUNCHED_AT, job=JOB, contracts=(mix, wind))
+    rows, account = rows_of((node, contracts, ended()), NODE_END, ChargePeriod.HOUR)
+    assert float(total(rows, column)) * 1000 == account.summary(NODE_END).market_based_gco2e
+    assert total(rows, column) != total(rows, "x_EmissionsLocationBasedKilograms")
 
 
 def test_a_node_is_split_at_periods_months_and_prices() -> None:
@@ -202,7 +228,7 @@ def export(place: str, out: Path, *options: str) -> list[dict[str, Any]]:
 def test_the_command_writes_any_ledger(place: str, tmp_path: Path) -> None:
     rows = export(place, tmp_path / "costs.parquet", "--billing-account", "123456789012")
     assert rows[0].keys() >= PRESENT
-    assert [name for name in rows[0] if name.startswith("x_")] == list(rows[0])[-7:]
+    assert [name for name in rows[0] if name.startswith("x_")] == list(rows[0])[-8:]
     assert violations(rows) == []
     assert {row["BillingAccountId"] for row in rows} == {"123456789012"}
     assert sum(row["BilledCost"] for row in rows) * 10**6 == 360_916_996 - 7_875_000 + 1_750_000

@@ -14,8 +14,14 @@ from click.testing import CliRunner, Result
 
 from costopt.cli.main import cli
 from costopt.controller.state_dir import LEDGER
-from costopt.domain.contracts import ContractKind, ElectricityContract
-from costopt.domain.events import CarbonIntensityRecorded, Event, NodeEnded, NodeLaunched
+from costopt.domain.contracts import ContractKind, ElectricityContract, contract_terms
+from costopt.domain.events import (
+    CarbonIntensityRecorded,
+    ElectricityContractsRecorded,
+    Event,
+    NodeEnded,
+    NodeLaunched,
+)
 from costopt.domain.fleet import EndCause
 from costopt.domain.policy import CarbonSignal
 from costopt.ledger.base import open_ledger
@@ -68,8 +74,10 @@ def rows_of(
     account = JobAccount("job")
     for event in events:
         account.apply(event)
+    terms = tuple(map(contract_terms, contracts))
+    account.apply(ElectricityContractsRecorded(at=ENDED, job="job", contracts=terms))
     seen = [event for event in events if isinstance(event, CarbonIntensityRecorded)]
-    table = ghg_table([JobBooks(account, seen, ENDED + HOUR)], contracts)
+    table = ghg_table([JobBooks(account, seen, ENDED + HOUR)])
     return account, list(table.rows), table
 
 
