@@ -56,6 +56,15 @@ class Objective:
             score += self.usd_per_tonne_co2e * gco2e / 1e6
         return score
 
+    def plus(self, other: Objective, times: float) -> Objective:
+        """Return this objective with ``times`` the other's weights on top."""
+        return replace(
+            self,
+            usd=self.usd + times * other.usd,
+            usd_per_kwh=self.usd_per_kwh + times * other.usd_per_kwh,
+            usd_per_tonne_co2e=self.usd_per_tonne_co2e + times * other.usd_per_tonne_co2e,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Risk:

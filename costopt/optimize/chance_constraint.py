@@ -6,9 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from costopt.domain.job import Job
 from costopt.domain.plan import Forecast
-from costopt.domain.policy import ObjectiveTerm
+from costopt.domain.policy import Objective, ObjectiveTerm
 from costopt.optimize.colgen.warm_start import WarmStart
 from costopt.optimize.lexicographic import (
     Figures,
@@ -79,7 +81,7 @@ class SimulatedPlan:
     """A job's plan as simulated: hours too late at the asked probability, 0 where sure enough.
 
     ``over_usd`` and ``over_kwh`` are what its forecast exceeds the job's budgets by, 0 where it
-    does not; ``figures`` are means over the samples.
+    does not; ``figures`` are the model's, with the mean of what the fallback adds in the samples.
     """
 
     late_h: float
@@ -157,7 +159,7 @@ def _without_budget(
         tried = replace(free, table=with_time_margin(part.table, share))
         answer = drop_unservable_jobs(request, [tried], settings.within(NEXT_SHARE))
         if answer.solved:
-            one = _judge(request, part, answer.segments[0])
+            one = simulate_plan(request, part, answer.segments[0])
             best = best.or_less_reserved(answer, replace(tried, demand=part.demand), one)
     return best
 
@@ -175,7 +177,7 @@ def _improved(
     single, objective = len(parts) == 1, request.policy.objective
 
     def simulated(segments: Segments) -> Figures | None:
-        one = _judge(request, parts[0], segments[0])
+        one = simulate_plan(request, parts[0], segments[0])
         return one.figures if one.may_be_taken else None
 
     def planned(segments: Segments) -> Figures:
@@ -188,7 +190,9 @@ def _improved(
 
     variants = [best.parts]
     if single and choose_fallback_row(parts[0].table, parts[0].demand) is not None:
-        variants.append([replace(parts[0], table=with_time_margin(parts[0].table, 0.0))])
+        bold = with_time_margin(parts[0].table, 0.0)
+        if not np.array_equal(bold.stretch, best.parts[0].table.stretch):
+            variants.append([replace(parts[0], table=bold)])
     constant = single and best.answer.fleet is None
     found = improve_in_order(
         request,
@@ -203,7 +207,7 @@ def _improved(
     answer = replace(
         best.answer, segments=found.segments, objective_usd=objective_usd, bound_usd=bound_usd
     )
-    judged = [_judge(request, *each) for each in zip(parts, found.segments, strict=True)]
+    judged = [simulate_plan(request, *each) for each in zip(parts, found.segments, strict=True)]
     return ChosenPlan(answer, found.parts, judged, bound_usd)
 
 
@@ -233,7 +237,7 @@ def _solve_cheapest(
                 break
             if not bolder.solved:
                 continue
-            before, one = best, _judge(request, parts[0], bolder.segments[0])
+            before, one = best, simulate_plan(request, parts[0], bolder.segments[0])
             best = best.or_less_reserved(bolder, part, one)
             chosen = chosen if best.answer is before.answer else share
         if margins:
@@ -264,7 +268,7 @@ def _or_alone(request: PlanRequest, part: PlannedJob, best: ChosenPlan, gap: flo
             objective_usd=usd,
             bound_usd=bound_usd,
         )
-        one = _judge(request, part, segments)
+        one = simulate_plan(request, part, segments)
         if one.score_usd < best.judged[0].score_usd * (1 - MIN_IMPROVEMENT):
             best = best.or_less_reserved(answer, bold, one)
     return best
@@ -297,7 +301,7 @@ def _solve_surely(
     tried = list(parts)
     for _ in range(TIGHTENINGS):
         judged = [
-            _judge(request, part, segments)
+            simulate_plan(request, part, segments)
             for part, segments in zip(parts, answer.segments, strict=False)
             if segments
         ]
@@ -327,18 +331,36 @@ def _reduced(most: float | None, over: float) -> float | None:
     return None if most is None else max(0.0, most - over * TIGHTER)
 
 
-def _judge(request: PlanRequest, part: PlannedJob, segments: Sequence[Segment]) -> SimulatedPlan:
+def simulate_plan(
+    request: PlanRequest, part: PlannedJob, segments: Sequence[Segment]
+) -> SimulatedPlan:
+    """Return a job's plan as simulated."""
     asked = min(request.policy.risk.on_time, 1.0) - PROBABILITY_TOLERANCE
-    forecast, samples = forecast_segments(part.table, segments, part.demand, request.now)
-    objective = request.policy.objective
-    usd, kwh, gco2e = (float(each.mean()) for each in (samples.usd, samples.kwh, samples.gco2e))
-    grams = gco2e if objective.usd_per_tonne_co2e > 0 else 0.0
-    figures = Figures(
-        objective.score_usd(usd, kwh, grams), usd, kwh, gco2e, float(samples.finish_h.mean())
+    forecast, samples, firm = forecast_segments(part.table, segments, part.demand, request.now)
+    figures = _with_fallback(
+        planned_figures((tuple(segments),), request.policy.objective),
+        samples,
+        firm,
+        request.policy.objective,
     )
     over_usd, over_kwh = over_budget(request, part.demand.job, forecast)
     late_h = 0.0 if forecast.on_time.value >= asked else _late_h(request, part, samples, asked)
     return SimulatedPlan(late_h, figures, forecast, over_usd, over_kwh)
+
+
+def _with_fallback(
+    planned: Figures, samples: RunSamples, without: RunSamples, objective: Objective
+) -> Figures:
+    """The model's figures with what the fallback adds: exact where no run changes to it."""
+    pairs = ((samples.usd, without.usd), (samples.kwh, without.kwh), (samples.gco2e, without.gco2e))
+    usd, kwh, gco2e = (float((held - bare).mean()) for held, bare in pairs)
+    return Figures(
+        planned.objective_usd + objective.score_usd(usd, kwh, gco2e),
+        planned.usd + usd,
+        planned.kwh + kwh,
+        planned.gco2e + gco2e,
+        float(samples.finish_h.mean()),
+    )
 
 
 def over_budget(request: PlanRequest, job: Job, forecast: Forecast) -> tuple[float, float]:

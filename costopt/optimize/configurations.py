@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costopt.domain.market import InstanceType, Offer, Pool
-from costopt.domain.policy import Limits
+from costopt.domain.policy import Limits, Objective
 from costopt.optimize.demand import Demand
 from costopt.optimize.offer_columns import UNCAPPED, OfferColumns
 from costopt.optimize.rates import Array
@@ -102,6 +102,21 @@ class ConfigurationTable:
     def billed_startup_h(self) -> Array:
         """Return the paid hours of a start, shape (rows,): ``start_h`` less the wait."""
         return self.start_h - self.wait_h
+
+    def scored_by(self, objective: Objective) -> Self:
+        """Return the table scored by another objective; unknown carbon counts as none."""
+        return replace(
+            self,
+            score_per_hour=self._score(objective, self.usd_per_hour, self.kwh_per_hour),
+            start_score=self._score(objective, self.usd_per_start, self.kwh_per_start),
+        )
+
+    def _score(self, objective: Objective, usd: Array, kwh: Array) -> Array:
+        score: Array = objective.usd * usd + objective.usd_per_kwh * kwh
+        if objective.usd_per_tonne_co2e > 0:
+            grams = kwh * np.nan_to_num(self.gco2e_per_kwh)
+            score = score + objective.usd_per_tonne_co2e * grams / 1e6
+        return score
 
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Self:
         """Return the table of these rows in this order; ``rows`` holds row numbers or is a mask."""

@@ -1,39 +1,45 @@
 """Lexicographic optimization: the objective first, then further figures at nearly no cost.
 
-Where dollars count, the least of an aim of ``Objective.then`` is searched under a limit on dollars
-(the ε-constraint method: Haimes, Lasdon and Wismer 1971), which also finds the plans that divide
-their time between two configurations. Besides, the aim is weighed on top of the objectives before
-it, as heavily as the tolerance allows; for an earlier finish the jobs' due times are moved earlier.
-The weight, or the share of the time, is found by bisection on whole plans, so that it works with
-any solver. Of the plans off the convex hull only those of one configuration are then examined.
-Plans are compared by the figures that the caller measures: of one job those of its simulation,
-which also decides between plans of equal objective.
+The least of an aim of ``Objective.then`` is searched under a limit on every figure before it (the
+ε-constraint method: Haimes, Lasdon and Wismer 1971), which unlike a weight also finds plans off the
+convex hull; for an earlier finish the jobs' due times are moved earlier, by bisection. Plans are
+compared by the figures that the caller measures: of one job those of its simulation, which also
+decides between plans of equal objective. Where these differ from the model's the limits are
+corrected by the difference and the plan is made again. At constant prices plans of one
+configuration, whose fallback the model does not know, are examined besides.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from costopt.domain.policy import Objective, ObjectiveTerm
-from costopt.optimize.pareto import objective_usd, part_with_objective, with_objective
+from costopt.optimize.pareto import (
+    objective_usd,
+    of_known_carbon,
+    part_with_objective,
+    with_objective,
+)
 from costopt.optimize.planned_job import PlannedJob
-from costopt.optimize.request import PlanRequest
+from costopt.optimize.request import Ceiling, PlanRequest
 from costopt.optimize.segments import Segment
-from costopt.optimize.solve import SolverSettings, is_time_varying, solve_jobs
+from costopt.optimize.solve import SolverSettings, solve_jobs
 
-STEPS = 6
-"""Plans made for each aim and variant of the jobs at the most."""
+FINISH_STEPS, LIMITED_STEPS = 6, 3
+"""Plans made for an earlier finish, and under limits, for each variant of the jobs at the most."""
 
-MIN_WEIGHT, MAX_WEIGHT = 1e-4, 10.0
-"""Weights tried: the aim's figure counts so much of the objective."""
-
-LIMITED_STEPS, LEFT_OVER = 4, 1e-3
-"""Plans made under a limit on dollars, and the share of the limit that may be left unused."""
+CORRECTED, SAFE = 1e-3, 1e-4
+"""Limits are not corrected by less than this share of them; where a plan broke them, by this much
+more than it did.
+"""
 
 TIE_BREAK = 1e-3
-"""The weight of the objective beside the aim under such a limit."""
+"""The weight of the objective beside the aim."""
+
+LIMITED_GAP = 0.004
+"""The relative gap of plans under limits."""
 
 NOISE = 1e-7
 """Relative slip of solvers."""
@@ -141,18 +147,17 @@ class _Order:
         self._request, self._variants, self._measure = request, variants, measure
         self._settings, self._singles = settings, singles
         self._objective = request.policy.objective
-        self._weighed = self._objective
         self._bounds: list[_Bound] = []
-        self._trials = (STEPS + LIMITED_STEPS) * len(self._objective.then) * len(variants)
+        self._trials = sum(
+            FINISH_STEPS if aim is ObjectiveTerm.FINISH else LIMITED_STEPS
+            for aim in self._objective.then
+        ) * len(variants)
 
     def refined(self, best: _Found) -> _Found:
         """Return the plan after all aims."""
         self._bind(None, best)
         for aim in self._objective.then:
-            if aim is ObjectiveTerm.FINISH:
-                best = self._earlier(best)
-            else:
-                best = self._lighter(aim, self._limited(aim, best))
+            best = self._earlier(best) if aim is ObjectiveTerm.FINISH else self._less(aim, best)
             best = self._or_single(aim, best)
             self._bind(aim, best)
         return best
@@ -163,69 +168,56 @@ class _Order:
             slip = self._objective.tolerance + NOISE
             self._bounds.append(_Bound(aim, most + slip * abs(most)))
 
-    def _limited(self, aim: ObjectiveTerm, best: _Found) -> _Found:
-        """The plan with the least of the aim's figure within a limit on dollars.
-
-        The limit is corrected by what the plan found leaves of the tolerance, or exceeds it by.
-        Plans over slots find few mixes under such a limit, and take their time: weights must do.
-        """
-        own, most = self._objective, self._bounds[0].most
-        if own.usd <= 0:
-            return best
-        score = max(abs(best.figures.objective_usd), 1e-9)
-        per_unit = score / max(_comparable(aim, best.figures), 1e-12)
-        trial = _with_weight(replace(own, usd=TIE_BREAK * own.usd), aim, per_unit)
-        if is_time_varying(with_objective(self._request, trial), self._variants[0]):
-            return best
-        limit_usd = best.figures.usd + (most - best.figures.objective_usd) / own.usd
-        for _ in range(LIMITED_STEPS):
-            solved = [self._solve(trial, parts, limit_usd) for parts in self._variants]
-            found = [one for one in solved if one is not None]
-            if not found:
-                break
-            kept = [one for one in found if self._keeps(one.figures)]
-            least = min(kept or found, key=lambda one: _known_first(one.figures.value(aim)))
-            if kept and least.figures.value(aim) < best.figures.value(aim):
-                best = least
-            left_usd = (most - least.figures.objective_usd) / own.usd
-            if 0 <= left_usd <= LEFT_OVER * limit_usd:
-                break
-            limit_usd += left_usd
-        return best
-
-    def _lighter(self, aim: ObjectiveTerm, best: _Found) -> _Found:
-        """The plan with the least of the aim's figure, by the greatest weight that is allowed."""
-        score = max(abs(best.figures.objective_usd), 1e-9)
-        per_unit = score / max(_comparable(aim, best.figures), 1e-12)
-        low, high = MIN_WEIGHT, MAX_WEIGHT
-        weight, kept = MAX_WEIGHT, self._weighed
-        for _ in range(STEPS):
-            trial = _with_weight(kept, aim, weight * per_unit)
-            found = self._least(aim, trial, self._variants)
-            if found is not None:
-                low = weight
-                if not found.figures.value(aim) >= best.figures.value(aim):
-                    best, self._weighed = found, trial
-                if weight == MAX_WEIGHT:
+    def _less(self, aim: ObjectiveTerm, best: _Found) -> _Found:
+        """The plan with the least of the aim's figure within the bounds."""
+        usd = max(abs(best.figures.objective_usd), 1e-9)
+        per_unit = usd / max(_comparable(aim, best.figures), 1e-12)
+        trial = NOTHING.plus(_weights(aim), per_unit).plus(self._objective, TIE_BREAK)
+        for parts in self._variants:
+            more = self._excess(best)
+            for _ in range(LIMITED_STEPS):
+                found = self._solve(trial, parts, more)
+                if found is None:
                     break
-            else:
-                high = weight
-            weight = math.sqrt(low * high)
+                keeps = self._keeps(found.figures)
+                if keeps and found.figures.value(aim) < best.figures.value(aim):
+                    best = found
+                before, more = more, self._excess(found)
+                if keeps and not self._corrects(before, more):
+                    break
+                more = [
+                    each - (0.0 if keeps else SAFE * abs(bound.most))
+                    for each, bound in zip(more, self._bounds, strict=True)
+                ]
         return best
+
+    def _excess(self, found: _Found) -> list[float]:
+        """What the model's figures exceed the measured ones by, for each bound."""
+        model = planned_figures(found.plan.segments, self._objective)
+        pairs = [(model.value(b.aim), found.figures.value(b.aim)) for b in self._bounds]
+        return [more - less if math.isfinite(more - less) else 0.0 for more, less in pairs]
+
+    def _corrects(self, before: Sequence[float], now: Sequence[float]) -> bool:
+        return any(
+            abs(a - b) > CORRECTED * abs(bound.most)
+            for a, b, bound in zip(before, now, self._bounds, strict=True)
+        )
 
     def _earlier(self, best: _Found) -> _Found:
         """The plan with the earliest due times that is allowed."""
-        low, high = 0.0, 1.0
-        for _ in range(STEPS):
+        low, high, variants = 0.0, 1.0, self._variants
+        for _ in range(FINISH_STEPS):
             share = (low + high) / 2
-            due = [[_due(part, share) for part in parts] for parts in self._variants]
-            found = self._least(ObjectiveTerm.FINISH, self._weighed, due)
-            if found is not None:
-                high = share
-                if found.figures.finish_h < best.figures.finish_h:
-                    best = found
-            else:
+            due = [[_due(part, share) for part in parts] for parts in variants]
+            solved = [
+                self._solve(self._objective, parts, [0.0] * len(self._bounds)) for parts in due
+            ]
+            kept = [one for one in solved if one is not None and self._keeps(one.figures)]
+            if not kept:
                 low = share
+                continue
+            high, self._variants = share, due
+            best = min(best, *kept, key=lambda one: one.figures.finish_h)
         return best
 
     def _or_single(self, aim: ObjectiveTerm, best: _Found) -> _Found:
@@ -240,30 +232,27 @@ class _Order:
                 best = _Found(JobsPlan(self._variants[-1], segments), figures)
         return best
 
-    def _least(
-        self, aim: ObjectiveTerm, objective: Objective, variants: Sequence[Sequence[PlannedJob]]
-    ) -> _Found | None:
-        """Of the plans that keep every bound the one with the least of the aim's figure."""
-        found = [self._solve(objective, parts) for parts in variants]
-        kept = [one for one in found if one is not None and self._keeps(one.figures)]
-        return min(kept, key=lambda one: _known_first(one.figures.value(aim)), default=None)
-
     def _keeps(self, figures: Figures) -> bool:
         return all(figures.value(bound.aim) <= bound.most for bound in self._bounds)
 
     def _solve(
-        self, objective: Objective, parts: Sequence[PlannedJob], limit_usd: float | None = None
+        self, objective: Objective, parts: Sequence[PlannedJob], more: Sequence[float]
     ) -> _Found | None:
-        """A plan, scored by the policy's own objective; None where there is none, or no time."""
+        """A plan within the bounds, each ``more`` in the model; None if there is none, or no time.
+
+        It is scored by the policy's own objective.
+        """
         if self._settings.left_s() <= 0:
             return None
-        settings = replace(self._settings.within(1 / max(1, self._trials)), warm=None)
+        settings = replace(
+            self._settings.within(1 / max(1, self._trials)), gap=LIMITED_GAP, warm=None
+        )
         self._trials -= 1
-        request = with_objective(self._request, objective)
+        ceilings = tuple(self._ceilings(more))
+        request = replace(with_objective(self._request, objective), ceilings=ceilings)
         scored = [part_with_objective(part, objective) for part in parts]
-        if limit_usd is not None:
-            request = _within_usd(request, limit_usd)
-            scored = [_with_budget(part, limit_usd) for part in scored]
+        if any(each.weights.usd_per_tonne_co2e > 0 for each in ceilings):
+            scored = [of_known_carbon(part) for part in scored]
         answer = solve_jobs(request, scored, settings)
         if not answer.solved:
             return None
@@ -271,28 +260,15 @@ class _Order:
         figures = self._measure(segments)
         return None if figures is None else _Found(JobsPlan(parts, segments), figures)
 
+    def _ceilings(self, more: Sequence[float]) -> Iterator[Ceiling]:
+        """Of an earlier finish the due times are the limit."""
+        for bound, excess in zip(self._bounds, more, strict=True):
+            if bound.aim is not ObjectiveTerm.FINISH:
+                weights = self._objective if bound.aim is None else _weights(bound.aim)
+                yield Ceiling(weights, bound.most + excess)
+
     def _scored(self, segment: Segment) -> Segment:
         return replace(segment, score=objective_usd((segment,), self._objective))
-
-
-def _within_usd(request: PlanRequest, limit_usd: float) -> PlanRequest:
-    """The request with a limit on the dollars of all jobs together."""
-    limits = request.policy.limits
-    most = limit_usd if limits.max_usd is None else min(limits.max_usd, limit_usd)
-    return replace(request, policy=replace(request.policy, limits=replace(limits, max_usd=most)))
-
-
-def _with_budget(part: PlannedJob, limit_usd: float) -> PlannedJob:
-    """The part with the limit as its budget too, so that cheap configurations are considered."""
-    job = part.demand.job
-    own = job.budget.max_usd
-    budget = replace(job.budget, max_usd=limit_usd if own is None else min(own, limit_usd))
-    return replace(part, demand=replace(part.demand, job=replace(job, budget=budget)))
-
-
-def _known_first(value: float) -> tuple[bool, float]:
-    """Unknown figures come last."""
-    return math.isnan(value), value
 
 
 def _comparable(aim: ObjectiveTerm, figures: Figures) -> float:
@@ -301,13 +277,16 @@ def _comparable(aim: ObjectiveTerm, figures: Figures) -> float:
     return figure if math.isfinite(figure) else 1000 * figures.kwh
 
 
-def _with_weight(objective: Objective, aim: ObjectiveTerm, weight: float) -> Objective:
-    if aim is ObjectiveTerm.USD:
-        return replace(objective, usd=objective.usd + weight)
-    if aim is ObjectiveTerm.KWH:
-        return replace(objective, usd_per_kwh=objective.usd_per_kwh + weight)
-    per_tonne = objective.usd_per_tonne_co2e + weight * 1e6
-    return replace(objective, usd_per_tonne_co2e=per_tonne)
+NOTHING = Objective(usd=0.0)
+
+
+def _weights(aim: ObjectiveTerm) -> Objective:
+    """The objective whose value is the aim's figure."""
+    return Objective(
+        usd=float(aim is ObjectiveTerm.USD),
+        usd_per_kwh=float(aim is ObjectiveTerm.KWH),
+        usd_per_tonne_co2e=1e6 * (aim is ObjectiveTerm.CO2E),
+    )
 
 
 def _due(part: PlannedJob, share: float) -> PlannedJob:

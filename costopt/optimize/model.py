@@ -18,7 +18,7 @@ carry k ≤ u;  k ≤ Σ u of the same gang, in this stage or the one before, in
       Σ_h k ≤ 1;  k_t + k_t+1 = 2 leaves room for no other gang
 order u of a later stage ≤ the share of the stage before it done by then; k ≤ that done before;
       u of an earlier stage ≤ 1 − u of a later one in any slot before
-money Σ usd ≤ the job's and the policy's budgets; Σ kwh ≤ the job's
+money Σ usd ≤ the job's and the policy's budgets; Σ kwh ≤ the job's; Σ score ≤ each ceiling
 Where slots are exclusive, as where prices vary or jobs share a limit (``shared``), a slot is given
 to one gang of a job as a whole:
       Σ_h u ≤ 1;  a gang that runs on fills its slot;  Σ_j,h load·u ≤ limit in each slot;
@@ -226,6 +226,11 @@ class PlanModel:
                 if total.counts(part.demand.job):
                     terms |= self._usd(part, tariff, cells)
             self._at_most(terms, total.max_usd)
+        for ceiling in self._request.ceilings:
+            terms = {}
+            for part, tariff, cells in zip(self._parts, self._tariffs, self._cells, strict=True):
+                terms |= self._score(part, tariff.scored_by(ceiling.weights), cells)
+            self._at_most(terms, ceiling.most)
 
     def _at_most(self, terms: dict[int, float], most: float) -> None:
         """A budget in shares of itself: coefficients near 1 whatever its size."""
@@ -235,6 +240,12 @@ class PlanModel:
     def _usd(self, part: PlannedJob, tariff: SlotCosts, cells: ModelVariables) -> dict[int, float]:
         rows = np.array([option.row for option in part.options], dtype=np.int64)
         return self._sum(part, cells, tariff.usd_per_hour(rows), tariff.usd_per_start(rows))
+
+    def _score(
+        self, part: PlannedJob, tariff: SlotCosts, cells: ModelVariables
+    ) -> dict[int, float]:
+        rows = np.array([option.row for option in part.options], dtype=np.int64)
+        return self._sum(part, cells, tariff.score_per_hour(rows), tariff.start_score(rows))
 
     def _sum(
         self, part: PlannedJob, cells: ModelVariables, per_hour: Array, per_start: Array

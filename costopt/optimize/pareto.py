@@ -150,24 +150,15 @@ def part_with_objective(part: PlannedJob, objective: Objective) -> PlannedJob:
 
     Where the objective weighs carbon, rows of unknown carbon intensity cannot be used.
     """
-    table = part.table
-    scored = replace(
-        table,
-        score_per_hour=_score(table, objective, table.usd_per_hour, table.kwh_per_hour),
-        start_score=_score(table, objective, table.usd_per_start, table.kwh_per_start),
-    )
-    if objective.usd_per_tonne_co2e > 0:
-        known = np.isfinite(table.gco2e_per_kwh)
-        scored = replace(scored, until_h=np.where(known, table.until_h, -np.inf))
-    return replace(part, table=scored)
+    scored = replace(part, table=part.table.scored_by(objective))
+    return of_known_carbon(scored) if objective.usd_per_tonne_co2e > 0 else scored
 
 
-def _score(table: ConfigurationTable, objective: Objective, usd: Array, kwh: Array) -> Array:
-    score: Array = objective.usd * usd + objective.usd_per_kwh * kwh
-    if objective.usd_per_tonne_co2e > 0:
-        grams = kwh * np.nan_to_num(table.gco2e_per_kwh)
-        score = score + objective.usd_per_tonne_co2e * grams / 1e6
-    return score
+def of_known_carbon(part: PlannedJob) -> PlannedJob:
+    """Return the part without the rows of unknown carbon intensity."""
+    known = np.isfinite(part.table.gco2e_per_kwh)
+    until_h = np.where(known, part.table.until_h, -np.inf)
+    return replace(part, table=replace(part.table, until_h=until_h))
 
 
 def objective_usd(segments: Sequence[Segment], objective: Objective) -> float:

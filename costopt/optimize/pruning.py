@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,13 +91,22 @@ def usable_h(table: ConfigurationTable, demand: Demand) -> Array:
     return hours
 
 
-def stage_configurations(table: ConfigurationTable, demand: Demand) -> list[StageConfiguration]:
-    """Return the options to consider for each stage: few, but with the cheap mixes among them."""
+def stage_configurations(
+    table: ConfigurationTable, demand: Demand, scarce: Sequence[Array] = ()
+) -> list[StageConfiguration]:
+    """Return the options to consider for each stage: few, but with the cheap mixes among them.
+
+    ``scarce`` are figures of a paid hour, shape (rows,), that something besides budgets limits.
+    """
+    budget = demand.job.budget
+    limited = [table.usd_per_hour] * (budget.max_usd is not None)
+    limited += [table.kwh_per_hour] * (budget.max_kwh is not None)
+    costs = _costs(table, (*limited, *scarce))
     options: list[StageConfiguration] = []
     for number, stage in enumerate(demand.stages):
         fits = can_run_stage(table, stage, number)
         rows = np.flatnonzero(fits)
-        kept = rows if len(rows) <= KEEP_ALL else _kept(table, demand, number, rows)
+        kept = rows if len(rows) <= KEEP_ALL else _kept(table, demand, number, rows, costs)
         options.extend(StageConfiguration(number, row) for row in sorted(kept.tolist()))
     return options
 
@@ -108,11 +118,12 @@ def can_run_stage(table: ConfigurationTable, stage: Stage, number: int) -> NDArr
     return fits
 
 
-def _kept(table: ConfigurationTable, demand: Demand, stage: int, rows: Rows) -> Rows:
+def _kept(
+    table: ConfigurationTable, demand: Demand, stage: int, rows: Rows, costs: Sequence[Array]
+) -> Rows:
     kept = [rows[table.running[rows]], _best_singles(table, demand, rows)]
     work = table.paid_units_per_hour * table.pace[stage] / table.stretch
     subsets = [rows] if table.now.all() else [rows, rows[table.now[rows]]]
-    costs = _costs(table, demand)
     for subset in subsets:
         for cost_per_paid_hour in costs:
             cost = cost_per_paid_hour / table.stretch
@@ -120,13 +131,11 @@ def _kept(table: ConfigurationTable, demand: Demand, stage: int, rows: Rows) -> 
     return np.unique(np.concatenate(kept))
 
 
-def _costs(table: ConfigurationTable, demand: Demand) -> list[Array]:
-    """The objective; where the job has a budget, also mixes that lean towards what it limits."""
+def _costs(table: ConfigurationTable, scarce: Sequence[Array]) -> list[Array]:
+    """The objective, and mixes that lean towards what is scarce."""
     costs = [table.score_per_hour]
-    if demand.job.budget.max_usd is not None:
-        costs.extend([*_leaning(table, table.usd_per_hour), table.usd_per_hour])
-    if demand.job.budget.max_kwh is not None:
-        costs.extend([*_leaning(table, table.kwh_per_hour), table.kwh_per_hour])
+    for figure in scarce:
+        costs.extend([*_leaning(table, figure), figure])
     return costs
 
 

@@ -10,12 +10,20 @@ from costopt.domain.account import Account, Quota, Tenant
 from costopt.domain.estimate import Series
 from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.plan import Rejection
-from costopt.domain.policy import Policy
+from costopt.domain.policy import Objective, Policy
 from costopt.domain.power import NodePower
 from costopt.domain.transfers import Transfer
 from costopt.domain.view import JobView, View
 
-__all__ = ["PlanRequest", "Quota", "build_request"]
+__all__ = ["Ceiling", "PlanRequest", "Quota", "build_request"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """The most that the plan of all jobs may come to when it is scored by ``weights``."""
+
+    weights: Objective
+    most: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +35,8 @@ class PlanRequest:
     passed on in the plan. ``slot_s`` is the slot length where jobs compete for capacity, None to
     let the planner choose. ``price_forecasts`` are dollars per node-hour by pool, the present price
     where there is none; ``carbon_forecasts`` g/kWh by "provider/region". ``transfers`` are by
-    ("provider/region" from, "provider/region" to). ``tenants`` are by name.
+    ("provider/region" from, "provider/region" to). ``tenants`` are by name. ``ceilings`` hold
+    besides the policy's limits.
     """
 
     now: datetime
@@ -43,6 +52,7 @@ class PlanRequest:
     carbon_forecasts: Mapping[str, Series] = field(default_factory=dict)
     transfers: Mapping[tuple[str, str], Transfer] = field(default_factory=dict)
     tenants: Mapping[str, Tenant] = field(default_factory=dict)
+    ceilings: tuple[Ceiling, ...] = ()
 
 
 def build_request(view: View) -> PlanRequest:

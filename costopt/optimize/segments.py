@@ -22,8 +22,8 @@ from costopt.optimize.limits import LimitIndex, SharedLimit
 from costopt.optimize.planned_job import GangGroup, ModelVariables, PlannedJob
 from costopt.optimize.pruning import StageConfiguration
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.slot_costs import SlotCosts
-from costopt.optimize.slots import AVAILABILITY_HORIZON_H, Slot
+from costopt.optimize.slot_costs import ForecastTable, SlotCosts
+from costopt.optimize.slots import AVAILABILITY_HORIZON_H, MIN_H, Slot
 
 TOLERANCE = 1e-5
 """Relative slip allowed when a plan is checked outside the solver."""
@@ -140,6 +140,22 @@ def segments_of(
         else:
             segments.append(segment)
     return tuple(segments)
+
+
+def with_hourly_carbon(
+    request: PlanRequest, part: PlannedJob, segments: Sequence[Segment]
+) -> tuple[Segment, ...]:
+    """Return the segments with the forecast carbon intensity of the hours in which they lie."""
+    if not request.carbon_forecasts:
+        return tuple(segments)
+    spans = [Slot(s.begin_h, max(s.end_h, s.begin_h + MIN_H), near=False) for s in segments]
+    outlook = ForecastTable.of(request, spans)
+    tariff = SlotCosts.of(outlook, part.table, request.policy.objective)
+    rows = np.array([segment.row for segment in segments], dtype=np.int64)
+    grams = tariff.gco2e_at(np.arange(len(rows)), rows).tolist()
+    return tuple(
+        replace(segment, gco2e_per_kwh=each) for segment, each in zip(segments, grams, strict=True)
+    )
 
 
 def _earliest_h(part: PlannedJob, row: int) -> float:

@@ -118,6 +118,10 @@ class SlotCosts:
         column = np.array([outlook.column[o.pool] for o in table.offers], dtype=np.int64)
         return cls(table, outlook, objective, column, column[table.first()])
 
+    def scored_by(self, objective: Objective) -> Self:
+        """Return the costs under another objective."""
+        return replace(self, table=self.table.scored_by(objective), objective=objective)
+
     def at_slots(self, picked: NDArray[np.int64]) -> Self:
         """Return the costs in the slots with these numbers alone, in this order."""
         return replace(self, outlook=self.outlook.at_slots(picked))

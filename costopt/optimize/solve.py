@@ -20,7 +20,7 @@ from costopt.optimize.colgen.solve import solve_fleet
 from costopt.optimize.colgen.warm_start import FleetPlan, WarmStart
 from costopt.optimize.limits import shared_limits, total_limits
 from costopt.optimize.model import PlanModel
-from costopt.optimize.pareto import part_with_objective
+from costopt.optimize.pareto import objective_usd, part_with_objective
 from costopt.optimize.planned_job import PlannedJob
 from costopt.optimize.pruning import (
     StageConfiguration,
@@ -39,6 +39,7 @@ from costopt.optimize.segments import (
     schedule_uses,
     segments_of,
     verify,
+    with_hourly_carbon,
 )
 from costopt.optimize.slot_costs import ForecastTable, SlotCosts
 from costopt.optimize.slots import AVAILABILITY_HORIZON_H, event_slots
@@ -133,7 +134,8 @@ def is_time_varying(request: PlanRequest, parts: Sequence[PlannedJob]) -> bool:
     if not pools.isdisjoint(request.price_forecasts):
         return True
     regions = {f"{pool.provider}/{pool.region}" for pool in pools}
-    weighs = request.policy.objective.usd_per_tonne_co2e > 0
+    weighed = (request.policy.objective, *(each.weights for each in request.ceilings))
+    weighs = any(weights.usd_per_tonne_co2e > 0 for weights in weighed)
     return weighs and not regions.isdisjoint(request.carbon_forecasts)
 
 
@@ -161,11 +163,15 @@ def _compete(request: PlanRequest, parts: Sequence[PlannedJob], apart: SolveResu
         )
         if spent > total.max_usd:
             return True
-    return False
+    everything = [segment for segments in apart.segments for segment in segments]
+    return any(
+        objective_usd(everything, ceiling.weights) > ceiling.most for ceiling in request.ceilings
+    )
 
 
 def _solve_alone(request: PlanRequest, part: PlannedJob, settings: SolverSettings) -> SolveResult:
-    part = replace(part, options=stage_configurations(part.table, part.demand))
+    capped = [part.table.scored_by(each.weights).score_per_hour for each in request.ceilings]
+    part = replace(part, options=stage_configurations(part.table, part.demand, capped))
     scarce = not bool(part.table.now.all())
     table = part.table
     dates = np.unique(np.concatenate((table.from_h, table.until_h)))
@@ -183,6 +189,7 @@ def _solve_alone(request: PlanRequest, part: PlannedJob, settings: SolverSetting
     tariff = SlotCosts.of(ForecastTable.of(request, slots), part.table, request.policy.objective)
     (uses,) = model.uses(solution)
     segments = schedule_uses(part, tariff, uses, slots, exclusive=False)
+    segments = with_hourly_carbon(request, part, segments)
     verify(part, segments)
     unit = model.unit_usd
     objective = sum(segment.score for segment in segments)
@@ -306,7 +313,7 @@ def single_configuration_plans(
         fits &= can_run_stage(table, stage, number)
     rows = np.flatnonzero(fits)
     for row in rows[np.argsort(figure[rows], kind="stable")][:MAX_PLANS].tolist():
-        segments = single_configuration_segments(part, row)
+        segments = with_hourly_carbon(request, part, single_configuration_segments(part, row))
         if _keeps_limits(request, part, segments):
             yield segments
 

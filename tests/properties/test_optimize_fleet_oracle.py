@@ -15,9 +15,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from costopt.domain.plan import Plan, PlanStatus
+from costopt.domain.policy import Objective, ObjectiveTerm
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
-from tests.support.fleet_requests import Shape, crowds, lone_jobs, small_request, staged_jobs
+from tests.support.fleet_requests import (
+    Shape,
+    crowds,
+    frugal_jobs,
+    lone_jobs,
+    small_request,
+    staged_jobs,
+)
 from tests.support.myopic_packer import packed_usd
 from tests.support.optimize_enumeration import cheapest_usd
 from tests.support.optimize_fixtures import UNHURRIED_S
@@ -89,6 +97,41 @@ def test_phases_and_budgets_are_planned_at_the_optimum(request: PlanRequest) -> 
     made = plan(request, time_limit_s=UNHURRIED_S, explain=False)
     assert_right(request, made, best_usd)
     assert_cheapest(made, best_usd)
+
+
+AIMS = {
+    ObjectiveTerm.KWH: Objective(usd=0.0, usd_per_kwh=1.0),
+    ObjectiveTerm.CO2E: Objective(usd=0.0, usd_per_tonne_co2e=1000.0),
+}
+
+
+def scored(request: PlanRequest, objective: Objective) -> PlanRequest:
+    """The same under another objective."""
+    return replace(request, policy=replace(request.policy, objective=objective))
+
+
+@examples(0.4)
+@given(
+    frugal_jobs(),
+    st.sampled_from(list(AIMS)),
+    st.sampled_from([0.02, 0.05, 0.1, 0.2]),
+)
+def test_the_least_energy_or_carbon_within_a_limit_on_dollars(
+    request: PlanRequest, aim: ObjectiveTerm, tolerance: float
+) -> None:
+    """By exhaustive search: hours × configurations, of one job or of two that share a quota."""
+    in_usd, in_aim = scored(request, Objective()), scored(request, AIMS[aim])
+    min_usd = optimum_usd(in_usd, exclusive=True)
+    wanted = scored(request, Objective(then=(aim,), tolerance=tolerance))
+    made = plan(wanted, time_limit_s=UNHURRIED_S, explain=False)
+    if min_usd is None or made.objective_usd is None:
+        return
+    most_usd = min_usd * (1 + tolerance)
+    assert faults_of(request, made) == []
+    assert objective_usd(in_usd, made) <= most_usd * (1 + 1e-3)
+    least = optimum_usd(in_aim, exclusive=True, max_usd=most_usd)
+    assert least is not None
+    assert objective_usd(in_aim, made) <= least * 1.005
 
 
 @examples(0.3)

@@ -19,7 +19,7 @@ from costopt.domain.job import (
     Progress,
     Resources,
 )
-from costopt.domain.market import Offer, Pool
+from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.policy import Limits, Objective, Policy, Risk
 from costopt.domain.power import NodePower, PowerCap
 from costopt.domain.transfers import Transfer
@@ -30,6 +30,8 @@ from tests.support.optimize_fixtures import NOW, job, machine, offer, pool, powe
 CAPS = (PowerCap(200.0, 0.8, 2600.0, "made up"), PowerCap(300.0, 0.95, 3300.0, "made up"))
 MODELS = ("A100-SXM4-40GB", "H100-SXM5-80GB")
 POINTS = (("A100", 8, 1.0), ("H100", 8, 2.2))
+ALL_POINTS = tuple((gpu, 8 * n, speed * n**0.85) for gpu, _, speed in POINTS for n in (1, 2, 3))
+"""Measured at every size: nothing about the speeds is uncertain."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Shape:
     quota_gpus: int | None = None
     ragged: bool = False
     living: bool = False
+    on_demand: bool = False
+    certain: bool = False
 
 
 def small_request(rng: random.Random, shape: Shape) -> PlanRequest:
@@ -105,14 +109,16 @@ def _pool(number: int, shape: Shape) -> Pool:
     name = ("gpu.large", "gpu.huge")[kind]
     if shape.rooms:
         return pool("abcdef"[pair], name=name)
-    return pool("a", name=name, region=f"r{pair}")
+    last = shape.on_demand and number == shape.pools - 1
+    terms = CapacityType.ON_DEMAND if last else CapacityType.SPOT
+    return pool("a", name=name, region=f"r{pair}", kind=terms)
 
 
 def _offer(rng: random.Random, where: Pool, shape: Shape) -> Offer:
     return offer(
         where,
         rng.uniform(1.0, 4.0) * (2.0 if where.instance_type == "gpu.huge" else 1.0),
-        hazard=rng.choice((0.0, 0.01, 0.1, 0.4)),
+        hazard=rng.choice((0.0, 0.01, 0.1, 0.4)) if not shape.certain else 0.0,
         available=rng.choice((None, 0, 1, 2)) if shape.rooms else None,
     )
 
@@ -148,7 +154,7 @@ def _job(rng: random.Random, number: int, shape: Shape, stored: str) -> Job:
         start_h=float(start_h),
         name=f"j{number}",
         resources=Resources(max_nodes=shape.max_nodes),
-        points=POINTS,
+        points=ALL_POINTS if shape.certain else POINTS,
         startup_s=rng.choice((0.0, 120.0, 600.0)),
         save_s=rng.choice((2.0, 10.0)),
         budget=Budget(max_usd=rng.uniform(3.0, 20.0)) if shape.budget else None,
@@ -193,6 +199,23 @@ def lone_jobs(draw: st.DrawFn, *, caps: bool | None = None) -> PlanRequest:
         transfers=draw(st.sampled_from((False, False, True))),
         ragged=draw(st.sampled_from((False, False, True))),
         living=draw(st.sampled_from((False, False, True))),
+    )
+    return small_request(random.Random(draw(st.integers(0, 2**32))), shape)
+
+
+@st.composite
+def frugal_jobs(draw: st.DrawFn) -> PlanRequest:
+    """One or two jobs on spot and on-demand capacity of several regions, nothing uncertain."""
+    jobs = draw(st.integers(1, 2))
+    shape = Shape(
+        pools=draw(st.integers(2, 4)),
+        hours=draw(st.integers(2, 6)),
+        jobs=jobs,
+        max_nodes=draw(st.integers(1, 3)),
+        caps=jobs == 1 and draw(st.booleans()),
+        quota_gpus=draw(st.sampled_from((None, 16, 24))),
+        on_demand=draw(st.booleans()),
+        certain=True,
     )
     return small_request(random.Random(draw(st.integers(0, 2**32))), shape)
 

@@ -43,9 +43,14 @@ Gang = tuple[Parts, int]
 """The nodes, and the stage that they are started for; −1 where stages change without a start."""
 
 
-def optimum_usd(request: PlanRequest, *, exclusive: bool) -> float | None:
-    """The least objective of all jobs together, None where there is no plan."""
-    return _Program(request, exclusive).solve()
+def optimum_usd(
+    request: PlanRequest, *, exclusive: bool, max_usd: float | None = None
+) -> float | None:
+    """The least objective of all jobs together, None where there is no plan.
+
+    ``max_usd`` is the most dollars of all jobs together.
+    """
+    return _Program(request, exclusive, max_usd).solve()
 
 
 @dataclass
@@ -66,8 +71,9 @@ class _Cell:
 
 
 class _Program:
-    def __init__(self, request: PlanRequest, exclusive: bool) -> None:
+    def __init__(self, request: PlanRequest, exclusive: bool, max_usd: float | None) -> None:
         self._request, self._exclusive = request, exclusive
+        self._usd: list[pulp.LpAffineExpression] = []
         self._problem = pulp.LpProblem("oracle", pulp.LpMinimize)
         self._cost: list[pulp.LpAffineExpression] = []
         self._slots = list(pairwise(edges_of(request)))
@@ -76,6 +82,8 @@ class _Program:
         for number, view in enumerate(request.jobs):
             self._add_job(f"j{number}", view)
         self._add_limits()
+        if max_usd is not None:
+            self._problem += pulp.lpSum(self._usd) <= max_usd
         self._problem.setObjective(pulp.lpSum(self._cost))
 
     def solve(self) -> float | None:
@@ -234,6 +242,7 @@ class _Program:
                 usd.append(choice.rent_usd_per_h(self._request, cell.begin_h) * hours)
                 kwh.append(choice.idle_kw * hours)
             usd.extend(lead[gang[0]].start_usd * cell.starts(gang) for gang in cell.on)
+        self._usd.extend(usd)
         for most, spent in ((job.budget.max_usd, usd), (job.budget.max_kwh, kwh)):
             if most is not None:
                 self._problem += pulp.lpSum(spent) <= most

@@ -51,8 +51,6 @@ def cheapest_schedule(
     menu: JobMenu,
     shared: Array | None = None,
     *,
-    usd: float = 0.0,
-    kwh: float = 0.0,
     guess: Array | None = None,
     rounds: int = ROUNDS,
 ) -> BestResponse | None:
@@ -64,7 +62,7 @@ def cheapest_schedule(
     low, high = np.zeros(len(floor)), np.full(len(floor), np.inf)
     enough: list[tuple[JobSchedule, Array]] = []
     for turn in range(rounds):
-        whole = schedule_of(menu, solve_pricing(menu, PricingDuals(price, shared, usd, kwh)))
+        whole = schedule_of(menu, solve_pricing(menu, PricingDuals(price, shared)))
         lacking = whole.work < menu.work * (1 - 1e-9)
         if not lacking.any():
             enough.append((whole, price))
@@ -76,9 +74,7 @@ def cheapest_schedule(
         price = _next_price(price, low, high, STEP ** (1 + turn // 2), floor)
     best: BestResponse | None = None
     for whole, price in enough[-LAST:]:
-        best = cheaper_response(
-            best, _judged(menu, trim_excess_work(menu, whole), price, shared, usd, kwh)
-        )
+        best = cheaper_response(best, _judged(menu, trim_excess_work(menu, whole), price, shared))
     return best
 
 
@@ -104,9 +100,9 @@ def _next_price(price: Array, low: Array, high: Array, factor: float, floor: Arr
 
 
 def _judged(
-    menu: JobMenu, schedule: JobSchedule, price: Array, shared: Array | None, usd: float, kwh: float
+    menu: JobMenu, schedule: JobSchedule, price: Array, shared: Array | None
 ) -> BestResponse:
-    cost = schedule.total_score + usd * float(schedule.usd.sum()) + kwh * float(schedule.kwh.sum())
+    cost = schedule.total_score + float(schedule.scored_by(menu.charge).sum())
     if shared is not None:
         cost += float(shared[schedule.slot, menu.positions(schedule.row)].sum())
     return BestResponse(schedule, price, cost)
@@ -124,32 +120,21 @@ WINDOW_ROUNDS = 10
 phases over 300 pools cost 7 % more than with 10, with 16 as much."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Shared:
-    """What is paid on top: (T, N) for shared limits, and for budgets' dollars and kWh."""
-
-    by_slot: Array | None
-    usd: float
-    kwh: float
-
-
 def cheapest_staged_schedule(
     menu: JobMenu,
     shared: Array | None = None,
     *,
-    usd: float = 0.0,
-    kwh: float = 0.0,
     stop_at: float = math.inf,
 ) -> BestResponse | None:
     """Return the cheapest schedule found; None where no handovers let all stages finish.
 
     From ``stop_at`` on, of the clock ``time.perf_counter``, the first one found is not improved.
     """
-    return _HandoverSearch(menu, _Shared(shared, usd, kwh), stop_at).run()
+    return _HandoverSearch(menu, shared, stop_at).run()
 
 
 class _HandoverSearch:
-    def __init__(self, menu: JobMenu, shared: _Shared, stop_at: float) -> None:
+    def __init__(self, menu: JobMenu, shared: Array | None, stop_at: float) -> None:
         self._menu, self._shared, self._stop_at = menu, shared, stop_at
         self._seen: dict[tuple[int, ...], BestResponse | None] = {}
 
@@ -218,19 +203,13 @@ class _HandoverSearch:
             work.append(float(found.work[0]))
             steps = np.vstack((steps, _steps(window, found.schedule, begin, stage)))
         schedule = trim_excess_work(menu, schedule_of(menu, PricingSolution(0.0, steps)))
-        cost = schedule.total_score + self._shared.usd * float(schedule.usd.sum())
-        cost += self._shared.kwh * float(schedule.kwh.sum())
-        if self._shared.by_slot is not None:
-            cost += float(self._shared.by_slot[schedule.slot, menu.positions(schedule.row)].sum())
-        return BestResponse(schedule, np.array(work), cost)
+        return _judged(menu, schedule, np.array(work), self._shared)
 
     def _of_window(self, window: JobMenu, begin: int, end: int) -> BestResponse | None:
-        by_slot = self._shared.by_slot
+        by_slot = self._shared
         return cheapest_schedule(
             window,
             None if by_slot is None else by_slot[begin:end],
-            usd=self._shared.usd,
-            kwh=self._shared.kwh,
             rounds=WINDOW_ROUNDS,
         )
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costopt.domain.limits import Resource
+from costopt.domain.policy import Objective
 from costopt.optimize.colgen.menu import JobMenu
 from costopt.optimize.colgen.schedule import JobSchedule
 from costopt.optimize.limits import LimitIndex, SharedLimit, total_limits
@@ -259,24 +260,29 @@ def _gang_sums(
     return sums
 
 
+IN_USD, IN_KWH = Objective(), Objective(usd=0.0, usd_per_kwh=1.0)
+
 MIN_AMOUNT = 1e-9
 """A budget of nothing is held as this, so that shares of it are numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedBudget:
-    """``jobs`` together spend at most ``most`` dollars, or kWh where ``in_kwh``."""
+    """``jobs`` together come to at most ``most`` when they are scored by ``weights``."""
 
     name: str
     most: float
     jobs: frozenset[int]
-    in_kwh: bool = False
+    weights: Objective = IN_USD
+
+    @property
+    def in_kwh(self) -> bool:
+        """Return whether it is a budget of kWh."""
+        return self.weights == IN_KWH
 
     def spent(self, job: int, schedule: JobSchedule) -> float:
-        """Return the dollars or kWh that a schedule of the job spends."""
-        if job not in self.jobs:
-            return 0.0
-        return float((schedule.kwh if self.in_kwh else schedule.usd).sum())
+        """Return what a schedule of the job comes to."""
+        return float(schedule.scored_by(self.weights).sum()) if job in self.jobs else 0.0
 
 
 def shared_budgets(request: PlanRequest, parts: Sequence[PlannedJob]) -> tuple[SharedBudget, ...]:
@@ -289,13 +295,16 @@ def shared_budgets(request: PlanRequest, parts: Sequence[PlannedJob]) -> tuple[S
             found.append(SharedBudget(f"max_usd of {name} ($)", max(own.max_usd, MIN_AMOUNT), only))
         if own.max_kwh is not None:
             found.append(
-                SharedBudget(
-                    f"max_kwh of {name} (kWh)", max(own.max_kwh, MIN_AMOUNT), only, in_kwh=True
-                )
+                SharedBudget(f"max_kwh of {name} (kWh)", max(own.max_kwh, MIN_AMOUNT), only, IN_KWH)
             )
     for total in total_limits(request):
         counted = (n for n, part in enumerate(parts) if total.counts(part.demand.job))
         found.append(
             SharedBudget(f"{total.name} ($)", max(total.max_usd, MIN_AMOUNT), frozenset(counted))
         )
+    everyone = frozenset(range(len(parts)))
+    found.extend(
+        SharedBudget("ceiling", max(ceiling.most, MIN_AMOUNT), everyone, ceiling.weights)
+        for ceiling in request.ceilings
+    )
     return tuple(found)

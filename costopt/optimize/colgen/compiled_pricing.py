@@ -17,22 +17,20 @@ from costopt.optimize.colgen.menu import INFEASIBLE_COST, JobMenu, PricingDuals
 EMPTY = np.zeros((1, 1))
 
 
-def solve_compiled(menu: JobMenu, prices: PricingDuals, pay: Any, start: Any) -> tuple[float, Any]:
+def solve_compiled(menu: JobMenu, prices: PricingDuals) -> tuple[float, Any]:
     """Return the best path's value and its steps, shape (n, 4).
 
-    The columns of the steps are slot, stage, place in the menu and whether the gang starts. ``pay``
-    (T, N), by slot and row, and ``start`` (T, G), by slot and gang, are costs with the prices of
-    budgets on top.
+    The columns of the steps are slot, stage, place in the menu and whether the gang starts.
     """
     shared = EMPTY if prices.shared is None else prices.shared
     tables = _recursion(
         prices.work[:, None] * menu.units,
         menu.units > 0,
         menu.hours,
-        pay,
+        menu.pay,
         shared,
         prices.shared is not None,
-        start,
+        menu.start_score,
         menu.start_h,
         np.append(menu.first, len(menu.rows)),
         menu.may_pause,

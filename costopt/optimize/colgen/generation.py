@@ -15,11 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costopt.optimize.colgen.best_response import (
-    cheaper_response,
-    cheapest_schedule,
-    cheapest_staged_schedule,
-)
+from costopt.optimize.colgen.budget_prices import budget_charge
 from costopt.optimize.colgen.capacity import NodeSlotPrices, SharedBudget, SharedCapacity
 from costopt.optimize.colgen.master import (
     UNSERVED_PENALTY,
@@ -32,16 +28,12 @@ from costopt.optimize.colgen.menus import Menus
 from costopt.optimize.colgen.pricing import solve_pricing
 from costopt.optimize.colgen.schedule import JobSchedule, schedule_of
 from costopt.optimize.planned_job import PlannedJob
-from costopt.optimize.rates import Array
 
 SMOOTHING = 0.7
 """The share of the best prices so far in the next ones that are tried."""
 
 PARTIAL_PRICING_SIZES = (4,)
 """Rounds of the first level after which the whole tables are looked at for what menus lack."""
-
-MAX_SINGLE_ROUNDS = 9
-"""Prices of work tried for a job alone: its schedule is only where the search begins."""
 
 ROUNDS = 40
 """At the most, with limits held over blocks of the same width."""
@@ -104,15 +96,16 @@ class ColumnGeneration:
         alone: Mapping[int, JobSchedule],
         together: Mapping[int, JobSchedule],
         start: DualValues,
+        others: Sequence[tuple[int, JobSchedule]] = (),
     ) -> RelaxationResult:
         """Return the relaxation solved from the given schedules and first prices.
 
-        ``alone`` are schedules of jobs as if alone, ``together`` schedules that fit together. Jobs
-        that are not in ``alone`` are left out.
+        ``alone`` are schedules of jobs as if alone, ``together`` schedules that fit together,
+        ``others`` further ones by job. Jobs that are not in ``alone`` are left out.
         """
         self._unit_usd = max(sum(schedule.total_score for schedule in alone.values()), 1e-9)
         self._jobs = sorted(alone)
-        known = [*alone.items(), *together.items()]
+        known = [*alone.items(), *together.items(), *others]
         pool = [self._column(job, schedule) for job, schedule in known]
         bound, more = self._price(start, exact=False)
         state = _State(start, bound, [*pool, *more])
@@ -210,6 +203,7 @@ class ColumnGeneration:
         for job in self._jobs:
             part, work = self._parts[job], duals.work[job]
             menu = self._whole_menu(job, duals) if exact else self._menus[job]
+            menu = menu.charged(budget_charge(job, duals.budget, self._budgets))
             prices = self.prices(job, menu, duals)
             path = solve_pricing(menu, prices)
             bound += float(work @ np.array([stage.units for stage in part.demand.stages]))
@@ -232,14 +226,13 @@ class ColumnGeneration:
         return self._node_prices[tenant]
 
     def prices(self, job: int, menu: JobMenu, duals: DualValues) -> PricingDuals:
-        """Return what a job pays at these prices, row by row."""
+        """Return what a job is paid for work and pays for shared limits, row by row."""
         tenant = self._parts[job].demand.job.tenant
         shared = None
         if duals.shared.any():
             node_prices = self._node_prices_of(tenant, duals)
             shared = self._capacity.shared_prices(menu, node_prices, duals.shared)
-        usd, kwh = budget_prices(job, duals.budget, self._budgets)
-        return PricingDuals(duals.work[job], shared, usd, kwh)
+        return PricingDuals(duals.work[job], shared)
 
     def _column(self, job: int, schedule: JobSchedule) -> ScheduleColumn:
         return ScheduleColumn(job, schedule, self._capacity.usage(self._menus[job], schedule))
@@ -262,38 +255,3 @@ class ColumnGeneration:
 
 def _close(value: float, bound: float, gap: float) -> bool:
     return value - bound <= gap * max(abs(value), 1e-9)
-
-
-def budget_prices(job: int, prices: Array, budgets: Sequence[SharedBudget]) -> tuple[float, float]:
-    """Return the prices of a dollar and of a kWh to the job, on top of the objective."""
-    usd = kwh = 0.0
-    for price, budget in zip(prices.tolist(), budgets, strict=True):
-        if job in budget.jobs:
-            usd, kwh = (usd, kwh + price) if budget.in_kwh else (usd + price, kwh)
-    return usd, kwh
-
-
-def unconstrained_schedules(
-    menus: Menus,
-    capacity: SharedCapacity,
-    budgets: Sequence[SharedBudget],
-    known: Mapping[int, JobSchedule],
-) -> tuple[list[JobSchedule | None], DualValues]:
-    """Return each job's cheapest schedule as if it were alone, and the prices of these.
-
-    A job that has none gets None. ``known`` schedules are taken as they are, with prices of 0.
-    """
-    schedules: list[JobSchedule | None] = []
-    work: list[Array] = []
-    for job in range(len(menus)):
-        if job in known:
-            schedules.append(known[job])
-            work.append(np.zeros(len(menus[job].work)))
-            continue
-        response = cheapest_schedule(menus[job], rounds=MAX_SINGLE_ROUNDS)
-        if len(menus[job].work) > 1:
-            response = cheaper_response(response, cheapest_staged_schedule(menus[job]))
-        schedules.append(None if response is None else response.schedule)
-        work.append(np.ones(len(menus[job].work)) if response is None else response.work)
-    shared = np.zeros(capacity.active.shape)
-    return schedules, DualValues(tuple(work), shared, np.zeros(len(budgets)), np.zeros(len(menus)))

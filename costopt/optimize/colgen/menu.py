@@ -13,6 +13,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from costopt.domain.policy import Objective
 from costopt.optimize.planned_job import PlannedJob
 from costopt.optimize.rates import Array
 from costopt.optimize.slot_costs import ForecastTable, SlotCosts
@@ -20,6 +21,9 @@ from costopt.optimize.slots import Slot, open_hours
 from costopt.optimize.zone_spreads import ZoneSpreads
 
 Rows = NDArray[np.int64]
+
+NO_CHARGE = Objective(usd=0.0)
+"""What budgets charge on top of the objective where none of them is scarce."""
 
 INFEASIBLE_COST = 1e30
 """The cost of a slot that a row may not use; finite, so that sums of it stay comparable."""
@@ -39,7 +43,8 @@ class JobMenu:
     ``column`` (N,) is the request's offer of each row, of a spread the first; ``spreads`` are the
     rows of several pools at ``spread_places``, ``spread_column`` the request's offer of each part.
     ``launches`` and ``spread_launches`` are the nodes that the job does not have there already.
-    ``compiled`` chooses the compiled recursion for its paths.
+    ``compiled`` chooses the compiled recursion for its paths. ``charge`` is what budgets charge:
+    ``pay`` and ``start_score`` hold it besides the objective.
     """
 
     part: PlannedJob
@@ -66,6 +71,7 @@ class JobMenu:
     launches: NDArray[np.int64]
     spread_launches: NDArray[np.int64]
     compiled: bool = False
+    charge: Objective = NO_CHARGE
 
     @classmethod
     def of(
@@ -132,6 +138,19 @@ class JobMenu:
             self, usable=self.usable & fits, pay=np.where(fits, self.pay, INFEASIBLE_COST)
         )
 
+    def charged(self, charge: Objective) -> Self:
+        """Return the menu with a charge on top of what it holds."""
+        if charge == NO_CHARGE:
+            return self
+        tariff = self.tariff.scored_by(charge)
+        more = tariff.score_per_hour(self.rows) / self.part.table.stretch[self.rows]
+        return replace(
+            self,
+            pay=self.pay + more * self.hours[:, None],
+            start_score=self.start_score + tariff.start_score(self.rows[self.first]),
+            charge=self.charge.plus(charge, 1.0),
+        )
+
     def window(self, begin: int, end: int, stage: int, live: int) -> Self:
         """Return the menu of the slots from ``begin`` to before ``end`` for one stage alone.
 
@@ -193,11 +212,8 @@ class PricingDuals:
     """The prices at which a job's schedule is sought.
 
     ``work`` (Q,), by stage, is the price of a unit of work; ``shared`` (T, N), by slot and row of
-    the menu, that of what is shared, None for free; ``usd`` and ``kwh`` are on top of the
-    objective, for budgets.
+    the menu, that of what is shared, None for free.
     """
 
     work: Array
     shared: Array | None = None
-    usd: float = 0.0
-    kwh: float = 0.0

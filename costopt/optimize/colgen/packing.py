@@ -11,20 +11,22 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 import numpy as np
 
+from costopt.domain.policy import Objective
 from costopt.optimize.colgen.best_response import (
     BestResponse,
     cheaper_response,
     cheapest_schedule,
     cheapest_staged_schedule,
 )
+from costopt.optimize.colgen.budget_prices import budget_charge
 from costopt.optimize.colgen.capacity import NodeSlotPrices, SharedBudget, SharedCapacity
-from costopt.optimize.colgen.generation import budget_prices
 from costopt.optimize.colgen.master import DualValues
+from costopt.optimize.colgen.menu import NO_CHARGE
 from costopt.optimize.colgen.menus import Menus
 from costopt.optimize.colgen.schedule import JobSchedule
 from costopt.optimize.planned_job import PlannedJob
@@ -33,6 +35,9 @@ from costopt.optimize.rates import Array
 MAX_COST_RATIO = 4.0
 TRIES = 6
 """How often, and by which factor, a budget's price is raised until a schedule keeps it."""
+
+HALVINGS = 5
+"""How often the last two prices are then halved between."""
 
 SLIP = 1e-6
 
@@ -122,22 +127,50 @@ class SchedulePacking:
         if guide and duals.shared.any():
             prices = self._node_prices(self._parts[job].demand.job.tenant, duals, guide)
             shared = self._capacity.shared_prices(menu, prices, guide * duals.shared)
-        usd, kwh = budget_prices(job, duals.budget, self._budgets)
-        guess = duals.work[job]
-        for turn in range(TRIES):
-            found = cheapest_schedule(menu, shared, usd=usd, kwh=kwh, guess=guess, rounds=rounds)
-            if len(menu.work) > 1:
-                staged = cheapest_staged_schedule(
-                    menu, shared, usd=usd, kwh=kwh, stop_at=self._stop_at
-                )
-                found = cheaper_response(found, staged)
-            broken = () if found is None else self._broken_budgets(job, found.schedule)
-            if found is None or not broken:
+        charge = below = budget_charge(job, duals.budget, self._budgets)
+
+        def at(prices: Objective) -> BestResponse | None:
+            charged, guess = menu.charged(prices), duals.work[job]
+            found = cheapest_schedule(charged, shared, guess=guess, rounds=rounds)
+            if len(menu.work) == 1:
                 return found
+            staged = cheapest_staged_schedule(charged, shared, stop_at=self._stop_at)
+            return cheaper_response(found, staged)
+
+        for turn in range(TRIES):
+            found = at(charge)
+            if found is None:
+                return None
+            broken = self._broken_budgets(job, found.schedule)
+            if not broken:
+                return found if not turn else self._cheapest_within(job, at, below, charge, found)
+            below = charge
             for budget in broken:
                 scale = MAX_COST_RATIO ** (turn - 1) * _usd_per(budget, found.schedule)
-                usd, kwh = (usd, kwh + scale) if budget.in_kwh else (usd + scale, kwh)
+                charge = charge.plus(budget.weights, scale)
         return None
+
+    def _cheapest_within(
+        self,
+        job: int,
+        at: Callable[[Objective], BestResponse | None],
+        below: Objective,
+        above: Objective,
+        kept: BestResponse,
+    ) -> BestResponse:
+        """The cheapest schedule that keeps the budgets at prices between those that break them,
+        and those of ``kept``.
+        """
+        for _ in range(HALVINGS):
+            middle = NO_CHARGE.plus(below, 0.5).plus(above, 0.5)
+            found = at(middle)
+            if found is None or self._broken_budgets(job, found.schedule):
+                below = middle
+                continue
+            above = middle
+            if found.schedule.total_score < kept.schedule.total_score:
+                kept = found
+        return kept
 
     def remaining_share(self, job: int, share: float) -> Array:
         """Return the unused part of the tenant's share, shape (L, T): limit × slot.
@@ -197,8 +230,7 @@ class SchedulePacking:
 
 def _usd_per(budget: SharedBudget, schedule: JobSchedule) -> float:
     """What a unit of the budget is worth in this schedule."""
-    spent = float((schedule.kwh if budget.in_kwh else schedule.usd).sum())
-    return schedule.total_score / max(spent, 1e-12)
+    return schedule.total_score / max(float(schedule.scored_by(budget.weights).sum()), 1e-12)
 
 
 SEED = 20260302
@@ -270,7 +302,12 @@ class RoundingHeuristic:
         return sorted(range(len(self._parts)), key=lambda job: -_tightness(self._parts[job]))
 
     def improve(self, bound_usd: float, gap: float) -> None:
-        """Make the packing cheaper until it is within the gap of the bound, or the time is up."""
+        """Make the packing cheaper until it is within the gap of the bound, or the time is up.
+
+        A job alone is at its best already where nothing that it shares has a price.
+        """
+        if len(self._parts) == 1 and not self._duals.shared.any():
+            return
         guide, since = 0, 0
         jobs = list(range(len(self._parts)))
         while time.perf_counter() < self._stop_at and not self._close(bound_usd, gap):

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from costopt.optimize.colgen.menu import JobMenu
 from costopt.optimize.colgen.warm_start import FleetPlan
 from costopt.optimize.limits import shared_limits
 from costopt.optimize.model import PlanModel
@@ -62,11 +63,14 @@ def polish(
 
 
 def _narrowed(parts: Sequence[PlannedJob], plan: FleetPlan) -> list[PlannedJob] | None:
-    whole = [_whole(part, plan, job) for job, part in enumerate(parts)]
-    if sum(len(part.cells or ()) for part in whole) <= MAX_FULL_CELLS:
-        return whole
+    if sum(_cell_count(plan.menus[job]) for job in range(len(parts))) <= MAX_FULL_CELLS:
+        return [_whole(part, plan, job) for job, part in enumerate(parts)]
     used = [_used(part, plan, job) for job, part in enumerate(parts)]
     return used if sum(len(part.cells or ()) for part in used) <= MAX_CELLS else None
+
+
+def _cell_count(menu: JobMenu) -> int:
+    return sum(int(menu.usable[:, units > 0].sum()) for units in menu.units)
 
 
 def _whole(part: PlannedJob, plan: FleetPlan, job: int) -> PlannedJob:

@@ -39,8 +39,7 @@ def solve_pricing(menu: JobMenu, prices: PricingDuals) -> PricingSolution:
     if menu.compiled:
         from costopt.optimize.colgen.compiled_pricing import solve_compiled
 
-        pay, start = _costs(menu, prices)
-        return PricingSolution(*solve_compiled(menu, prices, pay, start))
+        return PricingSolution(*solve_compiled(menu, prices))
     return _Search(menu, _worths(menu, prices), prices).path()
 
 
@@ -61,8 +60,7 @@ class _Worth:
 
 
 def _worths(menu: JobMenu, prices: PricingDuals) -> list[_Worth]:
-    pay, start = _costs(menu, prices)
-    shared = prices.shared
+    pay, shared = menu.pay, prices.shared
     if shared is not None:
         pay = pay + shared
     hours = np.maximum(menu.hours, 1e-12)[:, None]
@@ -78,21 +76,8 @@ def _worths(menu: JobMenu, prices: PricingDuals) -> list[_Worth]:
             reward if shared is None else reward + _shared_of_best(menu, by_row, reward, shared)
         )
         lost = np.where(reward > -INFEASIBLE_COST / 2, menu.start_h * hourly / hours, 0.0)
-        worths.append(_Worth(by_row, reward, start + lost))
+        worths.append(_Worth(by_row, reward, menu.start_score + lost))
     return worths
-
-
-def _costs(menu: JobMenu, prices: PricingDuals) -> tuple[Array, Array]:
-    """(T, N) of a slot and (T, G) of a start, the prices of budgets included."""
-    pay, start = menu.pay, menu.start_score
-    if prices.usd or prices.kwh:
-        table, rows, lead = menu.part.table, menu.rows, menu.rows[menu.first]
-        dollars = prices.usd * menu.tariff.usd_per_hour(rows)
-        per_hour = (dollars + prices.kwh * table.kwh_per_hour[rows]) / table.stretch[rows]
-        pay = pay + per_hour * menu.hours[:, None]
-        dollars = prices.usd * menu.tariff.usd_per_start(lead)
-        start = start + dollars + prices.kwh * table.kwh_per_start[lead]
-    return pay, start
 
 
 def _by_gang(menu: JobMenu, by_row: Array) -> Array:

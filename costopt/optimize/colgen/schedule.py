@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
+from costopt.domain.policy import Objective
 from costopt.optimize.colgen.menu import JobMenu
 from costopt.optimize.colgen.pricing import PricingSolution
 from costopt.optimize.rates import Array
@@ -26,8 +27,8 @@ class JobSchedule:
 
     ``row`` is of the job's table; ``held_h`` the working hours of the gang in the slot, after
     ``start_h`` hours of its start-up; ``starts`` whether it is launched there. ``living`` tells
-    whether the first gang is the one that ran when the plan was made. ``units``, ``score``, ``usd``
-    and ``kwh`` are by slot, ``work`` (Q,) the units of each stage.
+    whether the first gang is the one that ran when the plan was made. ``units``, ``score``,
+    ``usd``, ``kwh`` and ``gco2e`` (NaN: unknown) are by slot, ``work`` (Q,) the units by stage.
     """
 
     slot: Numbers
@@ -40,6 +41,7 @@ class JobSchedule:
     score: Array
     usd: Array
     kwh: Array
+    gco2e: Array
     work: Array
     living: bool
 
@@ -47,6 +49,15 @@ class JobSchedule:
     def total_score(self) -> float:
         """Return the objective in dollars."""
         return float(self.score.sum())
+
+    def scored_by(self, weights: Objective) -> Array:
+        """Return the score of each slot under another objective, shape (n,)."""
+        score = weights.usd * self.usd
+        if weights.usd_per_kwh:
+            score = score + weights.usd_per_kwh * self.kwh
+        if weights.usd_per_tonne_co2e:
+            score = score + weights.usd_per_tonne_co2e / 1e6 * self.gco2e
+        return score
 
     def __len__(self) -> int:
         return len(self.slot)
@@ -99,6 +110,7 @@ def with_costs(
     score_per_hour, start_score = menu.tariff.score_at(slot, row)
     units = held_h * menu.units[stage, place]
     work = np.bincount(stage, weights=units, minlength=len(menu.work))
+    kwh = paid_h * table.kwh_per_hour[row] + share * table.kwh_per_start[row]
     return JobSchedule(
         slot=slot,
         stage=stage,
@@ -109,7 +121,8 @@ def with_costs(
         units=units,
         score=paid_h * score_per_hour + share * start_score,
         usd=paid_h * usd_per_hour + share * usd_per_start,
-        kwh=paid_h * table.kwh_per_hour[row] + share * table.kwh_per_start[row],
+        kwh=kwh,
+        gco2e=kwh * menu.tariff.gco2e_at(slot, row),
         work=work.astype(float),
         living=living,
     )
@@ -147,9 +160,8 @@ def _shortened(
 ) -> Array:
     """The hours held, with ``runs`` cut at their costliest ends until no ``surplus`` is left."""
     units, stage = whole.units.tolist(), whole.stage.tolist()
-    price = np.where(
-        whole.units > 0, whole.score / np.maximum(whole.units, 1e-300), np.inf
-    ).tolist()
+    score = whole.score + whole.scored_by(menu.charge)
+    price = np.where(whole.units > 0, score / np.maximum(whole.units, 1e-300), np.inf).tolist()
     held = whole.held_h.copy()
     ends: list[tuple[float, int]] = []
     listed: set[int] = set()

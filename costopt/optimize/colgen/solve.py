@@ -9,14 +9,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from costopt.optimize.colgen.budget_prices import unconstrained_schedules
 from costopt.optimize.colgen.capacity import SharedBudget, SharedCapacity, shared_budgets
-from costopt.optimize.colgen.generation import (
-    ColumnGeneration,
-    RelaxationResult,
-    unconstrained_schedules,
-)
+from costopt.optimize.colgen.generation import ColumnGeneration, RelaxationResult
 from costopt.optimize.colgen.master import DualValues
 from costopt.optimize.colgen.menus import Menus
 from costopt.optimize.colgen.packing import RoundingHeuristic, SchedulePacking
@@ -91,8 +88,12 @@ class _Solve:
         kept = None if self._warm is None or self._warm.gap is None else self._warm
         if kept is not None:
             kept.place(self._parts, self._menus, first)
-        alone, start = self._alone(first)
-        able = [job for job, schedule in enumerate(alone) if schedule is not None]
+        singles = unconstrained_schedules(
+            self._menus, self._capacity, self._budgets, first.schedules
+        )
+        start = singles.duals
+        known = {job: s for job, s in enumerate(singles.alone) if s is not None}
+        able = list(known)
         if not able:
             return self._nothing(start)
         if kept is not None:
@@ -100,17 +101,13 @@ class _Solve:
         if kept is not None and len(first.schedules) >= REUSE_GAP_SHARE * len(able):
             self._limit_s *= REPLAN_GAP_SHARE
         self._filled(first, start, able, self._limit_s * FIRST_SHARE)
-        again = None if kept is None else self._as_near(alone, first, start, kept)
+        again = None if kept is None else self._as_near(known, first, start, kept)
         if again is None:
-            relaxed = self._relax(alone, first, start)
+            relaxed = self._generation().run(known, first.schedules, start, singles.others)
             again = self._plan(self._best(relaxed, first, able), relaxed)
         if self._warm is not None:
             self._warm.keep(self._request, self._parts, again)
         return again
-
-    def _alone(self, placed: SchedulePacking) -> tuple[list[JobSchedule | None], DualValues]:
-        """Each job's schedule as if it were alone; what is in place already counts as that."""
-        return unconstrained_schedules(self._menus, self._capacity, self._budgets, placed.schedules)
 
     def _filled(
         self, packing: SchedulePacking, duals: DualValues, able: Sequence[int], limit_s: float
@@ -133,13 +130,12 @@ class _Solve:
 
     def _as_near(
         self,
-        alone: Sequence[JobSchedule | None],
+        known: Mapping[int, JobSchedule],
         first: SchedulePacking,
         start: DualValues,
         kept: WarmStart,
     ) -> FleetPlan | None:
         """The last plan's schedules, where they come as near to their bound as they did then."""
-        known = {job: s for job, s in enumerate(alone) if s is not None}
         bound_usd = self._generation().bound(known, start)
         near = (kept.gap or 0.0) * (1 + NEAR_GAP_SHARE) + NEAR_GAP_SHARE * self._gap
         if len(first.schedules) < len(known):
@@ -171,13 +167,6 @@ class _Solve:
         return FleetPlan(
             self._slots, self._outlook, nobody, 0.0, duals, self._capacity, (), self._menus
         )
-
-    def _relax(
-        self, alone: Sequence[JobSchedule | None], first: SchedulePacking, start: DualValues
-    ) -> RelaxationResult:
-        """The relaxation of the jobs that can be served at all."""
-        known = {job: s for job, s in enumerate(alone) if s is not None}
-        return self._generation().run(known, first.schedules, start)
 
     def _generation(self) -> ColumnGeneration:
         return ColumnGeneration(
