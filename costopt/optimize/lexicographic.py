@@ -41,7 +41,7 @@ TIE_BREAK = 1e-3
 LIMITED_GAP = 0.004
 """The relative gap of plans under limits."""
 
-NOISE = 1e-7
+NOISE = 2e-6
 """Relative slip of solvers."""
 
 Segments = tuple[tuple[Segment, ...], ...]
@@ -165,8 +165,7 @@ class _Order:
     def _bind(self, aim: ObjectiveTerm | None, best: _Found) -> None:
         most = best.figures.value(aim)
         if math.isfinite(most):
-            slip = self._objective.tolerance + NOISE
-            self._bounds.append(_Bound(aim, most + slip * abs(most)))
+            self._bounds.append(_Bound(aim, most + self._objective.tolerance * abs(most)))
 
     def _less(self, aim: ObjectiveTerm, best: _Found) -> _Found:
         """The plan with the least of the aim's figure within the bounds."""
@@ -233,7 +232,10 @@ class _Order:
         return best
 
     def _keeps(self, figures: Figures) -> bool:
-        return all(figures.value(bound.aim) <= bound.most for bound in self._bounds)
+        return all(
+            figures.value(bound.aim) <= bound.most + NOISE * abs(bound.most)
+            for bound in self._bounds
+        )
 
     def _solve(
         self, objective: Objective, parts: Sequence[PlannedJob], more: Sequence[float]

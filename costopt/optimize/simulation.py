@@ -318,6 +318,9 @@ def _at(now: datetime, hours: float) -> datetime:
 MAX_FALLBACKS = 4
 """How many gangs that are faster than the one held back are looked at as the fallback."""
 
+LATE_H = 1e-6
+"""Less than this after its due time a run is in time: solvers leave no plan exact."""
+
 LATENESS_PENALTY_USD = 1e9
 """A run that ends late is worse than any cost."""
 
@@ -353,7 +356,7 @@ def apply_fallback(
     best, best_usd = samples, np.full(len(begin_h), np.inf)
     for row in _fallback_rows(table, demand):
         held = _fall_back_to(row, table, samples, shaky, begin_h, demand, draws)
-        late = (held.finish_h > demand.due_h + 1e-6).mean(axis=1)
+        late = (held.finish_h > demand.due_h + LATE_H).mean(axis=1)
         usd = held.usd.mean(axis=1) + np.where(late > 0, LATENESS_PENALTY_USD * late, 0.0)
         better = usd < best_usd
         best = _where(better, held, best)
@@ -403,7 +406,7 @@ def _fall_back_to(
     left_h = demand.due_h - begin_h[:, None]
     switch_h = (left_h - start_h - safe_h) / np.maximum(1 - safe_h / np.maximum(run_h, 1e-9), 1e-9)
     switch_h = np.maximum(switch_h, 0.0)
-    changes = shaky[:, None] & (samples.finish_h > demand.due_h) & (safe_h < run_h)
+    changes = shaky[:, None] & (samples.finish_h > demand.due_h + LATE_H) & (safe_h < run_h)
     share = np.where(changes, np.clip(switch_h / np.maximum(run_h, 1e-9), 0.0, 1.0), 1.0)
     rest_h = np.where(changes, (1 - share) * safe_h, 0.0)
     paid_start_h = np.where(changes, start_h, 0.0)
