@@ -89,6 +89,11 @@ class NodePower:
         caps = tuple(replace(cap, busy_w=cap.busy_w * factor) for cap in self.caps)
         return replace(self, busy_w=self.busy_w * factor, caps=caps, communication_share=0.0)
 
+    def capped(self, cap_w: float | None) -> NodePower:
+        """Return the node under its cap of these watts; unchanged without one."""
+        busy_w = next((cap.busy_w for cap in self.caps if cap.cap_w == cap_w), self.busy_w)
+        return self if busy_w == self.busy_w else replace(self, busy_w=busy_w, caps=())
+
     def measured(self, busy_w: float, source: str) -> NodePower:
         """Return this node with its measured draw in training; its caps change in proportion."""
         ratio = busy_w / self.busy_w

@@ -46,7 +46,8 @@ class GangOption:
     ``start_s`` is from a launch until new work is done: start-up, restore and the transfer of data
     from another region, and the longest wait for capacity. ``wait_s`` is that wait, None where a
     launch does not wait or the gang runs; ``waited_s`` of it are behind a launch that waits now.
-    ``lasting`` tells that the pool can be used until the deadline.
+    ``lasting`` tells that the pool can be used until the deadline. Figures are those under
+    ``power_cap_w``, the limit of each GPU.
     """
 
     pool: Pool
@@ -61,6 +62,7 @@ class GangOption:
     lasting: bool
     wait_s: float | None = None
     waited_s: float = 0.0
+    power_cap_w: float | None = None
     parallel_tasks: int | None = None
 
     def whole_rounds(self, units: float) -> float:
@@ -95,7 +97,7 @@ class GangOption:
     @property
     def targets(self) -> tuple[Target, ...]:
         """Return this gang as a decision's targets."""
-        return (Target(self.pool, self.nodes),)
+        return (Target(self.pool, self.nodes, self.power_cap_w),)
 
 
 def gang_options(view: View, job_view: JobView) -> tuple[GangOption, ...]:
@@ -240,12 +242,14 @@ def _units_per_s(
     return speed.low
 
 
-def _score_usd_per_hour(view: View, job: Job, pool: Pool, nodes: int, usd: float) -> float:
+def _score_usd_per_hour(
+    view: View, job: Job, pool: Pool, nodes: int, usd: float, cap_w: float | None = None
+) -> float:
     power = view.powers.get(pool)
     if power is None:
         return view.policy.objective.score_usd(usd, 0.0, 0.0)
     efficiency = job.scaling_efficiency(view.machines[pool], nodes)
-    kwh = nodes * power.in_gang(efficiency).kwh(0.0, 3600.0)
+    kwh = nodes * power.in_gang(efficiency).capped(cap_w).kwh(0.0, 3600.0)
     carbon = view.carbon_forecasts.get(f"{pool.provider}/{pool.region}")
     gco2e = power.gco2e(kwh) or 0.0 if carbon is None else kwh * carbon.value(view.now)
     return view.policy.objective.score_usd(usd, kwh, gco2e)
@@ -296,6 +300,24 @@ def with_power_caps(view: View, option: GangOption, targets: Iterable[Target]) -
         return option
     stretches = tuple(replace(s, units_per_s=s.units_per_s * share) for s in option.stretches)
     return replace(option, units_per_s=option.units_per_s * share, stretches=stretches)
+
+
+def with_best_cap(view: View, job: Job, option: GangOption) -> GangOption:
+    """Return the option under the power cap with which its work costs least, if any costs less."""
+    power = view.powers.get(option.pool)
+    caps = () if power is None else power.caps
+    return min(
+        (option, *(_with_cap(view, job, option, cap.cap_w) for cap in caps)),
+        key=lambda each: each.score_usd_per_unit,
+    )
+
+
+def _with_cap(view: View, job: Job, option: GangOption, cap_w: float) -> GangOption:
+    figures = view, job, option.pool, option.nodes, option.usd_per_hour
+    saved = _score_usd_per_hour(*figures) - _score_usd_per_hour(*figures, cap_w)
+    capped = with_power_caps(view, option, (Target(option.pool, option.nodes, cap_w),))
+    score = option.score_usd_per_hour - saved
+    return replace(capped, score_usd_per_hour=score, power_cap_w=cap_w)
 
 
 def _speed(view: View, target: Target) -> float:

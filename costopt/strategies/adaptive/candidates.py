@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from costopt.domain.job import checkpoint_interval_s
-from costopt.domain.market import CapacityType, Pool
+from costopt.domain.market import Pool
 from costopt.domain.view import JobView, View
 from costopt.market.lifetime import AgeRates, LifetimeModel, lifetime_key
 from costopt.strategies.gang_options import EXPECTED_HAZARD_PER_HOUR, GangOption
@@ -101,7 +101,7 @@ def collect_candidates(
     for each in sorted(sizes, key=lambda each: each[0].option.score_usd_per_unit)[:ELASTIC_POOLS]:
         chosen |= {gang.identity: gang.option for gang in each}
     chosen |= {_CandidateGang(o, 0.0).identity: o for o in gangs if is_running(job_view, o.targets)}
-    return [_candidate(job_view, chosen[each], lifetimes) for each in sorted(chosen)]
+    return [candidate_of(job_view, chosen[each], lifetimes) for each in sorted(chosen)]
 
 
 def option_key(job: str, option: GangOption) -> tuple[str, str, int]:
@@ -109,24 +109,25 @@ def option_key(job: str, option: GangOption) -> tuple[str, str, int]:
     return lifetime_key(job, option.pool, option.nodes)
 
 
-def _candidate(
+def candidate_of(
     job_view: JobView, option: GangOption, lifetimes: LifetimeModel
 ) -> InterruptibleCandidate:
+    """Return the gang with what is known of its pool; safe capacity is taken to last."""
     known = option_key(job_view.job.name, option)
-    flex_start = option.pool.capacity_type is CapacityType.FLEX_START
+    lasting = not option.pool.capacity_type.is_interruptible
     return InterruptibleCandidate(
         option=option,
         up=option.free or option.running,
         present=is_running(job_view, option.targets),
-        age_h=0.0 if flex_start else lifetimes.age_h(known),
+        age_h=0.0 if lasting else lifetimes.age_h(known),
         share=_share(job_view, option, lifetimes),
-        rates=_lasting(lifetimes.prior) if flex_start else lifetimes.rates(known),
+        rates=_lasting(lifetimes.prior) if lasting else lifetimes.rates(known),
     )
 
 
 def _share(job_view: JobView, option: GangOption, lifetimes: LifetimeModel) -> float:
     """Flex-start can be asked for at any time: that it may not come is in its start."""
-    if option.pool.capacity_type is CapacityType.FLEX_START:
+    if not option.pool.capacity_type.is_interruptible:
         return 1.0
     return lifetimes.availability(option_key(job_view.job.name, option))
 

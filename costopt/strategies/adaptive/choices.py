@@ -44,7 +44,7 @@ def value_alternatives(
     weighed.append(_safe_choice(situation, program, candidates))
     waits_for_age = _waits_for_age(candidates) and not _cheaper_later(situation, program)
     if may_pause(situation.job_view) and not waits_for_age:
-        weighed.append(_wait_choice(situation, program, candidates))
+        weighed.append(value_waiting(situation, program, candidates))
     return weighed
 
 
@@ -119,9 +119,10 @@ def _spot_choice(
     return ValuedAlternative(cost, option.targets, f"{verb} {option.pool}", _estimates(candidate))
 
 
-def _wait_choice(
+def value_waiting(
     situation: ProgramState, program: ValueFunction, candidates: Sequence[InterruptibleCandidate]
 ) -> ValuedAlternative:
+    """Return what it costs to run on nothing for a step, whether that is weighed or not."""
     lane, of_age = _launchable(program, candidates)
     spare = situation.slack_steps - 1.0
     cost = program.waiting(situation.steps - 1, spare, lane, of_age)

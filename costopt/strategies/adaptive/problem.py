@@ -268,7 +268,9 @@ def step_objective_usd(situation: ProgramState, option: GangOption) -> Tariff:
         return ()
     spans = situation.spans()
     efficiency = situation.job_view.job.scaling_efficiency(view.machines[pool], option.nodes)
-    kwh = 0.0 if power is None else power.in_gang(efficiency).kwh(0.0, 3600.0)
+    kwh = 0.0
+    if power is not None:
+        kwh = power.in_gang(efficiency).capped(option.power_cap_w).kwh(0.0, 3600.0)
     usd = (
         option.usd_per_hour / option.nodes if prices is None else time_weighted_means(prices, spans)
     )

@@ -35,6 +35,7 @@ from costopt.strategies.adaptive.candidates import (
 from costopt.strategies.adaptive.choices import alternatives, explain_choice, value_alternatives
 from costopt.strategies.adaptive.problem import build_problem, has_changed, step_objective_usd
 from costopt.strategies.adaptive.program import ProgramCache, ValueFunction
+from costopt.strategies.adaptive.tolerance import ToleranceFollower
 from costopt.strategies.gang_options import GangOption, gang_options, uninterruptible_options
 from costopt.strategies.remaining_time import is_running, remaining_startup_s, seconds_to_finish
 from costopt.strategies.shield import choose_fallback
@@ -62,12 +63,17 @@ class AdaptiveStrategy:
         self.lifetimes = lifetimes or LifetimeModel(memory_h=memory_h)
         self.programs = ProgramCache()
         self._programs: dict[str, ValueFunction] = {}
+        self._compared: tuple[dict[str, ValueFunction], ...] = ({}, {})
+        self._tolerances = ToleranceFollower(self.pools, self._compared_program)
         self._speeds: dict[str, SmoothedSpeed] = {}
 
     def decide(self, view: View) -> Desired:
         """One decision per job."""
         jobs = {job_view.job.name for job_view in view.jobs}
-        self._programs = {job: p for job, p in self._programs.items() if job in jobs}
+        for kept in (self._programs, *self._compared):
+            for job in kept.keys() - jobs:
+                del kept[job]
+        self._tolerances.keep(jobs)
         self._speeds = {job: s for job, s in self._speeds.items() if job in jobs}
         return Desired(tuple(self._decide(view, self._believed(jv, view.now)) for jv in view.jobs))
 
@@ -100,6 +106,9 @@ class AdaptiveStrategy:
         fallback = _fallback(view, job_view, safes, max(units, 0.0))
         if fallback is None or units <= 0:
             return _without_program(job_view, all_options, fallback, units)
+        followed = self._tolerances.decide(view, job_view, fallback, units, self.lifetimes)
+        if followed is not None:
+            return followed
         situation = ProgramState(view, job_view, fallback, units, self.step_s)
         if not gangs and not step_objective_usd(situation, fallback):
             return Decision(job.name, fallback.targets, "no spot capacity is allowed: on-demand")
@@ -118,12 +127,31 @@ class AdaptiveStrategy:
     def _program(
         self, job: str, candidates: list[InterruptibleCandidate], situation: ProgramState
     ) -> ValueFunction:
+        return self._kept(self._programs, job, candidates, situation)
+
+    def _compared_program(
+        self,
+        job: str,
+        candidates: list[InterruptibleCandidate],
+        situation: ProgramState,
+        priced: bool,
+    ) -> ValueFunction:
+        return self._kept(self._compared[priced], job, candidates, situation)
+
+    def _kept(
+        self,
+        kept: dict[str, ValueFunction],
+        job: str,
+        candidates: list[InterruptibleCandidate],
+        situation: ProgramState,
+    ) -> ValueFunction:
+        """The job's program among these, solved again where its terms have changed."""
         wanted = build_problem(candidates, situation)
-        program = self._programs.get(job)
+        program = kept.get(job)
         steps = situation.steps - 1
         if program is None or not program.contains(steps) or has_changed(program.terms, wanted):
             spare = min(MAX_SPARE_STEPS, max(2, math.ceil(situation.slack_steps) + 2))
-            program = self._programs[job] = self.programs.solved(wanted, steps, spare)
+            program = kept[job] = self.programs.solved(wanted, steps, spare)
         return program
 
 

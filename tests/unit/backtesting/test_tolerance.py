@@ -1,0 +1,160 @@
+"""Runs that save energy or carbon within the tolerance of their policy, by the ledger's books."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from costopt.backtesting.replay import ReplayResult, replay
+from costopt.controller.forecasts import RecordedForecasts
+from costopt.domain.estimate import Basis
+from costopt.domain.events import DecisionMade, NodeLaunched
+from costopt.domain.history import PoolHistory
+from costopt.domain.job import Job
+from costopt.domain.market import CapacityType, Pool, Region
+from costopt.domain.policy import CarbonSignal, Limits, Objective, ObjectiveTerm
+from costopt.domain.power import NodePower, PowerCap
+from costopt.energy.carbon import CarbonHistory, RecordedCarbon
+from costopt.market.hazard import LearnedHazard
+from tests.support.engine_fixtures import (
+    HOUR_S,
+    SAFE,
+    SPOT_A,
+    Machines,
+    Powers,
+    always,
+    changing,
+    rules,
+    task,
+)
+from tests.support.market_fixtures import T0, market
+
+CLEAN = Pool("aws", "ca-central-1", "ca-central-1a", "p3.2xlarge", CapacityType.SPOT)
+ZONES = {"us-east-1": "US-MIDA-PJM", "ca-central-1": "CA-QC"}
+START = T0 + timedelta(days=16)
+HOURS = 24 * 24
+COAL = tuple(380 + 140 * math.sin(2 * math.pi * hour / 24) for hour in range(HOURS))
+HYDRO = tuple(30.0 for _ in range(HOURS))
+
+
+class Capped(Powers):
+    """A limit that takes a twentieth of the speed and a quarter of the watts."""
+
+    def node_power(
+        self, pool: Pool, carbon_signal: CarbonSignal = CarbonSignal.AVERAGE
+    ) -> NodePower | None:
+        caps = (PowerCap(200.0, 0.95, 750.0, "test"),)
+        return NodePower(500, 1000, 1.0, 400, Basis.MODELLED, 0.1, "test", caps=caps)
+
+
+def _region(provider: str, name: str) -> Region | None:
+    zone = ZONES.get(name)
+    if zone is None:
+        return None
+    return Region(provider, name, 1.1, 400.0, 700.0, zone, 2022, "made up")
+
+
+def _run(
+    histories: Sequence[PoolHistory],
+    aim: str | None,
+    tolerance: float,
+    *,
+    work_h: float = 24,
+    slack_h: float = 24,
+    powers: Powers | None = None,
+) -> ReplayResult:
+    history = CarbonHistory(
+        T0, {"US-MIDA-PJM": COAL, "CA-QC": HYDRO}, CarbonSignal.AVERAGE, "made up"
+    )
+    carbon = RecordedCarbon(history, _region)
+    then = () if aim is None else (ObjectiveTerm(aim),)
+    policy = rules("adaptive", limits=Limits(power_caps=True))
+    policy = replace(policy, objective=Objective(then=then, tolerance=tolerance))
+    return replay(
+        _job(work_h, slack_h),
+        policy,
+        market(*histories),
+        machines=Machines(),
+        powers=powers or Powers(),
+        hazards=LearnedHazard(lambda _: None),
+        tick_s=600.0,
+        forecasts=RecordedForecasts(None, carbon),
+        carbon=carbon,
+    )
+
+
+def _job(work_h: float, slack_h: float) -> Job:
+    job = task(work_h * HOUR_S)
+    return replace(job, start_at=START, deadline_at=START + timedelta(hours=work_h + slack_h))
+
+
+def _decisions(run: ReplayResult) -> list[tuple[object, ...]]:
+    return [
+        (each.event.at, each.event.targets, each.event.reason)
+        for each in run.events
+        if isinstance(each.event, DecisionMade)
+    ]
+
+
+TWO_REGIONS = (always(SPOT_A, 2, 1.0), always(CLEAN, 2, 1.03), always(SAFE, 2, 3.0))
+
+
+def test_the_clean_region_is_taken_where_the_tolerance_pays_for_it() -> None:
+    cheapest, clean = _run(TWO_REGIONS, None, 0.05), _run(TWO_REGIONS, "co2e", 0.05)
+    assert clean.summary.on_time
+    assert clean.summary.usd <= 1.05 * cheapest.summary.usd
+    assert clean.summary.hourly_carbon_share == pytest.approx(1.0)
+    assert clean.summary.gco2e is not None
+    assert cheapest.summary.gco2e is not None
+    assert clean.summary.gco2e < 0.2 * cheapest.summary.gco2e
+
+
+def test_what_the_tolerance_does_not_pay_for_in_full_it_pays_for_in_part() -> None:
+    dear = (always(SPOT_A, 2, 1.0), always(CLEAN, 2, 1.2), always(SAFE, 2, 3.0))
+    cheapest, mixed = _run(dear, None, 0.1), _run(dear, "co2e", 0.1)
+    assert mixed.summary.on_time
+    # A tenth of what was expected: interruptions that did not come are among it.
+    assert 1.02 * cheapest.summary.usd < mixed.summary.usd <= 1.11 * cheapest.summary.usd
+    assert mixed.summary.gco2e is not None
+    assert cheapest.summary.gco2e is not None
+    assert mixed.summary.gco2e < 0.7 * cheapest.summary.gco2e
+
+
+def test_clean_hours_of_one_region_are_waited_for() -> None:
+    alone = (always(SPOT_A, 2, 1.0), always(SAFE, 2, 3.0))
+    cheapest = _run(alone, None, 0.1, work_h=10)
+    clean = _run(alone, "co2e", 0.1, work_h=10)
+    assert clean.summary.on_time
+    assert clean.summary.usd <= 1.1 * cheapest.summary.usd
+    assert clean.summary.gco2e is not None
+    assert cheapest.summary.gco2e is not None
+    assert clean.summary.gco2e < 0.8 * cheapest.summary.gco2e
+
+
+def test_power_is_capped_where_the_tolerance_pays_for_the_time() -> None:
+    alone = (always(SPOT_A, 2, 1.0), always(SAFE, 2, 3.0))
+    cheapest = _run(alone, None, 0.1, powers=Capped())
+    capped = _run(alone, "kwh", 0.1, powers=Capped())
+    assert capped.summary.on_time
+    assert capped.summary.usd <= 1.1 * cheapest.summary.usd
+    assert capped.summary.kwh is not None
+    assert cheapest.summary.kwh is not None
+    assert capped.summary.kwh < 0.85 * cheapest.summary.kwh
+
+
+def test_a_market_that_turns_bad_costs_no_deadline() -> None:
+    gone = changing(CLEAN, (0, 2, 1.03), (16 * 24 * HOUR_S + 9 * HOUR_S, 0, 1.03))
+    bad = changing(SPOT_A, (0, 2, 1.0), (16 * 24 * HOUR_S + 8 * HOUR_S, 0, 1.0))
+    run = _run((bad, gone, always(SAFE, 2, 3.0)), "co2e", 0.2, slack_h=6)
+    assert run.summary.on_time
+    launched = [each.event.pool for each in run.events if isinstance(each.event, NodeLaunched)]
+    assert str(SAFE) in launched
+
+
+@pytest.mark.parametrize("aim", ["co2e", "kwh"])
+def test_no_tolerance_decides_as_no_aim(aim: str) -> None:
+    assert _decisions(_run(TWO_REGIONS, aim, 0.0)) == _decisions(_run(TWO_REGIONS, None, 0.0))
