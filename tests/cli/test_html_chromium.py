@@ -28,7 +28,12 @@ name: llama-tune
 work: {amount: 2e6, unit: steps}
 deadline: 72h
 resources: {gpu_models: [T4, A100, H100, V100], max_nodes: 8}
-throughput: {flops_per_unit: 1e13, mfu: 0.4}
+throughput:
+  points:
+    - {gpu: T4, units_per_s: 2.6}
+    - {gpu: V100, units_per_s: 5}
+    - {gpu: A100, units_per_s: 12.5}
+    - {gpu: H100, units_per_s: 39.6}
 checkpoint: {uri: checkpoints, save: 10s, size_gib: 20}
 """
 NUMBERS = """
