@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from costopt.domain.job import Job
     from costopt.spec.yaml_document import Document
 
-Checked = tuple[str, str | None, SpecError | None]
+Checked = tuple[str, str | None, SpecError | None, "Job | None"]
+"""A file, its kind, its problems, and its job; None where unknown, right, or not a job."""
 
 
 @click.command()
@@ -34,11 +35,12 @@ def validate(context: click.Context, files: tuple[str, ...], output: str) -> Non
     of these. Exits with 2 if a file is wrong.
     """
     checked = _checked(files, datetime.now(UTC))
-    wrong = sum(error is not None for _, _, error in checked)
+    wrong = sum(error is not None for _, _, error, _ in checked)
     if output == OutputFormat.TABLE:
-        for file, kind, error in checked:
+        for file, kind, error, job in checked:
             if error is None:
                 click.echo(f"{file}: a valid {kind}")
+                _print_derived(job)
             else:
                 print_error("error", error.message, error.hint)
     else:
@@ -55,7 +57,10 @@ def _checked(files: Sequence[str], now: datetime) -> list[Checked]:
     for _, _, _, job in read:
         for question in size_questions(job[0], now) if job else ():
             print_error("note", question)
-    return [(file, kind, error or _foreign(job, accounts)) for file, kind, error, job in read]
+    return [
+        (file, kind, error or _foreign(job, accounts), job[0] if job else None)
+        for file, kind, error, job in read
+    ]
 
 
 def _read(
@@ -102,11 +107,21 @@ def _foreign(job: tuple[Job, Document] | None, accounts: Sequence[Account]) -> S
     return None
 
 
+def _print_derived(job: Job | None) -> None:
+    """Write what the file leaves to its model."""
+    from costopt.render.derived import derived_notes
+    from costopt.render.text_table import wrapped
+
+    for line in derived_notes(job) if job else ():
+        click.echo("\n".join(wrapped(line)))
+
+
 def _table(checked: list[Checked]) -> Table:
+    from costopt.render.derived import derived_rows
     from costopt.spec import SpecFileError
 
     rows: list[Row] = []
-    for file, kind, error in checked:
+    for file, kind, error, job in checked:
         if isinstance(error, SpecFileError):
             rows += [
                 {
@@ -117,7 +132,12 @@ def _table(checked: list[Checked]) -> Table:
             ]  # fmt: skip
         else:
             message = error.message if error else None
-            rows.append({"file": file, "kind": kind, "valid": error is None, "message": message})
+            rows.append(
+                {
+                    "file": file, "kind": kind, "valid": error is None, "message": message,
+                    "derived": derived_rows(job) if job else [],
+                }
+            )  # fmt: skip
     columns = (
         Column("file", "File"),
         Column("kind", "Kind"),
@@ -126,5 +146,6 @@ def _table(checked: list[Checked]) -> Table:
         Column("column", "Column", right=True),
         Column("field", "Field"),
         Column("message", "Problem", fold_at=60),
+        Column("derived", "Derived", detail=True),
     )
     return Table("costopt.validate/1", "Checked files", columns, rows)

@@ -15,6 +15,7 @@ from costopt.domain.array import TaskArray
 from costopt.domain.estimate import Estimate
 from costopt.domain.gang_sizes import ladder
 from costopt.domain.market import InstanceType
+from costopt.domain.model_card import DerivedFigure, GpuMemory
 from costopt.domain.throughput import Throughput
 
 
@@ -65,7 +66,8 @@ class Resources:
     """Which machines may run the job. Empty tuples allow everything.
 
     A node's GPUs must be a multiple of ``gpu_multiple``. GPUs beyond ``useful_gpus`` in total would
-    have nothing to do: None where there is no such bound.
+    have nothing to do: None where there is no such bound. Gangs that cannot hold ``memory``, which
+    the model takes, are left out.
     """
 
     gpu_models: tuple[str, ...] = ()
@@ -78,13 +80,21 @@ class Resources:
     min_memory_gib: float | None = None
     gpu_multiple: int = 1
     useful_gpus: int | None = None
+    memory: GpuMemory | None = None
 
-    def rejection_reason(self, machine: InstanceType) -> str | None:
-        """Return why ``machine`` may not run the job, or None where it may."""
+    def name_reason(self, machine: InstanceType) -> str | None:
+        """Return why the names that the job allows exclude ``machine``, or None."""
         if self.instance_types and machine.name not in self.instance_types:
             return "instance type not among those the job allows"
         if self.gpu_models and not any(machine.gpu.matches_name(m) for m in self.gpu_models):
             return f"GPU {machine.gpu.model} not among those the job allows"
+        return None
+
+    def rejection_reason(self, machine: InstanceType) -> str | None:
+        """Return why ``machine`` may not run the job, or None where it may."""
+        reason = self.name_reason(machine)
+        if reason is not None:
+            return reason
         if self.min_gpu_memory_gib and machine.gpu.memory_gib < self.min_gpu_memory_gib:
             return (
                 f"{machine.gpu.memory_gib:g} GiB per GPU, the job needs {self.min_gpu_memory_gib:g}"
@@ -93,15 +103,43 @@ class Resources:
             return f"{machine.memory_gib:g} GiB of memory, the job needs {self.min_memory_gib:g}"
         if machine.gpu_count % self.gpu_multiple:
             return f"{machine.gpu_count} GPUs per node cannot be shared by {self.gpu_multiple}"
-        if not self.node_counts(machine):
+        allowed = self._allowed_nodes(machine)
+        if not allowed:
             return (
                 f"{machine.gpu_count} GPUs per node do not fit a gang of {self.min_nodes} to "
                 f"{self.max_nodes} nodes with {self.min_gpus or 1} to {self.max_gpus or '∞'} GPUs"
             )
-        return None
+        return None if self.node_counts(machine) else self._memory_reason(machine, allowed[-1])
 
     def node_counts(self, machine: InstanceType) -> range:
-        """Return all gang sizes of ``machine`` that the job allows; see ``Job.gang_sizes``."""
+        """Return the gang sizes of ``machine`` that the job allows and that hold its model.
+
+        See ``Job.gang_sizes``.
+        """
+        allowed = self._allowed_nodes(machine)
+        if self.memory is None or not allowed:
+            return allowed
+        fewest = self.memory.min_gpus(machine.gpu.memory_gib)
+        if fewest is None:
+            return range(0)
+        return range(max(allowed[0], math.ceil(fewest / machine.gpu_count)), allowed[-1] + 1)
+
+    def _memory_reason(self, machine: InstanceType, nodes: int) -> str | None:
+        """Return why not even ``nodes`` of ``machine`` hold the model, or None."""
+        if self.memory is None:
+            return None
+        gib = machine.gpu.memory_gib
+        fewest = self.memory.min_gpus(gib)
+        takes = (
+            f"the model takes {self.memory.gang_gib.value:,.0f} GiB over the gang and "
+            f"{self.memory.gpu_gib.value:,.1f} GiB on each GPU"
+        )
+        if fewest is None:
+            return f"{takes}, more than a GPU of {gib:g} GiB holds"
+        allowed = nodes * machine.gpu_count
+        return f"{takes}: at least {fewest} GPUs of {gib:g} GiB, the job allows {allowed}"
+
+    def _allowed_nodes(self, machine: InstanceType) -> range:
         gpus = machine.gpu_count
         if gpus < 1:
             return range(0)
@@ -167,7 +205,8 @@ class Job:
     """A training job. ``startup_s`` is from a node's launch until its trainer can restore.
 
     The trainers of an ``elastic`` job form their gang again without a restart of their processes
-    when a node joins or leaves. The work of a job with an ``array`` is its tasks.
+    when a node joins or leaves. The work of a job with an ``array`` is its tasks. ``derived`` are
+    the figures that the file leaves to its model.
     """
 
     name: str
@@ -187,6 +226,7 @@ class Job:
     tenant: str = "default"
     elastic: bool = False
     array: TaskArray | None = None
+    derived: tuple[DerivedFigure, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("start_at", "deadline_at"):

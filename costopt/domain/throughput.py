@@ -30,13 +30,15 @@ class Mfu:
     """The share of the peak that a gang of ``gpus`` GPUs of one model reaches.
 
     ``gpus`` None: a gang of one node, whichever the machine. ``relative`` is that model's MFU over
-    that of the catalogue's reference, None where it is not recorded.
+    that of the catalogue's reference, None where it is not recorded. ``spread`` is half of its 90 %
+    interval, 0 where it was measured on the job.
     """
 
     value: float
     gpu_model: str
     gpus: int | None = None
     relative: Estimate | None = None
+    spread: float = MFU_SPREAD
 
     def factor_on(self, gpu: Gpu) -> Estimate | None:
         """Return the MFU of ``gpu`` over the stated one; None where it is the same model."""
@@ -98,13 +100,13 @@ class Throughput:
         share = min(1.0, mfu.value * ratio * self.scaling_efficiency**doublings)
         value = gpus * machine.gpu.peak_tflops * 1e12 * share / flops_per_unit
         scaling = min(0.5, SCALING_SPREAD * abs(doublings))
-        scale = "one node" if mfu.gpus is None else f"{mfu.gpus} GPUs"
+        scale = "one node" if mfu.gpus is None else f"{mfu.gpus} GPU{'s' * (mfu.gpus > 1)}"
         return Estimate(
             value,
-            value * max(0.1, 1 - math.hypot(MFU_SPREAD, fall, scaling)),
-            value * (1 + math.hypot(MFU_SPREAD, rise, scaling)),
+            value * max(0.1, 1 - math.hypot(mfu.spread, fall, scaling)),
+            value * (1 + math.hypot(mfu.spread, rise, scaling)),
             Basis.MODELLED,
-            f"MFU {mfu.value:g} of {mfu.gpu_model} at {scale}, "
+            f"MFU {mfu.value:.3g} of {mfu.gpu_model} at {scale}, "
             f"{100 * self.scaling_efficiency:.3g} % of it per doubling{on_gpu}",
         )
 

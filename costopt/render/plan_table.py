@@ -23,6 +23,7 @@ from costopt.formatting import (
     seconds_text,
     usd_text,
 )
+from costopt.render.derived import derived_notes, derived_rows
 from costopt.render.table import Column, Row, Table
 
 MAX_ALLOCATIONS = 12
@@ -204,6 +205,7 @@ def _facts(made: Plan, job: Job, policy: Policy) -> Row:
         "solver": made.solver,
         "solve_s": made.solve_s,
         "forecast": None if forecast is None else _forecast_fact(forecast),
+        "derived": derived_rows(job),
         "budgets": [] if forecast is None else budget_rows(job, policy, made.made_at, forecast),
         "allocations": [
             {
@@ -247,6 +249,7 @@ def _notes(
         yield f"{left_out} more candidates{'; --top 0 lists all' if options else ''}."
     yield from _fallbacks(made.candidates)
     yield from _speeds(listed)
+    yield from derived_notes(job)
     if made.rejections:
         yield _excluded(made.rejections, options)
     forecast = made.forecast_of(job.name)

@@ -7,6 +7,9 @@ from functools import cache
 
 from costopt.spec.fields import did_you_mean
 
+UNKNOWN_NAME = "unknown_name"
+DUPLICATE = "duplicate"
+
 
 def gpu_model_error(requested: str) -> str | None:
     """Why ``requested`` names no GPU of the catalogue, or None where it does.

@@ -26,6 +26,7 @@ from costopt.spec.fields import (
     moment,
 )
 from costopt.spec.fields import PATTERN as DURATION_PATTERN
+from costopt.spec.model_section import ModelSection
 from costopt.spec.schedule import ScheduleSection
 
 
@@ -260,7 +261,7 @@ class DataSection(FileModel):
     )
 
 
-NOT_OF_ARRAYS = ("work", "throughput", "checkpoint", "phases", "elastic")
+NOT_OF_ARRAYS = ("work", "model", "throughput", "checkpoint", "phases", "elastic")
 """Fields that a job with an array does not have."""
 
 
@@ -271,6 +272,7 @@ class JobFile(FileModel):
         json_schema_extra={
             "anyOf": [
                 {"required": ["work", "throughput", "checkpoint"]},
+                {"required": ["model", "checkpoint"]},
                 {
                     "required": ["array", "run"],
                     "not": {"anyOf": [{"required": [name]} for name in NOT_OF_ARRAYS]},
@@ -284,7 +286,12 @@ class JobFile(FileModel):
     name: Name = Field(description="the job's name")
     tenant: Name = Field(default="default", description="whose job it is")
     work: WorkSection | None = Field(
-        default=None, description="how much is to be done; required without an array"
+        default=None, description="how much is to be done; required without an array or a model"
+    )
+    model: ModelSection | None = Field(
+        default=None,
+        description="a language model, which says what the file leaves open: work, FLOPs, memory, "
+        "size of checkpoints",
     )
     array: ArraySection | None = Field(
         default=None,
@@ -302,7 +309,7 @@ class JobFile(FileModel):
         default=ResourcesSection(), description="which machines may run it"
     )
     throughput: ThroughputSection | None = Field(
-        default=None, description="how fast it runs; required without an array"
+        default=None, description="how fast it runs; required without an array or a model"
     )
     checkpoint: CheckpointSection | None = Field(
         default=None, description="where and how it saves; required without an array"
@@ -328,6 +335,13 @@ class TrainingJobFile(JobFile):
 
     work: WorkSection = Field(description="how much is to be done")
     throughput: ThroughputSection = Field(description="how fast it runs")
+    checkpoint: CheckpointSection = Field(description="where and how it saves")
+
+
+class ModelJobFile(JobFile):
+    """A job file with a model."""
+
+    model: ModelSection = Field(description="the language model")
     checkpoint: CheckpointSection = Field(description="where and how it saves")
 
 

@@ -6,7 +6,7 @@ import math
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from costopt.domain.estimate import Estimate
+from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.job import (
     Budget,
     CheckpointSpec,
@@ -15,23 +15,30 @@ from costopt.domain.job import (
     Phase,
     Resources,
     WorkAmount,
+    WorkUnit,
 )
-from costopt.domain.throughput import Mfu, Throughput, ThroughputSample
+from costopt.domain.model_card import DerivedFigure, GpuMemory, ModelCard
 from costopt.spec.array_section import JobParts, ParametersError, array_parts, task_array
-from costopt.spec.catalog_names import gpu_model_error, gpu_models, unknown_region
+from costopt.spec.catalog_names import (
+    DUPLICATE,
+    UNKNOWN_NAME,
+    gpu_model_error,
+    gpu_models,
+    unknown_region,
+)
 from costopt.spec.fields import MAX_DURATION_S, did_you_mean, missing_unit, moment
 from costopt.spec.job_file import (
     NOT_OF_ARRAYS,
     ArrayJobFile,
     CheckpointSection,
-    MfuSection,
+    ModelJobFile,
     PhaseSection,
-    PointSection,
-    ResourcesSection,
     ThroughputSection,
     TrainingJobFile,
 )
+from costopt.spec.model_section import gang_figures
 from costopt.spec.schedule import MAX_NAME_LENGTH, SCHEDULED_AT, CatchUp, Overlap
+from costopt.spec.throughput_mapping import ThroughputMapping
 from costopt.spec.yaml_document import VALUE_ERROR, Document, FieldPath, SpecFileError, SpecProblem
 
 SCHEMES = ("file", "s3", "gs")
@@ -39,9 +46,7 @@ SHARE_TOLERANCE = 1e-6
 HORIZON = timedelta(seconds=MAX_DURATION_S)
 BEYOND_HORIZON = "beyond_horizon"
 IN_PAST = "in_past"
-UNKNOWN_NAME = "unknown_name"
-DUPLICATE = "duplicate"
-AnyJobFile = TrainingJobFile | ArrayJobFile
+AnyJobFile = TrainingJobFile | ModelJobFile | ArrayJobFile
 GANG_SIZES = ("min_nodes", "max_nodes", "min_gpus", "max_gpus")
 
 
@@ -58,11 +63,12 @@ class _Mapping:
         self.document = document
         self.folder = Path(document.path).absolute().parent
         self.problems: list[SpecProblem] = []
+        self.derived: list[DerivedFigure] = []
 
     def job(self, now: datetime) -> Job:
         """The whole job."""
         file = self.file
-        parts = self._training(file) if isinstance(file, TrainingJobFile) else self._array(file)
+        parts = self._array(file) if isinstance(file, ArrayJobFile) else self._training(file)
         data = self._data()
         start_at = self._start_at(now)
         deadline_at = self._deadline_at(start_at, now)
@@ -88,18 +94,49 @@ class _Mapping:
             startup_s=file.startup,
             tenant=file.tenant,
             elastic=file.elastic,
+            derived=(*self.derived, *gang_figures(parts.resources)),
         )
 
-    def _training(self, file: TrainingJobFile) -> JobParts:
+    def _training(self, file: TrainingJobFile | ModelJobFile) -> JobParts:
         """The parts of a job whose nodes work together."""
-        resources = self._resources()
-        return JobParts(
-            work=WorkAmount(file.work.amount, file.work.unit),
-            resources=resources,
-            phases=self._phases(resources),
-            throughput=self._throughput(file.throughput, ("throughput",)),
-            checkpoint=self._checkpoint(file.checkpoint),
+        card = None if file.model is None else file.model.card()
+        work = self._work(file, card)
+        resources = self._resources(card)
+        speeds = ThroughputMapping(
+            resources.gpu_models, work.unit, card, self.derived, self._refuse
         )
+        throughput = file.throughput or ThroughputSection()
+        return JobParts(
+            work=work,
+            resources=resources,
+            throughput=speeds.throughput(throughput, ("throughput",)),
+            phases=self._phases(resources, speeds),
+            checkpoint=self._checkpoint(file.checkpoint, card),
+        )
+
+    def _work(self, file: TrainingJobFile | ModelJobFile, card: ModelCard | None) -> WorkAmount:
+        """The work that the file states, else the tokens of its model."""
+        if card is not None and (card.active_params or 0) > card.params:
+            message = f"{card.active_params:g} is above params, {card.params:g}"
+            self._refuse(("model", "active_params"), message)
+        if file.work is not None:
+            return WorkAmount(file.work.amount, file.work.unit)
+        tokens = None if card is None else card.tokens
+        if tokens is None:
+            self._refuse(("model", "tokens"), "is missing: how much is to be done", "missing")
+            return WorkAmount(1.0, WorkUnit.TOKENS)
+        stated = Estimate.exact(tokens, Basis.LISTED, "model.tokens")
+        self.derived.append(DerivedFigure("work", "tokens", stated))
+        return WorkAmount(tokens, WorkUnit.TOKENS)
+
+    def _memory(self, card: ModelCard | None) -> GpuMemory | None:
+        """What the model takes, unless the file says what a GPU must have."""
+        if card is None or self.file.resources.min_gpu_memory_gib is not None:
+            return None
+        memory = card.memory()
+        self.derived.append(DerivedFigure("memory of the gang", "GiB", memory.gang_gib))
+        self.derived.append(DerivedFigure("memory of each GPU", "GiB", memory.gpu_gib))
+        return memory
 
     def _array(self, file: ArrayJobFile) -> JobParts:
         """The parts of a job whose work is tasks."""
@@ -170,7 +207,7 @@ class _Mapping:
             self._refuse(at, f"{error}, got {text!r}")
             return None
 
-    def _resources(self) -> Resources:
+    def _resources(self, card: ModelCard | None = None) -> Resources:
         asked = self.file.resources
         max_nodes = asked.max_nodes or asked.max_gpus or asked.min_gpus or asked.min_nodes
         at: FieldPath = ("resources",)
@@ -193,6 +230,7 @@ class _Mapping:
             max_gpus=asked.max_gpus,
             min_gpu_memory_gib=asked.min_gpu_memory_gib,
             min_memory_gib=asked.min_memory_gib,
+            memory=self._memory(card),
         )
 
     def _check_gpu(self, at: FieldPath, model: str) -> None:
@@ -200,12 +238,12 @@ class _Mapping:
         if reason is not None:
             self._refuse(at, reason, UNKNOWN_NAME)
 
-    def _phases(self, resources: Resources) -> tuple[Phase, ...]:
+    def _phases(self, resources: Resources, speeds: ThroughputMapping) -> tuple[Phase, ...]:
         fewest, most = resources.min_nodes, resources.max_nodes
         if not self.file.phases:
             return (Phase("all", 1.0, fewest, most),)
         phases = tuple(
-            self._phase(("phases", index), said, resources)
+            self._phase(("phases", index), said, resources, speeds)
             for index, said in enumerate(self.file.phases)
         )
         total = math.fsum(phase.share for phase in phases)
@@ -227,7 +265,9 @@ class _Mapping:
                 self._refuse(("phases", index), message)
         return phases
 
-    def _phase(self, at: FieldPath, said: PhaseSection, resources: Resources) -> Phase:
+    def _phase(
+        self, at: FieldPath, said: PhaseSection, resources: Resources, speeds: ThroughputMapping
+    ) -> Phase:
         speed, pause = said.throughput, said.evaluation
         if pause is not None and pause.duration == 0:
             self._refuse((*at, "evaluation", "duration"), "expected a duration above 0")
@@ -237,58 +277,30 @@ class _Mapping:
             min_nodes=said.min_nodes or resources.min_nodes,
             max_nodes=said.max_nodes or resources.max_nodes,
             may_pause=said.may_pause,
-            throughput=None if speed is None else self._throughput(speed, (*at, "throughput")),
+            throughput=None if speed is None else speeds.throughput(speed, (*at, "throughput")),
             evaluate_every=None if pause is None else pause.every,
             evaluation_s=0.0 if pause is None else pause.duration,
         )
 
-    def _throughput(self, said: ThroughputSection, at: FieldPath) -> Throughput:
-        if (said.flops_per_unit is None) != (said.mfu is None):
-            message = "flops_per_unit and mfu are given together or not at all"
-            self._refuse(at, message, "incomplete_pair")
-        elif not said.points and said.flops_per_unit is None:
-            self._refuse(at, "expected points, or flops_per_unit with mfu", "missing")
-        points = [
-            self._point((*at, "points", index), point) for index, point in enumerate(said.points)
-        ]
-        seen = set[tuple[str, int]]()
-        for index, point in enumerate(points):
-            key = (point.gpu_model.upper(), point.gpus)
-            if key in seen:
-                message = f"a second speed for {point.gpus} × {point.gpu_model}"
-                self._refuse((*at, "points", index), message, DUPLICATE)
-            seen.add(key)
-        mfu = None if said.mfu is None else self._mfu(said.mfu, (*at, "mfu"))
-        return Throughput(tuple(points), said.flops_per_unit, mfu, said.scaling_efficiency)
-
-    def _mfu(self, said: MfuSection, at: FieldPath) -> Mfu | None:
-        if said.gpu is not None:
-            self._check_gpu((*at, "gpu"), said.gpu)
-        model = said.gpu or _default_mfu_gpu(self.file.resources)
-        return Mfu(said.value, model, said.gpus, _relative_mfu(model))
-
-    def _point(self, at: FieldPath, point: PointSection) -> ThroughputSample:
-        self._check_gpu((*at, "gpu"), point.gpu)
-        per_node = point.nodes is not None or point.gpus_per_node is not None
-        if per_node and point.gpus is not None:
-            self._refuse((*at, "gpus"), "expected gpus, or nodes with gpus_per_node, not both")
-        if per_node and point.gpus_per_node is None:
-            self._refuse((*at, "nodes"), "gpus_per_node is missing beside it")
-        nodes, gpus_per_node = point.nodes or 1, point.gpus_per_node or 1
-        return ThroughputSample(point.gpu, point.gpus or nodes * gpus_per_node, point.units_per_s)
-
-    def _checkpoint(self, said: CheckpointSection) -> CheckpointSpec:
+    def _checkpoint(self, said: CheckpointSection, card: ModelCard | None) -> CheckpointSpec:
         if said.interval == 0:
             self._refuse(("checkpoint", "interval"), "expected auto or a duration above 0")
         self._check_region(("checkpoint", "region"), said.region)
         return CheckpointSpec(
             uri=self._resolved(said.uri, ("checkpoint", "uri")),
-            size_gib=said.size_gib,
+            size_gib=self._checkpoint_gib(said, card),
             save_s=said.save,
             restore_s=said.restore,
             interval_s=said.interval,
             region=said.region,
         )
+
+    def _checkpoint_gib(self, said: CheckpointSection, card: ModelCard | None) -> float:
+        if card is None or "size_gib" in said.model_fields_set:
+            return said.size_gib
+        size = card.checkpoint_gib()
+        self.derived.append(DerivedFigure("checkpoint.size_gib", "GiB", size))
+        return size.value
 
     def _budget(self) -> Budget:
         said = self.file.budget
@@ -369,21 +381,3 @@ def _normal(path: Path) -> str:
 
 def _shown(when: datetime) -> str:
     return when.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-DEFAULT_MFU_GPU = "H100"
-
-
-def _default_mfu_gpu(asked: ResourcesSection) -> str:
-    """The GPU model whose MFU a bare number is: the default where the job allows it."""
-    allowed = asked.gpu_models
-    is_allowed = not allowed or any(each.upper().startswith(DEFAULT_MFU_GPU) for each in allowed)
-    return DEFAULT_MFU_GPU if is_allowed else allowed[0]
-
-
-def _relative_mfu(model: str) -> Estimate | None:
-    """The recorded MFU of the first GPU of the catalogue that the name means."""
-    from costopt.catalog import load_catalog
-
-    machines = load_catalog().instance_types()
-    return next((m.gpu.relative_mfu for m in machines if m.gpu.matches_name(model)), None)

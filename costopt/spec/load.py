@@ -24,6 +24,7 @@ FileKind = Literal["job", "policy", "account"]
 
 _ONLY_JOB = {
     "work",
+    "model",
     "array",
     "deadline",
     "throughput",
@@ -52,12 +53,13 @@ def load_job(path: str | os.PathLike[str], now: datetime, account: Account = UNL
 def parse_job(document: Document, now: datetime, account: Account = UNLIMITED) -> Job:
     """As ``load_job``, of a file that has been read."""
     from costopt.spec.fields import parse_section
-    from costopt.spec.job_file import ArrayJobFile, TrainingJobFile
+    from costopt.spec.job_file import ArrayJobFile, JobFile, ModelJobFile, TrainingJobFile
     from costopt.spec.job_mapping import job_of
 
-    is_array = "array" in document.values
-    file = parse_section(ArrayJobFile if is_array else TrainingJobFile, document)
-    assert isinstance(file, TrainingJobFile | ArrayJobFile)
+    kinds: dict[str, type[JobFile]] = {"array": ArrayJobFile, "model": ModelJobFile}
+    kind = next((kinds[name] for name in kinds if name in document.values), TrainingJobFile)
+    file = parse_section(kind, document)
+    assert isinstance(file, TrainingJobFile | ModelJobFile | ArrayJobFile)
     job = job_of(file, document, now)
     check_tenant(job, document, account)
     return job

@@ -33,6 +33,10 @@ JOB: dict[str, Any] = {
     "name": "x",
     "tenant": "team",
     "work": {"amount": 10, "unit": "steps"},
+    "model": {
+        "params": 7e9, "method": "lora", "tokens": 1e9, "sequence": 4096, "precision": "bf16",
+        "optimizer": "adamw", "active_params": 5e9, "layers": 32, "hidden": 4096, "rank": 8,
+    },
     "start": "1h",
     "deadline": "72h",
     "phases": [

@@ -1,0 +1,47 @@
+"""Figures that a job file leaves to its model, as sentences and as rows for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from costopt.domain.job import Job
+from costopt.domain.model_card import DerivedFigure
+from costopt.formatting import number_text
+from costopt.render.table import Row
+
+
+def derived_notes(job: Job) -> Iterator[str]:
+    """Yield a line for the figures of each source: field, value, interval, basis and source."""
+    if job.derived:
+        yield "Derived from the model, where the file says nothing else:"
+    for source, alike in groupby(job.derived, key=lambda each: each.estimate.source):
+        figures = list(alike)
+        basis = figures[0].estimate.basis.value
+        yield f"  {'; '.join(map(_figure, figures))} ({basis}: {source})"
+
+
+def _figure(each: DerivedFigure) -> str:
+    known = each.estimate
+    ends = f", {_text(known.low)} to {_text(known.high)}" if known.low < known.high else ""
+    return f"{each.field}: {_text(known.value)} {each.unit}".rstrip() + ends
+
+
+def derived_rows(job: Job) -> list[Row]:
+    """Return the figures for JSON."""
+    return [
+        {
+            "field": each.field,
+            "unit": each.unit,
+            "value": each.estimate.value,
+            "low": each.estimate.low,
+            "high": each.estimate.high,
+            "basis": each.estimate.basis,
+            "source": each.estimate.source,
+        }
+        for each in job.derived
+    ]
+
+
+def _text(value: float) -> str:
+    return f"{value:.3g}" if value >= 1e6 else number_text(value)
