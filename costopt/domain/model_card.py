@@ -190,7 +190,7 @@ class ModelCard:
 
 
 TYPICAL_MFU = 0.4
-TYPICAL_MFU_SOURCE = "LLM Foundry @061f2c7: 0.30 to 0.46 on H100, BF16, 1 to 70 B parameters"
+TYPICAL_MFU_SOURCE = "LLM Foundry @061f2c7: 0.30 to 0.46 on H100, BF16, up to 8,192 tokens"
 TF32_SHARE = 0.5
 """The peak in TF32, which fp32 training uses, over that in BF16 (A100 and H100 data sheets)."""
 
