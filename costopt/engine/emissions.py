@@ -115,18 +115,20 @@ class Emissions:
 
     def _report(self, problems: Sequence[SignalProblem], now: datetime) -> None:
         """Record each kind of problem for every job, once for as long as it lasts."""
-        present = {(problem.source, problem.code) for problem in problems}
+        present: dict[tuple[str, str], list[str]] = {}
         for problem in problems:
-            if (problem.source, problem.code) not in self._problems:
-                message = untrusted_text(f"{problem.message}; annual means count meanwhile")
+            present.setdefault((problem.source, problem.code), []).append(problem.message)
+        for (source, code), messages in present.items():
+            if (source, code) not in self._problems:
+                text = untrusted_text(f"{'; '.join(messages)}; annual means count meanwhile")
                 self._journal.write(
                     *(
-                        SignalStale(at=now, job=name, source=problem.source, message=message)
+                        SignalStale(at=now, job=name, source=source, message=text)
                         for name, record in self._journal.records.items()
                         if not record.over
                     )
                 )
-        self._problems = present
+        self._problems = set(present)
 
 
 def _hour_of(at: datetime) -> datetime:

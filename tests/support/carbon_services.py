@@ -42,6 +42,7 @@ class CarbonServer:
         self.url = url
         self.now = now
         self.intensity: Intensity = daily
+        self.by_zone: dict[str, Intensity] = {}
         self.lag = timedelta()
         self.asked: list[str] = []
         self.status: dict[str, tuple[int, dict[str, str]]] = {}
@@ -95,9 +96,12 @@ class CarbonServer:
             return 200, self._great_britain(path)
         return 404, {"error": "not found"}
 
+    def _of(self, zone: str, at: datetime) -> float:
+        return self.by_zone.get(zone, self.intensity)(at)
+
     def _row(self, zone: str, at: datetime) -> dict[str, Any]:
         return {
-            "zone": zone, "carbonIntensity": round(self.intensity(at)), "datetime": form(at),
+            "zone": zone, "carbonIntensity": round(self._of(zone, at)), "datetime": form(at),
             "updatedAt": form(self.now), "createdAt": form(at),
             "isEstimated": at >= self.newest, "emissionFactorType": "lifecycle",
             "estimationMethod": "TIME_SLICER_AVERAGE" if at >= self.newest else None,
@@ -117,7 +121,7 @@ class CarbonServer:
             return {"zone": zone, "history": [self._row(zone, at) for at in hours]}
         hours = [self.newest + n * HOUR for n in range(25)]
         rows = [
-            {"carbonIntensity": round(self.intensity(at)), "datetime": form(at)} for at in hours
+            {"carbonIntensity": round(self._of(zone, at)), "datetime": form(at)} for at in hours
         ]
         return {"zone": zone, "forecast": rows, "updatedAt": form(self.now)}
 

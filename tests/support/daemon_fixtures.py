@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
+from costopt.controller.forecasts import RecordedForecasts
 from costopt.controller.site import LiveSite
 from costopt.daemon.daemon import Daemon
 from costopt.daemon.settings import DaemonSettings
@@ -18,6 +19,7 @@ from costopt.domain.events import Event
 from costopt.domain.fleet import Node
 from costopt.domain.history import PoolHistory
 from costopt.domain.job import Job
+from costopt.energy.live import LiveCarbon
 from costopt.engine.loop import VirtualClock
 from costopt.ledger.sql_ledger import SqlLedger, open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, SqlRegistry, open_registry
@@ -78,6 +80,7 @@ class DaemonScene:
     account: Account = field(default_factory=Account)
     histories: Sequence[PoolHistory] = (always(SPOT_A, 20, 1.0), always(SAFE, 20, 3.0))
     mode: Mode = Mode.ENFORCE
+    live: LiveCarbon | None = None
 
     def __post_init__(self) -> None:
         self.clock = VirtualClock(T0)
@@ -144,7 +147,7 @@ class DaemonScene:
         return [node for node in nodes if node.state.is_alive and node.job == job]
 
     def _site(self) -> LiveSite:
-        return simulated_site(
+        site = simulated_site(
             self.clock,
             self.cloud,
             self.runtime,
@@ -152,6 +155,10 @@ class DaemonScene:
             self._receive,
             self._retry,
         )
+        if self.live is None:
+            return site
+        forecasts = RecordedForecasts(None, self.live)
+        return replace(site, carbon=self.live, live_carbon=self.live, forecasts=forecasts)
 
     def _receive(self, job: Job) -> None:
         if job.name in self.unready:
