@@ -28,6 +28,7 @@ def fill(state_dir: Path, account: str | None) -> None:
     from costopt.domain.errors import LedgerError
     from costopt.ledger.fold_cache import load_fold
     from costopt.planning.request import load_account
+    from costopt.render.run_tables import pluralize
 
     live, now = connect_live_carbon(load_account(account)), datetime.now(UTC)
     with open_state_ledger(state_dir) as ledger, run_lock(state_dir):
@@ -44,4 +45,4 @@ def fill(state_dir: Path, account: str | None) -> None:
             except LedgerError as error:
                 print_error("note", f"{job}: {error.message}")
             else:
-                click.echo(f"{job}: {count} hours recorded")
+                click.echo(f"{job}: {pluralize(count, 'hour')} recorded")

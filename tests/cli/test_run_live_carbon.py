@@ -15,6 +15,7 @@ from costopt.domain.events import CarbonIntensityRecorded, NodeLaunched, SignalS
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import Pool
 from costopt.market.history_file import write_history
+from costopt.render.run_tables import pluralize
 from tests.support.carbon_services import EM_KEY, CarbonServer, serve_carbon
 from tests.support.live_run import Place, no_traceback
 
@@ -108,7 +109,7 @@ def test_a_run_whose_source_is_down_says_so_and_is_filled_in_once_later(
     fill = ("carbon", "fill", "--state-dir", "state", "--account", "account.yaml")
     filled, again = place.call(*fill), place.call(*fill)
     hours = place.of(CarbonIntensityRecorded)
-    assert filled.stdout == f"tiny: {len(hours)} hours recorded\n", filled.stderr
+    assert filled.stdout == f"tiny: {pluralize(len(hours), 'hour')} recorded\n", filled.stderr
     assert again.stdout == "tiny: 0 hours recorded\n", again.stderr
     after = place.status()
     assert after["carbon_basis"] == "average intensity, hourly"
@@ -117,6 +118,7 @@ def test_a_run_whose_source_is_down_says_so_and_is_filled_in_once_later(
     to = ("report", "tiny", "--state-dir", "state", "--to", "tiny.html")
     report = place.call(*to)
     assert report.returncode == 0, report.stderr
+    assert "Market-based emissions" in (place.folder / "tiny.html").read_text()
     shown = place.call("events", "tiny", "--state-dir", "state", "--output", "json")
     assert json.loads(shown.stdout)["rows"]
     for each in (done, filled, again, report, shown):
