@@ -81,7 +81,8 @@ class SimulatedPlan:
     """A job's plan as simulated: hours too late at the asked probability, 0 where sure enough.
 
     ``over_usd`` and ``over_kwh`` are what its forecast exceeds the job's budgets by, 0 where it
-    does not; ``figures`` are the model's, with the mean of what the fallback adds in the samples.
+    does not; ``figures`` are means over the samples where any run changes to the fallback, which
+    the model does not know, else the model's own but for the finish.
     """
 
     late_h: float
@@ -336,30 +337,21 @@ def simulate_plan(
 ) -> SimulatedPlan:
     """Return a job's plan as simulated."""
     asked = min(request.policy.risk.on_time, 1.0) - PROBABILITY_TOLERANCE
-    forecast, samples, firm = forecast_segments(part.table, segments, part.demand, request.now)
-    figures = _with_fallback(
-        planned_figures((tuple(segments),), request.policy.objective),
-        samples,
-        firm,
-        request.policy.objective,
-    )
+    forecast, samples = forecast_segments(part.table, segments, part.demand, request.now)
+    objective = request.policy.objective
+    figures = _simulated_figures(samples, objective)
+    if not samples.changed.any():
+        planned = planned_figures((tuple(segments),), objective)
+        figures = replace(planned, finish_h=figures.finish_h)
     over_usd, over_kwh = over_budget(request, part.demand.job, forecast)
     late_h = 0.0 if forecast.on_time.value >= asked else _late_h(request, part, samples, asked)
     return SimulatedPlan(late_h, figures, forecast, over_usd, over_kwh)
 
 
-def _with_fallback(
-    planned: Figures, samples: RunSamples, without: RunSamples, objective: Objective
-) -> Figures:
-    """The model's figures with what the fallback adds: exact where no run changes to it."""
-    pairs = ((samples.usd, without.usd), (samples.kwh, without.kwh), (samples.gco2e, without.gco2e))
-    usd, kwh, gco2e = (float((held - bare).mean()) for held, bare in pairs)
+def _simulated_figures(samples: RunSamples, objective: Objective) -> Figures:
+    usd, kwh, gco2e = (float(each.mean()) for each in (samples.usd, samples.kwh, samples.gco2e))
     return Figures(
-        planned.objective_usd + objective.score_usd(usd, kwh, gco2e),
-        planned.usd + usd,
-        planned.kwh + kwh,
-        planned.gco2e + gco2e,
-        float(samples.finish_h.mean()),
+        objective.score_usd(usd, kwh, gco2e), usd, kwh, gco2e, float(samples.finish_h.mean())
     )
 
 

@@ -215,7 +215,7 @@ class FrontierSweep:
 
     def _point(self, segments: Segments) -> FrontierPoint:
         part, now = self._part, self._request.now
-        forecast, samples, _ = forecast_segments(part.table, segments, part.demand, now)
+        forecast, samples = forecast_segments(part.table, segments, part.demand, now)
         allocations = allocations_of(part, segments, now)
         return FrontierPoint(float(samples.usd.mean()), forecast.kwh, forecast, allocations)
 

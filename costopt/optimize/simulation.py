@@ -89,11 +89,8 @@ def forecast_rows(
 
 def forecast_segments(
     table: ConfigurationTable, segments: Sequence[Segment], demand: Demand, now: datetime
-) -> tuple[Forecast, RunSamples, RunSamples]:
-    """Return the forecast of a job's planned segments, one after the other, and its samples.
-
-    The last result are the samples as they would be without the fallback.
-    """
+) -> tuple[Forecast, RunSamples]:
+    """Return the forecast of a job's planned segments, one after the other, and its samples."""
     draws = draw_randoms(PLAN_SAMPLES, range(len(segments)))
     rows = np.array([segment.row for segment in segments], dtype=np.int64)
     hours = np.array([segment.hours for segment in segments])
@@ -124,7 +121,7 @@ def forecast_segments(
     (forecast,) = _forecasts(held, error, shaky, demand, now)
     if choose_fallback_row(table, demand) is None:
         forecast = _doubt_capacity(forecast, table, rows.tolist())
-    return forecast, held, whole
+    return forecast, held
 
 
 def _doubt_capacity(forecast: Forecast, table: ConfigurationTable, rows: Sequence[int]) -> Forecast:

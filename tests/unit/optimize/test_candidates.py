@@ -66,7 +66,7 @@ def test_a_plan_costs_no_more_than_one_configuration_would(seed: int) -> None:
     in_time = np.flatnonzero(single_held_h(table, demand) <= usable_h(table, demand))
     for row in in_time.tolist():
         segments = single_configuration_segments(replace(part, table=table), row)
-        forecast, samples, _ = forecast_segments(part.table, segments, demand, NOW)
+        forecast, samples = forecast_segments(part.table, segments, demand, NOW)
         if forecast.on_time.value >= wanted.policy.risk.on_time - PROBABILITY_TOLERANCE:
             assert planned <= float(samples.usd.mean()) * (1 + 2 * MIN_IMPROVEMENT), (
                 part.table.label(row)
