@@ -8,6 +8,7 @@ from pathlib import Path
 
 from costopt.agent.agent import Agent
 from costopt.agent.data import GIB
+from costopt.agent.gpu_health import GpuHealthMonitor, open_xid_reader
 from costopt.agent.launch_spec import LaunchMethod
 from costopt.agent.meters import NodeMeter, open_gpu_meter, open_rapl_meter
 from costopt.agent.network_meters import open_dcgm, open_redfish
@@ -45,8 +46,11 @@ def main() -> None:
     )
     if options.redfish is not None and options.redfish_credentials is None:
         parser.error("--redfish needs --redfish-credentials")
-    meter = _open_meters(options) if options.meter == "auto" else None
-    Agent(settings, open_store(options.store), notices, meter).run()
+    own_machine = options.meter == "auto"
+    meter = _open_meters(options) if own_machine else None
+    xids = open_xid_reader() if own_machine else tuple
+    gpus = GpuHealthMonitor(options.nvidia_smi, options.health_s, xids)
+    Agent(settings, open_store(options.store), notices, meter, gpus).run()
 
 
 def _open_meters(options: argparse.Namespace) -> NodeMeter:
@@ -123,6 +127,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--redfish-fingerprint", metavar="SHA256", help="of the BMC's own certificate"
+    )
+    parser.add_argument(
+        "--nvidia-smi", default="nvidia-smi", help="tool that reads the GPUs' health, if it exists"
+    )
+    parser.add_argument(
+        "--health-s", type=interval_s, default=15.0, help="seconds between its calls"
     )
     parser.add_argument(
         "--folder", type=Path, required=True, help="for the trainer's logs, status and stop notices"

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 from costopt.agent.attempt import Attempt, CheckpointRelay
 from costopt.agent.data import Prefetch
+from costopt.agent.gpu_health import GpuHealthMonitor
 from costopt.agent.heartbeats import AgentState, HeartbeatSender
 from costopt.agent.log_upload import LogUpload
 from costopt.agent.membership_server import MembershipHost
@@ -38,7 +39,8 @@ LOG_FLUSH_TIMEOUT_S = 2.0
 class Agent:
     """One node's agent. ``run`` returns after ``request_exit``, SIGTERM or SIGINT.
 
-    Without ``notices`` no interruption is announced; without ``meter`` nothing is measured.
+    Without ``notices`` no interruption is announced; without ``meter`` nothing is measured, without
+    ``gpus`` the GPUs' health is unknown.
     """
 
     def __init__(
@@ -47,11 +49,13 @@ class Agent:
         store: ObjectStore,
         notices: NoticeSource | None = None,
         meter: NodeMeter | None = None,
+        gpus: GpuHealthMonitor | None = None,
     ) -> None:
         self.settings = settings
         self._mailbox = Mailbox(store, settings.job)
         self._notices = notices or NoNotices()
         self._meter = meter or NodeMeter(None, None)
+        self._gpus = gpus
         self._news = CheckpointRelay(self._mailbox)
         self._pulse = HeartbeatSender(self._mailbox, settings.node_id, settings.heartbeat_s)
         self._power = PowerLimiter(settings.folder)
@@ -77,6 +81,8 @@ class Agent:
         self.settings.folder.mkdir(parents=True, exist_ok=True)
         self._notices.start()
         self._meter.start()
+        if self._gpus is not None:
+            self._gpus.start()
         if self._log is not None:
             self._log.start()
         try:
@@ -86,6 +92,8 @@ class Agent:
                 self._depart()
         finally:
             self._notices.close()
+            if self._gpus is not None:
+                self._gpus.close()
             if self._data is not None:
                 self._data.close()
             if self._attempt is not None:
@@ -247,8 +255,15 @@ class Agent:
         elif self._noticed:
             activity, message = NodeActivity.STOPPED, "asked to leave before training began"
         warning = self._notices.rebalance_warning()
-        interrupts_at, snapshots = self._interrupts_at, self._snapshots.address
-        return AgentState(activity, message, self._noticed, warning, interrupts_at, snapshots)
+        return AgentState(
+            activity,
+            message,
+            self._noticed,
+            warning,
+            self._interrupts_at,
+            self._snapshots.address,
+            None if self._gpus is None else self._gpus.reading(),
+        )
 
     def _depart(self) -> None:
         """Let the trainer save within its grace period, then send a last heartbeat."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from costopt.agent.attempt import Attempt
 from costopt.agent.power_limit import PowerLimiter
 from costopt.agent.tasks import TaskRunner
+from costopt.domain.gpu_health import GpuHealth
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import Heartbeat, NodeActivity, NodeMeasurement
 
@@ -15,7 +16,7 @@ from costopt.protocol.messages import Heartbeat, NodeActivity, NodeMeasurement
 @dataclass(frozen=True, slots=True)
 class AgentState:
     """The agent's own part of a heartbeat: its activity, what the provider announced for the node,
-    and the address at which the node accepts snapshots.
+    the address at which the node accepts snapshots, and its GPUs' health, None if it is not read.
     """
 
     activity: NodeActivity
@@ -24,6 +25,7 @@ class AgentState:
     warning: str
     interrupts_at: float | None = None
     snapshots: str = ""
+    gpu_health: GpuHealth | None = None
 
 
 class HeartbeatSender:
@@ -101,4 +103,6 @@ class HeartbeatSender:
             snapshots=standing.snapshots,
             resumed_units=None if attempt is None else attempt.resumed_units,
             started=attempt is not None and attempt.started,
+            microbatch_s=None if status is None else status.microbatch_s,
+            gpu_health=standing.gpu_health,
         )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from costopt.domain.gpu_health import GpuHealth
 from costopt.domain.job import GangState, Job
 from costopt.domain.runtime import NodeReport
 from costopt.protocol.mailbox import Mailbox
@@ -163,7 +164,16 @@ def build_node_report(beat: Heartbeat, scale: TimeScale) -> NodeReport:
         interrupts_at=None
         if beat.interrupts_at is None
         else scale.job_time_ahead(beat.interrupts_at),
+        microbatch_s=duration_s(beat.microbatch_s, scale.speed),
+        gpu_health=_gpu_health(beat.gpu_health, scale.speed),
     )
+
+
+def _gpu_health(health: GpuHealth | None, speed: float) -> GpuHealth | None:
+    """The same in the job's time; None where it is impossible."""
+    if health is None or not 0.0 <= health.busy_s <= health.watched_s <= CENTURY_S:
+        return None
+    return replace(health, watched_s=health.watched_s * speed, busy_s=health.busy_s * speed)
 
 
 def _share(value: float | None) -> float | None:

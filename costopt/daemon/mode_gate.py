@@ -51,6 +51,11 @@ class ModeGate:
         """Return whether the mode lets the daemon act: not in observe."""
         return self.mode is not Mode.OBSERVE
 
+    @property
+    def is_unattended(self) -> bool:
+        """Return whether the daemon acts without asking: in enforce."""
+        return self.mode is Mode.ENFORCE
+
     def halt(self) -> GuardViolation | None:
         """Return the current halt, read at this instant."""
         halt = self._registry.halted()

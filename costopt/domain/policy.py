@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from costopt.domain.account import Quota
+from costopt.domain.gpu_health import HealthRules
 from costopt.domain.job import Job
 from costopt.domain.limits import LimitScope, LimitSpec, LimitUnit, Resource, limit_row, limit_specs
 from costopt.domain.market import CapacityType, InstanceType, Pool
@@ -310,7 +311,8 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What to minimize, at which risk, by which strategy and within which limits."""
+    """What to minimize, at which risk, by which strategy and within which limits, and what is done
+    about unhealthy nodes."""
 
     name: str
     objective: Objective = Objective()
@@ -318,6 +320,7 @@ class Policy:
     strategy: StrategySpec = field(default_factory=StrategySpec)
     limits: Limits = Limits()
     rules: tuple[Rule, ...] = ()
+    health: HealthRules = field(default_factory=HealthRules)
 
 
 def energy_term(

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from costopt.domain.array import TaskRecord
 from costopt.domain.fleet import Node
+from costopt.domain.gpu_health import GpuHealth
 from costopt.domain.job import Job, Progress
 from costopt.domain.power import PowerCap
 
@@ -53,12 +54,22 @@ class PowerLimitRecord:
 class NodeReport:
     """A node's own measurements: totals from ``from_at`` to ``until_at``; unknown is None.
 
+<<<<<<< HEAD
     ``metered_wh`` is what the meters of ``parts`` ("gpu", "cpu", or the whole "node") read, over
     ``gpus`` GPUs; ``training_wh`` the part of it in the ``training_s`` for which the trainer
     trained. ``final`` means that nothing trains there any more. ``guarantee`` is how exact its
     trainer's result is, "" where it does not say. ``warning`` is the provider's warning short of a
     notice, or ""; ``interrupts_at`` is when the provider interrupts the node, None without a
     notice. Seconds are the job's time; shares are 0–1.
+=======
+    ``metered_wh`` is what the meters of ``parts`` ("gpu", "cpu") read, over ``gpus`` GPUs;
+    ``training_wh`` the part of it in the ``training_s`` for which the trainer trained. ``final``
+    means that nothing trains there any more. ``guarantee`` is how exact its trainer's result is, ""
+    where it does not say. ``warning`` is the provider's warning short of a notice, or "";
+    ``interrupts_at`` is when the provider interrupts the node, None without a notice.
+    ``microbatch_s`` is the node's own time for a microbatch, without waiting for its gang.
+    Seconds are the job's time; shares are 0–1.
+>>>>>>> 14ffc5bd (feat: read the health of GPUs and judge idle, slow and faulty nodes)
     """
 
     node_id: str
@@ -80,6 +91,8 @@ class NodeReport:
     guarantee: str = ""
     warning: str = ""
     interrupts_at: datetime | None = None
+    microbatch_s: float | None = None
+    gpu_health: GpuHealth | None = None
 
 
 class Runtime(Protocol):

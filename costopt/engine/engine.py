@@ -24,10 +24,12 @@ from costopt.engine.fleet import FleetObserver, outlived, resting_pools
 from costopt.engine.gangs import GangManager
 from costopt.engine.gate import EnforcingGate, Gate, Releases
 from costopt.engine.guards import Guards, LaunchLimits
+from costopt.engine.health import HealthManager, nodes_to_replace
 from costopt.engine.journal import Journal
 from costopt.engine.launcher import Launcher, LaunchResults
 from costopt.engine.node_failures import NodeFailures, waiting_jobs
 from costopt.engine.offers import OfferCollector
+from costopt.engine.quotas import GuardViolation
 from costopt.engine.reconcile import Actual, PendingLaunch, reconcile
 from costopt.engine.settings import EngineSettings, World
 from costopt.engine.stops import StopManager, stop_decision
@@ -94,6 +96,11 @@ class Engine:
             world, self.journal, settings, self.jobs, self._fleet, self.training, self.troubles
         )  # fmt: skip
         self._admission = FairAdmission(settings, self._guards)
+        self._health = HealthManager(
+            self.journal, settings, self.jobs, self._terms, self.training, self._guards,
+            self._gate, self.troubles,
+        )  # fmt: skip
+        self.released: dict[str, str] = {}
         self._outlook = ViewBuilder(
             world, self.journal, settings, self.jobs, self._fleet, self._offers, self.training,
             self.stops, self._guards,
@@ -132,6 +139,7 @@ class Engine:
         self.training.forget(job)
         self._gangs.forget(job)
         self._node_failures.forget(job)
+        self._health.forget(job)
         self.journal.close(job)
 
     def retry(self, job: str) -> None:
@@ -178,8 +186,11 @@ class Engine:
 
     @property
     def failing_nodes(self) -> dict[str, str]:
-        """Return, by job, which of its nodes have failed since it last saved work."""
-        return {job: why for job, why in self._node_failures.reported.items() if why}
+        """Return, by job, which nodes have failed since it last saved work or are unhealthy."""
+        failed = {job: why for job, why in self._node_failures.reported.items() if why}
+        unhealthy = self._health.reported
+        both = {job: f"{failed[job]}; {unhealthy[job]}" for job in failed.keys() & unhealthy.keys()}
+        return failed | unhealthy | both
 
     @property
     def provider_errors(self) -> dict[str, str]:
@@ -193,6 +204,12 @@ class Engine:
             self._bills.collect(now)
             self.training.observe(now)
             self._node_failures.observe(now)
+            idle = self._health.observe(now)
+        for name, reason in idle.items():
+            if name not in self.stops:
+                self.released[name] = reason
+                self._guards.check_spend(name, GuardViolation("idle", reason), now)
+                self._stop(name, reason, now)
 
     def _hold_to_budgets(self, sights: Iterable[CohortView], now: datetime) -> None:
         for sight in sights:
@@ -224,6 +241,7 @@ class Engine:
             self._hold_to_budgets(sights, now)
             self._submit(sights, now)
             desired = self._decide(sights, now)
+            self._health.decisions = {each.job: each for each in desired.decisions}
             done = self._act(desired, _bounds(sights), now)
             why |= {launch.job: reason for launch, reason in done.refused.items()}
             settled = not done.refusing - refused and not self._unanswered(desired)
@@ -315,6 +333,7 @@ class Engine:
             draining=frozenset(n for r in records for n in r.draining),
             interruption_noticed=frozenset(n for r in records for n in r.noticed),
             given_up=frozenset(n for r in records for n in r.given_up),
+            replaced=nodes_to_replace(records),
             waiting=waiting_jobs(records, now),
             outlived=frozenset(n for r in records for n in outlived(r, now)),
             unconfirmed=frozenset(n for r in records for n in r.unconfirmed),

@@ -81,7 +81,7 @@ class GangManager:
 
     def _whole(self, decision: Decision) -> _Gang | None:
         job, record = self._jobs[decision.job], self._journal.records[decision.job]
-        leaving = record.draining.keys() | record.noticed.keys() | record.given_up.keys()
+        leaving = record.leaving
         wanted = {target.pool for target in decision.targets}
         ready = (
             n

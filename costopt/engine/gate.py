@@ -24,6 +24,11 @@ class Gate(Protocol):
         """Return whether any action is allowed, such as forming gangs and ending drained nodes."""
         ...
 
+    @property
+    def is_unattended(self) -> bool:
+        """Return whether every action is allowed without an operator's approval."""
+        ...
+
     def permitted(
         self, actions: Sequence[Action], bounds: Mapping[str, LaunchLimits], now: datetime
     ) -> tuple[Action, ...]:
@@ -44,6 +49,7 @@ class EnforcingGate:
     """Permits every action."""
 
     is_acting = True
+    is_unattended = True
 
     def permitted(
         self,

@@ -40,11 +40,13 @@ class MeasurementObserver:
     def __init__(self, world: World, journal: Journal) -> None:
         self._world = world
         self._journal = journal
+        self.reports: dict[str, tuple[NodeReport, ...]] = {}
 
     def observe(self, job: Job, now: datetime) -> None:
         """Record new measurements."""
         live = self._journal.records[job.name].live
-        reports = [r for r in self._world.runtime.node_reports(job) if r.node_id in live]
+        reports = tuple(r for r in self._world.runtime.node_reports(job) if r.node_id in live)
+        self.reports[job.name] = reports
         news: list[Event] = [*self._interval_news(job, reports, now)]
         news += self._guarantee_news(job, reports, now)
         for report in reports:

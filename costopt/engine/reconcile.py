@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from costopt.domain.fleet import Action, Drain, Launch, Node, NodeState, Terminate
 from costopt.domain.market import Pool
@@ -28,8 +28,9 @@ class Actual:
     count as capacity. The latter are left to save until the interruption, unless their job stops
     or they have ``outlived`` their notice. An ``unconfirmed`` notice is the node's own: until it
     ends, the node holds its place in the gang, so that no report brings a job more nodes than it
-    requests. Pools are ``resting`` for one job. Nodes that are ``given_up`` are released; jobs that
-    are ``waiting`` launch nothing. Nodes that are ``busy`` with an array's tasks are drained last.
+    requests. Pools are ``resting`` for one job. Nodes that are ``given_up`` are released, and those
+    that are ``replaced`` drained, with the reason; jobs that are ``waiting`` launch nothing. Nodes
+    that are ``busy`` with an array's tasks are drained last.
     """
 
     nodes: tuple[Node, ...]
@@ -42,6 +43,7 @@ class Actual:
     given_up: frozenset[str] = frozenset()
     waiting: frozenset[str] = frozenset()
     busy: frozenset[str] = frozenset()
+    replaced: Mapping[str, str] = field(default_factory=dict)
 
 
 def reconcile(desired: Desired, actual: Actual) -> tuple[Action, ...]:
@@ -68,8 +70,9 @@ def reconcile(desired: Desired, actual: Actual) -> tuple[Action, ...]:
 
 def _for_job(decision: Decision, nodes: Sequence[Node], actual: Actual) -> Iterable[Action]:
     staying: dict[Pool, list[Node]] = {}
+    leaving = actual.draining | actual.interruption_noticed | actual.given_up
     for node in nodes:
-        if node.node_id not in actual.draining | actual.interruption_noticed | actual.given_up:
+        if node.node_id not in leaving and node.node_id not in actual.replaced:
             staying.setdefault(node.pool, []).append(node)
     coming: Counter[Pool] = Counter()
     for launch in actual.pending:
@@ -88,11 +91,18 @@ def _for_job(decision: Decision, nodes: Sequence[Node], actual: Actual) -> Itera
         places, held = count - max(0, held), held - count
         if places > 0 and decision.job not in actual.waiting:
             yield Launch(decision.job, pool, places, caps_w[pool])
+    yield from _unfit(decision, nodes, actual)
+    yield from _doomed(decision, nodes, actual)
+    yield from _surplus(decision, staying, coming, wanted, actual.busy)
+
+
+def _unfit(decision: Decision, nodes: Iterable[Node], actual: Actual) -> Iterable[Action]:
+    """Yield the end of nodes that never reported, or are unhealthy."""
     for node in nodes:
         if node.node_id in actual.given_up - actual.draining:
             yield Terminate(decision.job, node.node_id, "it never reported")
-    yield from _doomed(decision, nodes, actual)
-    yield from _surplus(decision, staying, coming, wanted, actual.busy)
+        elif node.node_id in actual.replaced.keys() - actual.draining - actual.interruption_noticed:
+            yield Drain(decision.job, node.node_id, actual.replaced[node.node_id])
 
 
 def _doomed(decision: Decision, nodes: Iterable[Node], actual: Actual) -> Iterable[Drain]:

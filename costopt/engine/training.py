@@ -24,6 +24,7 @@ from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.market import Pool
 from costopt.domain.power import NodePower
+from costopt.domain.runtime import NodeReport
 from costopt.domain.transfers import (
     DataTransfer,
     TransferPrices,
@@ -94,6 +95,11 @@ class TrainingObserver:
             known.pop(job, None)
         self._measured_factor.pop(job, None)
         self.speed_factor.pop(job, None)
+        self._measurements.reports.pop(job, None)
+
+    def reports(self, job: str) -> tuple[NodeReport, ...]:
+        """Return what the job's nodes reported at the last tick."""
+        return self._measurements.reports.get(job, ())
 
     def capped_speed(self, job: Job) -> float:
         """Return the share of its uncapped speed that the job's gang has under power limits."""
@@ -310,7 +316,13 @@ class TrainingObserver:
         """Return the measured speed over the declared one under the same power limits; None where
         either is unknown."""
         measured = progress.measured_units_per_s
-        if not measured or not record.members:
+        planned = self.planned_units_per_s(job, record, progress) if measured else None
+        return measured / planned if measured and planned else None
+
+    def planned_units_per_s(self, job: Job, record: JobRecord, progress: Progress) -> float | None:
+        """Return the speed that the job declares for its gang, under the power limits in force;
+        None where it is unknown."""
+        if not record.members:
             return None
         pools = [Pool.parse(record.live[m].pool) for m in record.members if m in record.live]
         if len(pools) != len(record.members):
@@ -322,7 +334,7 @@ class TrainingObserver:
         predicted = job.gpus_units_per_s(machine, gpus, job.phase_at(progress.done_units))
         if predicted is None or predicted.value <= 0:
             return None
-        return measured / (predicted.value * self.capped_speed(job))
+        return predicted.value * self.capped_speed(job)
 
     def _credible_ratio(self, job: Job, record: JobRecord, progress: Progress) -> float | None:
         """Return the ratio; None also beyond ``MAX_SPEED_RATIO``: the job's own code reports it."""

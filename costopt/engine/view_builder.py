@@ -140,7 +140,7 @@ class ViewBuilder:
     def _job_view(self, name: str) -> JobView:
         record, job = self._journal.records[name], self._jobs[name]
         progress = self._training.progress.get(name, Progress())
-        leaving = record.draining.keys() | record.noticed.keys() | record.given_up.keys()
+        leaving = record.leaving
         staying = [n for n in self._fleet.nodes_of(name) if n.node_id not in leaving]
         return JobView(
             with_remaining_tasks(job, progress.done_units, self._busy_gpus(staying, progress)),

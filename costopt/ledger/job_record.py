@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -24,6 +25,8 @@ class JobRecord:
     ``unconfirmed`` ones only the node itself reported, at that time. Their pools rest for this job
     alone, since ``resting_from``; those in ``cooldown_from`` rest for all jobs. What nodes that are
     ``disbelieved`` report of interruptions counts only if the provider confirms it.
+    ``unhealthy`` is the newest issue by node, "" for the whole gang; ``replaced`` the living nodes
+    that are to be replaced, and ``replacements`` when that was decided, for a day.
     ``deaths`` are the launches of which a node failed on its own, and ``given_up`` the nodes that
     never reported, with the time, since work was saved last; ``last_words`` is why the last of
     them ended. ``longest_start_s`` is the maximum time of nodes from launch until they trained.
@@ -45,6 +48,10 @@ class JobRecord:
     deaths: dict[str, datetime] = field(default_factory=dict)
     given_up: dict[str, datetime] = field(default_factory=dict)
     last_words: str = ""
+    unhealthy: dict[str, ev.HealthChanged] = field(default_factory=dict)
+    replaced: dict[str, str] = field(default_factory=dict)
+    replacements: list[datetime] = field(default_factory=list)
+    checkpoint_at: datetime | None = None
     have_trained: set[str] = field(default_factory=set)
     longest_start_s: dict[Pool, float] = field(default_factory=dict)
     resting_from: dict[Pool, datetime] = field(default_factory=dict)
@@ -89,6 +96,12 @@ class JobRecord:
     def over(self) -> bool:
         """Return whether the job is over, and needs nothing."""
         return self.finished or self.failed is not None
+
+    @property
+    def leaving(self) -> AbstractSet[str]:
+        """Return the living nodes that will not train any longer."""
+        drained = self.draining.keys() | self.replaced.keys()
+        return drained | self.noticed.keys() | self.given_up.keys()
 
     def launches_since(self, when: datetime) -> int:
         """Return the nodes requested since ``when``, without refused ones."""
@@ -185,6 +198,8 @@ def _ended(record: JobRecord, event: ev.NodeEnded) -> None:
     record.disbelieved.discard(event.node_id)
     record.have_trained.discard(event.node_id)
     record.power_limits.pop(event.node_id, None)
+    record.unhealthy.pop(event.node_id, None)
+    record.replaced.pop(event.node_id, None)
     if launched is not None and event.cause is EndCause.FAILED:
         record.deaths[launched.key] = event.ended_at
         record.last_words = event.message
@@ -217,6 +232,20 @@ def _formed(record: JobRecord, event: ev.GangFormed) -> None:
 def _given_up(record: JobRecord, event: ev.NodeGivenUp) -> None:
     record.given_up[event.node_id] = event.at
     record.last_words = event.message
+
+
+def _health(record: JobRecord, event: ev.HealthChanged) -> None:
+    record.unhealthy.pop(event.node_id, None)
+    if event.issue is not None:
+        record.unhealthy[event.node_id] = event
+
+
+def _replaced(record: JobRecord, event: ev.NodeReplaced) -> None:
+    day_ago = event.at - timedelta(days=1)
+    record.replacements = [*(at for at in record.replacements if at > day_ago), event.at]
+    record.replaced[event.node_id] = event.message
+    if event.pool_rests:
+        record.resting_from[Pool.parse(event.pool)] = event.at
 
 
 def _forget_failures(record: JobRecord) -> None:
@@ -252,6 +281,7 @@ def _progressed(record: JobRecord, event: ev.ProgressReported) -> None:
 def _saved(record: JobRecord, event: ev.CheckpointCommitted) -> None:
     if event.units > record.checkpoint_units:
         _forget_failures(record)
+        record.checkpoint_at = event.at
     record.checkpoint_units = max(record.checkpoint_units, event.units)
 
 
@@ -319,6 +349,8 @@ _CHANGES: dict[type[ev.Event], Callable[[JobRecord, Any], None]] = {
     ev.InterruptionNoticed: _noticed,
     ev.NoticeWithdrawn: _notice_withdrawn,
     ev.NodeGivenUp: _given_up,
+    ev.HealthChanged: _health,
+    ev.NodeReplaced: _replaced,
     ev.NodeEnded: _ended,
     ev.NodeReturned: _returned,
     ev.NodeBilled: _billed,

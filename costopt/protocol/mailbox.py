@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 from costopt.domain.errors import StoreError
+from costopt.domain.gpu_health import GpuHealth
 from costopt.domain.ports import ObjectStore
 from costopt.domain.text import encodable_text, untrusted_text
 from costopt.protocol.messages import (
@@ -132,6 +133,7 @@ class Mailbox:
             return None
         fields["state"] = NodeActivity(fields["state"])
         fields["meters"] = _reading(fields.get("meters"))
+        fields["gpu_health"] = _gpu_health(fields.get("gpu_health"))
         return decode_message(Heartbeat, fields)
 
     def request_drain(self, node_id: str) -> None:
@@ -238,6 +240,12 @@ def _reading(fields: object) -> NodeMeasurement | None:
     """Return the reading, None if it is malformed: its node is alive regardless."""
     reading = decode_message(NodeMeasurement, fields)
     return None if reading is None else replace(reading, parts=tuple(reading.parts))
+
+
+def _gpu_health(fields: object) -> GpuHealth | None:
+    """Return the GPUs' health, None if it is malformed, or of an agent that does not read it."""
+    health = decode_message(GpuHealth, fields)
+    return None if health is None else replace(health, xids=tuple(health.xids))
 
 
 MAX_BATCH = 500

@@ -15,6 +15,7 @@ from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from costopt.checkpoint.replicas.wire import GangKey
+from costopt.domain.gpu_health import GpuHealth
 from costopt.domain.text import untrusted_text
 
 
@@ -57,8 +58,8 @@ class Heartbeat:
     requested limit, ``power_cap_w`` what each GPU is limited to for it. ``snapshots`` is the
     "host:port" at which this node accepts snapshots from the gang's members, "" if it accepts none.
     ``resumed_units`` is the work that the trainer had when it joined this generation, None before.
-    ``started``: the command was started in it. The other figures are the trainer's, as in
-    ``TrainerStatus``.
+    ``started``: the command was started in it. ``gpu_health`` is None where the GPUs' health is not
+    read. The other figures are the trainer's, as in ``TrainerStatus``.
     """
 
     node_id: str
@@ -91,6 +92,8 @@ class Heartbeat:
     snapshots: str = ""
     resumed_units: float | None = None
     started: bool = False
+    microbatch_s: float | None = None
+    gpu_health: GpuHealth | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,8 +167,10 @@ class TrainerStatus:
     ``checkpoints`` are the newest of this run. ``interval_s`` is how often it saves, in the job's
     time, and ``interval_reason`` why. ``upload_bytes_per_s`` is how fast it last made a checkpoint
     durable. ``step_s`` is the mean wall time of a step, ``data_wait_share`` the share of it spent
-    waiting for data, ``goodput`` the share of wall time since this process began that went into
-    steps that still count. ``saved_units`` are in the object store; nearer tiers do not count.
+    waiting for data, ``microbatch_s`` the mean time that this process itself took for a microbatch,
+    without waiting for the others of its gang, ``goodput`` the share of wall time since this
+    process began that went into steps that still count. ``saved_units`` are in the object store;
+    nearer tiers do not count.
     ``resumed_units`` is what this process began with, None before it began or if it does not report
     it.
     """
@@ -189,6 +191,7 @@ class TrainerStatus:
     step_s: float | None = None
     data_wait_share: float | None = None
     goodput: float | None = None
+    microbatch_s: float | None = None
     resumed_units: float | None = None
 
     @property

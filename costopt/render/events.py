@@ -22,6 +22,7 @@ from costopt.domain.events import (
     GangFormed,
     GuaranteeChanged,
     GuardTripped,
+    HealthChanged,
     InterruptionExpected,
     InterruptionNoticed,
     JobFailed,
@@ -37,6 +38,7 @@ from costopt.domain.events import (
     NodeGivenUp,
     NodeLaunched,
     NodeMeasured,
+    NodeReplaced,
     NodeReturned,
     NoticeWithdrawn,
     PowerLimitReported,
@@ -204,6 +206,10 @@ def _measured(event: NodeMeasured) -> str:
     return f"{event.node_id}: {', '.join(text for text in said if text) or 'nothing measured'}"
 
 
+def _health(event: HealthChanged) -> str:
+    return f"{event.node_id or 'the gang'}: {event.message}"
+
+
 def _limited(event: PowerLimitReported) -> str:
     limit = "no power limit" if event.cap_w is None else f"{event.cap_w:g} W per GPU"
     return f"{event.node_id}: {limit}: {event.message}"
@@ -274,6 +280,8 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
         "note",
         lambda e: f"{e.node_id} stays: its provider confirmed no interruption",
     ),
+    HealthChanged: ("Node health", "bad", _health),
+    NodeReplaced: ("Node replaced", "bad", lambda e: f"{e.node_id} in {e.pool}: {e.message}"),
     DrainIntended: ("Drain", "plain", lambda e: f"{e.node_id}: {e.reason}"),
     TerminateIntended: ("Release", "plain", lambda e: f"{e.node_id}: {e.reason}"),
     NodeGivenUp: ("Node given up", "bad", lambda e: f"{e.node_id} in {e.pool}: {e.message}"),

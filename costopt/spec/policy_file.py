@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, create_model
 
+from costopt.domain.gpu_health import HealthAction, HealthRules
 from costopt.domain.limits import LimitSpec, LimitUnit
 from costopt.domain.market import CapacityType
 from costopt.domain.policy import (
@@ -36,7 +37,7 @@ from costopt.spec.fields import (
 )
 from costopt.spec.yaml_document import Document, FieldPath, SpecFileError
 
-LIMITS, OBJECTIVE = Limits(), Objective()
+LIMITS, OBJECTIVE, HEALTH = Limits(), Objective(), HealthRules()
 
 
 class ObjectiveSection(FileModel):
@@ -154,6 +155,41 @@ class RuleSection(FileModel):
     )
 
 
+class HealthSection(FileModel):
+    """What is done about idle, slow and faulty nodes."""
+
+    idle: Annotated[HealthAction, Field(strict=False)] = Field(
+        default=HEALTH.idle,
+        description="alert; release: save and stop the job; or replace the node",
+    )
+    idle_below: Share = Field(
+        default=HEALTH.idle_below,
+        description="share of GPU utilization, or of the planned progress, below which it is idle",
+    )
+    idle_after: DurationS = Field(
+        default=HEALTH.idle_after_s, description="for how much time of training"
+    )
+    slow: Annotated[Literal[HealthAction.ALERT, HealthAction.REPLACE], Field(strict=False)] = Field(
+        default=HealthAction.ALERT, description="alert, or replace a node that slows its gang down"
+    )
+    slow_beyond: Annotated[float, Field(ge=1.05, le=1000)] = Field(
+        default=HEALTH.slow_beyond,
+        description="times the median time of its gang's nodes beyond which a node is slow",
+    )
+    slow_after: DurationS = Field(
+        default=HEALTH.slow_after_s, description="for how much time of training"
+    )
+    faults: Annotated[Literal[HealthAction.ALERT, HealthAction.REPLACE], Field(strict=False)] = (
+        Field(
+            default=HealthAction.ALERT,
+            description="alert, or replace a node whose GPUs report a hardware error",
+        )
+    )
+    max_replacements: Count = Field(
+        default=HEALTH.max_replacements, description="nodes of a job replaced in 24 hours"
+    )
+
+
 class PolicyFile(FileModel):
     """Preferences and limits; never names a job."""
 
@@ -169,6 +205,7 @@ class PolicyFile(FileModel):
     rules: list[RuleSection] = Field(
         default_factory=list, description="limits that apply while a signal is in a range"
     )
+    health: HealthSection = Field(default=HealthSection(), description="unhealthy nodes")
 
 
 def policy_of(file: PolicyFile, document: Document) -> Policy:
@@ -192,6 +229,16 @@ def policy_of(file: PolicyFile, document: Document) -> Policy:
         rules=tuple(
             Rule(r.name, r.trigger, r.low, r.high, _limits(_over(file.limits, r.then)))
             for r in file.rules
+        ),
+        health=HealthRules(
+            file.health.idle,
+            file.health.idle_below,
+            file.health.idle_after,
+            file.health.slow,
+            file.health.slow_beyond,
+            file.health.slow_after,
+            file.health.faults,
+            file.health.max_replacements,
         ),
     )
 

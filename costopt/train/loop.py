@@ -95,6 +95,7 @@ class TrainingLoop:
         self._on_formed = on_formed
         self._turns = 0
         self._save_soon = False
+        self._computing = 0
         if isinstance(group, ElasticGroup):
             self._form(group, None, failed=False)
         else:
@@ -136,6 +137,7 @@ class TrainingLoop:
         while self.step < total:
             step, turns = self.step, self._turns
             self._reporter.on_start()
+            self._computing = 0
             yield step
             if self._turns == turns:
                 raise CostoptError(
@@ -154,6 +156,7 @@ class TrainingLoop:
             if batch is batches:
                 return
             self._reporter.on_data_wait(time.monotonic() - began)
+            self._computing += 1
             yield batch
 
     def microbatch(self, batch: Any) -> AbstractContextManager[None]:
@@ -186,6 +189,9 @@ class TrainingLoop:
             self._regroup(str(error), failed=True)
 
     def _apply(self) -> None:
+        if self._group.device.type == "cuda":  # kernels are launched ahead of their execution
+            torch.cuda.synchronize()
+        self._reporter.on_computed(self._computing)
         vote = StepVote(
             stop=self._stop.is_requested(),
             save=self._saving.is_due() or self._save_soon,

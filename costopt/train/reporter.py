@@ -73,6 +73,10 @@ class Reporter:
         """Record that the step waited ``wait_s`` seconds for data."""
         self._time.wait(wait_s)
 
+    def on_computed(self, microbatches: int) -> None:
+        """Record that the step's microbatches are computed; what follows waits for the others."""
+        self._time.end_compute(time.monotonic(), microbatches)
+
     def on_rollback(self, step: int) -> None:
         """Record that training resumes after ``step`` steps; later ones no longer count."""
         self._time.record_rollback(step)
@@ -126,6 +130,7 @@ class Reporter:
     def _shares(self) -> dict[str, float | None]:
         return {
             "data_wait_share": self._time.data_wait_share,
+            "microbatch_s": self._time.microbatch_s,
             "goodput": self._time.goodput(time.monotonic()),
         }
 
@@ -174,6 +179,7 @@ class StepTimer:
         self._useful_s = 0.0
         self._useful: deque[tuple[int, float]] = deque(maxlen=MAX_STEPS)
         self._recent: deque[tuple[float, float]] = deque(maxlen=WINDOW)
+        self._computed: deque[tuple[float, int]] = deque(maxlen=WINDOW)
 
     def begin_step(self, now: float) -> None:
         """Begin a step; the time of one that did not end is lost."""
@@ -182,6 +188,11 @@ class StepTimer:
     def wait(self, wait_s: float) -> None:
         """Record that the step waited ``wait_s`` seconds for data."""
         self._waited_s = (self._waited_s or 0.0) + wait_s
+
+    def end_compute(self, now: float, microbatches: int) -> None:
+        """Record that this process has computed its ``microbatches`` of the step."""
+        if self._step_began is not None and microbatches and len(self._useful) >= WARM_STEPS:
+            self._computed.append((now - self._step_began, microbatches))
 
     def end_step(self, step: int, now: float) -> None:
         """Record that ``step`` steps are done."""
@@ -204,6 +215,13 @@ class StepTimer:
         """Return the share of the last steps' time spent waiting for data; None before any."""
         took_s = sum(took for took, _ in self._recent)
         return sum(waited for _, waited in self._recent) / took_s if took_s else None
+
+    @property
+    def microbatch_s(self) -> float | None:
+        """Return the mean seconds that a microbatch of the last steps took this process, with the
+        wait for data, without that for the gang; None before any."""
+        count = sum(microbatches for _, microbatches in self._computed)
+        return sum(took_s for took_s, _ in self._computed) / count if count else None
 
     def goodput(self, now: float) -> float | None:
         """Return the share of time since this process began that went into steps that count.

@@ -140,7 +140,7 @@ class ProcessHost:
             *(sys.executable, "-m", "costopt.agent"),
             *("--store", str(self._store), "--job", node.job, "--node", node.node_id),
             *("--folder", str(folder), "--notices", f"file:{folder / NOTICE}"),
-            *("--meter", "none"),
+            *("--meter", "none", "--nvidia-smi", str(folder / "nvidia-smi"), "--health-s", "1"),
             *("--launcher", self._launcher, "--processes", str(self._processes)),
         ]
         with (folder / AGENT_LOG).open("ab") as log:

@@ -8,6 +8,7 @@ from datetime import datetime
 from costopt.domain.contracts import ContractTerms
 from costopt.domain.events.job import Event
 from costopt.domain.fleet import EndCause
+from costopt.domain.gpu_health import HealthIssue
 from costopt.domain.policy import CarbonSignal
 
 NOT_SENT_ERROR = "NotSent"
@@ -196,6 +197,35 @@ class NoticeWithdrawn(Event):
 
     node_id: str
     pool: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthChanged(Event):
+    """A node became idle, slow or faulty by the policy's rules, or healthy again.
+
+    ``issue`` is None once it is healthy. The whole gang is meant where ``node_id`` is "".
+    """
+
+    kind = "HealthChanged"
+
+    node_id: str
+    issue: HealthIssue | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReplaced(Event):
+    """An unhealthy node is to be drained, and another takes its place.
+
+    With ``pool_rests`` the job launches nothing in ``pool`` for the cooldown.
+    """
+
+    kind = "NodeReplaced"
+
+    node_id: str
+    pool: str
+    message: str
+    pool_rests: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

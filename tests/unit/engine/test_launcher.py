@@ -44,7 +44,7 @@ class Appends(MemoryLedger):
 class HaltedAfter:
     """A gate that somebody shuts once so many launches were asked for."""
 
-    is_acting = True
+    is_acting = is_unattended = True
 
     def __init__(self, scene: Scene, most: int | None) -> None:
         self._scene = scene
