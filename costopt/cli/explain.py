@@ -71,11 +71,12 @@ def explain(
 
 
 def _bound_by_guards(events: Iterable[Event]) -> Iterable[DecisionMade]:
-    """Yield the decisions in order; one that a guard stopped has the guard as its rule.
+    """Yield the decisions in order; one that a guard stopped has the guard as its rule, one after
+    which an unhealthy node was replaced says so.
 
     A guard stops an action after the decision, so the ledger has it in an event of its own.
     """
-    from costopt.domain.events import DecisionMade, GuardTripped
+    from costopt.domain.events import DecisionMade, GuardTripped, NodeReplaced
 
     made: list[DecisionMade] = []
     for event in events:
@@ -88,6 +89,9 @@ def _bound_by_guards(events: Iterable[Event]) -> Iterable[DecisionMade]:
                     rule=f"guard {guard}",
                     reason=f"{made[-1].reason}; refused by guard {guard}: {message}",
                 )
+            case NodeReplaced(node_id=node_id, message=message) if made:
+                reason = f"{made[-1].reason}; {node_id} is replaced: {message}"
+                made[-1] = replace(made[-1], rule="health", reason=reason)
     return made
 
 

@@ -140,6 +140,8 @@ def _figures(answer: dict[str, Any]) -> list[Row]:
         "Spent": usd_text(summary["usd"]),
         "kWh": number_text(summary["kwh"]),
         "Interruptions": summary["interruptions"],
+        "Node health": summary["health"] or None,
+        "Replaced nodes": summary["replaced_nodes"] or None,
         "Last decision": None if decision is None else decision["decision_id"],
         "Because": None if decision is None else decision["reason"],
     }

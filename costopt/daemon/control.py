@@ -160,6 +160,7 @@ class LeaderLoop:
 
     def _fleet_node(self, node: Node) -> FleetNode:
         record = self.engine.journal.records[node.job]
+        unhealthy = record.unhealthy.get(node.node_id)
         return FleetNode(
             node_id=node.node_id,
             job=node.job,
@@ -170,4 +171,5 @@ class LeaderLoop:
             usd_per_hour=node.usd_per_hour,
             draining=node.node_id in record.draining,
             interrupts_at=record.noticed.get(node.node_id),
+            health="" if unhealthy is None else unhealthy.message,
         )

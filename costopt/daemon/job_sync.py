@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cache
 
@@ -10,6 +11,7 @@ from costopt.checkpoint.manifest import git_revision
 from costopt.controller.payload import RevisionOf, with_provenance
 from costopt.controller.site import LiveSite
 from costopt.daemon.admission import load_submission
+from costopt.daemon.mode_gate import DAEMON
 from costopt.daemon.payload_preparer import PayloadPreparer
 from costopt.daemon.recurring_jobs import RecurringJobs
 from costopt.daemon.strategy_pool import StrategyPool
@@ -62,6 +64,7 @@ class JobSync:
         """Apply submissions and requests before a tick. Raise LedgerError."""
         # Git is slow, and many jobs come from the same folder.
         self._revision_of = cache(git_revision)
+        self._pause_released(now)
         self._read_changes()
         self._reopen(now)
         self._follow_all(now)
@@ -197,6 +200,13 @@ class JobSync:
                 if stops.reason(name) != _REASONS[submission.desired_state]:
                     stops.end(name)
                     self._engine.stop(_REASONS[submission.desired_state], name)
+
+    def _pause_released(self, now: datetime) -> None:
+        """Pause the jobs whose idle nodes the engine released: until somebody resumes them."""
+        for name in tuple(self._engine.released):
+            with suppress(SpecError):  # it was cancelled meanwhile
+                self._registry.set_desired_state(name, DesiredState.PAUSED, DAEMON, now)
+            del self._engine.released[name]
 
     def _read_changes(self) -> None:
         """Read only those submissions that have changed."""

@@ -26,9 +26,11 @@ from costopt.domain.events import (
     DecisionMade,
     Event,
     GuardTripped,
+    HealthChanged,
     JobFailed,
     LaunchFailed,
     NodeMeasured,
+    NodeReplaced,
     ProgressReported,
     SignalStale,
 )
@@ -113,7 +115,7 @@ MAX_BATCH = 1000
 MAX_JOBS = 10_000
 """Number of jobs whose last decision is remembered: those with the most recent events."""
 _QUIET = (ProgressReported, NodeMeasured)
-_WARNINGS = (GuardTripped, JobFailed, LaunchFailed, SignalStale)
+_WARNINGS = (GuardTripped, HealthChanged, JobFailed, LaunchFailed, NodeReplaced, SignalStale)
 
 events_log = logging.getLogger("costopt.events")
 

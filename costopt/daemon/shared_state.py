@@ -117,7 +117,7 @@ class SharedState:
 
 @dataclass(frozen=True, slots=True)
 class FleetNode:
-    """A living node. ``usd_per_hour`` is the price at launch."""
+    """A living node. ``usd_per_hour`` is the price at launch, ``health`` what is wrong, or ""."""
 
     node_id: str
     job: str
@@ -128,6 +128,7 @@ class FleetNode:
     usd_per_hour: float
     draining: bool
     interrupts_at: datetime | None
+    health: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +297,7 @@ class TickSnapshot:
     """The state after a tick; its mappings are by job where they concern jobs.
 
     ``held`` gives the reason why a job gets no nodes, ``troubles`` the failure of one job alone,
-    ``failing_nodes`` which of its nodes have failed since it last saved work, ``guarded`` why a
+    ``failing_nodes`` which of its nodes failed or are unhealthy, ``guarded`` why a
     guard has stopped it. Nothing more happens to jobs that are ``closed``. ``silent`` gives the
     reason why a provider is unreachable.
     """

@@ -54,22 +54,13 @@ class PowerLimitRecord:
 class NodeReport:
     """A node's own measurements: totals from ``from_at`` to ``until_at``; unknown is None.
 
-<<<<<<< HEAD
     ``metered_wh`` is what the meters of ``parts`` ("gpu", "cpu", or the whole "node") read, over
     ``gpus`` GPUs; ``training_wh`` the part of it in the ``training_s`` for which the trainer
     trained. ``final`` means that nothing trains there any more. ``guarantee`` is how exact its
     trainer's result is, "" where it does not say. ``warning`` is the provider's warning short of a
     notice, or ""; ``interrupts_at`` is when the provider interrupts the node, None without a
-    notice. Seconds are the job's time; shares are 0–1.
-=======
-    ``metered_wh`` is what the meters of ``parts`` ("gpu", "cpu") read, over ``gpus`` GPUs;
-    ``training_wh`` the part of it in the ``training_s`` for which the trainer trained. ``final``
-    means that nothing trains there any more. ``guarantee`` is how exact its trainer's result is, ""
-    where it does not say. ``warning`` is the provider's warning short of a notice, or "";
-    ``interrupts_at`` is when the provider interrupts the node, None without a notice.
-    ``microbatch_s`` is the node's own time for a microbatch, without waiting for its gang.
+    notice. ``microbatch_s`` is the node's own time for a microbatch, without waiting for its gang.
     Seconds are the job's time; shares are 0–1.
->>>>>>> 14ffc5bd (feat: read the health of GPUs and judge idle, slow and faulty nodes)
     """
 
     node_id: str

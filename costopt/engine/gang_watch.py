@@ -1,6 +1,6 @@
 """How long the nodes of one gang have been idle or slow, by what they report. Pure.
 
-Only training counts, and only what is known: a node whose utilization nobody reads is not idle, nor
+Only training counts, and only what is known: a node whose utilization is not read is not idle, nor
 is a gang that reports no progress, and a node that does not report its own pace is not slow. Where
 the whole gang is slow no node is, as nodes are compared with the median of their gang.
 """

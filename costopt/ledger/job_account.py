@@ -34,6 +34,7 @@ from costopt.domain.events import (
     Event,
     GangFormed,
     GuaranteeChanged,
+    HealthChanged,
     InterruptionExpected,
     InterruptionNoticed,
     JobFailed,
@@ -45,6 +46,7 @@ from costopt.domain.events import (
     NodeEnded,
     NodeLaunched,
     NodeMeasured,
+    NodeReplaced,
     NodeReturned,
     NoticeWithdrawn,
     PowerLimitReported,
@@ -180,6 +182,8 @@ class JobAccount:
             hourly_carbon_wh=bill.emitted.hourly_uwh / 1e6,
             guarantee=self.measured.guarantee,
             failure=self.failure or "",
+            health="" if self.finished_at is not None else self.measured.health,
+            replaced_nodes=self.measured.replaced_nodes,
             node_seconds=bill.node_ms / 1000,
             nodes_alive=len(self.fleet.alive),
             nodes_launched=len(self.fleet.nodes),
@@ -289,6 +293,10 @@ class JobAccount:
         self.measured.measure(event)
         self.fleet.measure(event)
 
+    def _node_ended(self, event: NodeEnded) -> None:
+        self.fleet.record_end(event)
+        self.measured.unhealthy.pop(event.node_id, None)
+
     def _finish(self, event: JobFinished) -> None:
         self._stop_training(event.at)
         self.finished_at = event.at
@@ -342,7 +350,9 @@ _FOLDS: dict[type[Event], Callable[[JobAccount, Any], None]] = {
     NoticeWithdrawn: _of_node(NodeAccount.withdraw_notice),
     DrainIntended: _of_node(NodeAccount.drain),
     TerminateIntended: _of_node(NodeAccount.terminate),
-    NodeEnded: lambda account, event: account.fleet.record_end(event),
+    HealthChanged: lambda account, event: account.measured.change_health(event),
+    NodeReplaced: lambda account, event: account.measured.count_replaced(event),
+    NodeEnded: JobAccount._node_ended,
     NodeReturned: lambda account, event: account.fleet.reinstate(event),
     NodeBilled: lambda account, event: account.fleet.settle(event),
     JobFinished: JobAccount._finish,

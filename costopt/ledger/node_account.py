@@ -10,12 +10,14 @@ from costopt.domain.events import (
     CheckpointIntervalChanged,
     DrainIntended,
     GuaranteeChanged,
+    HealthChanged,
     InterruptionExpected,
     InterruptionNoticed,
     NodeBilled,
     NodeEnded,
     NodeLaunched,
     NodeMeasured,
+    NodeReplaced,
     NoticeWithdrawn,
     PowerLimitReported,
     TerminateIntended,
@@ -347,9 +349,11 @@ def _pool(launched: NodeLaunched) -> Pool:
 
 class MeasurementAccount:
     """The newest measurements and warnings by node, the save interval, and how exact the result is
-    ("" before a trainer reported it)."""
+    ("" before a trainer reported it). What is wrong with nodes is by id, "" for the whole gang."""
 
     def __init__(self) -> None:
+        self.unhealthy: dict[str, str] = {}
+        self.replaced_nodes = 0
         self.nodes: dict[str, NodeMeasured] = {}
         self.expected: dict[str, str] = {}
         self.interval: CheckpointIntervalChanged | None = None
@@ -370,6 +374,22 @@ class MeasurementAccount:
     def record_interruption_warning(self, event: InterruptionExpected) -> None:
         """Record the provider's warning about a node, short of a notice; "" withdraws it."""
         self.expected[event.node_id] = event.message
+
+    def change_health(self, event: HealthChanged) -> None:
+        """Record what is wrong with a node, or that nothing is."""
+        self.unhealthy.pop(event.node_id, None)
+        if event.issue is not None:
+            self.unhealthy[event.node_id] = event.message
+
+    def count_replaced(self, _: NodeReplaced) -> None:
+        """Count one more node that is replaced because it is unhealthy."""
+        self.replaced_nodes += 1
+
+    @property
+    def health(self) -> str:
+        """Return what is wrong with which nodes, "" where nothing is known to be."""
+        found = sorted(self.unhealthy.items())
+        return "; ".join(f"{node_id or 'the gang'} is {what}" for node_id, what in found)
 
 
 class EnergyMeter:

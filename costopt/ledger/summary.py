@@ -41,6 +41,8 @@ class JobSummary:
     ``sci_gco2e_per_unit`` is the software carbon intensity: both, per unit of work done.
     ``guarantee`` is how exact the result is, as the trainers reported it, "" where they did not;
     ``failure`` why the job failed, "" otherwise.
+    ``health`` is what is wrong with the job's nodes, "" where nothing is known to be, and
+    ``replaced_nodes`` how many were replaced because of that.
     ``launches`` and ``failed_launches`` count launch requests, ``interruptions`` interrupted nodes,
     ``pool_switches`` gangs in other pools than the gang before.
     ``baseline_*`` is the whole job on the cheapest allowed on-demand pool, at the measured speed
@@ -102,6 +104,8 @@ class JobSummary:
     tasks_done: int = 0
     tasks_failed: int = 0
     task_starts: int = 0
+    health: str = ""
+    replaced_nodes: int = 0
 
     @property
     def baseline_basis(self) -> str:

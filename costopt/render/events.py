@@ -123,6 +123,8 @@ def describe_event(event: Event) -> EventText:
     label, tone, detail = _WORDS[type(event)]
     if isinstance(event, NodeLaunched) and event.waiting:
         label, tone = "Node waits for capacity", "note"
+    if isinstance(event, HealthChanged) and event.issue is None:
+        tone = "good"
     if isinstance(event, NodeEnded) and event.cause.is_unplanned:
         label, tone = f"Node {event.cause.value.replace('_', ' ')}", "bad"
     return EventText(event.at, label, detail(event), tone, isinstance(event, ROUTINE))

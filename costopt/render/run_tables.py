@@ -126,6 +126,7 @@ def run_table(summary: JobSummary) -> Table:
         ("SCI, with embodied", sci_text(summary.sci_gco2e_per_unit, summary.unit), "SCI 1.1"),
         ("node-hours", f"{summary.node_seconds / 3600:,.2f}", "measured"),
         ("interruptions", str(summary.interruptions), "measured"),
+        *_health(summary),
         ("launches", f"{summary.launches} ({summary.failed_launches} refused)", "measured"),
         ("moves to other pools", str(summary.pool_switches), "measured"),
         ("checkpoints", f"{summary.checkpoints} ({summary.checkpoints_refused} torn)", "measured"),
@@ -183,6 +184,13 @@ def _tasks(summary: JobSummary) -> tuple[tuple[str, str, str], ...]:
 def _result(summary: JobSummary) -> tuple[tuple[str, str, str], ...]:
     """A row only where the trainers said how exact it is."""
     return (("result", summary.guarantee, "trainers"),) if summary.guarantee else ()
+
+
+def _health(summary: JobSummary) -> tuple[tuple[str, str, str], ...]:
+    """Rows only where nodes were or are unhealthy."""
+    replaced = ("unhealthy nodes replaced", str(summary.replaced_nodes), "measured")
+    known = ("node health", summary.health, "agents")
+    return (replaced,) * (summary.replaced_nodes > 0) + (known,) * bool(summary.health)
 
 
 def _transfers(summary: JobSummary) -> tuple[tuple[str, str, str], ...]:

@@ -169,8 +169,8 @@ class HealthSection(FileModel):
     idle_after: DurationS = Field(
         default=HEALTH.idle_after_s, description="for how much time of training"
     )
-    slow: Annotated[Literal[HealthAction.ALERT, HealthAction.REPLACE], Field(strict=False)] = Field(
-        default=HealthAction.ALERT, description="alert, or replace a node that slows its gang down"
+    slow: Literal["alert", "replace"] = Field(
+        default="alert", description="alert, or replace a node that slows its gang down"
     )
     slow_beyond: Annotated[float, Field(ge=1.05, le=1000)] = Field(
         default=HEALTH.slow_beyond,
@@ -179,11 +179,9 @@ class HealthSection(FileModel):
     slow_after: DurationS = Field(
         default=HEALTH.slow_after_s, description="for how much time of training"
     )
-    faults: Annotated[Literal[HealthAction.ALERT, HealthAction.REPLACE], Field(strict=False)] = (
-        Field(
-            default=HealthAction.ALERT,
-            description="alert, or replace a node whose GPUs report a hardware error",
-        )
+    faults: Literal["alert", "replace"] = Field(
+        default="alert",
+        description="alert, or replace a node whose GPUs report a hardware error",
     )
     max_replacements: Count = Field(
         default=HEALTH.max_replacements, description="nodes of a job replaced in 24 hours"
@@ -234,10 +232,10 @@ def policy_of(file: PolicyFile, document: Document) -> Policy:
             file.health.idle,
             file.health.idle_below,
             file.health.idle_after,
-            file.health.slow,
+            HealthAction(file.health.slow),
             file.health.slow_beyond,
             file.health.slow_after,
-            file.health.faults,
+            HealthAction(file.health.faults),
             file.health.max_replacements,
         ),
     )

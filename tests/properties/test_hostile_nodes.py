@@ -76,6 +76,13 @@ METERS = st.fixed_dictionaries(
         "gpu_memory_share": FINITE,
     },
 )  # fmt: skip
+GPU_HEALTH = st.fixed_dictionaries(
+    {"watched_s": FINITE, "busy_s": FINITE},
+    optional={
+        "ecc_errors": st.none() | st.integers(-(10**18), 10**18), "lost": st.booleans(),
+        "remap_failed": st.booleans(), "xids": st.lists(st.integers(-(10**18), 10**18), max_size=9),
+    },
+)  # fmt: skip
 BEATS = mostly(
     {
         "node_id": st.just("{node}"),
@@ -91,6 +98,7 @@ BEATS = mostly(
         "step_s": FINITE, "goodput": FINITE, "data_wait_share": FINITE,
         "power_asked_w": FINITE, "power_cap_w": FINITE, "power_message": TEXTS,
         "meters": METERS, "log_path": TEXTS, "snapshots": TEXTS,
+        "microbatch_s": FINITE, "gpu_health": GPU_HEALTH,
     },
 )  # fmt: skip
 SAVES = mostly(

@@ -13,6 +13,10 @@ state_file = {state!r}
 state = json.load(open(state_file))
 words = sys.argv[1:]
 state["calls"].append(words)
+if state["lost"]:
+    print("Unable to determine the device handle for GPU0: 00000000:01:00.0: GPU is lost.  "
+          "Reboot the system to recover this GPU")
+    sys.exit(15)
 gpus = [words[words.index("-i") + 1]] if "-i" in words else sorted(state["limits"])
 said, code = [], 0
 for gpu in gpus:
@@ -20,6 +24,11 @@ for gpu in gpus:
     if "--query-gpu=index,power.limit" in words:
         limit = state["limits"][gpu]
         said.append(f"{{gpu}}, " + ("[N/A]" if limit is None else f"{{limit:.2f}}"))
+    elif words[0].startswith("--query-gpu=index,utilization.gpu,"):
+        busy, errors, pending, _ = state["health"]
+        said.append(f"{{gpu}}, {{busy}}, {{errors}}, {{pending}}")
+    elif words[0].startswith("--query-remapped-rows=gpu_bus_id,"):
+        said.append(f"{{bus}}, " + ", ".join(state["health"][2:]))
     elif "-pm" in words:
         said.append(f"Enabled persistence mode for GPU {{bus}}.")
     elif state["limits"][gpu] is None or state["stuck"]:
@@ -70,8 +79,24 @@ class FakeNvidiaSmi:
         self, limits: dict[str, float | None], *, root: bool = True, stuck: bool = False
     ) -> None:
         """GPUs with these limits; without ``root`` none can be set, ``stuck`` ones stay."""
-        state = {"limits": limits, "root": root, "stuck": stuck, "calls": []}
-        self._state.write_text(json.dumps(state))
+        state = {"limits": limits, "root": root, "stuck": stuck, "calls": [], "lost": False}
+        self._state.write_text(json.dumps(state | {"health": ["0", "0", "No", "No"]}))
+
+    def read_health(
+        self,
+        busy: str = "0",
+        errors: str = "0",
+        pending: str = "No",
+        failed: str = "No",
+        *,
+        lost: bool = False,
+    ) -> None:
+        """What each GPU reports: per cent busy, uncorrected errors, rows to be remapped, or not."""
+        state = json.loads(self._state.read_text())
+        state |= {"health": [busy, errors, pending, failed], "lost": lost}
+        fresh = self._state.with_suffix(".fresh")
+        fresh.write_text(json.dumps(state))
+        fresh.replace(self._state)
 
     @property
     def limits_w(self) -> list[float | None]:

@@ -114,6 +114,8 @@ def _state(node: FleetNode, fleet: FleetView) -> Cell:
     if node.interrupts_at is not None:
         left_s = (node.interrupts_at - fleet.now).total_seconds()
         return Cell(f"interrupted in {seconds_text(max(0.0, left_s))}", tone="bad")
+    if node.health and not node.draining:
+        return Cell(node.health, tone="bad")
     return Cell("draining", tone="note") if node.draining else Cell(node.state.value)
 
 
