@@ -10,6 +10,7 @@ from costopt.daemon.pages.charts import daily_plots
 from costopt.daemon.pages.guards import budget_bars
 from costopt.daemon.pages.layout import ChartCache, PageRequest, take_first, wanted_jobs
 from costopt.daemon.reader import TenantReader
+from costopt.domain.policy import CarbonSignal
 from costopt.formatting import (
     UNKNOWN_TEXT,
     gco2e_text,
@@ -33,7 +34,9 @@ MONEY = (
 class CostTotalsRow:
     """Figures of several jobs. ``due`` and the savings count the ``known`` jobs with a baseline;
     that of ``measured`` of them is at the measured speed. If the energy of one job is unknown, the
-    total is unknown; so are the energy savings if that of one job with a baseline is."""
+    total is unknown; so are the energy savings if that of one job with a baseline is. Emissions by
+    average and by marginal intensities do not add up: with both ``signals`` the total is unknown.
+    """
 
     usd_micros: int
     spot_usd_micros: int
@@ -42,6 +45,7 @@ class CostTotalsRow:
     market_based_gco2e: float | None
     embodied_gco2e: float | None
     carbon_bases: tuple[str, ...]
+    signals: tuple[str, ...]
     known: int
     measured: int
     due_usd_micros: int
@@ -52,20 +56,31 @@ class CostTotalsRow:
     def of(cls, summaries: Sequence[JobSummary]) -> CostTotalsRow:
         """Return the totals of the summaries."""
         known = [s for s in summaries if s.due_usd_micros is not None]
+        signals = sorted({s.carbon_signal for s in summaries if s.carbon_signal is not None})
         return cls(
             sum(s.usd_micros for s in summaries),
             sum(s.spot_usd_micros for s in summaries),
             _sum(s.wh for s in summaries),
-            _sum(s.gco2e for s in summaries),
+            _sum(s.gco2e for s in summaries) if len(signals) < 2 else None,
             _sum(s.market_based_gco2e for s in summaries),
             _sum(s.embodied_gco2e for s in summaries),
             tuple(sorted({s.carbon_basis for s in summaries if s.carbon_basis is not None})),
+            tuple(signals),
             len(known),
             sum(s.speed_ratio is not None for s in known),
             sum(s.due_usd_micros or 0 for s in known),
             sum(s.usd_micros for s in known),
             _sum(s.saved_wh for s in known),
         )
+
+    @property
+    def emissions_text(self) -> str:
+        """Return the emissions, and their signal unless they are location-based."""
+        if len(self.signals) > 1:
+            return f"{UNKNOWN_TEXT}: {' and '.join(self.signals)}"
+        text = gco2e_text(self.gco2e)
+        located = not self.signals or self.signals[0] == CarbonSignal.AVERAGE
+        return text if located else f"{text} {self.signals[0]}"
 
     @property
     def saved_usd_micros(self) -> int | None:
@@ -146,7 +161,7 @@ def _tiles(sums: CostTotalsRow, jobs: int) -> Tiles:
                 "Energy", wh_text(sums.wh), "measured or modelled", "at the data centre's meter"
             ),
             Metric(
-                "Emissions (CO₂e)", gco2e_text(sums.gco2e), "modelled",
+                "Emissions (CO₂e)", sums.emissions_text, "modelled",
                 "; ".join(
                     (
                         *sums.carbon_bases,
@@ -170,6 +185,6 @@ def _sums(sums: CostTotalsRow) -> tuple[Cell, ...]:
         Cell(whole_percent_text(sums.saved_share), tone=tone),
         Cell(wh_text(sums.wh)),
         Cell(wh_text(sums.saved_wh) if sums.known else UNKNOWN_TEXT),
-        Cell(gco2e_text(sums.gco2e)),
+        Cell(sums.emissions_text),
         Cell(gco2e_text(sums.market_based_gco2e)),
     )

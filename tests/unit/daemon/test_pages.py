@@ -19,12 +19,14 @@ from costopt.daemon.http.auth import SESSION_COOKIE
 from costopt.daemon.http.server import bind_listeners, serve_api
 from costopt.daemon.pages import layout
 from costopt.daemon.pages.layout import PLACES
+from costopt.daemon.pages.ledger import CostTotalsRow
 from costopt.daemon.pages.routes import safe_redirect_path
 from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.shared_state import BudgetUse
 from costopt.domain.account import UNLIMITED
 from costopt.domain.control import Scope
 from costopt.domain.errors import LedgerError
+from costopt.ledger.job_account import JobAccount
 from costopt.render.run_charts import timeline
 from costopt.render.run_tables import RunView
 from costopt.render.svg import ResponsiveChart
@@ -460,6 +462,19 @@ def test_the_ledger_adds_up(daemon: Shown, cookie: str) -> None:
     assert page.tiles["Saved"] == f"${sum(s.saved_usd_micros or 0 for s in summaries) / 1e6:,.2f}"
     by_tenant = page.rows["tenants"].values()
     assert sum(int(row["jobs"]) for row in by_tenant) == len(page.rows["jobs"]) == 4
+
+
+def test_emissions_name_their_signal_and_do_not_mix() -> None:
+    one = JobAccount("one").summary(NOW)
+    average = replace(one, gco2e=2000.0, carbon_signal="average", market_based_gco2e=100.0)
+    marginal = replace(one, gco2e=3000.0, carbon_signal="marginal")
+    texts = [
+        CostTotalsRow.of(jobs).emissions_text
+        for jobs in ([average, average], [marginal], [average, marginal], [])
+    ]
+    assert texts == ["4 kg", "3 kg marginal", "unknown: average and marginal", "0 g"]
+    assert CostTotalsRow.of([average, average]).market_based_gco2e == 200.0
+    assert CostTotalsRow.of([average, marginal]).market_based_gco2e is None
 
 
 def test_guards_tell_mode_limits_and_what_people_said(daemon: Shown, cookie: str) -> None:
