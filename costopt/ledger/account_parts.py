@@ -177,7 +177,12 @@ class FleetAccount:
         hour_ms = to_milliseconds(event.hour_at) // MS_PER_HOUR * MS_PER_HOUR
         grid = event.region, event.carbon_signal
         known = self.electricity.intensities(*grid)
-        nodes = [each for each in self.nodes.values() if (each.region, each.carbon_signal) == grid]
+        nodes = [
+            node
+            for node in self.nodes.values()
+            if node.launched_ms < hour_ms + MS_PER_HOUR
+            and (node.region, node.carbon_signal) == grid
+        ]
         with self._recounting(node for node in nodes if _ended_after(node, hour_ms)):
             known.by_hour[hour_ms // MS_PER_HOUR] = event.gco2e_per_kwh
             for node in nodes:
