@@ -109,6 +109,9 @@ COMMANDS = {
         "costopt.cli.diff", "diff", "Compare costs before and after a change of job files."
     ),
     "run": CommandEntry("costopt.cli.run", "run", "Run a job to completion."),
+    "calibrate": CommandEntry(
+        "costopt.cli.calibrate", "calibrate", "Measure a job's speed and write it into its file."
+    ),
     "backtest": CommandEntry(
         "costopt.cli.backtest", "backtest", "Try policies on a recorded market."
     ),

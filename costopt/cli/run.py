@@ -122,7 +122,7 @@ def run(
         return load_job(job, now, shared)
 
     with (
-        _living_nodes_named(state_dir),
+        living_nodes_named(state_dir),
         signals.caught(),
         open_run(read_job, chosen, source.site, state_dir, settings, signals) as live,
     ):
@@ -139,7 +139,7 @@ def run(
         _warn_of_short_market(live)
         _note(live.learned_reset)
         try:
-            _run(live)
+            run_live(live)
         except KeyboardInterrupt:
             if signals.first == signal.SIGINT:
                 raise
@@ -148,7 +148,7 @@ def run(
 
 
 @contextmanager
-def _living_nodes_named(state_dir: Path) -> Iterator[None]:
+def living_nodes_named(state_dir: Path) -> Iterator[None]:
     """If the run ends early, name the nodes that are living by the ledger and that it did not
     terminate.
 
@@ -193,14 +193,16 @@ def _note(message: str | None) -> None:
         click.echo(f"note: {message}", err=True)
 
 
-def _run(live: LiveRun) -> None:
-
+def run_live(live: LiveRun, observe: OnTick | None = None) -> None:
+    """Run until the job is over and show its progress; ``observe`` is called at each tick."""
     from costopt.engine.loop import run_until_done as run_loop
 
     with progress_view(live) as show:
 
         def on_tick(result: TickResult) -> None:
             show(result)
+            if observe is not None:
+                observe(result)
             _note(live.learned.save(result.now))
             live.raise_if_market_ended(result)
             if not result.is_done:

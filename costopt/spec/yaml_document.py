@@ -133,7 +133,7 @@ def parse_document(text: str, path: str) -> Document:
         raise _failure(
             path, "too_large", f"is larger than {MAX_BYTES // 1024} KiB, so it is not a spec file"
         )
-    node = _compose(path, text)
+    node = compose_document(path, text)
     if node is None:
         raise _failure(path, "empty", "the file is empty")
     if not isinstance(node, yaml.MappingNode):
@@ -200,7 +200,8 @@ class _FastLoader(Composer, CSafeLoader):
         Composer.__init__(self)
 
 
-def _compose(path: str, text: str) -> yaml.Node | None:
+def compose_document(path: str, text: str) -> yaml.Node | None:
+    """Return the nodes of a text with their marks, None of an empty one. Raises SpecFileError."""
     try:
         with suppress(yaml.YAMLError, ValueError):
             return yaml.compose(text, Loader=_FastLoader)
