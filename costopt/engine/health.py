@@ -81,10 +81,11 @@ class HealthManager:
     @property
     def reported(self) -> dict[str, str]:
         """Return, by job, what is wrong with its nodes."""
+        accounts, records = self._journal.accounts, self._journal.records
         return {
-            name: "; ".join(f"{node or 'its gang'} is {e.message}" for node, e in sorted(found))
-            for name, record in self._journal.records.items()
-            if not record.over and (found := record.unhealthy.items())
+            name: account.measured.health
+            for name, account in accounts.items()
+            if account.measured.health and not records[name].over
         }
 
     def _note(self, job: Job, record: JobRecord, now: datetime) -> None:

@@ -389,7 +389,7 @@ class MeasurementAccount:
     def health(self) -> str:
         """Return what is wrong with which nodes, "" where nothing is known to be."""
         found = sorted(self.unhealthy.items())
-        return "; ".join(f"{node_id or 'the gang'} is {what}" for node_id, what in found)
+        return "; ".join(f"{node_id or 'the gang'}: {what}" for node_id, what in found)
 
 
 class EnergyMeter:
