@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,8 +14,10 @@ from torch import nn
 from costopt.protocol.trainer_files import TrainerStatus
 from costopt.train import loop, reporter
 from costopt.train.attach import attach
-from costopt.train.reporter import StepTimer
+from costopt.train.reporter import WARM_STEPS, StepTimer
 from tests.support.manual_clock import ManualClock
+from tests.support.node_folder import ROOT
+from tests.support.reserved_port import reserved_port
 
 
 def stepped(
@@ -101,3 +106,53 @@ def test_a_loop_tells_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert reported is not None
     assert reported.data_wait_share == pytest.approx(0.75)
     assert reported.goodput == pytest.approx(10 / 25)
+
+
+def test_the_time_of_a_microbatch_is_the_process_own() -> None:
+    use = StepTimer(began=0.0)
+    assert use.microbatch_s is None
+    for step in range(2 * WARM_STEPS):
+        use.begin_step(10.0 * step)
+        use.end_compute(10.0 * step + (9.0 if step < WARM_STEPS else 3.0), microbatches=2)
+        use.end_step(step, 10.0 * step + 8.0)
+    assert use.microbatch_s == pytest.approx(1.5), "neither warming up nor the gang's share of it"
+
+
+SLOW_RANK = """
+import os, time, torch
+from costopt.train.attach import attach
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+job = attach(model, optimizer, None, lambda step, shard: torch.ones(2, 2), global_batch=4,
+             virtual_shards=2)
+for _ in job.steps(30):
+    for batch in job.microbatches():
+        with job.microbatch(batch):
+            time.sleep(0.05 * int(os.environ["RANK"]))
+            model(batch).sum().backward()
+    job.apply()
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.slow
+def test_a_slow_member_of_a_gang_differs_from_those_that_wait_for_it(tmp_path: Path) -> None:
+    with reserved_port() as port:
+        gang = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        files = [tmp_path / f"status-{rank}.json" for rank in range(2)]
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, "-c", SLOW_RANK],
+                cwd=ROOT,
+                env={**os.environ, **gang, "RANK": str(rank), "COSTOPT_STATUS_FILE": str(file)},
+            )
+            for rank, file in enumerate(files)
+        ]
+        assert [process.wait() for process in ranks] == [0, 0]
+    fast, slow = (TrainerStatus.read(file) for file in files)
+    assert fast is not None
+    assert slow is not None
+    assert fast.microbatch_s is not None
+    assert slow.microbatch_s is not None
+    assert slow.microbatch_s > 0.05
+    assert slow.microbatch_s > 2 * fast.microbatch_s
