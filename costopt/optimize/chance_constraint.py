@@ -81,8 +81,8 @@ class SimulatedPlan:
     """A job's plan as simulated: hours too late at the asked probability, 0 where sure enough.
 
     ``over_usd`` and ``over_kwh`` are what its forecast exceeds the job's budgets by, 0 where it
-    does not; ``figures`` are means over the samples where any run changes to the fallback, which
-    the model does not know, else the model's own but for the finish.
+    does not; ``figures`` are means over the samples where there is a fallback, which the model does
+    not know, else the model's own but for the finish.
     """
 
     late_h: float
@@ -340,7 +340,7 @@ def simulate_plan(
     forecast, samples = forecast_segments(part.table, segments, part.demand, request.now)
     objective = request.policy.objective
     figures = _simulated_figures(samples, objective)
-    if not samples.changed.any():
+    if choose_fallback_row(part.table, part.demand) is None:
         planned = planned_figures((tuple(segments),), objective)
         figures = replace(planned, finish_h=figures.finish_h)
     over_usd, over_kwh = over_budget(request, part.demand.job, forecast)

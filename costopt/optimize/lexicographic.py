@@ -27,13 +27,16 @@ from costopt.optimize.request import Ceiling, PlanRequest
 from costopt.optimize.segments import Segment
 from costopt.optimize.solve import SolverSettings, solve_jobs
 
-FINISH_STEPS, LIMITED_STEPS = 6, 3
+FINISH_STEPS, LIMITED_STEPS = 6, 4
 """Plans made for an earlier finish, and under limits, for each variant of the jobs at the most."""
 
 CORRECTED, SAFE = 1e-3, 1e-4
 """Limits are not corrected by less than this share of them; where a plan broke them, by this much
 more than it did.
 """
+
+MIN_RISE = 0.25
+"""How much less, or more, a measured figure may be taken to rise than the model's."""
 
 TIE_BREAK = 1e-3
 """The weight of the objective beside the aim."""
@@ -173,30 +176,34 @@ class _Order:
         per_unit = usd / max(_comparable(aim, best.figures), 1e-12)
         trial = NOTHING.plus(_weights(aim), per_unit).plus(self._objective, TIE_BREAK)
         for parts in self._variants:
-            more = self._excess(best)
+            last = best
+            limits = [self._limit(bound, last, last) for bound in self._bounds]
             for _ in range(LIMITED_STEPS):
-                found = self._solve(trial, parts, more)
+                found = self._solve(trial, parts, limits)
                 if found is None:
                     break
                 keeps = self._keeps(found.figures)
                 if keeps and found.figures.value(aim) < best.figures.value(aim):
                     best = found
-                before, more = more, self._excess(found)
-                if keeps and not self._corrects(before, more):
+                before, limits = limits, [self._limit(b, last, found) for b in self._bounds]
+                if keeps and not self._differ(before, limits):
                     break
-                more = [
-                    each - (0.0 if keeps else SAFE * abs(bound.most))
-                    for each, bound in zip(more, self._bounds, strict=True)
-                ]
+                last = found
         return best
 
-    def _excess(self, found: _Found) -> list[float]:
-        """What the model's figures exceed the measured ones by, for each bound."""
-        model = planned_figures(found.plan.segments, self._objective)
-        pairs = [(model.value(b.aim), found.figures.value(b.aim)) for b in self._bounds]
-        return [more - less if math.isfinite(more - less) else 0.0 for more, less in pairs]
+    def _limit(self, bound: _Bound, last: _Found, found: _Found) -> float:
+        """The model's figure at which the measured one is at its bound, as two plans suggest."""
+        model, own = (self._model(found, bound.aim), found.figures.value(bound.aim))
+        more, own_more = model - self._model(last, bound.aim), own - last.figures.value(bound.aim)
+        rise = min(max(own_more / more, MIN_RISE), 1 / MIN_RISE) if own_more * more > 0 else 1.0
+        limit = model + (bound.most - own) / rise
+        limit -= SAFE * abs(bound.most) if own > bound.most else 0.0
+        return limit if math.isfinite(limit) else bound.most
 
-    def _corrects(self, before: Sequence[float], now: Sequence[float]) -> bool:
+    def _model(self, found: _Found, aim: ObjectiveTerm | None) -> float:
+        return planned_figures(found.plan.segments, self._objective).value(aim)
+
+    def _differ(self, before: Sequence[float], now: Sequence[float]) -> bool:
         return any(
             abs(a - b) > CORRECTED * abs(bound.most)
             for a, b, bound in zip(before, now, self._bounds, strict=True)
@@ -209,7 +216,7 @@ class _Order:
             share = (low + high) / 2
             due = [[_due(part, share) for part in parts] for parts in variants]
             solved = [
-                self._solve(self._objective, parts, [0.0] * len(self._bounds)) for parts in due
+                self._solve(self._objective, parts, [b.most for b in self._bounds]) for parts in due
             ]
             kept = [one for one in solved if one is not None and self._keeps(one.figures)]
             if not kept:
@@ -238,9 +245,9 @@ class _Order:
         )
 
     def _solve(
-        self, objective: Objective, parts: Sequence[PlannedJob], more: Sequence[float]
+        self, objective: Objective, parts: Sequence[PlannedJob], limits: Sequence[float]
     ) -> _Found | None:
-        """A plan within the bounds, each ``more`` in the model; None if there is none, or no time.
+        """A plan within these limits of the model's figures; None if there is none, or no time.
 
         It is scored by the policy's own objective.
         """
@@ -250,7 +257,7 @@ class _Order:
             self._settings.within(1 / max(1, self._trials)), gap=LIMITED_GAP, warm=None
         )
         self._trials -= 1
-        ceilings = tuple(self._ceilings(more))
+        ceilings = tuple(self._ceilings(limits))
         request = replace(with_objective(self._request, objective), ceilings=ceilings)
         scored = [part_with_objective(part, objective) for part in parts]
         if any(each.weights.usd_per_tonne_co2e > 0 for each in ceilings):
@@ -262,12 +269,12 @@ class _Order:
         figures = self._measure(segments)
         return None if figures is None else _Found(JobsPlan(parts, segments), figures)
 
-    def _ceilings(self, more: Sequence[float]) -> Iterator[Ceiling]:
+    def _ceilings(self, limits: Sequence[float]) -> Iterator[Ceiling]:
         """Of an earlier finish the due times are the limit."""
-        for bound, excess in zip(self._bounds, more, strict=True):
+        for bound, limit in zip(self._bounds, limits, strict=True):
             if bound.aim is not ObjectiveTerm.FINISH:
                 weights = self._objective if bound.aim is None else _weights(bound.aim)
-                yield Ceiling(weights, bound.most + excess)
+                yield Ceiling(weights, limit)
 
     def _scored(self, segment: Segment) -> Segment:
         return replace(segment, score=objective_usd((segment,), self._objective))
