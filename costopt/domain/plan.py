@@ -45,7 +45,7 @@ class Forecast:
     is the probability of finishing by the deadline. ``falls_back`` is the probability of changing
     to uninterruptible capacity on the way, so as not to be late: the other figures include the
     cost of that. ``usd_error`` and ``kwh_error`` are the standard errors of ``usd_p50`` and ``kwh``
-    that result from the number of simulated runs.
+    that result from the number of simulated runs; ``usd_mean`` is the dollars' mean over them.
     """
 
     usd_p50: float
@@ -62,6 +62,7 @@ class Forecast:
     expected_interruptions: float = 0.0
     usd_error: float = 0.0
     kwh_error: float | None = 0.0
+    usd_mean: float | None = None
 
 
 COOLDOWN = "cooldown"

@@ -68,6 +68,35 @@ def non_dominated_mask(figures: Array) -> list[bool]:
     return [bool(keep) for keep in kept]
 
 
+MIN_BEND = 0.05
+"""How far below the straight line from the cheapest to the most frugal plan the knee lies at least,
+as a share of the two axes."""
+
+
+def knee(plans: Sequence[tuple[float, float | None]]) -> int | None:
+    """Return the number of the plan where kWh bend the most over dollars; None where none do.
+
+    ``plans`` are (dollars, kWh). Beyond the knee a dollar saves less energy than before it: of the
+    plans that no other betters in both figures it is, on axes from 0 to 1, the farthest below the
+    line between the two ends (Kneedle: Satopää, Albrecht, Irwin and Raghavan 2011,
+    doi:10.1109/ICDCSW.2011.20).
+    """
+    known = [(usd, kwh, i) for i, (usd, kwh) in enumerate(plans) if kwh is not None]
+    curve: list[tuple[float, float, int]] = []
+    for plan in sorted(known):
+        if not curve or plan[1] < curve[-1][1]:
+            curve.append(plan)
+    if len(curve) < 3:
+        return None
+    (usd, kwh, _), (end_usd, end_kwh, _) = curve[0], curve[-1]
+    bends = [
+        ((kwh - own_kwh) / (kwh - end_kwh) - (own_usd - usd) / (end_usd - usd), -i)
+        for own_usd, own_kwh, i in curve
+    ]
+    bend, number = max(bends)
+    return -number if bend >= MIN_BEND else None
+
+
 def surely_unbeaten(forecasts: Sequence[Forecast]) -> list[bool]:
     """Return which forecasts no other betters in median dollars or kWh without being worse in both.
 

@@ -297,6 +297,7 @@ def _forecasts(
             usd_error=MEDIAN_ERROR * float(usd[1, i] - usd[0, i]) / math.sqrt(runs),
             energy_basis=Basis.MODELLED if powered[i] else None,
             kwh_error=_known(samples.kwh[i].std() / math.sqrt(runs)),
+            usd_mean=float(samples.usd[i].mean()),
         )
         for i in range(len(power_error))
     ]

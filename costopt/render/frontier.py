@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 HEIGHT_PX = 340
 POINT_ID = "plan"
-CHOSEN = "chosen"
+CHOSEN, KNEE_ID = "chosen", "knee"
 LINE = {"arrowstyle": "-", "linewidth": 0.7, "shrinkA": 0, "shrinkB": 0}
 NUMBER_PX = 11
 DIGIT_PX = 7.0
@@ -56,6 +56,8 @@ def frontier_plot(rows: Sequence[FrontierRow]) -> ResponsiveChart:
     legend = classes.legend()
     if any(row.chosen for row in shown):
         legend = (*legend, LegendEntry("ring", "note", "the policy's own choice"))
+    if any(row.knee for row in shown):
+        legend = (*legend, LegendEntry("diamond", "ink", "the knee: beyond it a dollar saves less"))
     if any(row.is_mix for row in shown):
         legend = (*legend, LegendEntry("faint", "ink", "mix of pools in time, no policy's choice"))
     return ResponsiveChart(wide, narrow, _alt(dots), legend)
@@ -135,6 +137,8 @@ def _svg(dots: Sequence[_Dot], classes: _Classes, canvas: Canvas) -> str:
         dot.set_gid(f"{POINT_ID}{each.number}")
         if each.row.chosen:
             _draw_ring(axes, each, canvas)
+        if each.row.knee:
+            _draw_ring(axes, each, canvas, marker="D", colour="ink", name=KNEE_ID)
     axes.margins(x=0.06, y=0.14)
     axes.locator_params(axis="x", nbins=4 if canvas.narrow else 9)
     axes.locator_params(axis="y", nbins=6)
@@ -154,18 +158,26 @@ def _svg(dots: Sequence[_Dot], classes: _Classes, canvas: Canvas) -> str:
     return _with_tips(canvas.svg(figure), canvas, dots)
 
 
-def _draw_ring(axes: Axes, dot: _Dot, canvas: Canvas) -> None:
+def _draw_ring(
+    axes: Axes,
+    dot: _Dot,
+    canvas: Canvas,
+    *,
+    marker: str = "o",
+    colour: str = "note",
+    name: str = CHOSEN,
+) -> None:
     (ring,) = axes.plot(
         [dot.row.usd],
         [dot.kwh],
-        "o",
+        marker,
         markerfacecolor="none",
-        markeredgecolor=css_color("note"),
+        markeredgecolor=css_color(colour),
         markeredgewidth=2,
         markersize=_ring_px(canvas),
         zorder=4,
     )
-    ring.set_gid(CHOSEN)
+    ring.set_gid(name)
 
 
 def _draw_numbers(axes: Axes, dots: Sequence[_Dot], canvas: Canvas) -> None:
@@ -203,6 +215,8 @@ def _with_tips(svg: str, canvas: Canvas, dots: Sequence[_Dot]) -> str:
     for dot in dots:
         if dot.row.chosen:
             titles[CHOSEN] = f"Chosen: plan {dot.number}"
+        if dot.row.knee:
+            titles[KNEE_ID] = f"Knee: plan {dot.number}"
     return with_titles(svg, canvas, titles)
 
 
@@ -297,7 +311,12 @@ def _lead(points: Sequence[FrontierRow], policy: str) -> str:
         return f"Policy {policy} has no plan to draw a frontier of."
     cheapest = min(points, key=lambda p: p.usd)
     sentence = f"The cheapest plan comes to {usd_text(cheapest.usd)} and {_kwh(cheapest)}"
-    return f"{sentence}{_frugal(cheapest, points)}{_sooner(cheapest, _earliest(points))}."
+    parts = (
+        _frugal(cheapest, points),
+        _bend(cheapest, points),
+        _sooner(cheapest, _earliest(points)),
+    )
+    return f"{sentence}{''.join(parts)}."
 
 
 def _frugal(cheapest: FrontierRow, points: Sequence[FrontierRow]) -> str:
@@ -312,6 +331,15 @@ def _frugal(cheapest: FrontierRow, points: Sequence[FrontierRow]) -> str:
         whole_percent_text(usd_of_least / cheapest.usd - 1),
     )
     return f"; the most frugal takes {less} less energy for {more} more dollars"
+
+
+def _bend(cheapest: FrontierRow, points: Sequence[FrontierRow]) -> str:
+    bend = next((point for point in points if point.knee), None)
+    if bend is None or not cheapest.kwh or bend.kwh is None or cheapest.usd <= 0:
+        return ""
+    less = whole_percent_text(1 - bend.kwh / cheapest.kwh)
+    more = whole_percent_text(bend.usd / cheapest.usd - 1)
+    return f"; the knee, beyond which a dollar saves less, is at {less} less for {more} more"
 
 
 def _earliest(points: Sequence[FrontierRow]) -> FrontierRow:

@@ -28,11 +28,17 @@ if TYPE_CHECKING:
 
 ALIKE = 0.01
 """Figures of one plan that are simulated twice differ by no larger share."""
+KNEE = "◆"
+KNEE_NOTE = (
+    f"{KNEE}: the knee of dollars against kWh (Kneedle); beyond it a dollar saves less energy."
+)
+
 CENT_USD, WATT_HOUR_KWH = 0.01, 0.001
 
 
 FRONTIER_COLUMNS = (
     Column("number", "Plan", right=True, for_people=True),
+    Column("knee", "", lambda knee: KNEE if knee else ""),
     Column("usd", "$ mean", usd_text, right=True),
     Column("kwh", "kWh", number_text, right=True),
     Column("gco2e", "CO2e", gco2e_text, right=True, rank=1),
@@ -51,7 +57,8 @@ class FrontierRow:
     """One plan: means of dollars and kWh, CO2e in grams; energy and CO2e None where unknown.
 
     ``takes_s`` counts from now to the median finish; ``on_time`` is a probability; ``pools`` are
-    whole names. ``chosen``: the policy's own plan; ``policies``: names of all that choose it.
+    whole names. ``chosen``: the policy's own plan; ``policies``: names of all that choose it;
+    ``knee``: beyond it a dollar saves less energy.
     """
 
     usd: float
@@ -64,6 +71,7 @@ class FrontierRow:
     pools: tuple[str, ...]
     chosen: bool = False
     policies: tuple[str, ...] = ()
+    knee: bool = False
 
     @property
     def is_mix(self) -> bool:
@@ -84,7 +92,8 @@ def frontier_table(rows: Sequence[FrontierRow], title: str = "Frontier") -> Tabl
         }
         for number, row in enumerate(rows, start=1)
     ]
-    return Table("", title, FRONTIER_COLUMNS, cells, marks="chosen")
+    notes = (KNEE_NOTE,) if any(row.knee for row in rows) else ()
+    return Table("", title, FRONTIER_COLUMNS, cells, notes=notes, marks="chosen")
 
 
 def frontier_rows(
@@ -98,6 +107,9 @@ def frontier_rows(
 
     ``scenarios`` with the job's own deadline say which policies choose which plan.
     """
+    from costopt.optimize.pareto import knee
+
+    bend = knee([(point.usd, point.kwh) for point in frontier])
     chosen = None if plan is None else _chosen(frontier, plan, job)
     choices = [
         (each.policy.name, _chosen(frontier, each.plan, job))
@@ -116,8 +128,9 @@ def frontier_rows(
             pools=_pools(point.allocations),
             chosen=point is chosen,
             policies=tuple(dict.fromkeys(name for name, choice in choices if choice is point)),
+            knee=number == bend,
         )
-        for point in frontier
+        for number, point in enumerate(frontier)
     )
 
 

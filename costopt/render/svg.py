@@ -59,7 +59,7 @@ NARROW_PX = 360
 class LegendEntry:
     """A symbol in a colour, and its meaning.
 
-    Symbols are line, dash, bar, tint, cross, tick, ring, dot and faint, a small pale dot.
+    Symbols are line, dash, bar, tint, cross, tick, ring, diamond, dot and faint, a small pale dot.
     """
 
     symbol: str

@@ -8,6 +8,7 @@ from costopt.domain.job import Job
 from costopt.domain.plan import Forecast
 from costopt.domain.policy import Policy
 from costopt.formatting import (
+    gco2e_text,
     minute_text,
     number_text,
     pool_lines,
@@ -26,6 +27,8 @@ from costopt.render.plan_table import (
 )
 from costopt.render.table import Column, Row, Table
 
+PER_PERCENT_NOTE = "$ change: of the mean; /$ %: saved for each per cent of it."
+
 
 def what_if_table(
     job: Job,
@@ -36,6 +39,7 @@ def what_if_table(
     """Return a row per scenario, with the frontier in facts and notes."""
     from costopt.render.frontier_table import frontier_table
 
+    tolerances = any(scenario.tolerance is not None for scenario in scenarios)
     unbeaten = set(non_dominated_scenarios(scenarios))
     feasible = sum(scenario.forecast is not None for scenario in scenarios)
     plans = frontier_table(
@@ -47,7 +51,8 @@ def what_if_table(
         title=f"{len(scenarios)} scenarios for {job.name}, {feasible} feasible",
         columns=_what_if_columns(
             varied_terms=len({scenario.terms for scenario in scenarios}) > 1,
-            tolerances=any(scenario.tolerance is not None for scenario in scenarios),
+            tolerances=tolerances,
+            deadlines=not tolerances or len({each.job.deadline_at for each in scenarios}) > 1,
         ),
         rows=[
             _scenario_row(scenario, index in unbeaten, _first_like(scenario, scenarios))
@@ -57,6 +62,7 @@ def what_if_table(
         notes=(
             "★: no other saves dollars or kWh, beyond the simulation's noise, "
             "at no more of the other.",
+            *((PER_PERCENT_NOTE,) if tolerances else ()),
             ON_TIME_NOTE,
             *capacity_note(each.forecast for each in scenarios if each.forecast is not None),
         ),
@@ -75,9 +81,27 @@ def _first_like(scenario: Scenario, scenarios: Sequence[Scenario]) -> Forecast |
 
 
 def _changes(forecast: Forecast | None, first: Forecast | None) -> Row:
-    """Dollars, energy and emissions as a share more (or less) than the first forecast's."""
-    keys = {"usd_change": "usd_p50", "kwh_change": "kwh", "gco2e_change": "gco2e"}
-    return {key: _change(forecast, first, figure) for key, figure in keys.items()}
+    """Mean dollars, energy and emissions as a share more (or less) than the first forecast's."""
+    keys = {"usd_change": "usd_mean", "kwh_change": "kwh", "gco2e_change": "gco2e"}
+    changes = {key: _change(forecast, first, figure) for key, figure in keys.items()}
+    return changes | {
+        f"{figure}_saved_per_usd_percent": _saved(forecast, first, figure, changes["usd_change"])
+        for figure in ("kwh", "gco2e")
+    }
+
+
+MIN_CHANGE = 1e-3
+"""A smaller change of dollars is within the simulation's noise."""
+
+
+def _saved(
+    forecast: Forecast | None, first: Forecast | None, figure: str, usd_change: float | None
+) -> float | None:
+    """What each per cent of dollars saves; None where it takes none, or a figure is unknown."""
+    now, before = getattr(forecast, figure, None), getattr(first, figure, None)
+    if now is None or before is None or usd_change is None or usd_change < MIN_CHANGE:
+        return None
+    return float((before - now) / (100 * usd_change))
 
 
 def _change(forecast: Forecast | None, first: Forecast | None, figure: str) -> float | None:
@@ -108,18 +132,22 @@ def _star(unbeaten: bool) -> str:
     return "★" if unbeaten else ""
 
 
-def _what_if_columns(*, varied_terms: bool, tolerances: bool) -> tuple[Column, ...]:
+def _what_if_columns(
+    *, varied_terms: bool, tolerances: bool, deadlines: bool
+) -> tuple[Column, ...]:
     changes = (
         Column("tolerance", "Tolerance", whole_percent_text, right=True),
         Column("usd_change", "$ change", signed_percent_text, right=True),
         Column("kwh_change", "kWh change", signed_percent_text, right=True),
-        Column("gco2e_change", "CO2e change", signed_percent_text, right=True, rank=3),
+        Column("gco2e_change", "CO2e change", signed_percent_text, right=True),
+        Column("kwh_saved_per_usd_percent", "kWh/$ %", number_text, right=True, rank=1),
+        Column("gco2e_saved_per_usd_percent", "CO2e/$ %", gco2e_text, right=True, rank=1),
     )
     return columns_around_forecast(
         (
             Column("unbeaten", "", _star),
             Column("policy", "Policy"),
-            Column("deadline_s", "Deadline", seconds_text, right=True),
+            Column("deadline_s", "Deadline", seconds_text, right=True, rank=0 if deadlines else 2),
             Column("capacity", "Capacity", rank=0 if varied_terms else 7),
             *(changes if tolerances else ()),
         ),

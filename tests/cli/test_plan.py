@@ -227,6 +227,9 @@ def test_what_if_says_what_a_tolerance_buys(tmp_path: Path) -> None:
         for row in others:
             assert row["kwh"] <= first["kwh"] * (1 + 1e-6)
             assert row["kwh_change"] == pytest.approx(row["kwh"] / first["kwh"] - 1)
+            saved = row["kwh_saved_per_usd_percent"]
+            if saved is not None:
+                assert saved * 100 * row["usd_change"] == pytest.approx(first["kwh"] - row["kwh"])
 
 
 @pytest.mark.parametrize("share", ["x", "-1%", "101%", "nan"])

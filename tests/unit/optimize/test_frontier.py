@@ -18,7 +18,7 @@ from costopt.domain.plan import Forecast
 from costopt.domain.policy import Policy
 from costopt.domain.view import JobView
 from costopt.optimize.frontier import FrontierPoint, frontier
-from costopt.optimize.pareto import surely_unbeaten
+from costopt.optimize.pareto import knee, surely_unbeaten
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
 from tests.support.errors import has_code
@@ -178,3 +178,13 @@ def test_without_noise_the_unbeaten_are_the_pareto_optimal() -> None:
             other[0] <= one[0] and other[1] <= one[1] and other != one for other in figures
         )
         assert unbeaten is not beaten
+
+
+def test_the_knee_is_where_a_dollar_begins_to_save_less() -> None:
+    """Of a bent line the corner, whatever the units, unknown energy and worse plans besides."""
+    bent = [(10.0 + i, 100.0 - (9 * i if i <= 6 else 54 + i - 6)) for i in range(13)]
+    assert knee(bent) == 6
+    assert knee([(1e3 * usd, kwh / 1e3) for usd, kwh in bent]) == 6
+    assert knee([(5.0, None), (15.0, 200.0), *bent]) == 8
+    assert knee([(usd, 100.0 - usd) for usd, _ in bent]) is None, "a straight line has none"
+    assert knee(bent[:2]) is None

@@ -88,6 +88,16 @@ def test_colours_tell_the_finish_from_early_to_late() -> None:
     assert "var(--finish3)" not in ends
 
 
+def test_the_knee_is_marked_in_chart_and_table() -> None:
+    plans = (*POINTS[:4], replace(POINTS[4], knee=True), *POINTS[5:])
+    drawing, table = frontier_plot(plans), frontier_table(plans)
+    assert drawing.legend[-1].symbol == "diamond"
+    assert "<title>Knee: plan 5</title>" in drawing.wide
+    assert [n for n, row in enumerate(cells(table), 1) if "◆" in row] == [5]
+    assert [row["knee"] for row in map(table.fields, table.rows)].index(True) == 4
+    assert table.notes
+
+
 def test_plans_that_finish_together_share_one_colour() -> None:
     same = tuple(replace(each, takes_s=7200.0) for each in POINTS)
     (entry,) = frontier_plot(same).legend
@@ -130,7 +140,7 @@ def test_no_plan_has_no_plot() -> None:
 
 
 def test_an_unknown_figure_is_a_dash() -> None:
-    assert cells(frontier_table(POINTS))[3][3] == "–"
+    assert cells(frontier_table(POINTS))[3][4] == "–"
 
 
 def test_the_chosen_plan_has_a_ring_and_a_row_that_stands_out(tmp_path: Path) -> None:
@@ -148,7 +158,7 @@ def test_a_plan_of_unknown_energy_has_a_row_and_no_dot(tmp_path: Path) -> None:
     tips = re.findall(r"<title>(Plan \d+)", text)
     assert tips == ["Plan 1", "Plan 3"] * 2
     assert text.count("<tr><td") == 3 + len(SCENARIOS.rows)
-    assert cells(frontier_table([unknown]))[0][2:4] == ["–", "–"]
+    assert cells(frontier_table([unknown]))[0][3:5] == ["–", "–"]
     alone = written(tmp_path, (unknown,))
     assert alone.count("<tr><td") == 1 + len(SCENARIOS.rows)
     with pytest.raises(ValueError, match="plan"):
