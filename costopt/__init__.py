@@ -12,6 +12,12 @@ _MODULES = {
     "costopt.api.backtests": ("BacktestResult", "backtest"),
     "costopt.api.inputs": ("Market", "load_account", "load_job", "load_policy", "read_market"),
     "costopt.api.ledgers": ("JobRun", "LedgerReader"),
+    "costopt.api.many_jobs": (
+        "AccountPlanResult",
+        "AccountWhatIfResult",
+        "plan_jobs",
+        "what_if_jobs",
+    ),
     "costopt.api.plans": (
         "FrontierResult",
         "PlanResult",

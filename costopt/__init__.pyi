@@ -1,6 +1,12 @@
 from costopt.api.backtests import BacktestResult, backtest
 from costopt.api.inputs import Market, load_account, load_job, load_policy, read_market
 from costopt.api.ledgers import JobRun, LedgerReader
+from costopt.api.many_jobs import (
+    AccountPlanResult,
+    AccountWhatIfResult,
+    plan_jobs,
+    what_if_jobs,
+)
 from costopt.api.plans import (
     FrontierResult,
     PlanResult,
@@ -33,6 +39,8 @@ __version__: str
 
 __all__ = [
     "Account",
+    "AccountPlanResult",
+    "AccountWhatIfResult",
     "BacktestResult",
     "Chart",
     "CostoptError",
@@ -67,6 +75,8 @@ __all__ = [
     "load_job",
     "load_policy",
     "plan",
+    "plan_jobs",
     "read_market",
     "what_if",
+    "what_if_jobs",
 ]

@@ -31,6 +31,13 @@ _FACTS: Mapping[PlanFrame, tuple[str, ...]] = {
     "rejections": ("pool", "code", "reason"),
     "constraints": ("name", "unit", "slack", "shadow_price"),
 }
+AccountPlanFrame = Literal["jobs", "limits", "uses", "allocations"]
+_ACCOUNT_FACTS: Mapping[AccountPlanFrame, tuple[str, ...]] = {
+    "limits": ("name", "unit", "used", "most", "left", "shadow_price"),
+    "uses": ("limit", "unit", "job", "amount", "paid_usd"),
+    "allocations": ("job", *_FACTS["allocations"]),
+}
+ACCOUNT_PLAN_FRAMES: tuple[AccountPlanFrame, ...] = ("jobs", *_ACCOUNT_FACTS)
 PLAN_FRAMES: tuple[PlanFrame, ...] = ("candidates", *_FACTS)
 WINDOW_COLUMNS = ("market", "start_at", "deadline_at", "startup_s", "policy")
 
@@ -88,6 +95,13 @@ def plan_frame(table: Table, what: PlanFrame) -> DataFrame:
     if what == "candidates":
         return table_frame(table)
     return rows_frame(cast("Iterable[Row]", table.facts[what]), _FACTS[what])
+
+
+def account_plan_frame(table: Table, what: AccountPlanFrame) -> DataFrame:
+    """Return the jobs of an account's plan, or what its facts list, with the JSON keys."""
+    if what == "jobs":
+        return table_frame(table)
+    return rows_frame(cast("Iterable[Row]", table.facts[what]), _ACCOUNT_FACTS[what])
 
 
 def standings_frame(standings: Sequence[PolicySummary]) -> DataFrame:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,20 +12,17 @@ from costopt.api.inputs import (
     Market,
     StrPath,
     bad_argument,
-    check_account,
     check_choice,
     check_count,
-    check_instant,
-    check_job,
-    check_market,
     check_number,
     check_policies,
     check_policy,
     check_seconds,
     check_words,
 )
+from costopt.api.priced_inputs import PricedInputs, noted, read_inputs
 from costopt.domain.account import Account
-from costopt.domain.errors import CostoptError, InfeasibleError
+from costopt.domain.errors import InfeasibleError
 from costopt.domain.job import Job
 from costopt.domain.plan import (
     Allocation,
@@ -38,9 +34,7 @@ from costopt.domain.plan import (
     Rejection,
 )
 from costopt.domain.policy import Policy
-from costopt.planning.quotes import QuoteSet, resolve_quotes
-from costopt.planning.request import carbon_notes, plan_frontier, plan_job
-from costopt.planning.transfer_times import size_questions
+from costopt.planning.request import plan_frontier, plan_job
 from costopt.planning.what_if import TERMS, Capacity, Scenario, plan_scenarios
 from costopt.render.table import Table, Tabular
 
@@ -250,8 +244,8 @@ def plan(
     SignalError or ProviderError where an input cannot be read.
     """
     chosen = check_policy(policy)
-    inputs = _inputs(job, (chosen,), market, account, providers, at, carbon, max_age_s)
-    with _noted(inputs.notes):
+    inputs = read_inputs((job,), (chosen,), market, account, providers, at, carbon, max_age_s)
+    with noted(inputs.notes):
         made = plan_job(job, chosen, inputs.seen, explain=explain, account=inputs.account)
     return PlanResult(job, chosen, made, inputs.notes)
 
@@ -274,8 +268,8 @@ def frontier(
     """
     check_count("points", points, low=1, high=MAX_POINTS)
     chosen = check_policy(policy)
-    inputs = _inputs(job, (chosen,), market, account, providers, at, carbon, max_age_s)
-    with _noted(inputs.notes):
+    inputs = read_inputs((job,), (chosen,), market, account, providers, at, carbon, max_age_s)
+    with noted(inputs.notes):
         own = plan_job(job, chosen, inputs.seen, explain=False, account=inputs.account)
         found = plan_frontier(job, chosen, inputs.seen, points, inputs.account)
     return FrontierResult(job, chosen, found, own, inputs.seen.now, inputs.notes)
@@ -317,9 +311,9 @@ def what_if(
     for share in shares:
         if check_number("tolerances", share) > 1.0:
             raise bad_argument("tolerances", f"has {share!r}", "pass shares from 0 to 1")
-    inputs = _inputs(job, chosen, market, account, providers, at, carbon, max_age_s)
+    inputs = read_inputs((job,), chosen, market, account, providers, at, carbon, max_age_s)
     jobs = [_due(job, span_s, inputs.seen.now) for span_s in spans_s] or [job]
-    with _noted(inputs.notes):
+    with noted(inputs.notes):
         scenarios = plan_scenarios(jobs, chosen, terms, inputs.seen, inputs.account, shares)
         found = plan_frontier(job, chosen[0], inputs.seen, points, inputs.account) if points else ()
         own = _own_plan(job, chosen[0], scenarios, inputs) if found else None
@@ -327,45 +321,8 @@ def what_if(
     return WhatIfResult(job, scenarios, drawn, inputs.notes)
 
 
-@dataclass(frozen=True, slots=True)
-class _PricedInputs:
-    """Prices and account of a plan, with what there is to say of them."""
-
-    seen: QuoteSet
-    account: Account
-    notes: tuple[str, ...]
-
-
-def _inputs(
-    job: Job,
-    policies: Sequence[Policy],
-    market: Market | None,
-    account: Account | None,
-    providers: Sequence[str],
-    at: datetime | None,
-    carbon: StrPath | None,
-    max_age_s: float | None,
-) -> _PricedInputs:
-    task, shared = check_job(job), check_account(account, job)
-    names, when = check_words("providers", providers), check_instant("at", at)
-    history = None if market is None else check_market("market", market).history
-    if names and (history is not None or when is not None):
-        hint = "leave out market and at: providers are asked for their present offers"
-        raise bad_argument("providers", "are a source of prices of their own", hint)
-    if max_age_s is not None:
-        check_number("max_age_s", max_age_s)
-        if names or history is not None:
-            hint = "leave it out: limits.max_price_age of the policy counts"
-            raise bad_argument("max_age_s", "is for price lists", hint)
-    recorded = None if carbon is None else Path(carbon)
-    seen = resolve_quotes(history, when, recorded, shared, names, max_age_s)
-    of_carbon = (note for each in policies for note in carbon_notes(seen, each, task.deadline_at))
-    notes = (*size_questions(task, seen.now), *seen.notes, seen.origin, *of_carbon)
-    return _PricedInputs(seen, shared, tuple(dict.fromkeys(notes)))
-
-
 def _own_plan(
-    job: Job, policy: Policy, scenarios: Iterable[Scenario], inputs: _PricedInputs
+    job: Job, policy: Policy, scenarios: Iterable[Scenario], inputs: PricedInputs
 ) -> Plan | None:
     """Return the policy's own plan, which may be among the scenarios."""
     for each in scenarios:
@@ -380,14 +337,3 @@ def _due(job: Job, deadline_s: float, now: datetime) -> Job:
         problem = f"has a deadline in the past, {deadline_s:g} s after the start"
         raise bad_argument("deadlines_s", problem, "pass seconds from the job's start")
     return replace(job, deadline_at=deadline_at)
-
-
-@contextmanager
-def _noted(notes: Iterable[str]) -> Iterator[None]:
-    """Attach the notes on prices to errors, as a cause may be among them."""
-    try:
-        yield
-    except CostoptError as error:
-        for note in notes:
-            error.add_note(note)
-        raise

@@ -55,6 +55,16 @@ def optional_server_options(command: Command) -> Command:
     return option(_token_file(command))
 
 
+def planned_server_options(command: Command) -> Command:
+    """Add the same options to ``plan``, which queries a daemon only where one is named."""
+    option = click.option(
+        "--server",
+        metavar="ADDRESS",
+        help="Plan the job beside those that this daemon runs; nothing is submitted.",
+    )
+    return option(_token_file(command))
+
+
 def connect(server: str, token_file: Path | None) -> DaemonClient:
     """Return a client. Raise SpecError for a malformed address or an unreadable token file."""
     from costopt.client.client import DaemonClient, parse_address

@@ -232,23 +232,28 @@ def submit(
     constraint, as `costopt plan` does, and the job is not submitted. What the daemon does with a
     job without approval depends on its mode.
     """
+    client = connect(server, token_file)
+    documents = read_documents(client, server, job, policy, workdir)
+    submit_job(client, {**documents, "priority": priority, "anyway": anyway})
+
+
+def read_documents(
+    client: DaemonClient, server: str, job: str, policy: str, workdir: str | None = None
+) -> dict[str, str]:
+    """Return the texts of a job and its policy, checked, and the folder that its paths count from.
+
+    Raise SpecError if a file is wrong, and as ``connect``.
+    """
     from costopt.client.client import UNIX
     from costopt.spec import load_job, load_policy
     from costopt.spec.policy_file import bundled_policies
 
-    client = connect(server, token_file)
     load_job(job, _now(client))
     chosen = policy if policy in bundled_policies() else _text(policy, load_policy)
     if workdir is None and server.startswith(UNIX):
         workdir = str(Path(job).resolve().parent)
-    body = {
-        "job": Path(job).read_text(encoding="utf-8-sig"),
-        "policy": chosen,
-        "workdir": workdir or "",
-        "priority": priority,
-        "anyway": anyway,
-    }
-    submit_job(client, body)
+    text = Path(job).read_text(encoding="utf-8-sig")
+    return {"job": text, "policy": chosen, "workdir": workdir or ""}
 
 
 def submit_job(client: DaemonClient, body: Mapping[str, Any]) -> None:

@@ -101,7 +101,7 @@ class LazyGroup(click.Group):
 
 COMMANDS = {
     "init": CommandEntry("costopt.cli.init", "init", "Write a commented job file to start from."),
-    "plan": CommandEntry("costopt.cli.plan", "plan", "Choose pools, nodes and hours for a job."),
+    "plan": CommandEntry("costopt.cli.plan", "plan", "Choose pools, nodes and hours for jobs."),
     "what-if": CommandEntry(
         "costopt.cli.plan", "what_if", "Compare policies, deadlines and capacity types."
     ),

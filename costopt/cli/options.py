@@ -159,6 +159,9 @@ def complete_gpu(
 
 
 job_argument = click.argument("job", metavar="JOB.yaml", shell_complete=complete_file)
+jobs_argument = click.argument(
+    "jobs", nargs=-1, required=True, metavar="JOB.yaml|FOLDER...", shell_complete=complete_file
+)
 policy_option = click.option(
     "--policy",
     "-p",

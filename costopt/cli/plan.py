@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,14 +11,23 @@ from typing import TYPE_CHECKING
 
 import click
 
+from costopt.cli.connection import planned_server_options
 from costopt.cli.errors import print_error
+from costopt.cli.many_jobs import (
+    check_only,
+    find_job_files,
+    print_account_plan,
+    print_account_what_if,
+    print_impact,
+    raise_if_stale,
+)
 from costopt.cli.options import (
     account_option,
     at_option,
     check_price_source,
     complete_policy,
     durations_s,
-    job_argument,
+    jobs_argument,
     live_carbon_option,
     market_option,
     max_age_option,
@@ -27,7 +37,7 @@ from costopt.cli.options import (
 )
 from costopt.cli.output import output_option, print_table
 from costopt.domain.account import Account
-from costopt.domain.errors import InfeasibleError, StaleDataError
+from costopt.domain.errors import InfeasibleError
 from costopt.domain.job import Job
 from costopt.planning.what_if import POLICY_TERMS, TERMS
 
@@ -38,7 +48,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@job_argument
+@jobs_argument
 @policy_option
 @market_option
 @at_option
@@ -51,29 +61,57 @@ if TYPE_CHECKING:
 @click.option(
     "--explain", is_flag=True, help="Show why offers were excluded and which constraints bind."
 )
+@planned_server_options
 @output_option
+@click.pass_context
 def plan(
-    job: str, policy: str, market: Path | None, at: datetime | None, max_age_s: float | None,
+    context: click.Context, jobs: tuple[str, ...], policy: str, market: Path | None,
+    at: datetime | None, max_age_s: float | None,
     carbon: Path | None, account: str | None, providers: tuple[str, ...], top: int, explain: bool,
-    output: str,
+    server: str | None, token_file: Path | None, output: str,
 ) -> None:  # fmt: skip
-    """Choose pools, nodes and hours for a job.
+    """Choose pools, nodes and hours for jobs.
 
     The table rates every pool as if it did the whole job: ✔ marks what the plan uses, and the
     others show why not. Dollars and finish are the median and the 95th percentile under the hazard.
     Exits with 3 and the binding constraint if no plan meets the deadline and the budget, with 5 if
     every price is too old.
+
+    Several jobs, or all in a FOLDER, share the quotas of --account and the policy's limits: a row
+    per job, and one per limit with who holds it and who pays for it. Exits with 3 if some job is
+    not served. With --server the job is planned beside those that a daemon runs, under one policy:
+    what it would change for them. Nothing is submitted.
     """
     from costopt.api import plans
 
-    inputs = _read_inputs(job, market, account, at, providers, max_age_s)
+    files = find_job_files(jobs)
+    if server is not None:
+        check_only(context, "jobs", "policy", "server", "token_file", "output")
+        print_impact(files, policy, server, token_file, output)
+        return
+    read = _read_inputs(files, market, account, at, providers, max_age_s)
+    if len(read.jobs) > 1:
+        from costopt.api import many_jobs
+
+        together = many_jobs.plan_jobs(
+            read.jobs,
+            policy,
+            market=read.market,
+            account=read.account,
+            providers=providers,
+            at=read.at,
+            carbon=carbon,
+            max_age_s=max_age_s,
+        )
+        print_account_plan(together, output)
+        return
     made = plans.plan(
-        inputs.job,
+        read.jobs[0],
         policy,
-        market=inputs.market,
-        account=inputs.account,
+        market=read.market,
+        account=read.account,
         providers=providers,
-        at=inputs.at,
+        at=read.at,
         carbon=carbon,
         max_age_s=max_age_s,
     )
@@ -117,7 +155,7 @@ def _share(context: click.Context, option: click.Parameter, word: str) -> float:
 
 
 @click.command()
-@job_argument
+@jobs_argument
 @click.option("--policies", default="cheapest,balanced,greenest,on-demand", metavar="A,B,…",
               shell_complete=complete_policy, help="Shipped policies or policy files.")  # fmt: skip
 @click.option("--deadlines", callback=durations_s, metavar="24h,48h,…",
@@ -139,7 +177,8 @@ def _share(context: click.Context, option: click.Parameter, word: str) -> float:
 @provider_option
 @output_option
 def what_if(
-    job: str, policies: str, deadlines: tuple[float, ...] | None, capacity: tuple[Capacity, ...],
+    jobs: tuple[str, ...], policies: str, deadlines: tuple[float, ...] | None,
+    capacity: tuple[Capacity, ...],
     tolerance: tuple[float, ...], points: int, market: Path | None, at: datetime | None,
     max_age_s: float | None, carbon: Path | None, account: str | None,
     providers: tuple[str, ...], report: Path | None, output: str,
@@ -151,7 +190,8 @@ def what_if(
     dollars or kilowatt-hours, beyond the simulation's noise, at no more of the other. Below it is
     the frontier of the first policy at the job's own deadline: Pareto-optimal plans in dollars, kWh
     and finish time, by ascending dollars; --report draws it. Exits with 3 if no scenario is
-    feasible, with 5 if every price is too old.
+    feasible, with 5 if every price is too old. Of several jobs, or all in a FOLDER, each scenario
+    is a plan of them together, and its row their totals.
     """
     from costopt.api import plans
 
@@ -160,18 +200,37 @@ def what_if(
         raise click.UsageError("there is nothing to compare: name a policy and terms")
     if report is not None:
         _check_report(report)
-    inputs = _read_inputs(job, market, account, at, providers, max_age_s)
+    read = _read_inputs(find_job_files(jobs), market, account, at, providers, max_age_s)
+    if len(read.jobs) > 1:
+        if report is not None or tolerance:
+            raise click.UsageError("--report and --tolerance are for one job")
+        from costopt.api import many_jobs
+
+        together = many_jobs.what_if_jobs(
+            read.jobs,
+            chosen,
+            deadlines_s=deadlines or (),
+            capacity=capacity,
+            market=read.market,
+            account=read.account,
+            providers=providers,
+            at=read.at,
+            carbon=carbon,
+            max_age_s=max_age_s,
+        )
+        print_account_what_if(together, output)
+        return
     result = plans.what_if(
-        inputs.job,
+        read.jobs[0],
         chosen,
         deadlines_s=deadlines or (),
         capacity=capacity,
         tolerances=tolerance,
         points=points,
-        market=inputs.market,
-        account=inputs.account,
+        market=read.market,
+        account=read.account,
         providers=providers,
-        at=inputs.at,
+        at=read.at,
         carbon=carbon,
         max_age_s=max_age_s,
     )
@@ -180,9 +239,7 @@ def what_if(
     print_table(result.table(), output)
     if report is not None:
         click.echo(f"report: {result.write_report(report)}", err=True)
-    stale = [scenario.why_not or "" for scenario in result.scenarios if scenario.stale]
-    if len(stale) == len(result.scenarios):
-        raise StaleDataError(f"no scenario can be planned: {stale[0]}")
+    raise_if_stale(result.scenarios)
     if all(scenario.forecast is None for scenario in result.scenarios):
         raise InfeasibleError(f"no scenario finishes {result.job.name} in time")
 
@@ -200,21 +257,21 @@ def _check_report(path: Path) -> None:
 class _PlanFiles:
     """What is planned and with which prices; ``at`` is None for a provider's present offers."""
 
-    job: Job
+    jobs: tuple[Job, ...]
     market: Market | None
     account: Account | None
     at: datetime | None
 
 
 def _read_inputs(
-    job: str,
+    files: Sequence[str],
     market: Path | None,
     account: str | None,
     at: datetime | None,
     providers: tuple[str, ...],
     max_age_s: float | None,
 ) -> _PlanFiles:
-    """Read the files; a job whose file names no start begins at the instant of the plan."""
+    """Read the files; jobs whose files name no start begin at the instant of the plan."""
     from costopt.api.inputs import load_account, load_job, read_market
 
     check_price_source(market, at, providers, max_age_s)
@@ -222,5 +279,5 @@ def _read_inputs(
     shared = None if account is None else load_account(account)
     default_at = datetime.now(UTC) if history is None else history.first_priced_at
     now = at or default_at
-    task = load_job(job, now=now, account=shared)
-    return _PlanFiles(task, history, shared, None if providers else now)
+    tasks = tuple(load_job(file, now=now, account=shared) for file in files)
+    return _PlanFiles(tasks, history, shared, None if providers else now)

@@ -15,7 +15,9 @@ from pathlib import Path
 from threading import Lock
 from urllib.parse import urlsplit
 
+from costopt.catalog import load_catalog
 from costopt.controller.account_site import CHECKPOINTS
+from costopt.daemon.impact import ImpactResult, plan_impact
 from costopt.daemon.shared_state import SharedState
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.control import Submission
@@ -24,7 +26,7 @@ from costopt.domain.job import Job
 from costopt.domain.policy import Policy
 from costopt.optimize.planner import plan
 from costopt.optimize.request import build_request
-from costopt.planning.request import build_job_view, raise_if_infeasible
+from costopt.planning.request import build_view, raise_if_infeasible
 from costopt.spec import parse_job, parse_policy
 from costopt.spec.policy_file import bundled_policies, bundled_policy_path
 from costopt.spec.yaml_document import Document, SpecFileError, SpecProblem, parse_document
@@ -138,11 +140,34 @@ class AdmissionPlanner:
         finally:
             self._planning.release()
 
+    def impact(self, job: Job, policy: Policy, tenant: str | None) -> ImpactResult:
+        """Return what the job would change for those that run now, of this tenant if it is named.
+
+        Raise InfeasibleError where no prices are known yet or other jobs are being planned for too
+        long, and StaleDataError.
+        """
+        if not self._board.snapshot.offers:
+            raise InfeasibleError("no prices are known yet", hint="ask again after the next tick")
+        if not self._planning.acquire(timeout=LOCK_TIMEOUT_S):
+            raise InfeasibleError("other jobs are being planned", hint="ask again later")
+        try:
+            seen = self._board.snapshot
+            if any(view.job.name == job.name for each in seen.views for view in each.jobs):
+                raise SpecError(f"job {job.name!r} runs already", hint="give it another name")
+            base = build_view((job,), policy, seen.offers, seen.now, self._full_account())
+            return plan_impact(job, policy, base, seen.views, load_catalog(), tenant)
+        finally:
+            self._planning.release()
+
+    def _full_account(self) -> Account:
+        """Return the account with the quotas that its providers report."""
+        account = self._account
+        return replace(account, quotas=(*account.quotas, *self._board.quotas))
+
     def _planned(self, job: Job, policy: Policy) -> AdmissionResult:
         seen = self._board.snapshot
-        account = self._account
-        account = replace(account, quotas=(*account.quotas, *self._board.quotas))
-        request = build_request(build_job_view(job, policy, seen.offers, seen.now, account))
+        view = build_view((job,), policy, seen.offers, seen.now, self._full_account())
+        request = build_request(view)
         made = plan(request, time_limit_s=PLAN_S, explain=False)
         raise_if_infeasible(made, job)
         forecast = made.forecast_of(job.name)

@@ -133,6 +133,7 @@ class LeaderLoop:
             budgets=tuple(self._budgets(result.now)),
             goodputs={name: g for name in accounts if (g := self._goodput(name)) is not None},
             silent=engine.provider_errors,
+            views=engine.views,
         )
 
     def _guarded(self) -> dict[str, str]:

@@ -1,9 +1,9 @@
 """The operations on a running daemon, in process; the API and the pages call these.
 
-Every method may be called from any thread at any time and, except ``verdict``, returns at once: a
-command is written to the registry and carried out by the next tick, a query is answered from the
-last tick or from the ledger. Every method may raise LedgerError. The metrics of the daemon and its
-jobs are collected here as well.
+Every method may be called from any thread at any time and, except ``verdict`` and ``impact``,
+returns at once: a command is written to the registry and carried out by the next tick, a query is
+answered from the last tick or from the ledger. Every method may raise LedgerError. The metrics of
+the daemon and its jobs are collected here as well.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from costopt.daemon.admission import (
     parse_submission,
 )
 from costopt.daemon.cost_history import CostHistory, CostReader
+from costopt.daemon.impact import ImpactResult
 from costopt.daemon.recurring_jobs import Occurrence, upcoming_occurrences
 from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.shared_state import (
@@ -93,6 +94,12 @@ class DaemonService:
         SpecError."""
         known = self.admitted(submission)
         return self._judge.check(known.job, known.policy)
+
+    def impact(self, submission: Submission, tenant: str | None = None) -> ImpactResult:
+        """Return what the job would change for those that run now, of this tenant if it is named;
+        takes seconds. Nothing is submitted. Raise InfeasibleError, SpecError, StaleDataError."""
+        known = self.admitted(submission)
+        return self._judge.impact(known.job, known.policy, tenant)
 
     def read(
         self, job_document: str, policy_document: str, *, workdir: str, who: str, priority: int = 0

@@ -18,6 +18,7 @@ from costopt.domain.control import Halt, Mode, Submission
 from costopt.domain.events import DecisionMade
 from costopt.domain.fleet import NodeState
 from costopt.domain.market import Offer
+from costopt.domain.view import View
 from costopt.ledger.summary import JobSummary
 
 BUCKETS_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -299,7 +300,7 @@ class TickSnapshot:
     ``held`` gives the reason why a job gets no nodes, ``troubles`` the failure of one job alone,
     ``failing_nodes`` which of its nodes failed or are unhealthy, ``guarded`` why a
     guard has stopped it. Nothing more happens to jobs that are ``closed``. ``silent`` gives the
-    reason why a provider is unreachable.
+    reason why a provider is unreachable. ``views`` are what each strategy's jobs were decided on.
     """
 
     now: datetime
@@ -316,3 +317,4 @@ class TickSnapshot:
     budgets: tuple[BudgetUse, ...] = ()
     goodputs: Mapping[str, float] = field(default_factory=dict)
     silent: Mapping[str, str] = field(default_factory=dict)
+    views: tuple[View, ...] = ()

@@ -106,18 +106,34 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitUse:
+    """What a job holds of a limit at most, in its unit, and the dollars that it pays for that.
+
+    ``paid_usd`` is the limit's shadow price over the time in which the job holds it: what its plan
+    costs the others. None where the price was not computed.
+    """
+
+    job: str
+    amount: float
+    paid_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Constraint:
     """One named constraint of the model at the solution: slack 0 means it binds.
 
     ``slack`` is in ``unit``; for a limit at each instant it is the minimum over the plan.
     ``shadow_price`` is how many dollars of the objective one more unit would save, None where that
-    was not computed.
+    was not computed. Of limits that jobs share, ``most`` is the maximum and ``uses`` are what each
+    job holds of it.
     """
 
     name: str
     slack: float
     shadow_price: float | None = None
     unit: str = ""
+    most: float | None = None
+    uses: tuple[LimitUse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

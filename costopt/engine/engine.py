@@ -13,7 +13,7 @@ from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import Offer, Pool
 from costopt.domain.plan import COOLDOWN
-from costopt.domain.view import Decision, Desired
+from costopt.domain.view import Decision, Desired, View
 from costopt.engine.admission import FairAdmission
 from costopt.engine.billing import BillCollector, SpendTracker
 from costopt.engine.cohort import DecisionScheduler, JobTerms, SequentialDecider, group_into_cohorts
@@ -69,6 +69,7 @@ class Engine:
         self._gate = gate or EnforcingGate()
         self._decider = decider or SequentialDecider()
         self._terms: dict[str, JobTerms] = {}
+        self.views: tuple[View, ...] = ()
         self.journal = Journal(world.ledger, ())
         self.troubles = JobFailures(self.journal)
         self.training = TrainingObserver(world, self.journal, self.jobs, self.troubles)
@@ -238,6 +239,7 @@ class Engine:
         refused: frozenset[Pool] = frozenset()
         for _ in range(ATTEMPTS_PER_TICK):
             sights = self._outlook.build(group_into_cohorts(self._terms.items()), now, refused)
+            self.views = tuple(replace(sight.view) for sight in sights)
             self._hold_to_budgets(sights, now)
             self._submit(sights, now)
             desired = self._decide(sights, now)

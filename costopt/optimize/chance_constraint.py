@@ -221,6 +221,8 @@ def _solve_cheapest(
     to it only when the worst comes is often cheaper and as sure. What that costs the model does not
     know, so that plans of one configuration are simulated besides the one that it prefers.
     """
+    if len(parts) > 1 and settings.warm is None:
+        return _solve_together(request, parts, settings)
     margins = _margins(settings.warm)
     best = held = _solve_surely(request, parts, settings)
     chosen: float | None = None
@@ -247,6 +249,41 @@ def _solve_cheapest(
     if settings.warm is not None:
         settings.warm.margin = chosen
     return best
+
+
+def _solve_together(
+    request: PlanRequest, parts: Sequence[PlannedJob], settings: SolverSettings
+) -> ChosenPlan:
+    """Several jobs, each with the margin that its plan alone holds back.
+
+    A job that together with the others is less sure than it must be gets the whole margin.
+    """
+    alone, own = settings.within(NEXT_SHARE), list(parts)
+    for number, part in enumerate(parts):
+        if alone.left_s() > 0 and len(part.table) and part.demand.hours_left > 0:
+            share = 1 / (len(parts) - number)
+            best = _solve_cheapest(request, [part], alone.within(share))
+            own[number] = best.parts[0] if best.judged else part
+    answer = drop_unservable_jobs(request, own, settings.within(NEXT_SHARE))
+    judged = _judge_all(request, parts, answer)
+    unsure = [name for name, one in judged.items() if one.late_h > 0]
+    if unsure and settings.left_s() > 0:
+        pairs = zip(own, parts, strict=True)
+        own = [whole if whole.demand.job.name in unsure else bold for bold, whole in pairs]
+        answer = drop_unservable_jobs(request, own, settings.within(1.0))
+        judged = _judge_all(request, parts, answer)
+    return ChosenPlan(answer, own, list(judged.values()), answer.bound_usd)
+
+
+def _judge_all(
+    request: PlanRequest, parts: Sequence[PlannedJob], answer: SolveResult
+) -> dict[str, SimulatedPlan]:
+    """The simulated plan of each job that is served, by name and in order."""
+    return {
+        part.demand.job.name: simulate_plan(request, part, segments)
+        for part, segments in zip(parts, answer.segments, strict=False)
+        if segments
+    }
 
 
 def _or_alone(request: PlanRequest, part: PlannedJob, best: ChosenPlan, gap: float) -> ChosenPlan:

@@ -79,7 +79,7 @@ def plan(
     )
     if not answer.solved:
         binding = _binding(request, parts, rejections, answer, settings)
-        return replace(made, binding=binding)
+        return replace(made, binding=binding, constraints=_held_limits(request, best))
     objective, bound = answer.objective_usd, answer.bound_usd
     return replace(
         made,
@@ -168,6 +168,14 @@ def _constraints(
 
     few = explain and len(best.parts) <= EXPLAINED
     return binding_constraints(request, best.parts, best.answer, again if few else None)
+
+
+def _held_limits(request: PlanRequest, best: ChosenPlan) -> tuple[Constraint, ...]:
+    """What the jobs that can be served hold of the limits; no price is known beside the others."""
+    pairs = list(zip(best.parts, best.answer.segments, strict=False))
+    able = [(part, own) for part, own in pairs if len(part.table) and part.demand.hours_left > 0]
+    answer = replace(best.answer, segments=tuple(own for _, own in able), fleet=None)
+    return binding_constraints(request, [part for part, _ in able], answer) if able else ()
 
 
 def _status(answer: SolveResult) -> PlanStatus:

@@ -22,16 +22,18 @@ stay; forecasts of the pool's price move with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from costopt.domain.plan import Constraint
+from costopt.domain.plan import Constraint, LimitUse
 from costopt.domain.policy import BUDGET_LIMITS, Objective
 from costopt.optimize.colgen.capacity import SharedBudget, shared_budgets
+from costopt.optimize.colgen.warm_start import FleetPlan
 from costopt.optimize.configurations import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.limits import SharedLimit, TotalLimit, shared_limits, total_limits
@@ -46,7 +48,7 @@ from costopt.optimize.pruning import (
 )
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.segments import peak_loads
+from costopt.optimize.segments import Segment, peak_loads
 from costopt.optimize.solve import SolveResult
 
 MARGINAL_HOURS = 1.0
@@ -116,7 +118,17 @@ def _budgets(
             now_usd = sum(segment.score for segment in used[0])
             price = _price(now_usd, more, budget.most * MARGINAL_SHARE)
         unit = "kWh" if budget.in_kwh else "$"
-        yield Constraint(budget.name, _left(budget.most, spent), price, unit)
+        shares = (
+            (parts[job].demand.job.name, sum(s.kwh if budget.in_kwh else s.usd for s in own_use))
+            for job, own_use in zip(sorted(budget.jobs), used, strict=True)
+        )
+        uses = tuple(
+            LimitUse(name, amount, None if price is None else price * amount)
+            for name, amount in shares
+            if amount > 0
+        )
+        left = _left(budget.most, spent)
+        yield Constraint(budget.name, left, price, unit, budget.most, uses)
 
 
 def _with_more(
@@ -149,6 +161,7 @@ def _shared(
 ) -> Iterator[Constraint]:
     limits = answer.fleet.capacity.limits if answer.fleet else shared_limits(request)
     peaks = peak_loads(request, limits, list(zip(parts, answer.segments, strict=True)))
+    uses = _uses_by_limit(request, limits, parts, answer)
     tenants = {None, *(part.demand.job.tenant for part in parts)}
     for number, limit in enumerate(limits):
         if limit.tenant not in tenants:
@@ -158,7 +171,44 @@ def _shared(
             continue
         unit = limit.resource.unit
         slack = _left(limit.most, peaks.get(number, 0.0))
-        yield Constraint(_name(limit, unit), slack, price, unit)
+        yield Constraint(_name(limit, unit), slack, price, unit, limit.most, tuple(uses[number]))
+
+
+def _uses_by_limit(
+    request: PlanRequest,
+    limits: Sequence[SharedLimit],
+    parts: Sequence[PlannedJob],
+    answer: SolveResult,
+) -> Mapping[int, list[LimitUse]]:
+    """What each job holds of each limit at most and pays for it, by the number of the limit."""
+    uses: dict[int, list[LimitUse]] = defaultdict(list)
+    for part, segments in zip(parts, answer.segments, strict=True):
+        peaks = peak_loads(request, limits, [(part, segments)]) if segments else {}
+        for number, load in peaks.items():
+            if load > 0:
+                paid = _paid_usd(request, limits[number], number, part, segments, answer.fleet)
+                uses[number].append(LimitUse(part.demand.job.name, load, paid))
+    return uses
+
+
+def _paid_usd(
+    request: PlanRequest,
+    limit: SharedLimit,
+    number: int,
+    part: PlannedJob,
+    segments: Sequence[Segment],
+    fleet: FleetPlan | None,
+) -> float | None:
+    """The limit's dual values over the slots in which the segments hold it, times their load."""
+    if fleet is None:
+        return None
+    paid = 0.0
+    for slot, price in zip(fleet.slots, fleet.duals.shared[number].tolist(), strict=True):
+        for segment in segments if price > 0 else ():
+            overlap_h = min(slot.end_h, segment.end_h) - max(slot.start_h, segment.begin_h)
+            if overlap_h > ROUNDING:
+                paid += price * limit.load(request, part.demand, part.table, segment.row)
+    return paid
 
 
 def _left(most: float, used: float) -> float:

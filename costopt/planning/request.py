@@ -34,7 +34,7 @@ def plan_job(
     """The plan of a job that has not begun. Raises StaleDataError."""
     from costopt.optimize.planner import plan
 
-    return plan(_request(job, policy, seen, account), explain=explain)
+    return plan(build_plan_request((job,), policy, seen, account), explain=explain)
 
 
 def plan_frontier(
@@ -47,24 +47,28 @@ def plan_frontier(
     from costopt.optimize.frontier import frontier
 
     try:
-        return frontier(_request(job, policy, seen, account), points=points)
+        request = build_plan_request((job,), policy, seen, account)
+        return frontier(request, points=points)
     except StaleDataError:
         return ()
 
 
-def _request(job: Job, policy: Policy, seen: QuoteSet, account: Account) -> PlanRequest:
+def build_plan_request(
+    jobs: Sequence[Job], policy: Policy, seen: QuoteSet, account: Account
+) -> PlanRequest:
+    """Return the request for a plan of jobs that have not begun. Raise StaleDataError."""
     from costopt.optimize.request import build_request
 
     account = replace(account, quotas=(*account.quotas, *seen.quotas))
-    view = build_job_view(job, policy, seen.offers, seen.now, account, age_limit=seen.age_limit)
-    pools = [offer.pool for offer in view.offers]
-    carbon = forecast_carbon(seen, view.policy, pools, job.deadline_at)
-    prices = forecast_prices(seen, pools, job.deadline_at)
+    view = build_view(jobs, policy, seen.offers, seen.now, account, age_limit=seen.age_limit)
+    pools, until = [offer.pool for offer in view.offers], max(job.deadline_at for job in jobs)
+    carbon = forecast_carbon(seen, view.policy, pools, until)
+    prices = forecast_prices(seen, pools, until)
     return build_request(replace(view, price_forecasts=prices, carbon_forecasts=carbon.series))
 
 
-def build_job_view(
-    job: Job,
+def build_view(
+    jobs: Sequence[Job],
     policy: Policy,
     offers: Sequence[Offer],
     now: datetime,
@@ -72,7 +76,7 @@ def build_job_view(
     *,
     age_limit: AgeLimit | None = None,
 ) -> View:
-    """Return what is known of a job that has not begun and runs alone, at ``now``.
+    """Return what is known of jobs that have not begun, with no others beside them, at ``now``.
 
     ``age_limit`` is for offers of price lists; of others, limits.max_price_age_s counts.
     Raises StaleDataError where every price that the policy allows is too old.
@@ -82,16 +86,15 @@ def build_job_view(
     from costopt.engine.cohort import effective_limits
     from costopt.market.screening import screen_for_job, screen_offers
 
-    left_s = (job.deadline_at - now).total_seconds()
-    policy = replace(
-        policy, limits=effective_limits(policy, queue_length=1, slack_s=left_s, now=now)
-    )
+    left_s = min((job.deadline_at - now).total_seconds() for job in jobs)
+    limits = effective_limits(policy, queue_length=len(jobs), slack_s=left_s, now=now)
+    policy = replace(policy, limits=limits)
     known = load_catalog()
     model, signal = NodePowerModel(known), policy.objective.carbon_signal
     usable, rejections = screen_offers(offers, policy, now, check_age=age_limit is None)
     if age_limit is not None:
-        fit, _ = screen_for_job(usable, job, known)
-        old = _old_prices(fit, age_limit, now)
+        fit = {offer for job in jobs for offer in screen_for_job(usable, job, known)[0]}
+        old = _old_prices([offer for offer in usable if offer in fit], age_limit, now)
         usable = tuple(offer for offer in usable if offer.pool not in old)
         rejections = (*rejections, *old.values())
     stale = [rejection for rejection in rejections if rejection.code == "price_stale"]
@@ -105,13 +108,13 @@ def build_job_view(
         now=now,
         tick_s=0.0,
         uninterruptible_s=0.0,
-        jobs=(JobView(job, Progress()),),
+        jobs=tuple(JobView(job, Progress()) for job in jobs),
         offers=usable,
         machines={pool: machine for pool in pools if (machine := known.instance_type(pool))},
         powers={pool: power for pool in pools if (power := model.node_power(pool, signal))},
         policy=policy,
         rejections=rejections,
-        transfers=transfer_table((job,), pools, known.transfer),
+        transfers=transfer_table(jobs, pools, known.transfer),
         account=account,
     )
 

@@ -88,16 +88,21 @@ def plan_scenario(
     """Return the plan of one policy for one job on the terms of this name."""
     from costopt.planning.request import plan_job
 
-    allowed = policy.limits.capacity_types
-    kept = tuple(each for each in TERMS[terms] if each in allowed) if TERMS[terms] else allowed
-    if not kept:
+    narrowed = narrow_policy(policy, terms)
+    if narrowed is None:
         return Scenario(job, policy, terms, None, f"the policy does not allow {terms}")
-    narrowed = replace(policy, limits=replace(policy.limits, capacity_types=kept))
     try:
         made = plan_job(job, narrowed, seen, explain=False, account=account)
     except StaleDataError as error:
         return Scenario(job, policy, terms, None, error.message, stale=True)
     return Scenario(job, policy, terms, made, made.binding)
+
+
+def narrow_policy(policy: Policy, terms: Capacity) -> Policy | None:
+    """Return the policy on the terms of this name, None where it allows none of them."""
+    allowed = policy.limits.capacity_types
+    kept = tuple(each for each in TERMS[terms] if each in allowed) if TERMS[terms] else allowed
+    return replace(policy, limits=replace(policy.limits, capacity_types=kept)) if kept else None
 
 
 def non_dominated_scenarios(scenarios: Sequence[Scenario]) -> Iterator[int]:

@@ -44,6 +44,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A job, a market, carbon intensities, checkpoints, and the ledger of a run."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "job.yaml").write_text(JOB)
+    (tmp_path / "other.yaml").write_text(JOB.replace("name: train", "name: other"))
+    (tmp_path / "account.yaml").write_text("quotas: [{name: all, max_nodes: 9}]\n")
     pools = SPOT, SPOT.with_capacity_type(CapacityType.ON_DEMAND), UNFIT
     histories = [pool_history(pool, [(0, 9, 1.0)], HOURS * 3600) for pool in pools]
     write_history(market(*histories, tick_s=600.0), tmp_path / "market.parquet")
@@ -60,6 +62,8 @@ def test_json_output(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = (
         "plan job.yaml --market market.parquet",
         "what-if job.yaml --market market.parquet --points 2",
+        "plan job.yaml other.yaml --market market.parquet --account account.yaml",
+        "what-if job.yaml other.yaml --market market.parquet",
         "backtest job.yaml --market market.parquet --starts 1",
         "status --state-dir .",
         "events train --state-dir .",

@@ -12,6 +12,7 @@ from costopt.daemon.http.requests import (
     AfterByte,
     DecisionId,
     JobName,
+    JobRequest,
     Limit,
     LoggedNode,
     PriorityRequest,
@@ -29,6 +30,7 @@ from costopt.daemon.http.schemas import (
     SubmitResponse,
     model_of,
 )
+from costopt.daemon.impact import ImpactResult
 from costopt.daemon.shared_state import DecisionRow, JobStatus
 from costopt.domain.control import Scope, Submission
 from costopt.domain.errors import InfeasibleError
@@ -117,14 +119,22 @@ def submit_job(body: SubmitRequest, call: Call) -> dict[str, Any]:
     return {**known, "verdict": verdict}
 
 
-def _checked_submission(body: SubmitRequest, call: ApiCall) -> Submission:
+@tenant_operation("POST /v1/plans", Scope.SUBMIT, model_of(ImpactResult), refusal=409)
+def plan_job(body: JobRequest, call: Call) -> ImpactResult:
+    """Plan a job beside those that run, without submitting it."""
+    with spec_errors_as(422):
+        submission = _checked_submission(body, call)
+    return call.service.impact(submission, call.caller.tenant)
+
+
+def _checked_submission(body: JobRequest, call: ApiCall) -> Submission:
     caller, folders = call.caller, call.context.folders_for(call.caller)
     submission = call.service.read(
         body.job,
         body.policy,
         workdir=body.workdir or str(folders[0]),
         who=caller.name,
-        priority=body.priority,
+        priority=body.priority if isinstance(body, SubmitRequest) else 0,
     )
     if not caller.can_see(submission.tenant):
         raise HttpProblemError(

@@ -73,16 +73,21 @@ class RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class SubmitRequest(RequestBody):
+class JobRequest(RequestBody):
     """``job`` is a job's YAML text, ``policy`` a policy's, or the name of a bundled one.
 
     Relative paths of the job count from ``workdir``, a folder that the daemon can read; "" is the
-    daemon's own folder for jobs. ``anyway``: accept the job even if no plan meets its deadline.
+    daemon's own folder for jobs.
     """
 
     job: Document
     policy: Document = "cheapest"
     workdir: Annotated[str, Field(max_length=4096, pattern=ABSOLUTE_PATH)] = ""
+
+
+class SubmitRequest(JobRequest):
+    """A job to submit. ``anyway``: accept it even if no plan meets its deadline."""
+
     priority: Priority = 0
     anyway: Annotated[bool, Strict()] = False
 

@@ -23,6 +23,7 @@ from tests.support.daemon_api import JOB, Served, method_of, served
 
 BODIES: Mapping[str, Any] = {
     "submitJob": {"job": JOB.format(name="new")},
+    "planJob": {"job": JOB.format(name="new")},
     "reprioritizeJob": {"priority": 7},
     "halt": {"reason": "prices are odd"},
     "setMode": {"mode": "enforce"},
@@ -194,7 +195,7 @@ def test_a_token_of_another_tenant_sees_and_changes_nothing_of_a_job(daemon: Ser
             daemon, method_of(operation), target_of(operation), token=token, body=body_of(operation)
         )
         named = [field.name for field in operation.dependant.path_params]
-        if operation.unique_id == "submitJob":
+        if operation.unique_id in ("submitJob", "planJob"):
             assert (status, "of tenant 'default'" in answer["detail"]) == (403, True)
         elif named:
             assert status == 404, operation.unique_id

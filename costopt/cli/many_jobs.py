@@ -1,0 +1,127 @@
+"""What `costopt plan` and `costopt what-if` do with several jobs, and beside a daemon's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import click
+from click.core import ParameterSource
+
+from costopt.cli.connection import connect
+from costopt.cli.errors import print_error
+from costopt.cli.output import print_table
+from costopt.domain.errors import InfeasibleError, SpecError, StaleDataError
+
+if TYPE_CHECKING:
+    from costopt.api.many_jobs import AccountPlanResult, AccountWhatIfResult
+
+
+def find_job_files(places: Sequence[str]) -> tuple[str, ...]:
+    """Return the files, and in place of each folder the job files in it, by name.
+
+    Raise SpecError for a folder without any.
+    """
+    return tuple(dict.fromkeys(file for place in places for file in _files(place)))
+
+
+def _files(place: str) -> Iterator[str]:
+    folder = Path(place)
+    if not folder.is_dir():
+        yield place
+        return
+    found = [path for path in sorted(folder.iterdir()) if path.suffix in (".yaml", ".yml")]
+    jobs = [str(path) for path in found if _is_job(path)]
+    if not jobs:
+        raise SpecError(
+            f"there is no job file in {place}",
+            hint="job files end in .yaml or .yml; costopt init writes one",
+            code="missing",
+        )
+    yield from jobs
+
+
+def _is_job(path: Path) -> bool:
+    """Whether a file in a folder is a job; one that cannot be read is, so that its error shows."""
+    from costopt.spec import detect_kind
+    from costopt.spec.yaml_document import read_document
+
+    try:
+        return detect_kind(read_document(str(path))) == "job"
+    except SpecError:
+        return True
+
+
+def check_only(context: click.Context, *allowed: str) -> None:
+    """Raise UsageError for an option of the command line that does not go with --server."""
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "")
+        if parameter.name not in allowed and given is ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"{parameter.opts[0]} does not go with --server: the daemon plans with its own "
+                "market and account"
+            )
+
+
+def print_account_plan(result: AccountPlanResult, output: str) -> None:
+    """Write the notes to stderr and the tables to stdout. Raise InfeasibleError if some job is not
+    served."""
+    for note in result.notes:
+        print_error("note", note)
+    print_table(result.table(), output)
+    if not result.is_feasible:
+        late = ", ".join(each.job for each in result.unserved)
+        raise InfeasibleError(
+            f"no plan of all {len(result.made.jobs)} jobs serves {late}",
+            hint="the notes below the table say why, and what would serve them",
+            code="infeasible",
+        )
+
+
+def print_account_what_if(result: AccountWhatIfResult, output: str) -> None:
+    """Write the notes to stderr and the totals to stdout. Raise InfeasibleError if no scenario
+    serves all jobs, StaleDataError if every price is too old."""
+    for note in result.notes:
+        print_error("note", note)
+    print_table(result.table(), output)
+    raise_if_stale(result.scenarios)
+    if not any(each.made is not None and not each.made.unserved for each in result.scenarios):
+        raise InfeasibleError(f"no scenario finishes all {len(result.jobs)} jobs in time")
+
+
+class _Dated(Protocol):
+    @property
+    def stale(self) -> bool: ...
+    @property
+    def why_not(self) -> str | None: ...
+
+
+def raise_if_stale(scenarios: Sequence[_Dated]) -> None:
+    """Raise StaleDataError if the prices of every scenario are too old."""
+    stale = [scenario.why_not or "" for scenario in scenarios if scenario.stale]
+    if len(stale) == len(scenarios):
+        raise StaleDataError(f"no scenario can be planned: {stale[0]}")
+
+
+def print_impact(
+    files: Sequence[str], policy: str, server: str, token_file: Path | None, output: str
+) -> None:
+    """Write what a new job would change for the jobs of a daemon. Raise SpecError for several
+    files, InfeasibleError if some job would not be served, and as ``connect``."""
+    from costopt.cli.jobs import read_documents
+    from costopt.render.impact_table import impact_table
+
+    if len(files) != 1:
+        raise click.UsageError("--server plans one new job at a time")
+    client = connect(server, token_file)
+    documents = read_documents(client, server, files[0], policy)
+    answer = client.send("POST", "plans", body=documents)
+    print_table(impact_table(answer), output)
+    late = [row["job"] for row in answer["jobs"] if not row["served"]]
+    if late:
+        raise InfeasibleError(
+            f"beside {answer['job']} no plan found serves {', '.join(late)}",
+            hint="costopt submit --anyway would submit it all the same",
+            code="infeasible",
+        )

@@ -1,0 +1,267 @@
+"""The plan of an account's jobs as tables: a row per job, and a row per limit that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from costopt.domain.job import Job
+from costopt.domain.plan import Constraint, LimitUse
+from costopt.formatting import (
+    gco2e_text,
+    minute_text,
+    number_text,
+    percent_text,
+    pool_lines,
+    pools_text,
+    probability_text,
+    seconds_text,
+    usd_text,
+)
+from costopt.planning.many_jobs import AccountPlan, UnservedJob
+from costopt.planning.totals import AccountScenario, AccountTotals, sum_plan
+from costopt.render.plan_table import (
+    NEGLIGIBLE,
+    ON_TIME_NOTE,
+    capacity_note,
+    columns_around_forecast,
+    forecast_row,
+)
+from costopt.render.table import Column, Row, Table, interval_fields
+
+PAID_NOTE = (
+    "Paid for limits: each limit's shadow price for what the job holds of it: at most what serving "
+    "it costs the others."
+)
+MAX_REMEDIES = 4
+
+MIN_PRICE_USD = 0.005
+"""A lower shadow price is the solver's tolerance."""
+
+
+def account_table(made: AccountPlan, *, options: bool = True) -> Table:
+    """Return a row per job, then one per shared limit.
+
+    ``options``: whether notes name the options of the command line that show more.
+    """
+    rows = tuple(_job_rows(made))
+    totals = sum_plan(made)
+    forecasts = [forecast for _, forecast in made.plan.forecasts]
+    limits = limits_table(made.plan.constraints)
+    return Table(
+        schema="costopt.account-plan/1",
+        title=f"{len(made.jobs)} jobs, policy {made.policy.name}: {len(made.served)} served",
+        columns=_columns(tenants=len({job.tenant for job in made.jobs}) > 1),
+        rows=rows,
+        facts=_facts(made, totals, limits),
+        notes=(
+            ON_TIME_NOTE,
+            *capacity_note(forecasts),
+            *((PAID_NOTE,) if any(row["limits_usd"] for row in rows) else ()),
+            *_unserved_notes(made.unserved),
+            *_totals_note(totals, made),
+            *(("-o json has every allocation and limit.",) if options else ()),
+        ),
+        marks="served",
+        more=(limits,) if limits.rows else (),
+    )
+
+
+def _columns(*, tenants: bool) -> tuple[Column, ...]:
+    return columns_around_forecast(
+        (
+            Column("served", "", lambda served: "✔" if served else ""),
+            Column("job", "Job"),
+            Column("tenant", "Tenant", rank=0 if tenants else 8),
+            Column("pools", "Pools", pool_lines),
+        ),
+        (
+            Column("limits_usd", "$ for limits", usd_text, right=True, rank=2, unknown=""),
+            Column("deadline_at", "Deadline", minute_text, rank=5),
+        ),
+        (
+            Column("node_hours", "Node-hours", number_text, detail=True),
+            Column("why_not", "Why not", pools_text, detail=True),
+        ),
+        details=frozenset({"finish_p50_at"}),
+    )
+
+
+def _job_rows(made: AccountPlan) -> Iterator[Row]:
+    why = {each.job: each.why for each in made.unserved}
+    for job in made.jobs:
+        used = [each for each in made.plan.allocations if each.job == job.name]
+        forecast = made.plan.forecast_of(job.name)
+        yield {
+            "served": job.name not in why,
+            "job": job.name,
+            "tenant": job.tenant,
+            "pools": list(dict.fromkeys(str(each.pool) for each in used)),
+            "node_hours": sum(each.node_hours for each in used),
+            **(forecast_row(forecast) if forecast is not None else {}),
+            "limits_usd": _paid_usd(made.plan.constraints, job),
+            "deadline_at": job.deadline_at,
+            "why_not": why.get(job.name),
+        }
+
+
+def _paid_usd(limits: Sequence[Constraint], job: Job) -> float | None:
+    """What the job pays for all limits, None where no price is known."""
+    paid = [use.paid_usd for each in limits for use in each.uses if use.job == job.name]
+    known = [usd for usd in paid if usd is not None]
+    return sum(known) if known else None
+
+
+def limits_table(constraints: Sequence[Constraint]) -> Table:
+    """Return a row per limit that some job holds, the tightest first."""
+    held = [each for each in constraints if each.most is not None and each.uses]
+    rows = [
+        {
+            "name": _limit_name(each),
+            "unit": each.unit,
+            "used": (each.most or 0.0) - each.slack,
+            "most": each.most,
+            "left": each.slack,
+            "shadow_price": each.shadow_price,
+            "holders": ", ".join(map(_use_text, each.uses)),
+        }
+        for each in sorted(held, key=lambda each: (each.slack > NEGLIGIBLE, each.name))
+    ]
+    return Table("", "Limits that jobs share", _LIMIT_COLUMNS, rows)
+
+
+def _use_text(use: LimitUse) -> str:
+    """What a job holds at most at a time, and what it pays for it."""
+    paid = f" ({usd_text(use.paid_usd)})" if use.paid_usd else ""
+    return f"{use.job} {number_text(use.amount)}{paid}"
+
+
+def _price_text(usd: float) -> str:
+    return "nothing" if usd < MIN_PRICE_USD else usd_text(usd)
+
+
+def _limit_name(limit: Constraint) -> str:
+    return limit.name.removesuffix(f" ({limit.unit})")
+
+
+_LIMIT_COLUMNS = (
+    Column("name", "Limit", pools_text, fold_at=24),
+    Column("used", "Used", number_text, right=True),
+    Column("most", "Of", number_text, right=True),
+    Column("unit", "Unit"),
+    Column("shadow_price", "$ of one more", _price_text, right=True),
+    Column("holders", "Held by (paid)", fold_at=36),
+    Column("left", "Left", number_text, detail=True),
+)
+
+
+def _unserved_notes(unserved: Sequence[UnservedJob]) -> Iterator[str]:
+    for each in unserved:
+        yield f"Not served: {each.job}: {pools_text(each.why)}."
+        if each.remedies:
+            yield f"  would serve it: {'; or '.join(each.remedies[:MAX_REMEDIES])}"
+
+
+def _totals_note(totals: AccountTotals, made: AccountPlan) -> Iterator[str]:
+    if not totals.served:
+        return
+    plan = made.plan
+    near = f", within {percent_text(plan.gap)} of the bound" if plan.gap and plan.bound_usd else ""
+    yield (
+        f"The {totals.served} jobs served ({plan.status.value}{near}): {usd_text(totals.usd)}, "
+        f"{number_text(totals.kwh)} kWh, {gco2e_text(totals.gco2e)} CO2e, last done "
+        f"{minute_text(totals.finish_at)}. Dollars are the sum of the jobs' medians."
+    )
+
+
+def _facts(made: AccountPlan, totals: AccountTotals, limits: Table) -> Row:
+    plan = made.plan
+    return {
+        "policy": made.policy.name,
+        "status": plan.status,
+        "binding": plan.binding,
+        "made_at": plan.made_at,
+        "objective_usd": plan.objective_usd,
+        "bound_usd": plan.bound_usd,
+        "gap": plan.gap,
+        "totals": {**totals_row(totals), **interval_fields("on_time", totals.on_time)},
+        "unserved": [
+            {"job": each.job, "why": each.why, "remedies": list(each.remedies)}
+            for each in made.unserved
+        ],
+        "limits": [
+            {name: row[name] for name in ("name", "unit", "used", "most", "left", "shadow_price")}
+            for row in limits.rows
+        ],
+        "uses": [
+            {
+                "limit": _limit_name(each),
+                "unit": each.unit,
+                "job": use.job,
+                "amount": use.amount,
+                "paid_usd": use.paid_usd,
+            }
+            for each in plan.constraints
+            if each.most is not None
+            for use in each.uses
+        ],
+        "allocations": [
+            {
+                "job": each.job,
+                "pool": str(each.pool),
+                "nodes": each.nodes,
+                "start_at": each.start_at,
+                "end_at": each.end_at,
+                "power_cap_w": each.power_cap_w,
+            }
+            for each in plan.allocations
+        ],
+    }
+
+
+def totals_row(totals: AccountTotals) -> Row:
+    """Return the totals of a plan by name."""
+    return {
+        "jobs": totals.jobs,
+        "served": totals.served,
+        "usd": totals.usd,
+        "kwh": totals.kwh,
+        "gco2e": totals.gco2e,
+        "finish_at": totals.finish_at,
+        "on_time": totals.on_time,
+    }
+
+
+def account_what_if_table(jobs: int, scenarios: Sequence[AccountScenario]) -> Table:
+    """Return a row of totals per scenario."""
+    served = sum(each.totals is not None and each.totals.served == jobs for each in scenarios)
+    return Table(
+        schema="costopt.account-what-if/1",
+        title=f"{len(scenarios)} scenarios for {jobs} jobs, {served} serve all",
+        columns=(
+            Column("policy", "Policy"),
+            Column("deadline_s", "Deadline", seconds_text, right=True, unknown="own"),
+            Column("capacity", "Capacity", rank=3),
+            Column("served", "Served", right=True),
+            Column("usd", "$ P50", usd_text, right=True),
+            Column("kwh", "kWh", number_text, right=True),
+            Column("gco2e", "CO2e", gco2e_text, right=True, rank=1),
+            Column("finish_at", "Last done", minute_text, rank=2),
+            Column("on_time", "P(on time)", probability_text, right=True, interval=True),
+            Column("why_not", "Why not", pools_text, fold_at=40, unknown=""),
+            Column("jobs", "Jobs", detail=True),
+        ),
+        rows=[
+            {
+                "policy": each.policy.name,
+                "deadline_s": each.deadline_s,
+                "capacity": each.terms,
+                **(totals_row(each.totals) if each.totals else {"jobs": jobs, "served": 0}),
+                "why_not": each.why_not,
+            }
+            for each in scenarios
+        ],
+        notes=(
+            "Sums over the jobs served: dollars of medians, the last median finish, and the "
+            "P(on time) of the job that is least sure.",
+        ),
+    )
