@@ -7,6 +7,7 @@ while. That may be an error: then two nodes run a task, and the result that is p
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -38,6 +39,8 @@ from costopt.protocol.trainer_files import StopNotice, TrainerState, TrainerStat
 LOG_INTERVAL_S = 5.0
 """Between two uploads of a running task's log, where it has grown."""
 TIMES_KEPT = 16
+MAX_PART = 0.95
+"""Of a task that takes longer than expected."""
 
 
 @dataclass(slots=True)
@@ -102,12 +105,22 @@ class TaskRunner:
 
     @property
     def status(self) -> TrainerStatus:
-        """Return the tasks that this node has done, and its speed if it has done any."""
+        """Return the tasks that this node has done, and its speed if it has done any.
+
+        A part of a task that runs counts as done, but not as saved.
+        """
         mean_s = sum(self._took_s) / len(self._took_s) if self._took_s else 0.0
-        done = float(self._done)
-        rate = self._slots / mean_s if mean_s > 0 else None
-        generation = self.gang.generation
-        return TrainerStatus(generation, TrainerState.TRAINING, time.time(), done, done, rate)
+        now, saved, task_s = time.time(), float(self._done), self.gang.task_s or math.inf
+        running_s = (now - run.claim.at for run in self._running.values())
+        parts = sum(min(max(0.0, ran_s / task_s), MAX_PART) for ran_s in running_s)
+        return TrainerStatus(
+            self.gang.generation,
+            TrainerState.TRAINING,
+            now,
+            done_units=saved + parts,
+            saved_units=saved,
+            units_per_s=self._slots / mean_s if mean_s > 0 else None,
+        )
 
     def adopt(self, gang: Gang) -> None:
         """Follow a newer gang: only its members take tasks; what runs goes on."""
@@ -180,11 +193,17 @@ class TaskRunner:
                 yield task, state
 
     def _is_lost(self, task: int, attempt: int) -> bool:
-        """Whether the attempt's node has left, or is silent, or is this one and does not run it."""
+        """Whether the attempt's node is gone or silent, or is this one and does not run it.
+
+        A node that is no member any more, and was not asked to leave, has gone or is about to.
+        """
         claim = self._board.claimed(task, attempt)
         if claim is None or claim.node_id == self.settings.node_id:
             run = self._running.get(task)
             return run is None or run.attempt != attempt
+        leaves = self.gang.rank(claim.node_id) is None
+        if leaves and not self._mailbox.is_drain_requested(claim.node_id):
+            return True
         beat = self._mailbox.heartbeat(claim.node_id)
         if beat is not None and beat.state in (NodeActivity.STOPPED, NodeActivity.GONE):
             return True
@@ -256,17 +275,15 @@ class TaskRunner:
         shutil.rmtree(run.folder, ignore_errors=True)
 
     def _upload_log(self, run: RunningTask, *, last: bool = False) -> None:
-        now = time.monotonic()
-        if not last and now - run.logged_at < LOG_INTERVAL_S:
+        if not last and time.monotonic() - run.logged_at < LOG_INTERVAL_S:
             return
-        run.logged_at = now
         with suppress(OSError), run.trainer.log_path.open("rb") as log:
             size = os.fstat(log.fileno()).st_size
             if size == run.logged_bytes:
                 return
             log.seek(max(0, size - MAX_LOG_BYTES))
             self._board.put_log(run.task, run.attempt, log.read(MAX_LOG_BYTES))
-            run.logged_bytes = size
+            run.logged_bytes, run.logged_at = size, time.monotonic()
 
 
 def _read_result(path: Path) -> tuple[str, str]:

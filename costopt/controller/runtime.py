@@ -18,7 +18,7 @@ from costopt.controller.gang_status import (
     duration_s,
     gang_status,
 )
-from costopt.domain.array import TaskArray, TaskRecord, parallel_tasks
+from costopt.domain.array import TaskArray, TaskRecord, longest_task_s, parallel_tasks
 from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress, noticed_share
 from costopt.domain.ports import Clock, InstanceCatalog, ObjectStore
@@ -132,6 +132,7 @@ class MailboxRuntime:
                 task_slots=self._task_slots(job, nodes),
                 task_gpus=1 if job.array is None else job.array.gpus_per_task,
                 task_retries=0 if job.array is None else job.array.retries,
+                task_s=longest_task_s(job) / self._speed or None,
             )
         )
 
@@ -253,7 +254,9 @@ class MailboxRuntime:
 
     def _array(self, job: Job) -> ArrayReader:
         if job.name not in self._arrays:
-            self._arrays[job.name] = ArrayReader(TaskBoard(self._store, job.name))
+            self._arrays[job.name] = ArrayReader(
+                TaskBoard(self._store, job.name), self._mailbox(job)
+            )
             if len(self._arrays) > MAX_JOBS:
                 del self._arrays[next(iter(self._arrays))]
         return self._arrays[job.name]
@@ -266,7 +269,7 @@ class MailboxRuntime:
             beat = mailbox.heartbeat(node_id)
             silent = self._is_unreachable(job.name, node_id, beat)
             members.append(GangMember(node_id, beat, silent))
-        return array_progress(array, reader.records, gang, members, scale)
+        return array_progress(job, array, reader.records, gang, members, scale)
 
     def _task_slots(self, job: Job, nodes: tuple[Node, ...]) -> tuple[int, ...]:
         if job.array is None:

@@ -77,7 +77,8 @@ class TaskRecord:
 
     ``starts`` counts how often its command was started, those on lost nodes included. ``took_s`` is
     how long the last one ran, in the job's time; None where it is unknown. ``figures`` are the
-    numbers of its result. ``message`` is why it failed, else "".
+    numbers of its result. ``message`` is why it failed, else "". ``lost_s`` is how long it ran on
+    nodes that were lost, as far as is known.
     """
 
     task: int
@@ -88,6 +89,7 @@ class TaskRecord:
     took_s: float | None = None
     figures: tuple[tuple[str, float], ...] = ()
     message: str = ""
+    lost_s: float = 0.0
 
 
 def parallel_tasks(job: Job, machine: InstanceType, nodes: int) -> int | None:
@@ -104,14 +106,14 @@ def longest_task_s(job: Job) -> float:
     return max((1 / point.units_per_s for point in points), default=0.0)
 
 
-def with_remaining_tasks(job: Job, done_units: float, busy_gpus: int) -> Job:
+def with_remaining_tasks(job: Job, saved_units: float, busy_gpus: int) -> Job:
     """Return the array without nodes that would find no task; any other job as it is.
 
     Nodes with ``busy_gpus`` in total run tasks: none of them is to go before these end.
     """
     if job.array is None:
         return job
-    left = max(1, math.ceil(job.work.amount - done_units - 1e-9)) * job.array.gpus_per_task
+    left = max(1, math.ceil(job.work.amount - saved_units - 1e-9)) * job.array.gpus_per_task
     left = max(left, busy_gpus)
     resources = job.resources
     if resources.useful_gpus is not None and left >= resources.useful_gpus:

@@ -183,7 +183,7 @@ class TrainingObserver:
 
     def _task_news(self, job: Job, record: JobRecord) -> list[Event]:
         """Return the ends of an array's tasks that the ledger does not hold; the last ends it."""
-        news = [] if job.array is None else task_events(job, record, self._world.runtime)
+        news = task_events(job, record, self._world.runtime)
         if news:
             self._done_at[job.name] = max(event.at for event in news)
         return news
@@ -288,9 +288,10 @@ class TrainingObserver:
         When a gang breaks, it is not yet known what the next one will find.
         """
         lost = progress.lost_units - record.lost_units
-        if progress.lost_units == 0 and self._began(job, record, progress, now):
+        reported = progress.lost_units > 0 or job.array is not None
+        if not reported and self._began(job, record, progress, now):
             lost = record.done_units - resumed_from
-        elif progress.lost_units == 0 and progress.state not in TRANSITIONAL_STATES:
+        elif not reported and progress.state not in TRANSITIONAL_STATES:
             lost = record.done_units - progress.done_units
         if lost <= 1e-9 * job.work.amount:
             return []

@@ -143,7 +143,7 @@ class ViewBuilder:
         leaving = record.leaving
         staying = [n for n in self._fleet.nodes_of(name) if n.node_id not in leaving]
         return JobView(
-            with_remaining_tasks(job, progress.done_units, self._busy_gpus(staying, progress)),
+            with_remaining_tasks(job, progress.saved_units, self._busy_gpus(staying, progress)),
             progress,
             tuple(n for n in staying if n.state is not NodeState.WAITING),
             self._training.speed_factor.get(name, 1.0),

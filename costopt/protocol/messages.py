@@ -198,7 +198,8 @@ class Gang:
     gangs. ``zones`` are the members' zones by rank, empty if unknown. ``former`` are nodes of the
     previous gang that may still be saving the state from which this one resumes, if none of them is
     a member. ``task_slots`` are how many tasks of an array each member runs at once, by rank; empty
-    if the job is not an array. Each has ``task_gpus`` GPUs, and ``task_retries`` when it fails.
+    if the job is not an array. Each has ``task_gpus`` GPUs, takes about ``task_s`` of
+    the wall, and has ``task_retries`` when it fails.
     """
 
     job: str
@@ -223,6 +224,7 @@ class Gang:
     task_slots: tuple[int, ...] = ()
     task_gpus: int = 1
     task_retries: int = 0
+    task_s: float | None = None
 
     @property
     def key(self) -> GangKey | None:

@@ -3,7 +3,6 @@
 jobs/<job>/array.json                           ArrayTasks    controller → agents
 jobs/<job>/tasks/<task>/<attempt>.claim         TaskClaim     agent → agents, controller
 jobs/<job>/tasks/<task>/<attempt>.failed        TaskFailure   agent → agents, controller
-jobs/<job>/tasks/<task>/<attempt>.released      TaskClaim     agent → agents
 jobs/<job>/tasks/<task>/result                  TaskResult    agent → controller
 jobs/<job>/task-logs/<task>/<attempt>           (text)        agent → reader
 
@@ -36,7 +35,7 @@ MAX_RECORD_BYTES = 4 * MAX_RESULT_BYTES
 MAX_LOG_BYTES = 1 << 20
 MAX_KEYS = 200_000
 MAX_FIGURES = 32
-NAME = re.compile(r"(\d{6})/(?:(\d{4,})\.(claim|failed|released)|(result))")
+NAME = re.compile(r"(\d{6})/(?:(\d{4,})\.(claim|failed)|(result))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +98,16 @@ class TaskResult:
 
 @dataclass(slots=True)
 class TaskState:
-    """``attempts`` counts the claims; ``ended`` are attempts that failed or were released."""
+    """``attempts`` counts the claims; ``failed`` are those whose command failed."""
 
     attempts: int = 0
     failed: set[int] = field(default_factory=set)
-    ended: set[int] = field(default_factory=set)
     done: bool = False
 
     @property
     def is_claimed(self) -> bool:
         """Whether the newest attempt has not ended, as far as the board tells."""
-        return self.attempts > 0 and self.attempts not in self.ended and not self.done
+        return self.attempts > 0 and self.attempts not in self.failed and not self.done
 
     def is_open(self, retries: int) -> bool:
         """Whether the task has neither a result nor failed more often than it may."""
@@ -182,10 +180,6 @@ class TaskBoard:
         """Return why the attempt failed."""
         return self._read(TaskFailure, task, f"{attempt:04d}.failed")
 
-    def release(self, task: int, attempt: int, claim: TaskClaim) -> None:
-        """Record that the attempt was given up without a verdict: its node leaves."""
-        self._store.put_if_absent(self._key(task, f"{attempt:04d}.released"), _encode(claim))
-
     def commit(self, task: int, result: TaskResult) -> bool:
         """Put the task's result; return False if it has one: the first counts."""
         return self._store.put_if_absent(self._key(task, "result"), _encode(result))
@@ -198,9 +192,6 @@ class TaskBoard:
         """Let tasks that failed fail as often again; what they did wrong has been fixed."""
         for task, state in self.states().items():
             for attempt in () if state.done else state.failed:
-                claim = self.claimed(task, attempt)
-                if claim is not None:
-                    self.release(task, attempt, claim)
                 self._store.delete(self._key(task, f"{attempt:04d}.failed"))
 
     def put_log(self, task: int, attempt: int, data: bytes) -> None:
@@ -247,12 +238,10 @@ def _count(state: TaskState, match: re.Match[str]) -> None:
         state.done = True
         return
     attempt = int(match[2])
-    if match[3] == "claim":
-        state.attempts = max(state.attempts, attempt)
-        return
-    state.ended.add(attempt)
     if match[3] == "failed":
         state.failed.add(attempt)
+    else:
+        state.attempts = max(state.attempts, attempt)
 
 
 def _encode(record: ArrayTasks | TaskClaim | TaskFailure | TaskResult) -> bytes:

@@ -65,11 +65,16 @@ class GangOption:
     power_cap_w: float | None = None
     parallel_tasks: int | None = None
 
-    def whole_rounds(self, units: float) -> float:
-        """Return the units, of an array those of whole rounds: its last tasks end together."""
-        if self.parallel_tasks is None:
+    def units_to_last(self, units: float) -> float:
+        """Return the units; of an array, with what idle nodes could do until its last task ends.
+
+        Work W on S at once ends by W / S + (1 - 1 / S) tasks (Graham 1966, doi:10.1002/
+        j.1538-7305.1966.tb01709.x), and once the last S run, by the longest of their rests.
+        """
+        at_once = self.parallel_tasks
+        if at_once is None:
             return units
-        return math.ceil(units / self.parallel_tasks - 1e-9) * self.parallel_tasks
+        return units + at_once - 1 if units > at_once else at_once * min(1.0, units)
 
     def work_left(self, done_units: float) -> Iterable[tuple[int, float]]:
         """Return the (nodes, seconds) of training by phase, from ``done_units`` to the end."""

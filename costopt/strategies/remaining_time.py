@@ -28,7 +28,7 @@ def seconds_to_finish(
     """
     if units <= 0:
         return option.start_s if start_s is None else 0.0
-    units = option.whole_rounds(units)
+    units = option.units_to_last(units)
     interval_s = job.checkpoint.interval_s or checkpoint_interval_s(
         hazard_per_hour=0.0, blocking_save_s=job.checkpoint.save_s
     )

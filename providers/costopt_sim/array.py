@@ -101,10 +101,15 @@ class SimulatedArray:
         state = self._state(working, now)
         ready_at = min((w.ready_at for w in working), default=now)
         rate = sum(w.slots / w.task_s for w in working) * self._speed
-        done = float(len(self.records))
+        saved = float(len(self.records))
+        parts = sum(
+            (now - began_at).total_seconds() * self._speed / worker.task_s
+            for worker in working
+            for began_at in worker.running.values()
+        )
         return Progress(
-            done_units=done,
-            saved_units=done,
+            done_units=min(saved + parts, float(self._tasks)),
+            saved_units=saved,
             state=state,
             generation=self.generation,
             starting_until=ready_at if state is GangState.STARTING else None,
