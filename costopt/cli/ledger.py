@@ -1,5 +1,7 @@
-"""`costopt status`, `events` and `report`: read the ledger of a state directory, without changing
-it."""
+"""`costopt status`, `events`, `tasks` and `report`: read the ledger of a state directory.
+
+None of them changes it.
+"""
 
 from __future__ import annotations
 
@@ -60,6 +62,28 @@ def events(job: str | None, state_dir: Path, after: int, output: str) -> None:
     with LedgerReader(state_dir) as reader:
         recorded = reader.events if job is None else reader.job(job).events
         print_table(events_table(recorded(after=after)), output)
+
+
+@click.command()
+@click.argument("job")
+@state_dir_option
+@output_option
+def tasks(job: str, state_dir: Path, output: str) -> None:
+    """List the tasks of an array that ended, with their parameters and results.
+
+    A task that failed, or whose node was lost, was started more than once; it has one result.
+    """
+
+    from costopt.api.ledgers import LedgerReader
+    from costopt.cli.output import print_table
+    from costopt.render.tasks_table import tasks_table
+
+    with LedgerReader(state_dir) as reader:
+        account = reader.job(job).account()
+    total = None if account.submitted is None else account.submitted.work_units
+    if account.submitted is not None and account.submitted.unit != "tasks":
+        raise click.UsageError(f"job {job!r} is not an array: see `costopt status {job}`")
+    print_table(tasks_table(job, account.work.tasks.values(), total), output)
 
 
 @click.command()

@@ -118,6 +118,9 @@ COMMANDS = {
     "daemon": CommandEntry("costopt.cli.daemon", "daemon", "Run submitted jobs, for months."),
     "status": CommandEntry("costopt.cli.ledger", "status", "Show progress and costs of jobs."),
     "events": CommandEntry("costopt.cli.ledger", "events", "List the events in the ledger."),
+    "tasks": CommandEntry(
+        "costopt.cli.ledger", "tasks", "List an array's tasks with their results."
+    ),
     "explain": CommandEntry("costopt.cli.explain", "explain", "Show why a decision was made."),
     "report": CommandEntry(
         "costopt.cli.ledger", "report", "Write a job's report as one HTML file."

@@ -11,6 +11,9 @@ from costopt.ledger.job_record import JobRecord
 
 def task_events(job: Job, record: JobRecord, runtime: Runtime) -> list[Event]:
     """Return an event for each task that ended and is not in the ledger. Raises StoreError."""
+    array = job.array
+    if array is None:
+        return []
     return [
         TaskEnded(
             at=task.ended_at,
@@ -20,6 +23,7 @@ def task_events(job: Job, record: JobRecord, runtime: Runtime) -> list[Event]:
             starts=task.starts,
             node_id=task.node_id,
             took_s=task.took_s,
+            parameters=tuple(array.parameters(task.task).items()),
             figures=tuple((untrusted_text(name), value) for name, value in task.figures),
             message=untrusted_text(task.message),
         )

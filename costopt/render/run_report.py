@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from costopt.domain.events import Event, JobFailed
+from costopt.domain.events import Event, JobFailed, TaskEnded
 from costopt.domain.fleet import ProviderCharge
 from costopt.formatting import (
     UNKNOWN_TEXT,
@@ -32,6 +32,8 @@ from costopt.render.run_tables import (
     pluralize,
     run_tiles,
 )
+from costopt.render.table import Table
+from costopt.render.tasks_table import tasks_table
 
 NOTABLE_SHOWN = 30
 EVENTS_SHOWN = 1000
@@ -101,6 +103,7 @@ def _page(run: RunView, title: str, cost_basis: str, charges: Sequence[ProviderC
         spend=spend_plot(run),
         energy=energy_plot(run),
         progress=progress_plot(run),
+        tasks=_tasks(run),
         nodes=[_node_line(row, run) for row in run.intervals[:NODES_SHOWN]],
         nodes_left_out=max(0, len(run.intervals) - NODES_SHOWN),
         notable=[_event_line(row, run) for row in notable[:NOTABLE_SHOWN]],
@@ -113,6 +116,11 @@ def _page(run: RunView, title: str, cost_basis: str, charges: Sequence[ProviderC
             *_how(summary, cost_basis),
         ),
     )
+
+
+def _tasks(run: RunView) -> Table:
+    ended = {event.task: event for event in run.events if isinstance(event, TaskEnded)}
+    return tasks_table(run.summary.job, ended.values(), run.summary.work_units)
 
 
 def _over(summary: JobSummary) -> str:

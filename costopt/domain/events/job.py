@@ -164,7 +164,8 @@ class TaskEnded(Event):
     """A task of an array ended for good: "done", with its one result, or "failed".
 
     ``starts`` counts how often its command was started, ``took_s`` is how long the last one ran.
-    ``figures`` are the numbers of the result; ``message`` is why the task failed.
+    ``parameters`` are the task's, ``figures`` the numbers of its result; ``message`` is why it
+    failed.
     """
 
     kind = "TaskEnded"
@@ -174,6 +175,7 @@ class TaskEnded(Event):
     starts: int
     node_id: str
     took_s: float | None = None
+    parameters: tuple[tuple[str, str], ...] = ()
     figures: tuple[tuple[str, float], ...] = ()
     message: str = ""
 
