@@ -16,6 +16,7 @@ from costopt.controller.state_dir import check_known, job_now, open_state_ledger
 from costopt.domain.errors import SpecError
 from costopt.protocol.node_logs import LogChunk
 from costopt.store import open_store
+from costopt.store.address import is_key_part
 
 if TYPE_CHECKING:
     from costopt.client.client import Answer, DaemonClient
@@ -29,6 +30,12 @@ PAUSE_S = 1.0
 @click.command()
 @click.argument("job")
 @click.option("--node", metavar="ID", help="A node of the job; default: rank 0 of its newest gang.")
+@click.option(
+    "--task",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="A task of an array, from 0, in place of a node.",
+)
 @click.option("--follow", "-f", is_flag=True, help="Continue as the log grows, until it ends.")
 @click.option(
     "--account",
@@ -40,20 +47,27 @@ PAUSE_S = 1.0
 def logs(
     job: str,
     node: str | None,
+    task: int | None,
     follow: bool,
     account: str | None,
     state_dir: Path,
     server: str,
     token_file: Path | None,
 ) -> None:
-    """Print a node's log.
+    """Print the log of a node, or of an array's task.
 
     Logs of terminated nodes are available too. With --follow and no --node, the log of rank 0 of
-    each next gang follows that of the gang before, until the job is over.
+    each next gang follows that of the gang before, until the job is over. --task prints what all
+    attempts of a task printed; of a simulated run in --state-dir, without a daemon.
     """
 
     from costopt.planning.request import load_account
 
+    if task is not None:
+        if follow or node is not None:
+            raise click.UsageError("--task goes with neither --node nor --follow")
+        click.echo(_task_log(job, task, account, state_dir, server, token_file), nl=False)
+        return
     if account is None:
         reading = _LogReading(DaemonLogSource(connect(server, token_file), job), job)
     else:
@@ -64,6 +78,38 @@ def logs(
         reading.follow(node)
     else:
         reading.follow_gangs()
+
+
+def _task_log(
+    job: str,
+    task: int,
+    account: str | None,
+    state_dir: Path,
+    server: str,
+    token_file: Path | None,
+) -> str:
+    from costopt.controller.node_logs import read_task_log
+    from costopt.controller.simulated_site import STORE
+    from costopt.planning.request import load_account
+
+    simulated = state_dir / "jobs" / job / STORE
+    if account is not None:
+        uri = load_account(account).store
+        if uri is None:
+            raise _no_store()
+        return read_task_log(open_store(uri), job, task).text
+    if is_key_part(job) and simulated.is_dir():
+        return read_task_log(open_store(str(simulated)), job, task).text
+    answer = connect(server, token_file).get("jobs", job, "tasks", str(task), "log")
+    return str(answer["text"])
+
+
+def _no_store() -> SpecError:
+    return SpecError(
+        "the account file names no store, so its nodes keep no logs",
+        hint="name the account file that the run was started with",
+        code="no_store",
+    )
 
 
 class _LogReading:
@@ -173,11 +219,7 @@ class RunLogSource:
 
     def __init__(self, account: Account, state_dir: Path, job: str) -> None:
         if account.store is None:
-            raise SpecError(
-                "the account file names no store, so its nodes keep no logs",
-                hint="name the account file that the run was started with",
-                code="no_store",
-            )
+            raise _no_store()
         self._logs = StoreLogs(open_store(account.store))
         self._state_dir = state_dir
         self._job = job

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -10,6 +11,7 @@ from costopt.domain.errors import SpecError, StoreError
 from costopt.domain.events import GangFormed, NodeLaunched
 from costopt.domain.ports import EventIndex, ObjectStore
 from costopt.protocol.node_logs import TRAINER_LOGS, LogChunk, NodeLog
+from costopt.protocol.tasks import TaskBoard
 from costopt.store.address import is_key_part
 from costopt.store.folder import is_plain, read_plain
 
@@ -22,6 +24,35 @@ class LogReader(Protocol):
     def read(self, job: str, node_id: str, after: int) -> LogChunk:
         """What follows byte ``after``. Raises SpecError where there is no such log."""
         ...
+
+    def read_task(self, job: str, task: int) -> TaskLog:
+        """What an array's task printed. Raises SpecError where it has no log so far."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLog:
+    """What the attempts of a task printed, one after the other."""
+
+    job: str
+    task: int
+    text: str
+
+
+def read_task_log(store: ObjectStore, job: str, task: int) -> TaskLog:
+    """The log of an array's task. Raises SpecError where it has none so far, and StoreError."""
+    attempts = list(TaskBoard(store, job).logs(task))
+    if not attempts:
+        raise SpecError(
+            f"task {task} of job {job!r} has no log so far",
+            hint="logs come a few seconds after a task prints; tasks are numbered from 0",
+            code="missing",
+        )
+    texts = (
+        f"==> attempt {attempt}\n{text}" if len(attempts) > 1 else text
+        for attempt, text in attempts
+    )
+    return TaskLog(job, task, "".join(texts))
 
 
 def logged_node(ledger: EventIndex, job: str, node_id: str | None) -> str:
@@ -45,8 +76,13 @@ def logged_node(ledger: EventIndex, job: str, node_id: str | None) -> str:
 class FolderLogs:
     """Logs of nodes that are processes of this machine: one attempt's after the other's."""
 
-    def __init__(self, nodes: Path) -> None:
+    def __init__(self, nodes: Path, store: ObjectStore) -> None:
         self._nodes = nodes
+        self._store = store
+
+    def read_task(self, job: str, task: int) -> TaskLog:
+        """What an array's task printed."""
+        return read_task_log(self._store, job, task)
 
     def read(self, job: str, node_id: str, after: int) -> LogChunk:
         """What follows byte ``after``, at most 256 KiB.
@@ -75,6 +111,10 @@ class StoreLogs:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
+
+    def read_task(self, job: str, task: int) -> TaskLog:
+        """What an array's task printed."""
+        return read_task_log(self._store, job, task)
 
     def read(self, job: str, node_id: str, after: int) -> LogChunk:
         """What follows byte ``after``, at most 256 KiB; nothing where the node sent nothing yet.

@@ -92,7 +92,7 @@ class SimulatedSiteConfig:
             check=check_local_job,
             upload_payload=runtime.publish_array,  # else nodes share this machine's files
             retry=runtime.forget_failures,
-            logs=FolderLogs(folder / NODES),
+            logs=FolderLogs(folder / NODES, FileStore(folder / STORE)),
             market=self.market,
             live_carbon=self.carbon if isinstance(self.carbon, LiveCarbon) else None,
         )

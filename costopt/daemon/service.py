@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from costopt import __version__
-from costopt.controller.node_logs import LogReader, logged_node
+from costopt.controller.node_logs import LogReader, TaskLog, logged_node
 from costopt.daemon.admission import (
     AdmissionPlanner,
     AdmissionResult,
@@ -267,6 +267,10 @@ class DaemonService:
         """
         self._known(job)
         return self._logs.read(job, logged_node(self._ledger, job, node_id), after)
+
+    def task_log(self, job: str, task: int) -> TaskLog:
+        """Return what an array's task printed. Raise SpecError if it has no log so far."""
+        return self._logs.read_task(job, task)
 
     def alerts(self, after: int = 0) -> tuple[Alert, ...]:
         """Return the alerts with a number above ``after``, oldest first."""

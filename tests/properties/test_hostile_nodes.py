@@ -351,7 +351,10 @@ def _check(writes: list[Write]) -> None:
         assert POWER.idle_w / 2 <= busy_w <= 2 * POWER.busy_w
         _check_ledger(loud.ledger)
         node_id = next((n.node_id for n in loud.scene.living(HOSTILE)), "none")
-        for logs in (StoreLogs(FileStore(loud.folder)), FolderLogs(loud.folder)):
+        for logs in (
+            StoreLogs(FileStore(loud.folder)),
+            FolderLogs(loud.folder, FileStore(loud.folder)),
+        ):
             try:
                 logs.read(HOSTILE, node_id, 0).text.encode()
             except CostoptError as error:

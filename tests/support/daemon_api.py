@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from costopt.client.client import DaemonClient, parse_address
+from costopt.controller.node_logs import TaskLog
 from costopt.daemon.http.app import build_app
 from costopt.daemon.http.auth import ApiContext
 from costopt.daemon.http.routes import ApiRoute
@@ -51,6 +52,9 @@ class TextLogs:
     def __init__(self) -> None:
         self.texts: dict[tuple[str, str], str] = {}
         self.ended: set[str] = set()
+
+    def read_task(self, job: str, task: int) -> TaskLog:
+        return TaskLog(job, task, self.texts[job, str(task)])
 
     def read(self, job: str, node_id: str, after: int) -> LogChunk:
         text = self.texts.get((job, node_id))

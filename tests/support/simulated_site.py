@@ -19,6 +19,7 @@ from costopt.engine.loop import VirtualClock
 from costopt.market.hazard import LearnedHazard
 from costopt.provider.base import Provider
 from costopt.provider.fault_isolation import IsolatedProvider
+from costopt.store.folder import FileStore
 
 OWNER = "costopt"
 
@@ -53,7 +54,7 @@ def simulated_site(
         check=_nothing,
         upload_payload=receive,
         retry=retry,
-        logs=FolderLogs(Path("nodes")),
+        logs=FolderLogs(Path("nodes"), FileStore(Path())),
         market=market,
     )
 

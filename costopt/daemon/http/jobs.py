@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from costopt.controller.node_logs import TaskLog
 from costopt.daemon.admission import AdmissionResult, check_local_paths
 from costopt.daemon.http.problems import HttpProblemError, spec_errors_as
 from costopt.daemon.http.requests import (
@@ -17,6 +18,7 @@ from costopt.daemon.http.requests import (
     LoggedNode,
     PriorityRequest,
     SubmitRequest,
+    TaskNumber,
 )
 from costopt.daemon.http.routes import ApiCall, Call, RouteList
 from costopt.daemon.http.schemas import (
@@ -83,6 +85,13 @@ def job_logs(job: JobName, call: Call, node: LoggedNode = None, after: AfterByte
     """Read a node's log."""
     call.check_job(job)
     return call.service.logs(job, node, after)
+
+
+@tenant_operation("GET /v1/jobs/{job}/tasks/{task}/log", Scope.READ, model_of(TaskLog), refusal=404)
+def task_log(job: JobName, task: TaskNumber, call: Call) -> TaskLog:
+    """Read the log of an array's task."""
+    call.check_job(job)
+    return call.service.task_log(job, task)
 
 
 @operation("GET /v1/events", Scope.READ, EventList)

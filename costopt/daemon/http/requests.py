@@ -48,6 +48,7 @@ JobName = Annotated[str, Path(max_length=63, pattern=NAME, description="the job'
 TokenName = Annotated[str, Path(max_length=63, pattern=NAME, description="the token's name")]
 DecisionId = Annotated[str, Path(max_length=160, pattern=ID, description="the decision's id")]
 ProposalId = Annotated[str, Path(max_length=160, pattern=ID, description="the proposal's id")]
+TaskNumber = Annotated[int, Path(ge=0, le=1_000_000, description="a task, from 0"), _DIGITS]
 After = Annotated[
     int, Query(ge=0, le=MAX_SAFE_INTEGER, description="only what follows this number"), _DIGITS
 ]

@@ -74,7 +74,7 @@ def test_logs_of_all_attempts_are_one(tmp_path: Path) -> None:
         path = node / f"trainer-{9 - number}.log"
         path.write_text(text)
         os.utime(path, (number, number))
-    logs = FolderLogs(tmp_path)
+    logs = FolderLogs(tmp_path, FileStore(tmp_path))
     piece = logs.read("job", "n-1", 0)
     assert (piece.text, piece.next_byte) == ("first\nsecond\n", 13)
     assert logs.read("job", "n-1", 8).text == "cond\n"
@@ -85,7 +85,7 @@ def test_a_long_log_comes_in_pieces(tmp_path: Path) -> None:
     node = tmp_path / "n-1"
     node.mkdir()
     (node / "trainer-1.log").write_text("x" * (PIECE_BYTES + 5))
-    logs = FolderLogs(tmp_path)
+    logs = FolderLogs(tmp_path, FileStore(tmp_path))
     first = logs.read("job", "n-1", 0)
     assert len(first.text) == PIECE_BYTES
     assert logs.read("job", "n-1", first.next_byte).text == "xxxxx"
@@ -96,4 +96,4 @@ def test_no_other_file_is_a_log(tmp_path: Path, node_id: str) -> None:
     (tmp_path / "n-1").mkdir()
     (tmp_path / "nodes").mkdir()
     with pytest.raises(SpecError, check=has_code("missing")):
-        FolderLogs(tmp_path / "nodes").read("job", node_id, 0)
+        FolderLogs(tmp_path / "nodes", FileStore(tmp_path)).read("job", node_id, 0)
