@@ -15,7 +15,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float, required=True)
 parser.add_argument("--width", type=int, required=True)
 parser.add_argument("--seed", type=int, required=True)
-parser.add_argument("--seconds", type=float, default=2.0)
+parser.add_argument("--seconds", type=float, default=4.0)
 options = parser.parse_args()
 
 draw = random.Random(options.seed)  # noqa: S311
