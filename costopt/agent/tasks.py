@@ -195,7 +195,7 @@ class TaskRunner:
     def _is_lost(self, task: int, attempt: int) -> bool:
         """Whether the attempt's node is gone or silent, or is this one and does not run it.
 
-        A node that is no member any more, and was not asked to leave, has gone or is about to.
+        A node that has left the gang without being asked to is gone, or is about to be.
         """
         claim = self._board.claimed(task, attempt)
         if claim is None or claim.node_id == self.settings.node_id:
