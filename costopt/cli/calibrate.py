@@ -82,7 +82,13 @@ def calibrate(
     simulation = Simulation(at, speed, NOTICE_S, price_forecasts=False)
     source = resolve_run_target(market, shared, providers, simulation, None)
     seen = source.quotes(source.site.start_time())
-    planned = plan_calibration(load_job(job, seen.now, shared), seen, gpu, train_s)
+    task = load_job(job, seen.now, shared)
+    if task.array is not None:
+        raise SpecError(
+            f"{job} is an array: its speed is the duration of a task",
+            hint="measure a task, and correct array.duration",
+        )
+    planned = plan_calibration(task, seen, gpu, train_s)
     click.echo(
         f"calibration of {planned.machine.gpu.model} on 1 × {pool_text(str(planned.offer.pool))}: "
         f"about {seconds_text(3600 * planned.hours)} and {usd_text(planned.usd)}"

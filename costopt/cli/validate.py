@@ -32,7 +32,8 @@ def validate(context: click.Context, files: tuple[str, ...], output: str) -> Non
 
     Every problem of every file is reported with its line, column and field. A FILE may also be the
     name of a shipped policy. If account files among them name tenants, each job must belong to one
-    of these. Exits with 2 if a file is wrong.
+    of these. What a job file leaves to its model is listed with its sources. Exits with 2 if a file
+    is wrong.
     """
     checked = _checked(files, datetime.now(UTC))
     wrong = sum(error is not None for _, _, error, _ in checked)

@@ -36,6 +36,21 @@ def test_without_apply_nothing_is_launched_or_written(place: Place) -> None:
     assert (place.folder / "job.yaml").read_bytes() == before
 
 
+def test_jobs_without_a_speed_of_one_node_are_refused(place: Place) -> None:
+    path = place.folder / "job.yaml"
+    path.write_text(path.read_text() + "model: {params: 70e9, method: full, sequence: 2048}\n")
+    done = place.call(*ARGUMENTS)
+    assert done.returncode == 3
+    assert "GPUs of 16 GiB" in done.stderr
+    path.write_text(
+        "name: many\ndeadline: 9h\nrun: [a]\narray: {tasks: 4, duration: 1m, parallel: 1..4}\n"
+        "resources: {gpu_models: [T4]}\n"
+    )
+    done = place.call(*ARGUMENTS)
+    assert done.returncode == 2
+    assert "array.duration" in done.stderr
+
+
 def test_the_measured_speed_is_written_into_the_file(place: Place) -> None:
     path = place.folder / "job.yaml"
     path.write_text(f"# my job\n{path.read_text()}")
