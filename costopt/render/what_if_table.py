@@ -27,7 +27,7 @@ from costopt.render.plan_table import (
 )
 from costopt.render.table import Column, Row, Table
 
-PER_PERCENT_NOTE = "$ change: of the mean; /$ %: saved for each per cent of it."
+PER_PERCENT_NOTE = "Change of $: of the mean; /$ %: saved for each per cent of it."
 
 
 def what_if_table(
