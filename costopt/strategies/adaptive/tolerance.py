@@ -4,7 +4,8 @@ Decisions weigh the aim at a price w, in the objective's dollars per kWh or per 
 what the rest of the run is expected to cost then, the aim at its price included, and B what it may
 cost in the objective alone: V(0), that of the cheapest run, and the rest of the tolerance. The
 price is the one that maximizes (V(w) − B) / w, the Lagrangian dual of the ε-constraint, so that the
-expected cost of the run that follows it is B. V comes from programs of an hour's step.
+expected cost of the run that follows it is B; the maximum is the least of the aim that B buys, and
+V's slope at a low price what the cheapest run takes of it. V comes from programs of an hour's step.
 
 Two accounts say how much is unspent, and the lesser counts. One sums up, decision by decision, by
 how much the one taken is expected to cost more than the best one, if the cheapest run follows on
@@ -54,7 +55,7 @@ from costopt.strategies.remaining_time import is_running, seconds_to_finish
 SEARCH_STEP_S, STEP_S = 3600.0, 1800.0
 """The least step of the programs with which prices are searched, and of those that decide."""
 
-SEARCH_EVERY = timedelta(hours=3)
+SEARCH_EVERY = timedelta(hours=6)
 """How long a price is kept: the rest of the tolerance and the forecasts have moved little by then.
 """
 
@@ -65,6 +66,10 @@ hours of slack go for a per cent of the aim."""
 SHORTAGE_SHARE = 0.25
 """Of the time that the work left takes: slack of so much is kept for shortages, and not waited away
 for the aim. Pools of the public records have capacity for four fifths of the time or less."""
+
+LEAST_SAVING = 0.02
+"""Expected savings of a smaller share of the aim are within the error of the estimates, and are not
+paid for."""
 
 PER_UNIT = {
     ObjectiveTerm.KWH: Objective(usd=0.0, usd_per_kwh=1.0),
@@ -235,7 +240,10 @@ class ToleranceFollower:
         while step:
             best = max((place, place - step, place + step), key=dual)
             place, step = (best, step) if best != place else (place, step // 2)
-        allowance.weight = WEIGHTS[place] * unit if math.isfinite(dual(place)) else 0.0
+        low, high = WEIGHTS[0] * unit, WEIGHTS[2] * unit
+        of_cheapest = (self._value(run, high) - self._value(run, low)) / (high - low)
+        saves = math.isfinite(of_cheapest) and dual(place) < (1.0 - LEAST_SAVING) * of_cheapest
+        allowance.weight = WEIGHTS[place] * unit if saves else 0.0
 
     def _value(self, run: _Run, weight: float) -> float:
         """What the rest of the run is expected to cost with the aim at this price."""
