@@ -3,9 +3,9 @@
 Each job of ``benchmarks.energy_jobs`` is planned and run by the default strategy under the least
 dollars and under ``then: [kwh]`` and ``then: [co2e]`` at 5, 10 and 20 %; figures are medians
 against the least dollars, those of runs by the ledger's hourly books. "Were spot always there" is
-what exhaustive choice gives within the tolerance over all pools, gang sizes, power caps and mixes of
-two at the prices of the start, if spot had capacity at all hours and no start cost anything; of CO2e
-in the cleanest hours that the deadline leaves time for.
+what exhaustive choice gives within the tolerance over all pools, gang sizes, power caps and mixes
+of two at the prices of the start, if spot had capacity at all hours and no start cost anything; of
+CO2e in the cleanest hours that the deadline leaves time for.
 """
 
 from __future__ import annotations
