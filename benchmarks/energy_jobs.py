@@ -35,7 +35,7 @@ from costopt.domain.policy import Policy
 from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.market.history_file import compress_samples
 from costopt.planning.quotes import recorded_quotes
-from costopt.planning.request import build_job_view
+from costopt.planning.request import build_view
 from costopt.spec import load_job
 from costopt.strategies.gang_options import gang_options, uninterruptible_options
 from costopt.strategies.remaining_time import seconds_to_finish
@@ -229,7 +229,7 @@ def _with_slack(job: Job, market: MarketHistory) -> Job:
     """The job, due a day after the cheapest safe gang would have done it."""
     far = replace(job, start_at=START_AT, deadline_at=START_AT + timedelta(days=30))
     offers = recorded_quotes(market, START_AT).offers
-    view = build_job_view(far, PLAIN, offers, START_AT, UNLIMITED)
+    view = build_view((far,), PLAIN, offers, START_AT, UNLIMITED)
     safe = uninterruptible_options(gang_options(view, view.jobs[0]))[0]
     needed_s = seconds_to_finish(safe, far, far.work.amount) + PLAIN.risk.reserve_s + SLACK_S
     return replace(far, deadline_at=START_AT + timedelta(seconds=needed_s))
