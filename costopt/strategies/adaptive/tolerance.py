@@ -67,7 +67,7 @@ SHORTAGE_SHARE = 0.25
 """Of the time that the work left takes: slack of so much is kept for shortages, and not waited away
 for the aim. Pools of the public records have capacity for four fifths of the time or less."""
 
-LEAST_SAVING = 0.02
+MIN_SAVING = 0.02
 """Expected savings of a smaller share of the aim are within the error of the estimates, and are not
 paid for."""
 
@@ -242,7 +242,7 @@ class ToleranceFollower:
             place, step = (best, step) if best != place else (place, step // 2)
         low, high = WEIGHTS[0] * unit, WEIGHTS[2] * unit
         of_cheapest = (self._value(run, high) - self._value(run, low)) / (high - low)
-        saves = math.isfinite(of_cheapest) and dual(place) < (1.0 - LEAST_SAVING) * of_cheapest
+        saves = math.isfinite(of_cheapest) and dual(place) < (1.0 - MIN_SAVING) * of_cheapest
         allowance.weight = WEIGHTS[place] * unit if saves else 0.0
 
     def _value(self, run: _Run, weight: float) -> float:
