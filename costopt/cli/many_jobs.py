@@ -64,6 +64,15 @@ def check_only(context: click.Context, *allowed: str) -> None:
             )
 
 
+def refuse_options(*names: str) -> None:
+    """Raise UsageError for an option of the command line that is for one job."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and given is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{parameter.opts[0]} is for one job")
+
+
 def print_account_plan(result: AccountPlanResult, output: str) -> None:
     """Write the notes to stderr and the tables to stdout. Raise InfeasibleError if some job is not
     served."""

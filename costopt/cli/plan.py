@@ -20,6 +20,7 @@ from costopt.cli.many_jobs import (
     print_account_what_if,
     print_impact,
     raise_if_stale,
+    refuse_options,
 )
 from costopt.cli.options import (
     account_option,
@@ -93,6 +94,7 @@ def plan(
     if len(read.jobs) > 1:
         from costopt.api import many_jobs
 
+        refuse_options("top", "explain")
         together = many_jobs.plan_jobs(
             read.jobs,
             policy,
@@ -202,8 +204,7 @@ def what_if(
         _check_report(report)
     read = _read_inputs(find_job_files(jobs), market, account, at, providers, max_age_s)
     if len(read.jobs) > 1:
-        if report is not None or tolerance:
-            raise click.UsageError("--report and --tolerance are for one job")
+        refuse_options("report", "tolerance", "points")
         from costopt.api import many_jobs
 
         together = many_jobs.what_if_jobs(

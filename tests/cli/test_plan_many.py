@@ -87,7 +87,8 @@ def test_what_if_of_several_jobs_gives_totals(folder: Path) -> None:
         (("plan", "a.yaml", "b.yaml", "--server", "unix:x"), 2, "one new job at a time"),
         (("plan", "a.yaml", "--server", "unix:x", "--market", "sample"), 2, "does not go with"),
         (("plan", "a.yaml", "--server", "unix:x"), 1, "no daemon answers"),
-        (("what-if", "a.yaml", "b.yaml", "--tolerance", "5%"), 2, "are for one job"),
+        (("what-if", "a.yaml", "b.yaml", "--tolerance", "5%"), 2, "is for one job"),
+        (("plan", "a.yaml", "b.yaml", "--explain"), 2, "--explain is for one job"),
     ],
 )
 def test_what_does_not_go_together_is_refused(
