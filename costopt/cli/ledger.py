@@ -69,9 +69,10 @@ def events(job: str | None, state_dir: Path, after: int, output: str) -> None:
 @state_dir_option
 @output_option
 def tasks(job: str, state_dir: Path, output: str) -> None:
-    """List the tasks of an array that ended, with their parameters and results.
+    """List an array's tasks with their results.
 
-    A task that failed, or whose node was lost, was started more than once; it has one result.
+    Those that ended are listed, with their parameters and the numbers of their results. A task that
+    failed, or whose node was lost, was started more than once; it has one result.
     """
 
     from costopt.api.ledgers import LedgerReader

@@ -137,7 +137,9 @@ COMMANDS = {
     ),
     "list": CommandEntry("costopt.cli.jobs", "list_", "List a daemon's jobs."),
     "show": CommandEntry("costopt.cli.jobs", "show", "Show one job of a daemon."),
-    "logs": CommandEntry("costopt.cli.logs", "logs", "Print a node's log."),
+    "logs": CommandEntry(
+        "costopt.cli.logs", "logs", "Print the log of a node, or of an array's task."
+    ),
     "pause": CommandEntry(
         "costopt.cli.jobs",
         "pause",

@@ -54,7 +54,10 @@ class TextLogs:
         self.ended: set[str] = set()
 
     def read_task(self, job: str, task: int) -> TaskLog:
-        return TaskLog(job, task, self.texts[job, str(task)])
+        text = self.texts.get((job, str(task)))
+        if text is None:
+            raise SpecError(f"task {task} of job {job!r} has no log")
+        return TaskLog(job, task, text)
 
     def read(self, job: str, node_id: str, after: int) -> LogChunk:
         text = self.texts.get((job, node_id))
@@ -120,6 +123,7 @@ class Served:
         price = Estimate.exact(1.0, Basis.LISTED, "test", now - timedelta(seconds=30))
         hazard = Estimate(0.05, 0.02, 0.1, Basis.PRIOR, "test")
         self.logs.texts["one", "i-1"] = "step 1\nstep 2\n"
+        self.logs.texts["one", "0"] = "task 0\n"
         self.registry.propose(
             Proposal("p-1", "one", ActionKind.LAUNCH, str(POOL), 1, "cheapest", now)
         )  # fmt: skip

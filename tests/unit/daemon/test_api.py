@@ -29,7 +29,7 @@ BODIES: Mapping[str, Any] = {
     "setMode": {"mode": "enforce"},
     "addToken": {"name": "grafana", "scopes": ["read"]},
 }
-NAMES = {"job": "one", "decision": "one-d1", "proposal": "p-1", "token": "t0"}
+NAMES = {"job": "one", "decision": "one-d1", "proposal": "p-1", "token": "t0", "task": 0}
 
 
 @pytest.fixture

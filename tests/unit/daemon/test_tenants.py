@@ -148,7 +148,8 @@ def pages(whose: str) -> list[str]:
 
 def routes(daemon: Shown, whose: str) -> Iterator[tuple[str, str, object]]:
     """Method, target and body of everything that can be asked, with the names of ``whose``."""
-    names = {part: name.format(whose) for part, name in NAMES.items()} | {"token": f"{whose}-ci"}
+    names = {part: name.format(whose) for part, name in NAMES.items()}
+    names |= {"token": f"{whose}-ci", "task": "0"}
     text = JOB.format(name=f"{whose}-new") + f"tenant: {whose}\n"
     bodies: dict[str, object] = {"submitJob": {"job": text}, "planJob": {"job": text}}
     bodies["reprioritizeJob"] = {"priority": 7}
