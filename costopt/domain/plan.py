@@ -42,10 +42,12 @@ class Forecast:
 
     Dollars and finish are the median and the 95th percentile under the hazard; energy carries a
     90 % interval, and is unknown with its basis and ``gco2e`` where a node's power is. ``on_time``
-    is the probability of finishing by the deadline. ``falls_back`` is the probability of changing
-    to uninterruptible capacity on the way, so as not to be late: the other figures include the
-    cost of that. ``usd_error`` and ``kwh_error`` are the standard errors of ``usd_p50`` and ``kwh``
-    that result from the number of simulated runs; ``usd_mean`` is the dollars' mean over them.
+    is the probability of finishing by the deadline, ``within_budget`` that of spending no more
+    dollars and kWh than the job's budget, None where it has none. ``falls_back`` is the probability
+    of changing to uninterruptible capacity on the way, so as not to be late: the other figures
+    include the cost of that. ``usd_error`` and ``kwh_error`` are the standard errors of ``usd_p50``
+    and ``kwh`` that result from the number of simulated runs; ``usd_mean`` is the dollars' mean
+    over them.
     """
 
     usd_p50: float
@@ -63,6 +65,7 @@ class Forecast:
     usd_error: float = 0.0
     kwh_error: float | None = 0.0
     usd_mean: float | None = None
+    within_budget: Estimate | None = None
 
 
 COOLDOWN = "cooldown"

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.job import Budget
 from costopt.domain.market import Offer
 from costopt.domain.plan import Forecast
 from costopt.optimize.configurations import ConfigurationTable
@@ -279,6 +280,7 @@ def _forecasts(
     in_time = (samples.finish_h <= deadline_h + 1e-9).sum(axis=1)
     interruptions, changed = samples.interruptions.mean(axis=1), samples.changed.sum(axis=1)
     powered = np.isfinite(kwh)
+    affordable = _runs_within_budget(samples, demand.job.budget)
     return [
         Forecast(
             usd_p50=float(usd[0, i]),
@@ -298,9 +300,28 @@ def _forecasts(
             energy_basis=Basis.MODELLED if powered[i] else None,
             kwh_error=_known(samples.kwh[i].std() / math.sqrt(runs)),
             usd_mean=float(samples.usd[i].mean()),
+            within_budget=None
+            if affordable is None
+            else Estimate.of_share(int(affordable[i]), runs, source),
         )
         for i in range(len(power_error))
     ]
+
+
+def _runs_within_budget(samples: RunSamples, budget: Budget) -> NDArray[np.int64] | None:
+    """Return how many runs of each row stay within the budget; None if there is none.
+
+    A run of unknown energy does not count as within a budget in kWh.
+    """
+    if budget.max_usd is None and budget.max_kwh is None:
+        return None
+    affordable = np.ones(samples.usd.shape, dtype=np.bool_)
+    if budget.max_usd is not None:
+        affordable &= samples.usd <= budget.max_usd
+    if budget.max_kwh is not None:
+        affordable &= samples.kwh <= budget.max_kwh
+    counts: NDArray[np.int64] = affordable.sum(axis=1)
+    return counts
 
 
 def _known(figure: float) -> float | None:

@@ -50,6 +50,7 @@ FORECAST_COLUMNS = (
     Column("finish_p50_at", "Finish P50", minute_text, rank=4),
     Column("finish_p95_at", "Finish P95", minute_text, rank=6),
     Column("on_time", "P(on time)", probability_text, right=True, interval=True),
+    Column("within_budget", "P(in budget)", probability_text, right=True, interval=True, rank=2),
     Column("kwh_low", "kWh low", number_text, detail=True),
     Column("kwh_high", "kWh high", number_text, detail=True),
     Column("energy_basis", "Energy basis", detail=True),
@@ -82,7 +83,16 @@ def columns_around_forecast(
     )
 
 
-def _plan_columns() -> tuple[Column, ...]:
+BUDGET_COLUMNS = frozenset({"within_budget"})
+
+
+def unused_columns(job: Job) -> frozenset[str]:
+    """Return the forecast's columns that say nothing of this job."""
+    budget = job.budget.max_usd_between(job.start_at, job.deadline_at)
+    return BUDGET_COLUMNS if budget is None and job.budget.max_kwh is None else frozenset()
+
+
+def _plan_columns(job: Job) -> tuple[Column, ...]:
     return columns_around_forecast(
         (
             Column("chosen", "", _tick),
@@ -102,6 +112,7 @@ def _plan_columns() -> tuple[Column, ...]:
             Column("code", "Code", detail=True),
             Column("enters_below_usd_per_hour", "Enters below", usd_text, detail=True),
         ),
+        details=unused_columns(job),
     )
 
 
@@ -122,7 +133,7 @@ def plan_table(
     return Table(
         schema="costopt.plan/1",
         title=f"Candidates for {job.name}, policy {policy.name}",
-        columns=_plan_columns(),
+        columns=_plan_columns(job),
         rows=[_row(candidate) for candidate in listed],
         facts=_facts(made, job, policy),
         notes=tuple(_notes(made, job, policy, listed, explain, options)),
@@ -298,8 +309,14 @@ def _summary(made: Plan, job: Job, forecast: Forecast, options: bool) -> str:
         f"{usd_text(forecast.usd_p50)} (P95 {usd_text(forecast.usd_p95)}), "
         f"{_energy(forecast)}, done {minute_text(forecast.finish_p50_at)} "
         f"(P95 {minute_text(forecast.finish_p95_at)}), deadline {minute_text(job.deadline_at)}, "
-        f"P(on time) {probability_text(forecast.on_time)}."
+        f"P(on time) {probability_text(forecast.on_time)}{_in_budget(forecast)}."
     )
+
+
+def _in_budget(forecast: Forecast) -> str:
+    if forecast.within_budget is None:
+        return ""
+    return f", P(in budget) {probability_text(forecast.within_budget)}"
 
 
 def _energy(forecast: Forecast) -> str:
