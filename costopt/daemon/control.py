@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
 
 from costopt.controller.controller import Controller, ControllerSettings
 from costopt.controller.late_carbon import LateCarbon
 from costopt.controller.site import LiveSite
+from costopt.daemon.budget_use import budget_uses
 from costopt.daemon.job_sync import JobSync
 from costopt.daemon.mode_gate import ModeGate
 from costopt.daemon.payload_preparer import PayloadPreparer
 from costopt.daemon.settings import DaemonSettings
-from costopt.daemon.shared_state import BudgetUse, FleetNode, TickSnapshot
+from costopt.daemon.shared_state import FleetNode, TickSnapshot
 from costopt.daemon.strategy_pool import StrategyPool
 from costopt.daemon.tick_budget import TickScheduler
-from costopt.domain.account import Account, AccountGuards, Tenant
+from costopt.domain.account import Account
 from costopt.domain.control import Registry
 from costopt.domain.fleet import Node
-from costopt.domain.limits import LimitScope
-from costopt.domain.policy import BUDGET_LIMITS
 from costopt.engine.admission import SHARE
 from costopt.engine.engine import TickResult
 from costopt.ledger.base import DurableLedger
@@ -130,7 +128,7 @@ class LeaderLoop:
             guarded=self._guarded(),
             closed=frozenset(self._roll.closed),
             offers=engine.offers,
-            budgets=tuple(self._budgets(result.now)),
+            budgets=tuple(budget_uses(engine, self._account, nodes_of, result.now)),
             goodputs={name: g for name in accounts if (g := self._goodput(name)) is not None},
             silent=engine.provider_errors,
             views=engine.views,
@@ -146,18 +144,6 @@ class LeaderLoop:
         reports = (account.measured.nodes.get(node) for node in account.fleet.alive)
         known = [each.goodput for each in reports if each is not None and each.goodput is not None]
         return sum(known) / len(known) if known else None
-
-    def _budgets(self, now: datetime) -> Iterator[BudgetUse]:
-        """Yield what was spent of each limit on dollars of the account and of its tenants."""
-        spending = self.engine.spending
-        spent = {LimitScope.JOB: spending.usd, LimitScope.MONTH: spending.month_usd}
-        holders: list[tuple[str | None, AccountGuards | Tenant]] = [(None, self._account.guards)]
-        holders += self._account.tenants.items()
-        for tenant, holder in holders:
-            for spec in BUDGET_LIMITS:
-                most = getattr(holder, spec.field)
-                if most is not None:
-                    yield BudgetUse(tenant, spec.label, spent[spec.scope](now, tenant), most)
 
     def _fleet_node(self, node: Node) -> FleetNode:
         record = self.engine.journal.records[node.job]

@@ -27,7 +27,7 @@ from prometheus_client.core import Metric as MetricFamily
 from prometheus_client.registry import Collector
 
 from costopt.daemon.service import DaemonService
-from costopt.daemon.shared_state import Health, JobMetrics, MetricsSnapshot
+from costopt.daemon.shared_state import BudgetUse, Health, JobMetrics, MetricsSnapshot
 from costopt.domain.control import Mode
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -116,7 +116,20 @@ def _tick_durations(scrape: Scrape) -> Iterator[Sample]:
     yield ("sum",), scrape.seen.tick_sum_s
 
 
+def _of_budgets(
+    figure: Callable[[Scrape, BudgetUse], float | None],
+) -> Callable[[Scrape], Iterable[Sample]]:
+    return lambda scrape: (
+        ((use.job, use.tenant or "", use.label), figure(scrape, use)) for use in scrape.seen.budgets
+    )
+
+
+def _seconds_until_spent(scrape: Scrape, use: BudgetUse) -> float | None:
+    return None if use.spent_at is None else (use.spent_at - scrape.seen.now).total_seconds()
+
+
 JOB = ("job", "tenant")
+BUDGET = ("job", "tenant", "limit")
 _COUNTER, _GAUGE = MetricKind.COUNTER, MetricKind.GAUGE
 
 METRICS = (
@@ -174,6 +187,14 @@ METRICS = (
     MetricSpec("costopt_job_in_trouble", _GAUGE,
                "1 while a job's own store, file or strategy fails.", JOB,
                _of_jobs(lambda job: job.is_failing)),
+    MetricSpec("costopt_budget_usd", _GAUGE,
+               "A limit on dollars: of a job, of a tenant, or, without either, of the account.",
+               BUDGET, _of_budgets(lambda _, use: use.limit_usd)),
+    MetricSpec("costopt_budget_spent_usd", _GAUGE, "Dollars spent of that limit.",
+               BUDGET, _of_budgets(lambda _, use: use.usd)),
+    MetricSpec("costopt_budget_spent_in_seconds", _GAUGE,
+               "Seconds until the limit is reached at the present rate; absent where that is not"
+               " before its month or its job ends.", BUDGET, _of_budgets(_seconds_until_spent)),
     MetricSpec("costopt_build_info", _GAUGE, "This costopt; always 1.", ("version",),
                lambda scrape: [((scrape.seen.version,), 1)]),
     MetricSpec("costopt_mode", _GAUGE, "1 for the mode in force.", ("mode",),

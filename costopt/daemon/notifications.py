@@ -19,7 +19,7 @@ from threading import Thread
 
 from costopt.daemon.http.schemas import to_json
 from costopt.daemon.service import DaemonService
-from costopt.daemon.shared_state import SharedState, TickSnapshot
+from costopt.daemon.shared_state import BudgetUse, SharedState, TickSnapshot
 from costopt.daemon.webhooks import Webhooks
 from costopt.domain.errors import CostoptError
 from costopt.domain.events import (
@@ -34,6 +34,7 @@ from costopt.domain.events import (
     ProgressReported,
     SignalStale,
 )
+from costopt.formatting import minute_text, usd_text
 from costopt.ledger.summary import JobState, JobSummary
 
 EVENTS_EVERY_S = 1.0
@@ -168,6 +169,7 @@ def _level(event: Event) -> int:
 STORM_WINDOW = timedelta(hours=1)
 STORM_COUNT = 10
 """This many interruptions within STORM_WINDOW are a storm."""
+SPENT_SOON = timedelta(days=1)
 ENDED = (JobState.FINISHED, JobState.FAILED)
 
 
@@ -178,6 +180,7 @@ class AlertMonitor:
         self._board = board
         self._troubled: set[str] = set()
         self._failing: dict[str, str] = {}
+        self._short: dict[str, set[tuple[str, str]]] = {}
         self._interruptions: dict[str, int] = {}
         self._closed: frozenset[str] = frozenset()
         self._recent: deque[tuple[datetime, int]] = deque()
@@ -195,11 +198,31 @@ class AlertMonitor:
                 self._board.settled("budget", name)
             if summary.state is JobState.FAILED:
                 self._board.alert(seen.now, "failed", name, f"{name} failed")
+        self._look_at_budgets(seen)
         self._look_for_troubles(seen)
         self._look_for_failing_nodes(seen)
         self._look_for_storm(seen, jobs)
         self._forget(seen.closed - over)
         self._closed = seen.closed
+
+    def _look_at_budgets(self, seen: TickSnapshot) -> None:
+        """Alert of a job whose budget will not last, and of limits that are spent within a day."""
+        short: dict[str, list[BudgetUse]] = {}
+        for use in seen.budgets:
+            if use.spent_at is not None and (use.job or use.spent_at - seen.now <= SPENT_SOON):
+                short.setdefault(use.job, []).append(use)
+        limits = {job: {(use.holder, use.label) for use in uses} for job, uses in short.items()}
+        for job in self._short.keys() | limits.keys():
+            if self._short.get(job) != limits.get(job):
+                self._board.settled("forecast", job)
+        for job, uses in short.items():
+            spent = "; ".join(
+                f"{use.holder}, {use.label}: {usd_text(use.limit_usd)} spent by "
+                f"{minute_text(use.spent_at)}"
+                for use in uses
+            )
+            self._board.alert(seen.now, "forecast", job, f"at the present rate, {spent}")
+        self._short = limits
 
     def _look_for_troubles(self, seen: TickSnapshot) -> None:
         for name in self._troubled - seen.troubles.keys():

@@ -385,6 +385,7 @@ def collect_metrics(
         tick_buckets=board.tick_buckets(),
         task_runs=board.task_runs(),
         open_proposals=open_proposals,
+        budgets=seen.budgets,
     )
 
 

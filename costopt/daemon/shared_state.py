@@ -170,12 +170,25 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True)
 class BudgetUse:
-    """Dollars spent of a limit on dollars (``label``): of a tenant, or of the account if None."""
+    """Dollars spent of a limit on dollars (``label``): of a tenant, or of the account if None.
+
+    The limit is that of one ``job`` if it is not "". ``spent_at`` is when the limit is reached if
+    as much per hour is spent as now, None if that is not before its month or its job ends.
+    """
 
     tenant: str | None
     label: str
     usd: float
     limit_usd: float
+    job: str = ""
+    spent_at: datetime | None = None
+
+    @property
+    def holder(self) -> str:
+        """Return whose limit it is, in words."""
+        if self.job:
+            return f"job {self.job}"
+        return "account" if self.tenant is None else f"tenant {self.tenant}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +304,7 @@ class MetricsSnapshot:
     tick_buckets: tuple[tuple[float, int], ...]
     task_runs: dict[tuple[str, str], int]
     open_proposals: int
+    budgets: tuple[BudgetUse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,7 @@ ALERT_KINDS = (
     "budget",
     "deadline",
     "failed",
+    "forecast",
     "halt",
     "interruptions",
     "nodes",

@@ -236,6 +236,7 @@ def job_submitted_event(job: Job, policy: Policy, view: View, now: datetime) -> 
     chosen = choose_fallback(
         view, fresh, uninterruptible_options(gang_options(view, fresh)), job.work.amount
     )
+    budget_usd = job.budget.max_usd_between(job.start_at, job.deadline_at)
     facts = JobSubmitted(
         at=now,
         job=job.name,
@@ -246,6 +247,7 @@ def job_submitted_event(job: Job, policy: Policy, view: View, now: datetime) -> 
         policy=policy.name,
         strategy=policy.strategy.name,
         tenant=job.tenant,
+        budget_usd_micros=None if budget_usd is None else round(budget_usd * 1_000_000),
     )
     if chosen is None:
         return facts

@@ -184,6 +184,10 @@ class JobAccount:
             failure=self.failure or "",
             health="" if self.finished_at is not None else self.measured.health,
             replaced_nodes=self.measured.replaced_nodes,
+            budget_usd_micros=None if terms is None else terms.budget_usd_micros,
+            usd_micros_per_hour=sum(
+                node.cost.micros_per_hour for node in self.fleet.alive.values()
+            ),
             node_seconds=bill.node_ms / 1000,
             nodes_alive=len(self.fleet.alive),
             nodes_launched=len(self.fleet.nodes),

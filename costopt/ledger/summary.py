@@ -106,6 +106,19 @@ class JobSummary:
     task_starts: int = 0
     health: str = ""
     replaced_nodes: int = 0
+    budget_usd_micros: int | None = None
+    usd_micros_per_hour: int = 0
+
+    @property
+    def forecast_usd_micros(self) -> int | None:
+        """Return what the job costs in the end if it goes on as at present, at the present prices;
+        None where its pace is unknown."""
+        if self.finished_at is not None:
+            return self.usd_micros
+        if not self.units_per_s or not self.work_units or not self.nodes_alive:
+            return None
+        left_h = max(0.0, self.work_units - self.done_units) / self.units_per_s / 3600
+        return self.usd_micros + round(left_h * self.usd_micros_per_hour)
 
     @property
     def baseline_basis(self) -> str:

@@ -101,6 +101,7 @@ def run_table(summary: JobSummary) -> Table:
         *_result(summary),
         ("deadline", second_text(summary.deadline_at), "job file"),
         ("spent", usd_micros_text(summary.usd_micros), "measured"),
+        *_budget(summary),
         ("  on spot", usd_micros_text(summary.spot_usd_micros), "measured"),
         ("  on demand", usd_micros_text(summary.on_demand_usd_micros), "measured"),
         *_transfers(summary),
@@ -134,6 +135,17 @@ def run_table(summary: JobSummary) -> Table:
     keys = [column.key for column in RUN_COLUMNS]
     cells = [dict(zip(keys, row, strict=True)) for row in rows]
     return Table("costopt.run/1", f"Run of {summary.job}", RUN_COLUMNS, cells)
+
+
+def _budget(summary: JobSummary) -> Iterator[tuple[str, str, str]]:
+    if summary.budget_usd_micros is None:
+        return
+    budget, forecast = usd_micros_text(summary.budget_usd_micros), summary.forecast_usd_micros
+    if forecast is None or summary.finished_at is not None:
+        yield ("  of a budget of", budget, "job file")
+        return
+    rate = f"{usd_micros_text(summary.usd_micros_per_hour)}/h"
+    yield ("  of a budget of", budget, f"in all {usd_micros_text(forecast)} at {rate} as now")
 
 
 def deadline_sentence(summary: JobSummary) -> str:

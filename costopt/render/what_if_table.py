@@ -24,6 +24,7 @@ from costopt.render.plan_table import (
     capacity_note,
     columns_around_forecast,
     forecast_row,
+    unused_columns,
 )
 from costopt.render.table import Column, Row, Table
 
@@ -53,6 +54,7 @@ def what_if_table(
             varied_terms=len({scenario.terms for scenario in scenarios}) > 1,
             tolerances=tolerances,
             deadlines=not tolerances or len({each.job.deadline_at for each in scenarios}) > 1,
+            unused=unused_columns(job),
         ),
         rows=[
             _scenario_row(scenario, index in unbeaten, _first_like(scenario, scenarios))
@@ -133,7 +135,7 @@ def _star(unbeaten: bool) -> str:
 
 
 def _what_if_columns(
-    *, varied_terms: bool, tolerances: bool, deadlines: bool
+    *, varied_terms: bool, tolerances: bool, deadlines: bool, unused: frozenset[str]
 ) -> tuple[Column, ...]:
     changes = (
         Column("tolerance", "Tolerance", whole_percent_text, right=True),
@@ -158,5 +160,5 @@ def _what_if_columns(
             Column("status", "Status", detail=True),
             Column("deadline_at", "Deadline at", minute_text, detail=True),
         ),
-        details=frozenset({"finish_p95_at"}),
+        details=unused | {"finish_p95_at"},
     )

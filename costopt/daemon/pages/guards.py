@@ -92,9 +92,10 @@ def budget_bars(reader: TenantReader) -> Bars:
     for use in reader.budgets():
         share = use.usd / use.limit_usd if use.limit_usd else 1.0
         text = f"{usd_text(use.usd)} of {usd_text(use.limit_usd)} ({whole_percent_text(share)})"
-        holder = "account" if use.tenant is None else f"tenant {use.tenant}"
+        if use.spent_at is not None:
+            text += f"; at the present rate spent by {clock(use.spent_at)}"
         tone = "bad" if share >= 1 else "note" if share >= NEARLY_SPENT else "plain"
-        bars.append(Bar(f"{holder}, {use.label}", text, share, tone))
+        bars.append(Bar(f"{use.holder}, {use.label}", text, share, tone))
     return Bars(
         "budgets", "Budgets", tuple(bars), "Dollars spent of each limit. At its limit, jobs stop.",
         "No limit on dollars at the last tick.",

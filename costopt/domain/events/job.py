@@ -26,7 +26,8 @@ class Event:
 class JobSubmitted(Event):
     """A run of a job began. The baseline is the same job on the cheapest allowed on-demand
     capacity, at the speed that the job file declares; its ``baseline_startup_*`` are the start-up,
-    which takes as long at any speed; None where it is unknown.
+    which takes as long at any speed; None where it is unknown. ``budget_usd_micros`` is what the
+    job may cost from its start to its deadline, None without a budget.
     """
 
     kind = "JobSubmitted"
@@ -44,6 +45,7 @@ class JobSubmitted(Event):
     baseline_gco2e: float | None = None
     baseline_startup_usd_micros: int | None = None
     baseline_startup_wh: float | None = None
+    budget_usd_micros: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
