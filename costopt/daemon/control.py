@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from costopt.controller.controller import Controller, ControllerSettings
 from costopt.controller.late_carbon import LateCarbon

@@ -50,7 +50,7 @@ FORECAST_COLUMNS = (
     Column("finish_p50_at", "Finish P50", minute_text, rank=4),
     Column("finish_p95_at", "Finish P95", minute_text, rank=6),
     Column("on_time", "P(on time)", probability_text, right=True, interval=True),
-    Column("within_budget", "P(in budget)", probability_text, right=True, interval=True, rank=2),
+    Column("within_budget", "P(in budget)", probability_text, right=True, interval=True),
     Column("kwh_low", "kWh low", number_text, detail=True),
     Column("kwh_high", "kWh high", number_text, detail=True),
     Column("energy_basis", "Energy basis", detail=True),

@@ -127,3 +127,21 @@ def test_a_budget_that_no_plan_keeps_is_what_binds() -> None:
     assert made.status is PlanStatus.INFEASIBLE
     assert made.binding is not None
     assert "max_usd" in made.binding
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_budget_between_the_median_and_the_95th_percentile_is_kept_as_often(seed: int) -> None:
+    free = plan(request(market(seed), shaky_job()), time_limit_s=UNHURRIED_S).forecast_of("job")
+    assert free is not None
+    assert free.within_budget is None
+    between = Budget(max_usd=(free.usd_p50 + free.usd_p95) / 2)
+    held = plan(request(market(seed), shaky_job(between)), time_limit_s=UNHURRIED_S)
+    forecast = held.forecast_of("job")
+    assert forecast is not None
+    assert forecast.within_budget is not None
+    assert 0.5 <= forecast.within_budget.value <= 0.95
+    ample = plan(request(market(seed), shaky_job(Budget(max_usd=1e6))), time_limit_s=UNHURRIED_S)
+    sure = ample.forecast_of("job")
+    assert sure is not None
+    assert sure.within_budget is not None
+    assert sure.within_budget.high == 1.0
