@@ -12,7 +12,9 @@ from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
+from numpy.typing import NDArray
 
+from costopt.domain.job import Budget
 from costopt.optimize.rates import Array
 
 SEED = 20260302
@@ -148,3 +150,19 @@ def within(value: Array, low: Array, high: Array, draws: Array) -> Array:
     edge = np.where(draws[None, :] < 0, low[:, None], high[:, None])
     base = value[:, None]
     return base + (edge - base) * weight / 1.6448536269514722
+
+
+def runs_within_budget(samples: RunSamples, budget: Budget) -> NDArray[np.int64] | None:
+    """Return how many runs of each row stay within the budget; None if there is none.
+
+    A run of unknown energy does not count as within a budget in kWh.
+    """
+    if budget.max_usd is None and budget.max_kwh is None:
+        return None
+    affordable = np.ones(samples.usd.shape, dtype=np.bool_)
+    if budget.max_usd is not None:
+        affordable &= samples.usd <= budget.max_usd
+    if budget.max_kwh is not None:
+        affordable &= samples.kwh <= budget.max_kwh
+    counts: NDArray[np.int64] = affordable.sum(axis=1)
+    return counts

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.job import Budget
 from costopt.domain.market import Offer
 from costopt.domain.plan import Forecast
 from costopt.optimize.configurations import ConfigurationTable
@@ -37,6 +36,7 @@ from costopt.optimize.random_draws import (
     draw_randoms,
     gamma_quantile,
     poisson_quantile,
+    runs_within_budget,
     within,
 )
 from costopt.optimize.rates import Array, paid_to_useful_ratio
@@ -280,7 +280,7 @@ def _forecasts(
     in_time = (samples.finish_h <= deadline_h + 1e-9).sum(axis=1)
     interruptions, changed = samples.interruptions.mean(axis=1), samples.changed.sum(axis=1)
     powered = np.isfinite(kwh)
-    affordable = _runs_within_budget(samples, demand.job.budget)
+    affordable = runs_within_budget(samples, demand.job.budget)
     return [
         Forecast(
             usd_p50=float(usd[0, i]),
@@ -306,22 +306,6 @@ def _forecasts(
         )
         for i in range(len(power_error))
     ]
-
-
-def _runs_within_budget(samples: RunSamples, budget: Budget) -> NDArray[np.int64] | None:
-    """Return how many runs of each row stay within the budget; None if there is none.
-
-    A run of unknown energy does not count as within a budget in kWh.
-    """
-    if budget.max_usd is None and budget.max_kwh is None:
-        return None
-    affordable = np.ones(samples.usd.shape, dtype=np.bool_)
-    if budget.max_usd is not None:
-        affordable &= samples.usd <= budget.max_usd
-    if budget.max_kwh is not None:
-        affordable &= samples.kwh <= budget.max_kwh
-    counts: NDArray[np.int64] = affordable.sum(axis=1)
-    return counts
 
 
 def _known(figure: float) -> float | None:
