@@ -44,13 +44,13 @@ CAPACITY_NOTE = (
 
 FORECAST_COLUMNS = (
     Column("usd_p50", "$ P50", usd_text, right=True),
-    Column("usd_p95", "$ P95", usd_text, right=True, rank=1),
+    Column("usd_p95", "$ P95", usd_text, right=True, rank=2),
     Column("kwh", "kWh", number_text, right=True),
     Column("gco2e", "CO2e", gco2e_text, right=True, rank=3),
     Column("finish_p50_at", "Finish P50", minute_text, rank=4),
     Column("finish_p95_at", "Finish P95", minute_text, rank=6),
     Column("on_time", "P(on time)", probability_text, right=True, interval=True),
-    Column("within_budget", "P(in budget)", probability_text, right=True, interval=True),
+    Column("within_budget", "P(in budget)", probability_text, right=True, interval=True, rank=1),
     Column("kwh_low", "kWh low", number_text, detail=True),
     Column("kwh_high", "kWh high", number_text, detail=True),
     Column("energy_basis", "Energy basis", detail=True),

@@ -93,7 +93,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     refused(plan(tmp_path / "pipe"), 2, "the file is empty")
     refused(plan("/dev/zero"), 2, "is larger than 256 KiB")
     refused(plan(tmp_path / "big.yaml"), 2, "is larger than 256 KiB")
-    refused(plan(tmp_path), 2, "is a directory")
+    refused(plan(tmp_path), 2, "big.yaml: is larger than 256 KiB")
     (tmp_path / "job.yaml").write_text(JOB)
     refused(plan(tmp_path / "job.yaml", "--market", tmp_path / "pipe"), 1, "is not a regular file")
     refused(plan(tmp_path / "job.yaml", "--market", "/dev/zero"), 1, "is not a regular file")

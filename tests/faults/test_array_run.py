@@ -138,6 +138,9 @@ def test_the_example_is_interrupted_twice_and_does_each_task_once(tmp_path: Path
     parameters = {tuple(row["parameters"].values()) for row in rows}
     assert len(parameters) == 40
     assert all(0 < row["figures"]["loss"] < 1 for row in rows)
+    table = place.call("tasks", "sweep", "--state-dir", "state").stdout
+    assert len(table.splitlines()) > 40
+    assert max(map(len, table.splitlines())) <= 100
     log = place.call("logs", "sweep", "--task", "7", "--state-dir", "state")
     assert "step 400: loss" in log.stdout
     report = place.call("report", "sweep", "--state-dir", "state", "--to", "sweep.html")

@@ -24,10 +24,11 @@ from costopt.daemon.http.routes import ApiRoute
 from costopt.domain.control import Scope
 from tests.support.daemon_api import Served, method_of, served
 
-NAMES = {"job": ("one", "two"), "decision": ("one-d1",), "proposal": ("p-1",), "token": ("t0",)}
+NAMES = {"job": ("one", "two"), "decision": ("one-d1",), "proposal": ("p-1",), "token": ("t0",),
+         "task": ("0", "7")}  # fmt: skip
 TRIES = 4
 POSITIVE, NEGATIVE = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
-MORE_THAN_A_SCHEMA_SAYS = ("submitJob",)
+MORE_THAN_A_SCHEMA_SAYS = ("submitJob", "planJob")
 """Text that keeps to the schema may still be no job."""
 
 

@@ -37,7 +37,7 @@ JOB = {
 MISTAKES_IN_JOBS = {
     ("work", "{amount: -1, unit: steps}"): "2:16: work.amount: expected greater than 0, got -1",
     ("work", "{amount: 4, unit: step}"): (
-        "2:25: work.unit: 'step' is not allowed; expected 'steps', 'samples' or 'tokens'; "
+        "2:25: work.unit: 'step' is not allowed; expected 'steps', 'samples', 'tokens' or 'tasks'; "
         "did you mean 'steps'?"
     ),
     ("work", "{amount: 4}"): "2:7: work.unit: is missing: in what it is counted",
