@@ -44,7 +44,7 @@ CAPACITY_NOTE = (
 
 FORECAST_COLUMNS = (
     Column("usd_p50", "$ P50", usd_text, right=True),
-    Column("usd_p95", "$ P95", usd_text, right=True, rank=2),
+    Column("usd_p95", "$ P95", usd_text, right=True, rank=1),
     Column("kwh", "kWh", number_text, right=True),
     Column("gco2e", "CO2e", gco2e_text, right=True, rank=3),
     Column("finish_p50_at", "Finish P50", minute_text, rank=4),
