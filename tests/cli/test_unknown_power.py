@@ -90,7 +90,7 @@ def test_what_if_reports_a_frontier_of_unknown_energy(job: Path, market: Path) -
 def test_a_run_s_ledger_and_report_say_that_energy_is_unknown(job: Path, market: Path) -> None:
     state = job.with_name("state")
     done = invoke(
-        "run", job, "--policy", job.with_name("usd.yaml"), "--market", market, "--speed", "20000",
+        "run", job, "--policy", job.with_name("usd.yaml"), "--market", market, "--speed", "3000",
         "--state-dir", state, "--apply",
     )  # fmt: skip
     assert done.exit_code == 0, done.stderr

@@ -25,7 +25,7 @@ from tests.support.postgres_server import PostgresServer
 RELEASED: dict[str, tuple[Migrations, list[str]]] = {
     "ledger in SQLite": (SQLITE_MIGRATIONS, ["49f9cdd83a0784e9"]),
     "ledger on PostgreSQL": (POSTGRES_MIGRATIONS, ["d368596331299224"]),
-    "registry": (MIGRATIONS, ["92ff24977643121c"]),
+    "registry": (MIGRATIONS, ["92ff24977643121c", "31ad0a2bf5a2bb4e"]),
     "schedule": (scheduler.MIGRATIONS, ["cd2853558ab77615"]),
 }
 ON_POSTGRES = pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))
