@@ -22,6 +22,7 @@ from costopt.agent.membership_server import MembershipHost
 from costopt.agent.meters import NodeMeter
 from costopt.agent.notices.base import FileNoticeSource, NoNotices, Notice, NoticeSource
 from costopt.agent.power_limit import PowerLimiter
+from costopt.agent.power_probe import PowerProbes
 from costopt.agent.replicas import ReplicaService
 from costopt.agent.settings import AgentSettings
 from costopt.agent.tasks import TaskRunner
@@ -59,6 +60,7 @@ class Agent:
         self._news = CheckpointRelay(self._mailbox)
         self._pulse = HeartbeatSender(self._mailbox, settings.node_id, settings.heartbeat_s)
         self._power = PowerLimiter(settings.folder)
+        self._probes = PowerProbes(self._power)
         self._host = MembershipHost(
             self._mailbox, settings.node_id, settings.host, settings.folder / "membership"
         )
@@ -215,11 +217,10 @@ class Agent:
         return Attempt(gang, self.settings, self._mailbox, self._news, upload)
 
     def _apply_power_cap(self, attempt: Attempt, gang: Gang) -> None:
-        """Apply a power limit that changed within a generation at once: training goes on."""
-        if gang.power_cap_w != attempt.gang.power_cap_w:
-            attempt.gang = gang
-            if attempt.trainer is not None:
-                self._power.apply(gang.power_cap_w)
+        """Apply what changed within a generation at once: training goes on."""
+        before_w, attempt.gang = attempt.gang.power_cap_w, gang
+        if gang.power_cap_w != before_w and attempt.trainer is not None:
+            self._power.apply(gang.power_cap_w)
 
     def _watch(self) -> None:
         attempt = self._attempt
@@ -241,10 +242,14 @@ class Agent:
             self._send_log(LOG_FLUSH_TIMEOUT_S)
         if ran and attempt.activity is NodeActivity.FINISHED:
             self._snapshots.forget()
-        self._meter.training = attempt.activity is NodeActivity.TRAINING
+        self._probes.follow(attempt, self._meter.reading())
+        trains = attempt.activity is NodeActivity.TRAINING
+        self._meter.training = trains and not self._probes.is_running
 
     def _beat(self) -> None:
-        self._pulse.send_if_due(self._state(), self._attempt, self._power, self._meter.reading())
+        self._pulse.send_if_due(
+            self._state(), self._attempt, self._power, self._probes.report, self._meter.reading()
+        )
 
     def _state(self) -> AgentState:
         activity, message = NodeActivity.IDLE, ""

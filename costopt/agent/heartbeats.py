@@ -10,7 +10,12 @@ from costopt.agent.power_limit import PowerLimiter
 from costopt.agent.tasks import TaskRunner
 from costopt.domain.gpu_health import GpuHealth
 from costopt.protocol.mailbox import Mailbox
-from costopt.protocol.messages import Heartbeat, NodeActivity, NodeMeasurement
+from costopt.protocol.messages import (
+    Heartbeat,
+    NodeActivity,
+    NodeMeasurement,
+    PowerProbeReport,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +55,34 @@ class HeartbeatSender:
         standing: AgentState,
         attempt: Attempt | TaskRunner | None,
         power: PowerLimiter,
+        probe: PowerProbeReport | None,
         meters: NodeMeasurement,
     ) -> None:
         """Post a heartbeat if one is due or if the node's activity differs from the last one sent.
 
         Raise StoreError if the store does not answer.
         """
-        news = standing.activity, standing.noticed, standing.warning, power.cap_w, power.message
+        news = (
+            standing.activity,
+            standing.noticed,
+            standing.warning,
+            power.cap_w,
+            power.message,
+            probe,
+        )
         if not self.is_due() and news == self._sent:
             return
         self._sent = news
         self._beaten_at = time.monotonic()
         self._beat += 1
-        self._mailbox.post_heartbeat(self._heartbeat(standing, attempt, power, meters))
+        self._mailbox.post_heartbeat(self._heartbeat(standing, attempt, power, probe, meters))
 
     def _heartbeat(
         self,
         standing: AgentState,
         attempt: Attempt | TaskRunner | None,
         power: PowerLimiter,
+        probe: PowerProbeReport | None,
         meters: NodeMeasurement,
     ) -> Heartbeat:
         status = None if attempt is None else attempt.status
@@ -100,6 +114,7 @@ class HeartbeatSender:
             power_asked_w=power.asked_w,
             power_cap_w=power.cap_w,
             power_message=power.message,
+            probe=probe,
             snapshots=standing.snapshots,
             resumed_units=None if attempt is None else attempt.resumed_units,
             started=attempt is not None and attempt.started,

@@ -68,6 +68,17 @@ class PowerLimiter:
         self.asked_w = self.cap_w = None
         self._untie()
 
+    def range_w(self) -> tuple[float, float]:
+        """Return the lowest limit that every GPU allows, and the lowest that was set before ours,
+        in watts. Raise ValueError with the tool's output.
+        """
+        try:
+            lowest = _limits_w("power.min_limit")
+            before = self._remembered() or _limits_w()
+        except (OSError, subprocess.SubprocessError) as error:
+            raise ValueError(_reason(error)) from None
+        return max(lowest.values()), min(before.values())
+
     def _tie(self) -> None:
         """A node on which no process can be started keeps its limit regardless."""
         if self._tether is None:
@@ -116,9 +127,9 @@ class PowerLimiter:
         return {}
 
 
-def _limits_w() -> dict[str, float]:
+def _limits_w(figure: str = "power.limit") -> dict[str, float]:
     """Return the limit of each GPU by its number. Raise ValueError if one has none."""
-    lines = _run("--query-gpu=index,power.limit", "--format=csv,noheader,nounits").splitlines()
+    lines = _run(f"--query-gpu=index,{figure}", "--format=csv,noheader,nounits").splitlines()
     limits: dict[str, float] = {}
     for line in lines:
         gpu, _, watts = line.partition(",")

@@ -27,6 +27,7 @@ from costopt.domain.runtime import (
     CheckpointRecord,
     NodeReport,
     PowerLimitRecord,
+    PowerProbeRecord,
     RejectedCheckpointRecord,
 )
 from costopt.protocol.mailbox import Mailbox, MessageReader
@@ -153,6 +154,41 @@ class MailboxRuntime:
             PowerLimitRecord(beat.node_id, beat.power_asked_w, beat.power_cap_w, beat.power_message)
             for beat in beats
             if beat is not None and beat.power_message
+        )
+
+    def probe_power_limit(self, job: Job, number: int, cap_w: float | None, seconds: float) -> None:
+        """Write the probe into the current gang; its agents end it without the controller."""
+        mailbox = self._mailbox(job)
+        gang = mailbox.gang()
+        if gang is not None and gang.probe != number:
+            probe_s = seconds / self._speed
+            mailbox.post_gang(replace(gang, probe=number, probe_cap_w=cap_w, probe_s=probe_s))
+
+    def power_probes(self, job: Job) -> tuple[PowerProbeRecord, ...]:
+        """Return the newest probes that members of the current gang report of its generation."""
+        mailbox = self._mailbox(job)
+        gang = _gang(mailbox, job)
+        if gang is None or not gang.probe:
+            return ()
+        beats = (mailbox.heartbeat(node_id) for node_id in gang.members)
+        return tuple(
+            PowerProbeRecord(
+                node_id=beat.node_id,
+                number=probe.number,
+                cap_w=probe.cap_w,
+                units=probe.units,
+                seconds=probe.seconds * self._speed,
+                metered_w=probe.metered_w,
+                parts=probe.parts,
+                gpus=probe.gpus,
+                min_w=probe.min_w,
+                limit_w=probe.limit_w,
+                message=probe.message,
+            )
+            for beat in beats
+            if beat is not None
+            and (probe := beat.probe) is not None
+            and probe.generation == gang.generation
         )
 
     def node_reports(self, job: Job) -> tuple[NodeReport, ...]:

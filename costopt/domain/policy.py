@@ -177,6 +177,16 @@ class Limits:
             "agents need the right to set it",
         ),
     )
+    power_sweep: bool = field(
+        default=False,
+        metadata=limit_row(
+            "power-limit sweeps",
+            LimitUnit.FLAG,
+            LimitScope.GANG,
+            "with power_caps: where no caps of a GPU are known, a job with slack measures itself "
+            "under four lower limits, once",
+        ),
+    )
     providers: tuple[str, ...] = field(
         default=(),
         metadata=limit_row(
@@ -237,12 +247,12 @@ class Limits:
     def tightened(self, by: Limits) -> Limits:
         """Return these limits, each maximum lowered to ``by``'s where that is lower, each list of
         allowed values reduced to what ``by`` allows too. A list that would become empty stays;
-        ``power_caps``, which costs nothing, stays too."""
+        ``power_caps``, which costs nothing, and ``power_sweep`` stay too."""
         tighter = {name: _tighter(getattr(self, name), getattr(by, name)) for name in _BOUNDS}
         return replace(self, **tighter)
 
     def loosened_by(self, other: Limits) -> tuple[str, ...]:
-        """Return the names of the fields that ``other`` makes looser, except ``power_caps``."""
+        """Return the names of the fields that ``other`` makes looser, except flags."""
         return tuple(
             name for name in _BOUNDS if _is_looser(getattr(other, name), getattr(self, name))
         )
@@ -290,7 +300,7 @@ class RuleSignal(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Rule:
     """While the trigger holds (low ≤ signal < high), the policy's limits are tightened by ``then``,
-    never loosened; its ``power_caps`` applies where it is not the policy's.
+    never loosened; its ``power_caps`` applies where it is not the policy's, and sweeps need both.
 
     Signals: time_of_day in hours UTC (a window may cross midnight), queue_length in jobs,
     slack in hours.

@@ -51,6 +51,30 @@ class PowerLimitRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class PowerProbeRecord:
+    """What a node reports of probe ``number`` of its gang.
+
+    The gang did ``units`` of work in ``seconds`` of the job's time; the meters of ``parts`` read
+    ``metered_w`` on average, over ``gpus`` GPUs.
+
+    ``cap_w`` is the limit that was set, ``min_w`` the lowest that its GPUs allow, ``limit_w`` the
+    lowest in force before. Where ``message`` is not empty, nothing was measured.
+    """
+
+    node_id: str
+    number: int
+    cap_w: float | None = None
+    units: float = 0.0
+    seconds: float = 0.0
+    metered_w: float = 0.0
+    parts: tuple[str, ...] = ()
+    gpus: int = 0
+    min_w: float = 0.0
+    limit_w: float = 0.0
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeReport:
     """A node's own measurements: totals from ``from_at`` to ``until_at``; unknown is None.
 
@@ -110,6 +134,17 @@ class Runtime(Protocol):
 
     def power_limits(self, job: Job) -> tuple[PowerLimitRecord, ...]:
         """Return the nodes' reports of their power limits; none where none was requested."""
+        ...
+
+    def probe_power_limit(self, job: Job, number: int, cap_w: float | None, seconds: float) -> None:
+        """Measure the training gang once under a limit, of None as it is, for ``seconds`` of the
+        job's time. All its nodes are limited at once, then have the limits that they had before.
+        Idempotent: ``number`` grows with each probe of a generation.
+        """
+        ...
+
+    def power_probes(self, job: Job) -> tuple[PowerProbeRecord, ...]:
+        """Return the newest probe of each node of the gang that has completed one."""
         ...
 
     def node_reports(self, job: Job) -> tuple[NodeReport, ...]:

@@ -78,6 +78,8 @@ def effective_limits(
             limits = limits.tightened(rule.then)
             if rule.then.power_caps != policy.limits.power_caps:
                 limits = replace(limits, power_caps=rule.then.power_caps)
+            if limits.power_sweep and not rule.then.power_sweep:
+                limits = replace(limits, power_sweep=False)
     return limits
 
 

@@ -29,6 +29,7 @@ from costopt.engine.journal import Journal
 from costopt.engine.launcher import Launcher, LaunchResults
 from costopt.engine.node_failures import NodeFailures, waiting_jobs
 from costopt.engine.offers import OfferCollector
+from costopt.engine.power_sweep import PowerSweeper
 from costopt.engine.quotas import GuardViolation
 from costopt.engine.reconcile import Actual, PendingLaunch, reconcile
 from costopt.engine.settings import EngineSettings, World
@@ -96,6 +97,7 @@ class Engine:
         self._gangs = GangManager(
             world, self.journal, settings, self.jobs, self._fleet, self.training, self.troubles
         )  # fmt: skip
+        self._sweeper = PowerSweeper(world, self.journal)
         self._admission = FairAdmission(settings, self._guards)
         self._health = HealthManager(
             self.journal, settings, self.jobs, self._terms, self.training, self._guards,
@@ -236,6 +238,7 @@ class Engine:
         """Decide and act; where a pool refuses, decide again without it. Also returns, by job, why
         its launches were refused."""
         desired, why = Desired(()), dict[str, str]()
+        sights: tuple[CohortView, ...] = ()
         refused: frozenset[Pool] = frozenset()
         for _ in range(ATTEMPTS_PER_TICK):
             sights = self._outlook.build(group_into_cohorts(self._terms.items()), now, refused)
@@ -252,7 +255,17 @@ class Engine:
             refused |= done.refusing
         if self._gate.is_acting:
             self._gangs.form(desired, now)
+            self._sweep_power_limits(desired, sights, now)
         return desired, why
+
+    def _sweep_power_limits(
+        self, desired: Desired, sights: Iterable[CohortView], now: datetime
+    ) -> None:
+        views = {each.job.name: sight.view for sight in sights for each in sight.view.jobs}
+        for decision in desired.decisions:
+            if decision.job in views:
+                with self.troubles.isolate(decision.job, now):
+                    self._sweeper.advance(decision, views[decision.job], now)
 
     def _act(
         self, desired: Desired, bounds: Mapping[str, LaunchLimits], now: datetime

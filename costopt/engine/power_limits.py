@@ -12,6 +12,7 @@ from costopt.domain.power import PowerCap
 from costopt.domain.runtime import PowerLimitRecord
 from costopt.domain.view import Decision
 from costopt.engine.journal import Journal
+from costopt.engine.power_sweep import swept_caps
 from costopt.engine.settings import World
 from costopt.ledger.job_record import JobRecord
 
@@ -56,7 +57,7 @@ class PowerCapManager:
                         job=job.name,
                         node_id=report.node_id,
                         cap_w=report.cap_w,
-                        busy_w=self._busy_w(node, report.cap_w),
+                        busy_w=self._busy_w(job.name, node, report.cap_w),
                         message=report.message,
                         asked_w=report.asked_w,
                     )
@@ -70,22 +71,38 @@ class PowerCapManager:
             for member in record.members
             if (limit := record.power_limits.get(member)) is not None
             and (node := record.live.get(member)) is not None
-            and (cap := self._known(Pool.parse(node.pool), limit.cap_w)) is not None
+            and (cap := self._known(job.name, Pool.parse(node.pool), limit.cap_w)) is not None
         ]
         return min(shares, default=1.0)
+
+    def is_probing(self, job: Job) -> bool:
+        """Return whether a node of the job has a limit whose effect is unknown."""
+        record = self._journal.records[job.name]
+        return any(
+            limit.cap_w is not None
+            and (node := record.live.get(node_id)) is not None
+            and self._known(job.name, Pool.parse(node.pool), limit.cap_w) is None
+            for node_id, limit in record.power_limits.items()
+        )
 
     def _cap_of(self, decision: Decision, members: tuple[Node, ...]) -> PowerCap | None:
         """Return the cap of the decision's targets, all of one machine type, by the power model."""
         asked = {t.power_cap_w for t in decision.targets if t.power_cap_w is not None}
-        return self._known(members[0].pool, min(asked)) if asked else None
+        return self._known(decision.job, members[0].pool, min(asked)) if asked else None
 
-    def _busy_w(self, node: NodeLaunched, cap_w: float | None) -> float | None:
-        cap = self._known(Pool.parse(node.pool), cap_w)
+    def _busy_w(self, job: str, node: NodeLaunched, cap_w: float | None) -> float | None:
+        cap = self._known(job, Pool.parse(node.pool), cap_w)
         return node.busy_w if cap is None else cap.busy_w
 
-    def _known(self, pool: Pool, cap_w: float | None) -> PowerCap | None:
+    def _known(self, job: str, pool: Pool, cap_w: float | None) -> PowerCap | None:
+        """Return the cap as the catalog has it, else as the job measured it."""
         power = None if cap_w is None else self._world.powers.node_power(pool)
-        caps = () if power is None else power.caps
+        machine = self._world.machines.instance_type(pool)
+        if power is None or machine is None:
+            return None
+        probed = self._journal.accounts[job].measured.probes.get(machine.gpu.model, ())
+        generation = self._journal.records[job].generation
+        caps = power.caps or swept_caps(probed, power, generation)
         return next((cap for cap in caps if cap.cap_w == cap_w), None)
 
 

@@ -306,7 +306,7 @@ class TrainingObserver:
 
     def _calibrate(self, job: Job, record: JobRecord, progress: Progress) -> None:
         factor = self._speed_ratio(job, record, progress)
-        if factor is None:
+        if factor is None or self._power.is_probing(job):
             return
         known = self._measured_factor.get(job.name, factor)
         smooth = known + SMOOTHING * (factor - known)

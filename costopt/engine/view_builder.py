@@ -25,6 +25,7 @@ from costopt.engine.fleet import FleetObserver
 from costopt.engine.guards import Guards, LaunchLimits
 from costopt.engine.journal import Journal
 from costopt.engine.offers import OfferCollector
+from costopt.engine.power_sweep import with_swept_caps
 from costopt.engine.settings import EngineSettings, World
 from costopt.engine.stops import StopManager
 from costopt.engine.training import TrainingObserver
@@ -162,8 +163,23 @@ class ViewBuilder:
         set one. Other jobs' nodes are ignored: the jobs' commands may forge their reports."""
         records = (self._journal.records[name] for name in cohort.jobs)
         refused = {pool for record in records for pool in record.uncappable}
-        uncapped = {p: replace(powers[p], caps=()) for p in refused & powers.keys()}
-        return {**powers, **uncapped} if uncapped else powers
+        swept = self._with_swept_caps(powers, cohort)
+        uncapped = {p: replace(swept[p], caps=()) for p in refused & swept.keys()}
+        return {**swept, **uncapped} if uncapped else swept
+
+    def _with_swept_caps(
+        self, powers: Mapping[Pool, NodePower], cohort: Cohort
+    ) -> Mapping[Pool, NodePower]:
+        """Return power by pool with the caps that the cohort's job measured on itself; several jobs
+        that are planned together share the powers of pools, and no measurement holds for all."""
+        working = [name for name in cohort.jobs if not self._journal.records[name].over]
+        if len(working) != 1:
+            return powers
+        probed = self._journal.accounts[working[0]].measured.probes
+        if not probed:
+            return powers
+        generation = self._journal.records[working[0]].generation
+        return with_swept_caps(powers, self._machines, probed, generation)
 
     def _transfers(self) -> Mapping[tuple[str, str], Transfer]:
         price = self._world.transfers

@@ -49,6 +49,7 @@ from costopt.domain.events import (
     NodeReplaced,
     NodeReturned,
     NoticeWithdrawn,
+    PowerLimitProbed,
     PowerLimitReported,
     PriceChanged,
     ProgressReported,
@@ -343,6 +344,7 @@ _FOLDS: dict[type[Event], Callable[[JobAccount, Any], None]] = {
     CheckpointRefused: JobAccount._checkpoint_refused,
     PowerLimitReported: _of_node(NodeAccount.limit_power),
     NodeMeasured: JobAccount._node_measured,
+    PowerLimitProbed: lambda account, event: account.measured.probe(event),
     CheckpointIntervalChanged: lambda account, event: account.measured.change_interval(event),
     GuaranteeChanged: lambda account, event: account.measured.change_guarantee(event),
     InterruptionExpected: lambda account, event: account.measured.record_interruption_warning(

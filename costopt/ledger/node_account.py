@@ -19,6 +19,7 @@ from costopt.domain.events import (
     NodeMeasured,
     NodeReplaced,
     NoticeWithdrawn,
+    PowerLimitProbed,
     PowerLimitReported,
     TerminateIntended,
 )
@@ -349,19 +350,25 @@ def _pool(launched: NodeLaunched) -> Pool:
 
 class MeasurementAccount:
     """The newest measurements and warnings by node, the save interval, and how exact the result is
-    ("" before a trainer reported it). What is wrong with nodes is by id, "" for the whole gang."""
+    ("" before a trainer reported it). ``probes`` are those of power limits, by GPU model. What is
+    wrong with nodes is by id, "" for the whole gang."""
 
     def __init__(self) -> None:
         self.unhealthy: dict[str, str] = {}
         self.replaced_nodes = 0
         self.nodes: dict[str, NodeMeasured] = {}
         self.expected: dict[str, str] = {}
+        self.probes: dict[str, list[PowerLimitProbed]] = {}
         self.interval: CheckpointIntervalChanged | None = None
         self.guarantee = ""
 
     def measure(self, event: NodeMeasured) -> None:
         """Record a node's totals."""
         self.nodes[event.node_id] = event
+
+    def probe(self, event: PowerLimitProbed) -> None:
+        """Record what was measured under a power limit."""
+        self.probes.setdefault(event.gpu_model, []).append(event)
 
     def change_interval(self, event: CheckpointIntervalChanged) -> None:
         """Set the interval at which the trainers save from now on."""

@@ -35,6 +35,7 @@ from costopt.protocol.messages import (
     Heartbeat,
     NodeActivity,
     NodeMeasurement,
+    PowerProbeReport,
     Rendezvous,
     decode_message,
     decoded_fields,
@@ -134,6 +135,8 @@ class Mailbox:
         fields["state"] = NodeActivity(fields["state"])
         fields["meters"] = _reading(fields.get("meters"))
         fields["gpu_health"] = _gpu_health(fields.get("gpu_health"))
+        probe = decode_message(PowerProbeReport, fields.get("probe"))
+        fields["probe"] = None if probe is None else replace(probe, parts=tuple(probe.parts))
         return decode_message(Heartbeat, fields)
 
     def request_drain(self, node_id: str) -> None:

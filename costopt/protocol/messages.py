@@ -55,7 +55,8 @@ class Heartbeat:
     (in the job's time) is how often the trainer saves and ``interval_reason`` why. ``restarts``
     counts trainers that were restarted within this generation. ``power_message`` is the result of
     the power limit that the gang requests, "" if it requests none; ``power_asked_w`` is the
-    requested limit, ``power_cap_w`` what each GPU is limited to for it. ``snapshots`` is the
+    requested limit, ``power_cap_w`` what each GPU is limited to for it. ``probe`` is the newest
+    probe of a power limit in this generation that is over, None before. ``snapshots`` is the
     "host:port" at which this node accepts snapshots from the gang's members, "" if it accepts none.
     ``resumed_units`` is the work that the trainer had when it joined this generation, None before.
     ``started``: the command was started in it. ``gpu_health`` is None where the GPUs' health is not
@@ -89,6 +90,7 @@ class Heartbeat:
     power_asked_w: float | None = None
     power_cap_w: float | None = None
     power_message: str = ""
+    probe: PowerProbeReport | None = None
     snapshots: str = ""
     resumed_units: float | None = None
     started: bool = False
@@ -184,6 +186,29 @@ def _array(items: tuple[Any, ...]) -> FieldCheck:
 
 
 @dataclass(frozen=True, slots=True)
+class PowerProbeReport:
+    """What a node measured in probe ``number`` of the gang's ``generation``.
+
+    The gang did ``units`` of work in ``seconds`` of wall time; the meters of ``parts`` read
+    ``metered_w`` on average, over ``gpus`` GPUs. Each was limited to ``cap_w``, None without;
+    ``min_w`` is the lowest limit that all of them allow, ``limit_w`` the lowest in force before.
+    Where ``message`` is not empty, nothing was measured.
+    """
+
+    generation: int
+    number: int
+    cap_w: float | None = None
+    units: float = 0.0
+    seconds: float = 0.0
+    metered_w: float = 0.0
+    parts: tuple[str, ...] = ()
+    gpus: int = 0
+    min_w: float = 0.0
+    limit_w: float = 0.0
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Gang:
     """One generation of a job's gang. ``members`` are node ids by rank.
 
@@ -191,7 +216,9 @@ class Gang:
     ``checkpoint_interval_s`` and ``hazard_per_hour`` (interruptions of the gang) are in the job's
     time, which runs ``speed`` times faster than the wall; ``formed_at`` is wall time in POSIX
     seconds. ``hazard_per_hour`` None means: leave the interval as it is. ``power_cap_w`` is the
-    limit of each GPU, None for none; it may change within a generation. ``data_uri`` is the address
+    limit of each GPU, None for none; it may change within a generation. So may ``probe``: each node
+    measures once, for ``probe_s`` seconds of wall time, what it does under the limit
+    ``probe_cap_w``, None for none, and removes it; 0 asks for nothing. ``data_uri`` is the address
     of the job's data, None if it is not given. The trainers of an ``elastic`` gang form the next
     one among themselves when a member joins or leaves. ``secret`` is new in each generation: with
     it the members authenticate each other to exchange snapshots, which requires it, and to form
@@ -216,6 +243,9 @@ class Gang:
     noticed_share: float = 0.0
     speed: float = 1.0
     power_cap_w: float | None = None
+    probe: int = 0
+    probe_cap_w: float | None = None
+    probe_s: float = 0.0
     data_uri: str | None = None
     elastic: bool = False
     zones: tuple[str, ...] = ()

@@ -41,6 +41,7 @@ from costopt.domain.events import (
     NodeReplaced,
     NodeReturned,
     NoticeWithdrawn,
+    PowerLimitProbed,
     PowerLimitReported,
     PriceChanged,
     ProgressReported,
@@ -217,6 +218,13 @@ def _limited(event: PowerLimitReported) -> str:
     return f"{event.node_id}: {limit}: {event.message}"
 
 
+def _probed(event: PowerLimitProbed) -> str:
+    if event.message or event.units_per_s is None or event.node_w is None:
+        return f"{event.gpu_model}: {event.message or 'nothing measured'}"
+    limit = "no limit" if event.cap_w is None else f"{event.cap_w:g} W"
+    return f"{event.gpu_model}, {limit}: {event.units_per_s:.4g} units/s, {event.node_w:.0f} W"
+
+
 def _proposed(event: ActionProposed) -> str:
     what = event.node_id or f"{event.nodes} × {event.pool}"
     return f"{event.proposal_id}: {event.action} {what}: {event.reason}"
@@ -254,6 +262,7 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
     CheckpointCommitted: ("Checkpoint", "plain", _committed),
     DataMoved: ("Data moved", "plain", _moved),
     CheckpointRefused: ("Checkpoint refused", "bad", lambda e: f"{e.uri}: {e.message}"),
+    PowerLimitProbed: ("Power limit measured", "note", _probed),
     PowerLimitReported: ("Power limit", "note", _limited),
     NodeMeasured: ("Node measured", "plain", _measured),
     CheckpointIntervalChanged: (

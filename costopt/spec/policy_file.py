@@ -289,6 +289,8 @@ def _loosened(limits: LimitsSection, then: LimitsSection) -> Iterator[tuple[str,
         and _limits(then).power_caps > _limits(limits).power_caps
     ):
         yield "power_caps", "the policy forbids them; a rule may only tighten limits"
+    if _limits(then).power_sweep > _limits(limits).power_sweep:
+        yield "power_sweep", "the policy does not allow them; a rule may only tighten limits"
 
 
 def _disjoint(one: RuleSection, other: RuleSection) -> Iterator[tuple[str, str]]:

@@ -16,6 +16,7 @@ from costopt.domain.runtime import (
     CheckpointRecord,
     NodeReport,
     PowerLimitRecord,
+    PowerProbeRecord,
     RejectedCheckpointRecord,
 )
 from costopt.domain.transfers import TransferPrices, pools_without_data, start_transfers
@@ -109,6 +110,13 @@ class VirtualRuntime:
         cap_w, message = (None, "no limit") if cap is None else (cap.cap_w, "simulated")
         node_ids = self._training(job).node_ids
         return tuple(PowerLimitRecord(node_id, cap_w, cap_w, message) for node_id in node_ids)
+
+    def probe_power_limit(self, job: Job, number: int, cap_w: float | None, seconds: float) -> None:
+        """Simulated nodes measure nothing."""
+
+    def power_probes(self, job: Job) -> tuple[PowerProbeRecord, ...]:  # noqa: ARG002
+        """Simulated nodes measure nothing."""
+        return ()
 
     def node_reports(self, job: Job) -> tuple[NodeReport, ...]:  # noqa: ARG002
         """Simulated nodes measure nothing: their energy is the model's."""

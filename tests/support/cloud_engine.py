@@ -19,6 +19,7 @@ from costopt.domain.runtime import (
     CheckpointRecord,
     NodeReport,
     PowerLimitRecord,
+    PowerProbeRecord,
     RejectedCheckpointRecord,
 )
 from costopt.domain.view import Target
@@ -73,6 +74,12 @@ class Endless:
         return
 
     def power_limits(self, job: Job) -> tuple[PowerLimitRecord, ...]:
+        return ()
+
+    def probe_power_limit(self, job: Job, number: int, cap_w: float | None, seconds: float) -> None:
+        return
+
+    def power_probes(self, job: Job) -> tuple[PowerProbeRecord, ...]:
         return ()
 
     def node_reports(self, job: Job) -> tuple[NodeReport, ...]:

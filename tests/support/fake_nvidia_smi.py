@@ -29,6 +29,9 @@ for gpu in gpus:
         said.append(f"{{gpu}}, {{busy}}, {{errors}}, {{pending}}")
     elif words[0].startswith("--query-remapped-rows=gpu_bus_id,"):
         said.append(f"{{bus}}, " + ", ".join(state["health"][2:]))
+    elif "--query-gpu=index,power.min_limit" in words:
+        said.append(f"{{gpu}}, " + ("[N/A]" if state["limits"][gpu] is None else
+                    f"{{state['range'][0]:.2f}}"))
     elif "-pm" in words:
         said.append(f"Enabled persistence mode for GPU {{bus}}.")
     elif state["limits"][gpu] is None or state["stuck"]:
@@ -40,9 +43,10 @@ for gpu in gpus:
         code = 4
     else:
         watts = float(words[words.index("-pl") + 1])
-        if not 100 <= watts <= 400:
+        least, most = state["range"]
+        if not least <= watts <= most:
             said.append(f"Provided power limit {{watts:.2f}} W is not a valid power limit which "
-                        f"should be between 100.00 W and 400.00 W for GPU {{bus}}")
+                        f"should be between {{least:.2f}} W and {{most:.2f}} W for GPU {{bus}}")
             code = 2
         else:
             was = state["limits"][gpu]
@@ -76,11 +80,17 @@ class FakeNvidiaSmi:
         tool.chmod(0o755)
 
     def become(
-        self, limits: dict[str, float | None], *, root: bool = True, stuck: bool = False
+        self,
+        limits: dict[str, float | None],
+        *,
+        root: bool = True,
+        stuck: bool = False,
+        range_w: tuple[float, float] = (100.0, 400.0),
     ) -> None:
         """GPUs with these limits; without ``root`` none can be set, ``stuck`` ones stay."""
         state = {"limits": limits, "root": root, "stuck": stuck, "calls": [], "lost": False}
-        self._state.write_text(json.dumps(state | {"health": ["0", "0", "No", "No"]}))
+        state |= {"health": ["0", "0", "No", "No"], "range": range_w}
+        self._state.write_text(json.dumps(state))
 
     def read_health(
         self,

@@ -135,6 +135,30 @@ class PowerLimitReported(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PowerLimitProbed(Event):
+    """What the job's gang did for some minutes under one power limit, as part of a sweep.
+
+    ``cap_w`` is the limit of each GPU of ``gpu_model``, None without one of ours: a sweep of a
+    generation begins so. ``units_per_s`` is the gang's speed, ``node_w`` the mean of its nodes at
+    the plug, ``gpu_w`` what their meters read per GPU, with the rest of the node where they read
+    it. ``min_w`` is the lowest limit that every GPU allows, ``limit_w`` the lowest in force before.
+    Where ``message`` is not empty, nothing was measured, and the sweep ends.
+    """
+
+    kind = "PowerLimitProbed"
+
+    generation: int
+    gpu_model: str
+    cap_w: float | None = None
+    units_per_s: float | None = None
+    node_w: float | None = None
+    gpu_w: float | None = None
+    min_w: float | None = None
+    limit_w: float | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMeasured(Event):
     """A node's own measurements from ``from_at`` until ``until_at``; unknown is None.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,9 +13,10 @@ import pytest
 from costopt.agent import power_limit
 from costopt.agent.agent import Agent
 from costopt.agent.launch_spec import LaunchMethod
+from costopt.agent.meters import NodeMeter
 from costopt.agent.settings import AgentSettings
 from costopt.protocol.mailbox import Mailbox
-from costopt.protocol.messages import Gang, Heartbeat, NodeActivity
+from costopt.protocol.messages import Gang, Heartbeat, NodeActivity, NodeMeasurement
 from costopt.store.folder import FileStore
 from tests.support.fake_nvidia_smi import FakeNvidiaSmi
 
@@ -111,3 +113,65 @@ def test_a_limit_that_cannot_be_set_is_reported_and_training_goes_on(
     assert node.beat().power_cap_w is None
     assert node.beat().power_asked_w == 300.0
     assert "Insufficient Permissions" in node.beat().power_message
+
+
+@pytest.mark.parametrize(
+    ("cap_w", "root", "why"),
+    [
+        (300.0, False, "Insufficient Permissions"),
+        (400.0, True, "not below the limit of 400 W"),
+        (300.0, True, "no meter reads the energy"),
+        (None, True, "no meter reads the energy"),
+    ],
+)
+def test_a_probe_that_cannot_measure_says_why_and_leaves_no_limit(
+    tool: FakeNvidiaSmi, tmp_path: Path, cap_w: float | None, root: bool, why: str
+) -> None:
+    tool.become({"0": 400.0, "1": 400.0}, root=root)
+    node, first = Node(tmp_path), reporting_gang(tmp_path)
+    node.mailbox.post_gang(first)
+    node.until(lambda: node.beat().state is NodeActivity.TRAINING)
+    assert node.beat().probe is None
+    node.mailbox.post_gang(replace(first, probe=1, probe_cap_w=cap_w, probe_s=0.5))
+    node.until(lambda: node.beat().probe is not None)
+    probe = node.beat().probe
+    assert probe is not None
+    assert (probe.generation, probe.number) == (1, 1)
+    assert why in probe.message
+    assert tool.limits_w == [400.0, 400.0]
+    node.agent.request_exit()
+    node.agent.run()
+
+
+def test_a_node_that_is_asked_to_leave_ends_its_probe(tool: FakeNvidiaSmi, tmp_path: Path) -> None:
+    node, first = Node(tmp_path), reporting_gang(tmp_path)
+    node.agent._meter = Unmoved()
+    node.mailbox.post_gang(replace(first, probe=1, probe_cap_w=50.0, probe_s=600.0))
+    node.until(lambda: tool.limits_w == [100.0, 100.0])
+    assert node.beat().power_cap_w == 100.0, "the lowest that the GPUs allow"
+    node.mailbox.request_drain("n1")
+    node.until(lambda: tool.limits_w == [400.0, 400.0])
+    node.agent.request_exit()
+    node.agent.run()
+
+
+class Unmoved(NodeMeter):
+    """A meter that reads something at every instant."""
+
+    def reading(self) -> NodeMeasurement:
+        now = time.time()
+        return NodeMeasurement(now, now, 1.0, ("gpu",), 2)
+
+
+def reporting_gang(tmp_path: Path) -> Gang:
+    """The trainer reports without progress until it is stopped."""
+    script = (
+        "import time\n"
+        "from costopt.protocol.trainer_files import TrainerEnv, TrainerState, TrainerStatus\n"
+        "env = TrainerEnv.read()\n"
+        "while not env.notice_file.exists():\n"
+        "    status = TrainerStatus(1, TrainerState.TRAINING, time.time(), 1.0)\n"
+        "    status.write(env.status_file)\n"
+        "    time.sleep(0.05)\n"
+    )
+    return Gang("j", 1, ("n1",), (sys.executable, "-c", script), str(tmp_path), 0.0)

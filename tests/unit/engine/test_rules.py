@@ -92,6 +92,7 @@ LIMITS = st.builds(
     Limits,
     **{field.name: amounts(1.0) for field in fields(Limits) if field.name.startswith("max_")},
     power_caps=st.booleans(),
+    power_sweep=st.booleans(),
     providers=NAMES,
     regions=NAMES,
     capacity_types=st.lists(st.sampled_from(CapacityType), max_size=4, unique=True).map(tuple),
@@ -114,6 +115,8 @@ def test_no_rule_ever_loosens_a_limit(own: Limits, thens: list[Limits]) -> None:
         elif isinstance(before, tuple):
             assert set(after) <= set(before) or not before
             assert after or not before
+        elif field.name == "power_sweep":
+            assert after == (before and all(then.power_sweep for then in thens))
         else:
             assert field.name == "power_caps", "neither a maximum nor a list of what is allowed"
 

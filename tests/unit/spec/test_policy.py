@@ -83,6 +83,7 @@ rules:
         ("regions: [eu-west-1]", "regions: [us-east-1]"),
         ("capacity_types: [spot]", "capacity_types: [spot, on_demand]"),
         ("power_caps: false", "power_caps: true"),
+        ("power_caps: true", "power_sweep: true"),
     ],
 )
 def test_a_rule_may_loosen_no_limit(tmp_path: Path, limits: str, then: str) -> None:
@@ -103,7 +104,7 @@ def test_a_rule_may_tighten_every_limit_and_allow_power_caps(tmp_path: Path) -> 
         "capacity_types: [spot]"
     )
     rule = f"{{name: a, trigger: slack, low: 0, high: 2, then: {{{then}}}}}"
-    (read,) = load(tmp_path, f"name: x\nrules: [{rule}]\n").rules
+    (read,) = load(tmp_path, f"name: x\nlimits: {{power_sweep: true}}\nrules: [{rule}]\n").rules
     unset = Limits()
     assert all(getattr(read.then, f.name) != getattr(unset, f.name) for f in fields(Limits))
 
