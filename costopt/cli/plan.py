@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import click
 
@@ -90,7 +90,7 @@ def plan(
         check_only(context, "jobs", "policy", "server", "token_file", "output")
         print_impact(files, policy, server, token_file, output)
         return
-    read = _read_inputs(files, market, account, at, providers, max_age_s)
+    read = _read_inputs(files, market, account, at, providers, carbon, max_age_s)
     if len(read.jobs) > 1:
         from costopt.api import many_jobs
 
@@ -98,24 +98,14 @@ def plan(
         together = many_jobs.plan_jobs(
             read.jobs,
             policy,
-            market=read.market,
-            account=read.account,
-            providers=providers,
-            at=read.at,
-            carbon=carbon,
-            max_age_s=max_age_s,
+            **read.prices,
         )
         print_account_plan(together, output)
         return
     made = plans.plan(
         read.jobs[0],
         policy,
-        market=read.market,
-        account=read.account,
-        providers=providers,
-        at=read.at,
-        carbon=carbon,
-        max_age_s=max_age_s,
+        **read.prices,
     )
     print_plan(made, output, top=top, explain=explain)
 
@@ -202,7 +192,7 @@ def what_if(
         raise click.UsageError("there is nothing to compare: name a policy and terms")
     if report is not None:
         _check_report(report)
-    read = _read_inputs(find_job_files(jobs), market, account, at, providers, max_age_s)
+    read = _read_inputs(find_job_files(jobs), market, account, at, providers, carbon, max_age_s)
     if len(read.jobs) > 1:
         refuse_options("report", "tolerance", "points")
         from costopt.api import many_jobs
@@ -212,12 +202,7 @@ def what_if(
             chosen,
             deadlines_s=deadlines or (),
             capacity=capacity,
-            market=read.market,
-            account=read.account,
-            providers=providers,
-            at=read.at,
-            carbon=carbon,
-            max_age_s=max_age_s,
+            **read.prices,
         )
         print_account_what_if(together, output)
         return
@@ -228,12 +213,7 @@ def what_if(
         capacity=capacity,
         tolerances=tolerance,
         points=points,
-        market=read.market,
-        account=read.account,
-        providers=providers,
-        at=read.at,
-        carbon=carbon,
-        max_age_s=max_age_s,
+        **read.prices,
     )
     for note in result.notes:
         print_error("note", note)
@@ -254,14 +234,21 @@ def _check_report(path: Path) -> None:
         raise click.UsageError(f"--report {path}: there is no folder {path.parent}")
 
 
-@dataclass(frozen=True, slots=True)
-class _PlanFiles:
-    """What is planned and with which prices; ``at`` is None for a provider's present offers."""
+class _Prices(TypedDict):
+    """Where prices and limits come from: arguments of every plan in `costopt.api`."""
 
-    jobs: tuple[Job, ...]
     market: Market | None
     account: Account | None
+    providers: tuple[str, ...]
     at: datetime | None
+    carbon: Path | None
+    max_age_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _PlanFiles:
+    jobs: tuple[Job, ...]
+    prices: _Prices
 
 
 def _read_inputs(
@@ -270,6 +257,7 @@ def _read_inputs(
     account: str | None,
     at: datetime | None,
     providers: tuple[str, ...],
+    carbon: Path | None,
     max_age_s: float | None,
 ) -> _PlanFiles:
     """Read the files; jobs whose files name no start begin at the instant of the plan."""
@@ -281,4 +269,12 @@ def _read_inputs(
     default_at = datetime.now(UTC) if history is None else history.first_priced_at
     now = at or default_at
     tasks = tuple(load_job(file, now=now, account=shared) for file in files)
-    return _PlanFiles(tasks, history, shared, None if providers else now)
+    prices = _Prices(
+        market=history,
+        account=shared,
+        providers=providers,
+        at=None if providers else now,
+        carbon=carbon,
+        max_age_s=max_age_s,
+    )
+    return _PlanFiles(tasks, prices)
