@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from costopt.controller.gang_status import CENTURY_S, GangMember, TimeScale, duration_s
-from costopt.domain.array import TaskArray, TaskOutcome, TaskRecord, longest_task_s
+from costopt.domain.array import TaskArray, TaskOutcome, TaskRecord, max_task_s
 from costopt.domain.job import GangState, Job, Progress
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import Gang, NodeActivity
@@ -119,7 +119,7 @@ def array_progress(
         state=state,
         generation=gang.generation,
         measured_units_per_s=mean * len(alive) / scale.speed if working else None,
-        lost_units=sum(record.lost_s for record in records) / longest_task_s(job),
+        lost_units=sum(record.lost_s for record in records) / max_task_s(job),
         message=message,
         busy_nodes=frozenset(beat.node_id for beat in alive if beat.state.is_training),
     )

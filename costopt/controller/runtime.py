@@ -18,7 +18,7 @@ from costopt.controller.gang_status import (
     duration_s,
     gang_status,
 )
-from costopt.domain.array import TaskArray, TaskRecord, longest_task_s, parallel_tasks
+from costopt.domain.array import TaskArray, TaskRecord, max_task_s, parallel_tasks
 from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress, noticed_share
 from costopt.domain.ports import Clock, InstanceCatalog, ObjectStore
@@ -133,7 +133,7 @@ class MailboxRuntime:
                 task_slots=self._task_slots(job, nodes),
                 task_gpus=1 if job.array is None else job.array.gpus_per_task,
                 task_retries=0 if job.array is None else job.array.retries,
-                task_s=longest_task_s(job) / self._speed or None,
+                task_s=max_task_s(job) / self._speed or None,
             )
         )
 

@@ -100,7 +100,7 @@ def parallel_tasks(job: Job, machine: InstanceType, nodes: int) -> int | None:
     return max(1, min(machine.gpu_count * nodes, useful) // job.array.gpus_per_task)
 
 
-def longest_task_s(job: Job) -> float:
+def max_task_s(job: Job) -> float:
     """Return the seconds that an array's task takes on the slowest GPU; 0 for any other job."""
     points = () if job.array is None else job.throughput.points
     return max((1 / point.units_per_s for point in points), default=0.0)

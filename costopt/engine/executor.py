@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from costopt.domain.array import longest_task_s
+from costopt.domain.array import max_task_s
 from costopt.domain.events import DrainIntended
 from costopt.domain.fleet import Action, Drain, Launch, Node, Terminate
 from costopt.domain.job import Job
@@ -69,7 +69,7 @@ class Executor:
             leaving = [n for n in record.draining if n in record.live]
             if not leaving:
                 continue
-            patience_s = 0.0 if name in stopping else 2 * longest_task_s(self._jobs[name])
+            patience_s = 0.0 if name in stopping else 2 * max_task_s(self._jobs[name])
             timeout = timedelta(seconds=max(self._settings.drain_timeout_s, patience_s))
             drained: frozenset[str] = frozenset()
             with self._troubles.isolate(name, now):

@@ -126,10 +126,10 @@ def test_the_least_energy_or_carbon_within_a_limit_on_dollars(
     made = plan(wanted, time_limit_s=UNHURRIED_S, explain=False)
     if min_usd is None or made.objective_usd is None:
         return
-    most_usd = min_usd * (1 + tolerance)
+    max_usd = min_usd * (1 + tolerance)
     assert faults_of(request, made) == []
-    assert objective_usd(in_usd, made) <= most_usd * (1 + 1e-3)
-    least = optimum_usd(in_aim, exclusive=True, max_usd=most_usd)
+    assert objective_usd(in_usd, made) <= max_usd * (1 + 1e-3)
+    least = optimum_usd(in_aim, exclusive=True, max_usd=max_usd)
     assert least is not None
     assert objective_usd(in_aim, made) <= least * 1.005
 
