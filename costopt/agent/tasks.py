@@ -39,6 +39,8 @@ from costopt.protocol.trainer_files import StopNotice, TrainerState, TrainerStat
 LOG_INTERVAL_S = 5.0
 """Between two uploads of a running task's log, where it has grown."""
 TIMES_KEPT = 16
+TIMED_OUT = 124
+"""The exit code that timeout(1) gives a command that ran too long."""
 MAX_PART = 0.95
 """Of a task that takes longer than expected."""
 
@@ -142,13 +144,17 @@ class TaskRunner:
         self.message = notice.reason
 
     def watch(self) -> None:
-        """End the tasks whose command ended, and take others."""
+        """End the tasks whose command ended or took too long, and take others."""
+        limit_s = self.gang.task_timeout_s or math.inf
         for run in tuple(self._running.values()):
             code = run.trainer.exit_code()
-            if code is None:
-                self._upload_log(run)
-            else:
+            if code is not None:
                 self._end(run, code)
+            elif time.time() - run.claim.at > limit_s:
+                run.trainer.kill()
+                self._fail(run, TIMED_OUT, "ran longer than array.timeout allows")
+            else:
+                self._upload_log(run)
         member = self.gang.rank(self.settings.node_id) is not None
         if member and self._ready and not self._leaving:
             self._take()
@@ -264,12 +270,20 @@ class TaskRunner:
             else:
                 _say(f"task {run.task} has a result: that of attempt {run.attempt} is refused")
             self._took_s.append(took_s)
+            self._close(run)
         else:
             words = problem or run.trainer.error() or (f"signal {-code}" if code < 0 else "")
-            message = f"exit code {code}: {words}" if words else f"exit code {code}"
-            self._board.fail(
-                run.task, run.attempt, TaskFailure(run.claim.node_id, code, now, took_s, message)
-            )
+            self._fail(run, code, f"exit code {code}: {words}" if words else f"exit code {code}")
+
+    def _fail(self, run: RunningTask, code: int, message: str) -> None:
+        self._upload_log(run, last=True)
+        now = time.time()
+        took_s = max(0.0, now - run.claim.at)
+        failure = TaskFailure(run.claim.node_id, code, now, took_s, message)
+        self._board.fail(run.task, run.attempt, failure)
+        self._close(run)
+
+    def _close(self, run: RunningTask) -> None:
         run.trainer.kill()
         del self._running[run.task]
         shutil.rmtree(run.folder, ignore_errors=True)

@@ -134,6 +134,7 @@ class MailboxRuntime:
                 task_gpus=1 if job.array is None else job.array.gpus_per_task,
                 task_retries=0 if job.array is None else job.array.retries,
                 task_s=max_task_s(job) / self._speed or None,
+                task_timeout_s=self._task_timeout_s(job),
             )
         )
 
@@ -312,6 +313,10 @@ class MailboxRuntime:
             return ()
         known = (self._machines and self._machines.instance_type(node.pool) for node in nodes)
         return tuple(parallel_tasks(job, machine, 1) or 1 if machine else 1 for machine in known)
+
+    def _task_timeout_s(self, job: Job) -> float | None:
+        limit_s = None if job.array is None else job.array.timeout_s
+        return None if limit_s is None else limit_s / self._speed
 
     def _mailbox(self, job: Job) -> Mailbox:
         once = self._once[job.name] = self._once.pop(job.name, MessageReader(job.name))

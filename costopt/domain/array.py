@@ -47,13 +47,15 @@ class TaskArray:
     """The tasks of a job, numbered from 0.
 
     ``gpus_per_task`` of a node's GPUs are a task's alone. A command that fails is started again up
-    to ``retries`` times; then its task has failed. More than ``max_failures`` failed tasks fail the
-    job. ``rows`` hold each task's values of the parameters ``names``; no names, no rows.
+    to ``retries`` times; then its task has failed. One that runs longer than ``timeout_s`` is
+    killed and counts as failed. More than ``max_failures`` failed tasks fail the job. ``rows`` hold
+    each task's values of the parameters ``names``; no names, no rows.
     """
 
     tasks: int
     gpus_per_task: int = 1
     retries: int = 2
+    timeout_s: float | None = None
     max_failures: int = 0
     names: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()

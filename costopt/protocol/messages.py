@@ -226,7 +226,7 @@ class Gang:
     previous gang that may still be saving the state from which this one resumes, if none of them is
     a member. ``task_slots`` are how many tasks of an array each member runs at once, by rank; empty
     if the job is not an array. Each has ``task_gpus`` GPUs, takes about ``task_s`` of
-    the wall, and has ``task_retries`` when it fails.
+    the wall, is killed after ``task_timeout_s`` of it, and has ``task_retries`` when it fails.
     """
 
     job: str
@@ -255,6 +255,7 @@ class Gang:
     task_gpus: int = 1
     task_retries: int = 0
     task_s: float | None = None
+    task_timeout_s: float | None = None
 
     @property
     def key(self) -> GangKey | None:

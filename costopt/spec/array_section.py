@@ -53,6 +53,7 @@ Parallel = Annotated[
     ),
 ]
 TaskTime = Annotated[DurationS | dict[Text, DurationS], AfterValidator(_not_zero)]
+TimeLimit = Annotated[DurationS, AfterValidator(_not_zero)]
 Grid = dict[Text, Annotated[list[str | int | float | bool], Field(min_length=1)]]
 
 
@@ -91,6 +92,10 @@ class ArraySection(FileModel):
     retries: Annotated[int, Field(ge=0, le=100)] = Field(
         default=2, description="how often a failed task is started again; lost nodes do not count"
     )
+    timeout: TimeLimit | None = Field(
+        default=None,
+        description="kill a task that runs longer; it counts as failed. Default: no limit",
+    )
     fail: FailSection = Field(default=FailSection(), description="when failed tasks fail the job")
     stop: StopSection | None = Field(default=None, description="when to end early")
 
@@ -110,15 +115,22 @@ def task_array(section: ArraySection, folder: Path) -> TaskArray:
     stop = section.stop
     if stop is not None and (stop.above is None) == (stop.below is None):
         raise ParametersError("stop needs either above or below")
+    if section.timeout is not None and section.timeout < _max_duration_s(section.duration):
+        raise ParametersError("timeout is shorter than duration: no task could end")
     return TaskArray(
         tasks=tasks,
         gpus_per_task=section.gpus_per_task,
         retries=section.retries,
+        timeout_s=section.timeout,
         max_failures=section.fail.max,
         names=names,
         rows=rows,
         stop=None if stop is None else StopRule(stop.metric, stop.above, stop.below),
     )
+
+
+def _max_duration_s(duration: float | Mapping[str, float]) -> float:
+    return max(duration.values()) if isinstance(duration, Mapping) else duration
 
 
 Rows = tuple[tuple[str, ...], ...]

@@ -15,6 +15,7 @@ from costopt.domain.array import TaskArray
 from costopt.protocol.messages import Gang, NodeActivity
 from costopt.protocol.tasks import TaskBoard, TaskClaim, TaskResult
 from tests.support.agent_fleet import AgentFleet
+from tests.support.process_state import is_running
 
 pytestmark = pytest.mark.process
 
@@ -44,13 +45,21 @@ class Tasks(AgentFleet):
         self.tasks = len(hows)
         self.board.publish(TaskArray(self.tasks, names=("how",), rows=tuple((h,) for h in hows)))
 
-    def post(self, generation: int, *members: str, slots: int = 1, retries: int = 2) -> None:
+    def post(
+        self,
+        generation: int,
+        *members: str,
+        slots: int = 1,
+        retries: int = 2,
+        timeout_s: float | None = None,
+    ) -> None:
         """Tell these nodes to take tasks."""
         command = (sys.executable, "trainer.py", "{how}")
         self.mailbox.post_gang(
             Gang(
                 "j", generation, members, command, str(self.folder), time.time(),
                 task_slots=(slots,) * len(members), task_retries=retries,
+                task_timeout_s=timeout_s,
             )
         )  # fmt: skip
 
@@ -90,6 +99,24 @@ def test_every_task_has_its_parameters_log_and_result(tmp_path: Path) -> None:
             assert (attempt, log) == (1, f"task {task} with fine and fine on {result.node_id}\n")
         fleet.until(lambda: fleet.beat("a").state is NodeActivity.IDLE, "idle node")
         assert not list((tmp_path / "node-a").glob("task-*"))
+
+
+def test_a_task_that_runs_too_long_is_killed_and_counts_as_failed(tmp_path: Path) -> None:
+    with closing(Tasks(tmp_path, "fine", "fine")) as fleet:
+        fleet.hold(0)
+        fleet.post(1, "a", slots=2, retries=0)
+        fleet.launch("a")
+        hung = fleet.pid(0)
+        fleet.until_done(1)
+        fleet.post(2, "a", slots=2, retries=0, timeout_s=0.1)
+        fleet.until(lambda: fleet.board.failure(0, 1) is not None, "end of the task that hangs")
+        fleet.until(lambda: not is_running(hung), "end of its process")
+        failure = fleet.board.failure(0, 1)
+        assert failure is not None
+        assert failure.exit_code == 124
+        assert "array.timeout" in failure.message
+        (log,) = fleet.board.logs(0)
+        assert log[1].startswith("task 0 with fine")
 
 
 def test_failures_are_retried_as_often_as_allowed(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def test_the_smallest_array_has_the_stated_defaults(tmp_path: Path) -> None:
     assert job.array is not None
     assert (job.work.amount, job.work.unit) == (40, WorkUnit.TASKS)
     assert (job.array.tasks, job.array.retries, job.array.max_failures) == (40, 2, 0)
+    assert job.array.timeout_s is None
     assert (job.array.gpus_per_task, job.array.rows, job.array.stop) == (1, (), None)
 
 
@@ -115,6 +116,7 @@ def test_parameters_are_all_combinations_of_lists(tmp_path: Path) -> None:
         SMALLEST + "  stop: {metric: loss}\n",
         SMALLEST + "  stop: {metric: loss, above: 1, below: 0}\n",
         SMALLEST + "  retries: -1\n",
+        SMALLEST + "  timeout: 9m\n",
     ],
 )
 def test_contradictions_are_refused_without_quoting_the_file(tmp_path: Path, array: str) -> None:
