@@ -100,8 +100,10 @@ class Migrations:
 
     def _version(self, connection: SqlConnection, transaction: Transaction) -> int | None:
         """Return the last applied step, None before the first."""
+        # In this order: another process may commit the first step between the two questions.
+        has_own_table = transaction.has_table(self.table)
         if not transaction.has_table(self._versions):
-            if transaction.has_table(self.table):
+            if has_own_table:
                 raise LedgerError(
                     f"{connection.what}: its table {self.table} has no version",
                     hint="another program or an unreleased costopt made it; name another database",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -12,7 +13,7 @@ from threading import Thread
 import pytest
 
 from costopt.daemon import scheduler
-from costopt.database.migrations import Migrations
+from costopt.database.migrations import Migrations, Transaction, Values
 from costopt.domain.errors import LedgerError
 from costopt.ledger.base import open_ledger
 from costopt.ledger.dialects import POSTGRES_MIGRATIONS, SQLITE_MIGRATIONS
@@ -117,6 +118,38 @@ def test_a_step_that_fails_leaves_nothing_half(place: str, monkeypatch: pytest.M
                 open_registry(place)
     with open_registry(place) as registry:
         assert registry.mode() is None
+
+
+class CommittedBetween:
+    """A database where another process's first step appears after the first question."""
+
+    what = "ledger"
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def has_table(self, name: str) -> bool:  # noqa: ARG002
+        asked, self._asked = self._asked, True
+        return asked
+
+    def execute(self, sql: str, values: Values | None = None) -> list[tuple[int]]:  # noqa: ARG002
+        return [(MIGRATIONS.latest,)]
+
+    def executemany(self, sql: str, rows: Sequence[Values]) -> None:
+        raise NotImplementedError
+
+    def reading(self) -> AbstractContextManager[Transaction]:
+        return nullcontext(self)
+
+    def writing(self) -> AbstractContextManager[Transaction]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+def test_a_first_step_committed_between_two_questions_is_not_another_programs() -> None:
+    MIGRATIONS.apply(CommittedBetween())
 
 
 @pytest.mark.xdist_group("postgres")
