@@ -35,7 +35,9 @@ def parse_day(cell: str) -> datetime:
     return datetime.fromisoformat(cell).replace(tzinfo=UTC)
 
 
-def read_user_csv(path: Path, error: type[CostoptError]) -> tuple[list[str], list[list[str]]]:
+def read_user_csv(
+    path: Path, error: type[CostoptError], delimiter: str = ","
+) -> tuple[list[str], list[list[str]]]:
     """Return the header and the rows of a CSV file of a user (UTF-8, plain or .gz).
 
     Every row has as many cells as the header, which is empty where the file is. Raises ``error``
@@ -48,7 +50,7 @@ def read_user_csv(path: Path, error: type[CostoptError]) -> tuple[list[str], lis
         raise error(
             f"{path} cannot be read: {cause}", hint="download it again", code="unreadable"
         ) from cause
-    header, *rows = list(csv.reader(io.StringIO(text))) or [[]]
+    header, *rows = list(csv.reader(io.StringIO(text), delimiter=delimiter)) or [[]]
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
             raise error(f"{path}, line {number}: {len(row)} cells, the header {len(header)}")

@@ -179,6 +179,9 @@ COMMANDS = {
     "market": CommandEntry(
         "costopt.cli.market", "market", "Generate, record, import and show market histories."
     ),
+    "workload": CommandEntry(
+        "costopt.cli.workload", "workload", "Import and show records of a cluster's jobs."
+    ),
     "carbon": CommandEntry(
         "costopt.cli.carbon",
         "carbon",

@@ -4,6 +4,7 @@ CostoptError                1   the base: a message, and a hint that says what t
 ├── SpecError               2   a job or policy file is wrong: file, line, column, field
 ├── CatalogError            2   an unknown GPU model, instance type or region
 ├── MarketError             1   a market file is truncated, empty or holds impossible values
+├── WorkloadError           1   a record of jobs cannot be read or holds impossible values
 ├── PriceListError          1   a public price list cannot be fetched, read or stored
 ├── DownloadError           1   a file or an answer cannot be fetched over HTTP
 ├── SignalError             1   a signal, such as carbon intensity, cannot be read or fetched
@@ -79,6 +80,10 @@ class CatalogError(CostoptError):
 
 class MarketError(CostoptError):
     """A market file is truncated, empty or holds impossible values."""
+
+
+class WorkloadError(CostoptError):
+    """A record of jobs cannot be read, or a row of it is impossible; names row and column."""
 
 
 class PriceListError(CostoptError):
