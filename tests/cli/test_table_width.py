@@ -60,6 +60,7 @@ LOCAL = {
     "checkpoints verify": ("checkpoints verify checkpoints",),
     "catalog": ("catalog", "catalog --regions", "catalog --region northamerica-northeast1"),
     "market show": ("market show market.parquet",),
+    "workload show": ("workload show jobs.csv",),
     "carbon show": ("carbon show carbon.parquet",),
     "validate": ("validate job.yaml broken.yaml",),
     "doctor": ("doctor",),
@@ -91,6 +92,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pools += [Pool.parse(str(pool).replace("1-a/", "1-b/")) for pool in pools]
     histories = [pool_history(pool, [(0, 9, 31.41)], 8 * 3600) for pool in pools]
     write_history(market(*histories, tick_s=600.0), place / "market.parquet")
+    submitted = "".join(f"{day},tenant-{day},2026-03-{day + 1:02},9e5,8\n" for day in range(30))
+    (place / "jobs.csv").write_text(f"job_id,tenant,submit_at,duration_s,gpus\n{submitted}")
     write_carbon(
         CarbonHistory(T0, {"US-MIDA-PJM": (1.0,)}, CarbonSignal.AVERAGE, "test"),
         place / "carbon.parquet",
