@@ -12,8 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from costopt.agent.attempt import Attempt, CheckpointRelay
+from costopt.agent.cached_data import CacheFetch
 from costopt.agent.data import Prefetch
 from costopt.agent.gpu_health import GpuHealthMonitor
 from costopt.agent.heartbeats import AgentState, HeartbeatSender
@@ -69,6 +71,7 @@ class Agent:
         self._leaving = threading.Event()
         self._attempt: Attempt | TaskRunner | None = None
         self._data: Prefetch | None = None
+        self._cache: CacheFetch | None = None
         self._noticed = False
         self._interrupts_at: float | None = None
         self._gone = False
@@ -96,8 +99,9 @@ class Agent:
             self._notices.close()
             if self._gpus is not None:
                 self._gpus.close()
-            if self._data is not None:
-                self._data.close()
+            for fetch in (self._data, self._cache):
+                if fetch is not None:
+                    fetch.close()
             if self._attempt is not None:
                 self._attempt.kill()
             if self._log is not None:
@@ -180,16 +184,11 @@ class Agent:
         elif gang.power_cap_w != tasks.gang.power_cap_w:
             self._power.apply(gang.power_cap_w)
         tasks.adopt(gang)
-        data = self._data_of(gang)
-        if data is not None and not data.done:
-            tasks.wait(data.message)
-        else:
-            tasks.start(None if data is None else data.directory)
+        if not self._fetches(tasks):
+            tasks.start(self._data_dir, self._cache_dir)
 
     def _start(self, attempt: Attempt) -> None:
-        data = self._data_of(attempt.gang)
-        if data is not None and not data.done:
-            attempt.wait(data.message)
+        if self._fetches(attempt):
             return
         saving = attempt.is_waiting()
         if saving is not None:
@@ -198,8 +197,40 @@ class Agent:
         self._power.apply(attempt.gang.power_cap_w)
         attempt.peers.poll()
         self._snapshots.follow(attempt.gang, attempt.peers)
-        directory = None if data is None else data.directory
-        attempt.start(directory, self._host.address, self._snapshots.socket_server)
+        attempt.start(
+            self._data_dir, self._host.address, self._snapshots.socket_server, self._cache_dir
+        )
+
+    def _fetches(self, attempt: Attempt | TaskRunner) -> bool:
+        """Whether this node still fetches what has to be on its disk before training."""
+        data, cache = self._data_of(attempt.gang), self._cache_of(attempt.gang)
+        if cache is not None and cache.failure is not None:
+            attempt.fail(cache.failure)
+            self._cache = None
+            return True
+        if cache is not None and cache.report is None:
+            attempt.wait(cache.message)
+        elif data is not None and not data.done:
+            attempt.wait(data.message)
+        else:
+            return False
+        return True
+
+    @property
+    def _data_dir(self) -> Path | None:
+        return None if self._data is None else self._data.directory
+
+    @property
+    def _cache_dir(self) -> Path | None:
+        return None if self._cache is None else self._cache.directory
+
+    def _cache_of(self, gang: Gang) -> CacheFetch | None:
+        if not gang.cache:
+            return None
+        if self._cache is None or self._cache.sources != gang.cache:
+            folder = self.settings.data_folder or self.settings.folder
+            self._cache = CacheFetch(gang.cache, folder / "cache")
+        return self._cache
 
     def _data_of(self, gang: Gang) -> Prefetch | None:
         """Return the prefetch of the job's data to this node's disk, None if they stay remote."""
@@ -268,6 +299,7 @@ class Agent:
             self._interrupts_at,
             self._snapshots.address,
             None if self._gpus is None else self._gpus.reading(),
+            None if self._cache is None else self._cache.report,
         )
 
     def _depart(self) -> None:

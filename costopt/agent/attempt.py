@@ -126,15 +126,22 @@ class Attempt:
         """Report what the start waits for."""
         self.message = message
 
+    def fail(self, message: str) -> None:
+        """End the start: what it waits for cannot be had."""
+        self.exit_code = 127
+        self._blame_command(message, self._file("trainer", "log"))
+
     def start(
         self,
         data_dir: Path | None = None,
         membership: str | None = None,
         snapshots: str | None = None,
+        cache_dir: Path | None = None,
     ) -> None:
         """Start the command once the gang has a rendezvous.
 
-        The job's data are in ``data_dir``; snapshots go to the socket ``snapshots``.
+        The job's data are in ``data_dir``, what its cache names in ``cache_dir``; snapshots go to
+        the socket ``snapshots``.
         """
         settings = self.settings
         rendezvous = await_rendezvous(self.gang, settings.node_id, settings.host, self._mailbox)
@@ -142,7 +149,7 @@ class Attempt:
             return
         self._lay_there = self._mailbox.checkpoint_keys()
         try:
-            self.trainer = self._started(rendezvous, data_dir, membership, snapshots)
+            self.trainer = self._started(rendezvous, data_dir, membership, snapshots, cache_dir)
             self.started = True
         except (OSError, ValueError) as error:  # ValueError: a null byte in the command
             self.exit_code = 127
@@ -247,6 +254,7 @@ class Attempt:
         data_dir: Path | None,
         membership: str | None,
         snapshots: str | None,
+        cache_dir: Path | None,
     ) -> Trainer:
         gang, settings = self.gang, self.settings
         env = TrainerEnv(
@@ -262,6 +270,7 @@ class Attempt:
             speed=gang.speed,
             total_units=gang.total_units,
             data_dir=data_dir,
+            cache_dir=cache_dir,
             membership=membership if gang.elastic else None,
             upload_bytes_per_s=self.upload_bytes_per_s,
             snapshots=snapshots,

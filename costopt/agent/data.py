@@ -82,9 +82,10 @@ class DataCache:
         self.open(wanted).close()
         return self.path(wanted.key)
 
-    def holds(self, key: str) -> bool:
-        """Whether the object is cached."""
-        return self.path(key).is_file()
+    def holds(self, wanted: DataObject) -> bool:
+        """Whether the object is cached, with the size that is known of it."""
+        path = self.path(wanted.key)
+        return path.is_file() and wanted.size_bytes in (None, path.stat().st_size)
 
     def size_bytes(self) -> int:
         """Return the total size of the complete objects."""
@@ -299,7 +300,7 @@ class Prefetch:
             if self._closed.is_set():
                 return
             known = wanted.size_bytes or 0
-            if not cache.holds(wanted.key) and cache.size_bytes() + known > self._max_bytes:
+            if not cache.holds(wanted) and cache.size_bytes() + known > self._max_bytes:
                 break
             cache.fetch(wanted)
             self.message = f"fetched {number} of {len(objects)} objects from {self.uri}"

@@ -11,6 +11,7 @@ from costopt.agent.tasks import TaskRunner
 from costopt.domain.gpu_health import GpuHealth
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import (
+    CacheReport,
     Heartbeat,
     NodeActivity,
     NodeMeasurement,
@@ -21,7 +22,8 @@ from costopt.protocol.messages import (
 @dataclass(frozen=True, slots=True)
 class AgentState:
     """The agent's own part of a heartbeat: its activity, what the provider announced for the node,
-    the address at which the node accepts snapshots, and its GPUs' health, None if it is not read.
+    the address at which the node accepts snapshots, its GPUs' health, None if it is not read, and
+    what the cache took, None before it is there.
     """
 
     activity: NodeActivity
@@ -31,6 +33,7 @@ class AgentState:
     interrupts_at: float | None = None
     snapshots: str = ""
     gpu_health: GpuHealth | None = None
+    cache: CacheReport | None = None
 
 
 class HeartbeatSender:
@@ -69,6 +72,7 @@ class HeartbeatSender:
             power.cap_w,
             power.message,
             probe,
+            standing.cache,
         )
         if not self.is_due() and news == self._sent:
             return
@@ -120,4 +124,5 @@ class HeartbeatSender:
             started=attempt is not None and attempt.started,
             microbatch_s=None if status is None else status.microbatch_s,
             gpu_health=standing.gpu_health,
+            cache=standing.cache,
         )

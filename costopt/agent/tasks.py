@@ -74,6 +74,7 @@ class TaskRunner:
         self.upload_bytes_per_s: float | None = None
         self.resumed_units: float | None = None
         self.data_dir: Path | None = None
+        self.cache_dir: Path | None = None
         self.message = ""
         self._mailbox = mailbox
         self._board = TaskBoard(mailbox.store, gang.job)
@@ -81,6 +82,7 @@ class TaskRunner:
         self._running: dict[int, RunningTask] = {}
         self._leaving = False
         self._ready = False
+        self._problem = ""
         self._look_at = 0.0
         self._done = 0
         self._took_s: deque[float] = deque(maxlen=TIMES_KEPT)
@@ -131,12 +133,18 @@ class TaskRunner:
         self.gang = gang
 
     def wait(self, message: str) -> None:
-        """Report what the first task waits for."""
-        self.message = message
+        """Report what the next task waits for."""
+        self.message, self._ready, self._problem = message, False, ""
 
-    def start(self, data_dir: Path | None) -> None:
-        """Take tasks from now on; the job's data are in ``data_dir``."""
-        self.data_dir, self._ready, self.message = data_dir, True, ""
+    def fail(self, message: str) -> None:
+        """Fail the tasks that this node takes next: what they need cannot be had."""
+        self._problem, self._ready = message, True
+
+    def start(self, data_dir: Path | None, cache_dir: Path | None = None) -> None:
+        """Take tasks from now on; the job's data are in ``data_dir``, its cache's names in
+        ``cache_dir``."""
+        self.data_dir, self.cache_dir = data_dir, cache_dir
+        self._ready, self.message, self._problem = True, "", ""
 
     def ask_stop(self, notice: StopNotice) -> None:
         """Take no more tasks. Those that run go on while the node does."""
@@ -221,6 +229,10 @@ class TaskRunner:
         return now - changed_at > self.settings.peer_silent_s
 
     def _start(self, task: int, attempt: int, claim: TaskClaim, array: ArrayTasks) -> None:
+        if self._problem:
+            failure = TaskFailure(claim.node_id, 127, time.time(), 0.0, self._problem)
+            self._board.fail(task, attempt, failure)
+            return
         folder = self.settings.folder / f"task-{task:06d}-{attempt:04d}"
         used = {run.slot for run in self._running.values()}
         slot = next(n for n in range(len(used) + 1) if n not in used)
@@ -234,6 +246,8 @@ class TaskRunner:
         }
         if self.data_dir is not None:
             variables[trainer_files.DATA_DIR] = str(self.data_dir)
+        if self.cache_dir is not None:
+            variables[trainer_files.CACHE_DIR] = str(self.cache_dir)
         if self._slots > 1:
             gpus = range(slot * self.gang.task_gpus, (slot + 1) * self.gang.task_gpus)
             variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))

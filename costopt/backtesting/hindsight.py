@@ -78,7 +78,7 @@ def hindsight_optimum(
         work_units=job.work.amount,
         span_s=(job.deadline_at - job.start_at).total_seconds(),
         tick_s=market.tick_s,
-        first_overhead_s=job.startup_s,
+        first_overhead_s=job.startup_s + job.cache_s(),
         overhead_s=job.overhead_s,
     )
     return _optimum(job, lanes, course, with_moments=with_moments)

@@ -8,9 +8,16 @@ from datetime import datetime, timedelta
 
 from costopt.domain.gpu_health import GpuHealth
 from costopt.domain.job import GangState, Job
-from costopt.domain.runtime import NodeReport
+from costopt.domain.runtime import CacheFetchRecord, NodeReport
 from costopt.protocol.mailbox import Mailbox
-from costopt.protocol.messages import CommandFailure, Gang, Heartbeat, NodeActivity, NodeMeasurement
+from costopt.protocol.messages import (
+    CacheReport,
+    CommandFailure,
+    Gang,
+    Heartbeat,
+    NodeActivity,
+    NodeMeasurement,
+)
 
 TOLERANCE = 1e-9
 
@@ -166,7 +173,16 @@ def build_node_report(beat: Heartbeat, scale: TimeScale) -> NodeReport:
         else scale.job_time_ahead(beat.interrupts_at),
         microbatch_s=duration_s(beat.microbatch_s, scale.speed),
         gpu_health=_gpu_health(beat.gpu_health, scale.speed),
+        cache=_cache(beat.cache, scale.speed),
     )
+
+
+def _cache(report: CacheReport | None, speed: float) -> CacheFetchRecord | None:
+    """The same in the job's time; None where it is impossible."""
+    if report is None or min(report.fetched_bytes, report.held_bytes, report.seconds) < 0:
+        return None
+    seconds = min(report.seconds, CENTURY_S) * speed
+    return CacheFetchRecord(report.fetched_bytes / 2**30, report.held_bytes / 2**30, seconds)
 
 
 def _gpu_health(health: GpuHealth | None, speed: float) -> GpuHealth | None:

@@ -130,6 +130,7 @@ class MailboxRuntime:
                 former=() if standing is None else self._still_training(mailbox, standing, nodes),
                 secret=secrets.token_hex(16),
                 data_uri=None if job.data is None else _absolute(job.data.uri, job.workdir),
+                cache=tuple((c.uri, c.to, c.sha256 or "", c.in_image) for c in job.cache),
                 task_slots=self._task_slots(job, nodes),
                 task_gpus=1 if job.array is None else job.array.gpus_per_task,
                 task_retries=0 if job.array is None else job.array.retries,

@@ -29,7 +29,13 @@ from costopt.optimize.request import build_request
 from costopt.planning.request import build_view, raise_if_infeasible
 from costopt.spec import parse_job, parse_policy
 from costopt.spec.policy_file import bundled_policies, bundled_policy_path
-from costopt.spec.yaml_document import Document, SpecFileError, SpecProblem, parse_document
+from costopt.spec.yaml_document import (
+    Document,
+    FieldPath,
+    SpecFileError,
+    SpecProblem,
+    parse_document,
+)
 from costopt.store.address import REMOTE_SCHEMES, StoreAddress, join_uri
 
 JOB_FILE = "job.yaml"
@@ -190,12 +196,16 @@ def check_storage_locations(job: Job, document: Document, account: Account) -> N
 
 def _problems(job: Job, document: Document, account: Account) -> Iterator[SpecProblem]:
     own = _own(job, account)
-    named = {"checkpoint": job.checkpoint.uri, "data": job.data.uri if job.data else ""}
-    for section, address in named.items():
+    named: dict[FieldPath, str] = {
+        ("checkpoint", "uri"): job.checkpoint.uri,
+        ("data", "uri"): job.data.uri if job.data else "",
+        **{("cache", n, "uri"): item.uri for n, item in enumerate(job.cache)},
+    }
+    for at, address in named.items():
         if urlsplit(address).scheme in REMOTE_SCHEMES:
             refusal = _refusal(address, own, job.tenant)
             if refusal is not None:
-                yield document.problem((section, "uri"), refusal, code="outside_prefixes")
+                yield document.problem(at, refusal, code="outside_prefixes")
 
 
 def _own(job: Job, account: Account) -> tuple[StoreAddress, ...]:
@@ -236,6 +246,7 @@ def check_local_paths(job: Job, allowed: tuple[Path, ...]) -> None:
     Symbolic links are followed. A value that is not a path (s3://…) passes.
     """
     named = [("workdir", job.workdir), ("checkpoint.uri", job.checkpoint.uri)]
+    named += [(f"cache.{n}.uri", item.uri) for n, item in enumerate(job.cache)]
     roots = tuple(root.resolve() for root in allowed)
     for field, place in named:
         if "://" in place and not place.startswith("file://"):

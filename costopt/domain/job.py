@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from costopt.domain.array import TaskArray
+from costopt.domain.cached_data import CachedData
 from costopt.domain.estimate import Estimate
 from costopt.domain.gang_sizes import ladder
 from costopt.domain.market import InstanceType
@@ -205,8 +206,8 @@ class Job:
     """A training job. ``startup_s`` is from a node's launch until its trainer can restore.
 
     The trainers of an ``elastic`` job form their gang again without a restart of their processes
-    when a node joins or leaves. The work of a job with an ``array`` is its tasks. ``derived`` are
-    the figures that the file leaves to its model.
+    when a node joins or leaves. The work of a job with an ``array`` is its tasks. Each new node
+    fetches the ``cache``. ``derived`` are the figures that the file leaves to its model.
     """
 
     name: str
@@ -226,6 +227,7 @@ class Job:
     tenant: str = "default"
     elastic: bool = False
     array: TaskArray | None = None
+    cache: tuple[CachedData, ...] = ()
     derived: tuple[DerivedFigure, ...] = ()
 
     def __post_init__(self) -> None:
@@ -235,8 +237,20 @@ class Job:
 
     @property
     def overhead_s(self) -> float:
-        """Return the seconds from a launch until the gang does new work: start-up and restore."""
-        return self.startup_s + self.checkpoint.restore_s
+        """Return the seconds from a launch until the gang does new work: start-up, cache, restore.
+
+        The cache as fetched on a fast network; a slow one takes ``slow_cache_s`` longer.
+        """
+        return self.startup_s + self.cache_s() + self.checkpoint.restore_s
+
+    def cache_s(self, machine: InstanceType | None = None) -> float:
+        """Return the seconds in which a new node fetches the cache; None: on a fast network."""
+        network_gbps = None if machine is None else machine.network_gbps
+        return math.fsum(item.fetch_s(network_gbps) for item in self.cache)
+
+    def slow_cache_s(self, machine: InstanceType) -> float:
+        """Return the seconds that the machine's network adds to the cache of ``overhead_s``."""
+        return max(0.0, self.cache_s(machine) - self.cache_s())
 
     def phase_at(self, done_units: float) -> Phase:
         """Return the phase that the next unit of work belongs to."""

@@ -75,6 +75,15 @@ class PowerProbeRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheFetchRecord:
+    """A node has the job's cache: ``gib`` of it were fetched in ``seconds``, the rest was there."""
+
+    gib: float
+    held_gib: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class NodeReport:
     """A node's own measurements: totals from ``from_at`` to ``until_at``; unknown is None.
 
@@ -84,6 +93,7 @@ class NodeReport:
     trainer's result is, "" where it does not say. ``warning`` is the provider's warning short of a
     notice, or ""; ``interrupts_at`` is when the provider interrupts the node, None without a
     notice. ``microbatch_s`` is the node's own time for a microbatch, without waiting for its gang.
+    ``cache`` is None until the node has the job's cache.
     Seconds are the job's time; shares are 0–1.
     """
 
@@ -108,6 +118,7 @@ class NodeReport:
     interrupts_at: datetime | None = None
     microbatch_s: float | None = None
     gpu_health: GpuHealth | None = None
+    cache: CacheFetchRecord | None = None
 
 
 class Runtime(Protocol):

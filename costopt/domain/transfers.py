@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from costopt.domain.cached_data import GIGABITS_PER_GIB
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job
 from costopt.domain.market import InstanceType, Pool
-
-GIGABITS_PER_GIB = 2**30 * 8 / 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +44,12 @@ def transfer_table(
 
 
 def _stores(job: Job) -> Iterable[str]:
-    """Yield the places of the job's checkpoints and data, as far as they are known."""
+    """Yield the places of the job's checkpoints, data and cache, as far as they are known."""
     if job.checkpoint.region is not None:
         yield job.checkpoint.region
     if job.data is not None and job.data.region is not None:
         yield job.data.region
+    yield from (item.region for item in job.cache if item.region is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,22 @@ def start_transfers(
         DataTransfer(there, here, gib, None if prices is None else prices(there, here))
         for there, gib in stored
         if there is not None and there != here and gib > 0
+    )
+
+
+def cache_transfers(
+    job: Job, pool: Pool, nodes: int, prices: TransferPrices | None
+) -> tuple[DataTransfer, ...]:
+    """Return what ``nodes`` new nodes in ``pool`` fetch of the job's cache from other regions."""
+    here = region_key(pool)
+    elsewhere = (
+        (item.region, nodes * item.size_gib)
+        for item in job.cache
+        if item.region is not None and item.region != here and not item.in_image
+    )
+    return tuple(
+        DataTransfer(there, here, gib, None if prices is None else prices(there, here))
+        for there, gib in elsewhere
     )
 
 

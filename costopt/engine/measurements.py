@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from costopt.domain.cached_data import GIGABITS_PER_GIB
 from costopt.domain.events import (
+    CacheFetched,
     CheckpointIntervalChanged,
     Event,
     GuaranteeChanged,
@@ -52,6 +54,7 @@ class MeasurementObserver:
         for report in reports:
             news += self._warning_news(job, report, now)
             news += notice_news(self._journal.records[job.name], live[report.node_id], report, now)
+            news += self._cache_news(job, report, now)
             news += self._measured_news(job, live[report.node_id], report, now)
         self._journal.write(*news)
 
@@ -100,6 +103,19 @@ class MeasurementObserver:
         if report.warning != last:
             yield InterruptionExpected(
                 at=now, job=job.name, node_id=report.node_id, message=report.warning
+            )
+
+    def _cache_news(self, job: Job, report: NodeReport, now: datetime) -> Iterable[Event]:
+        """Yield how a node got the cache, once."""
+        cache, node_id = report.cache, report.node_id
+        if cache is not None and node_id not in self._journal.records[job.name].cached:
+            yield CacheFetched(
+                at=now,
+                job=job.name,
+                node_id=node_id,
+                gib=cache.gib,
+                held_gib=cache.held_gib,
+                seconds=cache.seconds,
             )
 
     def _measured_news(
@@ -164,6 +180,16 @@ class MeasurementObserver:
         min_w, max_w = MIN_SHARE * power.idle_w, MAX_SHARE * power.busy_w
         believed = plug_wh is not None and min_w * hours <= plug_wh <= max_w * hours
         return plug_wh if believed else None
+
+
+def with_measured_cache(job: Job, cached: Iterable[CacheFetched]) -> Job:
+    """Return the job with the speed at which its nodes fetched its cache, where any did."""
+    fetches = [each for each in cached if each.gib > 0 and each.seconds > 0]
+    if not fetches:
+        return job
+    gib, seconds = sum(each.gib for each in fetches), sum(each.seconds for each in fetches)
+    gbps = gib * GIGABITS_PER_GIB / seconds
+    return replace(job, cache=tuple(replace(item, gbps=gbps) for item in job.cache))
 
 
 def _mean(values: list[float]) -> float:

@@ -108,11 +108,11 @@ class NodeFailures:
         Other jobs' code reports when it begins, so that is bounded by what this job declares."""
         if (own := record.longest_start_s.get(pool)) is not None:
             return own
-        records = self._journal.records.values()
+        records, declared_s = self._journal.records.values(), job.startup_s + job.cache_s()
         others = [s for r in records if (s := r.longest_start_s.get(pool)) is not None]
         if not others:
-            return job.startup_s
-        return min(max(median(others), job.startup_s), MAX_OTHERS_MULTIPLE * job.startup_s)
+            return declared_s
+        return min(max(median(others), declared_s), MAX_OTHERS_MULTIPLE * declared_s)
 
 
 def launches_from(record: JobRecord) -> datetime | None:

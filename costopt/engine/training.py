@@ -5,6 +5,7 @@ Also the transfers of a job's data and checkpoints to where its gang is, and the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -28,6 +29,7 @@ from costopt.domain.runtime import NodeReport
 from costopt.domain.transfers import (
     DataTransfer,
     TransferPrices,
+    cache_transfers,
     pools_without_data,
     save_transfer,
     start_transfers,
@@ -379,10 +381,19 @@ def start_transfer_events(
     restoring: bool,
 ) -> tuple[DataMoved, ...]:
     """Return what a new gang fetches; ``trained`` are nodes of the job's earlier gangs."""
-    return tuple(
-        _moved(job, move, now, "start")
-        for pool in pools_without_data(members, trained)
-        for move in start_transfers(job, pool, prices, restoring=restoring)
+    nodes = tuple(members)
+    new = Counter(node.pool for node in nodes if node.node_id not in trained)
+    return (
+        *(
+            _moved(job, move, now, "start")
+            for pool in pools_without_data(nodes, trained)
+            for move in start_transfers(job, pool, prices, restoring=restoring)
+        ),
+        *(
+            _moved(job, move, now, "cache")
+            for pool, count in new.items()
+            for move in cache_transfers(job, pool, count, prices)
+        ),
     )
 
 

@@ -24,6 +24,7 @@ from costopt.engine.cohort import Cohort, effective_limits
 from costopt.engine.fleet import FleetObserver
 from costopt.engine.guards import Guards, LaunchLimits
 from costopt.engine.journal import Journal
+from costopt.engine.measurements import with_measured_cache
 from costopt.engine.offers import OfferCollector
 from costopt.engine.power_sweep import with_swept_caps
 from costopt.engine.settings import EngineSettings, World
@@ -139,7 +140,8 @@ class ViewBuilder:
                 yield name
 
     def _job_view(self, name: str) -> JobView:
-        record, job = self._journal.records[name], self._jobs[name]
+        record = self._journal.records[name]
+        job = with_measured_cache(self._jobs[name], record.cached.values())
         progress = self._training.progress.get(name, Progress())
         leaving = record.leaving
         staying = [n for n in self._fleet.nodes_of(name) if n.node_id not in leaving]
@@ -275,7 +277,7 @@ def job_submitted_event(job: Job, policy: Policy, view: View, now: datetime) -> 
     # Saves and the starts between phases are spread over the phases by their length.
     stretch = 1.0 + saves_s / sum(seconds for _, seconds in work)
     busy_node_s = sum(nodes * seconds for nodes, seconds in work) * stretch
-    idle_node_s = work[0][0] * job.startup_s
+    idle_node_s = work[0][0] * (job.startup_s + job.cache_s(machine))
     power = view.powers.get(chosen.pool)
     if power is not None:
         power = power.in_gang(job.scaling_efficiency(machine, chosen.nodes))

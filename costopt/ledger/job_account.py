@@ -23,6 +23,7 @@ from typing import Any
 from costopt.domain.array import TaskOutcome
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import (
+    CacheFetched,
     CarbonIntensityRecorded,
     CheckpointCommitted,
     CheckpointIntervalChanged,
@@ -92,6 +93,7 @@ class JobAccount:
         self._gang_pools: frozenset[Pool] = frozenset()
         self._checkpoints_refused = 0
         self._pool_switches = 0
+        self._cache_gib = self._cache_node_s = 0.0
 
     @property
     def generation(self) -> int:
@@ -202,6 +204,8 @@ class JobAccount:
             speed_ratio=self.work.speed_ratio,
             tasks_done=self.work.tasks_with(TaskOutcome.DONE),
             tasks_failed=self.work.tasks_with(TaskOutcome.FAILED),
+            cache_gib=self._cache_gib,
+            cache_node_s=self._cache_node_s,
             task_starts=sum(task.starts for task in self.work.tasks.values()),
             baseline_pool=baseline.pool,
             baseline_usd_micros=baseline.usd_micros,
@@ -291,6 +295,10 @@ class JobAccount:
     def _gang_nodes(self) -> list[NodeAccount]:
         return [] if self.gang is None else self.fleet.unsettled(self.gang.node_ids)
 
+    def _cache_fetched(self, event: CacheFetched) -> None:
+        self._cache_gib += event.gib
+        self._cache_node_s += event.seconds
+
     def _checkpoint_refused(self, _: CheckpointRefused) -> None:
         self._checkpoints_refused += 1
 
@@ -336,6 +344,7 @@ _FOLDS: dict[type[Event], Callable[[JobAccount, Any], None]] = {
     CarbonIntensityRecorded: lambda account, event: account.fleet.record_intensity(event),
     ElectricityContractsRecorded: lambda account, event: account.fleet.record_contracts(event),
     GangFormed: JobAccount._gang_formed,
+    CacheFetched: JobAccount._cache_fetched,
     TrainingStarted: JobAccount._training_started,
     TrainingStopped: JobAccount._training_stopped,
     ProgressReported: lambda account, event: account.work.report(event),

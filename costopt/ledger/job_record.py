@@ -31,6 +31,7 @@ class JobRecord:
     never reported, with the time, since work was saved last; ``last_words`` is why the last of
     them ended. ``longest_start_s`` is the maximum time of nodes from launch until they trained.
     ``ended_tasks`` are an array's; the ``failed_tasks`` of them are open again in a new run.
+    ``cached`` is how each node got the job's cache.
     """
 
     name: str
@@ -85,6 +86,7 @@ class JobRecord:
     proposal_count: int = 0
     ended_tasks: set[int] = field(default_factory=set)
     failed_tasks: set[int] = field(default_factory=set)
+    cached: dict[str, ev.CacheFetched] = field(default_factory=dict)
 
     def apply(self, event: ev.Event) -> None:
         """Fold one more event in."""
@@ -271,6 +273,10 @@ def _stopped(record: JobRecord, event: ev.TrainingStopped) -> None:
         record.done_units = event.units
 
 
+def _cached(record: JobRecord, event: ev.CacheFetched) -> None:
+    record.cached[event.node_id] = event
+
+
 def _progressed(record: JobRecord, event: ev.ProgressReported) -> None:
     record.done_units = event.done_units
     if event.saved_units > record.saved_units:
@@ -355,6 +361,7 @@ _CHANGES: dict[type[ev.Event], Callable[[JobRecord, Any], None]] = {
     ev.NodeReturned: _returned,
     ev.NodeBilled: _billed,
     ev.GangFormed: _formed,
+    ev.CacheFetched: _cached,
     ev.TrainingStarted: _started,
     ev.TrainingStopped: _stopped,
     ev.ProgressReported: _progressed,

@@ -49,7 +49,8 @@ class JobSummary:
     once there is one, and savings compare what was spent with the baseline for the work done so
     far. ``speed_ratio`` is the measured over the declared speed, None before any was measured.
     ``tasks_done`` and ``tasks_failed`` count an array's tasks that ended for good, ``task_starts``
-    how often these were started in all.
+    how often these were started in all. Nodes fetched ``cache_gib`` of the job's cache in
+    ``cache_node_s`` seconds in all.
     ``on_time`` is None while the deadline lies ahead of an unfinished job.
     """
 
@@ -104,6 +105,8 @@ class JobSummary:
     tasks_done: int = 0
     tasks_failed: int = 0
     task_starts: int = 0
+    cache_gib: float = 0.0
+    cache_node_s: float = 0.0
     health: str = ""
     replaced_nodes: int = 0
     budget_usd_micros: int | None = None

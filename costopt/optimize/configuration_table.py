@@ -45,14 +45,15 @@ from costopt.optimize.zone_spreads import Mask
 class StartupCosts:
     """What a start and a save take, besides the price of the nodes.
 
-    ``overhead_s`` seconds are the same everywhere. ``hours`` and ``usd`` of a start's transfer and
-    ``save_usd`` of a save's are by offer, shape (offers,).
+    ``overhead_s`` seconds are the same everywhere. ``hours`` and ``usd`` of a start's transfer,
+    ``save_usd`` of a save's and ``node_usd`` of a new node's are by offer, shape (offers,).
     """
 
     overhead_s: float
     hours: Array
     usd: Array
     save_usd: Array
+    node_usd: Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,13 +147,15 @@ def terms_of(
 
     paid_start_h, wait_h = starts.overhead_s / 3600 + starts.hours[first], columns.wait_h[first]
     start_h = wait_h + paid_start_h
-    transfer_usd = starts.usd[first]
+    node_usd = gang_sum(rows, starts.node_usd)
+    transfer_usd = starts.usd[first] + node_usd
     restart_s = 3600 * start_h
     idle_share = np.minimum(1.0, hazard * restart_s / 3600)
     kwh_per_hour = np.nan_to_num(busy_kw * (1 - idle_share) + idle_kw * idle_share)
     kwh_per_start = np.nan_to_num(idle_kw * paid_start_h)
     saves_per_hour = 3600 / (interval + save_s)
-    moving_usd = hazard * transfer_usd + saves_per_hour * starts.save_usd[first]
+    lost_usd = starts.usd[first] + node_usd / rows.nodes  # an interruption takes one node
+    moving_usd = hazard * lost_usd + saves_per_hour * starts.save_usd[first]
     usd_per_start = usd * paid_start_h + transfer_usd
 
     weight = quantile_weight(policy.risk.on_time)

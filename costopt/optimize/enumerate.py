@@ -89,7 +89,8 @@ class TableEnumerator:
         within = ("rows", usable, sizes, job.tenant, job.budget.max_usd_per_hour)
         rows, refused = self._once(within, lambda: self._rows(columns, sizes, job))
         save = job.checkpoint
-        starts = (job.overhead_s, save.interval_s, save.save_s, stored_locations(job))
+        where = stored_locations(job), job.cache
+        starts = (job.overhead_s, save.interval_s, save.save_s, where)
         gangs = self._once(("gangs", within), lambda: DistinctGangs.of(columns, rows))
         phases = tuple(phase.throughput for phase in job.phases)
         scaling = self._once(

@@ -19,7 +19,7 @@ from costopt.domain.fleet import NodeState
 from costopt.domain.job import Job
 from costopt.domain.market import CapacityType, InstanceType, Offer, Pool
 from costopt.domain.power import NodePower, PowerCap
-from costopt.domain.transfers import Transfer
+from costopt.domain.transfers import Transfer, cache_transfers
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
 
@@ -205,11 +205,15 @@ Stored = tuple[tuple[str | None, float, bool], ...]
 
 @dataclass(frozen=True, slots=True)
 class TransferCosts:
-    """The hours and dollars of each start's transfer, and the dollars of each save's."""
+    """The hours and dollars of each start's transfer, and the dollars of each save's.
+
+    Each new node costs ``node_usd`` more.
+    """
 
     hours: float = 0.0
     usd: float = 0.0
     save_usd: float = 0.0
+    node_usd: float = 0.0
 
 
 NO_TRANSFER = TransferCosts()
@@ -218,14 +222,15 @@ NO_TRANSFER = TransferCosts()
 def transfer_costs(
     pool: Pool, machine: InstanceType, job: Job, transfers: Transfers
 ) -> TransferCosts | None:
-    """Return the cost of moving the job's data and its checkpoint to ``pool``.
+    """Return the cost of moving the job's data, its cache and its checkpoint to ``pool``.
 
     The result is None where a price is unknown. The transfer is free and immediate where they lie
     in the pool's region, or their location is unknown. A gang fetches them once over one node's
     network, at the transfer's or the node's gbps, whichever is less; where neither is known the
-    time is unknown and none is counted.
+    time is unknown and none is counted. The cache is fetched by each node, all at once, which takes
+    its time in its own region too: the hours hold what a slow network adds to ``overhead_s``.
     """
-    if job.checkpoint.region is None and job.data is None:
+    if job.checkpoint.region is None and job.data is None and not job.cache:
         return NO_TRANSFER
     here = f"{pool.provider}/{pool.region}"
     hours = usd = save_usd = 0.0
@@ -239,7 +244,11 @@ def transfer_costs(
         hours += fetched.hours(size_gib, machine)
         if saved and sent is not None:
             save_usd += size_gib * sent.usd_per_gib
-    return TransferCosts(hours, usd, save_usd)
+    cached = [m.usd for m in cache_transfers(job, pool, 1, lambda a, b: _known(transfers, a, b))]
+    if None in cached:
+        return None
+    node_usd = sum(each or 0.0 for each in cached)
+    return TransferCosts(hours + job.slow_cache_s(machine) / 3600, usd, save_usd, node_usd)
 
 
 def stored_locations(job: Job) -> Stored:

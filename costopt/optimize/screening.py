@@ -60,7 +60,7 @@ class OfferScreen:
         self._unpowered = [n for n, o in enumerate(self.offers) if o.pool not in request.powers]
         self._dated = [n for n, o in enumerate(self.offers) if o.from_at or o.until_at]
         self._way, self._ways = _ways(self.offers, self._machine.tolist())
-        self._fetches: dict[Stored, list[TransferCosts | None]] = {}
+        self._fetches: dict[tuple[Stored, object], list[TransferCosts | None]] = {}
 
     def screen(self, demand: Demand) -> ScreenResult:
         """Return the offers that the job may use, and the rejections of the others."""
@@ -76,16 +76,16 @@ class OfferScreen:
         fits[wrong] = False
         return ScreenResult(np.flatnonzero(fits), tuple(rejections))
 
-    def fetched(self, job: Job) -> tuple[Array, Array, Array]:
-        """Return the hours and dollars of a start's transfer and the dollars of a save's.
+    def fetched(self, job: Job) -> tuple[Array, Array, Array, Array]:
+        """Return the hours and dollars of a start's transfer, those of a save's and a new node's.
 
         Each has shape (offers,) and is NaN where a price is unknown.
         """
-        nowhere = TransferCosts(math.nan, math.nan, math.nan)
+        nowhere = TransferCosts(math.nan, math.nan, math.nan, math.nan)
         known = [nowhere if one is None else one for one in self._fetch(job)]
-        figures = np.array([(f.hours, f.usd, f.save_usd) for f in known]).reshape(-1, 3)
-        hours, usd, save_usd = figures[self._way].T
-        return hours, usd, save_usd
+        figures = np.array([(f.hours, f.usd, f.save_usd, f.node_usd) for f in known])
+        hours, usd, save_usd, node_usd = figures.reshape(-1, 4)[self._way].T
+        return hours, usd, save_usd, node_usd
 
     def _unfit(self, job: Job) -> list[OfferFault | None]:
         """What is wrong with each machine, by the screen's judgement of one of its offers."""
@@ -144,7 +144,7 @@ class OfferScreen:
 
     def _fetch(self, job: Job) -> list[TransferCosts | None]:
         """By the number of the way: region × machine."""
-        what = stored_locations(job)
+        what = stored_locations(job), job.cache
         if what not in self._fetches:
             self._fetches[what] = [
                 transfer_costs(
@@ -228,7 +228,7 @@ def _transfer_fault(offer: Offer) -> OfferFault:
     here = f"{offer.pool.provider}/{offer.pool.region}"
     return (
         "transfer_unknown",
-        f"the price of moving the job's data or checkpoints to {here} is unknown",
+        f"the price of moving the job's data, cache or checkpoints to {here} is unknown",
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
+from costopt.domain.cached_data import GIGABITS_PER_GIB
 from costopt.domain.job import Job
-from costopt.domain.transfers import GIGABITS_PER_GIB
 from costopt.formatting import number_text, percent_text, seconds_text
 
 STORE_GBPS = 100.0
@@ -35,15 +35,21 @@ def size_questions(job: Job, now: datetime) -> Iterator[str]:
             f"take {seconds_text(moved_s)} {speed}, but checkpoint.restore is "
             f"{seconds_text(checkpoint.restore_s)}"
         )
+    window_s = max((job.deadline_at - max(now, job.start_at)).total_seconds(), 1.0)
     if job.data is not None:
         fetched_s = job.data.size_gib * GIGABITS_PER_GIB / gbps
-        share = fetched_s / max((job.deadline_at - max(now, job.start_at)).total_seconds(), 1.0)
-        if share > WINDOW_SHARE:
+        if fetched_s > WINDOW_SHARE * window_s:
             yield (
                 f"is data.size_gib of {job.name} right? {number_text(job.data.size_gib)} GiB take "
-                f"{seconds_text(fetched_s)} {speed}: {percent_text(share)} of the time to its "
-                "deadline, at each start"
+                f"{seconds_text(fetched_s)} {speed}: {percent_text(fetched_s / window_s)} of the "
+                "time to its deadline, at each start"
             )
+    if job.cache_s() > WINDOW_SHARE * window_s:
+        share = percent_text(job.cache_s() / window_s)
+        yield (
+            f"is cache.size_gib of {job.name} right? A node takes {seconds_text(job.cache_s())} "
+            f"to fetch it: {share} of the time to its deadline, at each start"
+        )
 
 
 def _fastest_gbps(job: Job) -> float | None:

@@ -30,6 +30,7 @@ from costopt.domain.gpu_health import GpuHealth
 from costopt.domain.ports import ObjectStore
 from costopt.domain.text import encodable_text, untrusted_text
 from costopt.protocol.messages import (
+    CacheReport,
     CommandFailure,
     Gang,
     Heartbeat,
@@ -100,6 +101,7 @@ class Mailbox:
             fields["command"] = tuple(fields["command"])
             fields["zones"] = tuple(fields["zones"])
             fields["task_slots"] = tuple(fields.get("task_slots", ()))
+            fields["cache"] = tuple(tuple(each) for each in fields.get("cache", ()))
             fields["env"] = tuple((name, value) for name, value in fields["env"])
         except (KeyError, TypeError, ValueError):
             return None
@@ -136,6 +138,7 @@ class Mailbox:
         fields["meters"] = _reading(fields.get("meters"))
         fields["gpu_health"] = _gpu_health(fields.get("gpu_health"))
         probe = decode_message(PowerProbeReport, fields.get("probe"))
+        fields["cache"] = decode_message(CacheReport, fields.get("cache"))
         fields["probe"] = None if probe is None else replace(probe, parts=tuple(probe.parts))
         return decode_message(Heartbeat, fields)
 

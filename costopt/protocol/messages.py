@@ -60,7 +60,8 @@ class Heartbeat:
     "host:port" at which this node accepts snapshots from the gang's members, "" if it accepts none.
     ``resumed_units`` is the work that the trainer had when it joined this generation, None before.
     ``started``: the command was started in it. ``gpu_health`` is None where the GPUs' health is not
-    read. The other figures are the trainer's, as in ``TrainerStatus``.
+    read. ``cache`` is what the node took to fetch the job's cache, None before that is done. The
+    other figures are the trainer's, as in ``TrainerStatus``.
     """
 
     node_id: str
@@ -96,6 +97,7 @@ class Heartbeat:
     started: bool = False
     microbatch_s: float | None = None
     gpu_health: GpuHealth | None = None
+    cache: CacheReport | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,21 @@ class PowerProbeReport:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheReport:
+    """Bytes of the job's cache that a node fetched in so many seconds of wall time, beside those
+    that it had."""
+
+    fetched_bytes: int
+    held_bytes: int
+    seconds: float
+
+
+CacheSource = tuple[str, str, str, bool]
+"""Address of cached data, path or name on the node, SHA-256 of their index or "", and whether the
+node's image has them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Gang:
     """One generation of a job's gang. ``members`` are node ids by rank.
 
@@ -219,7 +236,8 @@ class Gang:
     limit of each GPU, None for none; it may change within a generation. So may ``probe``: each node
     measures once, for ``probe_s`` seconds of wall time, what it does under the limit
     ``probe_cap_w``, None for none, and removes it; 0 asks for nothing. ``data_uri`` is the address
-    of the job's data, None if it is not given. The trainers of an ``elastic`` gang form the next
+    of the job's data, None if it is not given; ``cache`` is what else has to be on each node's disk
+    before it trains. The trainers of an ``elastic`` gang form the next
     one among themselves when a member joins or leaves. ``secret`` is new in each generation: with
     it the members authenticate each other to exchange snapshots, which requires it, and to form
     gangs. ``zones`` are the members' zones by rank, empty if unknown. ``former`` are nodes of the
@@ -256,6 +274,7 @@ class Gang:
     task_retries: int = 0
     task_s: float | None = None
     task_timeout_s: float | None = None
+    cache: tuple[CacheSource, ...] = ()
 
     @property
     def key(self) -> GangKey | None:

@@ -27,6 +27,7 @@ NOTICED_SHARE = "COSTOPT_NOTICED_SHARE"
 SPEED = "COSTOPT_SPEED"
 TOTAL_UNITS = "COSTOPT_TOTAL_UNITS"
 DATA_DIR = "COSTOPT_DATA_DIR"
+CACHE_DIR = "COSTOPT_CACHE_DIR"
 UPLOAD_BYTES_PER_S = "COSTOPT_UPLOAD_BYTES_PER_S"
 MEMBERSHIP = "COSTOPT_MEMBERSHIP"
 SNAPSHOTS = "COSTOPT_SNAPSHOTS"
@@ -43,8 +44,9 @@ class TrainerEnv:
     ``notice_file`` exists once the trainer must save and stop. ``checkpoint_interval_s`` and
     ``hazard_per_hour`` (of the whole gang) are in the job's time, which runs ``speed`` times faster
     than the wall; with a hazard the interval is recomputed as save times are measured. ``data_dir``
-    holds the job's data on this node's disk. ``upload_bytes_per_s`` is how fast an earlier trainer
-    on this node made a checkpoint durable. ``membership`` is where trainers form gangs among
+    holds the job's data on this node's disk, ``cache_dir`` what its cache names.
+    ``upload_bytes_per_s`` is how fast an earlier trainer on this node made a checkpoint durable.
+    ``membership`` is where trainers form gangs among
     themselves ("host:port", or "file:///path" of a file that holds the address and its key).
     ``snapshots`` is where this node's agent stores and serves snapshots, an abstract Unix socket
     ("@name").
@@ -62,6 +64,7 @@ class TrainerEnv:
     speed: float = 1.0
     total_units: float | None = None
     data_dir: Path | None = None
+    cache_dir: Path | None = None
     upload_bytes_per_s: float | None = None
     membership: str | None = None
     snapshots: str | None = None
@@ -81,6 +84,7 @@ class TrainerEnv:
             SPEED: self.speed,
             TOTAL_UNITS: self.total_units,
             DATA_DIR: self.data_dir,
+            CACHE_DIR: self.cache_dir,
             UPLOAD_BYTES_PER_S: self.upload_bytes_per_s,
             MEMBERSHIP: self.membership,
             SNAPSHOTS: self.snapshots,
@@ -105,6 +109,7 @@ class TrainerEnv:
             speed=_number(variables, SPEED) or 1.0,
             total_units=_number(variables, TOTAL_UNITS),
             data_dir=_path(variables, DATA_DIR),
+            cache_dir=_path(variables, CACHE_DIR),
             upload_bytes_per_s=_number(variables, UPLOAD_BYTES_PER_S),
             membership=variables.get(MEMBERSHIP) or None,
             snapshots=variables.get(SNAPSHOTS) or None,

@@ -14,7 +14,7 @@ from costopt.render.table import Row
 def derived_notes(job: Job) -> Iterator[str]:
     """Yield a line for the figures of each source: field, value, interval, basis and source."""
     if job.derived:
-        yield "Derived from the model, where the file says nothing else:"
+        yield "Derived, where the file says nothing else:"
     for source, alike in groupby(job.derived, key=lambda each: each.estimate.source):
         figures = list(alike)
         basis = figures[0].estimate.basis.value

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from costopt.domain.cached_data import GIGABITS_PER_GIB
 from costopt.domain.events import (
     ActionProposed,
+    CacheFetched,
     CarbonIntensityRecorded,
     CheckpointCommitted,
     CheckpointIntervalChanged,
@@ -171,6 +173,12 @@ def _moved(event: DataMoved) -> str:
     )
 
 
+def _cached(event: CacheFetched) -> str:
+    gbps = event.gib * GIGABITS_PER_GIB / event.seconds if event.seconds > 0 else 0.0
+    speed = f" in {seconds_text(event.seconds)}, {gbps:.3g} Gbit/s" if event.gib > 0 else ""
+    return f"{event.node_id}: {event.gib:,.3g} GiB fetched{speed}; {event.held_gib:,.3g} were there"
+
+
 def _gang(event: GangFormed) -> str:
     interval_s = event.checkpoint_interval_s
     saves = f"; saves every {seconds_text(interval_s)}" if interval_s > 0 else ""
@@ -261,6 +269,7 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
     ProgressReported: ("Progress", "plain", _reported),
     CheckpointCommitted: ("Checkpoint", "plain", _committed),
     DataMoved: ("Data moved", "plain", _moved),
+    CacheFetched: ("Cache fetched", "plain", _cached),
     CheckpointRefused: ("Checkpoint refused", "bad", lambda e: f"{e.uri}: {e.message}"),
     PowerLimitProbed: ("Power limit measured", "note", _probed),
     PowerLimitReported: ("Power limit", "note", _limited),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 
+from costopt.domain.cached_data import GIGABITS_PER_GIB
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import CheckpointCommitted, DecisionMade, Event
 from costopt.domain.fleet import ProviderCharge
@@ -98,6 +99,7 @@ def run_table(summary: JobSummary) -> Table:
         ("work done", _work(summary), "measured"),
         ("work lost", _lost(summary), "measured"),
         *_tasks(summary),
+        *_cache(summary),
         *_result(summary),
         ("deadline", second_text(summary.deadline_at), "job file"),
         ("spent", usd_micros_text(summary.usd_micros), "measured"),
@@ -191,6 +193,15 @@ def _tasks(summary: JobSummary) -> tuple[tuple[str, str, str], ...]:
         return ()
     counts = f"{summary.tasks_done} done, {summary.tasks_failed} failed"
     return (("tasks ended", f"{counts}, in {summary.task_starts} starts", "measured"),)
+
+
+def _cache(summary: JobSummary) -> tuple[tuple[str, str, str], ...]:
+    """A row only where nodes fetched a cache; its speed is what ``cache.gbps`` of a file means."""
+    if summary.cache_gib <= 0 or summary.cache_node_s <= 0:
+        return ()
+    gbps = summary.cache_gib * GIGABITS_PER_GIB / summary.cache_node_s
+    fetched = f"{number_text(summary.cache_gib)} GiB, {number_text(gbps)} Gbit/s per node"
+    return (("cache fetched", fetched, "measured"),)
 
 
 def _result(summary: JobSummary) -> tuple[tuple[str, str, str], ...]:

@@ -261,6 +261,31 @@ class DataSection(FileModel):
     )
 
 
+class CacheSection(FileModel):
+    """Data that every node has on its disk before its trainer starts, such as base weights."""
+
+    uri: Text = Field(description="folder, file://, s3:// or gs://; relative to this file")
+    to: Annotated[Text, Field(pattern=r"^/.*[^/]$|^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")] = Field(
+        description="absolute path on the node, or a name in the folder of COSTOPT_CACHE_DIR"
+    )
+    size_gib: Positive = Field(description="their size, GiB")
+    region: RegionName | None = Field(
+        default=None,
+        description="provider/region, such as aws/us-east-1; default: unknown, so that no plan "
+        "counts the dollars of reaching them",
+    )
+    sha256: Annotated[Text, Field(pattern="^[0-9a-f]{64}$")] | None = Field(
+        default=None, description="SHA-256 of their index costopt-data.json; default: not checked"
+    )
+    in_image: bool = Field(
+        default=False, description="the nodes' image has them at `to`: they take no time"
+    )
+    gbps: Positive | None = Field(
+        default=None,
+        description="gigabits per second of a node, as a run measured it; default: assumed",
+    )
+
+
 NOT_OF_ARRAYS = ("work", "model", "throughput", "checkpoint", "phases", "elastic")
 """Fields that a job with an array does not have."""
 
@@ -325,6 +350,10 @@ class JobFile(FileModel):
     )
     workdir: Text = Field(default=".", description="where the command runs; relative to this file")
     data: DataSection | None = Field(default=None, description="where the training data lie")
+    cache: list[CacheSection] = Field(
+        default_factory=list,
+        description="data that each node fetches before it trains, and keeps on its disk",
+    )
     startup: DurationS = Field(
         default=120.0, description="from a node's launch until its trainer can restore"
     )

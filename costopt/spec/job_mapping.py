@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from costopt.domain.cached_data import FETCH_GBPS, CachedData
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.job import (
     Budget,
@@ -30,6 +32,7 @@ from costopt.spec.fields import MAX_DURATION_S, did_you_mean, missing_unit, mome
 from costopt.spec.job_file import (
     NOT_OF_ARRAYS,
     ArrayJobFile,
+    CacheSection,
     CheckpointSection,
     ModelJobFile,
     PhaseSection,
@@ -70,6 +73,7 @@ class _Mapping:
         file = self.file
         parts = self._array(file) if isinstance(file, ArrayJobFile) else self._training(file)
         data = self._data()
+        cache = tuple(self._cached(number, said) for number, said in enumerate(file.cache))
         start_at = self._start_at(now)
         deadline_at = self._deadline_at(start_at, now)
         self._environment()
@@ -91,10 +95,11 @@ class _Mapping:
             workdir=str(self._absolute(file.workdir)),
             budget=self._budget(),
             data=data,
+            cache=cache,
             startup_s=file.startup,
             tenant=file.tenant,
             elastic=file.elastic,
-            derived=(*self.derived, *gang_figures(parts.resources)),
+            derived=(*self.derived, *gang_figures(parts.resources), *_cache_figures(cache)),
         )
 
     def _training(self, file: TrainingJobFile | ModelJobFile) -> JobParts:
@@ -313,6 +318,18 @@ class _Mapping:
         self._check_region(("data", "region"), said.region)
         return DataLocation(said.uri, said.size_gib, said.region)
 
+    def _cached(self, number: int, said: CacheSection) -> CachedData:
+        at: FieldPath = ("cache", number)
+        self._check_region((*at, "region"), said.region)
+        if said.to in [other.to for other in self.file.cache[:number]]:
+            self._refuse((*at, "to"), f"{said.to!r} names two caches", DUPLICATE)
+        if said.in_image and not said.to.startswith("/"):
+            self._refuse((*at, "to"), "expected the absolute path that the image has the data at")
+        uri = self._resolved(said.uri, (*at, "uri"))
+        return CachedData(
+            uri, said.to, said.size_gib, said.region, said.sha256, said.in_image, said.gbps
+        )
+
     def _check_region(self, at: FieldPath, region: str | None) -> None:
         reason = None if region is None else unknown_region(region)
         if reason is not None:
@@ -370,6 +387,16 @@ class _Mapping:
             if "=" in name or "\0" in name:
                 message = "a variable's name holds neither '=' nor a null byte"
                 self.problems.append(self.document.problem(("env", name), message, on_key=True))
+
+
+def _cache_figures(cache: tuple[CachedData, ...]) -> Iterator[DerivedFigure]:
+    """How long a new node takes to fetch each, on a network that is fast enough."""
+    for item in cache:
+        speed = f"{FETCH_GBPS:.3g} Gbit/s, if its network allows it"
+        said = f"{item.size_gib:g} GiB at {f'{item.gbps:g} Gbit/s' if item.gbps else speed}"
+        source = "the image has it" if item.in_image else f"each new node fetches {said}"
+        seconds = Estimate.exact(item.fetch_s(None), Basis.MODELLED, source)
+        yield DerivedFigure(f"cache {item.to}", "s", seconds)
 
 
 def _normal(path: Path) -> str:

@@ -28,9 +28,9 @@ from costopt_sim.training import SimulatedGang, SimulatedTraining, speeds_of
 class VirtualRuntime:
     """Implements the Runtime port: a gang trains at the job's constant speed for its machines.
 
-    It begins when its last node has started up (``job.startup_s`` after its launch) and, where
-    there is something to restore, ``restore_s`` later; in between it fetches what lies in another
-    region, unless a node of an earlier gang has it. Under a power cap it keeps the
+    It begins when its last node has started up (``job.startup_s`` after its launch), has the job's
+    cache and, where there is something to restore, ``restore_s`` later; in between it fetches what
+    lies in another region, unless a node of an earlier gang has it. Under a power cap it keeps the
     share of its speed that the cap leaves. See Training for how it stops.
     """
 
@@ -174,7 +174,7 @@ class VirtualRuntime:
     ) -> datetime:
         """When all have started up and fetched, and restored where there is something to."""
         restoring = saved_units > 0
-        fetched_at = self._fetch(job, nodes, max(_started_at(job, nodes), free_at), restoring)
+        fetched_at = self._fetch(job, nodes, max(self._started_at(job, nodes), free_at), restoring)
         restore_s = job.checkpoint.restore_s if restoring else 0.0
         return fetched_at + timedelta(seconds=restore_s)
 
@@ -203,7 +203,7 @@ class VirtualRuntime:
         machine = self._machine(node)
         task_s = 1 / speeds_of(job, [machine], 0.0).units_per_s
         slots = parallel_tasks(job, machine, 1) or 1
-        ready_at = self._fetch(job, (node,), _started_at(job, (node,)), restoring=False)
+        ready_at = self._fetch(job, (node,), self._started_at(job, (node,)), restoring=False)
         return SimulatedWorker(node.node_id, ready_at, slots, task_s * slots)
 
     def _training(self, job: Job) -> SimulatedTraining | SimulatedArray:
@@ -214,6 +214,17 @@ class VirtualRuntime:
                 else SimulatedArray(job, self._fleet, job.array.tasks)
             )
         return self._trainings[job.name]
+
+    def _started_at(self, job: Job, nodes: Iterable[Node]) -> datetime:
+        """When the last node has started up and holds the cache, which it keeps."""
+        return max(
+            (
+                node.launched_at
+                + timedelta(seconds=job.startup_s + job.cache_s(self._machine(node)))
+                for node in nodes
+            ),
+            default=BEGINNING_OF_TIME + timedelta(seconds=job.startup_s),
+        )
 
     def _settle(self, training: SimulatedTraining | SimulatedArray) -> datetime:
         now = self._clock.now()
@@ -230,9 +241,3 @@ class VirtualRuntime:
 
 def _speed(power_cap: PowerCap | None) -> float:
     return 1.0 if power_cap is None else power_cap.speed
-
-
-def _started_at(job: Job, nodes: Iterable[Node]) -> datetime:
-    """When the last node has started up."""
-    launched_at = max((node.launched_at for node in nodes), default=BEGINNING_OF_TIME)
-    return launched_at + timedelta(seconds=job.startup_s)

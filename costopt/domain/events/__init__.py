@@ -32,6 +32,7 @@ from costopt.domain.events.job import (
     WorkLost,
 )
 from costopt.domain.events.node import (
+    CacheFetched,
     CarbonIntensityRecorded,
     DrainIntended,
     ElectricityContractsRecorded,
@@ -57,6 +58,7 @@ from costopt.domain.events.node import (
 __all__ = [
     "EVENT_TYPES",
     "ActionProposed",
+    "CacheFetched",
     "CarbonIntensityRecorded",
     "CheckpointCommitted",
     "CheckpointIntervalChanged",
@@ -111,6 +113,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     CarbonIntensityRecorded,
     ElectricityContractsRecorded,
     GangFormed,
+    CacheFetched,
     TrainingStarted,
     TrainingStopped,
     ProgressReported,

@@ -228,7 +228,8 @@ class CheckpointIntervalChanged(Event):
 class DataMoved(Event):
     """The job's data or checkpoint go from one "provider/region" to another, at the list price.
 
-    ``usd_micros`` is None where the price is unknown. ``why`` is "start" or "save".
+    ``usd_micros`` is None where the price is unknown. ``why`` is "start", "save", or "cache" for
+    what new nodes fetch to their disks.
     """
 
     kind = "DataMoved"

@@ -117,6 +117,19 @@ class ElectricityContractsRecorded(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CacheFetched(Event):
+    """A node has the job's cache on its disk: it fetched ``gib`` in ``seconds`` of the job's time,
+    and had ``held_gib``."""
+
+    kind = "CacheFetched"
+
+    node_id: str
+    gib: float
+    held_gib: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PowerLimitReported(Event):
     """What a node reports of the power limit that was requested for its GPUs.
 

@@ -38,7 +38,7 @@ class Data:
             return file.read()
 
     def here(self) -> list[int]:
-        return [n for n in range(10) if self.cache.holds(f"part/{n}")]
+        return [n for n in range(10) if self.cache.holds(DataObject(f"part/{n}"))]
 
 
 def test_an_object_is_fetched_once(tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from costopt.agent import cached_data
 from costopt.domain.array import TaskArray
-from costopt.protocol.messages import Gang, NodeActivity
+from costopt.protocol.messages import CacheSource, Gang, NodeActivity
 from costopt.protocol.tasks import TaskBoard, TaskClaim, TaskResult
+from costopt.store.folder import FileStore
 from tests.support.agent_fleet import AgentFleet
 from tests.support.process_state import is_running
 
@@ -52,6 +54,7 @@ class Tasks(AgentFleet):
         slots: int = 1,
         retries: int = 2,
         timeout_s: float | None = None,
+        cache: tuple[CacheSource, ...] = (),
     ) -> None:
         """Tell these nodes to take tasks."""
         command = (sys.executable, "trainer.py", "{how}")
@@ -59,7 +62,7 @@ class Tasks(AgentFleet):
             Gang(
                 "j", generation, members, command, str(self.folder), time.time(),
                 task_slots=(slots,) * len(members), task_retries=retries,
-                task_timeout_s=timeout_s,
+                task_timeout_s=timeout_s, cache=cache,
             )
         )  # fmt: skip
 
@@ -117,6 +120,21 @@ def test_a_task_that_runs_too_long_is_killed_and_counts_as_failed(tmp_path: Path
         assert "array.timeout" in failure.message
         (log,) = fleet.board.logs(0)
         assert log[1].startswith("task 0 with fine")
+
+
+def test_tasks_wait_for_the_cache_and_fail_while_it_cannot_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cached_data, "RETRY_S", 0.01)
+    cache = ((str(tmp_path / "bucket"), "weights", "", False),)
+    with closing(Tasks(tmp_path, "fine", "fine")) as fleet:
+        fleet.post(1, "a", cache=cache, retries=100)
+        fleet.launch("a")
+        fleet.until(lambda: fleet.board.failure(0, 1) is not None, "a failure")
+        assert "holds no objects" in getattr(fleet.board.failure(0, 1), "message", "")
+        assert not (tmp_path / "0-1.pid").exists()
+        FileStore(tmp_path / "bucket").put("x", b"weights")
+        fleet.until_done(0, 1)
 
 
 def test_failures_are_retried_as_often_as_allowed(tmp_path: Path) -> None:

@@ -90,6 +90,13 @@ def test_every_place_of_others_is_named_at_once() -> None:
     assert "'s3://data/blue'" in caught.value.problems[0].message
 
 
+def test_a_cache_of_others_is_refused() -> None:
+    text = job("saves") + "cache: [{uri: s3://data/blue/w, to: w, size_gib: 1}]\n"
+    with pytest.raises(SpecFileError) as caught:
+        read(text)
+    assert [p.field for p in caught.value.problems] == ["cache[0].uri"]
+
+
 def test_a_tenant_that_the_account_does_not_name_is_refused() -> None:
     with pytest.raises(SpecFileError) as caught:
         read(job("saves", tenant="bleu"))

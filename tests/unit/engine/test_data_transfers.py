@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from costopt.backtesting.replay import ReplayResult, replay
+from costopt.domain.cached_data import CachedData
 from costopt.domain.events import (
     CheckpointCommitted,
     DataMoved,
@@ -217,3 +218,50 @@ def test_the_slower_of_network_and_transfer_counts() -> None:
         2**30 * 8 / 0.8e9 / 3600
     )
     assert Transfer(0.0, None, "made up").hours(1.0, replace(P3, network_gbps=None)) == 0.0
+
+
+WEIGHTS_GIB = 45.0
+
+
+def cached(region: str | None = HOME, nodes: tuple[int, int] = (1, 1), **more: object) -> Job:
+    item = CachedData("s3://weights", "weights", WEIGHTS_GIB, region, **more)  # type: ignore[arg-type]
+    return replace(task(nodes=nodes), cache=(item,))
+
+
+def test_each_new_node_fetches_the_cache_and_keeps_it() -> None:
+    job = cached(nodes=(1, 2))
+    done = run(job, Stations((0.0, Target(FAR, 2)), (2.0, Target(FAR, 1))))
+    assert len(of(done, GangFormed)) == 2
+    assert moves(done, "cache") == [("aws/us-west-2", 2 * WEIGHTS_GIB, 1_800_000)]
+    first, second = (event.at for event in of(done, TrainingStarted))
+    fetch_s = job.cache_s(Machines().instance_type(FAR))
+    assert (first - T0).total_seconds() == pytest.approx(job.startup_s + fetch_s)
+    again_s = (second - T0).total_seconds() - 2 * HOUR_S
+    checkpoint = job.checkpoint
+    assert again_s == pytest.approx(checkpoint.save_s + checkpoint.restore_s, abs=1.0)
+
+
+@pytest.mark.parametrize("region", [HOME, None])
+def test_the_cache_takes_its_time_in_its_own_region_too(region: str | None) -> None:
+    job = cached(region)
+    follow = Follow(Target(SPOT_A, 1))
+    done = run(job, follow)
+    assert moves(done, "cache") == []
+    took_s = (of(done, TrainingStarted)[0].at - T0).total_seconds()
+    assert took_s == pytest.approx(job.startup_s + WEIGHTS_GIB * 2**30 * 8 / 10e9)
+    view = replace(follow.views[0], jobs=(JobView(job, Progress()),))
+    option = next(o for o in gang_options(view, view.jobs[0]) if o.pool == SPOT_A)
+    assert option.start_s == pytest.approx(took_s + job.checkpoint.restore_s)
+
+
+def test_a_warm_image_and_a_measured_speed_change_the_time() -> None:
+    started = [
+        (of(run(job, Follow(Target(FAR, 1))), TrainingStarted)[0].at - T0).total_seconds()
+        for job in (cached(in_image=True), cached(gbps=1.0), cached())
+    ]
+    assert started[0] == task().startup_s < started[2] < started[1]
+
+
+def test_a_cache_whose_move_has_no_price_is_reported_as_unknown() -> None:
+    done = run(cached(), Follow(Target(FAR, 1)), priced=False)
+    assert done.summary.transfer_usd_micros is None

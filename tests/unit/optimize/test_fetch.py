@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from costopt.domain.cached_data import GIGABITS_PER_GIB, CachedData
 from costopt.domain.job import DataLocation, Job, Progress
 from costopt.domain.market import Pool
 from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Policy
-from costopt.domain.transfers import GIGABITS_PER_GIB, Transfer
+from costopt.domain.transfers import Transfer
 from costopt.domain.view import JobView
 from costopt.optimize.configurations import ConfigurationTable
 from costopt.optimize.demand import remaining_demand
@@ -142,3 +143,30 @@ def test_the_forecast_holds_the_transfer() -> None:
     assert forecast is not None
     assert made.objective_usd == pytest.approx(forecast.usd_p50, rel=0.05)
     assert forecast.usd_p50 > 40 + 10 * 10
+
+
+def with_cache(size_gib: float, region: str | None = "aws/r1", gbps: float | None = None) -> Job:
+    return replace(job(), cache=(CachedData("s3://w", "w", size_gib, region, gbps=gbps),))
+
+
+def test_a_cache_is_paid_by_each_node_and_an_interruption_pays_one() -> None:
+    calm, risky = (table_of(request_of(with_cache(100.0), hazard=h)) for h in (0.0, 0.1))
+    here, there = row_of(calm, HERE), row_of(calm, THERE)
+    nodes = calm.nodes[there]
+    assert calm.transfer_usd[[here, there]] == pytest.approx([0.0, nodes * 5.0])
+    assert not calm.moving_usd_per_hour.any()
+    assert risky.moving_usd_per_hour[there] == pytest.approx(risky.hazard[there] * 5.0)
+
+
+def test_a_cache_takes_longer_on_a_slow_network_only_as_long_as_none_was_measured() -> None:
+    slow = replace(machine(), network_gbps=2.0)
+    one, measured = with_cache(100.0), with_cache(100.0, gbps=1.0)
+    for each, more_s in ((one, one.cache_s(slow) - one.cache_s()), (measured, 0)):
+        found = transfer_costs(HERE, slow, each, {})
+        assert found is not None
+        assert 3600 * found.hours == pytest.approx(more_s)
+        assert each.overhead_s > job().overhead_s
+
+
+def test_a_cache_whose_move_has_no_price_excludes_the_pool() -> None:
+    assert transfer_costs(THERE, machine(), with_cache(100.0), {}) is None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from costopt.catalog import load_catalog
+from costopt.domain.cached_data import FETCH_GBPS, GIGABITS_PER_GIB, CachedData
 from costopt.domain.job import Budget, Job, Phase, WorkUnit
 from costopt.domain.throughput import ThroughputSample
 from costopt.spec import SpecFileError, SpecProblem, job_schema, load_job
@@ -306,6 +307,45 @@ def test_a_checkpoint_store_may_say_where_it_stands(tmp_path: Path) -> None:
     )
     assert job.checkpoint.region == "gcp/us-central1"
     assert load(tmp_path, SMALLEST).checkpoint.region is None
+
+
+def test_a_cache_names_its_place_size_and_path(tmp_path: Path) -> None:
+    digest = "ab" * 32
+    text = (
+        f"{SMALLEST}cache:\n"
+        f"  - {{uri: s3://b/w, to: /data/w, size_gib: 130, sha256: {digest}}}\n"
+        "  - {uri: tokenizer, to: tokenizer, size_gib: 1, gbps: 0.5}\n"
+        "  - {uri: gs://b/w, to: /opt/w, size_gib: 130, in_image: true}\n"
+    )
+    job = load(tmp_path, text)
+    assert job.cache == (
+        CachedData("s3://b/w", "/data/w", 130.0, sha256=digest),
+        CachedData(str(tmp_path / "tokenizer"), "tokenizer", 1.0, gbps=0.5),
+        CachedData("gs://b/w", "/opt/w", 130.0, in_image=True),
+    )
+    seconds = (130 / FETCH_GBPS + 1 / 0.5) * GIGABITS_PER_GIB
+    assert job.cache_s() == pytest.approx(seconds)
+    assert job.overhead_s == pytest.approx(load(tmp_path, SMALLEST).overhead_s + seconds)
+
+
+@pytest.mark.parametrize(
+    ("entry", "field", "code"),
+    [
+        ("uri: w, to: w", "size_gib", "missing"),
+        ("uri: w, to: ../w, size_gib: 1", "to", "string_pattern_mismatch"),
+        ("uri: s4://w, to: w, size_gib: 1", "uri", "unknown_name"),
+        ("uri: w, to: w, size_gib: 1, region: aws/us-east-9", "region", "unknown_name"),
+        ("uri: w, to: w, size_gib: 1, sha256: abc", "sha256", "string_pattern_mismatch"),
+        ("uri: w, to: w, size_gib: 1, in_image: true", "to", "value_error"),
+        ("uri: w, to: x, size_gib: 1", "to", "duplicate"),
+    ],
+)
+def test_a_cache_s_contradictions_are_reported(
+    tmp_path: Path, entry: str, field: str, code: str
+) -> None:
+    other = "  - {uri: x, to: x, size_gib: 1}\n"
+    (reported,) = refusal(tmp_path, f"{SMALLEST}cache:\n{other}  - {{{entry}}}\n")
+    assert (reported.field, reported.code) == (f"cache[1].{field}", code)
 
 
 @pytest.mark.parametrize(
