@@ -127,7 +127,7 @@ class Attempt:
         self.message = message
 
     def fail(self, message: str) -> None:
-        """End the start: what it waits for cannot be had."""
+        """End the start: what it waits for is unavailable."""
         self.exit_code = 127
         self._blame_command(message, self._file("trainer", "log"))
 

@@ -29,7 +29,7 @@ MAX_FAILURES = 5
 class CacheFetch:
     """Fetches ``sources`` into ``folder`` in threads, each object whole and verified or not at all.
 
-    ``message`` is its progress; ``failure`` is why the cache cannot be had, None while it may be;
+    ``message`` is its progress; ``failure`` is why the cache is unavailable, None while it may be;
     ``report`` is what it took, None until all is there.
     """
 

@@ -137,7 +137,7 @@ class TaskRunner:
         self.message, self._ready, self._problem = message, False, ""
 
     def fail(self, message: str) -> None:
-        """Fail the tasks that this node takes next: what they need cannot be had."""
+        """Fail the tasks that this node takes next: what they need is unavailable."""
         self._problem, self._ready = message, True
 
     def start(self, data_dir: Path | None, cache_dir: Path | None = None) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 
-from costopt.domain.cached_data import GIGABITS_PER_GIB
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import CheckpointCommitted, DecisionMade, Event
 from costopt.domain.fleet import ProviderCharge
@@ -31,6 +30,14 @@ from costopt.formatting import (
 from costopt.ledger.job_account import JobAccount
 from costopt.ledger.node_account import NodeInterval
 from costopt.ledger.summary import JobState, JobSummary, RunCurves
+from costopt.render.run_rows import (
+    budget_rows,
+    cache_rows,
+    health_rows,
+    result_rows,
+    task_rows,
+    transfer_rows,
+)
 from costopt.render.table import Column, OutputFormat, Row, Table
 
 
@@ -98,15 +105,15 @@ def run_table(summary: JobSummary) -> Table:
         ("state", _state(summary), "measured"),
         ("work done", _work(summary), "measured"),
         ("work lost", _lost(summary), "measured"),
-        *_tasks(summary),
-        *_cache(summary),
-        *_result(summary),
+        *task_rows(summary),
+        *cache_rows(summary),
+        *result_rows(summary),
         ("deadline", second_text(summary.deadline_at), "job file"),
         ("spent", usd_micros_text(summary.usd_micros), "measured"),
-        *_budget(summary),
+        *budget_rows(summary),
         ("  on spot", usd_micros_text(summary.spot_usd_micros), "measured"),
         ("  on demand", usd_micros_text(summary.on_demand_usd_micros), "measured"),
-        *_transfers(summary),
+        *transfer_rows(summary),
         (
             "against on-demand",
             _against(summary.saved_usd_share, usd_micros_text(summary.due_usd_micros)),
@@ -129,7 +136,7 @@ def run_table(summary: JobSummary) -> Table:
         ("SCI, with embodied", sci_text(summary.sci_gco2e_per_unit, summary.unit), "SCI 1.1"),
         ("node-hours", f"{summary.node_seconds / 3600:,.2f}", "measured"),
         ("interruptions", str(summary.interruptions), "measured"),
-        *_health(summary),
+        *health_rows(summary),
         ("launches", f"{summary.launches} ({summary.failed_launches} refused)", "measured"),
         ("moves to other pools", str(summary.pool_switches), "measured"),
         ("checkpoints", f"{summary.checkpoints} ({summary.checkpoints_refused} torn)", "measured"),
@@ -137,17 +144,6 @@ def run_table(summary: JobSummary) -> Table:
     keys = [column.key for column in RUN_COLUMNS]
     cells = [dict(zip(keys, row, strict=True)) for row in rows]
     return Table("costopt.run/1", f"Run of {summary.job}", RUN_COLUMNS, cells)
-
-
-def _budget(summary: JobSummary) -> Iterator[tuple[str, str, str]]:
-    if summary.budget_usd_micros is None:
-        return
-    budget, forecast = usd_micros_text(summary.budget_usd_micros), summary.forecast_usd_micros
-    if forecast is None or summary.finished_at is not None:
-        yield ("  of a budget of", budget, "job file")
-        return
-    rate = f"{usd_micros_text(summary.usd_micros_per_hour)}/h"
-    yield ("  of a budget of", budget, f"in all {usd_micros_text(forecast)} at {rate} as now")
 
 
 def deadline_sentence(summary: JobSummary) -> str:
@@ -184,43 +180,6 @@ def _lost(summary: JobSummary) -> str:
     if not summary.work_units:
         return lost
     return f"{lost} ({percent_text(summary.lost_units / summary.work_units)} of the job)"
-
-
-def _tasks(summary: JobSummary) -> tuple[tuple[str, str, str], ...]:
-    """Rows only where the work is tasks. A lost node's are started again, so starts are more."""
-    ended = summary.tasks_done + summary.tasks_failed
-    if not ended:
-        return ()
-    counts = f"{summary.tasks_done} done, {summary.tasks_failed} failed"
-    return (("tasks ended", f"{counts}, in {summary.task_starts} starts", "measured"),)
-
-
-def _cache(summary: JobSummary) -> tuple[tuple[str, str, str], ...]:
-    """A row only where nodes fetched a cache; its speed is what ``cache.gbps`` of a file means."""
-    if summary.cache_gib <= 0 or summary.cache_node_s <= 0:
-        return ()
-    gbps = summary.cache_gib * GIGABITS_PER_GIB / summary.cache_node_s
-    fetched = f"{number_text(summary.cache_gib)} GiB, {number_text(gbps)} Gbit/s per node"
-    return (("cache fetched", fetched, "measured"),)
-
-
-def _result(summary: JobSummary) -> tuple[tuple[str, str, str], ...]:
-    """A row only where the trainers said how exact it is."""
-    return (("result", summary.guarantee, "trainers"),) if summary.guarantee else ()
-
-
-def _health(summary: JobSummary) -> tuple[tuple[str, str, str], ...]:
-    """Rows only where nodes were or are unhealthy."""
-    replaced = ("unhealthy nodes replaced", str(summary.replaced_nodes), "measured")
-    known = ("node health", summary.health, "agents")
-    return (replaced,) * (summary.replaced_nodes > 0) + (known,) * bool(summary.health)
-
-
-def _transfers(summary: JobSummary) -> tuple[tuple[str, str, str], ...]:
-    """A row only where something was moved."""
-    if summary.transfer_usd_micros == 0:
-        return ()
-    return (("  on moving data", usd_micros_text(summary.transfer_usd_micros), "list price"),)
 
 
 def _baseline_basis(summary: JobSummary) -> str:
