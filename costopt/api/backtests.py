@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from pickle import PicklingError, dumps
@@ -38,6 +38,7 @@ from costopt.backtesting.trial import (
     BacktestConfig,
     Score,
     Trial,
+    TrialKeys,
 )
 from costopt.domain.account import Account
 from costopt.domain.history import MarketHistory
@@ -201,7 +202,7 @@ def backtest(
 
     Raise SpecError for a bad argument, InfeasibleError where no pool of a market can do the job in
     time, MarketError where a record has no room for a window, MissingExtraError without Ray,
-    StoreError if the results file cannot be used.
+    StoreError if the results file cannot be used, or holds scores under other settings.
     """
     own = _check_strategies(strategies)
     chosen = _policies(policies, own)
@@ -229,15 +230,13 @@ def backtest(
         with_oracle=lifetime_oracle,
         over_gaps=over_gaps,
     )
-    with nullcontext() if results is None else open_results_file(Path(results)) as file:
-        if file is None:
-            known, notes = 0, grid.notes
-            found = run_backtest(config, grid.trials, run)
-        else:
-            keys = trial_keys(config, price_forecasts=forecasts, carbon=intensities)
+    keys = trial_keys(config, price_forecasts=forecasts, carbon=intensities) if results else None
+    with _open_results(results, keys, job) as file:
+        known, notes = 0, grid.notes
+        if file is not None and keys is not None:
             known = sum(keys.of(trial) in file.known for trial in grid.trials)
             notes = (*grid.notes, *_file_notes(file, known, len(grid.trials)))
-            found = run_backtest(config, grid.trials, run, file, keys)
+        found = run_backtest(config, grid.trials, run, file, keys)
         if progress is not None:
             shown = progress(found, total=len(grid.trials), known=known, notes=notes)
             found = iter(shown)
@@ -353,6 +352,14 @@ def _by_name(markets: Iterable[Market]) -> dict[str, MarketHistory]:
             raise bad_argument("markets", f"hold two named {name!r}", "give each another name")
         found[name] = market.history
     return found
+
+
+def _open_results(
+    results: StrPath | None, keys: TrialKeys | None, job: Job
+) -> AbstractContextManager[ResultsFile | None]:
+    if results is None or keys is None:
+        return nullcontext()
+    return open_results_file(Path(results), keys.settings(job))
 
 
 def _file_notes(file: ResultsFile, known: int, total: int) -> Iterator[str]:

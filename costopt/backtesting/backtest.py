@@ -226,7 +226,7 @@ def backtest_config(
 def trial_keys(bench: BacktestConfig, *, price_forecasts: bool, carbon: Path | None) -> TrialKeys:
     """Keys that change with the code, its data and what the forecasts are made from."""
     digest = "" if carbon is None else hashlib.sha256(carbon.read_bytes()).hexdigest()
-    return TrialKeys(bench, f"{code_digest()} {price_forecasts} {digest}")
+    return TrialKeys(bench, code_digest(), {"--forecasts": price_forecasts, "--carbon": digest})
 
 
 Span = tuple[datetime, datetime]

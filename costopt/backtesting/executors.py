@@ -11,18 +11,22 @@ import os
 import pickle
 import socket
 import tempfile
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
 from costopt.backtesting.backtest import Runner
 from costopt.backtesting.trial import BacktestConfig, Score, Trial
 from costopt.controller.child import exit_with_parent
 from costopt.domain.errors import CostoptError, MissingExtraError, install_hint
+
+Task = TypeVar("Task")
 
 MIN_TRIALS_PER_PROCESS = 8
 """Runs that a process must have to do before starting it, some two seconds, is worth while."""
@@ -58,6 +62,54 @@ class TrialExecutor:
         return run_on_ray(bench, trials, self.ray, self.jobs) if trials else iter(())
 
 
+BATCH_S = 1.0
+"""What a batch of trials should take: long beside the milliseconds of sending it, and no more than
+this is lost when a backtest is killed."""
+
+BATCHES_AHEAD = 2
+"""Batches under way for each worker; the rest waits, so that memory does not grow with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredBatch:
+    """Scores of trials in their order, and how long they took."""
+
+    scores: tuple[Score, ...]
+    seconds: float
+
+
+def _score_batch(bench: BacktestConfig, trials: Sequence[Trial]) -> ScoredBatch:
+    began_s = time.perf_counter()
+    scores = tuple(bench.score(trial) for trial in trials)
+    return ScoredBatch(scores, time.perf_counter() - began_s)
+
+
+def _in_batches(
+    trials: Sequence[Trial],
+    workers: int,
+    submit: Callable[[Sequence[Trial]], Task],
+    collect: Callable[[Collection[Task]], Iterator[tuple[Task, ScoredBatch]]],
+) -> Iterator[tuple[Trial, Score]]:
+    """Scores as they come. Batches begin with one trial, and are then as long as ``BATCH_S``.
+
+    Towards the end they are shorter, for no worker to wait long for the last. ``collect`` returns
+    those that are done, one at least.
+    """
+    waiting: dict[Task, Sequence[Trial]] = {}
+    begun, scored, seconds = 0, 0, 0.0
+    while begun < len(trials) or waiting:
+        while begun < len(trials) and len(waiting) < BATCHES_AHEAD * workers:
+            size = int(BATCH_S * scored / seconds) if seconds else 1
+            share = (len(trials) - begun) // (BATCHES_AHEAD * workers)
+            batch = trials[begun : begun + max(1, min(size, share))]
+            waiting[submit(batch)] = batch
+            begun += len(batch)
+        for task, result in collect(waiting.keys()):
+            batch = waiting.pop(task)
+            scored, seconds = scored + len(batch), seconds + result.seconds
+            yield from zip(batch, result.scores, strict=True)
+
+
 _bench: BacktestConfig | None = None
 
 
@@ -76,10 +128,10 @@ def run_in_processes(
     _check_main()
     context = multiprocessing.get_context("spawn")
     with _stored(bench) as path, ProcessPoolExecutor(jobs, context, _begin, (path,)) as pool:
-        futures = {pool.submit(_score, trial): trial for trial in trials}
         try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
+            yield from _in_batches(
+                trials, jobs, lambda batch: pool.submit(_score_here, batch), _collect
+            )
         except BrokenProcessPool as error:
             raise CostoptError(
                 "a process that replays died",
@@ -118,9 +170,17 @@ def _begin(path: Path) -> None:
     exit_with_parent()
 
 
-def _score(trial: Trial) -> Score:
+def _score_here(trials: Sequence[Trial]) -> ScoredBatch:
     assert _bench is not None
-    return _bench.score(trial)
+    return _score_batch(_bench, trials)
+
+
+def _collect(
+    futures: Collection[Future[ScoredBatch]],
+) -> Iterator[tuple[Future[ScoredBatch], ScoredBatch]]:
+    done, _ = wait(futures, return_when=FIRST_COMPLETED)
+    for future in done:
+        yield future, future.result()
 
 
 LOCAL = "local"
@@ -151,13 +211,15 @@ def run_on_ray(
     ray = require_ray()
     _join(ray, address, jobs)
     try:
-        shared = ray.put(bench)
-        run = ray.remote(_ray_pool_score)
-        waiting = {run.remote(shared, trial): trial for trial in trials}
-        while waiting:
+        shared, run = ray.put(bench), ray.remote(_score_batch)
+        workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+        def collect(waiting: Collection[object]) -> Iterator[tuple[object, ScoredBatch]]:
             done, _ = ray.wait(list(waiting), num_returns=1)
             for reference in done:
-                yield waiting.pop(reference), ray.get(reference)
+                yield reference, ray.get(reference)
+
+        yield from _in_batches(trials, workers, lambda batch: run.remote(shared, batch), collect)
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     except ray.exceptions.RayError as error:
@@ -185,7 +247,3 @@ def _knock(address: str) -> None:
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
         socket.create_connection((host, int(port)), timeout=REPLY_TIMEOUT_S).close()
-
-
-def _ray_pool_score(bench: BacktestConfig, trial: Trial) -> Score:
-    return bench.score(trial)

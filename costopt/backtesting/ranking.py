@@ -200,6 +200,8 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 
 RESAMPLES = 2000
 CONFIDENCE_LEVEL = 0.95
+MAX_PICKS = 1_000_000
+"""Of windows at a time: 8 MB."""
 
 
 def mean_interval(values: Sequence[float], seed: int) -> tuple[float, float] | None:
@@ -214,7 +216,12 @@ def ratio_interval(
     if len(values) < 2:
         return None
     above, below = np.asarray(values), np.asarray(references)
-    picks = np.random.default_rng(seed).integers(len(above), size=(RESAMPLES, len(above)))
-    ratios = above[picks].mean(axis=1) / below[picks].mean(axis=1)
+    random, count = np.random.default_rng(seed), len(above)
+    at_once = max(1, MAX_PICKS // count)
+    ratios = np.empty(RESAMPLES)
+    for begin in range(0, RESAMPLES, at_once):
+        picks = random.integers(count, size=(min(at_once, RESAMPLES - begin), count))
+        part = above[picks].mean(axis=1) / below[picks].mean(axis=1)
+        ratios[begin : begin + len(part)] = part
     low, high = np.quantile(ratios, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
     return float(low), float(high)

@@ -1,8 +1,8 @@
 """Scores by key in a file that grows line by line, so that a backtest can be resumed.
 
-The first line names the schema. Each line after it is {"key", "score", "check"} in JSON, ``check``
-being a digest of the other two. A line that was cut off or altered is dropped, and its trial is
-run again.
+The first line names the schema and the settings that the scores depend on. Each line after it is
+{"key", "score", "check"} in JSON, ``check`` being a digest of the other two. A line that was cut
+off or altered is dropped, and its trial is run again.
 """
 
 from __future__ import annotations
@@ -22,15 +22,19 @@ from typing import Any
 from costopt.backtesting.trial import Score, Trial
 from costopt.domain.errors import StoreError
 
-HEADER = b'{"schema":"costopt.backtest.results/1"}\n'
+SCHEMA = "costopt.backtest.results/1"
+
+Settings = Mapping[str, str | float | bool]
+"""By name; digests of what is long."""
 
 
 class ResultsFile:
     """What is known already, and where more is added. ``dropped`` lines were not to be trusted."""
 
-    def __init__(self, path: Path, file: BufferedRandom) -> None:
+    def __init__(self, path: Path, file: BufferedRandom, settings: Settings) -> None:
         self.path = path
         self._file = file
+        self._settings = settings
         self.known: dict[str, Score] = {}
         self.dropped = 0
         self._read()
@@ -45,39 +49,67 @@ class ResultsFile:
         self.known[key] = score
 
     def _read(self) -> None:
-        data = self._file.read()
-        if not data.startswith(HEADER):
-            self._begin(data)
+        head, *lines = self._file.read().splitlines(keepends=True) or [b""]
+        if not head.endswith(b"\n"):
+            self._begin(head)
             return
-        whole = data.rfind(b"\n") + 1
-        for line in data[len(HEADER) : whole].splitlines():
-            read = _parse(line)
+        self._check_settings(head)
+        for line in lines:
+            read = _parse(line) if line.endswith(b"\n") else None
             if read is None:
                 self.dropped += 1
             else:
                 self.known[read[0]] = read[1]
-        if whole < len(data):
-            self.dropped += 1
-            self._file.seek(whole)
+        if lines and not lines[-1].endswith(b"\n"):
+            self._file.seek(-len(lines[-1]), os.SEEK_END)
             self._file.truncate()
 
     def _begin(self, data: bytes) -> None:
         """A new file, or one whose first line was cut off; any other is somebody else's."""
-        if not HEADER.startswith(data):
-            raise StoreError(
-                f"{self.path} is not a results file of a backtest",
-                hint="name another file; it is not overwritten",
-                code="not_results",
-            )
+        begins = _json({"schema": SCHEMA})[:-1]
+        if not data.startswith(begins) and not begins.startswith(data):
+            raise self._unknown()
         self._file.seek(0)
         self._file.truncate()
-        self._file.write(HEADER)
+        self._file.write(_json({"schema": SCHEMA, "settings": dict(self._settings)}) + b"\n")
         self._file.flush()
+
+    def _check_settings(self, head: bytes) -> None:
+        """Raise StoreError for another kind of file, or scores under other settings.
+
+        Settings that only one of the two has, as for one more market, contradict nothing.
+        """
+        try:
+            body = json.loads(head)
+            same_schema, before = body["schema"] == SCHEMA, dict(body["settings"])
+        except (ValueError, KeyError, TypeError):
+            raise self._unknown() from None
+        if not same_schema:
+            raise self._unknown()
+        now = self._settings
+        for name in (name for name in before if name in now and now[name] != before[name]):
+            is_digest = isinstance(before[name], str)
+            how = "has changed" if is_digest else f"was {before[name]:g}, and is {now[name]:g}"
+            raise StoreError(
+                f"{self.path} holds scores of another backtest: {name} {how}",
+                hint="backtest as before, or name another file; it is not overwritten",
+                code="other_settings",
+            )
+
+    def _unknown(self) -> StoreError:
+        return StoreError(
+            f"{self.path} is not a results file of a backtest",
+            hint="name another file; it is not overwritten",
+            code="not_results",
+        )
 
 
 @contextmanager
-def open_results_file(path: Path) -> Iterator[ResultsFile]:
-    """Open or begin a results file, for one backtest at a time. Raises StoreError."""
+def open_results_file(path: Path, settings: Settings | None = None) -> Iterator[ResultsFile]:
+    """Open or begin a results file, for one backtest at a time.
+
+    Raises StoreError where it cannot be used, or was begun with other ``settings``.
+    """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
@@ -91,7 +123,7 @@ def open_results_file(path: Path) -> Iterator[ResultsFile]:
                 hint="wait for it or name another file",
                 code="in_use",
             ) from error
-        yield ResultsFile(path, file)
+        yield ResultsFile(path, file, settings or {})
 
 
 def _line(key: str, score: Score) -> bytes:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from inspect import getsourcefile
 from pathlib import Path
@@ -37,6 +38,8 @@ from costopt.engine.settings import DEFAULT_COOLDOWN_S
 from costopt.ledger.summary import JobSummary
 from costopt.strategies.registry import find_factory, is_own, shield
 from costopt.strategies.shield import ShieldedStrategy
+
+EPOCH = datetime.fromtimestamp(0, UTC)
 
 HINDSIGHT = "hindsight"
 ON_DEMAND = "on_demand"
@@ -160,11 +163,13 @@ class BacktestConfig:
 class TrialKeys:
     """Names trials by all that decides their score, so that a score is never taken for another's.
 
-    ``edition`` stands for the code, its data and the settings of the bench.
+    ``edition`` stands for the code and its data, ``options`` for what the bench's models are made
+    from.
     """
 
     bench: BacktestConfig
     edition: str
+    options: Mapping[str, str | bool] = field(default_factory=dict)
     _digests: dict[str, str] = field(default_factory=dict)
 
     def _strategy(self, trial: Trial) -> str:
@@ -184,15 +189,35 @@ class TrialKeys:
         bench = self.bench
         return bench.notice_s, bench.cooldown_s, bench.tick_s, bench.account, bench.history_s
 
+    def settings(self, job: Job) -> dict[str, str | float | bool]:
+        """What all scores of a backtest of ``job`` depend on, by the names that users know.
+
+        Policies, starts, deadlines and start-up times are not in it: more of them may be tried.
+        """
+        bench = self.bench
+        timeless = replace(job, start_at=EPOCH, deadline_at=EPOCH, startup_s=0.0)
+        return {
+            "costopt's own code": self.edition,
+            **self.options,
+            "the job": _digest(repr(timeless)),
+            "the account": _digest(repr(bench.account)),
+            "--notice": bench.notice_s,
+            "--cooldown": bench.cooldown_s,
+            "--history": f"{bench.history_s:g}",
+            **{f"the market {name}": self._market(name) for name in bench.markets},
+        }
+
+    def _market(self, name: str) -> str:
+        if name not in self._digests:
+            self._digests[name] = _digest(repr(self.bench.markets[name]))
+        return self._digests[name]
+
     def of(self, trial: Trial) -> str:
         """The key of a trial: the same in every process and on every machine."""
-        market = trial.window.market
-        if market not in self._digests:
-            self._digests[market] = _digest(repr(self.bench.markets[market]))
         parts = (
             self.edition,
-            self._digests[market],
-            repr(self._settings),
+            self._market(trial.window.market),
+            repr((self._settings, self.options)),
             repr(trial.window.job),
             repr(trial.policy),
             self._strategy(trial),

@@ -5,9 +5,11 @@ Adapters are found through their entry points; none is imported by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Protocol
@@ -47,15 +49,20 @@ def find_adapter(name: str) -> EntryPoint:
 
     costopt's own are registered whether their extra is installed or not.
     """
-    adapters = entry_points(group=GROUP)
-    for adapter in adapters:
-        if adapter.name == name:
-            return adapter
-    known = ", ".join(sorted(adapter.name for adapter in adapters)) or "none"
+    adapters = _adapters(tuple(sys.path))
+    if name in adapters:
+        return adapters[name]
+    known = ", ".join(sorted(adapters)) or "none"
     raise ProviderError(
         f"no provider adapter named {name!r} is installed (installed: {known})",
         hint="check the name, or install the package that brings the adapter",
     )
+
+
+@cache
+def _adapters(_path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+    """By name, of every package on this search path; to read them all takes 10 ms."""
+    return {adapter.name: adapter for adapter in reversed(list(entry_points(group=GROUP)))}
 
 
 def connect_virtual_provider(clock: Clock, options: ProviderOptions) -> Provider:

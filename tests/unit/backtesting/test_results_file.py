@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from costopt.backtesting.backtest import backtest
-from costopt.backtesting.results_file import HEADER, open_results_file
+from costopt.backtesting.results_file import open_results_file
 from costopt.backtesting.trial import BacktestConfig, Score, Trial, TrialKeys, Window
 from costopt.domain.account import Account, Quota
 from costopt.domain.errors import StoreError
@@ -59,7 +59,7 @@ def test_an_altered_line_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "r"
     whole = _write(path)
     altered = 0
-    for place in range(len(HEADER), len(whole)):
+    for place in range(whole.index(b"\n"), len(whole)):
         if not chr(whole[place]).isdigit():
             continue
         data = bytearray(whole)
@@ -95,6 +95,23 @@ def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
         open_results_file(tmp_path / "no/r"),
     ):
         pass
+
+
+def test_scores_under_other_settings_are_not_mixed(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    settings: dict[str, str | float | bool] = {"--notice": 120.0, "the job": "a"}
+    with open_results_file(path, settings) as file:
+        file.add("a", SCORES["a"])
+    others: dict[str, str | float | bool] = {"--notice": 60.0, "the job": "b"}
+    for name in others:
+        with (
+            pytest.raises(StoreError, check=has_code("other_settings")) as caught,
+            open_results_file(path, {**settings, name: others[name]}),
+        ):
+            pass
+        assert name in caught.value.message
+    with open_results_file(path, {**settings, "the market sample": "c"}) as file:
+        assert file.known == {"a": SCORES["a"]}
 
 
 class Counting:
