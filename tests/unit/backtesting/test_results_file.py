@@ -103,10 +103,10 @@ def test_scores_under_other_settings_are_not_mixed(tmp_path: Path) -> None:
     with open_results_file(path, settings) as file:
         file.add("a", SCORES["a"])
     others: dict[str, str | float | bool] = {"--notice": 60.0, "the job": "b"}
-    for name in others:
+    for name, other in others.items():
         with (
             pytest.raises(StoreError, check=has_code("other_settings")) as caught,
-            open_results_file(path, {**settings, name: others[name]}),
+            open_results_file(path, {**settings, name: other}),
         ):
             pass
         assert name in caught.value.message
