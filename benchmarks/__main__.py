@@ -26,13 +26,14 @@ NAMES = (
     "skypilot_choice",
     "deadlines",
     "zones",
+    "generated",
     "checkpoints",
     "deltas",
     "elastic",
     "daemon",
     "daemon_ledger",
 )
-REPLAYS = ("deadlines", "zones")
+REPLAYS = ("deadlines", "zones", "generated")
 """Those that run many trials, in processes and resumably."""
 
 
@@ -87,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--time-limit", type=float, default=10.0, help="seconds for each plan of the fleet"
     )
-    parser.add_argument("--sample", type=int, help="windows of deadlines and zones; 0 is all")
+    parser.add_argument("--sample", type=int, help="windows of those with trials; 0 is all")
     parser.add_argument("--jobs", type=int, help="processes of deadlines and zones")
     parser.add_argument(
         "--results", type=Path, help="keeps the runs of deadlines and zones, to go on with later"

@@ -99,7 +99,8 @@ def _spot_choice(
     start_s = situation.start_left_s if candidate.present else option.start_s - wait_s
     waits = (wait_s - option.waited_s) / situation.step_s
     speed = option.units_per_s / situation.fallback.units_per_s
-    spare = situation.slack_steps - waits - start_s / situation.step_s + speed - 1.0
+    started = 1.0 - start_s / situation.step_s
+    spare = situation.slack_steps - waits + speed * started - 1.0
     cost = option.score_usd_per_hour * situation.step_s / 3600
     needed_s = seconds_to_finish(option, situation.job_view.job, situation.units, start_s)
     if needed_s <= situation.view.tick_s + 1e-6 and not waits:

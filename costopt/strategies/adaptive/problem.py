@@ -27,7 +27,9 @@ holds for more. Empty where all steps cost the same."""
 
 @dataclass(frozen=True, slots=True)
 class SpotOption:
-    """A spot gang. ``cost`` is per step, ``speed`` in that of the safe gang, ``start`` in steps.
+    """A spot gang. ``cost`` is per step, ``speed`` in that of the safe gang.
+
+    ``start`` is the work that it would do in the time of a launch, in steps of the safe gang.
 
     ``share`` is that of the time in which its pool has capacity. A pool that has been down for long
     comes back no faster than at the class of age ``down_class``, whichever lanes are up. Lanes with
@@ -110,6 +112,15 @@ class DeadlineProblem:
             return self.heads.index(lane)
         return next(b for b, head in enumerate(self.heads) if self.lanes[head].place == place)
 
+    def faster_lanes(self) -> list[tuple[int, int]]:
+        """Each block with the heads of those after it, that is costlier ones, that are faster."""
+        return [
+            (block, other)
+            for block, head in enumerate(self.heads)
+            for other in self.heads[block + 1 :]
+            if self.lanes[other].speed > (1 + 1e-9) * self.lanes[head].speed
+        ]
+
 
 def factor(tariff: Tariff, steps: int) -> float:
     """Of the cost of the step that begins with so many steps to go."""
@@ -165,10 +176,11 @@ def _lane(
         comes_per_hour = candidate.rates.down_per_hour[down_class]
         share = min(share, -math.expm1(-comes_per_hour * LONG_DOWN_H))
     tariff = step_objective_usd(situation, option)
+    speed = option.units_per_s / situation.fallback.units_per_s
     return SpotOption(
         cost=_cost(option, tariff, step_s),
-        speed=option.units_per_s / situation.fallback.units_per_s,
-        start=option.start_s / step_s,
+        speed=speed,
+        start=speed * option.start_s / step_s,
         rates=candidate.rates,
         share=share,
         down_class=down_class,

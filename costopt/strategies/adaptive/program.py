@@ -18,12 +18,15 @@ and 0 once nothing is left to do, n − u − g ≤ 0 (n − u ≤ 0 in O). A st
 the deadline is kept within the recursion itself. Between whole u the values are interpolated,
 which errs upwards since they are convex in u.
 
-Each gang that is weighed is a lane i with its own S. W and O also know which pool could be
-launched in: that of the cheapest lane that is up, or that none is; gangs of one pool come and go
-together. When a lane is lost, the others are looked through from the cheapest, each being up with
-its share of the time, independently; while none is up, or only a costlier one, a lane comes back at
-its rate, those beyond the fastest counting half since shortage is shared. A lane that is cheaper
-than the one that runs is weighed when it is there, not before.
+Each gang that is weighed is a lane i with its own S. Its d is the work that it would do in the time
+of a start, so that a launch costs its p for that time at any speed. W and O also know which pool
+could be launched in: that of the cheapest lane that is up, or that none is; gangs of one pool come
+and go together. A faster lane of a costlier pool can be launched beside it with the share of the
+time in which that pool is up, as who has little to spare would do. When a lane is lost, the others
+are looked through from the cheapest, each being up with its share of the time, independently; while
+none is up, or only a costlier one, a lane comes back at its rate, those beyond the fastest counting
+half since shortage is shared. A lane that is cheaper than the one that runs is weighed when it is
+there, not before.
 
 Where the work has stages, p, v and P are those of the stage that the work left in the state falls
 in, and a stage that may not wait takes the first term out of W, and the second out of O, but for
@@ -126,6 +129,8 @@ class _Recursion:
         self._u = np.arange(spare + 1, dtype=np.float64)
         classes, lanes = terms.classes, range(len(terms.lanes))
         self._blocks = [_block(terms.block_of(i), classes) for i in lanes]
+        self._faster = [(_block(block, classes), i) for block, i in terms.faster_lanes()]
+        self._hop = _block(terms.hop_class, 1)
         self._stays = _stacked(
             [survival_transitions(lane.rates, terms.step_h) for lane in terms.lanes]
         )
@@ -178,11 +183,20 @@ class _Recursion:
             after, up = after_spot[i], self._blocks[i]
             wait[:, up] = np.minimum(wait[:, up], here.on_lane(i, after, lane.start))
             safe[:, up] = np.minimum(safe[:, up], on_safe.on_lane(i, after, lane.start + guard))
+        for up, i in self._faster:
+            lane, after = terms.lanes[i], after_spot[i][:, self._hop]
+            _mix(wait[:, up], here.on_lane(i, after, lane.start), lane.share)
+            _mix(safe[:, up], on_safe.on_lane(i, after, lane.start + guard), lane.share)
         for i, up in enumerate(self._blocks):
             spot[i] = np.minimum(wait[:, up], here.on_lane(i, after_spot[i], 0.0))
         done, safe_done = n - u - guard <= 1e-9, n - u <= 1e-9
         spot[:, done], wait[done], safe[safe_done] = 0.0, 0.0, 0.0
         return spot, wait, safe
+
+
+def _mix(values: Values, other: Values, chance: float) -> None:
+    """Replace the values by what they are where the other may be chosen, with this chance."""
+    values -= chance * np.maximum(values - other, 0.0)
 
 
 class _Leaps:

@@ -11,9 +11,11 @@ from costopt.domain.fleet import Node
 from costopt.domain.market import Offer
 from costopt.domain.policy import StrategySpec
 from costopt.domain.view import Decision, Target
+from costopt.market.lifetime import LifetimeModel, prior_rates
 from costopt.strategies import build
 from costopt.strategies.adaptive.strategy import AdaptiveStrategy
 from costopt.strategies.fault_isolation import share_lifetimes
+from costopt.strategies.gang_options import gang_options
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
 from tests.support.market_fixtures import after
 from tests.support.strategy_fixtures import look, nodes_in, offer, only
@@ -82,6 +84,21 @@ def test_an_on_demand_gang_is_kept_while_spot_is_young() -> None:
         )
         chosen.append(decision.targets)
     assert chosen == [ON_SAFE, ON_A]
+
+
+def test_a_launch_takes_its_time_at_any_speed() -> None:
+    """On capacity that lasts, each gang costs its price for its start and its work."""
+    lasting = replace(prior_rates(), up_per_hour=(1e-6,) * len(prior_rates().up_per_hour))
+    strategy = AdaptiveStrategy(lifetimes=LifetimeModel(prior=lasting))
+    job = replace(task(deadline_s=30 * HOUR_S, nodes=(1, 4), save_s=0.0), startup_s=1800.0)
+    offers = [offer(SPOT_A, 2.0), replace(SAFE_OFFER, nodes_available=2)]
+    view = look(job, offers, firm_s=300.0)
+    weighed = only(strategy.decide(view)).alternatives
+    for option in gang_options(view, view.jobs[0]):
+        name = f"{option.nodes} × {option.pool}"
+        for each in (each for each in weighed if each.choice == name and option.pool == SPOT_A):
+            hours = (option.start_s + job.work.amount / option.units_per_s) / 3600
+            assert each.value_usd == pytest.approx(option.usd_per_hour * hours, rel=0.06)
 
 
 def test_of_two_pools_the_cheaper_is_launched() -> None:

@@ -203,6 +203,16 @@ def test_a_larger_gang_of_the_pool_that_comes_back_can_be_launched() -> None:
     assert with_both.waiting(30, 3, None, 0) < alone.waiting(30, 3, None, 0)
 
 
+def test_a_faster_pool_can_be_launched_beside_the_cheapest() -> None:
+    """Work on the cheap pool alone, at half the speed, would not end in time."""
+    slow = SpotOption(0.5, 0.5, 0.5, _memoryless(1e-6, 0.9), share=0.9)
+    fast = replace(slow, cost=1.2, speed=1.0, start=1.0)
+    both = ValueFunction(replace(TERMS, lanes=(slow, fast)), 30, 10)
+    alone = ValueFunction(replace(TERMS, lanes=(slow,)), 30, 10)
+    assert both.waiting(30, 5, 0, 0) < alone.waiting(30, 5, 0, 0) - 3.0
+    assert both.on_safe(30, 5, 0, 0) < alone.on_safe(30, 5, 0, 0) - 3.0
+
+
 def test_a_faster_gang_makes_time() -> None:
     fast = DeadlineProblem(STEP_H, (SpotOption(SPOT, 2.0, 1.0, RATES),), SAFE, guard=1.0)
     assert ValueFunction(fast, 30, 10).on_spot(30, 5, 0, 0) < ValueFunction(TERMS, 30, 10).on_spot(
