@@ -23,6 +23,7 @@ from costopt.domain.account import Account
 from costopt.domain.job import Job
 from costopt.domain.plan import Constraint, Plan
 from costopt.domain.policy import Policy
+from costopt.planning.account_bill import bill_notes
 from costopt.planning.many_jobs import AccountPlan, UnservedJob, check_names, plan_account
 from costopt.planning.totals import AccountScenario, AccountTotals, plan_account_scenarios, sum_plan
 from costopt.planning.what_if import TERMS, Capacity
@@ -128,7 +129,8 @@ def plan_jobs(
     inputs = read_inputs(tasks, (chosen,), market, account, providers, at, carbon, max_age_s)
     with noted(inputs.notes):
         made = plan_account(tasks, chosen, inputs.seen, inputs.account, explain=explain)
-    return AccountPlanResult(made, inputs.notes)
+    of_bill = bill_notes(made.plan.allocations, inputs.seen, inputs.account)
+    return AccountPlanResult(made, (*inputs.notes, *of_bill))
 
 
 def what_if_jobs(

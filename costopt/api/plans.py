@@ -34,6 +34,7 @@ from costopt.domain.plan import (
     Rejection,
 )
 from costopt.domain.policy import Policy
+from costopt.planning.account_bill import bill_notes
 from costopt.planning.request import plan_frontier, plan_job
 from costopt.planning.what_if import TERMS, Capacity, Scenario, plan_scenarios
 from costopt.render.table import Table, Tabular
@@ -247,7 +248,8 @@ def plan(
     inputs = read_inputs((job,), (chosen,), market, account, providers, at, carbon, max_age_s)
     with noted(inputs.notes):
         made = plan_job(job, chosen, inputs.seen, explain=explain, account=inputs.account)
-    return PlanResult(job, chosen, made, inputs.notes)
+    of_bill = bill_notes(made.allocations, inputs.seen, inputs.account)
+    return PlanResult(job, chosen, made, (*inputs.notes, *of_bill))
 
 
 def frontier(

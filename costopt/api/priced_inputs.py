@@ -22,6 +22,7 @@ from costopt.api.inputs import (
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import CostoptError
 from costopt.domain.policy import Policy
+from costopt.planning.account_bill import term_notes
 from costopt.planning.quotes import QuoteSet, resolve_quotes
 from costopt.planning.request import carbon_notes
 from costopt.planning.transfer_times import size_questions
@@ -67,7 +68,7 @@ def read_inputs(
     until = max(task.deadline_at for task in tasks)
     of_carbon = (note for each in policies for note in carbon_notes(seen, each, until))
     of_sizes = (note for task in tasks for note in size_questions(task, seen.now))
-    notes = (*of_sizes, *seen.notes, seen.origin, *of_carbon)
+    notes = (*of_sizes, *seen.notes, seen.origin, *term_notes(seen, shared), *of_carbon)
     return PricedInputs(seen, shared, tuple(dict.fromkeys(notes)))
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import costopt
+from costopt.backtesting.account_market import account_market
 from costopt.backtesting.hindsight import HindsightOptimum, hindsight_optimum
 from costopt.backtesting.lifetime_oracle import LifetimeOracle
 from costopt.backtesting.replay import PriorObservation, ReplayResult, replay
@@ -100,7 +101,7 @@ class BacktestConfig:
         On demand is undefined where none is offered: nothing was spent because nothing could run.
         """
         if trial.policy.strategy.name == HINDSIGHT:
-            market = self.markets[trial.window.market]
+            market = account_market(self.markets[trial.window.market], self.account.price_terms)
             return score_hindsight(
                 hindsight_optimum(trial.window.job, trial.policy, market, self.machines)
             )

@@ -95,6 +95,7 @@ def run(
     from costopt.cli.simulation import Simulation, resolve_run_target
     from costopt.controller.controller import ControllerSettings
     from costopt.controller.live_run import StopSignals, open_run
+    from costopt.planning.account_bill import bill_notes, term_notes
     from costopt.planning.request import (
         carbon_notes,
         load_account,
@@ -110,8 +111,13 @@ def run(
     if not apply:
         seen = source.quotes(source.site.start_time())
         task = load_job(job, seen.now, shared)
-        notes = (*seen.notes, *carbon_notes(seen, chosen, task.deadline_at))
         made = plan_job(task, chosen, seen, account=shared)
+        notes = (
+            *seen.notes,
+            *carbon_notes(seen, chosen, task.deadline_at),
+            *term_notes(seen, shared),
+            *bill_notes(made.allocations, seen, shared),
+        )
         print_plan(PlanResult(task, chosen, made, notes), output)
         click.echo("nothing was launched: add --apply to run it", err=True)
         return
@@ -129,7 +135,11 @@ def run(
         record = live.engine.journal.records[live.job.name]
         if not record.submitted:
             seen = source.quotes(live.site.clock.now())
-            for note in (*seen.notes, *carbon_notes(seen, chosen, live.job.deadline_at)):
+            for note in (
+                *seen.notes,
+                *carbon_notes(seen, chosen, live.job.deadline_at),
+                *term_notes(seen, shared),
+            ):
                 print_error("note", note)
             raise_if_infeasible(
                 plan_job(live.job, chosen, seen, explain=False, account=shared), live.job

@@ -162,20 +162,20 @@ def _free(
             machine = catalog.instance_type(node.pool)
             counted = quota.tenant in (None, each.job.tenant) and machine is not None
             if counted and machine is not None and quota.matches(node.pool, machine):
-                held += _node_load(resource, node, catalog, powers)
+                held += _node_load(quota, resource, node, catalog, powers)
         left[resource.field] = max(0.0, most - held)
     return replace(quota, **left)
 
 
 def _node_load(
-    resource: Resource, node: Node, catalog: Catalog, powers: dict[Pool, NodePower]
+    quota: Quota, resource: Resource, node: Node, catalog: Catalog, powers: dict[Pool, NodePower]
 ) -> float:
     if resource is Resource.USD_PER_HOUR:
         return node.usd_per_hour
     if resource is Resource.KW:
         power = powers.get(node.pool)
         return 0.0 if power is None else power.busy_w * power.pue / 1000
-    return resource.node_load(catalog.instance_type(node.pool))
+    return quota.node_load(resource, node.pool, catalog.instance_type(node.pool))
 
 
 def _impacts(

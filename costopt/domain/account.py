@@ -13,9 +13,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from costopt.domain.commitments import Commitment
 from costopt.domain.contracts import ElectricityContract
 from costopt.domain.limits import Resource
 from costopt.domain.market import CapacityType, InstanceType, Pool
+from costopt.domain.price_terms import PriceTerms
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ class Account:
     ``owner`` tags everything that is launched: resources with another tag are never touched.
     ``store`` is the URI through which nodes and controller exchange messages, code and checkpoints,
     None where the account runs nothing. ``providers`` holds each adapter's options by its name.
-    ``carbon`` None: no live carbon intensities are asked for.
+    ``carbon`` None: no live carbon intensities are asked for. ``price_terms`` are its private
+    prices, discounts, commitments and credits.
     """
 
     quotas: tuple[Quota, ...] = ()
@@ -80,17 +83,24 @@ class Account:
     guards: AccountGuards = AccountGuards()
     electricity_contracts: tuple[ElectricityContract, ...] = ()
     carbon: CarbonSource | None = None
+    price_terms: PriceTerms = field(default_factory=PriceTerms)
+
+    @property
+    def commitment_quotas(self) -> tuple[Quota, ...]:
+        """Return as quotas how much of each commitment all nodes together may use."""
+        return tuple(Quota.of_commitment(each) for each in self.price_terms.commitments)
 
     @property
     def limits(self) -> tuple[Quota, ...]:
-        """Return the quotas, and as quotas what each tenant and all of them may hold at a time."""
+        """Return the quotas, and as quotas what each tenant and all of them may hold at a time, and
+        the account's commitments."""
         of_tenants = (
             Quota(f"of tenant {tenant.name}", tenant=tenant.name, **_concurrent(tenant))
             for tenant in self.tenants.values()
             if _concurrent(tenant)
         )
         of_all = _concurrent(self.guards)
-        quotas = (*self.quotas, *of_tenants)
+        quotas = (*self.quotas, *of_tenants, *self.commitment_quotas)
         return (*quotas, Quota("of the account's guards", **of_all)) if of_all else quotas
 
 
@@ -128,6 +138,23 @@ class Quota:
     max_vcpus: int | None = None
     max_kw: float | None = None
     max_usd_per_hour: float | None = None
+    max_committed: float | None = None
+    commitment: Commitment | None = None
+
+    @classmethod
+    def of_commitment(cls, commitment: Commitment) -> Quota:
+        """Return the quota that the commitment's nodes may use no more than there is of it."""
+        return cls(
+            f"of commitment {commitment.name}",
+            max_committed=commitment.quantity,
+            commitment=commitment,
+        )
+
+    def node_load(self, resource: Resource, pool: Pool, machine: InstanceType | None) -> float:
+        """Return how much a node of the pool holds of a resource with ``per_machine``."""
+        if self.commitment is not None and resource is Resource.COMMITTED:
+            return self.commitment.load(pool)
+        return resource.node_load(machine)
 
     def limits(self) -> Iterator[tuple[Resource, float]]:
         """Yield each resource that it limits, with the maximum."""
@@ -138,21 +165,25 @@ class Quota:
 
     def matches(self, pool: Pool, machine: InstanceType) -> bool:
         """Return whether nodes of ``pool`` count against this quota."""
+        if self.commitment is not None:
+            return pool.commitment == self.commitment.name
         return (
             self.provider in (None, pool.provider)
             and self.region in (None, pool.region)
-            and self.capacity_type in (None, pool.capacity_type, _shared_with(pool.capacity_type))
+            and self.capacity_type in (None, pool.capacity_type, _shared_with(pool))
             and (self.gpu_model is None or machine.gpu.matches_name(self.gpu_model))
             and (not self.families or bool(_counted_as(pool.instance_type) & _lower(self.families)))
         )
 
 
-def _shared_with(capacity_type: CapacityType) -> CapacityType:
-    """Return the capacity type whose quota is used: flex-start uses the preemptible quota.
+def _shared_with(pool: Pool) -> CapacityType:
+    """Return the capacity type whose quota is used: flex-start uses the preemptible quota, and what
+    a commitment pays for is launched on demand.
 
     https://docs.cloud.google.com/compute/docs/instances/about-flex-start-vms
     """
-    return CapacityType.SPOT if capacity_type is CapacityType.FLEX_START else capacity_type
+    launched = pool.uncommitted.capacity_type
+    return CapacityType.SPOT if launched is CapacityType.FLEX_START else launched
 
 
 def _counted_as(instance_type: str) -> frozenset[str]:

@@ -35,12 +35,12 @@ class ElectricityContract:
     @property
     def begins_at(self) -> datetime | None:
         """Return the first instant, None where it has none."""
-        return None if self.first_day is None else _midnight(self.first_day)
+        return None if self.first_day is None else midnight(self.first_day)
 
     @property
     def ends_at(self) -> datetime | None:
         """Return the first instant after it, None where it does not end."""
-        return None if self.last_day is None else _midnight(self.last_day + timedelta(days=1))
+        return None if self.last_day is None else midnight(self.last_day + timedelta(days=1))
 
     def overlaps(self, other: ElectricityContract) -> bool:
         """Return whether both state the same kind of figure for a region at some instant."""
@@ -72,5 +72,6 @@ def contract_terms(contract: ElectricityContract) -> ContractTerms:
     )
 
 
-def _midnight(day: date) -> datetime:
+def midnight(day: date) -> datetime:
+    """Return the beginning of the day (UTC)."""
     return datetime.combine(day, time(), UTC)

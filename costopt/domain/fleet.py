@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from costopt.domain.account_price import AccountPrice
 from costopt.domain.market import Offer, Pool
 
 
@@ -54,6 +55,7 @@ class Node:
 
     ``usd_per_hour`` is the price at launch. ``launched_at`` is when it began to run, if it had to
     wait for capacity. ``ended_at`` and ``end_cause`` are set when ENDED.
+    ``account_price`` says how the account's terms changed the price, None where they did not.
     """
 
     node_id: str
@@ -67,6 +69,7 @@ class Node:
     ended_at: datetime | None = None
     end_cause: EndCause | None = None
     message: str = ""
+    account_price: AccountPrice | None = None
 
 
 @dataclass(frozen=True, slots=True)

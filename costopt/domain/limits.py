@@ -30,7 +30,8 @@ class Resource(Enum):
     """Something of which nodes hold an amount for as long as they live.
 
     ``per_machine`` returns the amount of one node; None where that depends on more than its
-    instance type: dollars per hour on the price, kilowatts at the meter on the power cap.
+    instance type: dollars per hour on the price, kilowatts at the meter on the power cap. What a
+    node uses of a commitment is up to the quota, ``Quota.node_load``.
     A gang or the fleet ``verb`` an amount: "has 8 GPUs". A limit on it is a field ``max_KEY``.
     """
 
@@ -39,6 +40,7 @@ class Resource(Enum):
     VCPUS = ("vcpus", "vCPUs", _vcpus)
     KW = ("kw", "kW", None, "draws")
     USD_PER_HOUR = ("usd_per_hour", "$/h", None, "costs")
+    COMMITTED = ("committed", "committed", _one, "uses")
 
     def __init__(
         self,

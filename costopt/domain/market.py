@@ -8,11 +8,12 @@ and to running nodes. A launch takes all its nodes from one reservation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
 
+from costopt.domain.account_price import AccountPrice
 from costopt.domain.estimate import Basis, Estimate
 
 
@@ -36,6 +37,10 @@ class CapacityType(StrEnum):
         A flex-start launch is accepted and waits, and may end without nodes.
         """
         return self in (CapacityType.ON_DEMAND, CapacityType.RESERVED)
+
+
+COMMITTED = "#"
+"""Between the zone of a pool and the name of the commitment that pays for it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -66,6 +71,32 @@ class Pool:
     def with_capacity_type(self, capacity_type: CapacityType) -> Pool:
         """Return the pool of the same place and instance type with other terms."""
         return Pool(self.provider, self.region, self.zone, self.instance_type, capacity_type)
+
+    @property
+    def commitment(self) -> str | None:
+        """Return the name of the account's commitment that pays for its nodes, None without one.
+
+        Such a pool is reserved, its zone ends in ``#NAME``, and its nodes are launched on demand.
+        """
+        return self.zone.partition(COMMITTED)[2] or None
+
+    @property
+    def uncommitted(self) -> Pool:
+        """Return the pool in which its nodes are launched: itself unless a commitment pays."""
+        if COMMITTED not in self.zone:
+            return self
+        zone = self.zone.partition(COMMITTED)[0]
+        return replace(self, zone=zone, capacity_type=CapacityType.ON_DEMAND)
+
+    def committed_to(self, commitment: str) -> Pool:
+        """Return the pool of the nodes here that a commitment of this name pays for."""
+        zone = f"{self.zone}{COMMITTED}{commitment}"
+        return replace(self, zone=zone, capacity_type=CapacityType.RESERVED)
+
+    @property
+    def quota_kind(self) -> tuple[str, str, str, CapacityType, str | None]:
+        """Return what quotas distinguish: zones of a region count alike."""
+        return self.provider, self.region, self.instance_type, self.capacity_type, self.commitment
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +187,7 @@ class Offer:
     which dated capacity (a reserved block) can be used; None is unbounded. ``unknown_because``
     explains to a user why a figure is missing, and is empty otherwise. ``wait_s`` is the maximum
     time for which a launch waits for capacity, at no cost, before it is refused.
+    ``account_price`` says how the account's terms changed the price, None where they did not.
     """
 
     pool: Pool
@@ -167,6 +199,7 @@ class Offer:
     until_at: datetime | None = None
     unknown_because: str = ""
     wait_s: float = 0.0
+    account_price: AccountPrice | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,7 +240,9 @@ class Limits:
         for spec in POOL_LIMITS:
             assert spec.pool_field is not None
             allowed, actual = getattr(self, spec.field), getattr(pool, spec.pool_field)
-            if allowed and actual not in allowed:
+            # What a commitment pays for is launched on demand.
+            launched = getattr(pool.uncommitted, spec.pool_field)
+            if allowed and actual not in allowed and launched not in allowed:
                 return f"{spec.pool_field.replace('_', ' ')} {actual} not allowed by the policy"
         return None
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from costopt.domain.account_price import MICROS, listed_micros
 from costopt.domain.errors import ProviderError
 from costopt.domain.events import NodeBilled, NodeEnded, NodeLaunched
 from costopt.domain.fleet import Node, NodeState
@@ -18,7 +19,7 @@ from costopt.domain.market import Pool
 from costopt.domain.ports import Ledger
 from costopt.engine.cohort import JobTerms
 from costopt.engine.journal import Journal
-from costopt.engine.settings import World
+from costopt.engine.settings import EngineSettings, World
 from costopt.ledger.fold_cache import FoldState, load_fold
 from costopt.ledger.job_account import JobAccount
 from costopt.provider.base import Capability, Provider
@@ -32,9 +33,9 @@ class BillCollector:
     Until then the ledger holds the cost that follows from the observed prices.
     """
 
-    def __init__(self, world: World, journal: Journal, owner: str) -> None:
+    def __init__(self, world: World, journal: Journal, settings: EngineSettings) -> None:
         self._journal = journal
-        self._owner = owner
+        self._settings = settings
         self._sources: Mapping[str, Provider] = {
             name: provider
             for provider in world.providers
@@ -78,35 +79,38 @@ class BillCollector:
             bill = None
         if bill is None:
             return False
+        terms, pool = self._settings.account.price_terms, Pool.parse(launched.pool)
+        prices = terms.bill_prices(pool, bill.prices, ended.ended_at)
+        listed = [(at, listed_micros(price)) for at, price in prices if price.why]
         self._journal.write(
             NodeBilled(
                 at=now,
                 job=node.job,
                 node_id=node.node_id,
                 pool=launched.pool,
-                prices=tuple((at, round(usd * 1_000_000)) for at, usd in bill.prices),
+                prices=tuple((at, round(each.usd_per_hour * MICROS)) for at, each in prices),
                 min_billed_s=bill.min_billed_s,
                 source=bill.source,
+                list_prices=tuple((at, micros) for at, micros in listed if micros is not None),
             )
         )
         return True
 
     def _node(self, launched: NodeLaunched, ended: NodeEnded) -> Node:
+        """Return the node as its provider knows it: where it was launched, at its list price."""
+        listed = launched.list_micros_per_hour
         return Node(
             node_id=launched.node_id,
-            owner=self._owner,
+            owner=self._settings.owner,
             job=launched.job,
-            pool=Pool.parse(launched.pool),
+            pool=Pool.parse(launched.pool).uncommitted,
             key=launched.key,
             state=NodeState.ENDED,
             launched_at=launched.launched_at,
-            usd_per_hour=launched.micros_per_hour / 1_000_000,
+            usd_per_hour=(launched.micros_per_hour if listed is None else listed) / MICROS,
             ended_at=ended.ended_at,
             end_cause=ended.cause,
         )
-
-
-MICROS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ class Engine:
             world, self.journal, self._terms, settings.account.electricity_contracts
         )
         self._fleet = FleetObserver(world, self.journal, settings, silence, self._gate, emissions)
-        self._bills = BillCollector(world, self.journal, settings.owner)
+        self._bills = BillCollector(world, self.journal, settings)
         self._offers = OfferCollector(world, self.journal, settings, silence, self.jobs)
         self._guards = Guards(world, self.journal, settings.account, self.jobs, self.spending)
         releases = Releases(world, self.journal)

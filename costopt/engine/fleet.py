@@ -8,8 +8,10 @@ other jobs, never brings a job more nodes than it requests, and expires after a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
+from costopt.domain.account_price import MICROS, committed_micros, listed_micros
 from costopt.domain.errors import CatalogError, ProviderError
 from costopt.domain.events import (
     Event,
@@ -98,8 +100,9 @@ class FleetObserver:
         Raises ProviderError, and CatalogError for a node of an unknown instance type.
         """
         if Capability.KNOWN_NODES in provider.capabilities():
-            provider.restore_known_nodes(self._known(provider))
-        nodes = provider.nodes(self._settings.owner)
+            known = self._known(provider)
+            provider.restore_known_nodes(replace(n, pool=n.pool.uncommitted) for n in known)
+        nodes = [self._as_launched(node) for node in provider.nodes(self._settings.owner)]
         notices = provider.notices(self._settings.owner)
         silent = _silent_regions(provider)
         self._silence.record_partial(provider, now)
@@ -108,6 +111,20 @@ class FleetObserver:
         listed_ids = {n.node_id for n in nodes}
         self._close_missing(provider, listed_ids, silent, now)
         return [*living, *(n for n in self._known(provider) if n.node_id not in listed_ids)], silent
+
+    def _as_launched(self, node: Node) -> Node:
+        """Return the node in the pool that was requested, which a commitment may pay for, and at
+        the account's price. Providers know neither."""
+        record = self._journal.records.get(node.job)
+        if record is None:
+            return node
+        event = (
+            record.live.get(node.node_id)
+            or record.lost.get(node.node_id)
+            or record.intents.get(node.key)
+        )
+        pool = node.pool if event is None else Pool.parse(event.pool)
+        return self._settings.account.price_terms.node(node, pool)
 
     def _keep(self, nodes: Iterable[Node]) -> None:
         self._nodes = tuple(nodes)
@@ -235,7 +252,7 @@ class FleetObserver:
             key=event.key,
             state=NodeState.WAITING if event.waiting else NodeState.RUNNING,
             launched_at=event.launched_at,
-            usd_per_hour=event.micros_per_hour / 1_000_000,
+            usd_per_hour=event.micros_per_hour / MICROS,
         )
 
 
@@ -283,7 +300,7 @@ def node_launched_event(
     world: World, node: Node, carbon_signal: CarbonSignal, now: datetime
 ) -> NodeLaunched:
     """Return the event for a node that the provider confirms."""
-    power = world.powers.node_power(node.pool, carbon_signal)
+    power, paid = world.powers.node_power(node.pool, carbon_signal), node.account_price
     return NodeLaunched(
         at=now,
         job=node.job,
@@ -291,7 +308,7 @@ def node_launched_event(
         node_id=node.node_id,
         pool=str(node.pool),
         launched_at=node.launched_at,
-        micros_per_hour=round(node.usd_per_hour * 1_000_000),
+        micros_per_hour=round(node.usd_per_hour * MICROS),
         idle_w=None if power is None else power.idle_w,
         busy_w=None if power is None else power.busy_w,
         pue=None if power is None else power.pue,
@@ -301,6 +318,12 @@ def node_launched_event(
         carbon_signal=carbon_signal,
         communication_share=0.0 if power is None else power.communication_share,
         embodied_gco2e_per_hour=None if power is None else power.embodied_gco2e_per_hour,
+        list_micros_per_hour=listed_micros(paid),
+        contracted_micros_per_hour=None
+        if paid is None or paid.contracted_usd_per_hour is None
+        else round(paid.contracted_usd_per_hour * MICROS),
+        committed_micros_per_hour=committed_micros(paid),
+        commitment=None if paid is None else paid.commitment,
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from costopt.domain.account import Account
+from costopt.domain.account_price import MICROS
 from costopt.domain.events import GuardTripped
 from costopt.domain.fleet import Launch, Node
 from costopt.domain.job import Job
@@ -20,8 +21,6 @@ from costopt.engine.billing import Payer, SpendTracker
 from costopt.engine.journal import Journal
 from costopt.engine.quotas import GuardViolation, PowerDraw, QuotaLedger, ResourceUsage, UsageTally
 from costopt.engine.settings import World
-
-MICROS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from costopt.domain.account_price import MICROS
 from costopt.domain.errors import ProviderError, ProviderUnavailableError
 from costopt.domain.events import LaunchFailed, LaunchIntended
 from costopt.domain.events.node import NOT_SENT_ERROR
@@ -24,7 +25,7 @@ from costopt.domain.view import Desired
 from costopt.engine.emissions import Emissions
 from costopt.engine.fleet import node_launched_event
 from costopt.engine.gate import Gate, Releases
-from costopt.engine.guards import MICROS, Guards, LaunchLimits
+from costopt.engine.guards import Guards, LaunchLimits
 from costopt.engine.journal import Journal
 from costopt.engine.quotas import GuardViolation, ResourceUsage, UsageTally
 from costopt.engine.settings import EngineSettings, World
@@ -262,14 +263,18 @@ class Launcher:
             self._began = now, time.monotonic()
         self._unsent.discard(intent.key)
         pool = Pool.parse(intent.pool)
-        request = LaunchRequest(self._settings.owner, intent.job, pool, intent.nodes, intent.key)
+        request = LaunchRequest(
+            self._settings.owner, intent.job, pool.uncommitted, intent.nodes, intent.key
+        )
         try:
-            started = self._world.provider_of(pool).launch(request)
+            listed = self._world.provider_of(pool).launch(request)
         except ProviderUnavailableError:
             return ()
         except ProviderError as error:
             refusals[intent.pool] = error
             return self._failed(intent, error.code, error.message, now)
+        terms = self._settings.account.price_terms
+        started = [terms.node(node, pool) for node in listed]
         known = self._journal.records[intent.job].known
         fresh = tuple(node for node in started if node.node_id not in known)
         signal = self._emissions.signal(intent.job)

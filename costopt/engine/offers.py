@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from costopt.domain.account_price import committed_micros, listed_micros
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.events import PriceChanged
@@ -46,7 +47,7 @@ class OfferCollector:
 
         Each job's record is read here once, and not again for each policy.
         """
-        offers = self._ask(now)
+        offers = self._settings.account.price_terms.offers(self._ask(now), nodes, now)
         here = {node.pool for node in nodes}
         self._world.hazards.observe(offers, now, here)
         self._note_prices(offers, nodes, now)
@@ -126,11 +127,19 @@ class OfferCollector:
             if price is None or offer.pool not in running or not _is_price(price):
                 continue
             micros, pool = round(price.value * 1_000_000), str(offer.pool)
+            paid = offer.account_price
             for job, launched_at in running[offer.pool].items():
                 newer = price.observed_at is None or price.observed_at >= launched_at
                 if newer and self._journal.records[job].prices[pool] != micros:
                     self._journal.write(
-                        PriceChanged(at=now, job=job, pool=pool, micros_per_hour=micros)
+                        PriceChanged(
+                            at=now,
+                            job=job,
+                            pool=pool,
+                            micros_per_hour=micros,
+                            list_micros_per_hour=listed_micros(paid),
+                            committed_micros_per_hour=committed_micros(paid),
+                        )
                     )
 
     def _without_room(self, offer: Offer) -> Offer:

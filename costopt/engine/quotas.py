@@ -65,7 +65,11 @@ class QuotaLedger:
         """Yield, by quota and unit, how much of it the target holds."""
         for quota in self._counting(target.pool, job):
             for resource, _ in quota.limits():
-                each = self.node_load(resource, target.pool, usd_per_hour, target.power_cap_w)
+                each = (
+                    quota.node_load(resource, target.pool, None)
+                    if resource is Resource.COMMITTED
+                    else self.node_load(resource, target.pool, usd_per_hour, target.power_cap_w)
+                )
                 yield (quota.name, resource.unit), target.nodes * each
 
     def node_load(

@@ -193,9 +193,11 @@ class ViewBuilder:
 
     def _price_forecasts(self, now: datetime) -> Mapping[Pool, Series]:
         forecasts, until = self._world.forecasts, self._last_deadline_at
-        if forecasts is None or until is None:
+        if until is None:
             return {}
-        return forecasts.prices([o.pool for o in self._offers.latest], now, until)
+        offers = self._offers.latest
+        listed = {} if forecasts is None else forecasts.prices([o.pool for o in offers], now, until)
+        return self._settings.account.price_terms.forecasts(listed, offers, now, until)
 
     def _carbon_forecasts(self, now: datetime, carbon_signal: CarbonSignal) -> Mapping[str, Series]:
         forecasts, until = self._world.forecasts, self._last_deadline_at

@@ -42,12 +42,15 @@ class CostTotals:
 
     ``measured_uwh`` of the energy was measured, the rest modelled. The energy of ``unpowered_ms``
     of the nodes' time is unknown and not in any of the sums, nor is the embodied carbon of
-    ``unembodied_ms`` of it.
+    ``unembodied_ms`` of it, nor what ``uncounted_ms`` of it used of commitments.
     """
 
     usd_micros: int = 0
     spot_usd_micros: int = 0
     on_demand_usd_micros: int = 0
+    list_usd_micros: int = 0
+    committed_usd_micros: int = 0
+    uncounted_ms: int = 0
     idle_uwh: int = 0
     busy_uwh: int = 0
     emitted: Emission = field(default_factory=Emission)
@@ -95,6 +98,9 @@ class CostTotals:
             self.usd_micros,
             self.spot_usd_micros,
             self.on_demand_usd_micros,
+            self.list_usd_micros,
+            self.committed_usd_micros,
+            self.uncounted_ms,
             self.idle_uwh,
             self.busy_uwh,
             self.emitted,
@@ -127,6 +133,12 @@ class CostTotals:
             self.spot_usd_micros += usd_micros
         elif node.capacity_type is CapacityType.ON_DEMAND:
             self.on_demand_usd_micros += usd_micros
+        self.list_usd_micros += times * node.list_usd_micros(until_ms)
+        committed = node.committed_usd_micros(until_ms)
+        if committed is None:
+            self.uncounted_ms += times * (until_ms - node.launched_ms)
+        else:
+            self.committed_usd_micros += times * committed
         self.idle_uwh += times * idle_uwh
         self.busy_uwh += times * busy_uwh
         self.emitted = self.emitted.plus(node.emitted(until_ms), times)
@@ -150,7 +162,7 @@ class FleetAccount:
         self.interruptions = 0
         self._lost: dict[str, NodeAccount] = {}
         self._ended = CostTotals()
-        self._prices: dict[str, list[tuple[int, int]]] = {}
+        self._prices: dict[str, list[PriceChanged]] = {}
         self.electricity = ElectricityBooks()
 
     def launch(self, event: NodeLaunched) -> bool:
@@ -158,19 +170,20 @@ class FleetAccount:
         if event.node_id in self.nodes:
             return False
         node = NodeAccount(event, self.electricity)
-        for at_ms, micros_per_hour in self._prices.get(event.pool, ()):
+        for change in self._prices.get(event.pool, ()):
+            at_ms = to_milliseconds(change.at)
             if at_ms > node.launched_ms:
-                node.cost.change(at_ms, micros_per_hour)
+                node.change_price(at_ms, change)
         self.nodes[event.node_id] = self.alive[event.node_id] = node
         return True
 
     def change_price(self, event: PriceChanged) -> None:
         """Set the price of the pool's nodes from now on, also of those reported later."""
         at_ms = to_milliseconds(event.at)
-        self._prices.setdefault(event.pool, []).append((at_ms, event.micros_per_hour))
+        self._prices.setdefault(event.pool, []).append(event)
         for node in self._unsettled():
             if node.launched.pool == event.pool:
-                node.cost.change(at_ms, event.micros_per_hour)
+                node.change_price(at_ms, event)
 
     def record_intensity(self, event: CarbonIntensityRecorded) -> None:
         """Count that hour's energy of the region's nodes with this signal at this intensity."""

@@ -32,14 +32,14 @@ from costopt.ledger.base import CachedFold, DurableLedger, FoldCache
 from costopt.ledger.codec import decode, encode
 from costopt.ledger.job_account import JobAccount
 from costopt.ledger.job_record import JobRecord
-from costopt.ledger.node_account import EnergyMeter, MeasurementAccount, NodeAccount
+from costopt.ledger.node_account import MeasurementAccount, NodeAccount
 from costopt.ledger.node_emissions import (
     ElectricityBooks,
     Emission,
     EmissionMeter,
     HourlyIntensities,
 )
-from costopt.ledger.node_meter import BusyMeter, CostMeter, PowerMeter
+from costopt.ledger.node_meter import BusyMeter, CostMeter, EnergyMeter, PowerMeter
 from costopt.ledger.summary import JobState, JobSummary, ProgressCurve
 
 ACCOUNT = "account"

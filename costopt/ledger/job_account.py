@@ -166,6 +166,8 @@ class JobAccount:
             usd_micros=bill.usd_micros + self.transfers.usd_micros,
             spot_usd_micros=bill.spot_usd_micros,
             on_demand_usd_micros=bill.on_demand_usd_micros,
+            list_usd_micros=bill.list_usd_micros + self.transfers.usd_micros,
+            committed_usd_micros=None if bill.uncounted_ms else bill.committed_usd_micros,
             transfer_usd_micros=self.transfers.known_usd_micros,
             wh=bill.wh,
             idle_wh=bill.idle_wh,

@@ -21,6 +21,7 @@ from costopt.domain.events import (
     NoticeWithdrawn,
     PowerLimitProbed,
     PowerLimitReported,
+    PriceChanged,
     TerminateIntended,
 )
 from costopt.domain.fleet import EndCause
@@ -38,6 +39,7 @@ from costopt.ledger.node_meter import (
     MS_PER_HOUR,
     BusyMeter,
     CostMeter,
+    EnergyMeter,
     PowerMeter,
     from_milliseconds,
     to_milliseconds,
@@ -48,8 +50,10 @@ from costopt.ledger.node_meter import (
 class NodeInterval:
     """A row of the timeline: one node from launch to end, or to now while ``ended_at`` is None.
 
-    ``busy`` are the stretches in which it trained. Energy is at the data centre's meter, split
-    into what the node drew while it trained and while it did not; None where it is unknown.
+    ``usd_micros`` is what it added to the account's bill, ``committed_usd_micros`` what it used of
+    a commitment besides, None where unknown. ``busy`` are the stretches in which it trained. Energy
+    is at the data centre's meter, split into what the node drew while it trained and while it did
+    not; None where it is unknown.
     ``market_based_gco2e`` is by the account's electricity contracts, None where none covers it all.
     ``embodied_gco2e``, the share of the machine's making, is not in ``gco2e``.
     """
@@ -61,6 +65,8 @@ class NodeInterval:
     ended_at: datetime | None
     cause: EndCause | None
     usd_micros: int
+    list_usd_micros: int
+    committed_usd_micros: int | None
     idle_wh: float | None
     busy_wh: float | None
     gco2e: float | None
@@ -86,6 +92,7 @@ class NodeAccount:
 
     __slots__ = (
         "busy",
+        "committed",
         "communication_factor",
         "cost",
         "draining",
@@ -95,6 +102,7 @@ class NodeAccount:
         "launched",
         "launched_ms",
         "limited_w",
+        "listed",
         "measured",
         "min_billed_ms",
         "noticed_at",
@@ -111,6 +119,11 @@ class NodeAccount:
         self.region = region_key(self.pool)
         self.launched_ms = to_milliseconds(launched.launched_at)
         self.cost = CostMeter(self.launched_ms, launched.micros_per_hour)
+        listed, committed = launched.list_micros_per_hour, launched.committed_micros_per_hour
+        self.listed = None if listed is None else CostMeter(self.launched_ms, listed)
+        self.committed = (
+            None if launched.commitment is None else CostMeter(self.launched_ms, committed or 0)
+        )
         self.min_billed_ms = 0
         self.busy = BusyMeter()
         self.measured = EnergyMeter()
@@ -204,7 +217,24 @@ class NodeAccount:
         self.cost = CostMeter(self.launched_ms, first[1])
         for at, micros_per_hour in later:
             self.cost.change(to_milliseconds(at), micros_per_hour)
+        self.listed = None
+        if billed.list_prices:
+            (_, listed), *rest = billed.list_prices
+            self.listed = CostMeter(self.launched_ms, listed)
+            for at, micros_per_hour in rest:
+                self.listed.change(to_milliseconds(at), micros_per_hour)
         self.min_billed_ms = round(billed.min_billed_s * 1000)
+
+    def change_price(self, at_ms: int, event: PriceChanged) -> None:
+        """Set what it costs from ``at_ms`` on."""
+        listed = event.list_micros_per_hour
+        if self.listed is None and listed is not None:
+            self.listed = CostMeter(self.launched_ms, self.launched.micros_per_hour)
+        self.cost.change(at_ms, event.micros_per_hour)
+        if self.listed is not None:
+            self.listed.change(at_ms, event.micros_per_hour if listed is None else listed)
+        if self.committed is not None:
+            self.committed.change(at_ms, event.committed_micros_per_hour or 0)
 
     def until_ms(self, now_ms: int) -> int:
         """Return the node's end, or now while it lives; never before its launch."""
@@ -216,6 +246,23 @@ class NodeAccount:
         until_ms = self.until_ms(now_ms)
         surcharge = self._surcharge_micros(until_ms) if now_ms >= until_ms else 0
         return surcharge + self.cost.micros_until(min(until_ms, max(now_ms, self.launched_ms)))
+
+    def list_usd_micros(self, now_ms: int) -> int:
+        """Return the cost at the provider's public prices, where these are known to differ."""
+        if self.listed is None:
+            return self.usd_micros(now_ms)
+        return self.listed.micros_until(self._charged_until_ms(now_ms))
+
+    def committed_usd_micros(self, now_ms: int) -> int | None:
+        """Return what it used of a commitment, which is paid for in any case; None if unknown."""
+        if self.committed is None:
+            return 0
+        if self.launched.committed_micros_per_hour is None:
+            return None
+        return self.committed.micros_until(self._charged_until_ms(now_ms))
+
+    def _charged_until_ms(self, now_ms: int) -> int:
+        return min(self.until_ms(now_ms), max(now_ms, self.launched_ms))
 
     def _surcharge_micros(self, until_ms: int) -> int:
         missing_ms = max(0, self.min_billed_ms - (until_ms - self.launched_ms))
@@ -309,6 +356,8 @@ class NodeAccount:
             ended_at=None if self.ended is None else self.ended.ended_at,
             cause=None if self.ended is None else self.ended.cause,
             usd_micros=self.usd_micros(until),
+            list_usd_micros=self.list_usd_micros(until),
+            committed_usd_micros=self.committed_usd_micros(until),
             idle_wh=None if unpowered else idle_uwh / 1e6,
             busy_wh=None if unpowered else busy_uwh / 1e6,
             gco2e=None if unpowered or emitted.unknown_uwh else emitted.ugco2e / 1e6,
@@ -397,25 +446,3 @@ class MeasurementAccount:
         """Return what is wrong with which nodes, "" where nothing is known to be."""
         found = sorted(self.unhealthy.items())
         return "; ".join(f"{node_id or 'the gang'}: {what}" for node_id, what in found)
-
-
-class EnergyMeter:
-    """Stretches of time for which a node's energy was measured: micro-watt-hours at its plug."""
-
-    __slots__ = ("_stretches",)
-
-    def __init__(self) -> None:
-        self._stretches: dict[int, tuple[int, int]] = {}
-
-    def set(self, from_ms: int, until_ms: int, uwh: int) -> None:
-        """Set a total, replacing an earlier one from the same instant; stretches do not overlap."""
-        earlier = [end for start, (end, _) in self._stretches.items() if start < from_ms]
-        from_ms = max(from_ms, *earlier) if earlier else from_ms
-        if until_ms > from_ms:
-            self._stretches[from_ms] = until_ms, uwh
-
-    def stretches(self) -> tuple[tuple[int, int, int], ...]:
-        """Return (from, until, micro-watt-hours), ascending."""
-        if not self._stretches:
-            return ()
-        return tuple((start, end, uwh) for start, (end, uwh) in sorted(self._stretches.items()))

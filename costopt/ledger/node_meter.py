@@ -146,3 +146,25 @@ class PowerMeter:
             trained_ms = busy.ms_until(min(end_ms, until_ms))
             total += busy_w * (trained_ms - before_ms)
         return total
+
+
+class EnergyMeter:
+    """Stretches of time for which a node's energy was measured: micro-watt-hours at its plug."""
+
+    __slots__ = ("_stretches",)
+
+    def __init__(self) -> None:
+        self._stretches: dict[int, tuple[int, int]] = {}
+
+    def set(self, from_ms: int, until_ms: int, uwh: int) -> None:
+        """Set a total, replacing an earlier one from the same instant; stretches do not overlap."""
+        earlier = [end for start, (end, _) in self._stretches.items() if start < from_ms]
+        from_ms = max(from_ms, *earlier) if earlier else from_ms
+        if until_ms > from_ms:
+            self._stretches[from_ms] = until_ms, uwh
+
+    def stretches(self) -> tuple[tuple[int, int, int], ...]:
+        """Return (from, until, micro-watt-hours), ascending."""
+        if not self._stretches:
+            return ()
+        return tuple((start, end, uwh) for start, (end, uwh) in sorted(self._stretches.items()))

@@ -28,7 +28,10 @@ class JobSummary:
     """What a job has cost, consumed and done. Unknown figures are None.
 
     Dollars are micro-dollars of what the provider confirmed as running, and of moving data between
-    regions at list prices; reserved capacity is in ``usd_micros`` only. ``transfer_usd_micros`` is
+    regions at list prices; reserved capacity is in ``usd_micros`` only. ``usd_micros`` is what the
+    job added to the account's bill: ``list_usd_micros`` is the same at the provider's public prices
+    where the account's terms changed them, and ``committed_usd_micros`` what it used of commitments
+    besides, which are paid for in any case; None where unknown. ``transfer_usd_micros`` is
     None where the price of a move is unknown; ``usd_micros`` holds the others then. Energy is watt-
     hours at the data centre's meter: ``busy_wh`` while the gang trained, ``idle_wh`` else; None
     where the power of any node is unknown. ``measured_wh`` of it was measured on the nodes.
@@ -111,6 +114,8 @@ class JobSummary:
     replaced_nodes: int = 0
     budget_usd_micros: int | None = None
     usd_micros_per_hour: int = 0
+    list_usd_micros: int = 0
+    committed_usd_micros: int | None = 0
 
     @property
     def forecast_usd_micros(self) -> int | None:

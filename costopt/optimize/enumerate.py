@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from costopt.domain.job import Job
 from costopt.domain.limits import ROUNDING, Resource
-from costopt.domain.market import CapacityType, InstanceType, Pool
+from costopt.domain.market import InstanceType, Pool
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Limits
 from costopt.optimize.configuration_table import (
@@ -197,7 +197,8 @@ def largest_counted(columns: OfferColumns, request: PlanRequest, job: Job) -> li
     sizes: list[set[int]] = [set() for _ in columns.machines]
     limits = [(resource, most) for _, resource, most in request.policy.limits.concurrent()]
     for machine, kind in enumerate(columns.machines):
-        sizes[machine].update(_counted_nodes(limits, kind))
+        each = ((most, _per_machine(resource, kind)) for resource, most in limits)
+        sizes[machine].update(_counted_nodes(each))
     for number in np.flatnonzero(columns.reserved & np.isfinite(columns.room_nodes)).tolist():
         sizes[int(columns.machine[number])].add(int(columns.room_nodes[number]))
     quotas = [quota for quota in all_quotas(request) if quota.tenant in (None, job.tenant)]
@@ -205,8 +206,17 @@ def largest_counted(columns: OfferColumns, request: PlanRequest, job: Job) -> li
         kind = columns.machines[machine]
         for quota in quotas:
             if quota.matches(pool, kind):
-                sizes[machine].update(_counted_nodes(quota.limits(), kind))
+                loads = (
+                    (most, quota.node_load(resource, pool, kind))
+                    for resource, most in quota.limits()
+                    if resource.per_machine is not None
+                )
+                sizes[machine].update(_counted_nodes(loads))
     return sizes
+
+
+def _per_machine(resource: Resource, machine: InstanceType) -> float:
+    return 0.0 if resource.per_machine is None else resource.node_load(machine)
 
 
 def _kinds(columns: OfferColumns) -> dict[Pool, int]:
@@ -216,17 +226,13 @@ def _kinds(columns: OfferColumns) -> dict[Pool, int]:
     """
     kinds: dict[tuple[object, ...], tuple[Pool, int]] = {}
     for offer, machine in zip(columns.offers, columns.machine.tolist(), strict=True):
-        pool = offer.pool
-        kinds.setdefault((machine, pool.region, pool.capacity_type), (pool, machine))
+        kinds.setdefault((machine, offer.pool.quota_kind), (offer.pool, machine))
     return dict(kinds.values())
 
 
-def _counted_nodes(
-    limits: Iterable[tuple[Resource, float]], machine: InstanceType
-) -> Iterator[int]:
-    """How many nodes of the machine each limit on what machines hold allows."""
-    for resource, most in limits:
-        each = 0.0 if resource.per_machine is None else resource.node_load(machine)
+def _counted_nodes(loads: Iterable[tuple[float, float]]) -> Iterator[int]:
+    """How many nodes each limit allows, given as (maximum, what a node holds)."""
+    for most, each in loads:
         if each > 0:
             yield int(most // each)
 
@@ -253,11 +259,11 @@ class _Quotas:
         self._order = np.argsort(first, kind="stable")
         self._begin = np.searchsorted(first[self._order], np.arange(len(columns) + 1))
         self._loads: dict[Resource, Array] = {}
-        self._zones: dict[tuple[str, str], dict[tuple[str, CapacityType], list[int]]] = {}
+        self._zones: dict[tuple[str, str], dict[object, list[int]]] = {}
         for number, offer in enumerate(columns.offers):
             pool = offer.pool
             alike = self._zones.setdefault((pool.provider, pool.region), {})
-            alike.setdefault((pool.instance_type, pool.capacity_type), []).append(number)
+            alike.setdefault(pool.quota_kind, []).append(number)
 
     def broken(self, quota: Quota) -> NDArray[np.int64]:
         """Return the rows that alone exceed the quota, ascending."""
@@ -266,8 +272,18 @@ class _Quotas:
             return counted
         breaks = np.zeros(len(counted), dtype=bool)
         for resource, most in quota.limits():
-            breaks |= ~(self._load(resource)[counted] <= most + ROUNDING)
+            load = self._load(resource) if quota.commitment is None else self._committed(quota)
+            breaks |= ~(load[counted] <= most + ROUNDING)
         return counted[breaks]
+
+    def _committed(self, quota: Quota) -> Array:
+        """What each row's gang uses of a commitment. Shape (rows,)."""
+        machines, numbers = self._columns.machines, self._columns.machine.tolist()
+        each = [
+            quota.node_load(Resource.COMMITTED, offer.pool, machines[number])
+            for offer, number in zip(self._columns.offers, numbers, strict=True)
+        ]
+        return gang_sum(self._rows, np.array(each))
 
     def _counted(self, quota: Quota) -> NDArray[np.int64]:
         """The rows whose nodes count against the quota, ascending."""

@@ -65,6 +65,8 @@ class SharedLimit:
             return float(pool == self.pool)
         if self.quota is not None and not self.quota.matches(pool, machine):
             return 0.0
+        if self.quota is not None:
+            return self.quota.node_load(self.resource, pool, machine)
         return self.resource.node_load(machine)
 
 
@@ -90,7 +92,7 @@ class LimitIndex:
 
     def _numbers(self, pool: Pool) -> list[int]:
         """Zones of a region count alike, but for what each pool has."""
-        family = (pool.provider, pool.region, pool.instance_type, pool.capacity_type)
+        family = pool.quota_kind
         if family not in self._of_family:
             machine = self._request.machines[pool]
             self._of_family[family] = [

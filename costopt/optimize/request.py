@@ -58,7 +58,7 @@ class PlanRequest:
 def build_request(view: View) -> PlanRequest:
     """Return the request for all jobs and offers in ``view``.
 
-    The account's guards on concurrent use count as quotas.
+    The account's guards on concurrent use and its commitments count as quotas.
     """
     account = view.account
     return PlanRequest(
@@ -68,7 +68,11 @@ def build_request(view: View) -> PlanRequest:
         machines=view.machines,
         powers=view.powers,
         policy=view.policy,
-        quotas=(*account.quotas, *Account(guards=account.guards).limits),
+        quotas=(
+            *account.quotas,
+            *account.commitment_quotas,
+            *Account(guards=account.guards).limits,
+        ),
         rejections=view.rejections,
         price_forecasts=view.price_forecasts,
         carbon_forecasts=view.carbon_forecasts,

@@ -56,14 +56,17 @@ def plan_frontier(
 def build_plan_request(
     jobs: Sequence[Job], policy: Policy, seen: QuoteSet, account: Account
 ) -> PlanRequest:
-    """Return the request for a plan of jobs that have not begun. Raise StaleDataError."""
+    """Return the request for a plan of jobs that have not begun, at the account's prices. Raise
+    StaleDataError."""
     from costopt.optimize.request import build_request
 
     account = replace(account, quotas=(*account.quotas, *seen.quotas))
-    view = build_view(jobs, policy, seen.offers, seen.now, account, age_limit=seen.age_limit)
+    offers = account.price_terms.offers(seen.offers, (), seen.now)
+    view = build_view(jobs, policy, offers, seen.now, account, age_limit=seen.age_limit)
     pools, until = [offer.pool for offer in view.offers], max(job.deadline_at for job in jobs)
     carbon = forecast_carbon(seen, view.policy, pools, until)
-    prices = forecast_prices(seen, pools, until)
+    listed = forecast_prices(seen, pools, until)
+    prices = account.price_terms.forecasts(listed, view.offers, seen.now, until)
     return build_request(replace(view, price_forecasts=prices, carbon_forecasts=carbon.series))
 
 

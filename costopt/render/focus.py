@@ -19,6 +19,7 @@ from itertools import pairwise
 
 from costopt.catalog import load_catalog
 from costopt.catalog.traits import find_traits
+from costopt.domain.account_price import CommitmentKind
 from costopt.domain.events import DataMoved
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.policy import CarbonSignal
@@ -125,19 +126,22 @@ def _slices(node: NodeAccount, now_ms: int, period: ChargePeriod) -> Iterator[_S
 
 def _node_rows(node: NodeAccount, now_ms: int, period: ChargePeriod) -> Iterator[FocusRow]:
     shared = _pool_cells(node.pool)
-    listed = _list_price(node.pool)
+    known = _list_price(node.pool.uncommitted)
     before = _Meters.of(node, node.launched_ms, 0)
     for piece in _slices(node, now_ms, period):
         after = _Meters.of(node, piece.until_ms, node.usd_micros(piece.until_ms))
         price = _dollars(node.cost.micros_per_hour_at(piece.from_ms))
-        # The provider's own price of on-demand capacity at launch is fresher than a table's.
-        own_list = price if node.pool.capacity_type is CapacityType.ON_DEMAND else listed
+        hours = _hours(piece.charged_ms)
         yield {
             **shared,
             **_period_cells(piece.from_ms, period),
             **_money(
-                after.usd_micros - before.usd_micros, price, own_list, _hours(piece.charged_ms)
+                after.usd_micros - before.usd_micros,
+                price,
+                _own_list_price(node, piece.from_ms, price, known),
+                hours,
             ),
+            **_commitment_cells(node, before, after, hours),
             "PricingUnit": "Hours",
             "ConsumedQuantity": _hours(piece.until_ms - piece.from_ms),
             "ConsumedUnit": "Hours",
@@ -148,11 +152,60 @@ def _node_rows(node: NodeAccount, now_ms: int, period: ChargePeriod) -> Iterator
         before = after
 
 
+def _own_list_price(
+    node: NodeAccount, ms: int, price: Decimal, known: Decimal | None
+) -> Decimal | None:
+    """Return the public price at ``ms``. The provider's own of on-demand capacity is fresher than a
+    table's."""
+    if node.pool.uncommitted.capacity_type is not CapacityType.ON_DEMAND:
+        return known
+    return price if node.listed is None else _dollars(node.listed.micros_per_hour_at(ms))
+
+
+def _commitment_cells(
+    node: NodeAccount, before: _Meters, after: _Meters, hours: Decimal
+) -> FocusRow:
+    """Return what a node used of a commitment: it is in the effective cost, and not in the billed
+    cost, as the commitment itself is billed whether it is used or not."""
+    kind, contracted = node.launched.commitment, node.launched.contracted_micros_per_hour
+    if kind is None:
+        return {}
+    name = node.pool.commitment
+    price = None if contracted is None else _dollars(contracted)
+    cells: FocusRow = {}
+    if price is not None:
+        cells |= {
+            "ContractedUnitPrice": price,
+            "ContractedCost": price * hours,
+            "PricingCurrencyContractedUnitPrice": price,
+        }
+    if after.committed_usd_micros is not None and before.committed_usd_micros is not None:
+        used = after.committed_usd_micros - before.committed_usd_micros
+        effective = _dollars(after.usd_micros - before.usd_micros + used)
+        cells |= {"EffectiveCost": effective, "PricingCurrencyEffectiveCost": effective}
+        quantity = _dollars(used) if kind.is_spend else hours
+    else:
+        quantity = hours
+    if kind is CommitmentKind.RESERVATION:
+        return cells | {"CapacityReservationId": name, "CapacityReservationStatus": "Used"}
+    return cells | {
+        "PricingCategory": "Committed",
+        "CommitmentDiscountCategory": "Spend" if kind.is_spend else "Usage",
+        "CommitmentDiscountId": name,
+        "CommitmentDiscountName": name,
+        "CommitmentDiscountQuantity": quantity.quantize(_STEP),
+        "CommitmentDiscountStatus": "Used",
+        "CommitmentDiscountType": kind.value.replace("_", " ").capitalize(),
+        "CommitmentDiscountUnit": "USD" if kind.is_spend else "Hours",
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class _Meters:
     """Running totals of a node at an instant."""
 
     usd_micros: int
+    committed_usd_micros: int | None
     uwh: int
     measured_uwh: int
     emitted: Emission
@@ -163,6 +216,7 @@ class _Meters:
         """Return the totals at ``ms``, with this cost."""
         return cls(
             usd_micros,
+            node.committed_usd_micros(ms),
             sum(node.uwh(ms)),
             node.measured_uwh(ms),
             node.emitted(ms),
@@ -208,8 +262,9 @@ def _energy_cells(node: NodeAccount, before: _Meters, after: _Meters) -> FocusRo
 
 def _pool_cells(pool: Pool) -> FocusRow:
     traits = find_traits(pool.provider)
-    category, meter = _TERMS[pool.capacity_type]
-    terms = pool.capacity_type.value.replace("_", "-")
+    launched = pool.uncommitted.capacity_type
+    category, meter = _TERMS[launched]
+    terms = launched.value.replace("_", "-")
     return {
         **_provider_cells(pool.provider),
         "ChargeDescription": f"{pool.instance_type} {terms}, {pool.region}",
@@ -219,10 +274,10 @@ def _pool_cells(pool: Pool) -> FocusRow:
         "PricingCategory": category,
         "RegionId": pool.region,
         "RegionName": pool.region,
-        "AvailabilityZone": pool.zone,
+        "AvailabilityZone": pool.uncommitted.zone,
         "SkuId": pool.instance_type,
         "SkuMeter": meter,
-        "SkuPriceId": f"{pool.instance_type}/{pool.region}/{pool.capacity_type.value}",
+        "SkuPriceId": f"{pool.instance_type}/{pool.region}/{launched.value}",
         "SkuPriceDetails": _machine_details(pool),
     }
 

@@ -1,8 +1,8 @@
 """The columns of a FOCUS export: the FinOps Open Cost and Usage Specification, 1.2 and 1.3.
 
 The columns of 1.2 come first, then what 1.3 adds, then our own, which begin with ``x_``. Columns
-that costopt has nothing to say about (commitment discounts, invoices) are present and null, since
-readers and the official validator expect them.
+that costopt has nothing to say about (such as invoices) are present and null, since readers and the
+official validator expect them.
 """
 
 from __future__ import annotations

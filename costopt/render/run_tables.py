@@ -36,6 +36,7 @@ from costopt.render.run_rows import (
     health_rows,
     result_rows,
     task_rows,
+    term_rows,
     transfer_rows,
 )
 from costopt.render.table import Column, OutputFormat, Row, Table
@@ -114,6 +115,7 @@ def run_table(summary: JobSummary) -> Table:
         ("  on spot", usd_micros_text(summary.spot_usd_micros), "measured"),
         ("  on demand", usd_micros_text(summary.on_demand_usd_micros), "measured"),
         *transfer_rows(summary),
+        *term_rows(summary),
         (
             "against on-demand",
             _against(summary.saved_usd_share, usd_micros_text(summary.due_usd_micros)),

@@ -34,6 +34,14 @@ from costopt.spec.catalog_names import (
 )
 from costopt.spec.contracts import ContractSection, contract_problems
 from costopt.spec.fields import Count, FileModel, Name, Positive, Text, Version, did_you_mean
+from costopt.spec.price_terms import (
+    CommitmentSection,
+    CreditSection,
+    DiscountSection,
+    PriceSection,
+    price_term_problems,
+    price_terms,
+)
 from costopt.spec.yaml_document import VALUE_ERROR, Document, SpecFileError, SpecProblem
 from costopt.store.address import REMOTE_SCHEMES, StoreAddress
 
@@ -151,6 +159,20 @@ class AccountFile(FileModel):
     carbon: CarbonSection | None = Field(
         default=None, description="live carbon intensities; default: annual means"
     )
+    prices: list[PriceSection] = Field(
+        default_factory=list, description="prices of one's own; default: what is quoted"
+    )
+    discounts: list[DiscountSection] = Field(
+        default_factory=list, description="negotiated discounts; default: none"
+    )
+    commitments: list[CommitmentSection] = Field(
+        default_factory=list,
+        description="savings plans, reserved instances, committed use and reservations, which are "
+        "used first; default: none",
+    )
+    credits: list[CreditSection] = Field(
+        default_factory=list, description="what pays for usage until it is used up; default: none"
+    )
 
 
 def account_of(file: AccountFile, document: Document) -> Account:
@@ -172,6 +194,7 @@ def account_of(file: AccountFile, document: Document) -> Account:
         ),
         *provider_problems(document, file.providers),
         *([] if file.carbon is None else _carbon_problems(document, file.carbon)),
+        *price_term_problems(document, file),
     ]
     if problems:
         raise SpecFileError(problems)
@@ -186,6 +209,7 @@ def account_of(file: AccountFile, document: Document) -> Account:
         if file.guards is None
         else AccountGuards(**file.guards.model_dump()),
         carbon=None if file.carbon is None else carbon_source(file.carbon),
+        price_terms=price_terms(file),
     )
 
 

@@ -35,7 +35,17 @@ _ONLY_JOB = {
     "start",
 }
 _ONLY_POLICY = {"objective", "risk", "strategy", "limits", "rules"}
-_ONLY_ACCOUNT = {"quotas", "tenants", "providers", "store", "owner"}
+_ONLY_ACCOUNT = {
+    "quotas",
+    "tenants",
+    "providers",
+    "store",
+    "owner",
+    "prices",
+    "discounts",
+    "commitments",
+    "credits",
+}
 
 
 def load_job(path: str | os.PathLike[str], now: datetime, account: Account = UNLIMITED) -> Job:

@@ -77,6 +77,10 @@ def _of_costs(row: Mapping[str, Any]) -> Iterable[str]:
             yield f"{kind}UnitPrice is negative"
     if row["ListUnitPrice"] is None and row["ListCost"] != row["BilledCost"]:
         yield "ListCost without a list price is not BilledCost"
+    if row.get("CommitmentDiscountStatus") or row.get("CapacityReservationStatus"):
+        if row["EffectiveCost"] < row["BilledCost"]:
+            yield "EffectiveCost of what a commitment covers is below BilledCost"
+        return
     if abs(row["BilledCost"] - row["ContractedCost"]) >= MAX_ROUNDING_USD:
         yield "BilledCost is not ContractedCost"
     if row["EffectiveCost"] != row["BilledCost"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from costopt.domain.account_price import CommitmentKind
 from costopt.domain.contracts import ContractTerms
 from costopt.domain.events.job import Event
 from costopt.domain.fleet import EndCause
@@ -40,6 +41,12 @@ class NodeLaunched(Event):
     ``carbon_signal``, for the hours whose intensity is not recorded. ``communication_share`` is the
     share of ``busy_w`` that the node does not draw while it waits for its gang.
     ``embodied_gco2e_per_hour`` is the share of the machine's making, None where it is unknown.
+
+    ``micros_per_hour`` is what the node adds to the account's bill. Where terms of the account
+    changed the price, ``list_micros_per_hour`` is the provider's public price and
+    ``contracted_micros_per_hour`` the account's without commitments, None where unknown. With a
+    ``commitment``, ``committed_micros_per_hour`` is the part of it that the node uses, which is
+    paid for whether it is used or not; None where unknown.
     """
 
     kind = "NodeLaunched"
@@ -58,6 +65,10 @@ class NodeLaunched(Event):
     carbon_signal: CarbonSignal | None = None
     communication_share: float = 0.0
     embodied_gco2e_per_hour: float | None = None
+    list_micros_per_hour: int | None = None
+    contracted_micros_per_hour: int | None = None
+    committed_micros_per_hour: int | None = 0
+    commitment: CommitmentKind | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +88,17 @@ class LaunchFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceChanged(Event):
-    """From ``at`` on, every node of ``pool`` that runs for the job costs this much."""
+    """From ``at`` on, every node of ``pool`` that runs for the job costs this much.
+
+    ``list_micros_per_hour`` and ``committed_micros_per_hour`` are those of ``NodeLaunched``.
+    """
 
     kind = "PriceChanged"
 
     pool: str
     micros_per_hour: int
+    list_micros_per_hour: int | None = None
+    committed_micros_per_hour: int | None = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,7 +345,8 @@ class NodeBilled(Event):
     """What the provider charges for a node that has ended; replaces the cost computed so far.
 
     ``prices`` are (from when, micro-dollars per hour), the first from the launch on. The node is
-    charged for ``min_billed_s`` seconds at least, at the last price.
+    charged for ``min_billed_s`` seconds at least, at the last price. ``list_prices`` are the
+    provider's own, where the account's terms changed them.
     """
 
     kind = "NodeBilled"
@@ -339,3 +356,4 @@ class NodeBilled(Event):
     prices: tuple[tuple[datetime, int], ...]
     min_billed_s: float
     source: str
+    list_prices: tuple[tuple[datetime, int], ...] = ()

@@ -78,9 +78,7 @@ class SharedCapacity:
         loads = np.zeros((len(self.limits), len(self.request.offers)))
         families: dict[object, list[int]] = {}
         for number, offer in enumerate(self.request.offers):
-            pool = offer.pool
-            key = (pool.provider, pool.region, pool.instance_type, pool.capacity_type)
-            families.setdefault(key, []).append(number)
+            families.setdefault(offer.pool.quota_kind, []).append(number)
         for number in self.counting:
             if self.limits[number].pool is not None:
                 loads[number] = [

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costopt.cli.main import cli
+from costopt.domain.account_price import CommitmentKind
 from costopt.domain.contracts import ContractKind
 from costopt.domain.events import (
     DataMoved,
@@ -30,6 +31,7 @@ from costopt.domain.events import (
     PriceChanged,
 )
 from costopt.domain.fleet import EndCause
+from costopt.domain.market import Pool
 from costopt.domain.policy import CarbonSignal
 from costopt.ledger.base import open_ledger
 from costopt.ledger.job_account import JobAccount
@@ -309,3 +311,38 @@ def test_the_official_validator_finds_nothing(name: str, tmp_path: Path) -> None
     failed = [line.split()[1].rstrip(":") for line in lines if ": FAIL" in line]
     assert sum(": PASS" in line for line in lines) > 250, done.stdout + done.stderr
     assert failed == ["InvoiceId-C-005-C"]
+
+
+def test_what_a_commitment_covers_is_effective_and_not_billed() -> None:
+    node = launched(
+        pool=str(Pool.parse(FIRM).committed_to("sp")),
+        micros_per_hour=0,
+        list_micros_per_hour=10_000_000,
+        contracted_micros_per_hour=8_000_000,
+        committed_micros_per_hour=6_000_000,
+        commitment=CommitmentKind.SAVINGS_PLAN,
+    )
+    rows, account = rows_of((node, ended()), NODE_END)
+    assert violations(rows) == []
+    assert total(rows, "BilledCost") == 0
+    assert total(rows, "EffectiveCost") == 4 * 6
+    assert total(rows, "ContractedCost") == 4 * 8
+    assert total(rows, "ListCost") == 4 * 10
+    assert total(rows, "CommitmentDiscountQuantity") == 4 * 6
+    for row in rows:
+        assert row["PricingCategory"] == "Committed"
+        assert (row["CommitmentDiscountId"], row["CommitmentDiscountStatus"]) == ("sp", "Used")
+        assert (row["CommitmentDiscountCategory"], row["CommitmentDiscountUnit"]) == (
+            "Spend",
+            "USD",
+        )
+        assert row["AvailabilityZone"] == Pool.parse(FIRM).zone
+    assert account.summary(NODE_END).committed_usd_micros == 24_000_000
+
+
+def test_a_discount_shows_in_the_contracted_price() -> None:
+    node = launched(pool=FIRM, micros_per_hour=8_000_000, list_micros_per_hour=10_000_000)
+    rows, _ = rows_of((node, ended()), NODE_END)
+    assert violations(rows) == []
+    assert (total(rows, "ListCost"), total(rows, "ContractedCost")) == (40, 32)
+    assert total(rows, "BilledCost") == total(rows, "EffectiveCost") == 32

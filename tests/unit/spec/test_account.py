@@ -127,7 +127,7 @@ def test_the_schema_describes_every_field() -> None:
     schema = account_schema()
     assert schema["$id"] == "urn:costopt:schema:account:1"
     known = {"kind", "version", "quotas", "tenants", "owner", "store", "providers", "guards"}
-    known |= {"carbon", "electricity_contracts"}
+    known |= {"carbon", "electricity_contracts", "prices", "discounts", "commitments", "credits"}
     assert set(schema["properties"]) == known
     for section in ("QuotaSection", "TenantSection"):
         fields = schema["$defs"][section]["properties"].values()

@@ -1,0 +1,98 @@
+"""Jobs are booked at what they add to the account's bill, beside list prices and commitments."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from costopt.backtesting.account_market import account_market
+from costopt.backtesting.hindsight import hindsight_optimum
+from costopt.backtesting.replay import ReplayResult, replay
+from costopt.domain.account import Account
+from costopt.domain.account_price import CommitmentKind
+from costopt.domain.commitments import Commitment, Discount, Period, PoolPattern
+from costopt.domain.events import NodeLaunched, PriceChanged
+from costopt.domain.history import MarketHistory
+from costopt.domain.price_terms import PriceTerms
+from tests.support.cant_be_late import NoHazard
+from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Machines, Powers, rules, task
+from tests.support.market_fixtures import T0, market, pool_history
+
+AWS = PoolPattern("aws")
+PLAN = Commitment(
+    "sp",
+    CommitmentKind.SAVINGS_PLAN,
+    AWS,
+    usd_per_hour=10.0,
+    rates={("", "p3.2xlarge"): 6.0},
+)
+EDP = Discount("edp", AWS, 25.0)
+
+
+def _market() -> MarketHistory:
+    return market(
+        pool_history(SPOT_A, [(0, 0, 2.0)], 400 * HOUR_S),
+        pool_history(SAFE, [(0, 9, 8.0)], 400 * HOUR_S),
+    )
+
+
+def _run(terms: PriceTerms, **changes: object) -> ReplayResult:
+    job = replace(task(deadline_s=10 * HOUR_S), **changes)  # type: ignore[arg-type]
+    return replay(
+        job,
+        rules("on_demand"),
+        _market(),
+        machines=Machines(),
+        powers=Powers(),
+        hazards=NoHazard(),
+        account=Account(price_terms=terms),
+    )
+
+
+def _micros(run: ReplayResult) -> tuple[int, int, int | None]:
+    summary = run.summary
+    return summary.usd_micros, summary.list_usd_micros, summary.committed_usd_micros
+
+
+def test_without_terms_the_list_price_is_what_is_paid() -> None:
+    spent, listed, committed = _micros(_run(PriceTerms()))
+    assert spent == listed > 0
+    assert committed == 0
+
+
+def test_a_discount_is_booked_beside_the_list_price() -> None:
+    spent, listed, _ = _micros(_run(PriceTerms(discounts=(EDP,))))
+    assert spent == pytest.approx(listed * 0.75, abs=2)
+    assert listed == _micros(_run(PriceTerms()))[0]
+
+
+def test_a_commitment_is_used_first_and_adds_nothing() -> None:
+    run = _run(PriceTerms(commitments=(PLAN,)))
+    spent, listed, committed = _micros(run)
+    assert (spent, committed) == (0, pytest.approx(listed * 6 / 8, abs=2))
+    (launched,) = [e.event for e in run.events if isinstance(e.event, NodeLaunched)]
+    assert launched.pool == str(SAFE.committed_to("sp"))
+    assert (launched.list_micros_per_hour, launched.commitment) == (8_000_000, PLAN.kind)
+    assert run.summary.on_time is True
+
+
+def test_prices_change_with_the_calendar_while_a_node_runs() -> None:
+    dated = replace(EDP, period=Period(last_day=T0.date()))
+    long = task(work_s=30 * HOUR_S, deadline_s=40 * HOUR_S)
+    run = _run(PriceTerms(discounts=(dated,)), work=long.work, deadline_at=long.deadline_at)
+    changes = [e.event for e in run.events if isinstance(e.event, PriceChanged)]
+    assert [change.micros_per_hour for change in changes] == [8_000_000]
+    spent, listed, _ = _micros(run)
+    assert spent == pytest.approx(listed - 24 * 2_000_000, rel=1e-3)
+
+
+def test_the_optimum_in_hindsight_pays_the_account_s_prices() -> None:
+    terms = PriceTerms(discounts=(EDP,), commitments=(PLAN,))
+    job, policy = task(deadline_s=10 * HOUR_S), rules("on_demand")
+    seen = account_market(replace(_market(), tick_s=600.0), terms)
+    assert seen.pools[SAFE].states[0].price_usd_per_hour == 6.0
+    assert seen.pools[SAFE.committed_to("sp")].states[0].nodes_available == 1
+    found = hindsight_optimum(job, policy, seen, Machines())
+    assert found is not None
+    assert found.usd == 0.0
