@@ -60,11 +60,10 @@ def transfer_rows(summary: JobSummary) -> tuple[RunRow, ...]:
     return (("  on moving data", usd_micros_text(summary.transfer_usd_micros), "list price"),)
 
 
-def term_rows(summary: JobSummary) -> Rows:
-    """Return rows where terms of the account changed prices."""
-    listed = usd_micros_text(summary.list_usd_micros)
-    used = usd_micros_text(summary.committed_usd_micros)
-    paid = ("  of commitments, besides", used, "paid whether used or not")
-    return (("  at list prices", listed, "the provider's list"),) * (
-        summary.list_usd_micros != summary.usd_micros
-    ) + (paid,) * (summary.committed_usd_micros != 0)
+def term_rows(summary: JobSummary) -> Iterator[RunRow]:
+    """Rows only where terms of the account changed prices."""
+    if summary.list_usd_micros != summary.usd_micros:
+        yield ("  at list prices", usd_micros_text(summary.list_usd_micros), "the provider's list")
+    if summary.committed_usd_micros != 0:
+        used = usd_micros_text(summary.committed_usd_micros)
+        yield ("  of commitments, besides", used, "paid whether used or not")

@@ -67,7 +67,7 @@ class PoolsSection(PeriodSection):
         )
 
 
-class RuleSection(PoolsSection):
+class PricedPoolsSection(PoolsSection):
     """Pools whose price is not the listed one."""
 
     capacity_types: list[Annotated[CapacityType, Field(strict=False)]] = Field(
@@ -77,7 +77,7 @@ class RuleSection(PoolsSection):
     )
 
 
-class PriceSection(RuleSection):
+class PriceSection(PricedPoolsSection):
     """A price of one's own, which replaces the listed one."""
 
     usd_per_hour: Positive = Field(description="of a node")
@@ -89,7 +89,7 @@ class PriceSection(RuleSection):
         )
 
 
-class DiscountSection(RuleSection):
+class DiscountSection(PricedPoolsSection):
     """A negotiated discount on list prices, where no private price counts."""
 
     percent: Percent = Field(description="off the list price")
@@ -258,7 +258,7 @@ def _commitment_problems(
 
 
 def _overlaps(
-    document: Document, section: str, rules: Sequence[RuleSection]
+    document: Document, section: str, rules: Sequence[PricedPoolsSection]
 ) -> Iterator[SpecProblem]:
     for index, rule in enumerate(rules):
         for earlier in rules[:index]:
@@ -267,7 +267,7 @@ def _overlaps(
                 yield document.problem((section, index), message, code="duplicate")
 
 
-def _share_a_pool(one: RuleSection, other: RuleSection) -> bool:
+def _share_a_pool(one: PricedPoolsSection, other: PricedPoolsSection) -> bool:
     """Return whether some pool of the catalogue, or of a region that it lacks, is of both."""
     if one.provider != other.provider or not {*one.capacity_types} & {*other.capacity_types}:
         return False
