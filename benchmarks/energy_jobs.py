@@ -1,23 +1,32 @@
-"""Twelve jobs with a day of slack, each on a recorded market of two regions.
+"""Twelve jobs with a day of slack, each on recorded markets of two regions of unlike grids.
 
-The jobs are those of examples/, and seven models whose times to train on eight GPUs of each kind
-are MLPerf results, trained again and again for a day on eight H100s. Each may run in one region
-of fossil power, its home, and in one of cleaner power; which two they are goes round in a fixed
-order. Prices are the spot and on-demand list prices of Google Cloud from December 2025 on, change
-by change, and of AWS the catalogue's; the capacity of each spot pool is that of one of the public
-traces of 2022 and 2023, dealt out in order. Intensities are those recorded in autumn 2022, prices
-and traces being moved to that time: no record holds all three at once.
+Nothing here was chosen by what it saves. The jobs are those of examples/ that train one model, and
+the seven models with an MLPerf time on H100 and on another GPU of the catalogue, trained again and
+again for a day on eight H100s; they may use every GPU with a time. A job on T4 runs on AWS, the
+others on Google Cloud and AWS by turns. A job's home is the next of its cloud's regions, by name,
+that sell its machines on spot and whose recorded intensity has a mean of ``FOSSIL_G`` or more. The
+second region that it may use is, of those that sell its machines on spot with a third of the home's
+intensity or less, the one where its work costs least: where that is less than at home, the least
+dollars are the clean ones, and an aim can save little.
+
+Each job is drawn ``len(STARTS)`` times, with another start and other capacity. Prices are the spot
+and on-demand list prices of Google Cloud from December 2025 on, change by change, and of AWS the
+catalogue's; the capacity of each spot pool is that of one of the public traces of 2022 and 2023,
+dealt out in order. Intensities are those recorded in autumn 2022, prices and traces being moved to
+that time: no record holds all three at once.
 """
 
 from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import cycle
 from pathlib import Path
+from statistics import fmean
 
 from costopt.catalog import load_catalog
 from costopt.domain.account import UNLIMITED
@@ -31,8 +40,9 @@ from costopt.domain.job import (
     WorkUnit,
 )
 from costopt.domain.market import CapacityType, Offer, Pool
-from costopt.domain.policy import Policy
+from costopt.domain.policy import CarbonSignal, Policy
 from costopt.domain.throughput import Throughput, ThroughputSample
+from costopt.energy.carbon import HOUR, RecordedCarbon
 from costopt.market.history_file import compress_samples
 from costopt.planning.quotes import recorded_quotes
 from costopt.planning.request import build_view
@@ -52,26 +62,19 @@ EXAMPLES = (
 MODELS = ("bert", "resnet", "maskrcnn", "ssd", "unet3d", "stable_diffusion", "llama2_70b_lora")
 TIMES = "energy/mlperf_8gpu_ttt_by_gpu.csv"
 GPUS = {
-    "A100-SXM-80GB": "A100-SXM4-80GB",
-    "H100-SXM-80GB": "H100-SXM5-80GB",
-    "H200-SXM": "H200-SXM-141GB",
-    "B200-SXM": "B200-SXM-180GB",
-    "L40S": "L40S",
+    "A100-SXM-80GB": ("A100-SXM4-80GB", "A100-SXM4-40GB"),
+    "H100-SXM-80GB": ("H100-SXM5-80GB",),
+    "H200-SXM": ("H200-SXM-141GB",),
+    "B200-SXM": ("B200-SXM-180GB",),
+    "L40S": ("L40S",),
 }
-"""The catalogue's names of the GPUs whose times are used."""
+"""The catalogue's names of the GPUs whose times are used; as there, both A100 have one time."""
 
-REGIONS = {
-    "aws": (("us-east-1", "ca-central-1"), ("us-east-2", "eu-north-1")),
-    "gcp": (
-        ("us-east4", "europe-north1"),
-        ("us-central1", "europe-west9"),
-        ("us-east5", "europe-west1"),
-    ),
-}
-"""Home and the second region."""
+FOSSIL_G, CLEAN_SHARE = 300.0, 1 / 3
+"""The least mean intensity of a home, in g/kWh, and the second region's most as a share of it."""
 
 BEGIN_AT = datetime(2022, 9, 5, tzinfo=UTC)
-START_AT = BEGIN_AT + timedelta(days=4)
+STARTS = tuple(BEGIN_AT + timedelta(days=days) for days in (4, 14))
 DAYS = 27
 PRICES = "gcp_gpu_spot_history_2022-2026.csv.gz"
 PRICES_AT = datetime(2025, 12, 5, tzinfo=UTC)
@@ -81,36 +84,83 @@ SLACK_S = 24 * 3600.0
 PLAIN = Policy("cheapest")
 
 
+Prices = dict[tuple[str, str], list[tuple[datetime, float, float]]]
+"""By machine type and region: the instant, dollars on demand and on spot."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A job on its market; ``home`` is the first of its two regions."""
+    """A job on one of its markets; ``home`` and ``second`` are "provider/region"."""
 
     job: Job
     market: MarketHistory
     home: str
+    second: str
 
 
-def cases(folder: Path) -> Iterator[Case]:
-    """Return the jobs, half of them on each cloud where both have their machines."""
-    turns = {provider: cycle(pairs) for provider, pairs in REGIONS.items()}
+def cases(folder: Path, recorded: RecordedCarbon) -> Iterator[tuple[Case, ...]]:
+    """Yield the draws of each job, as many as ``STARTS``."""
     prices = _gcp_prices(folder / PRICES)
     traces = cycle([_states(path) for path in sorted((folder / "traces").glob("*.json"))])
+    clouds, taken = cycle(("gcp", "aws")), Counter[str]()
     for job in (*_examples(), *_models(folder / TIMES)):
-        provider = "aws" if _needs_aws(job) else "gcp"
-        home, second = next(turns[provider])
-        offers = [
-            offer
-            for offer in load_catalog().offers()
-            if (offer.pool.provider, offer.pool.region) in ((provider, home), (provider, second))
-            and _fits(job, offer)
-        ]
-        market = _market(job.name, offers, prices, traces)
-        yield Case(_with_slack(job, market), market, f"{provider}/{home}")
+        provider = "aws" if _needs_aws(job) else next(clouds)
+        usable = [o for o in load_catalog().offers() if o.pool.provider == provider]
+        usable = [offer for offer in usable if _fits(job, offer)]
+        home, second = _regions(job, usable, taken[provider], prices, recorded)
+        taken[provider] += 1
+        offers = [o for o in usable if _region(o) in (home, second)]
+        draws = []
+        for at in STARTS:
+            market = _market(f"{job.name} {at:%d}", offers, prices, traces)
+            draws.append(Case(_with_slack(job, market, at), market, home, second))
+        yield tuple(draws)
+
+
+def _regions(
+    job: Job, usable: Sequence[Offer], turn: int, prices: Prices, recorded: RecordedCarbon
+) -> tuple[str, str]:
+    """Home and the second region, as the rule at the top says."""
+    usd: dict[str, float] = {}
+    for offer in usable:
+        if offer.pool.capacity_type is CapacityType.SPOT:
+            work_usd = _work_usd(job, offer, prices)
+            usd[_region(offer)] = min(work_usd, usd.get(_region(offer), work_usd))
+    known = {each: mean for each in usd if (mean := _mean_intensity(each, recorded)) is not None}
+    homes = [
+        (home, [each for each in known if known[each] <= CLEAN_SHARE * known[home]])
+        for home in sorted(known)
+        if known[home] >= FOSSIL_G
+    ]
+    home, clean = homes[turn % len(homes)]
+    return home, min(clean, key=lambda each: (usd[each], each))
+
+
+def _region(offer: Offer) -> str:
+    return f"{offer.pool.provider}/{offer.pool.region}"
+
+
+def _work_usd(job: Job, offer: Offer, prices: Prices) -> float:
+    """Of all the work on the smallest gang, at the first price."""
+    machine = load_catalog().instance_type(offer.pool)
+    assert machine is not None
+    nodes = job.gang_sizes(machine)[0]
+    speed = job.gang_units_per_s(machine, nodes)
+    assert speed is not None
+    return nodes * _dollars(offer, prices)[0][1] * job.work.amount / speed.value / 3600
+
+
+def _mean_intensity(region: str, recorded: RecordedCarbon) -> float | None:
+    """In g/kWh over the days of the markets; None where none was recorded."""
+    hours = (BEGIN_AT + hour * HOUR for hour in range(24 * DAYS))
+    known = [recorded.intensity(region, at, CarbonSignal.AVERAGE) for at in hours]
+    values = [each.value for each in known if each is not None]
+    return fmean(values) if values else None
 
 
 def _examples() -> Iterator[Job]:
     for name in EXAMPLES:
-        job = load_job(ROOT / "examples" / name, now=START_AT)
+        job = load_job(ROOT / "examples" / name, now=BEGIN_AT)
         yield replace(job, tenant="default")
 
 
@@ -119,8 +169,8 @@ def _models(path: Path) -> Iterator[Job]:
     minutes: dict[str, dict[str, float]] = {}
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            if row["gpu"] in GPUS:
-                minutes.setdefault(row["benchmark"], {})[GPUS[row["gpu"]]] = float(row["min"])
+            for gpu in GPUS.get(row["gpu"], ()):
+                minutes.setdefault(row["benchmark"], {})[gpu] = float(row["min"])
     for model in MODELS:
         points = tuple(
             ThroughputSample(gpu, 8, 1000 / (60 * each)) for gpu, each in minutes[model].items()
@@ -129,8 +179,8 @@ def _models(path: Path) -> Iterator[Job]:
         yield Job(
             name=model.replace("_", "-"),
             work=WorkAmount(speed * 24 * 3600, WorkUnit.STEPS),
-            start_at=START_AT,
-            deadline_at=START_AT + timedelta(days=10),
+            start_at=BEGIN_AT,
+            deadline_at=BEGIN_AT + timedelta(days=10),
             resources=Resources(gpu_models=tuple(p.gpu_model for p in points), min_gpus=8),
             throughput=Throughput(points=points),
             checkpoint=CheckpointSpec(uri="checkpoints", save_s=30.0, restore_s=120.0),
@@ -153,10 +203,6 @@ def _fits(job: Job, offer: Offer) -> bool:
         and bool(job.gang_sizes(machine))
         and job.gang_units_per_s(machine, job.gang_sizes(machine)[0]) is not None
     )
-
-
-Prices = dict[tuple[str, str], list[tuple[datetime, float, float]]]
-"""By machine type and region: the instant, dollars on demand and on spot."""
 
 
 def _gcp_prices(path: Path) -> Prices:
@@ -225,11 +271,11 @@ def _last(
     return [value for since, value in changes if since <= at][-1]
 
 
-def _with_slack(job: Job, market: MarketHistory) -> Job:
+def _with_slack(job: Job, market: MarketHistory, at: datetime) -> Job:
     """The job, due a day after the cheapest safe gang would have done it."""
-    far = replace(job, start_at=START_AT, deadline_at=START_AT + timedelta(days=30))
-    offers = recorded_quotes(market, START_AT).offers
-    view = build_view((far,), PLAIN, offers, START_AT, UNLIMITED)
+    far = replace(job, start_at=at, deadline_at=at + timedelta(days=30))
+    offers = recorded_quotes(market, at).offers
+    view = build_view((far,), PLAIN, offers, at, UNLIMITED)
     safe = uninterruptible_options(gang_options(view, view.jobs[0]))[0]
     needed_s = seconds_to_finish(safe, far, far.work.amount) + PLAIN.risk.reserve_s + SLACK_S
-    return replace(far, deadline_at=START_AT + timedelta(seconds=needed_s))
+    return replace(far, deadline_at=at + timedelta(seconds=needed_s))

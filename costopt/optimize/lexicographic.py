@@ -38,6 +38,9 @@ more than it did.
 MIN_RISE = 0.25
 """How much less, or more, a measured figure may be taken to rise than the model's."""
 
+UNEXPECTED = 0.02
+"""A plan that costs by so much more of the objective than the model expects is made due earlier."""
+
 TIE_BREAK = 1e-3
 """The weight of the objective beside the aim."""
 
@@ -176,20 +179,36 @@ class _Order:
         per_unit = usd / max(_comparable(aim, best.figures), 1e-12)
         trial = NOTHING.plus(_weights(aim), per_unit).plus(self._objective, TIE_BREAK)
         for parts in self._variants:
-            last = best
+            last, share = best, 1.0
             limits = [self._limit(bound, last, last) for bound in self._bounds]
             for _ in range(LIMITED_STEPS):
-                found = self._solve(trial, parts, limits)
+                found = self._solve(trial, [_due(part, share) for part in parts], limits)
                 if found is None:
                     break
                 keeps = self._keeps(found.figures)
                 if keeps and found.figures.value(aim) < best.figures.value(aim):
                     best = found
+                if not keeps and self._exceeds_model(found, best):
+                    share = (share + _finish_share(parts, best)) / 2
+                    continue
                 before, limits = limits, [self._limit(b, last, found) for b in self._bounds]
-                if keeps and not self._differ(before, limits):
+                if keeps and not (self._differ(before, limits) and self._binds(found, before)):
                     break
                 last = found
         return best
+
+    def _exceeds_model(self, found: _Found, best: _Found) -> bool:
+        """Whether a plan costs notably more than the model expects, as runs that are late do.
+
+        They change to the fallback, of which the model knows nothing; a lower limit would only take
+        the plan's saving, where an earlier due time leaves the runs their slack.
+        """
+        more_usd = (
+            found.figures.objective_usd
+            - self._model(found, None)
+            - (best.figures.objective_usd - self._model(best, None))
+        )
+        return more_usd > UNEXPECTED * abs(best.figures.objective_usd)
 
     def _limit(self, bound: _Bound, last: _Found, found: _Found) -> float:
         """The model's figure at which the measured one is at its bound, as two plans suggest."""
@@ -202,6 +221,13 @@ class _Order:
 
     def _model(self, found: _Found, aim: ObjectiveTerm | None) -> float:
         return planned_figures(found.plan.segments, self._objective).value(aim)
+
+    def _binds(self, found: _Found, limits: Sequence[float]) -> bool:
+        """Whether a limit keeps the plan from more: else a higher one gives the same plan."""
+        return any(
+            limit - self._model(found, bound.aim) < LIMITED_GAP * abs(limit)
+            for bound, limit in zip(self._bounds, limits, strict=True)
+        )
 
     def _differ(self, before: Sequence[float], now: Sequence[float]) -> bool:
         return any(
@@ -296,6 +322,13 @@ def _weights(aim: ObjectiveTerm) -> Objective:
         usd_per_kwh=float(aim is ObjectiveTerm.KWH),
         usd_per_tonne_co2e=1e6 * (aim is ObjectiveTerm.CO2E),
     )
+
+
+def _finish_share(parts: Sequence[PlannedJob], best: _Found) -> float:
+    """The share of the time of all jobs after which they end in a plan, 1 at the most."""
+    begin_h = sum(part.demand.release_h for part in parts)
+    whole_h = sum(part.demand.due_h for part in parts) - begin_h
+    return min(1.0, (best.figures.finish_h - begin_h) / whole_h)
 
 
 def _due(part: PlannedJob, share: float) -> PlannedJob:

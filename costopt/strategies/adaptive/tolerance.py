@@ -7,12 +7,12 @@ price is the one that maximizes (V(w) − B) / w, the Lagrangian dual of the ε-
 expected cost of the run that follows it is B; the maximum is the least of the aim that B buys, and
 V's slope at a low price what the cheapest run takes of it. V comes from programs of an hour's step.
 
-Two accounts say how much is unspent, and the lesser counts. One sums up, decision by decision, by
-how much the one taken is expected to cost more than the best one, if the cheapest run follows on
-both: in expectation the sum is the whole difference to the cheapest run (Kakade and Langford 2002,
-lemma 6.1), whatever luck both have with the market. The other holds what was spent so far and what
-the cheapest end costs against the least expected at first: it stops what the estimates did not
-foresee. Once nothing is unspent, the cheapest run is followed.
+How much is unspent is summed up decision by decision: by how much the one taken is expected to cost
+more than the best one, if the cheapest run follows on both. In expectation the sum is the whole
+difference to the cheapest run (Kakade and Langford 2002, lemma 6.1), whatever luck both have with
+the market; so the cheapest run is taken to cost what was spent and what its end costs, less this
+sum, and a market that is scarcer than expected takes nothing of the tolerance. Once nothing is
+unspent, the cheapest run is followed.
 
 Only the first aim in kWh or CO2e counts here; plans follow them all.
 """
@@ -20,7 +20,7 @@ Only the first aim in kWh or CO2e counts here; plans follow them all.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -51,9 +51,13 @@ from costopt.strategies.gang_options import (
     without_power_caps,
 )
 from costopt.strategies.remaining_time import is_running, seconds_to_finish
+from costopt.strategies.shield import may_pause
 
 SEARCH_STEP_S, STEP_S = 3600.0, 1800.0
 """The least step of the programs with which prices are searched, and of those that decide."""
+
+MIN_WORK_STEPS = 6
+"""Shorter jobs have shorter steps: over fewer, a program does not see what a mix of pools costs."""
 
 SEARCH_EVERY = timedelta(hours=6)
 """How long a price is kept: the rest of the tolerance and the forecasts have moved little by then.
@@ -93,11 +97,10 @@ def followed_aim(objective: Objective) -> ObjectiveTerm | None:
 class _Allowance:
     """What a job may still cost beyond the least, in the objective's dollars, and the price.
 
-    ``first_usd`` is the least expected at first, ``extra_usd`` what decisions cost beyond it.
+    ``extra_usd`` is what decisions cost beyond the least.
     """
 
     tolerance: float
-    first_usd: float
     seen_at: datetime
     searched_at: datetime | None = None
     weight: float = 0.0
@@ -107,9 +110,7 @@ class _Allowance:
     def unspent(self, cheapest_usd: float) -> float:
         """Return what may still be spent where the cheapest end costs so much from now."""
         whole_usd = self.spent_usd + cheapest_usd
-        by_decisions = self.tolerance * min(self.first_usd, whole_usd - self.extra_usd)
-        by_spend = (1.0 + self.tolerance) * self.first_usd - whole_usd
-        return min(by_decisions - self.extra_usd, by_spend)
+        return self.tolerance * (whole_usd - self.extra_usd) - self.extra_usd
 
     def spend(self, usd_per_hour: float, now: datetime) -> bool:
         """Count what ran since the last tick; return whether time has passed since then."""
@@ -185,7 +186,7 @@ class ToleranceFollower:
         if job in self._allowances:
             fresh = self._allowances[job].spend(_usd_per_hour(run), view.now)
         else:
-            self._allowances[job] = self._whole(run)
+            self._allowances[job] = _Allowance(view.policy.objective.tolerance, view.now)
         allowance = self._allowances[job]
         self._search(run, allowance)
         if not allowance.weight:
@@ -193,23 +194,17 @@ class ToleranceFollower:
         priced = run.priced(allowance.weight)
         wanted = self._candidates(priced, greener=True)
         situation = _state(priced, STEP_S)
-        weighed = value_alternatives(situation, self._solve(job, wanted, situation, True), wanted)
-        if situation.slack_steps * situation.step_s < SHORTAGE_SHARE * situation.work_s:
-            weighed = [choice for choice in weighed if choice.targets]
+        program = self._solve(job, wanted, situation, True)
+        gangs = [each for each in value_alternatives(situation, program, wanted) if each.targets]
+        weighed = [*gangs, *_waiting(situation, program, wanted)]
         best = min(weighed, key=lambda choice: choice.cost)
         least, extra_usd = self._compared(run, best, [each.option for each in wanted])
-        affordable = extra_usd <= allowance.unspent(least.cost)
-        if not affordable:
+        if extra_usd > allowance.unspent(least.cost):
             return None
         if fresh:
             allowance.extra_usd += extra_usd
         why = f"{explain_choice(best, weighed)}; {_price(aim, allowance.weight)}"
         return Decision(job, best.targets, why, alternatives=alternatives(weighed, wanted))
-
-    def _whole(self, run: _Run) -> _Allowance:
-        """At the job's first tick, or the first that this controller sees."""
-        least, _ = self._compared(run, None, ())
-        return _Allowance(run.view.policy.objective.tolerance, least.cost, run.view.now)
 
     def _search(self, run: _Run, allowance: _Allowance) -> None:
         """Find the price again where it is old; there is none where nothing may be spent."""
@@ -257,7 +252,7 @@ class ToleranceFollower:
         return min(each.cost for each in value_alternatives(situation, program, candidates))
 
     def _compared(
-        self, run: _Run, chosen: ValuedAlternative | None, wanted: Iterable[GangOption]
+        self, run: _Run, chosen: ValuedAlternative, wanted: Iterable[GangOption]
     ) -> tuple[ValuedAlternative, float]:
         """The best choice of the cheapest run, and how much more one costs until the next tick."""
         plain = _scored(run, (c.option for c in self._candidates(run, greener=False)))
@@ -267,8 +262,6 @@ class ToleranceFollower:
         program = self._solve(run.job_view.job.name, candidates, situation, False)
         weighed = value_alternatives(situation, program, candidates)
         least = min(weighed, key=lambda choice: choice.cost)
-        if chosen is None:
-            return least, 0.0
         gangs[run.fallback.targets] = run.fallback
         best, targets = gangs.get(least.targets), without_power_caps(chosen.targets)
         if targets:
@@ -287,7 +280,22 @@ class ToleranceFollower:
         return collect_candidates(run.job_view, gangs, run.fallback, run.lifetimes, self._pools)
 
 
+def _waiting(
+    situation: ProgramState, program: ValueFunction, candidates: Sequence[InterruptibleCandidate]
+) -> Iterator[ValuedAlternative]:
+    """Waiting for a cleaner hour or pool, where the job may and slack for shortages is left.
+
+    Unlike for dollars it is weighed however many pools are up: the tolerance limits what it costs.
+    """
+    spare_s = situation.slack_steps * situation.step_s
+    if may_pause(situation.job_view) and spare_s >= SHORTAGE_SHARE * situation.work_s:
+        yield value_waiting(situation, program, candidates)
+
+
 def _state(run: _Run, step_s: float) -> ProgramState:
+    job = run.job_view.job
+    whole_s = seconds_to_finish(run.fallback, job, job.work.amount, 0.0)
+    step_s = min(step_s, whole_s / MIN_WORK_STEPS)
     return ProgramState(run.view, run.job_view, run.fallback, run.units, step_s)
 
 
