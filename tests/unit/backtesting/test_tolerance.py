@@ -39,6 +39,7 @@ START = T0 + timedelta(days=16)
 HOURS = 24 * 24
 COAL = tuple(380 + 140 * math.sin(2 * math.pi * hour / 24) for hour in range(HOURS))
 HYDRO = tuple(30.0 for _ in range(HOURS))
+STEADY = tuple(380.0 for _ in range(HOURS))
 
 
 class Capped(Powers):
@@ -66,10 +67,10 @@ def _run(
     work_h: float = 24,
     slack_h: float = 24,
     powers: Powers | None = None,
+    home: tuple[float, ...] = COAL,
 ) -> ReplayResult:
-    history = CarbonHistory(
-        T0, {"US-MIDA-PJM": COAL, "CA-QC": HYDRO}, CarbonSignal.AVERAGE, "made up"
-    )
+    zones = {"US-MIDA-PJM": home, "CA-QC": HYDRO}
+    history = CarbonHistory(T0, zones, CarbonSignal.AVERAGE, "made up")
     carbon = RecordedCarbon(history, _region)
     then = () if aim is None else (ObjectiveTerm(aim),)
     policy = rules("adaptive", limits=Limits(power_caps=True))
@@ -133,6 +134,36 @@ def test_clean_hours_of_one_region_are_waited_for() -> None:
     assert clean.summary.gco2e is not None
     assert cheapest.summary.gco2e is not None
     assert clean.summary.gco2e < 0.8 * cheapest.summary.gco2e
+
+
+def _down(pool: Pool, hours: float, usd_per_hour: float) -> PoolHistory:
+    """A pool whose capacity comes back so many hours after the start."""
+    begin_s = (START - T0).total_seconds()
+    until = begin_s + hours * HOUR_S
+    return changing(
+        pool, (0, 2, usd_per_hour), (begin_s - HOUR_S, 0, usd_per_hour), (until, 2, usd_per_hour)
+    )
+
+
+def test_a_clean_pool_is_waited_for_where_another_is_nearly_as_good() -> None:
+    near = replace(CLEAN, zone="ca-central-1b")
+    market = (_down(CLEAN, 0.5, 1.0), always(near, 2, 1.08), always(SPOT_A, 2, 1.0))
+    clean = _run((*market, always(SAFE, 2, 3.0)), "co2e", 0.05, work_h=10, home=STEADY)
+    launched = {each.event.pool for each in clean.events if isinstance(each.event, NodeLaunched)}
+    assert clean.summary.on_time
+    assert launched == {str(CLEAN)}
+
+
+def test_hours_on_demand_take_nothing_of_the_tolerance() -> None:
+    """The cheapest run pays for them too."""
+    market = (_down(SPOT_A, 10, 1.0), _down(CLEAN, 10, 1.05), always(SAFE, 2, 3.0))
+    cheapest = _run(market, None, 0.1, slack_h=6, home=STEADY)
+    clean = _run(market, "co2e", 0.1, slack_h=6, home=STEADY)
+    assert clean.summary.on_time
+    assert clean.summary.usd <= 1.1 * cheapest.summary.usd
+    assert clean.summary.gco2e is not None
+    assert cheapest.summary.gco2e is not None
+    assert clean.summary.gco2e < 0.6 * cheapest.summary.gco2e
 
 
 def test_power_is_capped_where_the_tolerance_pays_for_the_time() -> None:

@@ -178,6 +178,32 @@ def test_aims_hold_in_simulation_where_on_demand_is_allowed(seed: int, aim: Obje
     assert made.value(aim) <= min(within) * (1 + SMALL_SLIP)
 
 
+def ever_cleaner(*then: ObjectiveTerm, tolerance: float = 0.02) -> PlanRequest:
+    """A spot pool whose grid is cleaner each hour, and costly capacity for runs that are late."""
+    safe = pool("z", kind=CapacityType.ON_DEMAND, region="r2")
+    offers = (offer(pool("a"), 1.0, hazard=0.2, hazard_high=0.4), offer(safe, 8.0))
+    at = tuple(NOW + timedelta(hours=hour) for hour in range(36))
+    grid = Series(at, tuple(400.0 - 10.0 * hour for hour in range(36)), "made up")
+    return PlanRequest(
+        NOW,
+        (JobView(job(20, deadline_h=36, startup_s=1200.0, restore_s=600.0), Progress()),),
+        offers,
+        machines_of(offers),
+        {o.pool: power() for o in offers},
+        Policy("p", Objective(then=then, tolerance=tolerance), Risk(0.9, 0.0)),
+        carbon_forecasts={"aws/r1": grid, "aws/r2": grid},
+    )
+
+
+def test_clean_hours_are_used_as_far_as_runs_are_not_made_late() -> None:
+    """In the cleanest hours, the last, too many runs change to on-demand at eight times the price;
+    the saving is then not lost, but that of an earlier end.
+    """
+    plain, made = best_of(ever_cleaner()), best_of(ever_cleaner(ObjectiveTerm.CO2E))
+    assert made.objective_usd <= plain.objective_usd * (1.02 + SMALL_SLIP)
+    assert made.gco2e < 0.85 * plain.gco2e
+
+
 def test_energy_is_saved_where_on_demand_is_allowed() -> None:
     wanted = request(ObjectiveTerm.KWH)
     safe = pool("z", kind=CapacityType.ON_DEMAND)
