@@ -63,7 +63,7 @@ def _limit(
 @click.option("--policy", "-p", default="cheapest", metavar="NAME|FILE",
               help="A shipped policy, or a policy file: of each side its own.")  # fmt: skip
 @click.option("--account", metavar="FILE", shell_complete=complete_file,
-              help="An account file with quotas and tenants: of each side its own.")  # fmt: skip
+              help="An account file: of each side its own.")  # fmt: skip
 @market_option
 @at_option
 @max_age_option

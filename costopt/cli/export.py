@@ -58,7 +58,7 @@ def focus(
 
     chosen = FocusFormat(file_format or ("csv" if out.suffix.lower() == ".csv" else "parquet"))
     settings = FocusSettings(billing_account, ChargePeriod(period))
-    with _opened(ledger) as (events, state_dir):
+    with opened_ledger(ledger) as (events, state_dir):
         rows = _rows(events, state_dir, settings)
         totals = write_focus(rows, out, chosen, FocusVersion(focus_version))
     if totals.unlisted_rows:
@@ -72,7 +72,7 @@ def focus(
 
 
 @contextmanager
-def _opened(place: str) -> Iterator[tuple[DurableLedger, Path | None]]:
+def opened_ledger(place: str) -> Iterator[tuple[DurableLedger, Path | None]]:
     """Yield the ledger, and the state directory that it is in; None for a server."""
     from costopt.database.database_url import is_url
     from costopt.ledger.base import open_ledger

@@ -125,6 +125,9 @@ COMMANDS = {
     "report": CommandEntry(
         "costopt.cli.ledger", "report", "Write a job's report as one HTML file."
     ),
+    "bill": CommandEntry(
+        "costopt.cli.bill", "bill", "Show a month's bill with commitments and credits."
+    ),
     "export": CommandEntry("costopt.cli.export", "export", "Export the ledger for other programs."),
     "checkpoints": CommandEntry(
         "costopt.cli.checkpoints",

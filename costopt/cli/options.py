@@ -178,7 +178,7 @@ account_option = click.option(
     envvar="COSTOPT_ACCOUNT",
     show_envvar=True,
     metavar="FILE",
-    help="An account file with quotas and tenants; default: no limits.",
+    help="An account file: quotas, tenants, prices; default: no limits.",
 )
 rent_provider_option = click.option(
     "--provider",

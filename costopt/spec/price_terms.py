@@ -216,6 +216,9 @@ def _pool_problems(
     for place, region in enumerate(entry.regions):
         if why := misspelt_region(region, (entry.provider,)):
             yield document.problem((*at, "regions", place), why, code="unknown_name")
+    if entry.zones and not entry.regions:
+        message = "give regions too: price lists have no zones"
+        yield document.problem((*at, "zones"), message, on_key=True, code="missing")
     for place, name in enumerate(entry.instance_types):
         pattern = PoolPattern(entry.provider, instance_types=(name,))
         if known and not any(map(pattern.matches_type, known)):

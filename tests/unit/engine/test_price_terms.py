@@ -12,11 +12,26 @@ from costopt.backtesting.replay import ReplayResult, replay
 from costopt.domain.account import Account
 from costopt.domain.account_price import CommitmentKind
 from costopt.domain.commitments import Commitment, Discount, Period, PoolPattern
+from costopt.domain.errors import ProviderUnavailableError
 from costopt.domain.events import NodeLaunched, PriceChanged
+from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.history import MarketHistory
 from costopt.domain.price_terms import PriceTerms
+from costopt.domain.view import Target
+from costopt.ledger.summary import JobState
 from tests.support.cant_be_late import NoHazard
-from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Machines, Powers, rules, task
+from tests.support.engine_fixtures import (
+    HOUR_S,
+    SAFE,
+    SPOT_A,
+    Follow,
+    Machines,
+    Powers,
+    Scene,
+    always,
+    rules,
+    task,
+)
 from tests.support.market_fixtures import T0, market, pool_history
 
 AWS = PoolPattern("aws")
@@ -97,3 +112,46 @@ def test_the_optimum_in_hindsight_pays_the_account_s_prices() -> None:
     found = hindsight_optimum(job, policy, seen, Machines())
     assert found is not None
     assert found.usd == 0.0
+
+
+def test_a_node_of_a_commitment_remains_one_after_a_crash(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The provider knows it as an on-demand node, and the answer to its launch was lost."""
+    covered = SAFE.committed_to("sp")
+    scene = Scene(
+        always(SAFE, 9, 8.0),
+        jobs=[task(deadline_s=10 * HOUR_S)],
+        strategy=Follow(Target(covered, 1)),
+        account=Account(price_terms=PriceTerms(commitments=(PLAN,))),
+    )
+
+    def launch_unheard(request: LaunchRequest) -> tuple[Node, ...]:
+        scene.cloud.requests.append(request)
+        scene.cloud.inner.launch(request)
+        raise ProviderUnavailableError("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scene.cloud, "launch", launch_unheard)
+        scene.tick()
+    scene.restart()
+    scene.tick()
+    (launched,) = scene.events(NodeLaunched)
+    assert (launched.pool, launched.micros_per_hour) == (str(covered), 0)
+    scene.finish()
+    assert {request.pool for request in scene.cloud.requests} == {SAFE}
+    assert len({request.key for request in scene.cloud.requests}) == 1
+    assert scene.summary().usd_micros == 0
+    assert scene.summary().state is JobState.FINISHED
+
+
+def test_two_jobs_do_not_launch_one_commitment_twice() -> None:
+    covered = SAFE.committed_to("sp")
+    scene = Scene(
+        always(SAFE, 9, 8.0),
+        jobs=[task(name="a", deadline_s=10 * HOUR_S), task(name="b", deadline_s=10 * HOUR_S)],
+        strategy=Follow(Target(covered, 1)),
+        account=Account(price_terms=PriceTerms(commitments=(PLAN,))),
+    )
+    scene.go(600.0)
+    assert len(scene.living("a")) + len(scene.living("b")) == 1

@@ -29,7 +29,8 @@ commitments:
     discount_percent: 50
   - {name: ri, kind: reserved_instances, provider: aws, instance_types: [p4d.24xlarge], nodes: 2,
      usd_per_hour: 24, first_day: 2026-11-01}
-  - {name: odcr, kind: reservation, provider: aws, zones: [use1-az1], nodes: 4}
+  - {name: odcr, kind: reservation, provider: aws, regions: [us-east-1], zones: [use1-az1],
+     nodes: 4}
 credits:
   - {name: grant, provider: aws, usd: 5000, last_day: 2026-12-31}
 """
@@ -92,6 +93,7 @@ PLAN = "{name: a, kind: savings_plan, provider: aws, usd_per_hour: 10"
         (f"commitments: [{PLAN}, discount_percent: 5, nodes: 3}}]", "nodes", "extra_forbidden"),
         (f"commitments: [{PLAN}, rates: {{p5.48xlarg: 3}}}}]", "p5.48xlarg", "unknown_name"),
         ("commitments: [{name: a, kind: reservation, provider: aws}]", "0", "missing"),
+        (f"discounts: [{RULE}, zones: [use1-az1]}}]", "zones", "missing"),
         ("credits: [{name: a, provider: awz, usd: 5}]", "provider", "unknown_name"),
     ],
 )
