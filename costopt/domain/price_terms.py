@@ -112,31 +112,38 @@ class PriceTerms:
         ``nodes`` are those of the account that live, and hold what they use of commitments.
         """
         listed = tuple(listed)
-        if not self.change_prices:
+        covered = [node.pool for node in nodes if node.pool.commitment]
+        if not self.change_prices and not covered:
             return listed
         free = {each.name: each.quantity for each in self.commitments}
-        held: set[Pool] = set()
-        for node in nodes:
-            commitment = self.commitment(node.pool)
+        for pool in covered:
+            commitment = self.commitment(pool)
             if commitment is not None:
-                held.add(node.pool)
-                free[commitment.name] -= commitment.load(node.pool)
-        priced = (self._priced(offer, offer, now) for offer in listed)
-        return (*priced, *self._committed(listed, free, held, now))
+                free[commitment.name] -= commitment.load(pool)
+        priced = tuple(self._priced(offer, offer, now) for offer in listed)
+        committed = tuple(self._committed(listed, free, now))
+        # Nodes of a commitment that has ended cost what others do.
+        ended = {*covered} - {offer.pool for offer in committed}
+        left = (
+            self._priced(replace(offer, pool=pool, nodes_available=0), offer, now)
+            for pool in sorted(ended)
+            for offer in listed
+            if offer.pool == pool.uncommitted
+        )
+        return (*priced, *committed, *left)
 
     def _committed(
         self,
         listed: Sequence[Offer],
         free: Mapping[str, float],
-        held: set[Pool],
         now: datetime,
     ) -> Iterator[Offer]:
-        """Yield what is free of each commitment, and, without room, one that has ended where nodes
-        of it live."""
+        """Yield what is free of each commitment that has not ended."""
         by_provider = {o.pool for o in listed if o.pool.capacity_type is CapacityType.RESERVED}
         for commitment in self.commitments:
             ends_at = commitment.period.ends_at
-            is_over = ends_at is not None and ends_at <= now
+            if ends_at is not None and ends_at <= now:
+                continue
             is_reservation = commitment.kind is CommitmentKind.RESERVATION
             for offer in listed:
                 load = commitment.load(offer.pool)
@@ -148,20 +155,17 @@ class PriceTerms:
                     and offer.pool.with_capacity_type(CapacityType.RESERVED) in by_provider
                 ):
                     continue
-                pool = offer.pool.committed_to(commitment.name)
-                if is_over and pool not in held:
-                    continue
                 left = math.floor(free[commitment.name] / load + ROUNDING)
                 known = offer.nodes_available
                 if known is not None and not is_reservation:
                     left = min(left, known)
                 found = replace(
                     offer,
-                    pool=pool,
+                    pool=offer.pool.committed_to(commitment.name),
                     hazard_per_hour=NEVER_INTERRUPTED,
-                    nodes_available=0 if is_over else max(0, left),
-                    from_at=None if is_over else commitment.period.begins_at,
-                    until_at=None if is_over else ends_at,
+                    nodes_available=max(0, left),
+                    from_at=commitment.period.begins_at,
+                    until_at=ends_at,
                 )
                 # A commitment that is still to begin is offered at the price of then.
                 yield self._priced(found, offer, max(now, commitment.period.begins_at or now))
@@ -173,9 +177,13 @@ class PriceTerms:
         if price is None or not price.why:
             return offer
         changed = [edge for edge in self.changes_at(offer.pool) if edge <= at]
+        estimate = _estimate(price, known, changed[-1:])
+        if known is not None and self.price(offer.pool, None, at) is not None:
+            # What does not follow from the list price does not age with it.
+            estimate = Estimate.exact(price.usd_per_hour, Basis.LISTED, estimate.source)
         return replace(
             offer,
-            price_usd_per_hour=_estimate(price, known, changed[-1:]),
+            price_usd_per_hour=estimate,
             account_price=price,
             unknown_because="",
         )

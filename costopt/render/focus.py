@@ -181,6 +181,9 @@ def _commitment_cells(
         }
     if after.committed_usd_micros is not None and before.committed_usd_micros is not None:
         used = after.committed_usd_micros - before.committed_usd_micros
+        if not used:
+            # The commitment has ended.
+            return {}
         effective = _dollars(after.usd_micros - before.usd_micros + used)
         cells |= {"EffectiveCost": effective, "PricingCurrencyEffectiveCost": effective}
         quantity = _dollars(used) if kind.is_spend else hours

@@ -120,6 +120,7 @@ def test_a_credit_is_used_up_once(november: Month) -> None:
 def test_the_documentation_shows_this_table(november: Month) -> None:
     shown = november.bill("--month", "2026-11")
     assert shown.strip() in Path("docs/prices.md").read_text()
+    assert max(map(len, shown.splitlines())) <= 100
 
 
 def test_a_month_that_is_none_is_refused(november: Month) -> None:

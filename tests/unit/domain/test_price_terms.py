@@ -114,6 +114,18 @@ def test_nodes_of_a_commitment_that_has_ended_cost_what_others_do() -> None:
     assert (usd_of(ended), ended.nodes_available) == (40.0, 0)
 
 
+def test_nodes_of_a_commitment_that_the_file_no_longer_has_cost_what_others_do() -> None:
+    _, ended = PriceTerms().offers([quoted()], [node_in(P5.committed_to("sp"))], NOW)
+    assert (usd_of(ended), ended.nodes_available) == (40.0, 0)
+
+
+def test_a_private_price_does_not_age_with_the_list() -> None:
+    terms = PriceTerms(prices=(PrivatePrice("deal", ANY_AWS, 20.0),))
+    (offer,) = terms.offers([quoted()], (), NOW + timedelta(days=300))
+    assert offer.price_usd_per_hour is not None
+    assert offer.price_usd_per_hour.observed_at is None
+
+
 def test_a_reservation_is_there_whatever_the_market_has() -> None:
     held = Commitment("odcr", CommitmentKind.RESERVATION, ANY_AWS, nodes=4)
     _, covered = PriceTerms(commitments=(held,)).offers([quoted(nodes=0)], (), NOW)
