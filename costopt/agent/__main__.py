@@ -13,6 +13,7 @@ from costopt.agent.launch_spec import LaunchMethod
 from costopt.agent.meters import NodeMeter, open_gpu_meter, open_rapl_meter
 from costopt.agent.network_meters import open_dcgm, open_redfish
 from costopt.agent.notices import KINDS, notice_source
+from costopt.agent.secret_values import SecretReader
 from costopt.agent.settings import AgentSettings, default_memory_bytes, duration_s, gib, interval_s
 from costopt.store import open_store
 
@@ -23,6 +24,7 @@ def main() -> None:
     options = parser.parse_args()
     try:
         notices = notice_source(options.notices, options.notice_poll_s)
+        secrets = SecretReader.parse(options.secrets)
     except ValueError as error:
         parser.error(str(error))
     settings = AgentSettings(
@@ -50,7 +52,7 @@ def main() -> None:
     meter = _open_meters(options) if own_machine else None
     xids = open_xid_reader() if own_machine else tuple
     gpus = GpuHealthMonitor(options.nvidia_smi, options.health_s, xids)
-    Agent(settings, open_store(options.store), notices, meter, gpus).run()
+    Agent(settings, open_store(options.store), notices, meter, gpus, secrets).run()
 
 
 def _open_meters(options: argparse.Namespace) -> NodeMeter:
@@ -101,6 +103,12 @@ def _parser() -> argparse.ArgumentParser:
         type=interval_s,
         default=1.0,
         help="seconds between polls for notices",
+    )
+    parser.add_argument(
+        "--secrets",
+        default="none",
+        metavar="SOURCE",
+        help="where this node reads secrets, and whose role it has: aws, gcp, host:FOLDER or none",
     )
     parser.add_argument(
         "--meter",

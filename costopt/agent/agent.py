@@ -25,7 +25,10 @@ from costopt.agent.meters import NodeMeter
 from costopt.agent.notices.base import FileNoticeSource, NoNotices, Notice, NoticeSource
 from costopt.agent.power_limit import PowerLimiter
 from costopt.agent.power_probe import PowerProbes
+from costopt.agent.preparation import NODE_ITSELF, NodePreparation, TrainerPlace
+from costopt.agent.redaction import RedactedStore, Redactor
 from costopt.agent.replicas import ReplicaService
+from costopt.agent.secret_values import SecretReader
 from costopt.agent.settings import AgentSettings
 from costopt.agent.tasks import TaskRunner
 from costopt.domain.errors import CostoptError, StoreError
@@ -43,7 +46,7 @@ class Agent:
     """One node's agent. ``run`` returns after ``request_exit``, SIGTERM or SIGINT.
 
     Without ``notices`` no interruption is announced; without ``meter`` nothing is measured, without
-    ``gpus`` the GPUs' health is unknown.
+    ``gpus`` the GPUs' health is unknown, without ``secrets`` none can be read.
     """
 
     def __init__(
@@ -53,8 +56,12 @@ class Agent:
         notices: NoticeSource | None = None,
         meter: NodeMeter | None = None,
         gpus: GpuHealthMonitor | None = None,
+        secrets: SecretReader | None = None,
     ) -> None:
         self.settings = settings
+        self._secrets = secrets or SecretReader(None)
+        self._redactor = Redactor()
+        store = RedactedStore(store, self._redactor)
         self._mailbox = Mailbox(store, settings.job)
         self._notices = notices or NoNotices()
         self._meter = meter or NodeMeter(None, None)
@@ -72,6 +79,7 @@ class Agent:
         self._attempt: Attempt | TaskRunner | None = None
         self._data: Prefetch | None = None
         self._cache: CacheFetch | None = None
+        self._setup: NodePreparation | None = None
         self._noticed = False
         self._interrupts_at: float | None = None
         self._gone = False
@@ -104,6 +112,8 @@ class Agent:
                     fetch.close()
             if self._attempt is not None:
                 self._attempt.kill()
+            if self._setup is not None:
+                self._setup.close()
             if self._log is not None:
                 self._log.close(LOG_FLUSH_TIMEOUT_S)
             self._host.close()
@@ -184,11 +194,13 @@ class Agent:
         elif gang.power_cap_w != tasks.gang.power_cap_w:
             self._power.apply(gang.power_cap_w)
         tasks.adopt(gang)
-        if not self._fetches(tasks):
-            tasks.start(self._data_dir, self._cache_dir)
+        place = self._place_for(tasks, gang)
+        if place is not None:
+            tasks.start(self._data_dir, self._cache_dir, place)
 
     def _start(self, attempt: Attempt) -> None:
-        if self._fetches(attempt):
+        place = self._place_for(attempt, attempt.gang)
+        if place is None:
             return
         saving = attempt.is_waiting()
         if saving is not None:
@@ -198,8 +210,25 @@ class Agent:
         attempt.peers.poll()
         self._snapshots.follow(attempt.gang, attempt.peers)
         attempt.start(
-            self._data_dir, self._host.address, self._snapshots.socket_server, self._cache_dir
+            self._data_dir,
+            self._host.address,
+            self._snapshots.socket_server,
+            self._cache_dir,
+            place,
         )
+
+    def _place_for(self, work: Attempt | TaskRunner, gang: Gang) -> TrainerPlace | None:
+        """Return where the command runs once node, data and cache are ready; else ``work`` waits,
+        or has failed where the node cannot run the command."""
+        setup = self._setup_of(gang)
+        fetches = self._fetches(work)
+        if setup is None or fetches:
+            return None if fetches else NODE_ITSELF
+        if setup.failure:
+            work.fail(setup.failure)
+        elif setup.place is None:
+            work.wait(setup.message)
+        return setup.place
 
     def _fetches(self, attempt: Attempt | TaskRunner) -> bool:
         """Whether this node still fetches what has to be on its disk before training."""
@@ -231,6 +260,22 @@ class Agent:
             folder = self.settings.data_folder or self.settings.folder
             self._cache = CacheFetch(gang.cache, folder / "cache")
         return self._cache
+
+    def _setup_of(self, gang: Gang) -> NodePreparation | None:
+        """Return the preparation of this node, begun again in a generation after it failed, or
+        where the job needs another."""
+        if gang.image is None and not gang.setup and not gang.secrets:
+            return None
+        setup, settings = self._setup, self.settings
+        newer = setup is not None and gang.generation > setup.gang.generation
+        if setup is not None and newer and (setup.failure or not setup.suits(gang)):
+            setup.close()
+            setup = None
+        if setup is None:
+            workdir = settings.place(gang.workdir)
+            setup = NodePreparation(gang, workdir, settings.folder, self._secrets, self._redactor)
+            self._setup = setup
+        return setup
 
     def _data_of(self, gang: Gang) -> Prefetch | None:
         """Return the prefetch of the job's data to this node's disk, None if they stay remote."""

@@ -6,7 +6,6 @@ of its checkpoints is relayed to the controller, each checkpoint once.
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from costopt.agent.launch_spec import process_specs
 from costopt.agent.peers import PeerMonitor
+from costopt.agent.preparation import NODE_ITSELF, TrainerPlace
 from costopt.agent.restarts import TrainerRestarts
 from costopt.agent.settings import AgentSettings
 from costopt.agent.trainer import Trainer
@@ -137,8 +137,9 @@ class Attempt:
         membership: str | None = None,
         snapshots: str | None = None,
         cache_dir: Path | None = None,
+        place: TrainerPlace = NODE_ITSELF,
     ) -> None:
-        """Start the command once the gang has a rendezvous.
+        """Start the command in ``place`` once the gang has a rendezvous.
 
         The job's data are in ``data_dir``, what its cache names in ``cache_dir``; snapshots go to
         the socket ``snapshots``.
@@ -149,14 +150,12 @@ class Attempt:
             return
         self._lay_there = self._mailbox.checkpoint_keys()
         try:
-            self.trainer = self._started(rendezvous, data_dir, membership, snapshots, cache_dir)
+            self.trainer = self._started(
+                rendezvous, data_dir, membership, snapshots, cache_dir, place
+            )
             self.started = True
         except (OSError, ValueError) as error:  # ValueError: a null byte in the command
-            self.exit_code = 127
-            self._blame_command(
-                f"cannot start in {settings.place(self.gang.workdir)}: {error}",
-                self._file("trainer", "log"),
-            )
+            self.fail(f"cannot start in {settings.place(self.gang.workdir)}: {error}")
 
     def watch(self) -> None:
         """Record the trainer's status and whether it still runs."""
@@ -177,7 +176,7 @@ class Attempt:
                 trainer.kill()
         else:
             self._set_activity(self._trainer_activity(trainer), self._status_message())
-            if self.gang.elastic:
+            if self.gang.elastic and self.gang.image is None and not self.gang.secrets:
                 self._revivals.prepare_standby(self.gang)
 
     def watch_peers(self) -> None:
@@ -255,6 +254,7 @@ class Attempt:
         membership: str | None,
         snapshots: str | None,
         cache_dir: Path | None,
+        place: TrainerPlace,
     ) -> Trainer:
         gang, settings = self.gang, self.settings
         env = TrainerEnv(
@@ -281,15 +281,17 @@ class Attempt:
             rendezvous,
             launcher=settings.launcher,
             processes=settings.processes,
-            agent_pid=os.getpid(),
+            interpreter=place.interpreter(gang.command),
         )
         return Trainer(
             specs,
-            env.variables(),
+            {**env.variables(), **place.variables},
             workdir=settings.place(gang.workdir),
             status_file=self._file("status", "json"),
             notice_file=self._file("notice", "json"),
             log_path=self._file("trainer", "log"),
+            container=place.container(gang, settings.folder, data_dir, cache_dir),
+            redactor=place.redactor,
         )
 
     def _file(self, name: str, suffix: str) -> Path:

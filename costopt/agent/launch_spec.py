@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -29,8 +29,19 @@ class LaunchMethod(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Interpreter:
+    """The Python of the job's scripts, and the path at which it finds ``exit_with_parent``."""
+
+    python: str = sys.executable
+    watchdog: str = TETHER
+
+
+HERE = Interpreter()
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """What to execute: every process of it dies with its parent.
+    """What to execute on the node or in its container.
 
     ``script`` is the Python script in it and its arguments, empty if it does not run one.
     """
@@ -47,33 +58,35 @@ def process_specs(
     *,
     launcher: LaunchMethod,
     processes: int,
-    agent_pid: int,
+    interpreter: Interpreter = HERE,
 ) -> tuple[ProcessSpec, ...]:
     """Return the processes to start on a node.
 
     A Python script gets torchrun's static rendezvous, any other command the variables that torchrun
-    would set. "python" names the interpreter of the agent, so that the job finds the packages that
-    costopt found. A command that is not a Python script runs once per node. The processes of an
-    elastic gang are started separately: torchrun would end them all when the first one fails. Raise
-    ValueError if the node is not a member.
+    would set. "python" names ``interpreter``, by default that of the agent, so that the job finds
+    the packages that costopt found. A command that is not a Python script runs once per node. The
+    processes of an elastic gang are started separately: torchrun would end them all when the first
+    one fails. Raise ValueError if the node is not a member.
     """
     rank = gang.rank(node_id)
     if rank is None:
         raise ValueError(f"{node_id} is not a member of generation {gang.generation} of {gang.job}")
-    script = _python_script(gang.command)
+    script = _python_script(gang.command, interpreter.python)
     if gang.elastic:
         return tuple(
-            _direct(gang, rank, rendezvous, processes, local_rank, agent_pid)
+            _direct(gang, rank, rendezvous, processes, local_rank, interpreter.python)
             for local_rank in range(processes)
         )
     many = len(gang.members) * processes > 1
     if script is not None and launcher is LaunchMethod.TORCHRUN and many:
-        command = (*_torchrun(len(gang.members), rank, processes, rendezvous), *script)
-        return (ProcessSpec((*with_parent_watchdog(agent_pid), *command), gang.env),)
-    return (_direct(gang, rank, rendezvous, 1, 0, agent_pid),)
+        torchrun = _torchrun(len(gang.members), rank, processes, rendezvous, interpreter)
+        return (ProcessSpec((*torchrun, *script), gang.env),)
+    return (_direct(gang, rank, rendezvous, 1, 0, interpreter.python),)
 
 
-def task_spec(gang: Gang, parameters: Mapping[str, str], agent_pid: int) -> ProcessSpec:
+def task_spec(
+    gang: Gang, parameters: Mapping[str, str], interpreter: Interpreter = HERE
+) -> ProcessSpec:
     """Return the process of an array's task: the command with ``{name}`` replaced by parameters.
 
     They are variables of its environment, too.
@@ -82,10 +95,13 @@ def task_spec(gang: Gang, parameters: Mapping[str, str], agent_pid: int) -> Proc
         PLACEHOLDER.sub(lambda match: parameters.get(match[1], match[0]), word)
         for word in gang.command
     )
-    command = _python_script(command) or command
-    return ProcessSpec(
-        (*with_parent_watchdog(agent_pid), *command), (*gang.env, *parameters.items())
-    )
+    command = _python_script(command, interpreter.python) or command
+    return ProcessSpec(command, (*gang.env, *parameters.items()))
+
+
+def image_interpreter(command: Sequence[str], watchdog: str) -> Interpreter:
+    """Return the interpreter in an image that a command means: the one it names, else python3."""
+    return Interpreter(command[0] if command[0] in PYTHONS else "python3", watchdog)
 
 
 def with_parent_watchdog(agent_pid: int) -> tuple[str, ...]:
@@ -99,7 +115,7 @@ def _direct(
     rendezvous: Rendezvous,
     processes: int,
     local_rank: int,
-    agent_pid: int,
+    python: str,
 ) -> ProcessSpec:
     """Return one process with the variables that torchrun would set."""
     variables = {
@@ -110,19 +126,21 @@ def _direct(
         "MASTER_ADDR": rendezvous.host,
         "MASTER_PORT": str(rendezvous.port),
     }
-    command = _python_script(gang.command) or gang.command
-    words = command[2:] if command[:2] == (sys.executable, "-u") else ()
+    command = _python_script(gang.command, python) or gang.command
+    words = command[2:] if command[:2] == (python, "-u") else ()
     return ProcessSpec(
-        (*with_parent_watchdog(agent_pid), *command),
+        command,
         (*variables.items(), *gang.env),
         words if words and words[0].endswith(".py") else (),
     )
 
 
-def _torchrun(nodes: int, rank: int, processes: int, rendezvous: Rendezvous) -> tuple[str, ...]:
+def _torchrun(
+    nodes: int, rank: int, processes: int, rendezvous: Rendezvous, interpreter: Interpreter
+) -> tuple[str, ...]:
     """The workers are tied to their parent too: torchrun puts each in a session of its own."""
     return (
-        sys.executable,
+        interpreter.python,
         "-m",
         "torch.distributed.run",
         f"--nnodes={nodes}",
@@ -132,16 +150,16 @@ def _torchrun(nodes: int, rank: int, processes: int, rendezvous: Rendezvous) -> 
         f"--master-port={rendezvous.port}",
         "--max-restarts=0",
         "--no-python",
-        sys.executable,
-        TETHER,
+        interpreter.python,
+        interpreter.watchdog,
         "0",
     )
 
 
-def _python_script(command: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return the command under the agent's interpreter, or None if it is not a Python script."""
-    if command[0] in PYTHONS or command[0] == sys.executable:
-        return (sys.executable, "-u", *command[1:])
+def _python_script(command: tuple[str, ...], python: str) -> tuple[str, ...] | None:
+    """Return the command under ``python``, or None if it is not a Python script."""
+    if command[0] in PYTHONS or command[0] == python:
+        return (python, "-u", *command[1:])
     if command[0].endswith(".py"):
-        return (sys.executable, "-u", *command)
+        return (python, "-u", *command)
     return None

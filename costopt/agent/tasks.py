@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from costopt.agent.launch_spec import task_spec
+from costopt.agent.preparation import NODE_ITSELF, TrainerPlace
 from costopt.agent.settings import AgentSettings
 from costopt.agent.trainer import Trainer
 from costopt.protocol import trainer_files
@@ -76,6 +77,7 @@ class TaskRunner:
         self.data_dir: Path | None = None
         self.cache_dir: Path | None = None
         self.message = ""
+        self._place = NODE_ITSELF
         self._mailbox = mailbox
         self._board = TaskBoard(mailbox.store, gang.job)
         self._array: ArrayTasks | None = None
@@ -140,10 +142,15 @@ class TaskRunner:
         """Fail the tasks that this node takes next: what they need is unavailable."""
         self._problem, self._ready = message, True
 
-    def start(self, data_dir: Path | None, cache_dir: Path | None = None) -> None:
-        """Take tasks from now on; the job's data are in ``data_dir``, its cache's names in
-        ``cache_dir``."""
-        self.data_dir, self.cache_dir = data_dir, cache_dir
+    def start(
+        self,
+        data_dir: Path | None,
+        cache_dir: Path | None = None,
+        place: TrainerPlace = NODE_ITSELF,
+    ) -> None:
+        """Take tasks from now on, to run in ``place``; the job's data are in ``data_dir``, its
+        cache's names in ``cache_dir``."""
+        self.data_dir, self.cache_dir, self._place = data_dir, cache_dir, place
         self._ready, self.message, self._problem = True, "", ""
 
     def ask_stop(self, notice: StopNotice) -> None:
@@ -230,8 +237,7 @@ class TaskRunner:
 
     def _start(self, task: int, attempt: int, claim: TaskClaim, array: ArrayTasks) -> None:
         if self._problem:
-            failure = TaskFailure(claim.node_id, 127, time.time(), 0.0, self._problem)
-            self._board.fail(task, attempt, failure)
+            self._refuse(task, attempt, claim, self._problem)
             return
         folder = self.settings.folder / f"task-{task:06d}-{attempt:04d}"
         used = {run.slot for run in self._running.values()}
@@ -255,21 +261,30 @@ class TaskRunner:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             trainer = Trainer(
-                [task_spec(self.gang, array.parameters(task), os.getpid())],
-                variables,
+                [
+                    task_spec(
+                        self.gang,
+                        array.parameters(task),
+                        self._place.interpreter(self.gang.command),
+                    )
+                ],
+                {**variables, **self._place.variables},
                 workdir=workdir,
                 status_file=folder / "status.json",
                 notice_file=folder / "notice.json",
                 log_path=folder / "log.txt",
+                container=self._place.container(self.gang, folder, self.data_dir, self.cache_dir),
+                redactor=self._place.redactor,
             )
         except (OSError, ValueError) as error:  # ValueError: a null byte in the command
-            message = f"cannot start in {workdir}: {error}"
-            self._board.fail(
-                task, attempt, TaskFailure(claim.node_id, 127, time.time(), 0.0, message)
-            )
+            self._refuse(task, attempt, claim, f"cannot start in {workdir}: {error}")
             return
         self.started = True
         self._running[task] = RunningTask(task, attempt, slot, claim, folder, trainer)
+
+    def _refuse(self, task: int, attempt: int, claim: TaskClaim, message: str) -> None:
+        failure = TaskFailure(claim.node_id, 127, time.time(), 0.0, message)
+        self._board.fail(task, attempt, failure)
 
     def _end(self, run: RunningTask, code: int) -> None:
         """Put the result, or why there is none."""

@@ -18,9 +18,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
+from typing import BinaryIO
 
 from costopt.agent import warm_start
+from costopt.agent.containers import Container
 from costopt.agent.launch_spec import ProcessSpec, with_parent_watchdog
+from costopt.agent.redaction import RedactedLog, Redactor
 from costopt.protocol.trainer_files import StopNotice, TrainerStatus
 
 ERROR_LINE = re.compile(r"^(?:\[.*?\]:?\s*)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)$")
@@ -44,8 +47,13 @@ class Trainer:
         status_file: Path,
         notice_file: Path,
         log_path: Path,
+        container: Container | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
-        """Start the command. Raise OSError if the folder or the interpreter is missing."""
+        """Start the command, in ``container`` if there is one; ``redactor`` hides what it prints.
+
+        Raise OSError if the folder or the interpreter is missing.
+        """
         self.notice_file = notice_file
         self.log_path = log_path
         self.started_at = time.monotonic()
@@ -55,6 +63,9 @@ class Trainer:
         self._specs = tuple(specs)
         self._variables = variables
         self._workdir = workdir
+        self._container = container
+        self._redactor = redactor or Redactor()
+        self._logs: list[RedactedLog] = []
         self._status_file = status_file
         status_file.unlink(missing_ok=True)
         notice_file.unlink(missing_ok=True)
@@ -128,29 +139,44 @@ class Trainer:
         self._signalled = False
         for process in self._processes:
             process.wait()
+        if self._container is not None:
+            self._container.remove()
 
     def error(self) -> str:
         """Return the last line of the log that names an error, else the last line."""
+        for written in self._logs:
+            written.drain()
         with suppress(OSError), self.log_path.open("rb") as log:
             log.seek(max(0, self.log_path.stat().st_size - TAIL_BYTES))
-            written = log.read().decode(errors="replace").splitlines()
-            lines = list(takewhile(lambda line: not TORCHRUN_LINE.search(line), written))
+            text = log.read().decode(errors="replace").splitlines()
+            lines = list(takewhile(lambda line: not TORCHRUN_LINE.search(line), text))
             found = (match[1] for line in reversed(lines) if (match := ERROR_LINE.match(line)))
             said = (line for line in reversed(lines) if any(c.isalpha() for c in line))
             return next(found, next(said, ""))[:300]
         return ""
 
     def _spawn(self, spec: ProcessSpec) -> subprocess.Popen[bytes]:
-        with self.log_path.open("ab") as log:
+        variables = {**dict(spec.variables), **self._variables}
+        command = spec.command
+        if self._container is not None:
+            command = self._container.command(command, variables, self._workdir)
+        with self._output() as log:
             return subprocess.Popen(  # noqa: S603
-                spec.command,
+                (*with_parent_watchdog(os.getpid()), *command),
                 cwd=self._workdir,
-                env={**os.environ, **dict(spec.variables), **self._variables},
+                env={**os.environ, **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 process_group=0,
             )
+
+    def _output(self) -> BinaryIO:
+        """Return the log to write to; through a pipe of this process if there is what to hide."""
+        if self._redactor.is_empty:
+            return self.log_path.open("ab")
+        self._logs.append(RedactedLog(self._redactor, self.log_path))
+        return self._logs[-1].target
 
     def _is_left(self) -> bool:
         """Whether any process remains in the command's groups."""

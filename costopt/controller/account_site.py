@@ -16,6 +16,7 @@ from costopt.controller.forecasts import (
 )
 from costopt.controller.node_logs import StoreLogs
 from costopt.controller.payload import upload_payload
+from costopt.controller.preflight import check_secrets
 from costopt.controller.runtime import MailboxRuntime
 from costopt.controller.site import LiveSite, connect_provider
 from costopt.domain.account import Account
@@ -23,6 +24,7 @@ from costopt.domain.errors import SpecError
 from costopt.domain.job import Job
 from costopt.domain.ports import Clock
 from costopt.domain.runtime import Payload
+from costopt.domain.secret import SecretSource
 from costopt.energy.carbon import CarbonHistory
 from costopt.energy.live import LiveCarbon
 from costopt.engine.loop import WallClock
@@ -124,6 +126,7 @@ class AccountSiteConfig:
             carbon=models.carbon,
             prepare_job=self._prepare_job,
             check=self._check,
+            check_secrets=self._check_secrets,
             upload_payload=upload,
             retry=runtime.forget_failures,
             logs=StoreLogs(store),
@@ -139,8 +142,16 @@ class AccountSiteConfig:
         return replace(job, checkpoint=replace(job.checkpoint, uri=uri))
 
     def _check(self, job: Job) -> None:
-        """Raises StoreError where the store cannot be written to."""
+        """Raises SpecError where nodes could not read a secret, StoreError where the store cannot
+        be written to."""
+        self._check_secrets(job)
         open_store(self._store_uri()).put(f"{CHECKS}/{job.name}", b"")
+
+    def _check_secrets(self, job: Job) -> None:
+        """Nodes read the secrets of their own cloud."""
+        sources = {source.value: source for source in SecretSource}
+        for name in self.names or tuple(self.account.providers):
+            check_secrets(job, sources.get(name), f"nodes of {name}")
 
     def _store_uri(self) -> str:
         if self.account.store is None:

@@ -14,7 +14,10 @@ from urllib.parse import unquote, urlsplit
 
 from costopt.domain.errors import MissingExtraError, SpecError, StoreError, install_hint
 from costopt.domain.job import Job
+from costopt.domain.runtime import CONTAINER_RUNTIMES
+from costopt.domain.secret import SecretSource
 from costopt.store import atomic_file
+from costopt.store.host_secrets import host_secrets_folder, read_host_secret
 
 GIB = 2**30
 
@@ -55,7 +58,8 @@ def _folder(job: Job) -> Path | None:
 
 
 def check_trainer(job: Job) -> None:
-    """Raises SpecError without the command's folder, MissingExtraError where PyTorch is lacking.
+    """Raises SpecError without the command's folder, or without a runtime for its image;
+    MissingExtraError where PyTorch is lacking.
 
     Nodes are processes of this machine, and a Python script is started under torchrun.
     """
@@ -65,9 +69,40 @@ def check_trainer(job: Job) -> None:
             hint="correct workdir in the job file, or hand the job in from the folder of its code",
             code="not_a_folder",
         )
+    if job.image is not None:
+        if not any(map(shutil.which, CONTAINER_RUNTIMES)):
+            raise SpecError(
+                f"job {job.name!r} runs in image {job.image}, and this machine has neither "
+                f"{' nor '.join(CONTAINER_RUNTIMES)}",
+                hint="install podman: simulated nodes run here",
+                code="no_runtime",
+            )
+        return
     program = Path(job.run[0]).name if job.run and job.array is None else ""
     if program.startswith(("python", "torchrun")) and find_spec("torch") is None:
         raise MissingExtraError(
             f"job {job.name!r} runs {program} under torchrun, and PyTorch is not installed",
             hint=install_hint("train"),
         )
+
+
+def check_secrets(job: Job, source: SecretSource | None, nodes: str) -> None:
+    """Raise SpecError where a secret has no name in the ``source`` that ``nodes`` read, None for
+    nodes that read none, or where its file on this host cannot be used.
+
+    What a cloud holds only nodes may read: whether it is there shows when they start.
+    """
+    for secret in job.secrets:
+        name = None if source is None else secret.name_in(source)
+        if source is None or name is None:
+            reads = "no secrets" if source is None else f"secrets by the name under {source.value}"
+            raise SpecError(
+                f"secret {secret.variable} of job {job.name!r} has no name for {nodes}, which read "
+                f"{reads}",
+                hint=None
+                if source is None
+                else f"add {source.value}: NAME to {secret.variable} under secrets",
+                code="unreadable_secret",
+            )
+        if source is SecretSource.HOST:
+            read_host_secret(host_secrets_folder(), job.tenant, name)

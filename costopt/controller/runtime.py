@@ -30,8 +30,9 @@ from costopt.domain.runtime import (
     PowerProbeRecord,
     RejectedCheckpointRecord,
 )
+from costopt.domain.secret import SecretSource
 from costopt.protocol.mailbox import Mailbox, MessageReader
-from costopt.protocol.messages import Gang, Heartbeat
+from costopt.protocol.messages import Gang, Heartbeat, SecretName
 from costopt.protocol.tasks import TaskBoard
 
 RETRIES = 2
@@ -136,6 +137,9 @@ class MailboxRuntime:
                 task_retries=0 if job.array is None else job.array.retries,
                 task_s=max_task_s(job) / self._speed or None,
                 task_timeout_s=self._task_timeout_s(job),
+                image=job.image,
+                setup=job.setup,
+                secrets=_secret_names(job),
             )
         )
 
@@ -382,6 +386,20 @@ def _gang(mailbox: Mailbox, job: Job) -> Gang | None:
     gang = mailbox.gang()
     most = max(phase.max_nodes for phase in job.phases)
     return gang if gang is not None and len(gang.members) <= most else None
+
+
+def _secret_names(job: Job) -> tuple[SecretName, ...]:
+    """A tenant's secrets on this host are in a folder of its own."""
+    return tuple(
+        (
+            secret.variable,
+            source.value,
+            f"{job.tenant}/{name}" if source is SecretSource.HOST else name,
+            secret.as_file,
+        )
+        for secret in job.secrets
+        for source, name in secret.names
+    )
 
 
 def _possible_units(job: Job, units: float) -> float:

@@ -16,7 +16,7 @@ from costopt.controller.forecasts import (
     gang_hazard_per_hour,
 )
 from costopt.controller.node_logs import FolderLogs
-from costopt.controller.preflight import check_checkpoint_storage, check_trainer
+from costopt.controller.preflight import check_checkpoint_storage, check_secrets, check_trainer
 from costopt.controller.runtime import MailboxRuntime
 from costopt.controller.site import LiveSite, connect_provider
 from costopt.controller.state_dir import CLOCK
@@ -24,11 +24,13 @@ from costopt.domain.errors import StoreError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.ports import Clock
+from costopt.domain.secret import SecretSource
 from costopt.energy.carbon import CarbonHistory
 from costopt.energy.live import LiveCarbon
 from costopt.engine.loop import ScaledClock
 from costopt.provider.base import Provider
 from costopt.store.folder import FileStore
+from costopt.store.host_secrets import host_secrets_folder
 
 DEFAULT_NOTICE_S = 120.0
 STORE = "store"
@@ -90,6 +92,7 @@ class SimulatedSiteConfig:
             carbon=carbon,
             prepare_job=lambda job: job,
             check=check_local_job,
+            check_secrets=check_host_secrets,
             upload_payload=runtime.publish_array,  # else nodes share this machine's files
             retry=runtime.forget_failures,
             logs=FolderLogs(folder / NODES, FileStore(folder / STORE)),
@@ -114,6 +117,7 @@ def connect_simulator(
         "state_dir": folder,
         "store": folder / STORE,
         "runtime": runtime,
+        "secrets": host_secrets_folder(),
     }
     return connect_provider("sim", clock, options)
 
@@ -121,7 +125,13 @@ def connect_simulator(
 def check_local_job(job: Job) -> None:
     """Raises SpecError, MissingExtraError or StoreError where this machine could not run it."""
     check_trainer(job)
+    check_host_secrets(job)
     check_checkpoint_storage(job)
+
+
+def check_host_secrets(job: Job) -> None:
+    """Raise SpecError where simulated nodes could not read a secret of the job."""
+    check_secrets(job, SecretSource.HOST, "simulated nodes")
 
 
 def load_market_clock(path: Path, start_at: datetime, speed: float) -> ScaledClock:

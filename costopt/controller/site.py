@@ -149,7 +149,8 @@ class LiveSite(Site):
 
     ``prepare_job`` gives a job a place for checkpoints that its nodes can reach; raises SpecError.
     ``check`` raises a CostoptError where the job could not train or save: for use before its first
-    launch. ``upload_payload`` puts a job's files where its nodes fetch them, and may take long; it
+    launch; ``check_secrets`` does the part of it that needs no request, for use at a submission.
+    ``upload_payload`` puts a job's files where its nodes fetch them, and may take long; it
     may be called in any thread, and again after a restart; raises CostoptError. ``retry`` lets a
     job that failed fail as often again. ``market`` is the record that is played, None where prices
     are those of a cloud and have to be asked for. ``live_carbon`` has to be refreshed, None where
@@ -159,6 +160,7 @@ class LiveSite(Site):
     hazards: LearnedHazard
     prepare_job: Callable[[Job], Job]
     check: Callable[[Job], None]
+    check_secrets: Callable[[Job], None]
     upload_payload: Callable[[Job], None]
     retry: Callable[[Job], None]
     logs: LogReader

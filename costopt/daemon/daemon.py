@@ -94,8 +94,9 @@ class Daemon:
         self._price_lists = PriceListRefresher(say)
         self.board.lists_observed_at = self._price_lists.observed_at()
         self.service = DaemonService(
-            registry, ledger, site.clock, self.board, settings, site.logs, self._account
-        )
+            registry, ledger, site.clock, self.board, settings, site.logs, self._account,
+            site.check_secrets,
+        )  # fmt: skip
 
     def lead(self) -> None:
         """Renew the lease while a tick is slow. Only a tick acquires it."""

@@ -8,7 +8,7 @@ the daemon and its jobs are collected here as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 
@@ -52,6 +52,7 @@ from costopt.domain.control import (
 )
 from costopt.domain.errors import SpecError
 from costopt.domain.events import DecisionMade
+from costopt.domain.job import Job
 from costopt.domain.ports import Clock, EventIndex, RecordedEvent
 from costopt.ledger.job_account import JobAccount
 from costopt.ledger.summary import JobState, JobSummary
@@ -68,6 +69,7 @@ class DaemonService:
     def __init__(
         self, registry: Registry, ledger: EventIndex, clock: Clock, board: SharedState,
         settings: DaemonSettings, logs: LogReader, account: Account = UNLIMITED,
+        check_secrets: Callable[[Job], None] | None = None,
     ) -> None:  # fmt: skip
         self._registry = registry
         self._ledger = ledger
@@ -76,11 +78,15 @@ class DaemonService:
         self._settings = settings
         self._logs = logs
         self._account = account
+        self._check_secrets = check_secrets
         self._judge = AdmissionPlanner(board, account)
         self._costs = CostReader(ledger)
 
     def submit(self, submission: Submission) -> Submission:
-        """Accept a job; the next tick starts it. Raise SpecError if the name is taken."""
+        """Accept a job; the next tick starts it. Raise SpecError if the name is taken, or if its
+        nodes could not read a secret."""
+        if self._check_secrets is not None:
+            self._check_secrets(self.admitted(submission).job)
         self._registry.submit(submission)
         return submission
 

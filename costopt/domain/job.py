@@ -17,6 +17,7 @@ from costopt.domain.estimate import Estimate
 from costopt.domain.gang_sizes import ladder
 from costopt.domain.market import InstanceType
 from costopt.domain.model_card import DerivedFigure, GpuMemory
+from costopt.domain.secret import Secret
 from costopt.domain.throughput import Throughput
 
 
@@ -207,7 +208,9 @@ class Job:
 
     The trainers of an ``elastic`` job form their gang again without a restart of their processes
     when a node joins or leaves. The work of a job with an ``array`` is its tasks. Each new node
-    fetches the ``cache``. ``derived`` are the figures that the file leaves to its model.
+    fetches the ``cache``. The command runs in the container ``image``, None for the node itself,
+    after the shell commands ``setup``. ``derived`` are the figures that the file leaves to its
+    model.
     """
 
     name: str
@@ -228,6 +231,9 @@ class Job:
     elastic: bool = False
     array: TaskArray | None = None
     cache: tuple[CachedData, ...] = ()
+    image: str | None = None
+    setup: tuple[str, ...] = ()
+    secrets: tuple[Secret, ...] = ()
     derived: tuple[DerivedFigure, ...] = ()
 
     def __post_init__(self) -> None:

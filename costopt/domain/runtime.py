@@ -16,6 +16,9 @@ from costopt.domain.gpu_health import GpuHealth
 from costopt.domain.job import Job, Progress
 from costopt.domain.power import PowerCap
 
+CONTAINER_RUNTIMES = ("podman", "docker")
+"""Programs that run a job's image, the one with precedence first."""
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:

@@ -210,6 +210,10 @@ class PowerProbeReport:
     message: str = ""
 
 
+SecretName = tuple[str, str, str, bool]
+"""A variable, the source of its value, its name there, and whether the trainer gets a file."""
+
+
 @dataclass(frozen=True, slots=True)
 class CacheReport:
     """Bytes of the job's cache that a node fetched in so many seconds of wall time, beside those
@@ -244,7 +248,9 @@ class Gang:
     previous gang that may still be saving the state from which this one resumes, if none of them is
     a member. ``task_slots`` are how many tasks of an array each member runs at once, by rank; empty
     if the job is not an array. Each has ``task_gpus`` GPUs, takes about ``task_s`` of
-    the wall, is killed after ``task_timeout_s`` of it, and has ``task_retries`` when it fails.
+    the wall, is killed after ``task_timeout_s`` of it, and has ``task_retries`` when it fails. The
+    command runs in the container ``image``, None for the node itself, after the shell commands
+    ``setup``; ``secrets`` has a row for each source of each.
     """
 
     job: str
@@ -275,6 +281,9 @@ class Gang:
     task_s: float | None = None
     task_timeout_s: float | None = None
     cache: tuple[CacheSource, ...] = ()
+    image: str | None = None
+    setup: tuple[str, ...] = ()
+    secrets: tuple[SecretName, ...] = ()
 
     @property
     def key(self) -> GangKey | None:

@@ -201,6 +201,10 @@ def _message(detail: ErrorDetails) -> str:
             return f"{value!r} is not allowed; {said}{near}"
         case "model_type":
             return f"expected a mapping of fields to values, got {_shown(value)}"
+        case "secret":  # what stands there may be the secret itself
+            return said
+        case "string_pattern_mismatch" if "secret" in said:
+            return "expected the name of a secret, not its value"
         case "too_short" if value == []:
             return "expected at least one entry"
         case "string_pattern_mismatch" if "{0,62}" in said:

@@ -27,6 +27,7 @@ from costopt.spec.fields import (
 )
 from costopt.spec.fields import PATTERN as DURATION_PATTERN
 from costopt.spec.model_section import ModelSection
+from costopt.spec.node_setup import Image, Secrets
 from costopt.spec.schedule import ScheduleSection
 
 
@@ -344,6 +345,19 @@ class JobFile(FileModel):
         default_factory=list, description="the training command, as a list or one line"
     )
     env: dict[Text, Variable] = Field(default_factory=dict, description="environment variables")
+    image: Image | None = Field(
+        default=None,
+        description="container image in which podman or docker runs the command; default: none, it "
+        "runs in the node's own environment",
+    )
+    setup: list[Text] = Field(
+        default_factory=list,
+        description="shell commands, run once per node before the command; part of the startup",
+    )
+    secrets: Secrets = Field(
+        default_factory=dict,
+        description="environment variables whose values nodes read elsewhere, by name",
+    )
     elastic: bool = Field(
         default=False,
         description="its trainers re-form their gang in process (virtual shards)",

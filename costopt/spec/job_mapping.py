@@ -40,6 +40,7 @@ from costopt.spec.job_file import (
     TrainingJobFile,
 )
 from costopt.spec.model_section import gang_figures
+from costopt.spec.node_setup import to_secrets
 from costopt.spec.schedule import MAX_NAME_LENGTH, SCHEDULED_AT, CatchUp, Overlap
 from costopt.spec.throughput_mapping import ThroughputMapping
 from costopt.spec.yaml_document import VALUE_ERROR, Document, FieldPath, SpecFileError, SpecProblem
@@ -92,6 +93,9 @@ class _Mapping:
             array=parts.array,
             run=tuple(file.run),
             env=tuple(file.env.items()),
+            image=file.image,
+            setup=tuple(file.setup),
+            secrets=to_secrets(file.secrets),
             workdir=str(self._absolute(file.workdir)),
             budget=self._budget(),
             data=data,
@@ -152,8 +156,10 @@ class _Mapping:
         except ParametersError as error:
             self._refuse(("array",), str(error))
             raise SpecFileError(self.problems) from None
-        for name in set(array.names).intersection(self.file.env):
-            self._refuse(("env", name), "is a parameter of the tasks, too: give one another name")
+        for section in ("env", "secrets"):
+            for name in set(array.names).intersection(getattr(self.file, section)):
+                message = "is a parameter of the tasks, too: give one another name"
+                self._refuse((section, name), message)
         times = self._task_times(said.duration)
         workdir = str(self._absolute(self.file.workdir))
         return array_parts(array, said.parallel, times, self._resources(), workdir)
@@ -383,6 +389,8 @@ class _Mapping:
             self._refuse(("env", SCHEDULED_AT), "is set for each occurrence of the schedule")
 
     def _environment(self) -> None:
+        for name in self.file.secrets.keys() & self.file.env.keys():
+            self._refuse(("secrets", name), "is a variable of env, too: give one another name")
         for name in self.file.env:
             if "=" in name or "\0" in name:
                 message = "a variable's name holds neither '=' nor a null byte"

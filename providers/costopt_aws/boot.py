@@ -81,7 +81,7 @@ class Ec2Platform:
         """Notices come from IMDS; a trainer's process runs on each GPU."""
         gpus = len(list(Path("/dev").glob("nvidia[0-9]*"))) or 1
         host = metadata("local-ipv4")
-        return ["--notices", "aws", "--host", host, "--processes", str(gpus)]
+        return ["--notices", "aws", "--secrets", "aws", "--host", host, "--processes", str(gpus)]
 
     def variables(self) -> list[str]:
         """Where the store is."""

@@ -56,7 +56,8 @@ class GcePlatform:
         """Notices come from the metadata server; a trainer's process runs on each GPU."""
         host = metadata("network-interfaces/0/ip")
         notices = f"gcp:{self.notice_s}"
-        return ["--notices", notices, "--host", host, "--processes", str(gpus() or 1)]
+        options = ["--notices", notices, "--secrets", "gcp", "--host", host]
+        return [*options, "--processes", str(gpus() or 1)]
 
     def variables(self) -> list[str]:
         """None: the metadata server tells all."""

@@ -57,4 +57,7 @@ class ProcessOptions(SimOptions):
     launcher: Literal["torchrun", "direct"] = Field(
         default="torchrun", description="torchrun or direct"
     )
+    secrets: Folder | None = Field(
+        default=None, description="a folder of secrets that nodes may read"
+    )
     processes: int = Field(default=1, ge=1, description="trainer processes per node")

@@ -30,13 +30,23 @@ MAX_WORDS = 300
 
 
 class ProcessHost:
-    """Implements NodeHost. ``store`` is the folder through which agents and controller talk."""
+    """Implements NodeHost. ``store`` is the folder through which agents and controller talk,
+    ``secrets`` that of the secrets which nodes may read."""
 
-    def __init__(self, state_dir: Path, store: Path, *, launcher: str, processes: int) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        store: Path,
+        *,
+        launcher: str,
+        processes: int,
+        secrets: Path | None = None,
+    ) -> None:
         self._nodes_dir = state_dir / "nodes"
         self._store = store
         self._launcher = launcher
         self._processes = processes
+        self._secrets = "none" if secrets is None else f"host:{secrets}"
         self._lock = RLock()
         self._records: dict[str, NodeRecord] = {}
         self._children: set[int] = set()
@@ -141,6 +151,7 @@ class ProcessHost:
             *("--store", str(self._store), "--job", node.job, "--node", node.node_id),
             *("--folder", str(folder), "--notices", f"file:{folder / NOTICE}"),
             *("--meter", "none", "--nvidia-smi", str(folder / "nvidia-smi"), "--health-s", "1"),
+            *("--secrets", self._secrets),
             *("--launcher", self._launcher, "--processes", str(self._processes)),
         ]
         with (folder / AGENT_LOG).open("ab") as log:

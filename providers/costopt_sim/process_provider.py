@@ -31,6 +31,7 @@ def connect_processes(clock: Clock, options: ProcessOptions) -> ProcessProvider:
         options.store.resolve(),
         launcher=options.launcher,
         processes=options.processes,
+        secrets=options.secrets and options.secrets.resolve(),
     )
     fleet = SimFleet(options.market, options.notice_s, host)
     nodes, interruptions = host.found()

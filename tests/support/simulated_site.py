@@ -51,6 +51,7 @@ def simulated_site(
         forecasts=None,
         carbon=None,
         prepare_job=lambda job: job,
+        check_secrets=lambda _: None,
         check=_nothing,
         upload_payload=receive,
         retry=retry,

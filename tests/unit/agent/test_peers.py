@@ -45,11 +45,9 @@ def test_torchrun_is_reported_everything_and_its_workers_are_tied() -> None:
         Rendezvous(3, "10.0.0.1", 4711),
         launcher=LaunchMethod.TORCHRUN,
         processes=4,
-        agent_pid=77,
     )
     words = " ".join(spec.command)
     for part in (
-        "exit_with_parent.py 77 ",
         "--nnodes=2 --node-rank=1 --nproc-per-node=4",
         "--master-addr=10.0.0.1 --master-port=4711 --max-restarts=0",
         "exit_with_parent.py 0 ",
@@ -67,7 +65,6 @@ def test_other_commands_get_the_variables_themselves() -> None:
         Rendezvous(1, "h", 1),
         launcher=LaunchMethod.TORCHRUN,
         processes=1,
-        agent_pid=1,
     )
     assert spec.command[-1] == "./run.sh"
     assert "torch.distributed.run" not in spec.command
@@ -90,7 +87,6 @@ def test_a_gang_of_one_process_needs_no_torchrun() -> None:
             Rendezvous(1, "h", 1),
             launcher=LaunchMethod.TORCHRUN,
             processes=processes,
-            agent_pid=1,
         )
         assert ("torch.distributed.run" in spec.command) is under_torchrun
         assert ("WORLD_SIZE", "1") in spec.variables or under_torchrun
@@ -104,7 +100,6 @@ def test_processes_of_an_elastic_gang_are_started_one_by_one() -> None:
         Rendezvous(3, "h", 1),
         launcher=LaunchMethod.TORCHRUN,
         processes=2,
-        agent_pid=1,
     )
     assert [dict(spec.variables)["RANK"] for spec in specs] == ["2", "3"]
     assert [dict(spec.variables)["LOCAL_RANK"] for spec in specs] == ["0", "1"]

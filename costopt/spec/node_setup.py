@@ -1,0 +1,115 @@
+"""What job.yaml says of a node before the command runs: ``image``, ``setup`` and ``secrets``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from costopt.domain.secret import Secret, SecretSource
+from costopt.spec.fields import FileModel, Name, Text
+
+RESERVED_PREFIX = "COSTOPT_"
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+MACHINE_IMAGE = re.compile(r"ami-[0-9a-f]+|(https://.*/)?projects/[^/]+/global/images/.*")
+IMAGE = re.compile(
+    r"(?:[a-zA-Z0-9][a-zA-Z0-9.-]*(?::\d+)?/)?"
+    r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*"
+    r"(?::\w[\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+)
+"""[HOST[:PORT]/]PATH[:TAG][@DIGEST] (github.com/distribution/reference)."""
+
+
+def _image(value: str) -> str:
+    if MACHINE_IMAGE.fullmatch(value):
+        raise PydanticCustomError(
+            "machine_image",
+            "{image} is a machine's image: name it in the account file, as image: of the provider; "
+            "here, expected a container image, such as docker.io/pytorch/pytorch:2.7.1",
+            {"image": value},
+        )
+    if not IMAGE.fullmatch(value):
+        raise PydanticCustomError(
+            "image", "expected a container image, such as docker.io/pytorch/pytorch:2.7.1"
+        )
+    return value
+
+
+def _variables(value: Mapping[str, SecretSection]) -> Mapping[str, SecretSection]:
+    for name in value:
+        if not VARIABLE.fullmatch(name) or name.startswith(RESERVED_PREFIX):
+            raise PydanticCustomError(
+                "variable",
+                "expected the name of an environment variable that does not begin with COSTOPT_, "
+                "got {name}",
+                {"name": repr(name)},
+            )
+    return value
+
+
+def _no_value(value: object) -> object:
+    """Refuse a bare text without repeating it: it may be the secret itself."""
+    if isinstance(value, Mapping):
+        unknown = value.keys() - SecretSection.model_fields.keys()
+        if not unknown:
+            return value
+    raise PydanticCustomError(
+        "secret", "expected where the value is, such as {host: NAME}, never the value itself"
+    )
+
+
+class SecretSection(FileModel):
+    """Where nodes find the value of a secret: its name in at least one place."""
+
+    aws: str | None = Field(
+        default=None,
+        pattern=r"^(arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:)?"
+        r"[A-Za-z0-9_/+=.@-]{1,512}$",
+        description="name (in the region of the store) or ARN in AWS Secrets Manager, which nodes "
+        "of aws read with their role",
+    )
+    gcp: str | None = Field(
+        default=None,
+        pattern=r"^(projects/[a-z0-9.:-]+/secrets/)?[A-Za-z0-9_-]{1,255}"
+        r"(/versions/[A-Za-z0-9_-]{1,64})?$",
+        description="name (in the node's project) or projects/PROJECT/secrets/NAME in Google "
+        "Secret Manager, which nodes of gcp read with their service account",
+    )
+    host: Name | None = Field(
+        default=None,
+        description="file in the folder of secrets of this host, which simulated nodes read",
+    )
+    as_file: bool = Field(
+        default=False,
+        description="the variable holds the path of a file with the value, not the value",
+    )
+
+    @model_validator(mode="after")
+    def _is_named(self) -> Self:
+        if not any((self.aws, self.gcp, self.host)):
+            raise PydanticCustomError("secret", "expected a name: aws, gcp or host")
+        return self
+
+
+Image = Annotated[Text, AfterValidator(_image)]
+Secrets = Annotated[
+    dict[Text, Annotated[SecretSection, BeforeValidator(_no_value)]], AfterValidator(_variables)
+]
+
+
+def to_secrets(sections: Mapping[str, SecretSection]) -> tuple[Secret, ...]:
+    """Return the secrets that the section names, in its order."""
+    return tuple(
+        Secret(variable, tuple(_names(section)), section.as_file)
+        for variable, section in sections.items()
+    )
+
+
+def _names(section: SecretSection) -> Iterable[tuple[SecretSource, str]]:
+    for source in SecretSource:
+        name = getattr(section, source.value)
+        if name is not None:
+            yield source, name
