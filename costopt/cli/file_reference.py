@@ -94,6 +94,9 @@ def _reference(field: Schema) -> tuple[str, str]:
         items = each.get("items")
         if isinstance(items, Mapping) and "$ref" in items:
             return str(items["$ref"]).rpartition("/")[2], "[]"
+        values = each.get("additionalProperties")
+        if isinstance(values, Mapping) and "$ref" in values:
+            return str(values["$ref"]).rpartition("/")[2], ".NAME"
     return "", ""
 
 
@@ -135,7 +138,7 @@ def _type(field: Schema) -> str:
         return " or ".join(dict.fromkeys(kinds))
     reference, suffix = _reference(field)
     if reference:
-        return "list of sections" if suffix else "section"
+        return {"[]": "list of sections", ".NAME": "sections by name"}.get(suffix, "section")
     return _plain_type(field)
 
 
