@@ -86,7 +86,6 @@ class ContainerRuntime:
         ``variables`` are names; their values come from the environment of the command. ``mounts``
         are folders of this machine that it may write to.
         """
-        names = {name for name in os.environ if name.startswith(PASSED)}.union(variables)
         return (
             *(self.path, "run", "--init", "--network=host", "--ipc=host", "--log-driver=none"),
             *("--pull=never", f"--user={self._user()}", f"--label={NODE_LABEL}={self.node}"),
@@ -95,7 +94,7 @@ class ContainerRuntime:
             f"--volume={Path(costopt.__file__).parent}:{PACKAGE}/costopt:ro",
             f"--env=PYTHONPATH={PACKAGE}",
             *(f"--volume={folder}:{folder}" for folder in sorted({workdir, *mounts})),
-            *(f"--env={name}" for name in sorted(names - {"PYTHONPATH"})),
+            *(f"--env={name}" for name in sorted({*variables} - {"PYTHONPATH"})),
             image,
             *command,
         )
@@ -159,10 +158,11 @@ class Container:
         self, words: Sequence[str], variables: Mapping[str, str], workdir: str
     ) -> tuple[str, ...]:
         """Return the command that runs ``words`` in a new container, which is removed after it."""
+        passed = {name for name in os.environ if name.startswith(PASSED)}
         command = self.runtime.run_command(
             self.image,
             words,
-            variables,
+            passed.union(variables),
             workdir=workdir,
             mounts=self.mounts,
             label=self.label,

@@ -207,24 +207,28 @@ class NodePreparation:
     def _set_up_image(
         self, runtime: ContainerRuntime, image: str, variables: Mapping[str, str]
     ) -> str:
-        """Return the image that the commands made of ``image``: values are not stored in it."""
+        """Return the image that the commands made of ``image``.
+
+        An image stores the variables of its container, so these come from a file.
+        """
         prepared = f"localhost/costopt-setup:{self._digest(image)}"
         if runtime.image_id(prepared) is not None:
             return prepared
         self.message = "running setup"
-        exports = [f"export {name}={shlex.quote(text)}" for name, text in variables.items()]
+        known = dict(self.gang.env) | dict(variables)
+        exports = [f"export {name}={shlex.quote(text)}" for name, text in known.items()]
         values = self._write("setup.sh", "\n".join(exports))
         label = f"setup-{self._digest(image)}"
         command = runtime.run_command(
             image,
             ("/bin/sh", "-c", f". {shlex.quote(str(values))}\n{_script(self.gang.setup)}"),
-            dict(self.gang.env),
+            (),
             workdir=self._workdir,
             mounts=(str(self._private),),
             label=label,
         )
         try:
-            self._raise_for(self._execute(command, dict(self.gang.env)))
+            self._raise_for(self._execute(command, {}))
             runtime.commit(label, prepared)
         finally:
             runtime.remove(label)

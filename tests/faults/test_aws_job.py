@@ -22,6 +22,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for proce
 TYPE = "g4dn.xlarge"
 STEPS = 90
 EXAMPLE_STEPS = 60
+VALUE = "correct-horse-battery"
 ACCOUNT = """
 kind: account
 version: 1
@@ -99,6 +100,13 @@ def test_the_example_trains_on_through_the_loss_of_a_node(run: Run) -> None:
 
 
 def test_a_controller_that_is_killed_finds_its_nodes(run: Run) -> None:
+    """They read the job's secret with their role; its value is nowhere but with its command."""
+    run.cloud.client("secretsmanager").create_secret(Name="prod/token", SecretString=VALUE)
+    job = run.folder / "job" / "job.yaml"
+    job.write_text(
+        f"{job.read_text()}\nsecrets: {{TOKEN: {{aws: prod/token}}}}\n"
+        "setup: ['echo setup has $TOKEN; test ${#TOKEN} = 21']\n"
+    )
     run.hold.touch()
     with run.controlled() as process:
         run.wait(lambda: bool(run.saves()) or process.poll() is not None, "first save")
@@ -111,6 +119,14 @@ def test_a_controller_that_is_killed_finds_its_nodes(run: Run) -> None:
     assert len(run.of(ev.NodeLaunched)) == 1
     assert run.saves()[-1] == f"{STEPS:06d}"
     _ledger_is_what_ran(run)
+    (node,) = (event.node_id for event in run.of(ev.NodeLaunched))
+    assert "\nsetup has ***\n" in run.printed("tiny", node)
+    files = [path for path in run.folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert not [path for path in files if VALUE.encode() in path.read_bytes()]
+    s3 = run.cloud.client("s3")
+    for item in s3.list_objects_v2(Bucket="runs")["Contents"]:
+        stored = s3.get_object(Bucket="runs", Key=item["Key"])["Body"].read()
+        assert VALUE.encode() not in stored, item["Key"]
 
 
 def test_a_proxy_that_answers_for_ec2_costs_nothing_but_time(run: Run) -> None:

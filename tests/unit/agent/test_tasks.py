@@ -13,7 +13,7 @@ import pytest
 
 from costopt.agent import cached_data
 from costopt.domain.array import TaskArray
-from costopt.protocol.messages import CacheSource, Gang, NodeActivity
+from costopt.protocol.messages import CacheSource, Gang, NodeActivity, SecretName
 from costopt.protocol.tasks import TaskBoard, TaskClaim, TaskResult
 from costopt.store.folder import FileStore
 from tests.support.agent_fleet import AgentFleet
@@ -55,6 +55,8 @@ class Tasks(AgentFleet):
         retries: int = 2,
         timeout_s: float | None = None,
         cache: tuple[CacheSource, ...] = (),
+        setup: tuple[str, ...] = (),
+        secrets: tuple[SecretName, ...] = (),
     ) -> None:
         """Tell these nodes to take tasks."""
         command = (sys.executable, "trainer.py", "{how}")
@@ -62,7 +64,7 @@ class Tasks(AgentFleet):
             Gang(
                 "j", generation, members, command, str(self.folder), time.time(),
                 task_slots=(slots,) * len(members), task_retries=retries,
-                task_timeout_s=timeout_s, cache=cache,
+                task_timeout_s=timeout_s, cache=cache, setup=setup, secrets=secrets,
             )
         )  # fmt: skip
 
@@ -135,6 +137,22 @@ def test_tasks_wait_for_the_cache_and_fail_while_it_cannot_be_had(
         assert not (tmp_path / "0-1.pid").exists()
         FileStore(tmp_path / "bucket").put("x", b"weights")
         fleet.until_done(0, 1)
+
+
+def test_tasks_wait_for_the_setup_and_fail_where_a_secret_cannot_be_read(tmp_path: Path) -> None:
+    with closing(Tasks(tmp_path, "fine", "fine")) as fleet:
+        fleet.post(1, "a", setup=("echo run >> setups",))
+        fleet.launch("a")
+        fleet.until_done(0, 1)
+        assert (tmp_path / "setups").read_text() == "run\n"
+    (tmp_path / "other").mkdir()
+    with closing(Tasks(tmp_path / "other", "fine")) as fleet:
+        fleet.post(1, "a", secrets=(("TOKEN", "aws", "prod/token", False),), retries=0)
+        fleet.launch("a")
+        fleet.until(lambda: fleet.board.failure(0, 1) is not None, "failure")
+        failure = fleet.board.failure(0, 1)
+        assert failure is not None
+        assert "secret TOKEN" in failure.message
 
 
 def test_failures_are_retried_as_often_as_allowed(tmp_path: Path) -> None:
