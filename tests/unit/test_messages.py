@@ -90,7 +90,7 @@ MISTAKES_IN_JOBS = {
         '6:6: run: cannot be split into words: no closing quotation, got "python \'x"'
     ),
     ("env", "{A=B: x}"): "6:7: env.A=B: a variable's name holds neither '=' nor a null byte",
-    ("nmae", "x"): "6:1: nmae: unknown key; did you mean 'name'?",
+    ("nmae", "x"): "6:1: nmae: unknown key; did you mean 'name' or 'image'?",
     ("name", "a b"): (
         "1:7: name: expected letters, digits, '.', '_' and '-', at most 63, the first no "
         "sign, got 'a b'"
