@@ -18,7 +18,7 @@ from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.runtime import Payload
 from costopt.provider.boot_script import render_boot_script
-from costopt.provider.options import OptionModel, Text, matches
+from costopt.provider.options import Listed, OptionModel, Text, matches
 from costopt_aws.boot import Ec2Platform
 from costopt_aws.clients import Clients
 from costopt_aws.errors import code_of, map_errors
@@ -50,6 +50,16 @@ class NodeOptions(OptionModel):
     instance_profile: Text = Field(default=INSTANCE_PROFILE, description="the nodes' role")
     job_profiles: Mapping[Text, Text] = Field(
         default_factory=dict, description="a mapping of job to a role for its nodes alone"
+    )
+    secrets: Listed[Text] = Field(
+        default=(),
+        description="names or ARNs of secrets that nodes are to read, for the policies",
+    )
+    job_secrets: Mapping[Text, Listed[Text]] = Field(
+        default_factory=dict, description="the same by job, for the roles of job_profiles"
+    )
+    repositories: Listed[Text] = Field(
+        default=(), description="ECR repositories of images that nodes pull, for the policies"
     )
     security_groups: Mapping[
         Text,

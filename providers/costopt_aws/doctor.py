@@ -46,9 +46,14 @@ class Doctor:
         nodes = self._options.nodes
         return {
             "daemon": self._daemon_policy(owner, store),
-            "node": node_policy(store, nodes.job_profiles),
+            "node": node_policy(store, nodes.job_profiles, nodes.secrets, nodes.repositories),
             "node-trust": NODE_TRUST,
-            **{f"job-{job}": job_policy(store, job) for job in nodes.job_profiles},
+            **{
+                f"job-{job}": job_policy(
+                    store, job, nodes.job_secrets.get(job, ()), nodes.repositories
+                )
+                for job in nodes.job_profiles
+            },
         }
 
     def checks(self, owner: str, store: str | None, now: datetime) -> Iterator[Check]:

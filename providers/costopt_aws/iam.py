@@ -81,6 +81,15 @@ NODE_TRUST: Mapping[str, object] = {
 }
 
 
+SECRETS = "arn:aws:secretsmanager:*:*:secret:"
+PULL = (
+    "ecr:BatchCheckLayerAvailability",
+    "ecr:BatchGetImage",
+    "ecr:GetDownloadUrlForLayer",
+)
+"""https://docs.aws.amazon.com/AmazonECR/latest/userguide/image-pull.html"""
+
+
 def daemon_policy(owner: str, store: str | None, scope: LaunchScope) -> Mapping[str, object]:
     """Return the controller's policy; its nodes carry the owner tag and are within ``scope``."""
     tagged = {"StringEquals": {f"aws:RequestTag/{OWNER}": owner}}
@@ -108,14 +117,21 @@ def daemon_policy(owner: str, store: str | None, scope: LaunchScope) -> Mapping[
     )
 
 
-def node_policy(store: str | None, apart: Iterable[str] = ()) -> Mapping[str, object]:
-    """Return the policy for nodes of any job: the store, and nothing else of the account.
+def node_policy(
+    store: str | None,
+    apart: Iterable[str] = (),
+    secrets: Iterable[str] = (),
+    repositories: Iterable[str] = (),
+) -> Mapping[str, object]:
+    """Return the policy for nodes of any job: the store, these secrets and repositories of images,
+    and nothing else of the account.
 
     Nodes can read, but not change, what they start from. They cannot read what is stored for the
     jobs ``apart``, which have roles of their own (``job_policy``); they can for all other jobs.
     """
+    named = _reads(secrets, repositories)
     if store is None:
-        return _document()
+        return _document(*named)
     store_objects = f"{_bucket(store)}/{_within(store)}"
     change = [action for action in OBJECTS if action != "s3:GetObject"]
     closed = [
@@ -127,13 +143,18 @@ def node_policy(store: str | None, apart: Iterable[str] = ()) -> Mapping[str, ob
         *_store_statements(store),
         _deny("KeepPayloads", change, [f"{store_objects}{PAYLOADS}/*"]),
         *([_deny("KeepApart", OBJECTS, closed)] if closed else []),
+        *named,
     )
 
 
-def job_policy(store: str | None, job: str) -> Mapping[str, object]:
-    """Return the policy for nodes of one job: its messages and states, and its code to read."""
+def job_policy(
+    store: str | None, job: str, secrets: Iterable[str] = (), repositories: Iterable[str] = ()
+) -> Mapping[str, object]:
+    """Return the policy for nodes of one job: its messages and states, its code to read, and its
+    secrets and repositories of images."""
+    named = _reads(secrets, repositories)
     if store is None:
-        return _document()
+        return _document(*named)
     own = [f"{_within(store)}{folder}/{job}" for folder in OF_JOB]
     bucket = _bucket(store)
     return _document(
@@ -141,6 +162,7 @@ def job_policy(store: str | None, job: str) -> Mapping[str, object]:
         _list(bucket, [f"{folder}/*" for folder in own]),
         _allow("UseStore", OBJECTS, [f"{bucket}/{folder}/*" for folder in own]),
         _allow("FetchCode", ["s3:GetObject"], [f"{bucket}/{_within(store)}{PAYLOADS}/{job}/*"]),
+        *named,
     )
 
 
@@ -161,6 +183,18 @@ def _store_statements(store: str | None) -> list[Statement]:
         _find(bucket),
         _list(bucket, [within.rstrip("/"), f"{within}*"] if within else []),
         _allow("UseStore", OBJECTS, [f"{bucket}/{within}*"]),
+    ]
+
+
+def _reads(secrets: Iterable[str], repositories: Iterable[str]) -> list[Statement]:
+    """Six random characters end the ARN of a secret, and a name says no region:
+    https://docs.aws.amazon.com/secretsmanager/latest/userguide/auth-and-access_examples.html"""
+    values = [name if name.startswith("arn:") else f"{SECRETS}{name}-??????" for name in secrets]
+    images = [f"arn:aws:ecr:*:*:repository/{name}" for name in sorted(repositories)]
+    return [
+        *_if_any("ReadSecrets", ["secretsmanager:GetSecretValue"], sorted(values)),
+        *([_allow("LogInToRegistry", ["ecr:GetAuthorizationToken"])] if images else []),
+        *_if_any("PullImages", list(PULL), images),
     ]
 
 

@@ -21,7 +21,7 @@ from costopt.domain.fleet import LaunchRequest
 from costopt.domain.runtime import Payload
 from costopt.provider.boot_script import render_boot_script
 from costopt.provider.cache import TtlCache
-from costopt.provider.options import OptionModel, Text, matches
+from costopt.provider.options import Listed, OptionModel, Text, matches
 from costopt_gcp.boot import GcePlatform
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import MISSING, asking, code_of
@@ -195,6 +195,13 @@ class NodeOptions(OptionModel):
     )
     job_service_accounts: Mapping[Text, Email] = Field(
         default_factory=dict, description="a mapping of job to an identity for its nodes alone"
+    )
+    secrets: Listed[Text] = Field(
+        default=(), description="secrets that nodes are to read, for the roles that doctor prints"
+    )
+    repositories: Listed[Text] = Field(
+        default=(),
+        description="repositories of Artifact Registry that nodes pull images from, for the roles",
     )
     network: Text = Field(default=DEFAULT_NETWORK, description="the path of the nodes' network")
     subnetworks: Mapping[Text, Text] = Field(

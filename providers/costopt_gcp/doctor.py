@@ -25,6 +25,7 @@ from costopt_gcp.roles import (
     daemon_condition,
     daemon_role,
     node_role,
+    read_role,
     role_with,
 )
 
@@ -42,11 +43,14 @@ class Doctor:
 
     def policies(self, owner: str, store: str | None) -> Mapping[str, object]:  # noqa: ARG002
         """By role: the custom role of the controller, with the condition under which it is to be
-        granted, and that of nodes."""
+        granted, and those of nodes."""
+        nodes = self._options.nodes
+        reads = {"secrets": nodes.secrets, "repositories": nodes.repositories}
         return {
             "daemon": daemon_role(),
             "daemon-condition": daemon_condition(),
             "node": node_role(None if store is None else bucket_of(store)),
+            **{f"node-{kind}": read_role(kind, names) for kind, names in reads.items() if names},
         }
 
     def checks(self, owner: str, store: str | None, now: datetime) -> Iterator[Check]:  # noqa: ARG002

@@ -123,6 +123,27 @@ def node_role(bucket: str | None) -> dict[str, object]:
     }
 
 
+READS = {
+    "secrets": "secretmanager.versions.access",
+    "repositories": "artifactregistry.repositories.downloadArtifacts",
+}
+"""What nodes need on secrets, and on repositories of images."""
+MAX_DESCRIPTION = 256
+
+
+def read_role(kind: str, names: Collection[str]) -> dict[str, object]:
+    """Return the role with which nodes read these "secrets", or pull from these "repositories";
+    grant it on each of them, not on the project."""
+    listed = f"Grant it on these {kind} alone: {', '.join(sorted(names))}"
+    fits = len(listed) <= MAX_DESCRIPTION
+    return {
+        "title": f"costopt node {kind}",
+        "description": listed if fits else f"Grant it on each of the {kind} alone",
+        "stage": "GA",
+        "includedPermissions": [READS[kind]],
+    }
+
+
 ASKING = "testIamPermissions"
 
 

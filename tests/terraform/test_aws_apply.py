@@ -67,9 +67,11 @@ def test_the_roles_have_the_policies_that_doctor_prints(deployed: Deployment) ->
     expected = daemon_policy("costopt", reported["store"], scope)
     assert scope.node_roles == {"costopt-node", "costopt-node-tiny"}
     assert embedded["PolicyDocument"] == expected
-    assert policies_of(deployed.cloud, "costopt-node") == [node_policy(reported["store"], ["tiny"])]
+    named = {"secrets": ["prod/shared"], "repositories": ["train"]}
+    shared = node_policy(reported["store"], ["tiny"], **named)
+    assert policies_of(deployed.cloud, "costopt-node") == [shared]
     assert policies_of(deployed.cloud, "costopt-node-tiny") == [
-        job_policy(reported["store"], "tiny")
+        job_policy(reported["store"], "tiny", repositories=["train"])
     ]
     for name in ("costopt-node", "costopt-node-tiny"):
         role = iam.get_role(RoleName=name)["Role"]

@@ -35,6 +35,9 @@ locals {
       root_gib         = var.node_root_gib
     },
     length(var.instance_types) > 0 ? { instance_types = var.instance_types } : {},
+    length(var.node_secrets) > 0 ? { secrets = var.node_secrets } : {},
+    length(var.node_repositories) > 0 ? { repositories = var.node_repositories } : {},
+    { for key, secrets in { job_secrets = { for job, names in local.job_secrets : job => names if length(names) > 0 } } : key => secrets if length(secrets) > 0 },
     var.placement_scores ? {} : { scored_nodes = null },
     length(var.node_image_ids) > 0 ? { image = var.node_image_ids } : {},
     length(var.node_image_ids) == 0 && var.node_image != null ? { image = var.node_image } : {},

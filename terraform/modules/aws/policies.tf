@@ -29,6 +29,44 @@ locals {
     },
   ]
 
+  # What nodes read beside the store, by job, and for all others, "". Six random characters end the
+  # ARN of a secret.
+  job_secrets = {
+    for name, job in var.jobs : name => distinct([
+      for secret in try(values(yamldecode(job.document).secrets), []) : secret.aws if try(secret.aws, null) != null
+    ])
+  }
+  node_reads = {
+    for job, names in merge({ "" = var.node_secrets }, local.job_secrets) : job => concat(
+      [
+        for arns in length(names) > 0 ? [[
+          for name in names : startswith(name, "arn:") ? name : "${local.arn}:secretsmanager:*:*:secret:${name}-??????"
+          ]] : [] : {
+          Sid      = "ReadSecrets"
+          Effect   = "Allow"
+          Action   = ["secretsmanager:GetSecretValue"]
+          Resource = sort(arns)
+        }
+      ],
+      [
+        for repositories in length(var.node_repositories) > 0 ? [var.node_repositories] : [] : {
+          Sid      = "LogInToRegistry"
+          Effect   = "Allow"
+          Action   = ["ecr:GetAuthorizationToken"]
+          Resource = ["*"]
+        }
+      ],
+      [
+        for repositories in length(var.node_repositories) > 0 ? [var.node_repositories] : [] : {
+          Sid      = "PullImages"
+          Effect   = "Allow"
+          Action   = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
+          Resource = [for name in sort(repositories) : "${local.arn}:ecr:*:*:repository/${name}"]
+        }
+      ],
+    )
+  }
+
   node_policy = {
     Version = "2012-10-17"
     Statement = concat(
@@ -51,6 +89,7 @@ locals {
           ])
         }
       ],
+      local.node_reads[""],
     )
   }
 
@@ -64,7 +103,7 @@ locals {
   job_policies = {
     for job, folders in local.job_folders : job => {
       Version = "2012-10-17"
-      Statement = [
+      Statement = concat([
         local.find_bucket,
         {
           Sid       = "ListStore"
@@ -85,7 +124,7 @@ locals {
           Action   = ["s3:GetObject"]
           Resource = ["${local.store_objects}payloads/${job}/*"]
         },
-      ]
+      ], local.node_reads[job])
     }
   }
 

@@ -342,6 +342,20 @@ variable "jobs" {
   }
 }
 
+variable "node_secrets" {
+  description = "Secrets of AWS Secrets Manager, by name or ARN, that nodes of jobs submitted later may read. Jobs of this module's jobs read those that their files name."
+  type        = list(string)
+  default     = []
+  nullable    = false
+}
+
+variable "node_repositories" {
+  description = "Repositories of Amazon ECR from which all nodes may pull images, such as train."
+  type        = list(string)
+  default     = []
+  nullable    = false
+}
+
 variable "tick_s" {
   description = "Seconds between the daemon's decisions."
   type        = number

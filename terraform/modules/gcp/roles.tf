@@ -92,6 +92,24 @@ locals {
     { for job, folders in local.own : job => join(" || ", [for folder in folders : "resource.name.startsWith('${folder}')"]) },
   )
   nodes = merge({ "" = google_service_account.node }, google_service_account.job)
+
+  # What nodes read beside the store, by job, and for all others, "": each secret by its project, if
+  # it is named, and its name, without a version.
+  job_secrets = {
+    for name, job in var.jobs : name => [
+      for secret in try(values(yamldecode(job.document).secrets), []) : secret.gcp if try(secret.gcp, null) != null
+    ]
+  }
+  secrets = merge([
+    for job, names in merge({ "" = var.node_secrets }, local.job_secrets) : {
+      for name in names : "${job}:${name}" => { job = job, parts = regex("^(?:projects/([^/]+)/secrets/)?([^/]+)", name) }
+    }
+  ]...)
+  pulls = merge([
+    for job in concat([""], keys(var.jobs)) : {
+      for name in var.node_repositories : "${job}:${name}" => { job = job, parts = split("/", name) }
+    }
+  ]...)
 }
 
 resource "google_service_account" "daemon" {
@@ -244,4 +262,23 @@ resource "google_artifact_registry_repository_iam_member" "daemon" {
   repository = split("/", each.value)[2]
   role       = "roles/artifactregistry.reader"
   member     = google_service_account.daemon.member
+}
+
+resource "google_secret_manager_secret_iam_member" "node" {
+  for_each = local.secrets
+
+  project   = coalesce(each.value.parts[0], var.project)
+  secret_id = each.value.parts[1]
+  role      = "roles/secretmanager.secretAccessor"
+  member    = local.nodes[each.value.job].member
+}
+
+resource "google_artifact_registry_repository_iam_member" "node" {
+  for_each = local.pulls
+
+  project    = each.value.parts[1]
+  location   = each.value.parts[3]
+  repository = each.value.parts[5]
+  role       = "roles/artifactregistry.reader"
+  member     = local.nodes[each.value.job].member
 }

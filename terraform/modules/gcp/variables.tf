@@ -275,6 +275,25 @@ variable "jobs" {
   }
 }
 
+variable "node_secrets" {
+  description = "Secrets of Google Secret Manager, by name or as projects/PROJECT/secrets/NAME, that nodes of jobs submitted later may read. Jobs of this module's jobs read those that their files name."
+  type        = list(string)
+  default     = []
+  nullable    = false
+}
+
+variable "node_repositories" {
+  description = "Repositories of Artifact Registry from which all nodes may pull images, as projects/PROJECT/locations/LOCATION/repositories/NAME."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for name in var.node_repositories : can(regex("^projects/[^/]+/locations/[^/]+/repositories/[^/]+$", name))])
+    error_message = "node_repositories must be named as projects/PROJECT/locations/LOCATION/repositories/NAME."
+  }
+}
+
 variable "tick_s" {
   description = "Seconds between the daemon's decisions."
   type        = number

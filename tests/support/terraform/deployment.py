@@ -29,6 +29,9 @@ MODULE = """
   node_image_ids   = {{ us-east-1 = "{image}" }}
   placement_scores = false
   tick_s           = 1
+
+  node_secrets      = ["prod/shared"]
+  node_repositories = ["train"]
   jobs = {{
     tiny = {{
       document = file("{job}/job.yaml")

@@ -248,6 +248,25 @@ def test_a_whole_bucket_may_be_the_store() -> None:
         node_policy("/a/folder")
 
 
+def test_nodes_read_the_secrets_and_images_that_are_named_and_no_others() -> None:
+    own = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:own-AbCdEf"
+    policies = [
+        node_policy(STORE, secrets=["prod/wandb", own], repositories=["train"]),
+        job_policy(STORE, "a", ["prod/wandb", own], ["train"]),
+    ]
+    secret = "arn:aws:secretsmanager:us-east-1:123456789012:secret:"
+    for policy in policies:
+        for arn, may in {
+            own: True,
+            f"{secret}prod/wandb-AbCdEf": True,
+            f"{secret}b": False,
+        }.items():
+            assert allows([policy], "secretsmanager:GetSecretValue", arn) is may
+        for name, may in {"train": True, "other": False}.items():
+            arn = f"arn:aws:ecr:us-east-1:123456789012:repository/{name}"
+            assert allows([policy], "ecr:BatchGetImage", arn) is may
+
+
 def test_policies_are_small_enough_for_iam() -> None:
     for policy in (daemon(), node_policy(STORE), job_policy(STORE, "a")):
         assert len(json.dumps(policy, separators=(",", ":"))) < MOST_CHARACTERS
