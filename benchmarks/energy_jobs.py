@@ -4,7 +4,7 @@ Nothing here was chosen by what it saves. The jobs are those of examples/ that t
 the seven models with an MLPerf time on H100 and on another GPU of the catalogue, trained again and
 again for a day on eight H100s; they may use every GPU with a time. A job on T4 runs on AWS, the
 others on Google Cloud and AWS by turns. A job's home is the next of its cloud's regions, by name,
-that sell its machines on spot and whose recorded intensity has a mean of ``FOSSIL_G`` or more. The
+that sell its machines on spot and on demand and whose recorded mean is ``FOSSIL_G`` or more. The
 second region that it may use is, of those that sell its machines on spot with a third of the home's
 intensity or less, the one where its work costs least: where that is less than at home, the least
 dollars are the clean ones, and an aim can save little.
@@ -126,10 +126,11 @@ def _regions(
         if offer.pool.capacity_type is CapacityType.SPOT:
             work_usd = _work_usd(job, offer, prices)
             usd[_region(offer)] = min(work_usd, usd.get(_region(offer), work_usd))
+    safe = {_region(o) for o in usable if o.pool.capacity_type is CapacityType.ON_DEMAND}
     known = {each: mean for each in usd if (mean := _mean_intensity(each, recorded)) is not None}
     homes = [
         (home, [each for each in known if known[each] <= CLEAN_SHARE * known[home]])
-        for home in sorted(known)
+        for home in sorted(safe & known.keys())
         if known[home] >= FOSSIL_G
     ]
     home, clean = homes[turn % len(homes)]
