@@ -11,6 +11,14 @@ the mean of a Gamma–Poisson posterior, n_a endings having been seen in h_a hou
 The prior λ⁰_a of a pool is, by the same formula, what was seen in the other pools of its region;
 the region's prior is fitted on recorded markets (data/lifetime.toml). What was seen fades with a
 memory of ``memory_h`` hours, so that a market that has changed is believed.
+
+A pool that comes and goes more often than others does so at every age, and a dozen periods show it
+where a class of age alone has seen one or two. So a pool may be ``PACES`` times as fast as its
+prior, and the likelihood of what was seen tells how fast (``LifetimeModel.scenarios``):
+
+    P(s | n, h) ∝ P(s) · Π_a β_a^κ / (β_a + h_a)^(κ + n_a),  β_a = κ / (s · λ⁰_a)
+
+the negative binomial likelihoods of the classes, each with its Gamma prior at the pace s.
 """
 
 from __future__ import annotations
@@ -39,6 +47,12 @@ PRIOR_ENDINGS = 10.0
 """κ, the endings that the prior weighs as much as, per class of age. Between 4 and 20 the costs on
 the recorded markets change by less than 0.1 %."""
 
+PACES = ((1.0, 0.6), (2.0, 0.4))
+"""How many times as fast as its prior a pool may come and go, with the probability beforehand.
+
+Half as fast is left out: to expect a pool to last costs more, where it does not, than it saves
+where it does."""
+
 PRIOR_SHARE = 0.63
 """Mean share of time with capacity of the five V100 zones of the public 2023 records."""
 
@@ -64,6 +78,11 @@ class AgeRates:
     def class_at(self, age_h: float) -> int:
         """The class of a period of this age."""
         return bisect_right(self.from_h, age_h + 1e-9) - 1
+
+    def faster(self, pace: float) -> AgeRates:
+        """All of them so many times as high."""
+        ups, downs = (tuple(pace * rate for rate in self.of(up)) for up in (True, False))
+        return AgeRates(self.from_h, ups, downs)
 
     def differs(self, other: AgeRates, factor: float) -> bool:
         """Whether some rate is ``factor`` times the other's, or more, either way."""
@@ -166,6 +185,24 @@ class LifetimeModel:
         shared = _posterior(self.prior, self._elsewhere(key, record))
         return _posterior(shared, (record,))
 
+    def scenarios(self, key: Hashable) -> tuple[tuple[float, AgeRates], ...]:
+        """What the rates may be, each with its probability: the pool at each of ``PACES``."""
+        record = self._records.get(key)
+        seen = () if record is None else (record,)
+        shared = self.prior
+        if record is not None:
+            shared = _posterior(self.prior, self._elsewhere(key, record))
+        priors = [shared.faster(pace) for pace, _ in PACES]
+        likely = [
+            math.log(probability) + sum(_log_likelihood(prior, each) for each in seen)
+            for prior, (_, probability) in zip(priors, PACES, strict=True)
+        ]
+        weights = [math.exp(each - max(likely)) for each in likely]
+        return tuple(
+            (weight / sum(weights), _posterior(prior, seen))
+            for weight, prior in zip(weights, priors, strict=True)
+        )
+
     def to_json(self) -> list[list[Any]]:
         """What was seen, as data that JSON can hold; of keys that are tuples of words and numbers.
 
@@ -256,3 +293,16 @@ def _posterior(prior: AgeRates, records: Iterable[_LifetimeRecord]) -> AgeRates:
         )
 
     return AgeRates(prior.from_h, of(True), of(False)) if seen else prior
+
+
+def _log_likelihood(prior: AgeRates, record: _LifetimeRecord) -> float:
+    """Of the endings that were seen, up to a term that no prior changes."""
+    total = 0.0
+    for up in (False, True):
+        for rate, endings, hours in zip(
+            prior.of(up), record.endings[up], record.hours[up], strict=True
+        ):
+            waited = PRIOR_ENDINGS / rate
+            total += PRIOR_ENDINGS * math.log(waited / (waited + hours))
+            total -= endings * math.log(waited + hours)
+    return total

@@ -45,7 +45,7 @@ class InterruptibleCandidate:
     """A spot or flex-start gang with what is known of its pool.
 
     ``share`` of the time there is capacity. ``present`` says that it is exactly what the job runs
-    on now.
+    on now. ``scenarios`` are what the rates may be, with their probabilities.
     """
 
     option: GangOption
@@ -54,6 +54,7 @@ class InterruptibleCandidate:
     age_h: float
     share: float
     rates: AgeRates
+    scenarios: tuple[tuple[float, AgeRates], ...]
 
     @property
     def long_down_class(self) -> int:
@@ -115,13 +116,15 @@ def candidate_of(
     """Return the gang with what is known of its pool; safe capacity is taken to last."""
     known = option_key(job_view.job.name, option)
     lasting = not option.pool.capacity_type.is_interruptible
+    rates = _lasting(lifetimes.prior) if lasting else lifetimes.rates(known)
     return InterruptibleCandidate(
         option=option,
         up=option.free or option.running,
         present=is_running(job_view, option.targets),
         age_h=0.0 if lasting else lifetimes.age_h(known),
         share=_share(job_view, option, lifetimes),
-        rates=_lasting(lifetimes.prior) if lasting else lifetimes.rates(known),
+        rates=rates,
+        scenarios=((1.0, rates),) if lasting else lifetimes.scenarios(known),
     )
 
 

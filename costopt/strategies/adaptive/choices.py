@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from costopt.domain.view import Alternative, Target
 from costopt.strategies.adaptive.candidates import InterruptibleCandidate, ProgramState
@@ -46,6 +46,23 @@ def value_alternatives(
     if may_pause(situation.job_view) and not waits_for_age:
         weighed.append(value_waiting(situation, program, candidates))
     return weighed
+
+
+def mix_alternatives(
+    valued: Sequence[tuple[float, list[ValuedAlternative]]],
+) -> list[ValuedAlternative]:
+    """The same alternatives valued in several scenarios, at their mean by probability."""
+    return [
+        replace(
+            weighed[0],
+            cost=sum(
+                probability * each.cost
+                for (probability, _), each in zip(valued, weighed, strict=True)
+                if probability > 0
+            ),
+        )
+        for weighed in zip(*(weighed for _, weighed in valued), strict=True)
+    ]
 
 
 def explain_choice(best: ValuedAlternative, weighed: Sequence[ValuedAlternative]) -> str:

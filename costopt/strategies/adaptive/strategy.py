@@ -6,6 +6,11 @@ program of ``costopt.strategies.adaptive.program`` over lifetimes that are learn
 (``costopt.market.lifetime``). The program is solved again only when an estimate has moved, a price
 by 3 % or a rate by 20 %.
 
+Of one pool the lifetimes may be those of several scenarios (``LifetimeModel.scenarios``). Each has
+a program, and an alternative costs its mean over them: slack that is spent in the belief that spot
+seldom goes is gone where it goes often, and then on-demand cannot be left again. Of several pools,
+where another replaces the one that goes, and of several sizes, one program has the posterior means.
+
 Time is measured on the safe gang that the shield would choose. Slack is the time to the deadline
 beyond the work on that gang, saves included; where an interruption may come within the tick, a tick
 and the work between two saves are reserved too, as the shield does.
@@ -25,14 +30,20 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from costopt.domain.view import Decision, Desired, JobView, View
-from costopt.market.lifetime import LifetimeModel
+from costopt.market.lifetime import PACES, LifetimeModel
 from costopt.strategies.adaptive.candidates import (
     InterruptibleCandidate,
     ProgramState,
     collect_candidates,
     option_key,
 )
-from costopt.strategies.adaptive.choices import alternatives, explain_choice, value_alternatives
+from costopt.strategies.adaptive.choices import (
+    ValuedAlternative,
+    alternatives,
+    explain_choice,
+    mix_alternatives,
+    value_alternatives,
+)
 from costopt.strategies.adaptive.problem import build_problem, has_changed, step_objective_usd
 from costopt.strategies.adaptive.program import ProgramCache, ValueFunction
 from costopt.strategies.adaptive.tolerance import ToleranceFollower
@@ -62,7 +73,7 @@ class AdaptiveStrategy:
         self.pools = max(1, int(pools))
         self.lifetimes = lifetimes or LifetimeModel(memory_h=memory_h)
         self.programs = ProgramCache()
-        self._programs: dict[str, ValueFunction] = {}
+        self._programs: tuple[dict[str, ValueFunction], ...] = tuple({} for _ in PACES)
         self._compared: tuple[dict[str, ValueFunction], ...] = ({}, {})
         self._tolerances = ToleranceFollower(self.pools, self._compared_program)
         self._speeds: dict[str, SmoothedSpeed] = {}
@@ -70,7 +81,7 @@ class AdaptiveStrategy:
     def decide(self, view: View) -> Desired:
         """One decision per job."""
         jobs = {job_view.job.name for job_view in view.jobs}
-        for kept in (self._programs, *self._compared):
+        for kept in (*self._programs, *self._compared):
             for job in kept.keys() - jobs:
                 del kept[job]
         self._tolerances.keep(jobs)
@@ -113,9 +124,7 @@ class AdaptiveStrategy:
         if not gangs and not step_objective_usd(situation, fallback):
             return Decision(job.name, fallback.targets, "no spot capacity is allowed: on-demand")
         candidates = collect_candidates(job_view, gangs, fallback, self.lifetimes, self.pools)
-        weighed = value_alternatives(
-            situation, self._program(job.name, candidates, situation), candidates
-        )
+        weighed = self._weigh(job.name, candidates, situation)
         best = min(weighed, key=lambda choice: choice.cost)
         return Decision(
             job.name,
@@ -124,10 +133,21 @@ class AdaptiveStrategy:
             alternatives=alternatives(weighed, candidates),
         )
 
-    def _program(
+    def _weigh(
         self, job: str, candidates: list[InterruptibleCandidate], situation: ProgramState
-    ) -> ValueFunction:
-        return self._kept(self._programs, job, candidates, situation)
+    ) -> list[ValuedAlternative]:
+        """The alternatives with what each costs, in the mean over the scenarios of a lone pool."""
+        if len(candidates) != 1:
+            program = self._kept(self._programs[0], job, candidates, situation)
+            return value_alternatives(situation, program, candidates)
+        valued = []
+        for kept, (probability, rates) in zip(
+            self._programs, candidates[0].scenarios, strict=False
+        ):
+            supposed = [replace(candidates[0], rates=rates)]
+            program = self._kept(kept, job, supposed, situation)
+            valued.append((probability, value_alternatives(situation, program, supposed)))
+        return mix_alternatives(valued)
 
     def _compared_program(
         self,

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from costopt.market.lifetime import PRIOR_ENDINGS, AgeRates, LifetimeModel, prior_rates
+from costopt.market.lifetime import PACES, PRIOR_ENDINGS, AgeRates, LifetimeModel, prior_rates
 from tests.support.market_fixtures import T0
 
 PRIOR = AgeRates((0.0, 1.0), (2.0, 0.5), (1.0, 0.2))
@@ -105,6 +105,26 @@ def test_what_was_seen_fades() -> None:
     for lifetimes in (lasting, fading):
         _watch(lifetimes, flicker + calm)
     assert fading.rates("a").up_per_hour[0] < 0.6 * lasting.rates("a").up_per_hour[0]
+
+
+def test_a_pool_that_comes_and_goes_often_is_believed_to_be_fast() -> None:
+    lifetimes = LifetimeModel(PRIOR)
+    beforehand = [probability for probability, _ in lifetimes.scenarios("a")]
+    _watch(lifetimes, "01" * 20, "a", "r")
+    _watch(lifetimes, "1" * 200, "b", "elsewhere")
+    slow, fast = ([p for p, _ in lifetimes.scenarios(key)] for key in ("b", "a"))
+    assert beforehand[-1] == pytest.approx(PACES[-1][1])
+    assert sum(slow) == pytest.approx(1.0) == sum(fast)
+    assert slow[-1] < beforehand[-1] < fast[-1]
+
+
+def test_a_scenario_has_the_posterior_of_its_prior() -> None:
+    lifetimes = LifetimeModel(PRIOR)
+    _watch(lifetimes, "01" * 20)
+    same, faster = (rates for _, rates in lifetimes.scenarios("a"))
+    assert same == lifetimes.rates("a")
+    assert same.up_per_hour[0] < faster.up_per_hour[0] < 2 * same.up_per_hour[0]
+    assert faster.up_per_hour[-1] == pytest.approx(2 * same.up_per_hour[-1])
 
 
 def test_rates_differ_by_a_factor() -> None:

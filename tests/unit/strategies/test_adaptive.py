@@ -150,10 +150,10 @@ def test_the_program_is_solved_once_while_nothing_moves() -> None:
     programs = set()
     for tick in range(10):
         _decide([offer(SPOT_A, 2.0)], now_h=tick / 12, strategy=strategy)
-        programs.add(id(strategy._programs["job"]))
+        programs.add(id(strategy._programs[0]["job"]))
     assert len(programs) == 1
     _decide([offer(SPOT_A, 3.0)], now_h=1.0, strategy=strategy)
-    assert id(strategy._programs["job"]) not in programs
+    assert id(strategy._programs[0]["job"]) not in programs
 
 
 def test_jobs_that_are_alike_share_a_program() -> None:
@@ -162,9 +162,9 @@ def test_jobs_that_are_alike_share_a_program() -> None:
     for other, usd_per_hour in ((alike, 2.0), (dearer, 3.0)):
         share_lifetimes(other, first)
         _decide([offer(SPOT_A, usd_per_hour)], strategy=other)
-    program = first._programs["job"]
-    assert alike._programs["job"] is program, "with less time to spare"
-    assert dearer._programs["job"] is not program
+    program = first._programs[0]["job"]
+    assert alike._programs[0]["job"] is program, "with less time to spare"
+    assert dearer._programs[0]["job"] is not program
 
 
 def test_every_alternative_is_reported_with_its_value_and_estimates() -> None:

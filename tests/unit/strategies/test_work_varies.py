@@ -100,7 +100,7 @@ def test_the_program_is_solved_once_while_forecasts_stay() -> None:
             objective=GREEN,
         )
         strategy.decide(replace(view, carbon_forecasts={REGION: DIRTY_DAY}))
-        programs.add(id(strategy._programs["job"]))
+        programs.add(id(strategy._programs[0]["job"]))
     assert len(programs) == 1
 
 
