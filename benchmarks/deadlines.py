@@ -9,7 +9,10 @@ to the published cents, as must the omniscient bound; the others are the publish
 same windows. A figure is the mean, over the configurations, of mean cost over mean bound; an
 interval is of the summed costs over the summed bound, and paired where two policies are compared.
 
-``--sample N`` takes N of the 192 windows (0: all), each with all twelve configurations.
+At 0.05 h per restart nothing is published: there the policies that are replayed stand beside the
+bound of hindsight, and are not counted among all configurations.
+
+``--sample N`` takes N of the 192 windows (0: all), each with all sixteen configurations.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import os
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -33,6 +36,9 @@ from tests.support.cant_be_late import job, market, read_trace
 REFERENCE = "deadline_reference_costs.csv.gz"
 RIVALS = ("GEPA_board+shield", "UP_NSDI")
 """The best published policy and the one of NSDI'24, which ours is compared with in pairs."""
+
+UNPUBLISHED_OVERHEAD_H = 0.05
+"""An overhead of the public leaderboard that the published costs lack."""
 
 Figure = tuple[str, float, str]
 Costs = dict[str, float]
@@ -61,13 +67,15 @@ def run(effort: Effort | None = None) -> Iterable[Figure]:
         return
     effort = effort or Effort()
     published = _sampled(_published(Path(folder) / REFERENCE), effort.sample)
-    found, late = _replayed(Path(folder), published, effort)
+    more = {replace(case, overhead_h=UNPUBLISHED_OVERHEAD_H) for case in published}
+    found, late = _replayed(Path(folder), [*published, *sorted(more)], effort)
     yield "configurations replayed", float(len(published)), "of 2304"
     for name in (each.name for each in REPRODUCED):
         off = max(abs(found[case][name] - published[case][name]) for case in published)
         yield f"{name}: farthest from its published cost", 100 * off, "cents"
     everything = {case: {**found[case], **published[case]} for case in published}
     yield from _ratios("all configurations", everything)
+    everything |= {case: found[case] for case in more}
     for overhead_h in sorted({case.overhead_h for case in everything}):
         at = {case: each for case, each in everything.items() if case.overhead_h == overhead_h}
         yield from _ratios(f"overhead {overhead_h:g} h", at)
@@ -127,7 +135,7 @@ def _ratios(label: str, costs: Mapping[Case, Costs]) -> Iterator[Figure]:
     for name, ratio in sorted(ratios.items(), key=lambda pair: pair[1]):
         yield f"{label}: {name}", ratio, "×"
     yield from _interval(f"{label}: {OURS}", costs, lambda each: each[OURS])
-    for other in RIVALS:
+    for other in (rival for rival in RIVALS if rival in names):
         less = f"{label}: {OURS}, less {other}"
         yield from _interval(less, costs, _less(other))
 
