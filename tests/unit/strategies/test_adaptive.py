@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from costopt.domain.fleet import Node
-from costopt.domain.market import Offer
+from costopt.domain.market import Offer, Pool
 from costopt.domain.policy import StrategySpec
 from costopt.domain.view import Decision, Target
 from costopt.market.lifetime import LifetimeModel, prior_rates
@@ -58,6 +58,14 @@ def test_with_much_time_it_waits_for_spot() -> None:
 
 def test_with_little_time_it_falls_back() -> None:
     assert _decide([offer(SPOT_A, 2.0, 0)], deadline_h=6).targets == ON_SAFE
+
+
+@pytest.mark.parametrize(("pools", "expected"), [([SPOT_A], ON_SAFE), ([SPOT_A, SPOT_B], WAIT)])
+def test_for_little_it_does_not_leave_several_pools(
+    pools: list[Pool], expected: tuple[Target, ...]
+) -> None:
+    """The safe gang seems 1 % cheaper than to wait; of two pools one may come back first."""
+    assert _decide([offer(pool, 2.0, 0) for pool in pools], deadline_h=6.55).targets == expected
 
 
 def test_spot_dearer_than_the_safe_gang_is_left() -> None:
