@@ -23,6 +23,7 @@ NAMES = (
     "forecast",
     "optimize",
     "fleet",
+    "fleet_replay",
     "skypilot_choice",
     "deadlines",
     "zones",

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from costopt.formatting import seconds_text
-from costopt.spec import account_schema, job_schema, policy_schema
+from costopt.spec import account_schema, cluster_schema, job_schema, policy_schema
 
 HEAD = """\
-# Job, policy and account files
+# Job, policy, account and cluster files
 
 This page is written by `python -m costopt.cli.file_reference > docs/files.md` from the schemas
 that check the files; a test compares the two. `costopt schema job` prints the schema itself, for
@@ -31,6 +31,11 @@ FILES: tuple[tuple[str, str, Callable[[], dict[str, Any]]], ...] = (
         "Account file",
         "Quotas, tenants, guards and the providers to rent from.",
         account_schema,
+    ),
+    (
+        "Cluster file",
+        "Owned or reserved nodes that `costopt fleet` replays jobs on.",
+        cluster_schema,
     ),
 )
 Schema = Mapping[str, Any]

@@ -185,6 +185,9 @@ COMMANDS = {
     "workload": CommandEntry(
         "costopt.cli.workload", "workload", "Import and show records of a cluster's jobs."
     ),
+    "fleet": CommandEntry(
+        "costopt.cli.fleet", "fleet", "Replay many jobs on a cluster that they share."
+    ),
     "carbon": CommandEntry(
         "costopt.cli.carbon",
         "carbon",
@@ -262,13 +265,18 @@ def completion(context: click.Context, shell: str) -> None:
 
 
 @click.command()
-@click.argument("kind", type=click.Choice(["job", "policy", "account"]))
+@click.argument("kind", type=click.Choice(["job", "policy", "account", "cluster"]))
 def schema(kind: str) -> None:
     """Print the JSON Schema of a file format.
 
     Editors use it to complete and check the files as they are written.
     """
-    from costopt.spec import account_schema, job_schema, policy_schema
+    from costopt.spec import account_schema, cluster_schema, job_schema, policy_schema
 
-    schemas = {"job": job_schema, "policy": policy_schema, "account": account_schema}
+    schemas = {
+        "job": job_schema,
+        "policy": policy_schema,
+        "account": account_schema,
+        "cluster": cluster_schema,
+    }
     click.echo(json.dumps(schemas[kind](), indent=2, ensure_ascii=False))

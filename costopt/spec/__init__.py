@@ -1,10 +1,11 @@
-"""Job, policy and account files: YAML validated with source locations, as domain objects."""
+"""Job, policy, account and cluster files: YAML validated with source locations, as domain objects."""
 
 from costopt.spec.fields import close_matches, parse_duration_s, parse_instant
 from costopt.spec.load import (
     STARTER_JOB,
     FileKind,
     account_schema,
+    cluster_schema,
     detect_kind,
     job_schema,
     load_account,
@@ -26,6 +27,7 @@ __all__ = [
     "account_schema",
     "bundled_policies",
     "close_matches",
+    "cluster_schema",
     "detect_kind",
     "job_schema",
     "load_account",

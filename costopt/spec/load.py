@@ -191,6 +191,13 @@ def account_schema() -> dict[str, Any]:
     return _headed("account", AccountFile.model_json_schema())
 
 
+def cluster_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of cluster.yaml."""
+    from costopt.spec.cluster_file import ClusterFile
+
+    return _headed("cluster", ClusterFile.model_json_schema())
+
+
 def _headed(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
     head = {
         "$schema": DIALECT,

@@ -94,7 +94,7 @@ class Workload:
             starts_at=origin,
             jobs=ordered,
             submit_s=np.array([(job.submit_at - origin).total_seconds() for job in ordered]),
-            duration_s=np.array([job.duration_s for job in ordered]),
+            duration_s=np.array([job.duration_s for job in ordered], dtype=np.float64),
             gpus=np.array([job.gpus for job in ordered], dtype=np.int64),
             tenants=tenants,
             tenant=tenant,

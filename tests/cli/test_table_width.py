@@ -61,6 +61,8 @@ LOCAL = {
     "catalog": ("catalog", "catalog --regions", "catalog --region northamerica-northeast1"),
     "market show": ("market show market.parquet",),
     "workload show": ("workload show jobs.csv",),
+    "fleet replay": ("fleet replay --workload jobs.csv --cluster cluster.yaml",),
+    "fleet size": ("fleet size --workload jobs.csv --cluster cluster.yaml --policy easy",),
     "carbon show": ("carbon show carbon.parquet",),
     "validate": ("validate job.yaml broken.yaml",),
     "doctor": ("doctor",),
@@ -94,6 +96,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_history(market(*histories, tick_s=600.0), place / "market.parquet")
     submitted = "".join(f"{day},tenant-{day},2026-03-{day + 1:02},9e5,8\n" for day in range(30))
     (place / "jobs.csv").write_text(f"job_id,tenant,submit_at,duration_s,gpus\n{submitted}")
+    nodes = "[{count: 16, gpus: 8}]"
+    (place / "cluster.yaml").write_text(f"kind: cluster\nname: lab\nnodes: {nodes}\n")
     write_carbon(
         CarbonHistory(T0, {"US-MIDA-PJM": (1.0,)}, CarbonSignal.AVERAGE, "test"),
         place / "carbon.parquet",

@@ -41,7 +41,7 @@ from costopt.protocol.messages import NodeActivity
 from costopt.protocol.trainer_files import TrainerState
 from costopt.provider.base import CheckStatus
 from costopt.registry.schema import append_audit_entry
-from costopt.spec import account_schema, job_schema, policy_schema
+from costopt.spec import account_schema, cluster_schema, job_schema, policy_schema
 from costopt.spec.policy_file import bundled_policies
 from costopt.strategies import strategy_names
 from costopt.strategies.fault_isolation import FAILED
@@ -209,7 +209,12 @@ def test_words() -> None:
 
 
 def test_file_schemas() -> None:
-    schemas = {"job": job_schema(), "policy": policy_schema(), "account": account_schema()}
+    schemas = {
+        "job": job_schema(),
+        "policy": policy_schema(),
+        "account": account_schema(),
+        "cluster": cluster_schema(),
+    }
     options = {f"options of {m.__name__}": sorted(m.OPTIONS.of_files()) for m in PROVIDERS}
     files = {name: _schema(document) for name, document in schemas.items()}
     check("file_schemas", {**files, **options})

@@ -1,0 +1,244 @@
+"""The replay of a workload under a round policy: every round decides the sizes of all jobs.
+
+Between two rounds sizes are constant and jobs end at their exact time; rounds in which nothing
+could change are passed over. Work is the recorded duration on the GPUs asked for. The same inputs
+give the same schedule: nothing is drawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from costopt.optimize.rounds.durations import DurationHistory
+from costopt.optimize.rounds.gangs import Flags, Floats, GangTable, Ints
+from costopt.optimize.rounds.jobs import RoundJobs, RoundPolicy
+from costopt.optimize.rounds.placement import Placement
+from costopt.optimize.rounds.rigid import PROTECTED_S
+from costopt.optimize.rounds.virtual_share import VirtualShares
+from costopt.workload.workload import Workload
+
+REFRESH_S = 3600.0
+"""How often predictions take account of what has ended."""
+SIZE_CLASSES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySettings:
+    """``round_s`` is the time between decisions, ``restart_s`` what a resize or preemption costs
+    a job. ``knows_work``: an oracle that is given all durations."""
+
+    round_s: float = 60.0
+    restart_s: float = 60.0
+    knows_work: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule:
+    """When each job first ran and ended (seconds since the start), its restarts and GPU-seconds.
+
+    ``busy_at_s`` and ``busy_gpus`` say how many GPUs were held from each instant on.
+    ``switched_off`` are the tenants whose predictions were worse than their mean at the end.
+    """
+
+    first_run_s: Floats
+    end_s: Floats
+    restarts: Ints
+    gpu_s: Floats
+    busy_at_s: Floats
+    busy_gpus: Ints
+    switched_off: tuple[str, ...] = ()
+
+
+class FleetReplay:
+    """One replay. ``before`` are jobs that had ended, from which durations are learned."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        before: Workload,
+        gangs: GangTable,
+        nodes: tuple[int, ...],
+        policy: RoundPolicy,
+        settings: ReplaySettings,
+        partition_gpus: Ints | None = None,
+    ) -> None:
+        self._work, self._gangs, self._policy = workload, gangs, policy
+        self._settings = settings
+        self._gpus = sum(nodes)
+        self._placement = Placement(nodes)
+        self._group, self._history = _learn(workload, before)
+        self._knows = workload.declared | settings.knows_work
+        self._weight = workload.weights
+        count = len(workload.jobs)
+        self._shares = None
+        if partition_gpus is not None:
+            self._shares = VirtualShares(workload.tenant, workload.gpus, partition_gpus)
+        self._left_s = workload.duration_s.copy()
+        self._held = np.zeros(count, dtype=np.int64)
+        self._speed = np.zeros(count)
+        self._ready_s = np.zeros(count)
+        self._since_s = np.zeros(count)
+        self._first_s = np.full(count, np.nan)
+        self._end_s = np.full(count, np.nan)
+        self._restarts = np.zeros(count, dtype=np.int64)
+        self._gpu_s = np.zeros(count)
+        self._active = np.zeros(0, dtype=np.int64)
+        self._arrived = 0
+        self._now_s = float(workload.submit_s[0])
+
+    def run(self) -> Schedule:
+        """Return the schedule until the last job has ended."""
+        busy: list[tuple[float, int]] = []
+        due_s = self._now_s
+        refresh_s = self._now_s
+        while True:
+            self._advance(due_s)
+            if not len(self._active) and self._arrived == len(self._work.jobs):
+                break
+            if due_s >= refresh_s:
+                self._history.refresh()
+                refresh_s = due_s + REFRESH_S
+            is_settled = self._round()
+            busy.append((due_s, int(self._held[self._active].sum())))
+            due_s = self._next_round_s(is_settled)
+        tenants = self._work.tenants
+        off = tuple(tenants[index] for index in np.flatnonzero(self._history.is_off))
+        return Schedule(
+            self._first_s, self._end_s, self._restarts, self._gpu_s,
+            np.array([at for at, _ in busy]), np.array([gpus for _, gpus in busy]), off,
+        )  # fmt: skip
+
+    def _advance(self, now_s: float) -> None:
+        """Let jobs run until now, end those that are done, and accept what was submitted."""
+        active, before_s = self._active, self._now_s
+        begin_s = np.maximum(self._ready_s[active], before_s)
+        done_s = np.maximum(0.0, now_s - begin_s) * self._speed[active]
+        is_over = (done_s >= self._left_s[active]) & (self._held[active] > 0)
+        over = active[is_over]
+        self._end_s[over] = begin_s[is_over] + self._left_s[over] / self._speed[over]
+        self._gpu_s[over] += self._held[over] * (self._end_s[over] - before_s)
+        self._left_s[active] -= np.where(is_over, 0.0, done_s)
+        self._active = active[~is_over]
+        self._gpu_s[self._active] += self._held[self._active] * (now_s - before_s)
+        self._now_s = now_s
+        if len(over):
+            self._release(over)
+        new = int(np.searchsorted(self._work.submit_s, now_s, side="right"))
+        if new > self._arrived:
+            arrivals = np.arange(self._arrived, new)
+            self._active = np.concatenate([self._active, arrivals])
+            self._arrived = new
+            if self._shares is not None:
+                for job in arrivals:
+                    self._shares.submit(int(job))
+
+    def _release(self, over: Ints) -> None:
+        self._held[over] = 0
+        self._placement.change(((int(job), 0) for job in over), frozenset())
+        needed_s = self._work.duration_s[over]
+        self._history.observe(self._group[over], needed_s)
+        if self._shares is not None:
+            self._shares.end(over, needed_s)
+
+    def _round(self) -> bool:
+        """Decide and apply the sizes; return whether nothing changed and no job waits."""
+        active = self._active
+        if not len(active):
+            return True
+        sizes = self._policy.decide(self._jobs(active), self._gpus)
+        assert int(sizes.sum()) <= self._gpus, "a policy gave more GPUs than there are"
+        chosen = np.flatnonzero(sizes != self._held[active])
+        if len(chosen):
+            self._apply(active[chosen], sizes[chosen])
+        return not len(chosen) and bool((self._held[active] > 0).all())
+
+    def _jobs(self, active: Ints) -> RoundJobs:
+        served_s = self._work.duration_s[active] - self._left_s[active]
+        group, knows, left_s = self._group[active], self._knows[active], self._left_s[active]
+        remaining_s = np.where(knows, left_s, self._history.remaining_s(group, served_s))
+        index = np.where(knows, 1 / np.maximum(left_s, 1.0), self._history.index(group, served_s))
+        is_behind: Flags = np.zeros(len(active), dtype=bool)
+        if self._shares is not None:
+            self._shares.advance(self._now_s, active, served_s + remaining_s)
+            is_behind = self._shares.is_behind(active, served_s)
+        return RoundJobs(
+            gangs=self._gangs.rows(active),
+            weight=self._weight[active],
+            held=self._held[active],
+            held_s=self._now_s - self._since_s[active],
+            served_s=served_s,
+            remaining_s=remaining_s,
+            index=index,
+            submit_s=self._work.submit_s[active],
+            is_behind=is_behind,
+        )
+
+    def _apply(self, jobs: Ints, sizes: Ints) -> None:
+        """Place the new gangs; a gang that is changed or moved restarts."""
+        fresh = self._active[self._now_s - self._since_s[self._active] < PROTECTED_S]
+        fixed = frozenset(fresh[self._held[fresh] > 0].tolist())
+        wanted = {int(job): int(gpus) for job, gpus in zip(jobs, sizes, strict=True)}
+        refused, moved = self._placement.change(wanted.items(), fixed)
+        for job in sorted(refused):
+            del wanted[job]
+            if not self._held[job]:
+                wanted |= self._placed_smaller(job, fixed, moved)
+        wanted |= {job: int(self._held[job]) for job in moved - wanted.keys()}
+        if not wanted:
+            return
+        changed = np.array(list(wanted), dtype=np.int64)
+        gpus = np.array(list(wanted.values()), dtype=np.int64)
+        runs, ran = gpus > 0, ~np.isnan(self._first_s[changed])
+        again = changed[runs & ran]
+        self._restarts[again] += 1
+        self._first_s[changed[runs & ~ran]] = self._now_s
+        self._ready_s[changed] = self._now_s
+        self._ready_s[again] += self._settings.restart_s
+        self._since_s[changed] = self._now_s
+        self._held[changed] = gpus
+        table = self._gangs.rows(changed)
+        _, speed = table.pick(table.column(gpus))
+        self._speed[changed] = np.where(runs, speed, 0.0)
+
+    def _placed_smaller(self, job: int, fixed: frozenset[int], moved: set[int]) -> dict[int, int]:
+        """Start a job that found no room on the largest of its smaller gangs that does."""
+        wished = [int(gpus) for gpus in self._gangs.gpus[job, : self._gangs.asked[job]]]
+        for gpus in reversed(wished):
+            refused, also = self._placement.change([(job, gpus)], fixed)
+            moved |= also
+            if not refused:
+                return {job: gpus}
+        return {}
+
+    def _next_round_s(self, is_settled: bool) -> float:
+        """The next round; where nothing changes, the first after the next end or submission."""
+        round_s = self._settings.round_s
+        if not is_settled:
+            return self._now_s + round_s
+        coming_s = np.inf
+        if self._arrived < len(self._work.jobs):
+            coming_s = float(self._work.submit_s[self._arrived])
+        if len(self._active):
+            begin_s = np.maximum(self._ready_s[self._active], self._now_s)
+            ends_s = begin_s + self._left_s[self._active] / self._speed[self._active]
+            coming_s = min(coming_s, float(ends_s.min()))
+        rounds = max(1.0, np.ceil((coming_s - self._now_s) / round_s))
+        return float(self._now_s + rounds * round_s)
+
+
+def _learn(workload: Workload, before: Workload) -> tuple[Ints, DurationHistory]:
+    """The group of each job, and what the ended jobs say of the groups."""
+    keys = []
+    for each in (before, workload):
+        size = np.ceil(np.log2(np.maximum(each.gpus, 1))).astype(np.int64)
+        keys.append((each.tenant * len(each.names) + each.name) * SIZE_CLASSES + size)
+    known, group = np.unique(np.concatenate(keys), return_inverse=True)
+    tenant = known // SIZE_CLASSES // len(workload.names)
+    history = DurationHistory(tenant, len(workload.tenants))
+    count = len(before.jobs)
+    if count:
+        history.observe(group[:count], before.duration_s)
+        history.refresh()
+    return group[count:], history

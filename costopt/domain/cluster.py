@@ -1,0 +1,34 @@
+"""A cluster of owned or reserved nodes, and what each tenant of it has a right to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """``node_gpus`` holds the GPUs of each node; a slice is a part of one.
+
+    ``usd_per_gpu_hour`` is the site's rate for GPUs that are held, 0 where it asks none. The watts
+    are of one GPU with its share of the node, at the meter; None where unknown. ``partition_gpus``
+    are the GPUs that tenants would have for themselves, by name; empty where the site says none.
+    """
+
+    name: str
+    node_gpus: tuple[int, ...]
+    usd_per_gpu_hour: float = 0.0
+    busy_w_per_gpu: float | None = None
+    idle_w_per_gpu: float | None = None
+    partition_gpus: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def gpus(self) -> int:
+        """All GPUs of all nodes."""
+        return sum(self.node_gpus)
+
+    def kwh(self, busy_gpu_hours: float, idle_gpu_hours: float) -> float | None:
+        """Return the energy of held and idle GPUs; None where the watts are unknown."""
+        if self.busy_w_per_gpu is None or self.idle_w_per_gpu is None:
+            return None
+        return (self.busy_w_per_gpu * busy_gpu_hours + self.idle_w_per_gpu * idle_gpu_hours) / 1000

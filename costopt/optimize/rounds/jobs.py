@@ -1,0 +1,37 @@
+"""What a policy sees of the jobs that are waiting or running, and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from costopt.optimize.rounds.gangs import Flags, Floats, GangTable, Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundJobs:
+    """The jobs of a round, one value each.
+
+    ``held`` GPUs run a job now, 0 where it waits; ``held_s`` is how long its gang has been as it
+    is. ``served_s`` is the work done and ``remaining_s`` what is known or expected to remain, in
+    seconds on the GPUs asked for; a higher ``index`` is served first. ``is_behind``: the job would
+    have ended in its tenant's own partition, and the tenant is worse off than there.
+    """
+
+    gangs: GangTable
+    weight: Floats
+    held: Ints
+    held_s: Floats
+    served_s: Floats
+    remaining_s: Floats
+    index: Floats
+    submit_s: Floats
+    is_behind: Flags
+
+
+class RoundPolicy(Protocol):
+    """Decides a round: the GPUs of each job, 0 for those that wait, at most ``gpus`` in all."""
+
+    def decide(self, jobs: RoundJobs, gpus: int) -> Ints:
+        """Return the sizes, each a gang of the job or 0."""
+        ...

@@ -1,0 +1,144 @@
+"""Where gangs are: a part of one node, or whole nodes and at most one part.
+
+A gang goes to the node with the least room that holds it. One that shrinks keeps some of its GPUs,
+one that starts may make others move, as long as they are small and not protected; one that finds no
+room to grow stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+Slices = dict[int, int]
+"""GPUs by node."""
+MAX_TRIED_NODES = 4
+
+
+class Placement:
+    """The GPUs of each job on each node; no GPU is ever used twice."""
+
+    def __init__(self, node_gpus: Sequence[int]) -> None:
+        self._size = np.array(node_gpus, dtype=np.int64)
+        self._free = self._size.copy()
+        self._slices: dict[int, Slices] = {}
+        self._on_node: list[set[int]] = [set() for _ in node_gpus]
+
+    def slices(self, job: int) -> Mapping[int, int]:
+        """Return the GPUs of a job by node; none where it waits."""
+        return self._slices.get(job, {})
+
+    @property
+    def free_gpus(self) -> Sequence[int]:
+        """The GPUs of each node that no job has."""
+        return tuple(int(gpus) for gpus in self._free)
+
+    def change(
+        self, sizes: Iterable[tuple[int, int]], fixed: frozenset[int]
+    ) -> tuple[set[int], set[int]]:
+        """Give jobs their GPUs, 0 for none; jobs in ``fixed`` are not moved.
+
+        Return the jobs that got another number than asked, since there was no room for it, and the
+        jobs that were moved to make room.
+        """
+        refused: set[int] = set()
+        moved: set[int] = set()
+        growing: list[tuple[int, int]] = []
+        for job, gpus in sizes:
+            if gpus < sum(self.slices(job).values()):
+                self._shrink(job, gpus)
+            else:
+                growing.append((job, gpus))
+        for job, gpus in sorted(growing, key=lambda each: (each[0] in self._slices, -each[1])):
+            if not self._place(job, gpus) and not (
+                job not in self._slices and self._make_room(gpus, fixed, moved)
+                and self._place(job, gpus)
+            ):  # fmt: skip
+                refused.add(job)
+        return refused, moved - refused
+
+    def _shrink(self, job: int, gpus: int) -> None:
+        """Keep the fullest slices of a gang."""
+        keep: Slices = {}
+        for node, held in sorted(self._slices[job].items(), key=lambda each: -each[1]):
+            keep[node] = min(held, gpus)
+            gpus -= keep[node]
+        self._set(job, keep)
+
+    def _place(self, job: int, gpus: int) -> bool:
+        """Put a job on the nodes that fit best, in place of those it has; False without room."""
+        before = dict(self.slices(job))
+        self._set(job, {})
+        found = self._fitting(gpus, prefer=before)
+        self._set(job, before if found is None else found)
+        return found is not None
+
+    def _fitting(self, gpus: int, prefer: Mapping[int, int], without: int = -1) -> Slices | None:
+        """The nodes for a gang: whole ones, and for the rest the one with the least room for it."""
+        room = self._free.copy()
+        if without >= 0:
+            room[without] = 0
+        taken: Slices = {}
+        whole = np.flatnonzero(room == self._size)
+        for node in whole[np.argsort(-self._size[whole], kind="stable")]:
+            if gpus < self._size[node]:
+                continue
+            taken[int(node)] = int(self._size[node])
+            room[node] = 0
+            gpus -= int(self._size[node])
+            if gpus == 0:
+                return taken
+        if gpus == 0:
+            return taken
+        if gpus > int(self._size.max()):
+            return None
+        fitting = np.flatnonzero(room >= gpus)
+        if not len(fitting):
+            return None
+        same = [node for node in prefer if room[node] >= gpus]
+        best = int(same[0]) if same else int(fitting[room[fitting].argmin()])
+        return {**taken, best: gpus}
+
+    def _make_room(self, gpus: int, fixed: frozenset[int], moved: set[int]) -> bool:
+        """Empty nodes for a gang by moving small jobs off them; False where that fails."""
+        largest = int(self._size.max())
+        if gpus <= largest:
+            return self._vacate(gpus, fixed, moved)
+        empty = int((self._free == largest).sum())
+        missing = gpus // largest - empty
+        return all(self._vacate(largest, fixed, moved) for _ in range(missing))
+
+    def _vacate(self, need: int, fixed: frozenset[int], moved: set[int]) -> bool:
+        """Move jobs off one node until it has room; where that fails all of them stay."""
+        short = np.flatnonzero((self._free < need) & (self._free > 0) & (self._size >= need))
+        for node in short[np.argsort(-self._free[short], kind="stable")][:MAX_TRIED_NODES]:
+            movable = sorted(
+                (slices[int(node)], job)
+                for job in self._on_node[node]
+                if job not in fixed and len(slices := self._slices[job]) == 1
+            )
+            back: list[tuple[int, Slices]] = []
+            for held, job in movable:
+                found = self._fitting(held, {}, without=int(node))
+                if self._free[node] >= need or found is None or held == self._size[node]:
+                    break
+                back.append((job, self._slices[job]))
+                self._set(job, found)
+            if self._free[node] >= need:
+                moved.update(job for job, _ in back)
+                return True
+            for job, slices in reversed(back):
+                self._set(job, slices)
+        return False
+
+    def _set(self, job: int, slices: Slices) -> None:
+        for node, gpus in self._slices.pop(job, {}).items():
+            self._free[node] += gpus
+            self._on_node[node].discard(job)
+        held = {node: gpus for node, gpus in slices.items() if gpus > 0}
+        for node, gpus in held.items():
+            self._free[node] -= gpus
+            self._on_node[node].add(job)
+        if held:
+            self._slices[job] = held

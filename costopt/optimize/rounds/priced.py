@@ -1,0 +1,139 @@
+"""The policy `priced`: sizes from the price of a GPU.
+
+Each job takes the gang that is cheapest at the present price, and the price is the least at which
+all gangs fit. At the greatest price, jobs are admitted by their index until the cluster is full.
+What is idle then lets waiting jobs start and running ones grow. A gang changes only where that pays
+for the restart. A job that is behind its tenant's own partition comes first, and is not shrunk
+below what it asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from costopt.optimize.rounds.gangs import Flags, Floats, Ints
+from costopt.optimize.rounds.jobs import RoundJobs
+from costopt.optimize.rounds.rigid import PROTECTED_S
+from costopt.optimize.rounds.sizes import capacity_price, first_fit
+
+MAX_PRICE = 2.0
+"""Greatest price of a GPU-hour, in the mean weight of a job by the mean GPUs that a job asked for.
+Chosen from 1, 2 and 3 on Philly, 2 to 15 October 2017."""
+MIN_GROWTH_GAIN_S = 60.0
+"""What growth into idle GPUs must save beyond its restart."""
+
+
+@dataclass(frozen=True, slots=True)
+class PricedPolicy:
+    """``restart_s`` is what a change of a gang costs a job."""
+
+    restart_s: float = 60.0
+
+    def decide(self, jobs: RoundJobs, gpus: int) -> Ints:
+        """Return the sizes of the round."""
+        if not len(jobs.held):
+            return jobs.held
+        price, target = self._target(jobs, gpus)
+        sizes = self._without_needless_changes(jobs, target, price)
+        _shed(jobs, sizes, target, gpus)
+        _start(jobs, sizes, gpus)
+        self._grow(jobs, sizes, gpus)
+        return sizes
+
+    def _target(self, jobs: RoundJobs, gpus: int) -> tuple[float, Ints]:
+        """The price, and the gangs that it gives, those that wait with 0."""
+        table = jobs.gangs
+        asked, _ = table.pick(table.asked)
+        max_price = MAX_PRICE * float(jobs.weight.sum() / asked.sum())
+        steps = table.step_price * jobs.weight[:, None]
+        if jobs.is_behind.any():
+            columns = np.arange(steps.shape[1])[None, :]
+            below = jobs.is_behind[:, None] & (columns < table.asked[:, None])
+            steps = np.where(below, np.inf, steps)
+        least = int(table.gpus[:, 0].sum())
+        price = capacity_price(steps, table.step_gpus, least, gpus, max_price)
+        want, speed = table.pick((steps > price).sum(axis=1))
+        if int(want.sum()) <= gpus:
+            return price, want
+        protected = (jobs.held > 0) & (jobs.held_s < PROTECTED_S)
+        want = np.where(protected, jobs.held, want)
+        value = jobs.weight * jobs.index * speed / want
+        order = np.lexsort((jobs.submit_s, -value, ~jobs.is_behind, ~protected))
+        return price, np.where(first_fit(order, want, gpus), want, 0)
+
+    def _without_needless_changes(self, jobs: RoundJobs, target: Ints, price: float) -> Ints:
+        """Running jobs keep a gang where the other one does not pay for the restart."""
+        gain = self._gain(jobs, target, price)
+        is_kept = (jobs.held > 0) & (target > 0) & ((gain <= 0) | (jobs.held_s < PROTECTED_S))
+        return np.where(is_kept, jobs.held, target)
+
+    def _gain(self, jobs: RoundJobs, target: Ints, price: float) -> Floats:
+        """What a change of gang saves at this price until the job's end, the restart counted."""
+        _, held_speed = jobs.gangs.pick(jobs.gangs.column(jobs.held))
+        _, speed = jobs.gangs.pick(jobs.gangs.column(target))
+        keep = (jobs.weight + price * jobs.held) * jobs.remaining_s / held_speed
+        change = (jobs.weight + price * target) * (self.restart_s + jobs.remaining_s / speed)
+        return keep - change
+
+    def _grow(self, jobs: RoundJobs, sizes: Ints, gpus: int) -> None:
+        """Let the idle GPUs go to the steps that end most work, one step a job and round."""
+        idle = gpus - int(sizes.sum())
+        if idle <= 0:
+            return
+        table = jobs.gangs
+        column = table.column(sizes)
+        larger = np.minimum(column + 1, table.last)
+        more, faster = table.pick(larger)
+        _, speed = table.pick(column)
+        is_changed = sizes != jobs.held
+        restart_s = np.where(is_changed, 0.0, self.restart_s)
+        saved_s = jobs.remaining_s / speed - jobs.remaining_s / faster - restart_s
+        may = (sizes > 0) & (larger > column) & (is_changed | (jobs.held_s >= PROTECTED_S))
+        may &= (saved_s > MIN_GROWTH_GAIN_S) & (more - sizes <= idle)
+        growing = np.flatnonzero(may)
+        step = (more - sizes)[growing]
+        value = (jobs.weight * jobs.index * (faster - speed))[growing] / step
+        served = first_fit(np.argsort(-value, kind="stable"), step, idle)
+        sizes[growing[served]] += step[served]
+
+
+def _shed(jobs: RoundJobs, sizes: Ints, target: Ints, gpus: int) -> None:
+    """Take back what was kept beyond the capacity: shrink, undo growth, then stop.
+
+    Where gangs are protected it is still done, as the last of each kind.
+    """
+    protected = jobs.held_s < PROTECTED_S
+    for candidates, smaller in (
+        ((sizes == jobs.held) & (jobs.held > target) & (target > 0), target),
+        ((sizes > jobs.held) & (jobs.held > 0), jobs.held),
+        (sizes > 0, np.zeros_like(sizes)),
+    ):
+        over = int(sizes.sum()) - gpus
+        if over <= 0:
+            return
+        _reduce(sizes, np.flatnonzero(candidates), smaller, over, protected, jobs.index)
+
+
+def _reduce(
+    sizes: Ints, chosen: Ints, smaller: Ints, over: int, protected: Flags, index: Floats
+) -> None:
+    """Give some jobs their smaller size until ``over`` GPUs are released."""
+    order = chosen[np.lexsort((index[chosen], protected[chosen]))]
+    released = (sizes - smaller)[order].cumsum()
+    count = int(np.searchsorted(released, over)) + 1
+    sizes[order[:count]] = smaller[order[:count]]
+
+
+def _start(jobs: RoundJobs, sizes: Ints, gpus: int) -> None:
+    """Let what waits start on its smallest gang, where GPUs are idle."""
+    idle = gpus - int(sizes.sum())
+    waiting = np.flatnonzero(sizes == 0)
+    if idle <= 0 or not len(waiting):
+        return
+    least = jobs.gangs.gpus[waiting, 0]
+    value = (jobs.weight * jobs.index)[waiting] / least
+    order = np.lexsort((jobs.submit_s[waiting], -value, ~jobs.is_behind[waiting]))
+    served = first_fit(order, least, idle)
+    sizes[waiting[served]] = least[served]

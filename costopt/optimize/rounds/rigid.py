@@ -1,0 +1,37 @@
+"""Policies that run each job on the GPUs it asked for, or preempt it: baselines of `priced`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from costopt.optimize.rounds.gangs import Floats, Ints
+from costopt.optimize.rounds.jobs import RoundJobs
+from costopt.optimize.rounds.sizes import first_fit
+
+PROTECTED_S = 300.0
+"""No preemption in the first minutes of a gang: a restart would cost more than it gains."""
+SERVICE_BOUNDS_GPU_S = (3_600.0, 36_000.0)
+"""Between the queues of attained service, as Tiresias (NSDI'19) has two of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RigidPolicy:
+    """Serves in one order. ``by`` is attained-service, or index: Gittins, or SRPT if declared."""
+
+    by: str
+
+    def decide(self, jobs: RoundJobs, gpus: int) -> Ints:
+        """Return the GPUs asked for by those that are served, first the protected ones."""
+        asked, _ = jobs.gangs.pick(jobs.gangs.asked)
+        protected = (jobs.held > 0) & (jobs.held_s < PROTECTED_S)
+        order = np.lexsort((jobs.submit_s, self._rank(jobs, asked), ~protected))
+        return np.where(first_fit(order, asked, gpus), asked, 0)
+
+    def _rank(self, jobs: RoundJobs, asked: Ints) -> Floats:
+        """The lowest is served first."""
+        if self.by == "index":
+            return -jobs.weight * jobs.index / asked
+        queue = np.searchsorted(np.array(SERVICE_BOUNDS_GPU_S), jobs.served_s * asked)
+        return queue.astype(np.float64)

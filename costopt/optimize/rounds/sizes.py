@@ -1,0 +1,44 @@
+"""The price of a GPU at which all gangs fit, and the choice of what fits in an order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from costopt.optimize.rounds.gangs import Flags, Floats, Ints
+
+BISECTIONS = 30
+
+
+def capacity_price(
+    step_price: Floats, step_gpus: Ints, least_gpus: int, gpus: int, max_price: float
+) -> float:
+    """Return the least price at which the gangs fit, at most ``max_price``, by bisection.
+
+    Each job takes the steps whose price is above the price; ``least_gpus`` are the smallest gangs.
+    """
+
+    def fits(price: float) -> bool:
+        return least_gpus + int(step_gpus[step_price > price].sum()) <= gpus
+
+    if fits(0.0):
+        return 0.0
+    if not fits(max_price):
+        return max_price
+    low, high = 0.0, max_price
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
+
+
+def first_fit(order: Ints, gpus: Ints, capacity: int) -> Flags:
+    """Return which jobs are served, in this order, passing over those that do not fit."""
+    served = np.zeros(len(gpus), dtype=bool)
+    while len(order) and capacity > 0:
+        total = gpus[order].cumsum()
+        count = int(np.searchsorted(total, capacity, side="right"))
+        served[order[:count]] = True
+        capacity -= int(total[count - 1]) if count else 0
+        order = order[count:]
+        order = order[gpus[order] <= capacity]
+    return served

@@ -1,0 +1,76 @@
+"""Beside the real cluster each tenant's own partition, on which its jobs run first in, first out.
+
+How long a job would run there is known when it has ended; until then it is what it has had plus
+what it is expected to need. By Little's law the mean completion time of a tenant's jobs is the time
+integral of their number, so a tenant is worse off than in its partition while the integral of its
+jobs that run here exceeds that of the jobs that would be there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from costopt.optimize.rounds.gangs import Flags, Floats, Ints
+
+MIN_LAG_S = 300.0
+MIN_LAG_SHARE = 0.05
+"""A job is behind if it lacks this much of the service that it would have had."""
+
+
+class VirtualShares:
+    """Follows all partitions as time goes on; jobs are numbered as in the arrays given."""
+
+    def __init__(self, tenant: Ints, gpus: Ints, partition_gpus: Ints) -> None:
+        self._tenant, self._gpus = tenant, gpus
+        self._free = partition_gpus.copy()
+        self._queues: list[deque[int]] = [deque() for _ in partition_gpus]
+        self._running = np.zeros(len(tenant), dtype=bool)
+        self._is_over = np.zeros(len(tenant), dtype=bool)
+        self._served_s = np.zeros(len(tenant))
+        self._known_s = np.full(len(tenant), np.inf)
+        self._here = np.zeros(len(partition_gpus))
+        self._there = np.zeros(len(partition_gpus))
+        self._lead_s = np.zeros(len(partition_gpus))
+        self._now_s = 0.0
+
+    def submit(self, job: int) -> None:
+        """Add a job to its tenant's queue."""
+        tenant = self._tenant[job]
+        self._queues[tenant].append(job)
+        self._here[tenant] += 1
+        self._there[tenant] += 1
+
+    def end(self, jobs: Ints, duration_s: Floats) -> None:
+        """Note jobs that have ended here, and what they needed on the GPUs they asked for."""
+        self._known_s[jobs] = duration_s
+        np.add.at(self._here, self._tenant[jobs], -1)
+
+    def advance(self, now_s: float, active: Ints, expected_s: Floats) -> None:
+        """Let time pass; ``expected_s`` is what the active jobs need in all, as far as is known."""
+        passed_s = now_s - self._now_s
+        self._now_s = now_s
+        self._lead_s += (self._there - self._here) * passed_s
+        running = np.flatnonzero(self._running)
+        self._served_s[running] += passed_s
+        done = running[self._served_s[running] >= self._known_s[running]]
+        self._running[done] = False
+        np.add.at(self._free, self._tenant[done], self._gpus[done])
+        past = active[self._running[active] & (self._served_s[active] >= expected_s)]
+        for over in (done, past):
+            new = over[~self._is_over[over]]
+            self._is_over[new] = True
+            np.add.at(self._there, self._tenant[new], -1)
+        for tenant, queue in enumerate(self._queues):
+            while queue and self._gpus[queue[0]] <= self._free[tenant]:
+                job = queue.popleft()
+                self._free[tenant] -= self._gpus[job]
+                self._running[job] = True
+
+    def is_behind(self, active: Ints, served_s: Floats) -> Flags:
+        """Return which jobs have had less than there, of the tenants that are worse off."""
+        there_s = self._served_s[active]
+        lag_s = there_s - served_s
+        is_late = lag_s > np.maximum(MIN_LAG_S, MIN_LAG_SHARE * there_s)
+        return is_late & (self._lead_s[self._tenant[active]] < 0)

@@ -1,0 +1,199 @@
+"""Rounds of many jobs: gangs, prices, predictions, the policy, shares and placement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from costopt.optimize.rounds.durations import DurationHistory
+from costopt.optimize.rounds.gangs import NO_STEP, GangTable, Ints, SpeedCurve
+from costopt.optimize.rounds.jobs import RoundJobs
+from costopt.optimize.rounds.placement import Placement
+from costopt.optimize.rounds.priced import PricedPolicy
+from costopt.optimize.rounds.rigid import RigidPolicy
+from costopt.optimize.rounds.sizes import capacity_price, first_fit
+from costopt.optimize.rounds.virtual_share import VirtualShares
+
+ASKED = (1, 1, 2, 3, 4, 8, 16, 64)
+
+
+def _table(asked: Sequence[int]) -> GangTable:
+    return GangTable.of([SpeedCurve().options(n, None, None) for n in asked], asked)
+
+
+def _jobs(asked: Sequence[int], seed: int) -> RoundJobs:
+    draw = np.random.default_rng(seed)
+    count = len(asked)
+    table = _table(asked)
+    column = draw.integers(0, table.last + 1)
+    held, _ = table.pick(column)
+    return RoundJobs(
+        gangs=table,
+        weight=draw.uniform(0.5, 2, count),
+        held=np.where(draw.random(count) < 0.5, held, 0),
+        held_s=draw.exponential(600, count),
+        served_s=draw.exponential(600, count),
+        remaining_s=draw.exponential(6000, count) + 1,
+        index=draw.exponential(1e-3, count),
+        submit_s=np.arange(count, dtype=np.float64),
+        is_behind=draw.random(count) < 0.2,
+    )
+
+
+def _fit(held: Ints, gpus: int) -> Ints:
+    """Held GPUs of which no more run than there are."""
+    return np.where(first_fit(np.arange(len(held)), held, gpus), held, 0)
+
+
+def test_gangs_halve_and_double_what_was_asked_for() -> None:
+    sizes = {n: [gpus for gpus, _ in SpeedCurve().options(n, None, None)] for n in (1, 3, 8, 64)}
+    assert sizes == {1: [1, 2, 4], 3: [3, 6, 12], 8: [1, 2, 4, 8, 16, 32], 64: [8, 16, 32, 64]}
+    assert [gpus for gpus, _ in SpeedCurve().options(8, 4, 16)] == [4, 8, 16]
+
+
+def test_a_gang_that_is_never_cheapest_is_left_out() -> None:
+    table = GangTable.of([[(1, 1.0), (2, 1.01), (4, 3.0), (8, 2.0)]], [1])
+    assert table.gpus[0, : table.last[0] + 1].tolist() == [1, 4]
+    prices = _table(ASKED).step_price
+    falling = np.diff(prices, axis=1) <= 1e-12
+    assert (falling | (prices[:, 1:] == NO_STEP)).all()
+
+
+def test_the_price_is_where_the_cheapest_gangs_fit() -> None:
+    table = _table(ASKED)
+    least = int(table.gpus[:, 0].sum())
+    price = capacity_price(table.step_price, table.step_gpus, least, 60, 10.0)
+    gpus, speed = table.pick((table.step_price > price).sum(axis=1))
+    assert least <= gpus.sum() <= 60
+    cost = (1 + price * table.gpus) / table.speed
+    chosen = (1 + price * gpus) / speed
+    assert (chosen <= cost.min(axis=1) + 1e-9).all()
+    lower = (table.step_price > price * 0.999).sum(axis=1)
+    assert table.pick(lower)[0].sum() > 60
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    asked=st.lists(st.sampled_from(ASKED), min_size=1, max_size=30),
+    seed=st.integers(0, 2**32 - 1),
+    gpus=st.integers(8, 200),
+    policy=st.sampled_from([PricedPolicy(), RigidPolicy("index"), RigidPolicy("attained-service")]),
+)
+def test_no_gpu_is_given_twice_and_no_gang_is_impossible(
+    asked: list[int], seed: int, gpus: int, policy: PricedPolicy | RigidPolicy
+) -> None:
+    jobs = _jobs(asked, seed)
+    jobs.held[:] = _fit(jobs.held, gpus)
+    sizes = policy.decide(jobs, gpus)
+    assert sizes.sum() <= gpus
+    possible = (jobs.gangs.gpus == sizes[:, None]).any(axis=1)
+    assert (possible | (sizes == 0)).all()
+    assert (policy.decide(jobs, gpus) == sizes).all()
+    # No GPU is idle while the smallest gang of a waiting job would fit.
+    waiting = jobs.gangs.gpus[sizes == 0, 0]
+    if isinstance(policy, PricedPolicy) and len(waiting):
+        assert waiting.min() > gpus - sizes.sum()
+
+
+def test_a_job_behind_its_share_is_served_first_at_the_size_it_asked_for() -> None:
+    jobs = _jobs([8] * 20, 1)
+    jobs.held[:], jobs.is_behind[:] = 0, False
+    jobs.is_behind[13] = True
+    jobs.index[13] = 0.0
+    assert PricedPolicy().decide(jobs, 24)[13] >= 8
+
+
+def test_the_first_minutes_of_a_gang_are_not_interrupted() -> None:
+    jobs = _jobs([8] * 20, 1)
+    jobs.held[:], jobs.is_behind[:] = 0, False
+    jobs.held[3], jobs.held_s[3], jobs.index[3] = 8, 10.0, 0.0
+    assert PricedPolicy().decide(jobs, 16)[3] == 8
+
+
+def test_predictions_that_are_worse_than_the_tenants_mean_are_switched_off() -> None:
+    history = DurationHistory(np.array([0, 0, 1]), 2)
+    assert not history.is_off.any()
+    # The groups of tenant 0 swap their durations: what they predicted is wrong from then on.
+    for count, first_s, second_s in ((400, 100.0, 100_000.0), (1000, 100_000.0, 100.0)):
+        history.observe(np.zeros(count, dtype=np.int64), np.full(count, first_s))
+        history.observe(np.ones(count, dtype=np.int64), np.full(count, second_s))
+        history.refresh()
+    assert history.is_off.tolist() == [True, False]
+    for _ in range(40):
+        history.observe(np.full(100, 2), np.full(100, 500.0))
+        history.refresh()
+    assert not history.is_off[1]
+    expected_s = history.remaining_s(np.array([2]), np.array([1.0]))[0]
+    assert expected_s == pytest.approx(500, rel=0.25)
+
+
+def test_what_has_run_long_is_expected_to_run_longer() -> None:
+    history = DurationHistory(np.array([0]), 1)
+    draw = np.random.default_rng(0)
+    history.observe(np.zeros(2000, dtype=np.int64), draw.pareto(1.1, 2000) * 60 + 60)
+    history.refresh()
+    ages = np.array([1.0, 600.0, 60_000.0])
+    group = np.zeros(3, dtype=np.int64)
+    assert (np.diff(history.remaining_s(group, ages)) > 0).all()
+    assert history.index(group, ages)[1] > history.index(group, ages)[2]
+
+
+def test_a_tenant_is_behind_once_its_partition_would_have_been_done() -> None:
+    shares = VirtualShares(np.array([0, 0, 1]), np.array([8, 8, 1]), np.array([8, 1]))
+    for job in range(3):
+        shares.submit(job)
+    active = np.array([0, 1, 2])
+    served_s = np.array([0.0, 0.0, 2000.0])
+    needed_s = np.array([1000.0, 1000.0, 9000.0])
+    behind = []
+    for now_s in (0.0, 1000.0, 2000.0):
+        shares.advance(now_s, active, needed_s)
+        behind.append(shares.is_behind(active, served_s).tolist())
+    # Job 1 waits behind job 0 in the partition too, and tenant 1 has what it would have there.
+    assert behind == [[False] * 3, [False] * 3, [True, False, False]]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    changes=st.lists(
+        st.tuples(st.integers(0, 11), st.sampled_from((0, 1, 2, 3, 4, 8, 16, 24))),
+        max_size=60,
+    )
+)
+def test_every_gpu_of_a_node_has_one_job_at_most(changes: list[tuple[int, int]]) -> None:
+    nodes = (8, 8, 8, 4)
+    placement = Placement(nodes)
+    held: dict[int, int] = {}
+    for job, gpus in changes:
+        refused, moved = placement.change([(job, gpus)], frozenset())
+        if job not in refused:
+            held[job] = gpus
+        assert moved <= held.keys()
+        used = [0] * len(nodes)
+        for each, count in held.items():
+            slices = placement.slices(each)
+            assert sum(slices.values()) == count
+            parts = [node for node, part in slices.items() if part < nodes[node]]
+            assert len(parts) <= 1 or count <= 8
+            for node, part in slices.items():
+                used[node] += part
+        assert [size - free for size, free in zip(nodes, placement.free_gpus, strict=True)] == used
+
+
+def test_room_for_a_whole_node_is_made_by_moving_small_jobs() -> None:
+    placement = Placement((8, 8))
+    placement.change([(0, 4), (1, 4)], frozenset())
+    placement.change([(2, 4)], frozenset())
+    placement.change([(1, 1)], frozenset())
+    # Job 2 fits beside no other four GPUs than its own: nothing is moved in vain.
+    assert placement.change([(3, 8)], frozenset()) == ({3}, set())
+    placement.change([(0, 2)], frozenset())
+    assert placement.change([(3, 8)], frozenset({0, 1, 2})) == ({3}, set())
+    refused, moved = placement.change([(3, 8)], frozenset())
+    assert refused == set()
+    assert moved in ({2}, {0, 1})
+    assert sum(placement.free_gpus) == 16 - 8 - 4 - 2 - 1
