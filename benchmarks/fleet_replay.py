@@ -76,11 +76,8 @@ def _compared(label: str, trial: FleetTrial) -> Iterator[Figure]:
     share = trial.cluster.gpus / int(trial.partitions.sum())
     yield f"{label}: GPUs, share of the partitions'", share, ""
     for note, curve in CURVES.items():
-        began_s = time.perf_counter()
         static, priced = replay_fleet(replace(trial, curve=curve), ("static", "priced")).figures
         yield from _figures(f"{label}{note}", static, priced)
-        if not note:
-            yield f"{label}: replay", time.perf_counter() - began_s, "s"
 
 
 def _figures(label: str, static: PolicyFigures, priced: PolicyFigures) -> Iterator[Figure]:

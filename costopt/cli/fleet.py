@@ -124,14 +124,14 @@ def replay(
 @_trial_options
 @click.option("--policy", type=click.Choice([each for each in POLICY_NAMES if each != "static"]),
               default="priced", help="The policy to size for.")  # fmt: skip
-@click.option("--jct-as", type=click.Choice(["static"]), default="static",
+@click.option("--jct-as", expose_value=False, type=click.Choice(["static"]), default="static",
               help="Whose mean completion time to reach: the tenants' own partitions.")  # fmt: skip
 @click.option("--share", type=Number(0, 10, min_open=True), default=1.0,
               help="The part of that time to reach, such as 0.5.")  # fmt: skip
 @output_option
 def size(
     jobs: Path, cluster: Path, from_at: datetime | None, days: float | None, without_tenants: str,
-    restart_s: float, speed: str, policy: str, jct_as: str, share: float, output: str,
+    restart_s: float, speed: str, policy: str, share: float, output: str,
 ) -> None:  # fmt: skip
     """Find the fewest GPUs on which jobs complete as early as in their tenants' partitions.
 
@@ -140,7 +140,6 @@ def size(
     from costopt.backtesting.fleet.sizing import find_fleet_size
     from costopt.render.fleet_table import size_table
 
-    del jct_as
     trial = _trial(jobs, cluster, from_at, days, without_tenants, restart_s, speed)
     tried: list[FleetSize] = []
     for each in find_fleet_size(trial, policy, share):

@@ -1,4 +1,4 @@
-"""Job, policy, account and cluster files: YAML validated with source locations, as domain objects."""
+"""Job, policy, account and cluster files: YAML with source locations, as domain objects."""
 
 from costopt.spec.fields import close_matches, parse_duration_s, parse_instant
 from costopt.spec.load import (

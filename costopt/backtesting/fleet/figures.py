@@ -1,4 +1,4 @@
-"""What a schedule comes to: completion times, waiting, GPUs, restarts, tenants, dollars, energy."""
+"""The figures of a schedule: completion times, waits, GPUs, restarts, tenants, dollars, kWh."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costopt.backtesting.fleet.replay import Schedule
+from costopt.backtesting.fleet.replay import FleetSchedule
 from costopt.domain.cluster import Cluster
 from costopt.workload.workload import Workload
 
@@ -51,8 +51,8 @@ class PolicyFigures:
 
 def measure(
     policy: str,
-    schedule: Schedule,
-    static: Schedule,
+    schedule: FleetSchedule,
+    static: FleetSchedule,
     workload: Workload,
     cluster: Cluster,
     gpus: int,
@@ -97,7 +97,7 @@ def measure(
     )
 
 
-def _busy_by_step(schedule: Schedule, span_h: float) -> tuple[tuple[float, float], ...]:
+def _busy_by_step(schedule: FleetSchedule, span_h: float) -> tuple[tuple[float, float], ...]:
     """The mean GPUs held in equal steps of the time in which jobs were submitted."""
     edges = np.linspace(0.0, span_h * 3600, CURVE_POINTS + 1)
     at_s = np.concatenate([[-np.inf], schedule.busy_at_s])

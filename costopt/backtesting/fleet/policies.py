@@ -10,7 +10,7 @@ import numpy as np
 from costopt.backtesting.fleet.figures import PolicyFigures, measure
 from costopt.backtesting.fleet.partitions import RULE, partition_sizes
 from costopt.backtesting.fleet.queues import QueueSchedule
-from costopt.backtesting.fleet.replay import FleetReplay, ReplaySettings, Schedule
+from costopt.backtesting.fleet.replay import FleetReplay, FleetSchedule, ReplaySettings
 from costopt.domain.cluster import Cluster
 from costopt.domain.errors import WorkloadError
 from costopt.optimize.rounds.gangs import Floats, GangTable, Ints, Option, SpeedCurve
@@ -47,7 +47,7 @@ class FleetTrial:
         """The GPUs of each tenant's own partition."""
         return partition_sizes(self.workload, self.cluster, self.days)
 
-    def static(self) -> Schedule:
+    def static(self) -> FleetSchedule:
         """Return the schedule of the tenants' own partitions."""
         jobs = self.workload
         start_s = np.zeros(len(jobs.jobs))
@@ -60,7 +60,7 @@ class FleetTrial:
                 start_s[own] = queue.run(backfill=True)
         return _queued(start_s, jobs.duration_s, jobs.gpus)
 
-    def replay(self, policy: str) -> Schedule:
+    def replay(self, policy: str) -> FleetSchedule:
         """Return the schedule of one of POLICY_NAMES. Raise WorkloadError for an impossible job."""
         if policy == STATIC:
             return self.static()
@@ -107,14 +107,14 @@ class FleetTrial:
         return GangTable.of(options, asked)
 
 
-def _queued(start_s: Floats, needed_s: Floats, gpus: Ints) -> Schedule:
+def _queued(start_s: Floats, needed_s: Floats, gpus: Ints) -> FleetSchedule:
     """The schedule of jobs that run once, from start to end."""
     end_s = start_s + needed_s
     at_s = np.concatenate([end_s, start_s])
     order = np.argsort(at_s, kind="stable")
     busy = np.concatenate([-gpus, gpus])[order].cumsum()
     restarts = np.zeros(len(start_s), dtype=np.int64)
-    return Schedule(start_s, end_s, restarts, gpus * needed_s, at_s[order], busy)
+    return FleetSchedule(start_s, end_s, restarts, gpus * needed_s, at_s[order], busy)
 
 
 @dataclass(frozen=True, slots=True)

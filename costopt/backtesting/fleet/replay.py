@@ -35,7 +35,7 @@ class ReplaySettings:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Schedule:
+class FleetSchedule:
     """When each job first ran and ended (seconds since the start), its restarts and GPU-seconds.
 
     ``busy_at_s`` and ``busy_gpus`` say how many GPUs were held from each instant on.
@@ -88,7 +88,7 @@ class FleetReplay:
         self._arrived = 0
         self._now_s = float(workload.submit_s[0])
 
-    def run(self) -> Schedule:
+    def run(self) -> FleetSchedule:
         """Return the schedule until the last job has ended."""
         busy: list[tuple[float, int]] = []
         due_s = self._now_s
@@ -105,7 +105,7 @@ class FleetReplay:
             due_s = self._next_round_s(is_settled)
         tenants = self._work.tenants
         off = tuple(tenants[index] for index in np.flatnonzero(self._history.is_off))
-        return Schedule(
+        return FleetSchedule(
             self._first_s, self._end_s, self._restarts, self._gpu_s,
             np.array([at for at, _ in busy]), np.array([gpus for _, gpus in busy]), off,
         )  # fmt: skip

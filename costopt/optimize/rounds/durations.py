@@ -24,7 +24,7 @@ SHRINKAGE = 10.0
 RESOLUTION = float(np.log(2)) / BINS_PER_OCTAVE / 2
 """The error, in ln, that a bin's middle may have."""
 FORGETTING = 0.98
-"""What is left of the errors at each refresh, so that a tenant's groups can become better."""
+"""The part of the errors that remains at each refresh, so that groups can become better."""
 MIN_JUDGED = 30
 """Ended jobs of a tenant before its groups' predictions are compared with its mean."""
 

@@ -10,15 +10,16 @@ BISECTIONS = 30
 
 
 def capacity_price(
-    step_price: Floats, step_gpus: Ints, least_gpus: int, gpus: int, max_price: float
+    step_price: Floats, step_gpus: Ints, smallest_gpus: int, gpus: int, max_price: float
 ) -> float:
     """Return the least price at which the gangs fit, at most ``max_price``, by bisection.
 
-    Each job takes the steps whose price is above the price; ``least_gpus`` are the smallest gangs.
+    Each job takes the steps whose price is above it; ``smallest_gpus`` is the sum of the smallest
+    gangs.
     """
 
     def fits(price: float) -> bool:
-        return least_gpus + int(step_gpus[step_price > price].sum()) <= gpus
+        return smallest_gpus + int(step_gpus[step_price > price].sum()) <= gpus
 
     if fits(0.0):
         return 0.0
