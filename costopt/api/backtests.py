@@ -34,7 +34,7 @@ from costopt.backtesting.ranking import PolicySummary, summarize_policies
 from costopt.backtesting.results_file import ResultsFile, open_results_file
 from costopt.backtesting.trial import (
     HINDSIGHT,
-    LIFETIME_ORACLE,
+    ORACLES,
     BacktestConfig,
     Score,
     Trial,
@@ -165,7 +165,7 @@ def backtest(
     cooldown_s: float = DEFAULT_COOLDOWN_S,
     forecasts: bool = False,
     over_gaps: bool = False,
-    lifetime_oracle: bool = False,
+    bounds: bool = False,
     account: Account | None = None,
     carbon: StrPath | None = None,
     strategies: Mapping[str, StrategyFactory] | None = None,
@@ -187,8 +187,9 @@ def backtest(
     A run knows nothing of the market before its start, unless ``history_s`` lets policies that
     learn observe that many seconds (infinity: all); with ``forecasts`` they plan by forecasts from
     the record so far. ``notice_s`` is the notice before an interruption, ``cooldown_s`` for how
-    long a pool is avoided that refused or interrupted a node. ``lifetime_oracle`` adds a policy
-    that knows each pool's lifetime. ``carbon`` is a file of recorded intensities.
+    long a pool is avoided that refused or interrupted a node. ``bounds`` adds the default
+    strategy with the record's rates of interruption known, and Uniform Progress with each
+    interruption known. ``carbon`` is a file of recorded intensities.
 
     ``strategies`` are strategies of the caller by name: classes, or functions without parameters
     that return a new one. Each is tried as a policy of its name with objective and limits of the
@@ -227,7 +228,7 @@ def backtest(
         starts=check_count("starts", starts, low=1),
         deadlines_s=check_seconds("deadlines_s", deadlines_s, low=1.0),
         startups_s=check_seconds("startups_s", startups_s),
-        with_oracle=lifetime_oracle,
+        bounds=bounds,
         over_gaps=over_gaps,
     )
     keys = trial_keys(config, price_forecasts=forecasts, carbon=intensities) if results else None
@@ -262,7 +263,7 @@ def _check_strategies(strategies: object) -> Mapping[str, StrategyFactory]:
     if not isinstance(strategies, Mapping):
         hint = "pass a mapping, such as {'mine': MyStrategy}"
         raise bad_argument("strategies", f"is {strategies!r}", hint)
-    taken = (*strategy_names(), HINDSIGHT, LIFETIME_ORACLE)
+    taken = (*strategy_names(), HINDSIGHT, *ORACLES)
     for name, factory in strategies.items():
         if not isinstance(name, str) or not name or name in taken:
             hint = f"use another name than {', '.join(taken)}"

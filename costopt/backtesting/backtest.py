@@ -17,7 +17,7 @@ from costopt.backtesting.replay import replay_tick_s
 from costopt.backtesting.results_file import ResultsFile
 from costopt.backtesting.trial import (
     HINDSIGHT,
-    LIFETIME_ORACLE,
+    ORACLES,
     BacktestConfig,
     Score,
     Trial,
@@ -39,7 +39,7 @@ from costopt.energy.carbon_files import read_carbon
 
 BASELINES = ("on_demand", "greedy_spot", "uniform_progress")
 OPTIMUM = "hindsight optimum"
-ORACLE = "lifetime oracle"
+ORACLE_LABELS = {name.replace("_", " "): name for name in ORACLES}
 
 Runner = Callable[[BacktestConfig, Sequence[Trial]], Iterable[tuple[Trial, Score]]]
 """How trials are run: in this process, in several, or on a cluster; scores come in any order."""
@@ -91,9 +91,9 @@ def hindsight_policy(first: Policy) -> Policy:
     return _baseline(first, OPTIMUM, HINDSIGHT)
 
 
-def oracle_policy(first: Policy) -> Policy:
-    """Return Uniform Progress that knows how long spot lasts, as free as the baselines."""
-    return _baseline(first, ORACLE, LIFETIME_ORACLE)
+def oracle_policies(first: Policy) -> tuple[Policy, ...]:
+    """Return the strategies that know the record's lifetimes, as free as the baselines."""
+    return tuple(_baseline(first, label, name) for label, name in ORACLE_LABELS.items())
 
 
 def with_deadline(job: Job, deadline_s: float) -> Job:

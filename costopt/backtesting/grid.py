@@ -10,7 +10,7 @@ from datetime import timedelta
 from costopt.backtesting.backtest import (
     RecordCoverage,
     hindsight_policy,
-    oracle_policy,
+    oracle_policies,
     record_coverage,
     window_starts,
     windows,
@@ -70,7 +70,7 @@ def build_grid(
     starts: int,
     deadlines_s: Sequence[float],
     startups_s: Sequence[float],
-    with_oracle: bool,
+    bounds: bool,
     over_gaps: bool,
 ) -> BacktestGrid:
     """Return the windows and policies of a backtest; no deadlines or start-ups: the job's own.
@@ -79,12 +79,8 @@ def build_grid(
     record has no room for a window, and SpecError for policies of one name.
     """
     first = chosen[0]
-    oracles = (
-        (oracle_policy(first), hindsight_policy(first))
-        if with_oracle
-        else (hindsight_policy(first),)
-    )
-    policies = [*with_baselines(chosen, first), *oracles]
+    oracles = oracle_policies(first) if bounds else ()
+    policies = [*with_baselines(chosen, first), *oracles, hindsight_policy(first)]
     _check_names(policies)
     found: list[Window] = []
     coverages: list[RecordCoverage] = []

@@ -1,7 +1,11 @@
 """The hindsight optimum: the cheapest run of a job if the future market had been known.
 
-A shortest path over tick, pool and progress; ``optimal_path`` has the recursion. Saves are assumed
-to cost no time, so for a job whose saves do, it is a bound that no run undercuts.
+A shortest path over tick, gang and progress; ``optimal_path`` has the recursion. It knows every
+gang size in every pool that policy and job allow, the phases, and what moving data to a gang's
+region takes and costs. It is a bound that no run on one pool at a time undercuts where it leaves
+something out: saves take no time, and one is sent home per launch; phases that may not pause may;
+the tasks of an array are divisible, and its nodes join and leave at no loss; a launch in a pool
+that makes one wait does not.
 """
 
 from __future__ import annotations
@@ -13,23 +17,32 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from costopt.backtesting.optimal_path import (
+from costopt.backtesting.optimal_path import ProgressPath
+from costopt.backtesting.path_problem import (
     Costs,
+    GangCostSeries,
+    Overhead,
     PathProblem,
-    PoolCostSeries,
-    ProgressPath,
     progress_quantum,
 )
+from costopt.backtesting.replay import replay_tick_s
 from costopt.domain.history import MarketHistory, PoolHistory
-from costopt.domain.job import Job
-from costopt.domain.market import Pool
+from costopt.domain.job import Job, Phase
+from costopt.domain.market import InstanceType, Pool
 from costopt.domain.policy import Policy
 from costopt.domain.ports import InstanceCatalog
+from costopt.domain.transfers import (
+    DataTransfer,
+    TransferPrices,
+    cache_transfers,
+    save_transfer,
+    start_transfers,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class OptimumPoint:
-    """The optimum at a grid point: what it has spent and done, and where it runs from there on."""
+    """The optimum at a tick: what it has spent and done, and where it runs from there on."""
 
     at: datetime
     usd: float
@@ -41,7 +54,7 @@ class OptimumPoint:
 class HindsightOptimum:
     """``usd`` can be reached, no run stays below ``low_usd``; they differ only by rounding.
 
-    ``moments`` are the optimum grid point by grid point, where they were asked for.
+    ``moments`` are the optimum tick by tick, where they were asked for.
     """
 
     usd: float
@@ -59,53 +72,43 @@ def hindsight_optimum(
     policy: Policy,
     market: MarketHistory,
     machines: InstanceCatalog,
+    transfers: TransferPrices | None = None,
     *,
+    tick_s: float | None = None,
     with_moments: bool = False,
 ) -> HindsightOptimum | None:
-    """The optimum, or None where it is not defined.
+    """Return the optimum of runs that decide every tick from the job's start on.
 
-    It is defined on a grid, for a job that starts at a grid point with a gang of fixed size whose
-    speeds in any two pools stand in the same ratio in every phase, and where some run is in time.
+    None where no run is in time. ``tick_s`` is that of the replays, by default as for these.
     """
-    if market.tick_s is None or (job.start_at - market.starts_at) % timedelta(
-        seconds=market.tick_s
-    ):
-        return None
-    lanes = _lanes(job, policy, market, machines, market.tick_s)
-    if not lanes:
-        return None
-    course = PathProblem(
-        work_units=job.work.amount,
+    problem = PathProblem(
+        stage_units=tuple(phase.share * job.work.amount for phase in job.phases),
         span_s=(job.deadline_at - job.start_at).total_seconds(),
-        tick_s=market.tick_s,
-        first_overhead_s=job.startup_s + job.cache_s(),
-        overhead_s=job.overhead_s,
+        tick_s=tick_s or replay_tick_s(market),
     )
-    return _optimum(job, lanes, course, with_moments=with_moments)
-
-
-def _optimum(
-    job: Job, lanes: Sequence[PoolCostSeries], course: PathProblem, *, with_moments: bool
-) -> HindsightOptimum | None:
-    quantum, exact = progress_quantum(lanes, course)
-    path = ProgressPath(lanes, course, quantum)
-    usd = path.solve()
-    if not math.isfinite(usd):
+    gangs = _undominated(list(_gangs(job, policy, market, machines, transfers, problem)))
+    if not gangs or not all(any(stage) for stage in zip(*(g.allowed for g in gangs), strict=True)):
         return None
-    low_usd = usd if exact else ProgressPath(lanes, course, quantum, cautious=False).solve()
+    quantum, exact = progress_quantum(gangs, problem)
+    path = ProgressPath(gangs, problem, quantum)
+    usd = path.solve()
+    low_usd = usd if exact else ProgressPath(gangs, problem, quantum, cautious=False).solve()
+    if not math.isfinite(low_usd):
+        return None
     moments = tuple(_moments(job, path)) if with_moments else ()
-    return HindsightOptimum(usd, low_usd, moments)
+    return HindsightOptimum(usd if math.isfinite(usd) else low_usd, low_usd, moments)
 
 
-def _lanes(
-    job: Job, policy: Policy, market: MarketHistory, machines: InstanceCatalog, tick_s: float
-) -> list[PoolCostSeries]:
-    """Pools that may do the job; none where their speeds differ from phase to phase."""
-    nodes = job.resources.min_nodes
-    if nodes != job.resources.max_nodes:
-        return []
-    by_pool: dict[Pool, list[float]] = {}
-    for pool in market.pools:
+def _gangs(
+    job: Job,
+    policy: Policy,
+    market: MarketHistory,
+    machines: InstanceCatalog,
+    transfers: TransferPrices | None,
+    problem: PathProblem,
+) -> Iterator[GangCostSeries]:
+    """Every gang that the policy and some phase of the job allow, at a known speed and price."""
+    for pool, history in market.pools.items():
         machine = machines.instance_type(pool)
         if (
             machine is None
@@ -113,77 +116,148 @@ def _lanes(
             or policy.limits.rejection_reason(pool)
         ):
             continue
-        by_phase = [job.gang_units_per_s(machine, nodes, phase) for phase in job.phases]
-        known = [speed.value for speed in by_phase if speed is not None]
-        if len(known) == len(by_phase):
-            by_pool[pool] = known
-    if len({_shape(speeds) for speeds in by_pool.values()}) != 1:
-        return []
-    return _undominated(
-        [
-            PoolCostSeries(
-                pool, _usd_per_tick(market.pools[pool], job, nodes, tick_s), _mean(job, speeds)
+        capacity = _PoolCapacity(history, job.start_at, problem)
+        for nodes in job.gang_sizes(machine):
+            overheads = _overheads(job, pool, machine, nodes, transfers)
+            speeds = [_known_speed(job, machine, nodes, phase) for phase in job.phases]
+            allowed = [
+                speed is not None and phase.min_nodes <= nodes <= phase.max_nodes
+                for speed, phase in zip(speeds, job.phases, strict=True)
+            ]
+            if not overheads or not any(allowed):
+                continue
+            slowest = min(speed for speed in speeds if speed is not None)
+            usd_per_tick, lives_s = capacity.of_gang(nodes)
+            yield GangCostSeries(
+                pool,
+                nodes,
+                usd_per_tick,
+                lives_s,
+                tuple(speed or slowest for speed in speeds),
+                tuple(allowed),
+                *overheads,
             )
-            for pool, speeds in by_pool.items()
-        ]
+
+
+def _known_speed(job: Job, machine: InstanceType, nodes: int, phase: Phase) -> float | None:
+    speed = job.gang_units_per_s(machine, nodes, phase)
+    return None if speed is None or speed.value <= 0 else speed.value
+
+
+def _overheads(
+    job: Job, pool: Pool, machine: InstanceType, nodes: int, transfers: TransferPrices | None
+) -> tuple[Overhead, Overhead, Overhead, Overhead] | None:
+    """Of a launch, the first launch, fewer and more nodes; None where a price is unknown.
+
+    Nodes that stay are started, and hold the data; of those that join, one pays for its cache.
+    Nodes of an array do not wait for each other.
+    """
+    starts_s = job.startup_s + job.cache_s(machine)
+    restore_s = 0.0 if job.array is not None else job.checkpoint.restore_s
+    sent = save_transfer(job, pool, transfers)
+    save_usd = _usd(() if sent is None else (sent,))
+    cache_usd = [_usd(cache_transfers(job, pool, count, transfers)) for count in (1, nodes)]
+    found = []
+    for restoring in (True, False):
+        moves = start_transfers(job, pool, transfers, restoring=restoring)
+        usd = _usd(moves) + save_usd + cache_usd[1]
+        fetch_s = 3600 * sum(move.hours(machine) for move in moves)
+        found.append(Overhead(starts_s + fetch_s + restore_s * restoring, usd))
+    launch, first = found
+    if not math.isfinite(launch.usd):
+        return None
+    if job.array is not None:
+        return launch, first, Overhead(0.0), Overhead(0.0)
+    grow = Overhead(starts_s + restore_s, save_usd + cache_usd[0])
+    return launch, first, Overhead(restore_s, save_usd), grow
+
+
+def _usd(moves: Sequence[DataTransfer]) -> float:
+    """Dollars, inf where a price is unknown."""
+    return sum(math.inf if move.usd is None else move.usd for move in moves)
+
+
+class _PoolCapacity:
+    """What a pool's record says of the ticks of a run: price and nodes at their starts, and drops
+    within them."""
+
+    def __init__(self, history: PoolHistory, start_at: datetime, problem: PathProblem) -> None:
+        tick, ticks = timedelta(seconds=problem.tick_s), problem.ticks
+        self._tick_s = problem.tick_s
+        starts = [start_at + n * tick for n in range(ticks)]
+        states = [history.at(at) for at in starts]
+        self._usd_per_hour = np.array(
+            [math.inf if s is None or s.price_usd_per_hour is None else s.price_usd_per_hour
+             for s in states]
+        )  # fmt: skip
+        self._nodes = np.array([0 if s is None else s.nodes_available or 0 for s in states])
+        self._drops: list[tuple[int, float, int]] = []
+        for state in history.between(start_at, start_at + ticks * tick):
+            number, into = divmod(state.starts_at - start_at, tick)
+            if into and state.nodes_available is not None:
+                self._drops.append((number, into.total_seconds(), state.nodes_available))
+
+    def of_gang(self, nodes: int) -> tuple[Costs, Costs]:
+        """Dollars of each tick, inf where the gang cannot run at its start, and how long it lives.
+
+        It pays the price at the tick's start, as a node is billed at what the engine observed.
+        """
+        lives_s = np.full(len(self._nodes), self._tick_s)
+        for number, into_s, left in self._drops:
+            if left < nodes:
+                lives_s[number] = min(lives_s[number], into_s)
+        usd = np.where(self._nodes >= nodes, self._usd_per_hour * nodes * lives_s / 3600, np.inf)
+        return usd, lives_s
+
+
+def _undominated(gangs: Sequence[GangCostSeries]) -> list[GangCostSeries]:
+    """Gangs without pools where another pool is as fast, cheap and lasting at each size."""
+    by_pool: dict[Pool, list[GangCostSeries]] = {}
+    for gang in gangs:
+        by_pool.setdefault(gang.pool, []).append(gang)
+    kept: list[list[GangCostSeries]] = []
+    for sizes in sorted(by_pool.values(), key=_order):
+        if not any(all(any(_beats(o, g) for o in other) for g in sizes) for other in kept):
+            kept.append(sizes)
+    return [gang for sizes in kept for gang in sizes]
+
+
+def _order(sizes: Sequence[GangCostSeries]) -> tuple[float, float]:
+    costs = sum(float(np.sum(gang.usd_per_tick)) for gang in sizes)
+    return -max(max(gang.speeds) for gang in sizes), costs
+
+
+def _beats(one: GangCostSeries, other: GangCostSeries) -> bool:
+    """Whether a run on ``other`` could as well be on ``one``."""
+    pairs = zip(one.overheads, other.overheads, strict=True)
+    return (
+        one.nodes == other.nodes
+        and all(a >= b for a, b in zip(one.speeds, other.speeds, strict=True))
+        and all(a >= b for a, b in zip(one.allowed, other.allowed, strict=True))
+        and all(a.seconds <= b.seconds and a.usd <= b.usd for a, b in pairs)
+        and bool(np.all(one.usd_per_tick <= other.usd_per_tick))
+        and bool(np.all((one.lives_s >= other.lives_s) | np.isinf(other.usd_per_tick)))
     )
-
-
-def _shape(speeds: Sequence[float]) -> tuple[float, ...]:
-    return tuple(round(speed / speeds[0], 9) for speed in speeds)
-
-
-def _mean(job: Job, speeds: Sequence[float]) -> float:
-    """Units per second over all phases."""
-    return 1 / math.fsum(
-        phase.share / speed for phase, speed in zip(job.phases, speeds, strict=True)
-    )
-
-
-def _undominated(lanes: Sequence[PoolCostSeries]) -> list[PoolCostSeries]:
-    """Lanes that are cheaper or faster than each other one in some tick; of equal ones one."""
-    kept: list[PoolCostSeries] = []
-    for lane in sorted(
-        lanes, key=lambda each: (-each.units_per_s, float(np.sum(each.usd_per_tick)))
-    ):
-        if not any(
-            other.units_per_s >= lane.units_per_s
-            and np.all(other.usd_per_tick <= lane.usd_per_tick)
-            for other in kept
-        ):
-            kept.append(lane)
-    return kept
-
-
-def _usd_per_tick(history: PoolHistory, job: Job, nodes: int, tick_s: float) -> Costs:
-    span_s = (job.deadline_at - job.start_at).total_seconds()
-    costs = np.full(math.ceil(span_s / tick_s - 1e-9), np.inf)
-    for tick in range(len(costs)):
-        state = history.at(job.start_at + timedelta(seconds=tick * tick_s))
-        if state is None or state.price_usd_per_hour is None:
-            continue
-        if (state.nodes_available or 0) >= nodes:
-            costs[tick] = state.price_usd_per_hour * nodes * tick_s / 3600
-    return costs
 
 
 def _moments(job: Job, path: ProgressPath) -> Iterator[OptimumPoint]:
     """The path in dollars and units; work is counted from the end of a launch's overhead on."""
-    course = path.course
-    usd = done_units = debt_s = 0.0
-    first = True
+    scale, tick_s = path.scale, path.problem.tick_s
+    usd = progress = debt_s = 0.0
     at = job.start_at
     for tick, step in enumerate(path.steps()):
-        at = job.start_at + timedelta(seconds=tick * course.tick_s)
-        lane = None if step.lane is None else path.lanes[step.lane]
-        yield OptimumPoint(at, usd, done_units, None if lane is None else lane.pool)
-        if lane is None:
+        at = job.start_at + timedelta(seconds=tick * tick_s)
+        gang = None if step.gang is None else path.gangs[step.gang]
+        done = scale.units(progress)
+        yield OptimumPoint(at, usd, done, None if gang is None else gang.pool)
+        if gang is None:
             continue
-        if step.launched:
-            debt_s = course.first_overhead_s if first else course.overhead_s
-            first = False
-        useful_s = max(0.0, course.tick_s - debt_s)
-        debt_s = max(0.0, debt_s - course.tick_s)
-        usd += float(lane.usd_per_tick[tick])
-        done_units = min(job.work.amount, done_units + useful_s * lane.units_per_s)
-    yield OptimumPoint(at + timedelta(seconds=course.tick_s), usd, done_units, None)
+        if step.begins is not None:
+            debt_s = step.begins.seconds
+            usd += step.begins.usd
+        lives_s = float(gang.lives_s[tick])
+        progress = float(scale.after(gang, np.array([progress]), max(0.0, lives_s - debt_s))[0])
+        progress = min(scale.end, progress)
+        debt_s = max(0.0, debt_s - lives_s)
+        usd += float(gang.usd_per_tick[tick])
+    yield OptimumPoint(at + timedelta(seconds=tick_s), usd, scale.units(progress), None)

@@ -1,22 +1,26 @@
-"""The cheapest way through pools that come, go and change their price: a path over progress.
+"""The cheapest way through gangs that come, go and change their price: a path over progress.
 
-On a grid of g seconds, where what runs at a grid point survives the tick, a run is a sequence of
-segments, each a launch in one lane i (a pool, at v_i units of work per second) kept for L ticks; it
-does max(L·g − d, 0)·v_i units, d being the overhead of a launch. A segment shorter than d does
-nothing, so no optimum has one, and the work of a segment may be counted as a debt d·v_i at its
-launch and a gain g·v_i per tick. With C_t(i, w) the least dollars with which w units are done
-before tick t on lane i (0: nowhere), m_t(w) = min_i C_t(i, w) and p_t(i) the price of the tick:
+In ticks of g seconds, a run is a sequence of segments, each a launch of one gang i (so many nodes
+of a pool, at v_i units of work per second) kept for L ticks; it does max(L·g − d, 0)·v_i units, d
+being the overhead of the launch. A segment shorter than d does nothing, so no optimum has one, and
+the work of a segment may be counted as a debt d·v_i at its launch and a gain g·v_i per tick. With
+C_t(w) the least dollars from tick t to the end where w units are done and nothing runs, R_t(i, w)
+the same where gang i runs, p_t(i) the price of its tick and l_i that of moving data to its launch:
 
-    C_{t+1}(0, w)         = m_t(w)
-    C_{t+1}(i, w + g·v_i) = p_t(i) + min(C_t(i, w), m_t(w + d·v_i))
+    run_t(i, w) = p_t(i) + R_{t+1}(i, w + g·v_i),  or p_t(i) where the tick ends the work
+    C_t(w)      = min(C_{t+1}(w), min_i l_i + run_t(i, w − d·v_i))
+    R_t(i, w)   = min(run_t(i, w), C_t(w), min_j l_ij + run_t(j, w − d_ij·v_j))
 
-up to the first w ≥ W within the deadline; the last tick is paid whole. The first launch of all has
-an overhead of its own, since it restores nothing. On equal speeds and one pool this is the
-OMNISCIENT bound of "Can't Be Late" (Wu et al., NSDI'24, §5).
+where j are other sizes in the pool of i, to which a gang is changed at less overhead. Where gang i
+is gone, run_t(i, ·) is ∞; where it goes within a tick, its gain and its price end there. A tick in
+which the work ends is paid whole. The first launch of all has an overhead of its own, since it
+restores nothing. On equal speeds and one pool this is the OMNISCIENT bound of "Can't Be Late" (Wu
+et al., NSDI'24, §5).
 
-Units are counted in quanta q. Where q divides every gain and debt the path is exact. Where no such
-q is coarse enough (``MAX_LEVELS``), gains are rounded down and debts up, which a real run can keep
-to, and the other way round for a bound that no run undercuts.
+Progress is counted in levels of q (``path_problem``). Where q divides every gain and debt the path
+is exact. Where it does not, a gain of a levels per tick is ⌊a(t + 1)⌋ − ⌊a t⌋ in tick t, at most
+one level off over any segment, and debts are a level more for a path that a real run can keep to,
+or a level less for a bound that no run undercuts.
 """
 
 from __future__ import annotations
@@ -24,235 +28,303 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import reduce
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from costopt.backtesting.path_problem import (
+    Costs,
+    GangCostSeries,
+    Levels,
+    Overhead,
+    PathProblem,
+    ProgressScale,
+)
 from costopt.domain.market import Pool
 
-Costs = npt.NDArray[np.float64]
-
-MAX_LEVELS = 200_000
-"""Levels of progress at the most: a path over six pools and 1,700 ticks then takes about 10 s."""
-
-NO_PREDECESSOR = -1
-"""The place of the state before the first launch."""
-
-DENOMINATOR = 10**6
-"""Gains and debts are taken for fractions with no larger denominator."""
-
-
-@dataclass(frozen=True, slots=True)
-class PoolCostSeries:
-    """One pool as the path sees it: dollars per tick of the whole gang, inf where it is down."""
-
-    pool: Pool
-    usd_per_tick: Costs
-    units_per_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class PathProblem:
-    """What is to be done: all times in seconds; the first launch has its own overhead."""
-
-    work_units: float
-    span_s: float
-    tick_s: float
-    first_overhead_s: float
-    overhead_s: float
-
-    @property
-    def ticks(self) -> int:
-        """Ticks that begin before the deadline."""
-        return math.ceil(self.span_s / self.tick_s - 1e-9)
+Move = int | Levels
+"""By how many levels progress moves; or to which level from each, where that differs."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathStep:
-    """One tick of a path: the lane (None: nowhere) and whether it was launched in this tick."""
+    """One tick of a path: the gang (None: none), and the overhead it begins with, if it begins."""
 
-    lane: int | None
-    launched: bool
+    gang: int | None
+    begins: Overhead | None
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
-    tick: int
-    row: int
-    source: int
+class _Values:
+    """Dollars to the end by level: where nothing runs, by gang that runs, by gang that has gone."""
+
+    idle: Costs
+    on: tuple[Costs, ...]
+    gone: tuple[Costs, ...]
 
 
 class ProgressPath:
-    """The path over ``lanes`` in quanta of ``quantum`` units.
+    """The path over ``gangs`` in levels of ``quantum`` seconds of the scale.
 
     ``cautious`` rounds against the run, else for it; without a difference where the quantum
-    divides everything. ``usd`` is inf where no run is in time.
+    divides everything. ``solve`` returns inf where no run is in time.
     """
 
     def __init__(
         self,
-        lanes: Sequence[PoolCostSeries],
-        course: PathProblem,
+        gangs: Sequence[GangCostSeries],
+        problem: PathProblem,
         quantum: float,
         *,
         cautious: bool = True,
     ) -> None:
-        self.lanes = lanes
-        self.course = course
+        self.gangs = gangs
+        self.problem = problem
+        self.scale = ProgressScale(gangs, problem)
         self._quantum = quantum
         self._cautious = cautious
-        speeds = [lane.units_per_s for lane in lanes]
-        self._gains = [self._levels(v * course.tick_s, up=not cautious) for v in speeds]
-        self._debts = [self._levels(v * course.overhead_s, up=cautious) for v in speeds]
-        self._first = [self._levels(v * course.first_overhead_s, up=cautious) for v in speeds]
-        self._zero = max(*self._debts, *self._first)
-        self._size = self._zero + self._levels(course.work_units, up=True)
-        self._block = max(1, math.isqrt(course.ticks))
-        self._end: _End | None = None
-        self.usd = math.inf
+        self._rates = [self._rate(gang) for gang in gangs]
+        debts = [self._debt_levels(g, o.seconds) for g in gangs for o in g.overheads]
+        self._zero = max(0, *debts)
+        self._size = self._zero + self._round(self.scale.end, up=True) + 3
+        self._progress = np.arange(-self._zero, self._size - self._zero, dtype=np.float64) * quantum
+        self._debts = [tuple(self._debt(g, o) for o in g.overheads) for g in gangs]
+        self._whole = [self._moved(gang, problem.tick_s) for gang in gangs]
+        self._barred = [self._barred_levels(gang) for gang in gangs]
+        self._sizes = _sizes_by_pool(gangs)
 
     def solve(self) -> float:
-        """Walk all ticks; the least dollars."""
-        values = self._start()
-        for tick in range(self.course.ticks):
-            values = self._advance(values, tick)
-        return self.usd
+        """Walk all ticks from the last to the first; return the least dollars."""
+        ahead = self._after_all()
+        for tick in reversed(range(self.problem.ticks)):
+            ahead = self._before(tick, ahead)
+        return float(ahead.idle[self._zero])
 
-    def steps(self) -> tuple[PathStep, ...]:
-        """The path behind ``usd``, tick by tick to its end; empty where there is none.
+    def steps(self) -> Iterator[PathStep]:
+        """Yield the cheapest path tick by tick to its end; nothing where there is none.
 
-        Every √T ticks the costs are kept, and those between walked again.
+        Every √T ticks the values are kept, and those between computed again.
         """
-        kept, values = {}, self._start()
-        for tick in range(self.course.ticks):
-            if tick % self._block == 0:
-                kept[tick] = values
-            values = self._advance(values, tick)
-        return () if self._end is None else tuple(reversed(list(self._back(kept, self._end))))
+        ticks = self.problem.ticks
+        block = max(1, math.isqrt(ticks))
+        ahead, kept = self._after_all(), {ticks: self._after_all()}
+        for tick in reversed(range(ticks)):
+            ahead = self._before(tick, ahead)
+            if tick % block == 0:
+                kept[tick] = ahead
+        if not math.isfinite(ahead.idle[self._zero]):
+            return
+        gang, level = None, self._zero
+        for begin in range(0, ticks, block):
+            end = min(begin + block, ticks)
+            values = [kept[end]]
+            for tick in reversed(range(begin + 1, end)):
+                values.append(self._before(tick, values[-1]))
+            for tick in range(begin, end):
+                step, level, is_done = self._step(tick, values.pop(), gang, level)
+                gang = step.gang
+                yield step
+                if is_done:
+                    return
 
-    def _start(self) -> Costs:
-        return np.full((len(self.lanes) + 1, self._size), np.inf)
+    def _after_all(self) -> _Values:
+        nothing = np.full(self._size, np.inf)
+        every = (nothing,) * len(self.gangs)
+        return _Values(nothing, every, every)
 
-    def _levels(self, units: float, *, up: bool) -> int:
-        exact = units / self._quantum
-        return math.ceil(exact - 1e-6) if up else math.floor(exact + 1e-6)
-
-    def _advance(self, values: Costs, tick: int) -> Costs:
+    def _before(self, tick: int, ahead: _Values) -> _Values:
+        """The values before a tick by those after it."""
         low, high = self._seen(tick)
-        after = np.full_like(values, np.inf)
-        cheapest = values[:, low:high].min(axis=0)
-        after[0, low:high] = cheapest
-        for row, lane in enumerate(self.lanes, 1):
-            usd = float(lane.usd_per_tick[tick])
-            if math.isfinite(usd):
-                base, source = self._sources(values[row], cheapest, low, row)
-                self._finish(source, base, usd, row, tick)
-                begin = base + self._gains[row - 1]
-                stay = source[: max(0, self._size - begin)]
-                after[row, begin : begin + len(stay)] = stay + usd
-        return after
+        runs = [self._run(index, tick, ahead, low, high) for index in range(len(self.gangs))]
+        zero, first = max(low, self._zero), self._zero
+        idle = np.full(self._size, np.inf)
+        idle[zero:high] = ahead.idle[zero:high]
+        for gang, run, (debt, first_debt, _, _) in zip(self.gangs, runs, self._debts, strict=True):
+            if run is None:
+                continue
+            launched = gang.launch.usd + self._shifted(run, zero, high, debt)
+            if zero == first:
+                at = self._shifted(run, first, first + 1, first_debt)
+                launched[:1] = gang.first_launch.usd + at
+            np.minimum(idle[zero:high], launched, out=idle[zero:high])
+        gone = [idle] * len(self.gangs)
+        for members in self._sizes:
+            self._resize(members, runs, gone, low, high)
+        on = [
+            rest if run is None else np.minimum(run, rest)
+            for run, rest in zip(runs, gone, strict=True)
+        ]
+        return _Values(idle, tuple(on), tuple(gone))
+
+    def _run(self, index: int, tick: int, ahead: _Values, low: int, high: int) -> Costs | None:
+        """Dollars to the end by level where the gang runs in the tick; None where it cannot."""
+        gang = self.gangs[index]
+        usd = float(gang.usd_per_tick[tick])
+        if not math.isfinite(usd):
+            return None
+        lives_s, tick_s = float(gang.lives_s[tick]), self.problem.tick_s
+        whole = lives_s >= tick_s - 1e-6
+        after = ahead.on[index] if whole else ahead.gone[index]
+        run = np.full(self._size, np.inf)
+        run[low:high] = usd + self._shifted(after, low, high, self._gain(index, tick, lives_s))
+        run[max(low, self._ends_from(gang, tick)) : high] = usd
+        barred = self._barred[index]
+        if barred is not None:
+            run[barred] = np.inf
+        return run
+
+    def _ends_from(self, gang: GangCostSeries, tick: int) -> int:
+        """The level from which the gang ends the work in the tick, and in time."""
+        left_s = self.problem.span_s - tick * self.problem.tick_s + 1e-6
+        useful_s = min(float(gang.lives_s[tick]), left_s)
+        needed = self.scale.after(gang, np.array([self.scale.end]), -useful_s)
+        return self._zero + self._round(float(needed[0]), up=True)
+
+    def _resize(
+        self,
+        members: Sequence[int],
+        runs: Sequence[Costs | None],
+        gone: list[Costs],
+        low: int,
+        high: int,
+    ) -> None:
+        """Let gangs of one pool, the smallest first, go on as smaller or larger ones."""
+        for order, which in ((members, 2), (members[::-1], 3)):
+            best: Costs | None = None
+            for index in order:
+                run, gang = runs[index], self.gangs[index]
+                if best is not None:
+                    gone[index] = np.minimum(gone[index], best)
+                if run is not None:
+                    begun = np.full(self._size, np.inf)
+                    moved = self._shifted(run, low, high, self._debts[index][which])
+                    begun[low:high] = gang.overheads[which].usd + moved
+                    best = begun if best is None else np.minimum(best, begun)
+
+    def _step(
+        self, tick: int, ahead: _Values, gang: int | None, level: int
+    ) -> tuple[PathStep, int, bool]:
+        """The best step from a state, the level after it and whether it ends the work."""
+        low, high = self._seen(tick)
+        best = (math.inf, PathStep(None, None), level)
+        if level >= self._zero:
+            best = (float(ahead.idle[level]), PathStep(None, None), level)
+        for index, found in enumerate(self.gangs):
+            run = self._run(index, tick, ahead, low, high)
+            if run is None:
+                continue
+            begins: list[tuple[Overhead | None, Move]] = []
+            if index == gang:
+                begins.append((None, 0))
+            elif gang is not None and self.gangs[gang].pool == found.pool:
+                which = 2 if self.gangs[gang].nodes > found.nodes else 3
+                begins.append((found.overheads[which], self._debts[index][which]))
+            if level >= self._zero:
+                which = 1 if level == self._zero else 0
+                begins.append((found.overheads[which], self._debts[index][which]))
+            for overhead, debt in begins:
+                at = level + debt if isinstance(debt, int) else int(debt[level])
+                usd = 0.0 if overhead is None else overhead.usd
+                if 0 <= at < self._size and usd + run[at] < best[0]:
+                    best = (usd + float(run[at]), PathStep(index, overhead), at)
+        _, step, level = best
+        if step.gang is None:
+            return step, level, False
+        chosen = self.gangs[step.gang]
+        is_done = level >= self._ends_from(chosen, tick)
+        gain = self._gain(step.gang, tick, float(chosen.lives_s[tick]))
+        return step, level + gain if isinstance(gain, int) else int(gain[level]), is_done
 
     def _seen(self, tick: int) -> tuple[int, int]:
-        """States that can exist before this tick and from which the work can still be done."""
-        most = max(self._gains)
-        lowest = self._levels(self.course.work_units, up=True) - (self.course.ticks - tick) * most
-        high = min(self._size, self._zero + tick * most + 1)
-        return min(high, max(0, self._zero + lowest)), high
+        """Levels that can be reached before this tick and from which the work can still be done."""
+        most = math.ceil(self.problem.tick_s / self._quantum - 1e-6) + self._is_rounded
+        lowest = self._size - 3 - (self.problem.ticks - tick) * most - self._is_rounded
+        highest = self._zero + tick * most + self._is_rounded
+        return max(0, lowest), min(self._size, highest + 1)
 
-    def _sources(self, run: Costs, cheapest: Costs, low: int, row: int) -> tuple[int, Costs]:
-        """Costs by what is done after the debt of a launch; the index of the first, and they."""
-        high = low + len(cheapest)
-        launch_from = max(low, self._zero)
-        launch_at = launch_from - self._debts[row - 1]
-        first_at = self._zero - self._first[row - 1]
-        base = min(low, launch_at, first_at)
-        source = np.full(max(high, first_at + 1) - base, np.inf)
-        source[low - base : high - base] = run[low:high]
-        launched = cheapest[launch_from - low :]
-        part = source[launch_at - base : launch_at - base + len(launched)]
-        np.minimum(part, launched[: len(part)], out=part)
-        source[first_at - base] = min(source[first_at - base], 0.0)
-        return base, source
+    @cached_property
+    def _is_rounded(self) -> int:
+        return int(any(rate is None or not _is_whole(rate) for rate in self._rates))
 
-    def _finish(self, source: Costs, base: int, usd: float, row: int, tick: int) -> None:
-        course = self.course
-        lane = self.lanes[row - 1]
-        rest_s = min(course.tick_s, course.span_s - tick * course.tick_s + 1e-6)
-        gain = self._gains[row - 1] * self._quantum
-        gain *= min(1.0, rest_s / course.tick_s)
-        if not self._cautious:
-            gain = max(gain, rest_s * lane.units_per_s)
-        needed = self._zero + self._levels(course.work_units - gain, up=True)
-        begin = max(0, needed - base)
-        if begin >= len(source):
-            return
-        best = begin + int(np.argmin(source[begin:]))
-        if source[best] + usd < self.usd:
-            self.usd = float(source[best]) + usd
-            self._end = _End(tick, row, base + best)
+    def _rate(self, gang: GangCostSeries) -> float | None:
+        """Levels per tick, None where they depend on the level."""
+        share = self.scale.constant(gang)
+        return None if share is None else share * self.problem.tick_s / self._quantum
 
-    def _back(self, kept: dict[int, Costs], end: _End) -> Iterator[PathStep]:
-        row, index = end.row, end.source
-        values: list[Costs] = []
-        for tick in range(end.tick, -1, -1):
-            values = values or self._walked(kept, tick)
-            now = values.pop()
-            launch = self._launch(now, row, index)
-            yield PathStep(None if row == 0 else row - 1, launch is not None)
-            if launch == NO_PREDECESSOR:
-                yield from (PathStep(None, False) for _ in range(tick))
-                return
-            index = index if launch is None else launch
-            if row == 0 or launch is not None:
-                row = int(np.argmin(now[:, index]))
-            index -= 0 if row == 0 else self._gains[row - 1]
+    def _gain(self, index: int, tick: int, lives_s: float) -> Move:
+        """From level to level in a tick of which the gang lives so long."""
+        rate = self._rates[index]
+        if lives_s < self.problem.tick_s - 1e-6:
+            return self._moved(self.gangs[index], lives_s)
+        if rate is None:
+            return self._whole[index]
+        if _is_whole(rate):
+            return round(rate)
+        return math.floor(rate * (tick + 1)) - math.floor(rate * tick)
 
-    def _launch(self, now: Costs, row: int, index: int) -> int | None:
-        """Where the state before was if this one was launched into, None where it went on."""
-        if row == 0:
+    def _moved(self, gang: GangCostSeries, seconds: float) -> Move:
+        """From level to level in so many seconds of work; back where they are negative."""
+        share = self.scale.constant(gang)
+        if share is not None:
+            return self._round(share * seconds, up=not self._cautious)
+        exact = self.scale.after(gang, self._progress, seconds) / self._quantum
+        rounded = np.floor(exact + 1e-6) if self._cautious else np.ceil(exact - 1e-6)
+        found: Levels = rounded.astype(np.int64) + self._zero
+        return found
+
+    def _debt(self, gang: GangCostSeries, overhead: Overhead) -> Move:
+        """From the level at a launch to that from which its whole ticks count."""
+        back = self._moved(gang, -overhead.seconds)
+        return back - self._slip(gang) if isinstance(back, int) else back
+
+    def _debt_levels(self, gang: GangCostSeries, seconds: float) -> int:
+        most = max(self.scale.shares(gang))
+        return self._round(most * seconds, up=True) + abs(self._slip(gang)) + 1
+
+    def _slip(self, gang: GangCostSeries) -> int:
+        """The level that rounding may be off over a segment; negative for the run."""
+        share = self.scale.constant(gang)
+        if share is None or _is_whole(share * self.problem.tick_s / self._quantum):
+            return 0
+        return 1 if self._cautious else -1
+
+    def _round(self, progress: float, *, up: bool) -> int:
+        exact = progress / self._quantum
+        return math.ceil(exact - 1e-6) if up else math.floor(exact + 1e-6)
+
+    def _barred_levels(self, gang: GangCostSeries) -> npt.NDArray[np.bool_] | None:
+        """Levels in whose stage it may not run, nor in the one that its overhead leads to."""
+        if all(gang.allowed):
             return None
-        stay = now[row, index] if index < self._size else np.inf
-        launch_index = index + self._debts[row - 1]
-        may_again = self._zero <= launch_index < self._size
-        again = now[:, launch_index].min() if may_again else np.inf
-        if index == self._zero - self._first[row - 1] and min(stay, again) > 0:
-            return NO_PREDECESSOR
-        return launch_index if again < stay else None
+        allowed = np.asarray(gang.allowed)
+        longest_s = max(overhead.seconds for overhead in gang.overheads)
+        later = self.scale.after(gang, self._progress, longest_s)
+        stages = self.scale.stage_at(self._progress), self.scale.stage_at(later)
+        barred: npt.NDArray[np.bool_] = ~(allowed[stages[0]] | allowed[stages[1]])
+        return barred
 
-    def _walked(self, kept: dict[int, Costs], until: int) -> list[Costs]:
-        """The costs before every tick of the block up to ``until``."""
-        begin = until - until % self._block
-        walked = [kept[begin]]
-        for tick in range(begin, until):
-            walked.append(self._advance(walked[-1], tick))
-        return walked
-
-
-def progress_quantum(lanes: Sequence[PoolCostSeries], course: PathProblem) -> tuple[float, bool]:
-    """The unit in which progress is counted, and whether it divides every gain and debt."""
-    lengths = [
-        lane.units_per_s * seconds
-        for lane in lanes
-        for seconds in (course.tick_s, course.overhead_s, course.first_overhead_s)
-        if seconds > 0
-    ]
-    parts = [Fraction(length).limit_denominator(DENOMINATOR) for length in lengths]
-    if all(_same(part, length) for part, length in zip(parts, lengths, strict=True)):
-        common = reduce(_gcd, parts)
-        if course.work_units / common <= MAX_LEVELS:
-            return float(common), True
-    least = min(lane.units_per_s for lane in lanes) * course.tick_s
-    return least / max(1, math.floor(MAX_LEVELS * least / course.work_units)), False
+    def _shifted(self, values: Costs, low: int, high: int, move: Move) -> Costs:
+        """The values at where the levels from ``low`` to ``high`` are moved to."""
+        found = np.full(high - low, np.inf)
+        if isinstance(move, int):
+            begin, end = max(0, low + move), min(self._size, high + move)
+            if begin < end:
+                found[begin - low - move : end - low - move] = values[begin:end]
+            return found
+        to = move[low:high]
+        inside = (to >= 0) & (to < self._size)
+        found[inside] = values[to[inside]]
+        return found
 
 
-def _same(part: Fraction, length: float) -> bool:
-    return part > 0 and abs(float(part) - length) <= 1e-9 * length
+def _is_whole(levels: float) -> bool:
+    return abs(levels - round(levels)) < 1e-6
 
 
-def _gcd(one: Fraction, other: Fraction) -> Fraction:
-    return Fraction(
-        math.gcd(one.numerator * other.denominator, other.numerator * one.denominator),
-        one.denominator * other.denominator,
-    )
+def _sizes_by_pool(gangs: Sequence[GangCostSeries]) -> list[list[int]]:
+    """The gangs of each pool that has several sizes, the smallest first."""
+    by_pool: dict[Pool, list[int]] = {}
+    for index in sorted(range(len(gangs)), key=lambda index: gangs[index].nodes):
+        by_pool.setdefault(gangs[index].pool, []).append(index)
+    return [members for members in by_pool.values() if len(members) > 1]

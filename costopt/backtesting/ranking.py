@@ -24,8 +24,8 @@ class PolicySummary:
     None is unknown; ``mean_usd``, ``p50_usd``, ``p95_usd`` and ``misses`` are unknown where the
     policy is not defined on every window of the group. ``low_usd`` to ``high_usd`` holds the mean
     and ``hindsight_low`` to ``hindsight_high`` the ratio with 95 %, by bootstrap over the windows.
-    ``hindsight_ratio`` is the mean against the mean optimum of the same windows, None where a run
-    was not finished.
+    ``hindsight_ratio`` is the mean against the mean lower bound of the optimum in the same windows,
+    None where a run was not finished. That of the optimum itself is 1 where it is known exactly.
     """
 
     group: str
@@ -68,7 +68,7 @@ def summarize_policies(
         group = by_group.setdefault(group_of(trial.window), {})
         group.setdefault(trial.label, {})[trial.window] = score
         if trial.policy.strategy.name == HINDSIGHT and score.usd is not None:
-            best[trial.window] = score.usd
+            best[trial.window] = score.usd if score.low_usd is None else score.low_usd
     return [
         standing
         for group, policies in by_group.items()

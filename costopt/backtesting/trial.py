@@ -18,6 +18,7 @@ from uuid import uuid4
 import costopt
 from costopt.backtesting.account_market import account_market
 from costopt.backtesting.hindsight import HindsightOptimum, hindsight_optimum
+from costopt.backtesting.known_lifetimes import known_lifetimes
 from costopt.backtesting.lifetime_oracle import LifetimeOracle
 from costopt.backtesting.replay import PriorObservation, ReplayResult, replay
 from costopt.controller.controller import build_strategy
@@ -38,13 +39,16 @@ from costopt.domain.transfers import TransferPrices
 from costopt.engine.settings import DEFAULT_COOLDOWN_S
 from costopt.ledger.summary import JobSummary
 from costopt.strategies.registry import find_factory, is_own, shield
-from costopt.strategies.shield import ShieldedStrategy
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 HINDSIGHT = "hindsight"
 ON_DEMAND = "on_demand"
-LIFETIME_ORACLE = "lifetime_oracle"
+ORACLES: Mapping[str, Callable[[MarketHistory], Strategy]] = {
+    "known_lifetimes": known_lifetimes,
+    "lifetime_oracle": LifetimeOracle,
+}
+"""Strategies that know more of a market than a run can; for replays only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +107,14 @@ class BacktestConfig:
         if trial.policy.strategy.name == HINDSIGHT:
             market = account_market(self.markets[trial.window.market], self.account.price_terms)
             return score_hindsight(
-                hindsight_optimum(trial.window.job, trial.policy, market, self.machines)
+                hindsight_optimum(
+                    trial.window.job,
+                    trial.policy,
+                    market,
+                    self.machines,
+                    self.transfers,
+                    tick_s=self.tick_s,
+                )
             )
         if trial.policy.strategy.name == ON_DEMAND and not self._offers_on_demand(trial):
             return UNDEFINED
@@ -151,8 +162,9 @@ class BacktestConfig:
     def _strategy(self, trial: Trial) -> Strategy:
         """The policy's own, or one that only a replay can have."""
         policy, market = trial.policy, self.markets[trial.window.market]
-        if policy.strategy.name == LIFETIME_ORACLE:
-            return build_strategy(policy, lambda: ShieldedStrategy(LifetimeOracle(market)))
+        oracle = ORACLES.get(policy.strategy.name)
+        if oracle is not None:
+            return build_strategy(policy, lambda: shield(oracle(market)))
         own = None if self.trial_strategy is None else self.trial_strategy(trial)
         if own is not None:
             return build_strategy(policy, lambda: shield(own))
@@ -178,7 +190,7 @@ class TrialKeys:
         name = trial.policy.strategy.name
         factory: Callable[..., object] | None = self.bench.strategies.get(name)
         if factory is None:
-            if name in (HINDSIGHT, LIFETIME_ORACLE) or is_own(name):
+            if name in (HINDSIGHT, *ORACLES) or is_own(name):
                 return ""
             factory = find_factory(name)
         if name not in self._digests:

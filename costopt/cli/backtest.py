@@ -66,8 +66,9 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     help="Start-up times of a node to try, such as 1m,6m, in place of the job's.",
 )  # fmt: skip
 @click.option(
-    "--lifetime-oracle", is_flag=True,
-    help="Also try the policies with each spot pool's lifetime known in advance.",
+    "--bounds", is_flag=True,
+    help="Also try the default strategy with the record's rates of interruption known in advance, "
+    "and Uniform Progress with each interruption known.",
 )  # fmt: skip
 @click.option(
     "--history", "past_s", callback=history_s, default="none", metavar="DURATION|all|none",
@@ -111,7 +112,7 @@ def backtest(
     starts: int,
     deadlines_s: tuple[float, ...] | None,
     startups_s: tuple[float, ...] | None,
-    lifetime_oracle: bool,
+    bounds: bool,
     past_s: float,
     over_gaps: bool,
     notice_s: float,
@@ -158,7 +159,7 @@ def backtest(
         cooldown_s=cooldown_s,
         forecasts=forecasts,
         over_gaps=over_gaps,
-        lifetime_oracle=lifetime_oracle,
+        bounds=bounds,
         account=shared,
         carbon=carbon,
         by=by,

@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from costopt.backtesting.backtest import OPTIMUM, ORACLE
+from costopt.backtesting.backtest import OPTIMUM, ORACLE_LABELS
 from costopt.backtesting.hindsight import OptimumPoint
 from costopt.backtesting.ranking import PolicySummary
 from costopt.domain.market import Pool
@@ -69,7 +69,7 @@ class CostBar:
                 misses=misses,
                 runs=s.runs,
                 windows_usd=() if grouped else tuple(costs.get(s.policy, ())),
-                oracle=s.policy in (OPTIMUM, ORACLE),
+                oracle=s.policy in (OPTIMUM, *ORACLE_LABELS),
             )
             for s in standings
             if (mean_usd := s.mean_usd) is not None

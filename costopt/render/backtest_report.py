@@ -186,5 +186,13 @@ def _run(bench: BacktestConfig, trial: Trial) -> RunView:
 def _optimum(bench: BacktestConfig, trial: Trial) -> dict[str, BacktestCurve]:
     """Return the hindsight optimum's curve by its label; empty if it is not defined."""
     job, market = trial.window.job, bench.markets[trial.window.market]
-    best = hindsight_optimum(job, trial.policy, market, bench.machines, with_moments=True)
+    best = hindsight_optimum(
+        job,
+        trial.policy,
+        market,
+        bench.machines,
+        bench.transfers,
+        tick_s=bench.tick_s,
+        with_moments=True,
+    )
     return {} if best is None else {trial.label: curve_of_moments(best.moments, job.work.amount)}

@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
-from costopt.backtesting.backtest import RecordCoverage
+from costopt.backtesting.backtest import OPTIMUM, RecordCoverage
 from costopt.backtesting.ranking import PairedDifference, PolicySummary
 from costopt.formatting import count_text, number_text, percent_text, seconds_text, usd_text
 from costopt.render.table import Column, Row, Table
 
 HINDSIGHT_UNDEFINED = (
-    "No hindsight optimum: it is defined on a market with a grid, for a gang of fixed size "
-    "(min_nodes = max_nodes) whose speeds in any two pools stand in one ratio in every phase."
+    "No hindsight optimum: in some window no run on the recorded market is in time, or moving the "
+    "job's data has no known price."
 )
 INTERVALS = (
     "95 %: the interval of the mean or the ratio, by paired bootstrap over windows. Windows of one "
@@ -201,6 +201,12 @@ def _notes(
         notes.append(INTERVALS)
     if not any(standing.hindsight_ratio for standing in standings):
         notes.append(HINDSIGHT_UNDEFINED)
+    optima = [s.hindsight_ratio or 1.0 for s in standings if s.policy == OPTIMUM]
+    if max(optima, default=1.0) >= 1.0005:
+        notes.append(
+            "× hindsight: over a lower bound, as progress is rounded where gangs' speeds differ; "
+            f"the optimum is {_ratio(max(optima))} times the bound at the most."
+        )
     return (*notes, *undefined_note(standings))
 
 

@@ -167,8 +167,16 @@ def test_lost_work_is_reported_in_seconds_of_work(folder: Path) -> None:
     assert rows(folder, "--notice", "120")["greedy"]["lost_s"] == 0
 
 
-def test_a_job_without_an_optimum_says_so(folder: Path) -> None:
+def test_gangs_of_several_sizes_are_compared_with_their_optimum(folder: Path) -> None:
     (folder / "job.yaml").write_text(JOB.replace("max_nodes: 1", "max_nodes: 2"))
+    reported = rows(folder)
+    assert all(float(row["hindsight_ratio"] or 0) >= 1 for row in reported.values())
+
+
+def test_a_job_without_an_optimum_says_so(folder: Path) -> None:
+    """Capacity that never comes finishes nothing."""
+    never = market(pool_history(SPOT, [(0, 0, 1.0)], 24 * HOUR), tick_s=600.0)
+    write_history(never, folder / "market.parquet")
     reported = rows(folder)
     assert "hindsight optimum" not in reported
     assert reported["greedy"]["hindsight_ratio"] is None
@@ -255,7 +263,7 @@ def test_every_market_deadline_and_start_up_time_is_tried(folder: Path) -> None:
     write_history(other, folder / "other.parquet")
     reported = backtest(
         folder, "--market", f"{folder}/other.parquet", "--starts", "2", "--deadlines", "6h,8h",
-        "--startups", "1m,10m", "--by", "deadline", "--lifetime-oracle", "-o", "json",
+        "--startups", "1m,10m", "--by", "deadline", "--bounds", "-o", "json",
         "--runs", f"{folder}/runs.csv",
     )  # fmt: skip
     assert reported.exit_code == 0, reported.stderr
@@ -263,17 +271,18 @@ def test_every_market_deadline_and_start_up_time_is_tried(folder: Path) -> None:
     assert len(table["markets"]) == 2
     assert table["deadlines_h"] == [6, 8]
     assert table["windows"] == 2 * 2 * 2 * 2
-    assert [row["group"] for row in table["rows"]] == ["6 h"] * 6 + ["8 h"] * 6
+    assert [row["group"] for row in table["rows"]] == ["6 h"] * 7 + ["8 h"] * 7
     assert {row["runs"] for row in table["rows"]} == {8}
     by_name = {(row["group"], row["strategy"]): row for row in table["rows"]}
     for group in ("6 h", "8 h"):
-        oracle = by_name[group, "lifetime oracle"]
-        assert oracle["misses"] == 0
-        low, high = oracle["hindsight_interval"]
-        assert 1 <= low <= oracle["hindsight_ratio"] <= high
+        for name in ("known lifetimes", "lifetime oracle"):
+            oracle = by_name[group, name]
+            assert oracle["misses"] == 0
+            low, high = oracle["hindsight_interval"]
+            assert 1 <= low <= oracle["hindsight_ratio"] <= high
     with (folder / "runs.csv").open() as file:
         runs = list(csv.DictReader(file))
-    assert len(runs) == 16 * 6
+    assert len(runs) == 16 * 7
     assert {run["startup_s"] for run in runs} == {"60.0", "600.0"}
     assert {run["deadline_h"] for run in runs} == {"6.0", "8.0"}
     best = [float(run["usd"]) for run in runs if run["policy"] == "hindsight optimum"]

@@ -14,7 +14,7 @@ from costopt.backtesting.backtest import (
     OPTIMUM,
     backtest,
     hindsight_policy,
-    oracle_policy,
+    oracle_policies,
     record_coverage,
     shift_job,
     window_starts,
@@ -67,7 +67,7 @@ def bench_on(record: MarketHistory) -> BacktestConfig:
 
 def every_trial(record: MarketHistory, count: int) -> list[Trial]:
     first = rules("on_demand")
-    policies = (*with_baselines((), first), oracle_policy(first), hindsight_policy(first))
+    policies = (*with_baselines((), first), *oracle_policies(first), hindsight_policy(first))
     starts = _starts(JOB, record, count)
     return [
         Trial(window, policy)
