@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 
@@ -18,6 +19,7 @@ from costopt.catalog.tables import (
     read_power_caps,
     read_regions,
     read_spot_quotes,
+    read_storage_prices,
     read_transfer_prices,
 )
 from costopt.domain.errors import CatalogError
@@ -42,6 +44,7 @@ class Catalog:
         self._power_caps: dict[str, tuple[MeasuredCap, ...]] | None = None
         self._embodied = read_embodied()
         self._transfer_prices = read_transfer_prices()
+        self._storage_prices = read_storage_prices()
         self._offers: tuple[Offer, ...] | None = None
 
     def instance_type(self, pool: Pool) -> InstanceType | None:
@@ -98,8 +101,14 @@ class Catalog:
         return tuple(self._regions.values())
 
     def transfer(self, from_region: str, to_region: str) -> Transfer | None:
-        """Moving data between two "provider/region", or None where the price is not known."""
-        return find_transfer(self._transfer_prices, from_region, to_region)
+        """Moving data between two "provider/region", or None where the price is not known.
+
+        With what storage costs where they go.
+        """
+        found = find_transfer(self._transfer_prices, from_region, to_region)
+        if found is None:
+            return None
+        return replace(found, storage=self._storage_prices.get(to_region))
 
     def terms(self, provider: str, name: str) -> frozenset[CapacityType]:
         """The capacity types on which an instance type is rented; empty for a retired one."""

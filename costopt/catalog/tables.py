@@ -18,6 +18,7 @@ from costopt.catalog.traits import find_traits
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.hazards import InterruptionBucket, hazard_from_interruption_bucket
 from costopt.domain.market import CapacityType, Cooling, Gpu, InstanceType, Region
+from costopt.domain.storage import StoragePrice
 from costopt.domain.transfers import Transfer
 
 InstanceTypeKey = tuple[str, str]
@@ -249,6 +250,19 @@ def find_transfer(
     if found is None or found.usd_per_gib is None:
         return None
     return Transfer(found.usd_per_gib, None, found.source)
+
+
+def read_storage_prices() -> dict[str, StoragePrice]:
+    """Prices of disks and object stores by "provider/region"."""
+    return {
+        f"{row['provider']}/{row['region']}": StoragePrice(
+            parse_number(row["volume_usd_per_gib_month"]),
+            parse_number(row["store_usd_per_gib_month"]),
+            parse_number(row["usd_per_1000_puts"]),
+            f"{row['source']}, {row['observed_on']}",
+        )
+        for row in read_table("storage_prices")
+    }
 
 
 def _price(row: Row) -> TransferPrice:

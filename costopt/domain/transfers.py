@@ -9,6 +9,7 @@ from costopt.domain.cached_data import GIGABITS_PER_GIB
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job
 from costopt.domain.market import InstanceType, Pool
+from costopt.domain.storage import StoragePrice
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +17,14 @@ class Transfer:
     """Moving data from one region to another: the list price, and the speed per node.
 
     ``gbps`` is in gigabits per second, None where it was not measured: the node's own network
-    then counts, and no time at all where that is unknown too.
+    then counts, and no time at all where that is unknown too. ``storage`` is what disks and an
+    object store cost where the data go, None where that is unknown.
     """
 
     usd_per_gib: float
     gbps: float | None
     source: str
+    storage: StoragePrice | None = None
 
     def hours(self, gib: float, machine: InstanceType) -> float:
         """Return the hours that one node of ``machine`` takes to fetch ``gib``."""
@@ -36,10 +39,12 @@ TransferPrices = Callable[[str, str], Transfer | None]
 def transfer_table(
     jobs: Iterable[Job], pools: Iterable[Pool], price: TransferPrices
 ) -> Mapping[tuple[str, str], Transfer]:
-    """Return the known transfers between the pools' regions and the jobs' data and checkpoints."""
+    """Return the known transfers between the pools' regions and the jobs' data and checkpoints, and
+    those within each, for what storage costs there."""
     stores = {store for job in jobs for store in _stores(job)}
-    places = {f"{pool.provider}/{pool.region}" for pool in pools} if stores else ()
-    ways = [way for store in stores for place in places for way in ((store, place), (place, store))]
+    places = {region_key(pool) for pool in pools}
+    ways = {way for store in stores for place in places for way in ((store, place), (place, store))}
+    ways |= {(place, place) for place in places | stores}
     return {way: found for way in sorted(ways) if (found := price(*way)) is not None}
 
 
@@ -108,6 +113,33 @@ def save_transfer(job: Job, pool: Pool, prices: TransferPrices | None) -> DataTr
     if there is None or there == here or gib <= 0:
         return None
     return DataTransfer(here, there, gib, None if prices is None else prices(here, there))
+
+
+def volume_usd_per_hour(pool: Pool, prices: TransferPrices | None) -> float | None:
+    """Return dollars per hour of the root volume of a node in ``pool``, None where unknown."""
+    price = _storage_price(region_key(pool), prices)
+    return None if price is None else price.volume_usd_per_hour(pool.instance_type)
+
+
+def checkpoint_storage(
+    job: Job, gib: float, prices: TransferPrices | None
+) -> tuple[float, float] | None:
+    """Return dollars of the requests of a save of ``gib``, and per hour while it is kept.
+
+    Folders cost nothing. None where the region of the store is not given, or its prices unknown.
+    """
+    if gib <= 0 or "://" not in job.checkpoint.uri or job.checkpoint.uri.startswith("file:"):
+        return 0.0, 0.0
+    price = job.checkpoint.region and _storage_price(job.checkpoint.region, prices)
+    if not price:
+        return None
+    save, kept = price.save_usd(gib), price.kept_usd_per_hour(gib)
+    return None if save is None or kept is None else (save, kept)
+
+
+def _storage_price(region: str, prices: TransferPrices | None) -> StoragePrice | None:
+    within = None if prices is None else prices(region, region)
+    return None if within is None else within.storage
 
 
 def pools_without_data(members: Iterable[Node], trained: Collection[str]) -> tuple[Pool, ...]:

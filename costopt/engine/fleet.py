@@ -28,7 +28,7 @@ from costopt.domain.market import Interruption, Pool
 from costopt.domain.policy import CarbonSignal
 from costopt.domain.runtime import NodeReport
 from costopt.domain.text import untrusted_text
-from costopt.domain.transfers import region_key
+from costopt.domain.transfers import region_key, volume_usd_per_hour
 from costopt.engine.emissions import Emissions
 from costopt.engine.failures import ProviderFailures
 from costopt.engine.gate import Gate
@@ -301,6 +301,7 @@ def node_launched_event(
 ) -> NodeLaunched:
     """Return the event for a node that the provider confirms."""
     power, paid = world.powers.node_power(node.pool, carbon_signal), node.account_price
+    volume_usd = volume_usd_per_hour(node.pool, world.transfers)
     return NodeLaunched(
         at=now,
         job=node.job,
@@ -324,6 +325,7 @@ def node_launched_event(
         else round(paid.contracted_usd_per_hour * MICROS),
         committed_micros_per_hour=committed_micros(paid),
         commitment=None if paid is None else paid.commitment,
+        volume_micros_per_hour=None if volume_usd is None else round(volume_usd * 1e6),
     )
 
 

@@ -25,11 +25,13 @@ from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.market import Pool
 from costopt.domain.power import NodePower
-from costopt.domain.runtime import NodeReport
+from costopt.domain.runtime import CheckpointRecord, NodeReport
+from costopt.domain.storage import HOURS_PER_MONTH
 from costopt.domain.transfers import (
     DataTransfer,
     TransferPrices,
     cache_transfers,
+    checkpoint_storage,
     pools_without_data,
     save_transfer,
     start_transfers,
@@ -139,14 +141,7 @@ class TrainingObserver:
 
     def _news(self, job: Job, record: JobRecord, progress: Progress, now: datetime) -> list[Event]:
         news: list[Event] = [
-            CheckpointCommitted(
-                at=saved.committed_at,
-                job=job.name,
-                units=saved.units,
-                uri=saved.uri,
-                size_bytes=saved.size_bytes,
-                save_s=saved.save_s,
-            )
+            checkpoint_event(job, saved, self._world.transfers)
             for saved in self._world.runtime.checkpoints(job, record.checkpoint_units)
         ]
         news += [
@@ -369,6 +364,27 @@ def _is_whole(job: Job, units: float) -> bool:
 
 
 UNKNOWN_PRICE = "no known price"
+
+
+def checkpoint_event(
+    job: Job, saved: CheckpointRecord, prices: TransferPrices | None
+) -> CheckpointCommitted:
+    """Return the event of a durable checkpoint, with what storing it costs."""
+    gib = job.checkpoint.size_gib if saved.size_bytes is None else saved.size_bytes / 2**30
+    stored = checkpoint_storage(job, gib, prices)
+    return CheckpointCommitted(
+        at=saved.committed_at,
+        job=job.name,
+        units=saved.units,
+        uri=saved.uri,
+        size_bytes=saved.size_bytes,
+        save_s=saved.save_s,
+        put_usd_micros=None if stored is None else round(stored[0] * 1e6),
+        kept_usd_micros_per_month=None
+        if stored is None
+        else round(stored[1] * HOURS_PER_MONTH * 1e6),
+        region=job.checkpoint.region,
+    )
 
 
 def start_transfer_events(

@@ -18,7 +18,12 @@ from costopt.domain.job import Job, Progress
 from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.policy import CarbonSignal, Limits, Policy, RuleSignal
 from costopt.domain.power import NodePower
-from costopt.domain.transfers import Transfer, region_key, transfer_table
+from costopt.domain.transfers import (
+    Transfer,
+    region_key,
+    transfer_table,
+    volume_usd_per_hour,
+)
 from costopt.domain.view import JobView, View
 from costopt.engine.cohort import Cohort, effective_limits
 from costopt.engine.fleet import FleetObserver
@@ -283,7 +288,8 @@ def job_submitted_event(job: Job, policy: Policy, view: View, now: datetime) -> 
     power = view.powers.get(chosen.pool)
     if power is not None:
         power = power.in_gang(job.scaling_efficiency(machine, chosen.nodes))
-    usd_per_node_s = chosen.usd_per_hour / chosen.nodes / 3600
+    volume_usd = volume_usd_per_hour(chosen.pool, lambda *way: view.transfers.get(way)) or 0.0
+    usd_per_node_s = (chosen.usd_per_hour / chosen.nodes + volume_usd) / 3600
     facts = replace(
         facts,
         baseline_pool=str(chosen.pool),

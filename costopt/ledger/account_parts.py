@@ -42,7 +42,8 @@ class CostTotals:
 
     ``measured_uwh`` of the energy was measured, the rest modelled. The energy of ``unpowered_ms``
     of the nodes' time is unknown and not in any of the sums, nor is the embodied carbon of
-    ``unembodied_ms`` of it, nor what ``uncounted_ms`` of it used of commitments.
+    ``unembodied_ms`` of it, nor what ``uncounted_ms`` of it used of commitments. ``usd_micros`` is
+    without root volumes, ``volume_usd_micros`` without those of ``unpriced_volumes`` nodes.
     """
 
     usd_micros: int = 0
@@ -59,6 +60,8 @@ class CostTotals:
     unpowered_ms: int = 0
     embodied_ugco2e: int = 0
     unembodied_ms: int = 0
+    volume_usd_micros: int = 0
+    unpriced_volumes: int = 0
 
     @property
     def idle_wh(self) -> float | None:
@@ -109,6 +112,8 @@ class CostTotals:
             self.unpowered_ms,
             self.embodied_ugco2e,
             self.unembodied_ms,
+            self.volume_usd_micros,
+            self.unpriced_volumes,
         )
 
     def add(self, node: NodeAccount, now_ms: int) -> None:
@@ -145,6 +150,8 @@ class CostTotals:
         self.node_ms += times * (until_ms - node.launched_ms)
         self.measured_uwh += times * node.measured_uwh(until_ms)
         self.unpowered_ms += times * node.unpowered_ms(until_ms)
+        self.volume_usd_micros += times * node.volume_usd_micros(until_ms)
+        self.unpriced_volumes += times * (node.launched.volume_micros_per_hour is None)
         embodied = node.embodied_ugco2e(until_ms)
         if embodied is None:
             self.unembodied_ms += times * (until_ms - node.launched_ms)
@@ -304,9 +311,12 @@ class FleetAccount:
         return energy_basis(basis, bill.measured_uwh, bill.idle_uwh + bill.busy_uwh) or None
 
     def usd_micros_between(self, start_ms: int, end_ms: int) -> int:
-        """Return what the nodes cost from one instant to another."""
+        """Return what the nodes and their volumes cost from one instant to another."""
         return sum(
-            node.usd_micros(end_ms) - node.usd_micros(start_ms)
+            node.usd_micros(end_ms)
+            + node.volume_usd_micros(end_ms)
+            - node.usd_micros(start_ms)
+            - node.volume_usd_micros(start_ms)
             for node in self.nodes.values()
             if node.launched_ms < end_ms
         )

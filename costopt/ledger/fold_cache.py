@@ -27,6 +27,7 @@ from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event
 from costopt.domain.market import Pool
 from costopt.domain.ports import Ledger
+from costopt.ledger.checkpoint_storage import CheckpointStorage
 from costopt.ledger.account_parts import CostTotals, FleetAccount, TransferAccount, WorkAccount
 from costopt.ledger.base import CachedFold, DurableLedger, FoldCache
 from costopt.ledger.codec import decode, encode
@@ -206,6 +207,7 @@ _CLASSES: tuple[type[Any], ...] = (
     EmissionMeter,
     Emission,
     JobRecord,
+    CheckpointStorage,
 )
 _NUMBERS = {kind: number for number, kind in enumerate(_CLASSES)}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

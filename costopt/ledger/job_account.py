@@ -65,6 +65,7 @@ from costopt.domain.events.node import NOT_SENT_ERROR
 from costopt.domain.market import Pool
 from costopt.domain.ports import Ledger
 from costopt.ledger.account_parts import FleetAccount, TransferAccount, WorkAccount
+from costopt.ledger.checkpoint_storage import CheckpointStorage
 from costopt.ledger.node_account import MeasurementAccount, NodeAccount, NodeInterval
 from costopt.ledger.node_emissions import signals_text
 from costopt.ledger.node_meter import to_milliseconds
@@ -87,6 +88,7 @@ class JobAccount:
         self._failed_launches = 0
         self.fleet = FleetAccount()
         self.transfers = TransferAccount()
+        self.storage = CheckpointStorage()
         self.measured = MeasurementAccount()
         self._stopped = False
         self._training = False
@@ -134,18 +136,22 @@ class JobAccount:
 
     def curves(self, now: datetime) -> RunCurves:
         """Return spend and progress over time, until ``now``."""
-        spend = spend_points(self.fleet.nodes.values(), self.transfers.moves, to_milliseconds(now))
+        nodes, stored = self.fleet.nodes.values(), self.storage.usd_micros_until
+        spend = spend_points(nodes, self.transfers.moves, to_milliseconds(now), stored)
         return RunCurves(spend, tuple(self.work.curve))
 
     def usd_micros_between(self, start: datetime, end: datetime) -> int:
         """Return what the job cost from ``start`` to ``end``, for limits per hour or month."""
         start_ms, end_ms = to_milliseconds(start), to_milliseconds(end)
         moved = self.transfers.usd_micros_until(end_ms) - self.transfers.usd_micros_until(start_ms)
-        return moved + self.fleet.usd_micros_between(start_ms, end_ms)
+        kept = self.storage.usd_micros_until(end_ms) - self.storage.usd_micros_until(start_ms)
+        return moved + kept + self.fleet.usd_micros_between(start_ms, end_ms)
 
     def summary(self, now: datetime) -> JobSummary:
         """Return the figures at ``now``, which must not precede any event."""
         bill = self.fleet.bill(to_milliseconds(now))
+        stored_micros = bill.volume_usd_micros + self.storage.usd_micros_until(to_milliseconds(now))
+        unpriced = bill.unpriced_volumes or self.storage.has_unknown
         terms, baseline = self.submitted, baseline_at(self.submitted, self.work.speed_ratio)
         return JobSummary(
             job=self.job,
@@ -163,10 +169,11 @@ class JobAccount:
             saved_units=self.work.saved_units,
             lost_units=self.work.lost_units,
             units_per_s=self.work.units_per_s,
-            usd_micros=bill.usd_micros + self.transfers.usd_micros,
+            usd_micros=bill.usd_micros + self.transfers.usd_micros + stored_micros,
+            storage_usd_micros=None if unpriced else stored_micros,
             spot_usd_micros=bill.spot_usd_micros,
             on_demand_usd_micros=bill.on_demand_usd_micros,
-            list_usd_micros=bill.list_usd_micros + self.transfers.usd_micros,
+            list_usd_micros=bill.list_usd_micros + self.transfers.usd_micros + stored_micros,
             committed_usd_micros=None if bill.uncounted_ms else bill.committed_usd_micros,
             transfer_usd_micros=self.transfers.known_usd_micros,
             wh=bill.wh,
@@ -191,7 +198,8 @@ class JobAccount:
             replaced_nodes=self.measured.replaced_nodes,
             budget_usd_micros=None if terms is None else terms.budget_usd_micros,
             usd_micros_per_hour=sum(
-                node.cost.micros_per_hour for node in self.fleet.alive.values()
+                node.cost.micros_per_hour + (node.launched.volume_micros_per_hour or 0)
+                for node in self.fleet.alive.values()
             ),
             node_seconds=bill.node_ms / 1000,
             nodes_alive=len(self.fleet.alive),
@@ -242,6 +250,7 @@ class JobAccount:
         self.finished_at = None
         self.failure = None
         self._stopped = False
+        self.storage.end(None)
         self.work.record_point(event.at)
 
     def _decide(self, event: DecisionMade) -> None:
@@ -301,6 +310,10 @@ class JobAccount:
         self._cache_gib += event.gib
         self._cache_node_s += event.seconds
 
+    def _checkpoint_committed(self, event: CheckpointCommitted) -> None:
+        self.work.commit(event)
+        self.storage.commit(event)
+
     def _checkpoint_refused(self, _: CheckpointRefused) -> None:
         self._checkpoints_refused += 1
 
@@ -315,11 +328,13 @@ class JobAccount:
     def _finish(self, event: JobFinished) -> None:
         self._stop_training(event.at)
         self.finished_at = event.at
+        self.storage.end(to_milliseconds(event.at))
         self.work.finish(event.at, event.units)
 
     def _fail(self, event: JobFailed) -> None:
         self._stop_training(event.at)
         self.failure = event.message
+        self.storage.end(to_milliseconds(event.at))
 
     def _run_stopped(self, _: RunStopped) -> None:
         self._stopped = True
@@ -350,7 +365,7 @@ _FOLDS: dict[type[Event], Callable[[JobAccount, Any], None]] = {
     TrainingStarted: JobAccount._training_started,
     TrainingStopped: JobAccount._training_stopped,
     ProgressReported: lambda account, event: account.work.report(event),
-    CheckpointCommitted: lambda account, event: account.work.commit(event),
+    CheckpointCommitted: JobAccount._checkpoint_committed,
     DataMoved: lambda account, event: account.transfers.move(event),
     CheckpointRefused: JobAccount._checkpoint_refused,
     PowerLimitReported: _of_node(NodeAccount.limit_power),

@@ -264,6 +264,11 @@ class NodeAccount:
     def _charged_until_ms(self, now_ms: int) -> int:
         return min(self.until_ms(now_ms), max(now_ms, self.launched_ms))
 
+    def volume_usd_micros(self, now_ms: int) -> int:
+        """Return what its root volume cost until its end or now, 0 where that is unknown."""
+        ran_ms = max(0, min(self.until_ms(now_ms), now_ms) - self.launched_ms)
+        return (self.launched.volume_micros_per_hour or 0) * ran_ms // MS_PER_HOUR
+
     def _surcharge_micros(self, until_ms: int) -> int:
         missing_ms = max(0, self.min_billed_ms - (until_ms - self.launched_ms))
         return self.cost.micros_per_hour * missing_ms // MS_PER_HOUR

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 
 from costopt.ledger.node_account import NodeAccount
 from costopt.ledger.node_meter import from_milliseconds
@@ -32,9 +33,10 @@ class JobSummary:
     job added to the account's bill: ``list_usd_micros`` is the same at the provider's public prices
     where the account's terms changed them, and ``committed_usd_micros`` what it used of commitments
     besides, which are paid for in any case; None where unknown. ``transfer_usd_micros`` is
-    None where the price of a move is unknown; ``usd_micros`` holds the others then. Energy is watt-
-    hours at the data centre's meter: ``busy_wh`` while the gang trained, ``idle_wh`` else; None
-    where the power of any node is unknown. ``measured_wh`` of it was measured on the nodes.
+    None where the price of a move is unknown; ``usd_micros`` holds the others then. So does
+    ``storage_usd_micros``: root volumes and checkpoints in object stores, at list prices. Energy is
+    watt-hours at the data centre's meter: ``busy_wh`` while the gang trained, ``idle_wh`` else;
+    None where the power of any node is unknown. ``measured_wh`` of it was measured on the nodes.
     ``carbon_basis`` says which carbon signal ``gco2e`` counts by, and whether by the hour or by
     annual means; None where no energy was drawn, or any is unknown. ``hourly_carbon_wh`` of the
     energy counts by the intensity of its hour. ``carbon_signal`` is "average" where ``gco2e`` is
@@ -108,6 +110,7 @@ class JobSummary:
     tasks_done: int = 0
     tasks_failed: int = 0
     task_starts: int = 0
+    storage_usd_micros: int | None = None
     cache_gib: float = 0.0
     cache_node_s: float = 0.0
     health: str = ""
@@ -271,11 +274,15 @@ class RunCurves:
 
 
 def spend_points(
-    nodes: Iterable[NodeAccount], moves: Iterable[tuple[int, int]], now_ms: int
+    nodes: Iterable[NodeAccount],
+    moves: Iterable[tuple[int, int]],
+    now_ms: int,
+    stored: Callable[[int], int] = lambda _: 0,
 ) -> tuple[SpendPoint, ...]:
     """The exact spend wherever its slope changes: at a launch, an end, a price, a start or stop.
 
     ``moves`` are (milliseconds, micro-dollars) of what is paid at once: two points at one instant.
+    ``stored`` are the micro-dollars of checkpoints until an instant.
     """
     ordered = sorted(nodes, key=lambda node: node.launched_ms)
     paid: dict[int, int] = {}
@@ -290,7 +297,7 @@ def spend_points(
         while begun < len(ordered) and ordered[begun].launched_ms <= ms:
             alive.append(ordered[begun])
             begun += 1
-        micros = sum(node.usd_micros(ms) for node in alive)
+        micros = sum(map(partial(_node_micros, ms), alive)) + stored(ms)
         uwh = sum(sum(node.uwh(ms)) for node in alive)
         unknown = unknown or any(node.unpowered_ms(ms) for node in alive)
         wh = None if unknown else (closed_uwh + uwh) / 1e6
@@ -299,10 +306,14 @@ def spend_points(
             closed_micros += paid[ms]
             points.append(replace(points[-1], usd_micros=closed_micros + micros))
         for node in [node for node in alive if node.until_ms(now_ms) <= ms]:
-            closed_micros += node.usd_micros(ms)
+            closed_micros += _node_micros(ms, node)
             closed_uwh += sum(node.uwh(ms))
             alive.remove(node)
     return tuple(points)
+
+
+def _node_micros(ms: int, node: NodeAccount) -> int:
+    return node.usd_micros(ms) + node.volume_usd_micros(ms)
 
 
 def _knots(node: NodeAccount, now_ms: int) -> Iterable[int]:

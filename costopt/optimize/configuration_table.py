@@ -46,7 +46,8 @@ class StartupCosts:
     """What a start and a save take, besides the price of the nodes.
 
     ``overhead_s`` seconds are the same everywhere. ``hours`` and ``usd`` of a start's transfer,
-    ``save_usd`` of a save's and ``node_usd`` of a new node's are by offer, shape (offers,).
+    ``save_usd`` of a save's, ``node_usd`` of a new node's, ``hour_usd`` and ``node_hour_usd`` of
+    storage (see ``TransferCosts``) are by offer, shape (offers,).
     """
 
     overhead_s: float
@@ -54,6 +55,8 @@ class StartupCosts:
     usd: Array
     save_usd: Array
     node_usd: Array
+    hour_usd: Array
+    node_hour_usd: Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,7 +158,8 @@ def terms_of(
     kwh_per_start = np.nan_to_num(idle_kw * paid_start_h)
     saves_per_hour = 3600 / (interval + save_s)
     lost_usd = starts.usd[first] + node_usd / rows.nodes  # an interruption takes one node
-    moving_usd = hazard * lost_usd + saves_per_hour * starts.save_usd[first]
+    stored_usd = starts.hour_usd[first] + gang_sum(rows, starts.node_hour_usd)
+    moving_usd = hazard * lost_usd + saves_per_hour * starts.save_usd[first] + stored_usd
     usd_per_start = usd * paid_start_h + transfer_usd
 
     weight = quantile_weight(policy.risk.on_time)

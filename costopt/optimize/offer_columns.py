@@ -19,7 +19,13 @@ from costopt.domain.fleet import NodeState
 from costopt.domain.job import Job
 from costopt.domain.market import CapacityType, InstanceType, Offer, Pool
 from costopt.domain.power import NodePower, PowerCap
-from costopt.domain.transfers import Transfer, cache_transfers
+from costopt.domain.storage import KEPT_CHECKPOINTS
+from costopt.domain.transfers import (
+    Transfer,
+    cache_transfers,
+    checkpoint_storage,
+    volume_usd_per_hour,
+)
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
 
@@ -207,16 +213,16 @@ Stored = tuple[tuple[str | None, float, bool], ...]
 class TransferCosts:
     """The hours and dollars of each start's transfer, and the dollars of each save's.
 
-    Each new node costs ``node_usd`` more.
+    Each new node costs ``node_usd`` more. A gang that runs costs ``hour_usd`` for each hour of its
+    checkpoints in the store, and ``node_hour_usd`` for that of each node's root volume.
     """
 
     hours: float = 0.0
     usd: float = 0.0
     save_usd: float = 0.0
     node_usd: float = 0.0
-
-
-NO_TRANSFER = TransferCosts()
+    hour_usd: float = 0.0
+    node_hour_usd: float = 0.0
 
 
 def transfer_costs(
@@ -230,10 +236,9 @@ def transfer_costs(
     time is unknown and none is counted. The cache is fetched by each node, all at once, which takes
     its time in its own region too: the hours hold what a slow network adds to ``overhead_s``.
     """
-    if job.checkpoint.region is None and job.data is None and not job.cache:
-        return NO_TRANSFER
     here = f"{pool.provider}/{pool.region}"
-    hours = usd = save_usd = 0.0
+    hours = usd = 0.0
+    save_usd, hour_usd, node_hour_usd = _storage(pool, job, transfers)
     for region, size_gib, saved in stored_locations(job):
         if region is None or size_gib <= 0 or region == here:
             continue
@@ -248,7 +253,22 @@ def transfer_costs(
     if None in cached:
         return None
     node_usd = sum(each or 0.0 for each in cached)
-    return TransferCosts(hours + job.slow_cache_s(machine) / 3600, usd, save_usd, node_usd)
+    hours += job.slow_cache_s(machine) / 3600
+    return TransferCosts(hours, usd, save_usd, node_usd, hour_usd, node_hour_usd)
+
+
+def _storage(pool: Pool, job: Job, transfers: Transfers) -> tuple[float, float, float]:
+    """The dollars of a save's requests, of kept checkpoints per hour, and of a volume per hour.
+
+    What is unknown is not in a plan's dollars, which then says so.
+    """
+
+    def known(origin: str, target: str) -> Transfer | None:
+        return transfers.get((origin, target))
+
+    volume_usd = volume_usd_per_hour(pool, known) or 0.0
+    save_usd, kept_usd = checkpoint_storage(job, job.checkpoint.size_gib, known) or (0.0, 0.0)
+    return save_usd, KEPT_CHECKPOINTS * kept_usd, volume_usd
 
 
 def stored_locations(job: Job) -> Stored:

@@ -6,7 +6,8 @@ Checks that do not depend on the job are done once for all jobs.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from datetime import timedelta
 
 import numpy as np
@@ -76,16 +77,12 @@ class OfferScreen:
         fits[wrong] = False
         return ScreenResult(np.flatnonzero(fits), tuple(rejections))
 
-    def fetched(self, job: Job) -> tuple[Array, Array, Array, Array]:
-        """Return the hours and dollars of a start's transfer, those of a save's and a new node's.
-
-        Each has shape (offers,) and is NaN where a price is unknown.
-        """
-        nowhere = TransferCosts(math.nan, math.nan, math.nan, math.nan)
+    def fetched(self, job: Job) -> Iterator[Array]:
+        """Yield each figure of ``TransferCosts``, shape (offers,), NaN where a price is unknown."""
+        nowhere = TransferCosts(*[math.nan] * len(fields(TransferCosts)))
         known = [nowhere if one is None else one for one in self._fetch(job)]
-        figures = np.array([(f.hours, f.usd, f.save_usd, f.node_usd) for f in known])
-        hours, usd, save_usd, node_usd = figures.reshape(-1, 4)[self._way].T
-        return hours, usd, save_usd, node_usd
+        for field in fields(TransferCosts):
+            yield np.array([getattr(one, field.name) for one in known], dtype=float)[self._way]
 
     def _unfit(self, job: Job) -> list[OfferFault | None]:
         """What is wrong with each machine, by the screen's judgement of one of its offers."""

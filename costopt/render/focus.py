@@ -67,9 +67,10 @@ _TERMS = {
 def focus_rows(
     account: JobAccount, moves: Iterable[DataMoved], now: datetime, settings: FocusSettings
 ) -> Iterator[FocusRow]:
-    """Yield the rows of a job until ``now``: its nodes by launch, then its transfers by time.
+    """Yield the rows of a job until ``now``: its nodes with their volumes by launch, checkpoints,
+    then its transfers by time.
 
-    Transfers of unknown price have no row, as they are not in the job's sum either.
+    Transfers and storage of unknown price have no row, as they are not in the job's sum either.
     """
     job = _job_cells(account, settings)
     now_ms = to_milliseconds(now)
@@ -77,6 +78,8 @@ def focus_rows(
     for node in sorted(nodes, key=lambda node: (node.launched_ms, node.node_id)):
         for row in _node_rows(node, now_ms, settings.period):
             yield {**job, **row, "ResourceName": f"{account.job}/{node.node_id}"}
+    for row in _checkpoint_rows(account, now_ms, settings.period):
+        yield {**job, **row}
     for move in sorted(moves, key=lambda move: move.at):
         if move.usd_micros:
             yield {**job, **_transfer_row(move, settings.period)}
@@ -150,6 +153,72 @@ def _node_rows(node: NodeAccount, now_ms: int, period: ChargePeriod) -> Iterator
             **_energy_cells(node, before, after),
         }
         before = after
+        yield from _volume_row(node, piece, period)
+
+
+def _volume_row(node: NodeAccount, piece: _Slice, period: ChargePeriod) -> Iterator[FocusRow]:
+    """Yield the row of a node's root volume, none where it costs nothing or is unpriced."""
+    billed = node.volume_usd_micros(piece.until_ms) - node.volume_usd_micros(piece.from_ms)
+    if not billed:
+        return
+    price, pool = _dollars(node.launched.volume_micros_per_hour or 0), node.pool
+    yield {
+        **_provider_cells(pool.provider),
+        **_period_cells(piece.from_ms, period),
+        **_money(billed, price, price, _hours(piece.until_ms - piece.from_ms)),
+        **_storage_cells("Block Storage", f"Root volume, {pool.region}", f"volume/{pool.region}"),
+        "ServiceName": find_traits(pool.provider).compute_service or pool.provider,
+        "RegionId": pool.region,
+        "RegionName": pool.region,
+        "AvailabilityZone": pool.zone,
+        "ConsumedQuantity": _hours(piece.until_ms - piece.from_ms),
+        "ResourceId": f"{node.node_id}/root",
+        "ResourceType": "Volume",
+    }
+
+
+STORES = {"aws": "Amazon Simple Storage Service", "gcp": "Cloud Storage"}
+"""The service of a provider's object stores, as on its bills."""
+
+
+def _checkpoint_rows(account: JobAccount, now_ms: int, period: ChargePeriod) -> Iterator[FocusRow]:
+    """Yield a row per charge period for what checkpoints cost in their store."""
+    stored, since_ms = account.storage, account.storage.since_ms
+    provider, _, region = stored.region.partition("/")
+    if since_ms is None or not region:
+        return
+    first = (since_ms // period.ms + 1) * period.ms
+    for start, stop in pairwise((since_ms, *range(first, now_ms, period.ms), now_ms)):
+        billed = stored.usd_micros_until(stop) - stored.usd_micros_until(start)
+        if billed:
+            quantity = _hours(stop - start)
+            price = (_dollars(billed) / quantity).quantize(_STEP)
+            yield {
+                **_provider_cells(provider),
+                **_period_cells(start, period),
+                **_money(billed, price, price, quantity),
+                **_storage_cells("Object Storage", f"Checkpoints, {region}", f"store/{region}"),
+                "ServiceName": STORES.get(provider, provider),
+                "RegionId": region,
+                "RegionName": region,
+                "ConsumedQuantity": quantity,
+                "ResourceId": stored.uri.rpartition("/")[0],
+                "ResourceType": "Bucket",
+            }
+
+
+def _storage_cells(kind: str, said: str, sku: str) -> FocusRow:
+    return {
+        "ChargeDescription": said,
+        "ServiceCategory": "Storage",
+        "ServiceSubcategory": kind,
+        "PricingCategory": "Standard",
+        "PricingUnit": "Hours",
+        "ConsumedUnit": "Hours",
+        "SkuId": sku,
+        "SkuMeter": "Storage",
+        "SkuPriceId": sku,
+    }
 
 
 def _own_list_price(

@@ -24,6 +24,7 @@ from costopt.formatting import (
     usd_text,
 )
 from costopt.render.derived import derived_notes, derived_rows
+from costopt.render.storage import storage_note, storage_row
 from costopt.render.table import Column, Row, Table
 
 MAX_ALLOCATIONS = 12
@@ -217,6 +218,7 @@ def _facts(made: Plan, job: Job, policy: Policy) -> Row:
         "solve_s": made.solve_s,
         "forecast": None if forecast is None else _forecast_fact(forecast),
         "derived": derived_rows(job),
+        "storage": storage_row(made, job),
         "budgets": [] if forecast is None else budget_rows(job, policy, made.made_at, forecast),
         "allocations": [
             {
@@ -267,6 +269,7 @@ def _notes(
     if forecast is not None and made.allocations:
         yield _summary(made, job, forecast, options)
         yield from _allocations(made, options)
+        yield from storage_note(made, job, forecast.usd_p50)
         yield from budget_warnings(job, policy, made.made_at, forecast)
     if explain:
         yield from _explanation(made)

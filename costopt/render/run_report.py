@@ -190,7 +190,8 @@ def _how(summary: JobSummary, cost_basis: str) -> tuple[tuple[str, str], ...]:
         (
             "Dollars",
             f"Sum over nodes of price × time from launch to end; {nodes}. A change of price "
-            "counts from its instant. Storage and network are not included.",
+            "counts from its instant. Root volumes, checkpoints in a store and traffic between "
+            "regions are included at list prices, where these are known.",
         ),
         (
             "On-demand baseline",

@@ -53,6 +53,14 @@ def health_rows(summary: JobSummary) -> tuple[RunRow, ...]:
     return (replaced,) * (summary.replaced_nodes > 0) + (known,) * bool(summary.health)
 
 
+def storage_rows(summary: JobSummary) -> tuple[RunRow, ...]:
+    """A row only where disks or checkpoints cost anything, or their price is unknown."""
+    if summary.storage_usd_micros == 0:
+        return ()
+    basis = "list price of volumes and checkpoints"
+    return (("  on disks and storage", usd_micros_text(summary.storage_usd_micros), basis),)
+
+
 def transfer_rows(summary: JobSummary) -> tuple[RunRow, ...]:
     """A row only where something was moved."""
     if summary.transfer_usd_micros == 0:

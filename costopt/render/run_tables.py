@@ -35,6 +35,7 @@ from costopt.render.run_rows import (
     cache_rows,
     health_rows,
     result_rows,
+    storage_rows,
     task_rows,
     term_rows,
     transfer_rows,
@@ -116,6 +117,7 @@ def run_table(summary: JobSummary) -> Table:
         ("  on demand", usd_micros_text(summary.on_demand_usd_micros), "measured"),
         *transfer_rows(summary),
         *term_rows(summary),
+        *storage_rows(summary),
         (
             "against on-demand",
             _against(summary.saved_usd_share, usd_micros_text(summary.due_usd_micros)),

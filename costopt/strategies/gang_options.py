@@ -193,7 +193,7 @@ def _option(
         units_per_s=speed,
         usd_per_hour=usd,
         score_usd_per_hour=_score_usd_per_hour(view, job, offer.pool, nodes, usd)
-        + _moving_usd_per_hour(view, job_view, offer.pool, fetch, speed, missing),
+        + _moving_usd_per_hour(view, job_view, offer.pool, fetch, speed, nodes, missing),
         free=available is None or available >= missing - queued,
         running=running >= nodes,
         stretches=pace.stretches,
@@ -266,15 +266,14 @@ def _moving_usd_per_hour(
     pool: Pool,
     fetch: TransferCosts,
     units_per_s: float,
+    nodes: int,
     new_nodes: int,
 ) -> float:
-    """One fetch over the work that is left, that of each new node, and what saves send home.
+    """One fetch over the work that is left, that of each new node, what saves send, and storage.
 
     A region in which nodes of the job live has the data. That a gang may be lost there and fetch
     again is left out: spread over all the work, one fetch keeps waiting from looking cheaper.
     """
-    if fetch.usd == fetch.save_usd == fetch.node_usd == 0:
-        return 0.0
     job = job_view.job
     left = job.work.amount - job_view.progress.done_units
     hours = max(left / units_per_s / 3600, MIN_WORK_H)
@@ -284,7 +283,8 @@ def _moving_usd_per_hour(
     )
     saves = fetch.save_usd * 3600 / max(interval_s, view.tick_s)
     fetched_usd = (0.0 if there else fetch.usd) + new_nodes * fetch.node_usd
-    return view.policy.objective.usd * (fetched_usd / hours + saves)
+    stored = fetch.hour_usd + nodes * fetch.node_hour_usd
+    return view.policy.objective.usd * (fetched_usd / hours + saves + stored)
 
 
 def uninterruptible_options(all_options: Iterable[GangOption]) -> list[GangOption]:

@@ -46,8 +46,10 @@ ALLOWED: Mapping[str, frozenset[Any]] = {
     "PricingCategory": frozenset({"Standard", "Dynamic", "Committed", "Other"}),
     "PricingUnit": frozenset({"Hours", "GiB"}),
     "ConsumedUnit": frozenset({"Hours", "GiB"}),
-    "ServiceCategory": frozenset({"Compute", "Networking"}),
-    "ServiceSubcategory": frozenset({"Virtual Machines", "Network Connectivity"}),
+    "ServiceCategory": frozenset({"Compute", "Networking", "Storage"}),
+    "ServiceSubcategory": frozenset(
+        {"Virtual Machines", "Network Connectivity", "Block Storage", "Object Storage"}
+    ),
 }
 SKU_KEYS = frozenset({"CoreCount", "MemorySize", "GpuCount", "InstanceType"})
 MAX_ROUNDING_USD = Decimal("0.000003")

@@ -194,7 +194,12 @@ class GuaranteeChanged(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointCommitted(Event):
-    """A checkpoint is durable."""
+    """A checkpoint is durable.
+
+    ``put_usd_micros`` is what the requests of the save cost, ``kept_usd_micros_per_month`` what
+    keeping it costs in a month of 730 hours, at the list prices of ``region``, "provider/region";
+    None where unknown.
+    """
 
     kind = "CheckpointCommitted"
 
@@ -202,6 +207,9 @@ class CheckpointCommitted(Event):
     uri: str
     size_bytes: int | None
     save_s: float | None
+    put_usd_micros: int | None = None
+    kept_usd_micros_per_month: int | None = None
+    region: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,7 @@ class NodeLaunched(Event):
     ``contracted_micros_per_hour`` the account's without commitments, None where unknown. With a
     ``commitment``, ``committed_micros_per_hour`` is the part of it that the node uses, which is
     paid for whether it is used or not; None where unknown.
+    ``volume_micros_per_hour`` is the list price of its root volume, None where it is unknown.
     """
 
     kind = "NodeLaunched"
@@ -69,6 +70,7 @@ class NodeLaunched(Event):
     contracted_micros_per_hour: int | None = None
     committed_micros_per_hour: int | None = 0
     commitment: CommitmentKind | None = None
+    volume_micros_per_hour: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

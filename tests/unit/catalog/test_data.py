@@ -18,6 +18,8 @@ from costopt.catalog.csv_table import parse_number, read_table
 from costopt.catalog.tables import read_list_prices, read_spot_quotes
 from costopt.domain.errors import CatalogError
 from costopt.domain.hazards import InterruptionBucket, hazard_from_interruption_bucket
+from costopt.domain.market import CapacityType, Pool
+from costopt.domain.transfers import volume_usd_per_hour
 
 TABLES = (
     "embodied",
@@ -25,6 +27,7 @@ TABLES = (
     "regions",
     "list_prices",
     "spot_quotes",
+    "storage_prices",
     "transfer_prices",
     "power_caps",
     "training_times",
@@ -37,6 +40,7 @@ KEYS = {
     "regions": ("provider", "region"),
     "list_prices": ("provider", "region", "instance_type"),
     "spot_quotes": ("provider", "region", "instance_type"),
+    "storage_prices": ("provider", "region"),
     "transfer_prices": ("from", "to"),
     "power_caps": ("gpu_model", "cap_w"),
     "training_times": ("gpu_model", "benchmark"),
@@ -296,6 +300,37 @@ def test_every_listed_transfer_costs_something() -> None:
     for row in read_table("transfer_prices"):
         price = parse_number(row["usd_per_gib"])
         assert price is None or price > 0, row
+
+
+def test_storage_prices_are_of_known_regions_and_none_is_zero() -> None:
+    rows = read_table("storage_prices")
+    places = {f"{row['provider']}/{row['region']}" for row in rows}
+    assert len(places) == len(rows)
+    assert "aws/us-east-1" in places
+    for row in rows:
+        assert row["source"]
+        for name in ("volume_usd_per_gib_month", "store_usd_per_gib_month", "usd_per_1000_puts"):
+            price = parse_number(row[name])
+            assert price is None or 0 < price < 0.2, (row, name)
+
+
+def test_storage_dollars_follow_from_the_prices() -> None:
+    here = load_catalog().transfer("aws/us-east-1", "aws/us-east-1")
+    assert here is not None
+    assert here.storage is not None
+    assert here.usd_per_gib == 0
+    assert here.storage.volume_usd_per_hour("g5.xlarge") == pytest.approx(200 * 0.08 / 730)
+    assert here.storage.save_usd(840) == pytest.approx(13_440 * 0.005 / 1000)
+    assert here.storage.kept_usd_per_hour(840) == pytest.approx(840 * 0.023 / 730)
+
+
+@pytest.mark.parametrize(
+    ("region", "machine"), [("aws/cn-north-1", "p5.48xlarge"), ("gcp/us-central1", "a4-highgpu-8g")]
+)
+def test_a_volume_without_a_price_is_unknown(region: str, machine: str) -> None:
+    provider, _, name = region.partition("/")
+    pool = Pool(provider, name, f"{name}-a", machine, CapacityType.SPOT)
+    assert volume_usd_per_hour(pool, load_catalog().transfer) is None
 
 
 RECORDED_GPU = {

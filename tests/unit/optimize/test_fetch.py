@@ -11,7 +11,8 @@ from costopt.domain.job import DataLocation, Job, Progress
 from costopt.domain.market import Pool
 from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Policy
-from costopt.domain.transfers import Transfer
+from costopt.domain.storage import StoragePrice
+from costopt.domain.transfers import Transfer, checkpoint_storage
 from costopt.domain.view import JobView
 from costopt.optimize.configurations import ConfigurationTable
 from costopt.optimize.demand import remaining_demand
@@ -170,3 +171,35 @@ def test_a_cache_takes_longer_on_a_slow_network_only_as_long_as_none_was_measure
 
 def test_a_cache_whose_move_has_no_price_excludes_the_pool() -> None:
     assert transfer_costs(THERE, machine(), with_cache(100.0), {}) is None
+
+
+STORED = StoragePrice(0.073, 0.0146, 0.005, "made up")
+
+
+def test_disks_and_kept_checkpoints_are_part_of_an_hour() -> None:
+    kept = {(here, here): Transfer(0.0, None, "free", STORED) for here in ("aws/r1", "aws/r2")}
+    one = with_checkpoint(100.0)
+    one = replace(one, checkpoint=replace(one.checkpoint, uri="s3://b/saves"))
+    found = transfer_costs(HERE, machine(), one, {**BOTH_WAYS, **kept})
+    assert found is not None
+    assert found.node_hour_usd == pytest.approx(200 * 0.073 / 730)
+    assert found.hour_usd == pytest.approx(3 * 100 * 0.0146 / 730)
+    assert found.save_usd == pytest.approx(1600 * 0.005 / 1000)
+    table = table_of(request_of(one, transfers={**BOTH_WAYS, **kept}))
+    row = row_of(table, HERE)
+    saves_per_hour = 3600 / (table.interval_s[row] + 10.0)
+    hour = found.node_hour_usd * table.nodes[row] + found.hour_usd + saves_per_hour * found.save_usd
+    assert table.usd_per_hour[row] == pytest.approx(10.0 * table.nodes[row] + hour)
+
+
+@pytest.mark.parametrize("uri", ["/saves", "file:///saves"])
+def test_checkpoints_in_a_folder_cost_nothing(uri: str) -> None:
+    one = with_checkpoint(100.0)
+    one = replace(one, checkpoint=replace(one.checkpoint, uri=uri))
+    assert checkpoint_storage(one, 100.0, None) == (0.0, 0.0)
+
+
+def test_checkpoints_in_a_bucket_of_an_unknown_place_are_unknown() -> None:
+    one = with_checkpoint(100.0, None)
+    one = replace(one, checkpoint=replace(one.checkpoint, uri="s3://b/saves"))
+    assert checkpoint_storage(one, 100.0, lambda *_: Transfer(0.0, None, "free", STORED)) is None

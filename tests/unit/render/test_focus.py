@@ -22,6 +22,7 @@ from costopt.cli.main import cli
 from costopt.domain.account_price import CommitmentKind
 from costopt.domain.contracts import ContractKind
 from costopt.domain.events import (
+    CheckpointCommitted,
     DataMoved,
     ElectricityContractsRecorded,
     Event,
@@ -108,6 +109,32 @@ def test_rows_keep_the_rules_and_sum_to_the_ledger(period: ChargePeriod) -> None
     assert total(rows, "BilledCost") * 10**6 == summary.usd_micros
     assert summary.kwh is not None
     assert float(total(rows, "x_EnergyKilowattHours")) == pytest.approx(summary.kwh, abs=1e-6)
+
+
+@pytest.mark.parametrize("period", ChargePeriod)
+def test_volumes_and_checkpoints_have_rows_that_sum_to_the_ledger(period: ChargePeriod) -> None:
+    node = launched(volume_micros_per_hour=21_918)
+    saves = [
+        CheckpointCommitted(
+            at=LAUNCHED_AT + timedelta(minutes=20 * number),
+            job=JOB,
+            units=float(number),
+            uri=f"s3://bucket/saves/{number}",
+            size_bytes=None,
+            save_s=None,
+            put_usd_micros=67_200,
+            kept_usd_micros_per_month=19_320_000,
+            region="aws/us-east-1",
+        )
+        for number in range(1, 8)
+    ]
+    rows, account = rows_of((node, *saves, ended()), NODE_END, period)
+    assert violations(rows) == []
+    summary = account.summary(NODE_END)
+    assert total(rows, "BilledCost") * 10**6 == summary.usd_micros
+    stored = [row for row in rows if row["ServiceCategory"] == "Storage"]
+    assert {row["ServiceSubcategory"] for row in stored} == {"Block Storage", "Object Storage"}
+    assert total(stored, "BilledCost") * 10**6 == summary.storage_usd_micros
 
 
 @pytest.mark.parametrize("signal", CarbonSignal)

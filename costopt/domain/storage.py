@@ -1,0 +1,53 @@
+"""What disks and kept checkpoints cost: list prices of a region, and the dollars that follow."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+HOURS_PER_MONTH = 730
+"""As providers turn prices per month into prices per hour."""
+
+ROOT_GIB = 200.0
+"""The size of a node's root volume, unless its provider's options name another."""
+
+KEPT_CHECKPOINTS = 3
+"""How many of the newest checkpoints trainers keep, unless they are told otherwise."""
+
+PART_GIB = 64 / 1024
+"""What one request stores of a checkpoint."""
+
+HYPERDISK_FAMILIES = frozenset({"a4", "a4x"})
+"""GPU machines of Google Cloud without pd-balanced disks; hyperdisks have no recorded price."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoragePrice:
+    """List prices of one region, None where unknown.
+
+    Dollars per GiB and month of root volumes and of an object store, and per 1,000 puts into it.
+    """
+
+    volume_usd_per_gib_month: float | None
+    store_usd_per_gib_month: float | None
+    usd_per_1000_puts: float | None
+    source: str
+
+    def volume_usd_per_hour(self, instance_type: str) -> float | None:
+        """Return dollars per hour of a node's root volume, None where unknown."""
+        family = instance_type.partition("-")[0]
+        if self.volume_usd_per_gib_month is None or family in HYPERDISK_FAMILIES:
+            return None
+        return ROOT_GIB * self.volume_usd_per_gib_month / HOURS_PER_MONTH
+
+    def save_usd(self, gib: float) -> float | None:
+        """Return dollars of the requests of one save, None where unknown."""
+        if self.usd_per_1000_puts is None:
+            return None
+        return math.ceil(gib / PART_GIB) * self.usd_per_1000_puts / 1000
+
+    def kept_usd_per_hour(self, gib: float) -> float | None:
+        """Return dollars per hour of keeping ``gib`` in the store, None where unknown."""
+        if self.store_usd_per_gib_month is None:
+            return None
+        return gib * self.store_usd_per_gib_month / HOURS_PER_MONTH

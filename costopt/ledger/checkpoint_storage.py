@@ -1,0 +1,65 @@
+"""What the checkpoints of a job cost in their store: requests, and dollars while they are kept."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from costopt.domain.events import CheckpointCommitted
+from costopt.domain.storage import HOURS_PER_MONTH, KEPT_CHECKPOINTS
+from costopt.ledger.node_meter import MS_PER_HOUR, to_milliseconds
+
+MS_PER_MONTH = HOURS_PER_MONTH * MS_PER_HOUR
+
+
+class CheckpointStorage:
+    """Micro-dollars at list prices. Each checkpoint is kept until ``KEPT_CHECKPOINTS`` newer ones
+    are there, at most until the job is over; what it costs after that is not the job's.
+
+    ``has_unknown``: the prices of one are unknown, or its event is of a ledger without them.
+    ``uri`` and ``region`` are the newest one's of those that cost anything, "" before the first.
+    """
+
+    def __init__(self) -> None:
+        self.has_unknown = False
+        self.uri = self.region = ""
+        self._starts: list[int] = []
+        self._prices: list[tuple[int, int]] = []
+        self._closed_micros = [0]
+        self._end_ms: int | None = None
+
+    def commit(self, event: CheckpointCommitted) -> None:
+        """Charge the requests of a save at once, and what it stores from then on."""
+        put_micros, micros_per_month = event.put_usd_micros, event.kept_usd_micros_per_month
+        if put_micros is None or micros_per_month is None:
+            self.has_unknown = True
+            return
+        if put_micros or micros_per_month:
+            self.uri, self.region = event.uri, event.region or ""
+        at_ms = max([to_milliseconds(event.at), *self._starts[-1:]])
+        self._starts.append(at_ms)
+        self._prices.append((put_micros, micros_per_month))
+        replaced = len(self._starts) - 1 - KEPT_CHECKPOINTS
+        if replaced >= 0:
+            self._closed_micros.append(self._closed_micros[-1] + self._micros(replaced, at_ms))
+
+    @property
+    def since_ms(self) -> int | None:
+        """Return when the first checkpoint was saved, None before."""
+        return self._starts[0] if self._starts else None
+
+    def end(self, end_ms: int | None) -> None:
+        """Charge nothing from ``end_ms`` on; None: the job goes on."""
+        self._end_ms = end_ms
+
+    def usd_micros_until(self, ms: int) -> int:
+        """Return micro-dollars of what was saved before ``ms``."""
+        if self._end_ms is not None:
+            ms = min(ms, self._end_ms)
+        saved = bisect_left(self._starts, ms)
+        first = max(0, saved - KEPT_CHECKPOINTS)
+        kept = sum(self._micros(number, ms) for number in range(first, saved))
+        return self._closed_micros[first] + kept
+
+    def _micros(self, number: int, until_ms: int) -> int:
+        put_micros, micros_per_month = self._prices[number]
+        return put_micros + micros_per_month * (until_ms - self._starts[number]) // MS_PER_MONTH
