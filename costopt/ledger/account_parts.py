@@ -33,6 +33,7 @@ from costopt.domain.policy import CarbonSignal
 from costopt.ledger.node_account import NodeAccount, energy_basis
 from costopt.ledger.node_emissions import ElectricityBooks, Emission, carbon_basis
 from costopt.ledger.node_meter import MS_PER_HOUR, to_milliseconds
+from costopt.ledger.storage_costs import volume_usd_micros
 from costopt.ledger.summary import ProgressCurve
 
 
@@ -150,7 +151,7 @@ class CostTotals:
         self.node_ms += times * (until_ms - node.launched_ms)
         self.measured_uwh += times * node.measured_uwh(until_ms)
         self.unpowered_ms += times * node.unpowered_ms(until_ms)
-        self.volume_usd_micros += times * node.volume_usd_micros(until_ms)
+        self.volume_usd_micros += times * volume_usd_micros(node, until_ms)
         self.unpriced_volumes += times * (node.launched.volume_micros_per_hour is None)
         embodied = node.embodied_ugco2e(until_ms)
         if embodied is None:
@@ -314,9 +315,9 @@ class FleetAccount:
         """Return what the nodes and their volumes cost from one instant to another."""
         return sum(
             node.usd_micros(end_ms)
-            + node.volume_usd_micros(end_ms)
+            + volume_usd_micros(node, end_ms)
             - node.usd_micros(start_ms)
-            - node.volume_usd_micros(start_ms)
+            - volume_usd_micros(node, start_ms)
             for node in self.nodes.values()
             if node.launched_ms < end_ms
         )

@@ -27,7 +27,6 @@ from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event
 from costopt.domain.market import Pool
 from costopt.domain.ports import Ledger
-from costopt.ledger.checkpoint_storage import CheckpointStorage
 from costopt.ledger.account_parts import CostTotals, FleetAccount, TransferAccount, WorkAccount
 from costopt.ledger.base import CachedFold, DurableLedger, FoldCache
 from costopt.ledger.codec import decode, encode
@@ -41,6 +40,7 @@ from costopt.ledger.node_emissions import (
     HourlyIntensities,
 )
 from costopt.ledger.node_meter import BusyMeter, CostMeter, EnergyMeter, PowerMeter
+from costopt.ledger.storage_costs import CheckpointStorage
 from costopt.ledger.summary import JobState, JobSummary, ProgressCurve
 
 ACCOUNT = "account"

@@ -65,10 +65,10 @@ from costopt.domain.events.node import NOT_SENT_ERROR
 from costopt.domain.market import Pool
 from costopt.domain.ports import Ledger
 from costopt.ledger.account_parts import FleetAccount, TransferAccount, WorkAccount
-from costopt.ledger.checkpoint_storage import CheckpointStorage
 from costopt.ledger.node_account import MeasurementAccount, NodeAccount, NodeInterval
 from costopt.ledger.node_emissions import signals_text
 from costopt.ledger.node_meter import to_milliseconds
+from costopt.ledger.storage_costs import CheckpointStorage
 from costopt.ledger.summary import JobState, JobSummary, RunCurves, sci_gco2e_per_unit, spend_points
 
 

@@ -245,7 +245,7 @@ class NodeAccount:
         """Return the cost until its end or now, the sooner; a minimum charge is due at the end."""
         until_ms = self.until_ms(now_ms)
         surcharge = self._surcharge_micros(until_ms) if now_ms >= until_ms else 0
-        return surcharge + self.cost.micros_until(min(until_ms, max(now_ms, self.launched_ms)))
+        return surcharge + self.cost.micros_until(self._charged_until_ms(now_ms))
 
     def list_usd_micros(self, now_ms: int) -> int:
         """Return the cost at the provider's public prices, where these are known to differ."""
@@ -263,11 +263,6 @@ class NodeAccount:
 
     def _charged_until_ms(self, now_ms: int) -> int:
         return min(self.until_ms(now_ms), max(now_ms, self.launched_ms))
-
-    def volume_usd_micros(self, now_ms: int) -> int:
-        """Return what its root volume cost until its end or now, 0 where that is unknown."""
-        ran_ms = max(0, min(self.until_ms(now_ms), now_ms) - self.launched_ms)
-        return (self.launched.volume_micros_per_hour or 0) * ran_ms // MS_PER_HOUR
 
     def _surcharge_micros(self, until_ms: int) -> int:
         missing_ms = max(0, self.min_billed_ms - (until_ms - self.launched_ms))

@@ -11,6 +11,7 @@ from functools import partial
 
 from costopt.ledger.node_account import NodeAccount
 from costopt.ledger.node_meter import from_milliseconds
+from costopt.ledger.storage_costs import volume_usd_micros
 
 
 class JobState(StrEnum):
@@ -313,7 +314,7 @@ def spend_points(
 
 
 def _node_micros(ms: int, node: NodeAccount) -> int:
-    return node.usd_micros(ms) + node.volume_usd_micros(ms)
+    return node.usd_micros(ms) + volume_usd_micros(node, ms)
 
 
 def _knots(node: NodeAccount, now_ms: int) -> Iterable[int]:

@@ -27,6 +27,7 @@ from costopt.ledger.job_account import JobAccount
 from costopt.ledger.node_account import NodeAccount, energy_basis
 from costopt.ledger.node_emissions import Emission, carbon_basis
 from costopt.ledger.node_meter import MS_PER_HOUR, from_milliseconds, to_milliseconds
+from costopt.ledger.storage_costs import volume_usd_micros
 from costopt.render.focus_columns import FACTOR_SCALE
 
 FocusRow = dict[str, str | datetime | Decimal | None]
@@ -158,7 +159,7 @@ def _node_rows(node: NodeAccount, now_ms: int, period: ChargePeriod) -> Iterator
 
 def _volume_row(node: NodeAccount, piece: _Slice, period: ChargePeriod) -> Iterator[FocusRow]:
     """Yield the row of a node's root volume, none where it costs nothing or is unpriced."""
-    billed = node.volume_usd_micros(piece.until_ms) - node.volume_usd_micros(piece.from_ms)
+    billed = volume_usd_micros(node, piece.until_ms) - volume_usd_micros(node, piece.from_ms)
     if not billed:
         return
     price, pool = _dollars(node.launched.volume_micros_per_hour or 0), node.pool

@@ -1,4 +1,4 @@
-"""What the checkpoints of a job cost in their store: requests, and dollars while they are kept."""
+"""What disks cost, and the checkpoints of a job in their store: requests, and while they are kept."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ from bisect import bisect_left
 
 from costopt.domain.events import CheckpointCommitted
 from costopt.domain.storage import HOURS_PER_MONTH, KEPT_CHECKPOINTS
+from costopt.ledger.node_account import NodeAccount
 from costopt.ledger.node_meter import MS_PER_HOUR, to_milliseconds
 
 MS_PER_MONTH = HOURS_PER_MONTH * MS_PER_HOUR
+
+
+def volume_usd_micros(node: NodeAccount, now_ms: int) -> int:
+    """Return what a node's root volume cost until its end or now, 0 where that is unknown."""
+    ran_ms = max(0, min(node.until_ms(now_ms), now_ms) - node.launched_ms)
+    return (node.launched.volume_micros_per_hour or 0) * ran_ms // MS_PER_HOUR
 
 
 class CheckpointStorage:
