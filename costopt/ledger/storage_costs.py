@@ -1,4 +1,4 @@
-"""What disks cost, and the checkpoints of a job in their store: requests, and while they are kept."""
+"""What disks cost, and a job's checkpoints in their store: requests, and while they are kept."""
 
 from __future__ import annotations
 
