@@ -130,15 +130,19 @@ def test_the_engine_tells_of_the_transfers_and_the_account() -> None:
     world = replace(engine.world, transfers=lambda *way: WAY if way[0] == ELSEWHERE else None)
     settings = replace(scene.settings, account=account)
     start_engine(scene.jobs, scene.policy, strategy, world, settings).tick()
-    assert strategy.views[-1].transfers == {(ELSEWHERE, "aws/us-east-1"): WAY}
+    assert strategy.views[-1].transfers == {
+        (ELSEWHERE, "aws/us-east-1"): WAY,
+        (ELSEWHERE, ELSEWHERE): WAY,
+    }
     assert strategy.views[-1].account == account
 
 
-def test_transfers_are_looked_up_both_ways_and_only_for_what_lies_somewhere() -> None:
-    job = with_data()
+def test_transfers_are_looked_up_both_ways_and_within_each_place() -> None:
+    job, here = with_data(), "aws/us-east-1"
     known = transfer_table([job], [SPOT_A, SAFE], lambda *_: WAY)
-    assert set(known) == {(ELSEWHERE, "aws/us-east-1"), ("aws/us-east-1", ELSEWHERE)}
-    assert transfer_table([task()], [SPOT_A], lambda *_: WAY) == {}
+    within = {(here, here), (ELSEWHERE, ELSEWHERE)}
+    assert set(known) == {(ELSEWHERE, here), (here, ELSEWHERE)} | within
+    assert set(transfer_table([task()], [SPOT_A], lambda *_: WAY)) == {(here, here)}
     assert transfer_table([job], [SPOT_A], lambda *_: None) == {}
 
 
