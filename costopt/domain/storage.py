@@ -12,7 +12,7 @@ ROOT_GIB = 200.0
 """The size of a node's root volume, unless its provider's options name another."""
 
 KEPT_CHECKPOINTS = 3
-"""How many of the newest checkpoints trainers keep, unless they are told otherwise."""
+"""How many of the newest checkpoints trainers keep by default."""
 
 PART_GIB = 64 / 1024
 """What one request stores of a checkpoint."""
