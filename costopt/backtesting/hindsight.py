@@ -3,9 +3,9 @@
 A shortest path over tick, gang and progress; ``optimal_path`` has the recursion. It knows every
 gang size in every pool that policy and job allow, the phases, and what moving data to a gang's
 region takes and costs. It is a bound that no run on one pool at a time undercuts where it leaves
-something out: saves take no time, and one is sent home per launch; phases that may not pause may;
-the tasks of an array are divisible, and its nodes join and leave at no loss; a launch in a pool
-that makes one wait does not.
+something out: saves take no time, one is sent home per launch, and none costs storage; phases that
+may not pause may; the tasks of an array are divisible, and its nodes join and leave at no loss; a
+launch in a pool that makes one wait does not.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from costopt.domain.transfers import (
     cache_transfers,
     save_transfer,
     start_transfers,
+    volume_usd_per_hour,
 )
 
 
@@ -116,7 +117,8 @@ def _gangs(
             or policy.limits.rejection_reason(pool)
         ):
             continue
-        capacity = _PoolCapacity(history, job.start_at, problem)
+        volume_usd = volume_usd_per_hour(pool, transfers) or 0.0
+        capacity = _PoolCapacity(history, job.start_at, problem, volume_usd)
         for nodes in job.gang_sizes(machine):
             overheads = _overheads(job, pool, machine, nodes, transfers)
             speeds = [_known_speed(job, machine, nodes, phase) for phase in job.phases]
@@ -179,16 +181,18 @@ def _usd(moves: Sequence[DataTransfer]) -> float:
 
 class _PoolCapacity:
     """What a pool's record says of the ticks of a run: price and nodes at their starts, and drops
-    within them."""
+    within them. Each node's root volume costs ``volume_usd`` an hour besides."""
 
-    def __init__(self, history: PoolHistory, start_at: datetime, problem: PathProblem) -> None:
+    def __init__(
+        self, history: PoolHistory, start_at: datetime, problem: PathProblem, volume_usd: float
+    ) -> None:
         tick, ticks = timedelta(seconds=problem.tick_s), problem.ticks
         self._tick_s = problem.tick_s
         starts = [start_at + n * tick for n in range(ticks)]
         states = [history.at(at) for at in starts]
         self._usd_per_hour = np.array(
-            [math.inf if s is None or s.price_usd_per_hour is None else s.price_usd_per_hour
-             for s in states]
+            [math.inf if s is None or s.price_usd_per_hour is None
+             else s.price_usd_per_hour + volume_usd for s in states]
         )  # fmt: skip
         self._nodes = np.array([0 if s is None else s.nodes_available or 0 for s in states])
         self._drops: list[tuple[int, float, int]] = []
