@@ -103,6 +103,7 @@ class PowerLimiter:
         if lower:
             raise ValueError(f"this node is limited to {_watts(lower)} already")
         replace_nondurable(self._before, json.dumps(before).encode())
+        self._tie()  # first: a kill right after the limit is set leaves it otherwise
         with suppress(subprocess.SubprocessError):
             _run("-pm", "1")
         said = _run("-pl", f"{cap_w:.0f}")
@@ -110,7 +111,6 @@ class PowerLimiter:
         if any(abs(watts - cap_w) > TOLERANCE_W for watts in now.values()):
             raise ValueError(f"the limits are {_watts(now)} after nvidia-smi said: {said}")
         self.cap_w = cap_w
-        self._tie()
         self.message = f"limited {len(now)} GPUs to {cap_w:g} W each, before: {_watts(before)}"
 
     def _forget_if_unchanged(self) -> None:

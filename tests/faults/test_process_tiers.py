@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -92,6 +93,11 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
     # A trainer that is slow to stop is waited for, also beyond a notice's end.
     made = Fleet(tmp_path, SCRIPT, judge_s=0.2, grace_s=PATIENCE_S, handover_s=2.0)
     yield made
+    # Else each saves on until its grace time ends, as the store takes nothing.
+    for pid in (made.written(name)[1] for name in made.agents):
+        if pid:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     made.close()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -82,27 +81,34 @@ def test_an_agent_that_follows_a_killed_one_puts_back_what_that_found(
     assert tool.limits_w == [400.0, 400.0]
 
 
+KILLED_AT_ONCE = """\
+run = power_limit._run
+def run_and_die(*arguments):
+    run(*arguments)
+    if arguments[0] == "-pl":
+        os.killpg(0, signal.SIGKILL)
+    return run(*arguments)
+power_limit._run = run_and_die
+"""
+"""The agent dies as soon as the tool has set the limit."""
+KILLED_LATER = "limit.apply(300.0)\nos.killpg(0, signal.SIGKILL)\n"
+
+
+@pytest.mark.parametrize("death", [KILLED_AT_ONCE, KILLED_LATER])
 def test_an_agent_that_is_killed_leaves_no_limit_behind(
-    tool: FakeNvidiaSmi, tmp_path: Path
+    tool: FakeNvidiaSmi, tmp_path: Path, death: str
 ) -> None:
     script = (
-        "import pathlib, time\n"
+        "import os, pathlib, signal\n"
         "from costopt.agent import power_limit\n"
         f"power_limit.COMMAND_TIMEOUT_S = {PATIENCE_S}\n"
         f"limit = power_limit.PowerLimiter(pathlib.Path({str(tmp_path)!r}))\n"
+        f"{death}"
         "limit.apply(300.0)\n"
-        "print(limit.cap_w, flush=True)\n"
-        "time.sleep(600)\n"
     )
-    agent = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, process_group=0
-    )
-    assert agent.stdout is not None
-    with agent.stdout as said:
-        assert said.readline() == b"300.0\n"
-    assert tool.limits_w == [300.0, 300.0]
-    os.killpg(agent.pid, signal.SIGKILL)
-    agent.wait()
+    agent = subprocess.run([sys.executable, "-c", script], process_group=0, check=False)
+    assert agent.returncode == -signal.SIGKILL
+    assert any("-pl" in call for call in tool.calls)
     deadline = time.monotonic() + PATIENCE_S
     while (tmp_path / SAVED_LIMITS_FILE).exists():
         assert time.monotonic() < deadline
