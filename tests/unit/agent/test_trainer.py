@@ -31,6 +31,7 @@ TORCHRUN = (
 )
 def test_the_complaint_is_a_line_that_says_something(tmp_path: Path, log: str, said: str) -> None:
     trainer = Trainer.__new__(Trainer)
+    trainer._logs = []
     trainer.log_path = tmp_path / "trainer.log"
     trainer.log_path.write_text(log)
     assert trainer.error() == said
