@@ -12,46 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
 from fnmatch import fnmatchcase
 
 from costopt.domain.account_price import CommitmentKind
-from costopt.domain.contracts import midnight
 from costopt.domain.market import CapacityType, Pool
-
-
-@dataclass(frozen=True, slots=True)
-class Period:
-    """From the first through the last day (UTC); None: without a beginning or an end."""
-
-    first_day: date | None = None
-    last_day: date | None = None
-
-    @property
-    def begins_at(self) -> datetime | None:
-        """Return the first instant, None where it has none."""
-        return None if self.first_day is None else midnight(self.first_day)
-
-    @property
-    def ends_at(self) -> datetime | None:
-        """Return the first instant after it, None where it does not end."""
-        return None if self.last_day is None else midnight(self.last_day + timedelta(days=1))
-
-    def holds(self, at: datetime) -> bool:
-        """Return whether ``at`` is within it."""
-        begins_at, ends_at = self.begins_at, self.ends_at
-        return (begins_at is None or begins_at <= at) and (ends_at is None or at < ends_at)
-
-    def overlaps(self, other: Period) -> bool:
-        """Return whether some day is in both."""
-        return (self.first_day or date.min) <= (other.last_day or date.max) and (
-            other.first_day or date.min
-        ) <= (self.last_day or date.max)
-
-    def hours_between(self, start: datetime, end: datetime) -> float:
-        """Return how many hours of [start, end) it holds."""
-        begin, stop = max(start, self.begins_at or start), min(end, self.ends_at or end)
-        return max(0.0, (stop - begin).total_seconds() / 3600)
+from costopt.domain.period import ALWAYS, Period
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +56,7 @@ class PrivatePrice:
     name: str
     pools: PoolPattern
     usd_per_hour: float
-    period: Period = Period()
+    period: Period = ALWAYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +66,7 @@ class Discount:
     name: str
     pools: PoolPattern
     percent: float
-    period: Period = Period()
+    period: Period = ALWAYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +86,7 @@ class Commitment:
     nodes: int | None = None
     rates: Mapping[tuple[str, str], float] = field(default_factory=dict, hash=False)
     marginal_usd_per_hour: float = 0.0
-    period: Period = Period()
+    period: Period = ALWAYS
 
     @property
     def quantity(self) -> float:
@@ -164,4 +129,4 @@ class Credit:
     name: str
     provider: str
     usd: float
-    period: Period = Period()
+    period: Period = ALWAYS

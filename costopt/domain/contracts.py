@@ -8,8 +8,10 @@ ones and are never assumed: what no contract and no residual mix covers is unkno
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import datetime
 from enum import StrEnum
+
+from costopt.domain.period import ALWAYS, Period
 
 
 class ContractKind(StrEnum):
@@ -21,26 +23,14 @@ class ContractKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ElectricityContract:
-    """gCO2e/kWh of a provider's electricity in ``regions``, all of them where empty, from the
-    first through the last day (UTC); None: without a beginning or an end."""
+    """gCO2e/kWh of a provider's electricity in ``regions``, all of them where empty."""
 
     name: str
     provider: str
     gco2e_per_kwh: float
     regions: tuple[str, ...] = ()
-    first_day: date | None = None
-    last_day: date | None = None
+    period: Period = ALWAYS
     kind: ContractKind = ContractKind.CONTRACT
-
-    @property
-    def begins_at(self) -> datetime | None:
-        """Return the first instant, None where it has none."""
-        return None if self.first_day is None else midnight(self.first_day)
-
-    @property
-    def ends_at(self) -> datetime | None:
-        """Return the first instant after it, None where it does not end."""
-        return None if self.last_day is None else midnight(self.last_day + timedelta(days=1))
 
     def overlaps(self, other: ElectricityContract) -> bool:
         """Return whether both state the same kind of figure for a region at some instant."""
@@ -48,8 +38,7 @@ class ElectricityContract:
             self.kind is other.kind
             and self.provider == other.provider
             and (not self.regions or not other.regions or bool({*self.regions} & {*other.regions}))
-            and (self.first_day or date.min) <= (other.last_day or date.max)
-            and (other.first_day or date.min) <= (self.last_day or date.max)
+            and self.period.overlaps(other.period)
         )
 
 
@@ -66,12 +55,7 @@ def contract_terms(contract: ElectricityContract) -> ContractTerms:
         contract.provider,
         float(contract.gco2e_per_kwh),
         contract.regions,
-        contract.begins_at,
-        contract.ends_at,
+        contract.period.begins_at,
+        contract.period.ends_at,
         contract.kind,
     )
-
-
-def midnight(day: date) -> datetime:
-    """Return the beginning of the day (UTC)."""
-    return datetime.combine(day, time(), UTC)

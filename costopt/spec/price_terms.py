@@ -17,33 +17,17 @@ from costopt.domain.commitments import (
     Commitment,
     Credit,
     Discount,
-    Period,
     PoolPattern,
     PrivatePrice,
 )
 from costopt.domain.market import CapacityType
 from costopt.domain.price_terms import PriceTerms
 from costopt.spec.catalog_names import misspelt_provider, misspelt_region
-from costopt.spec.contracts import Day
-from costopt.spec.fields import Count, FileModel, Name, NotNegative, Positive, Text, did_you_mean
-from costopt.spec.yaml_document import VALUE_ERROR, Document, SpecProblem
+from costopt.spec.fields import Count, NotNegative, Positive, Text, did_you_mean
+from costopt.spec.period_section import PeriodSection, period_problems
+from costopt.spec.yaml_document import Document, SpecProblem
 
 Percent = Annotated[float, Field(gt=0, le=100)]
-
-
-class PeriodSection(FileModel):
-    """A provider, from a day through another."""
-
-    name: Name = Field(description="what plans and reports call it")
-    provider: Text = Field(description="the cloud, as in the catalogue")
-    first_day: Day | None = Field(
-        default=None, description="from this day on (UTC); default: no start"
-    )
-    last_day: Day | None = Field(default=None, description="through this day; default: no end")
-
-    def period(self) -> Period:
-        """Return it as the domain has it."""
-        return Period(self.first_day, self.last_day)
 
 
 class PoolsSection(PeriodSection):
@@ -187,7 +171,7 @@ def price_term_problems(document: Document, file: TermSections) -> Iterator[Spec
     for section, entries in sections.items():
         for index, entry in enumerate(entries):
             at = (section, index)
-            yield from _period_problems(document, at, entry)
+            yield from _provider_problems(document, at, entry)
             if any(entry.name == other.name for other in entries[:index]):
                 message = f"{entry.name!r} names two {section}"
                 yield document.problem((*at, "name"), message, code="duplicate")
@@ -199,14 +183,12 @@ def price_term_problems(document: Document, file: TermSections) -> Iterator[Spec
         yield from _overlaps(document, section, rules)
 
 
-def _period_problems(
+def _provider_problems(
     document: Document, at: tuple[str, int], entry: PeriodSection
 ) -> Iterator[SpecProblem]:
     if why := misspelt_provider(entry.provider):
         yield document.problem((*at, "provider"), why, code="unknown_name")
-    if entry.first_day and entry.last_day and entry.last_day < entry.first_day:
-        message = f"ends before its first_day, {entry.first_day}"
-        yield document.problem((*at, "last_day"), message, code=VALUE_ERROR)
+    yield from period_problems(document, at, entry)
 
 
 def _pool_problems(

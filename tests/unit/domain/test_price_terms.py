@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costopt.domain.account_price import CommitmentKind
-from costopt.domain.commitments import Commitment, Discount, Period, PoolPattern, PrivatePrice
+from costopt.domain.commitments import Commitment, Discount, PoolPattern, PrivatePrice
 from costopt.domain.estimate import Basis, Estimate, Series
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.market import CapacityType, Offer, Pool
+from costopt.domain.period import Period
 from costopt.domain.price_terms import PriceTerms
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -21,6 +21,7 @@ from costopt.domain.events import (
 )
 from costopt.domain.fleet import EndCause
 from costopt.domain.market import Pool
+from costopt.domain.period import Period
 from costopt.domain.policy import CarbonSignal, Objective
 from costopt.domain.ports import Ledger, SignalProblem
 from costopt.domain.power import NodePower
@@ -259,7 +260,7 @@ def test_market_based_emissions_without_a_contract_are_unknown() -> None:
 def test_new_contracts_count_for_the_whole_job_and_end_by_their_day() -> None:
     made = scene(ByHour(100.0, 900.0, 50.0), 30 * HOUR_S, [WIND])
     made.go(HOUR_S)
-    first_day = replace(WIND, gco2e_per_kwh=20.0, last_day=T0.date())
+    first_day = replace(WIND, gco2e_per_kwh=20.0, period=Period(last_day=T0.date()))
     mix = ElectricityContract("mix", "aws", 400.0, kind=ContractKind.RESIDUAL_MIX)
     account = Account(electricity_contracts=(mix, first_day))
     made.settings = replace(made.settings, account=account)

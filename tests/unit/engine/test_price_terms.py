@@ -11,11 +11,12 @@ from costopt.backtesting.hindsight import hindsight_optimum
 from costopt.backtesting.replay import ReplayResult, replay
 from costopt.domain.account import Account
 from costopt.domain.account_price import CommitmentKind
-from costopt.domain.commitments import Commitment, Discount, Period, PoolPattern
+from costopt.domain.commitments import Commitment, Discount, PoolPattern
 from costopt.domain.errors import ProviderUnavailableError
 from costopt.domain.events import NodeLaunched, PriceChanged
 from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.history import MarketHistory
+from costopt.domain.period import Period
 from costopt.domain.price_terms import PriceTerms
 from costopt.domain.view import Target
 from costopt.ledger.summary import JobState

@@ -23,6 +23,7 @@ from costopt.domain.events import (
     NodeLaunched,
 )
 from costopt.domain.fleet import EndCause
+from costopt.domain.period import Period
 from costopt.domain.policy import CarbonSignal
 from costopt.ledger.base import open_ledger
 from costopt.ledger.job_account import JobAccount
@@ -116,8 +117,7 @@ def test_market_based_is_by_contract_and_unknown_without() -> None:
         "aws",
         12.0,
         ("eu-central-1",),
-        first_day=date(2022, 3, 1),
-        last_day=date(2022, 3, 1),
+        Period(date(2022, 3, 1), date(2022, 3, 1)),
     )
     _, (february, march), table = rows_of(*events, contracts=[wind])
     assert february["market_based_kgco2e"] is None
