@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from costopt.domain.secret import Secret, SecretSource
@@ -16,9 +16,9 @@ RESERVED_PREFIX = "COSTOPT_"
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 MACHINE_IMAGE = re.compile(r"ami-[0-9a-f]+|(https://.*/)?projects/[^/]+/global/images/.*")
 IMAGE = re.compile(
-    r"(?:[a-zA-Z0-9][a-zA-Z0-9.-]*(?::\d+)?/)?"
+    r"(?:[a-zA-Z0-9][a-zA-Z0-9.-]*(?::[0-9]+)?/)?"
     r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*"
-    r"(?::\w[\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
 )
 """[HOST[:PORT]/]PATH[:TAG][@DIGEST] (github.com/distribution/reference)."""
 
@@ -64,6 +64,15 @@ def _no_value(value: object) -> object:
 class SecretSection(FileModel):
     """Where nodes find the value of a secret: its name in at least one place."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"required": [each.value], "properties": {each.value: {"type": "string"}}}
+                for each in SecretSource
+            ]
+        }
+    )
+
     aws: str | None = Field(
         default=None,
         pattern=r"^(arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:)?"
@@ -94,9 +103,27 @@ class SecretSection(FileModel):
         return self
 
 
-Image = Annotated[Text, AfterValidator(_image)]
+Image = Annotated[
+    Text,
+    AfterValidator(_image),
+    Field(
+        json_schema_extra={
+            "pattern": f"^(?:{IMAGE.pattern})$",
+            "not": {"pattern": f"^(?:{MACHINE_IMAGE.pattern})$"},
+        }
+    ),
+]
 Secrets = Annotated[
-    dict[Text, Annotated[SecretSection, BeforeValidator(_no_value)]], AfterValidator(_variables)
+    dict[str, Annotated[SecretSection, BeforeValidator(_no_value)]],
+    AfterValidator(_variables),
+    Field(
+        json_schema_extra={
+            "propertyNames": {
+                "pattern": f"^{VARIABLE.pattern}$",
+                "not": {"pattern": f"^{RESERVED_PREFIX}"},
+            }
+        }
+    ),
 ]
 
 

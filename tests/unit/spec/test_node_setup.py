@@ -35,6 +35,7 @@ def test_all_that_a_node_needs(tmp_path: Path) -> None:
     [
         ("image: Not An Image", "image"),
         ("image: ami-0123456789abcdef0", "image"),
+        ("image: acme/train:é", "image"),
         ("image: projects/acme/global/images/deep", "image"),
         ("image: --privileged", "image"),
         ("setup: [3]", "setup[0]"),
