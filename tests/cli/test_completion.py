@@ -42,7 +42,7 @@ def offered(*words: str) -> list[str]:
         (("run", "job.yaml", "--market", "my"), FILES),
         (("market", "import", ""), FILES),
         (("catalog", "--gpu", "h1"), ["H100-SXM5-80GB"]),
-        (("schema", ""), ["job", "policy", "account"]),
+        (("schema", ""), ["job", "policy", "account", "cluster"]),
         (("plan", "-o", "m"), ["md"]),
     ],
 )
