@@ -19,6 +19,11 @@ NEAR_CHEAPEST_RATIO = 1.1
 WAIT_COST_RATIO = 0.97
 """An hour that is forecast to cost less than this share of the present one may be waited for."""
 
+MIN_WAIT_SAVING = 0.005
+"""Share of the cost to the end that waiting has to save. The program sees a saving in waiting for
+young capacity to become older; to the user, a job that could run does not.
+"""
+
 RESTART_SHARE = 0.5
 """Share of a start that a launch of the safe gang costs on top where any of several pools may come.
 The program takes the rates for known and other pools for independent, so it sees too late that
@@ -70,6 +75,20 @@ def mix_alternatives(
         )
         for weighed in zip(*(weighed for _, weighed in valued), strict=True)
     ]
+
+
+def choose(weighed: Sequence[ValuedAlternative]) -> ValuedAlternative:
+    """Return the cheapest alternative, or spot that is up where waiting saves next to nothing."""
+    best = min(weighed, key=lambda choice: choice.cost)
+    if best.targets or not math.isfinite(best.cost):
+        return best
+    spot = (c for c in weighed if c.targets and _is_spot(c))
+    runs = min(spot, key=lambda choice: choice.cost, default=best)
+    return runs if runs.cost <= best.cost * (1 + MIN_WAIT_SAVING) else best
+
+
+def _is_spot(choice: ValuedAlternative) -> bool:
+    return all(target.pool.capacity_type.is_interruptible for target in choice.targets)
 
 
 def explain_choice(best: ValuedAlternative, weighed: Sequence[ValuedAlternative]) -> str:

@@ -40,6 +40,7 @@ from costopt.strategies.adaptive.candidates import (
 from costopt.strategies.adaptive.choices import (
     ValuedAlternative,
     alternatives,
+    choose,
     explain_choice,
     mix_alternatives,
     value_alternatives,
@@ -125,7 +126,7 @@ class AdaptiveStrategy:
             return Decision(job.name, fallback.targets, "no spot capacity is allowed: on-demand")
         candidates = collect_candidates(job_view, gangs, fallback, self.lifetimes, self.pools)
         weighed = self._weigh(job.name, candidates, situation)
-        best = min(weighed, key=lambda choice: choice.cost)
+        best = choose(weighed)
         return Decision(
             job.name,
             best.targets,

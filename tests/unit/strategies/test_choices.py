@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -15,6 +16,7 @@ from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.domain.transfers import Transfer, transfer_table
 from costopt.domain.view import Target
 from costopt.optimize.request import PlanRequest
+from costopt.strategies.adaptive.choices import MIN_WAIT_SAVING, ValuedAlternative, choose
 from costopt.strategies.adaptive.strategy import AdaptiveStrategy
 from costopt.strategies.gang_options import GangOption, gang_options, uninterruptible_options
 from costopt.strategies.milp import MilpStrategy
@@ -158,3 +160,12 @@ def test_a_replayed_job_is_as_slow_as_its_phases_and_no_slower_than_predicted() 
     saves_s = 2 * 10.0 + 10.0
     expected_s = 1.5 * HOUR_S + job.startup_s + saves_s
     assert (result.now - after(0)).total_seconds() == pytest.approx(expected_s, abs=120.0)
+
+
+def test_what_can_run_runs_where_waiting_saves_next_to_nothing() -> None:
+    runs = ValuedAlternative(10.0, (Target(SPOT_A, 1),), "launch")
+    wait = ValuedAlternative(10.0 / (1 + MIN_WAIT_SAVING / 2), (), "wait")
+    late = ValuedAlternative(math.inf, (Target(SAFE, 1),), "go to")
+    assert choose([runs, late, wait]) is runs
+    assert choose([runs, late, replace(wait, cost=9.8)]).what == "wait"
+    assert choose([late, wait]) is wait
