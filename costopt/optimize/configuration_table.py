@@ -137,7 +137,7 @@ def terms_of(
     ``scaling`` is the strong-scaling efficiency of each distinct gang.
     """
     first = rows.first()
-    usd = gang_sum(rows, columns.usd_per_hour)
+    usd = gang_sum(rows, columns.usd_per_hour) + gang_sum(rows, starts.node_hour_usd)
     peak_kw, idle_kw = gang_busy_kw(rows, columns), gang_sum(rows, columns.idle_kw)
     lost = 1.0 - np.array(scaling, dtype=float)[gangs.place]
     drawn = 1.0 - columns.communication_share[first] * lost  # communication_factor by row
@@ -158,8 +158,8 @@ def terms_of(
     kwh_per_start = np.nan_to_num(idle_kw * paid_start_h)
     saves_per_hour = 3600 / (interval + save_s)
     lost_usd = starts.usd[first] + node_usd / rows.nodes  # an interruption takes one node
-    stored_usd = starts.hour_usd[first] + gang_sum(rows, starts.node_hour_usd)
-    moving_usd = hazard * lost_usd + saves_per_hour * starts.save_usd[first] + stored_usd
+    save_usd = saves_per_hour * starts.save_usd[first] + starts.hour_usd[first]
+    moving_usd = hazard * lost_usd + save_usd
     usd_per_start = usd * paid_start_h + transfer_usd
 
     weight = quantile_weight(policy.risk.on_time)

@@ -176,7 +176,7 @@ def test_a_cache_whose_move_has_no_price_excludes_the_pool() -> None:
 STORED = StoragePrice(0.073, 0.0146, 0.005, "made up")
 
 
-def test_disks_and_kept_checkpoints_are_part_of_an_hour() -> None:
+def test_disks_and_kept_checkpoints_are_part_of_an_hour_and_of_a_start() -> None:
     kept = {(here, here): Transfer(0.0, None, "free", STORED) for here in ("aws/r1", "aws/r2")}
     one = with_checkpoint(100.0)
     one = replace(one, checkpoint=replace(one.checkpoint, uri="s3://b/saves"))
@@ -190,6 +190,9 @@ def test_disks_and_kept_checkpoints_are_part_of_an_hour() -> None:
     saves_per_hour = 3600 / (table.interval_s[row] + 10.0)
     hour = found.node_hour_usd * table.nodes[row] + found.hour_usd + saves_per_hour * found.save_usd
     assert table.usd_per_hour[row] == pytest.approx(10.0 * table.nodes[row] + hour)
+    paid_h = table.start_h[row] - table.wait_h[row]
+    nodes_usd = (10.0 + found.node_hour_usd) * table.nodes[row]
+    assert table.usd_per_start[row] == pytest.approx(nodes_usd * paid_h + table.transfer_usd[row])
 
 
 @pytest.mark.parametrize("uri", ["/saves", "file:///saves"])
