@@ -59,6 +59,12 @@ def strikes(place: Place) -> set[datetime]:
     return {end.ended_at for end in ends if end.cause is EndCause.INTERRUPTED}
 
 
+def volume_micros(node: ev.NodeLaunched) -> int:
+    """Micro-dollars per hour of a node's root volume."""
+    assert node.volume_micros_per_hour is not None
+    return node.volume_micros_per_hour
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc")
 def test_the_main_job_ends_in_time_with_the_same_weights(tmp_path: Path) -> None:
     slowly = tmp_path / "slowly"
@@ -86,10 +92,10 @@ def test_the_main_job_ends_in_time_with_the_same_weights(tmp_path: Path) -> None
     micros = sum(
         (end.ended_at - launched[end.node_id].launched_at).total_seconds()
         / 3600
-        * launched[end.node_id].micros_per_hour
+        * (launched[end.node_id].micros_per_hour + volume_micros(launched[end.node_id]))
         for end in ends
     )
-    assert place.status()["usd_micros"] == pytest.approx(micros, abs=len(ends))
+    assert place.status()["usd_micros"] == pytest.approx(micros, abs=2 * len(ends))
 
     report = place.call("report", "tiny", "--state-dir", "state", "--to", "report.html")
     assert report.returncode == 0, report.stderr

@@ -259,7 +259,8 @@ class Trial:
         for event in events:
             account.apply(event)
         summary = account.summary(max(self.clock.now(), *(event.at for event in events)))
-        if summary.usd_micros != sum(_billed(node) for node in mine):
+        of_nodes = summary.spot_usd_micros + summary.on_demand_usd_micros
+        if of_nodes != sum(_billed(node) for node in mine):
             self._found(Wrong.BILL)
         if summary.state is not JobState.FINISHED or not summary.on_time:
             self._found(Wrong.LATE)
