@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from costopt.daemon.shared_state import BudgetUse, FleetNode
 from costopt.domain.account import Account, AccountGuards, Tenant
 from costopt.domain.limits import LimitScope
+from costopt.domain.money import MICROS
 from costopt.domain.policy import BUDGET_LIMITS
 from costopt.engine.billing import month_of
 from costopt.engine.engine import Engine
 from costopt.ledger.summary import JobSummary
 
-MICROS = 1_000_000
 JOB_BUDGET = "dollars of its budget"
 
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from costopt.domain.control import ActionKind, Mode, Proposal, ProposalState, Registry
 from costopt.domain.events import ActionProposed, LaunchIntended, NodeLaunched
 from costopt.domain.fleet import Action, Drain, Launch, Terminate
+from costopt.domain.money import to_micros
 from costopt.engine.engine import Engine
 from costopt.engine.guards import LaunchLimits
 from costopt.engine.quotas import GuardViolation
@@ -194,7 +195,7 @@ class ModeGate:
                 nodes=proposal.nodes,
                 reason=proposal.reason,
                 node_id=proposal.node_id,
-                micros_per_hour=None if usd is None else round(usd * 1_000_000),
+                micros_per_hour=to_micros(usd),
             )
         )
 

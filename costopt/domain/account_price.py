@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from costopt.domain.money import to_micros
+
 
 class CommitmentKind(StrEnum):
     """What was bought; its quantity is dollars per hour or nodes."""
@@ -39,16 +41,13 @@ class AccountPrice:
     why: str = ""
 
 
-MICROS = 1_000_000
-
-
 def listed_micros(price: AccountPrice | None) -> int | None:
     """Return the list price in micro-dollars per hour, as events hold it; None where unknown."""
     usd = None if price is None else price.list_usd_per_hour
-    return None if usd is None else round(usd * MICROS)
+    return to_micros(usd)
 
 
 def committed_micros(price: AccountPrice | None) -> int | None:
     """Return the part of a commitment in micro-dollars per hour; None where unknown."""
     usd = 0.0 if price is None else price.committed_usd_per_hour
-    return None if usd is None else round(usd * MICROS)
+    return to_micros(usd)

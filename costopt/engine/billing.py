@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from costopt.domain.account_price import MICROS, listed_micros
+from costopt.domain.account_price import listed_micros
 from costopt.domain.errors import ProviderError
 from costopt.domain.events import NodeBilled, NodeEnded, NodeLaunched
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
+from costopt.domain.money import MICROS, to_micros
 from costopt.domain.ports import Ledger
 from costopt.engine.cohort import JobTerms
 from costopt.engine.journal import Journal
@@ -88,7 +89,7 @@ class BillCollector:
                 job=node.job,
                 node_id=node.node_id,
                 pool=launched.pool,
-                prices=tuple((at, round(each.usd_per_hour * MICROS)) for at, each in prices),
+                prices=tuple((at, to_micros(each.usd_per_hour)) for at, each in prices),
                 min_billed_s=bill.min_billed_s,
                 source=bill.source,
                 list_prices=tuple((at, micros) for at, micros in listed if micros is not None),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from costopt.domain.account_price import MICROS, committed_micros, listed_micros
+from costopt.domain.account_price import committed_micros, listed_micros
 from costopt.domain.errors import CatalogError, ProviderError
 from costopt.domain.events import (
     Event,
@@ -25,6 +25,7 @@ from costopt.domain.events import (
 from costopt.domain.events.node import UNKNOWN_BASIS
 from costopt.domain.fleet import EndCause, Node, NodeState
 from costopt.domain.market import Interruption, Pool
+from costopt.domain.money import MICROS, to_micros
 from costopt.domain.policy import CarbonSignal
 from costopt.domain.runtime import NodeReport
 from costopt.domain.text import untrusted_text
@@ -309,7 +310,7 @@ def node_launched_event(
         node_id=node.node_id,
         pool=str(node.pool),
         launched_at=node.launched_at,
-        micros_per_hour=round(node.usd_per_hour * MICROS),
+        micros_per_hour=to_micros(node.usd_per_hour),
         idle_w=None if power is None else power.idle_w,
         busy_w=None if power is None else power.busy_w,
         pue=None if power is None else power.pue,
@@ -320,12 +321,12 @@ def node_launched_event(
         communication_share=0.0 if power is None else power.communication_share,
         embodied_gco2e_per_hour=None if power is None else power.embodied_gco2e_per_hour,
         list_micros_per_hour=listed_micros(paid),
-        contracted_micros_per_hour=None
-        if paid is None or paid.contracted_usd_per_hour is None
-        else round(paid.contracted_usd_per_hour * MICROS),
+        contracted_micros_per_hour=to_micros(
+            None if paid is None else paid.contracted_usd_per_hour
+        ),
         committed_micros_per_hour=committed_micros(paid),
         commitment=None if paid is None else paid.commitment,
-        volume_micros_per_hour=None if volume_usd is None else round(volume_usd * 1e6),
+        volume_micros_per_hour=to_micros(volume_usd),
     )
 
 

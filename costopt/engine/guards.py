@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from costopt.domain.account import Account
-from costopt.domain.account_price import MICROS
 from costopt.domain.events import GuardTripped
 from costopt.domain.fleet import Launch, Node
 from costopt.domain.job import Job
 from costopt.domain.limits import ROUNDING, Resource
 from costopt.domain.market import Pool
+from costopt.domain.money import MICROS
 from costopt.domain.policy import Limits
 from costopt.engine.billing import Payer, SpendTracker
 from costopt.engine.journal import Journal

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from costopt.domain.account_price import MICROS
 from costopt.domain.errors import ProviderError, ProviderUnavailableError
 from costopt.domain.events import LaunchFailed, LaunchIntended
 from costopt.domain.events.node import NOT_SENT_ERROR
 from costopt.domain.fleet import Launch, LaunchRequest, Node, NodeState
 from costopt.domain.limits import Resource
 from costopt.domain.market import Pool
+from costopt.domain.money import MICROS, to_micros
 from costopt.domain.policy import Limits
 from costopt.domain.view import Desired
 from costopt.engine.emissions import Emissions
@@ -190,7 +190,7 @@ class Launcher:
             key=self._settings.new_key(launch.job, number),
             pool=str(launch.pool),
             nodes=launch.nodes,
-            planned_micros_per_hour=round(usd * MICROS),
+            planned_micros_per_hour=to_micros(usd),
         )
         self._journal.write(intent)
         self._unsent.add(intent.key)

@@ -14,6 +14,7 @@ from costopt.domain.events import PriceChanged
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Resources
 from costopt.domain.market import Offer, Pool
+from costopt.domain.money import to_micros
 from costopt.domain.plan import COOLDOWN, Rejection
 from costopt.domain.policy import Policy
 from costopt.engine.failures import ProviderFailures
@@ -126,7 +127,7 @@ class OfferCollector:
             price = offer.price_usd_per_hour
             if price is None or offer.pool not in running or not _is_price(price):
                 continue
-            micros, pool = round(price.value * 1_000_000), str(offer.pool)
+            micros, pool = to_micros(price.value), str(offer.pool)
             paid = offer.account_price
             for job, launched_at in running[offer.pool].items():
                 newer = price.observed_at is None or price.observed_at >= launched_at

@@ -24,6 +24,7 @@ from costopt.domain.events import (
 from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.market import Pool
+from costopt.domain.money import to_micros
 from costopt.domain.power import NodePower
 from costopt.domain.runtime import CheckpointRecord, NodeReport
 from costopt.domain.storage import HOURS_PER_MONTH
@@ -379,10 +380,10 @@ def checkpoint_event(
         uri=saved.uri,
         size_bytes=saved.size_bytes,
         save_s=saved.save_s,
-        put_usd_micros=None if stored is None else round(stored[0] * 1e6),
+        put_usd_micros=to_micros(None if stored is None else stored[0]),
         kept_usd_micros_per_month=None
         if stored is None
-        else round(stored[1] * HOURS_PER_MONTH * 1e6),
+        else to_micros(stored[1] * HOURS_PER_MONTH),
         region=job.checkpoint.region,
     )
 
@@ -429,7 +430,7 @@ def _moved(job: Job, move: DataTransfer, at: datetime, why: str) -> DataMoved:
         from_region=move.from_region,
         to_region=move.to_region,
         gib=move.gib,
-        usd_micros=None if usd is None else round(usd * 1_000_000),
+        usd_micros=to_micros(usd),
         source=UNKNOWN_PRICE if move.transfer is None else move.transfer.source,
         why=why,
     )

@@ -16,6 +16,7 @@ from costopt.domain.events import JobSubmitted
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import InstanceType, Offer, Pool
+from costopt.domain.money import to_micros
 from costopt.domain.policy import CarbonSignal, Limits, Policy, RuleSignal
 from costopt.domain.power import NodePower
 from costopt.domain.transfers import (
@@ -272,7 +273,7 @@ def job_submitted_event(job: Job, policy: Policy, view: View, now: datetime) -> 
         policy=policy.name,
         strategy=policy.strategy.name,
         tenant=job.tenant,
-        budget_usd_micros=None if budget_usd is None else round(budget_usd * 1_000_000),
+        budget_usd_micros=to_micros(budget_usd),
     )
     if chosen is None:
         return facts
@@ -293,8 +294,8 @@ def job_submitted_event(job: Job, policy: Policy, view: View, now: datetime) -> 
     facts = replace(
         facts,
         baseline_pool=str(chosen.pool),
-        baseline_usd_micros=round(usd_per_node_s * (idle_node_s + busy_node_s) * 1_000_000),
-        baseline_startup_usd_micros=round(usd_per_node_s * idle_node_s * 1_000_000),
+        baseline_usd_micros=to_micros(usd_per_node_s * (idle_node_s + busy_node_s)),
+        baseline_startup_usd_micros=to_micros(usd_per_node_s * idle_node_s),
     )
     if power is None:
         return facts

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from costopt.domain.commitments import Commitment
+from costopt.domain.money import to_micros
 from costopt.domain.price_terms import PriceTerms
 from costopt.ledger.job_account import JobAccount
 from costopt.ledger.node_account import NodeAccount
 from costopt.ledger.node_meter import to_milliseconds
-
-MICROS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ def month_bill(
     Credits pay for nodes and commitments of their provider in the order in which they end, from
     the first month of the ledger or of a credit on.
     """
-    left = {credit.name: round(credit.usd * MICROS) for credit in terms.credits}
+    left = {credit.name: to_micros(credit.usd) for credit in terms.credits}
     begun = [node.launched.launched_at for each in accounts for node in each.fleet.nodes.values()]
     begun += [at for each in terms.credits if (at := each.period.begins_at) is not None]
     first = min([month_at, *begun]).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
@@ -133,7 +132,7 @@ def _use(
                 return CommitmentUse(commitment, None, None)
             used += until - before
     usd, hours = commitment.usd_per_hour, commitment.period.hours_between(start, end)
-    return CommitmentUse(commitment, None if usd is None else round(usd * hours * MICROS), used)
+    return CommitmentUse(commitment, to_micros(None if usd is None else usd * hours), used)
 
 
 def _due(providers: Iterable[ProviderUse], commitments: Iterable[CommitmentUse]) -> dict[str, int]:

@@ -9,6 +9,7 @@ from datetime import datetime
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import CheckpointCommitted, DecisionMade, Event
 from costopt.domain.fleet import ProviderCharge
+from costopt.domain.money import to_micros
 from costopt.formatting import (
     UNKNOWN_TEXT,
     choice_lines,
@@ -365,7 +366,7 @@ def ledger_drift(charge: ProviderCharge, run: RunView) -> str:
     counted_micros = sum(
         row.usd_micros for row in run.intervals if row.pool.provider == charge.provider
     )
-    billed_micros = round(charge.usd * 1_000_000)
+    billed_micros = to_micros(charge.usd)
     off = counted_micros - billed_micros
     share = f" ({off / billed_micros:+.1%})" if billed_micros else ""
     days = f"{charge.from_at:%Y-%m-%d} up to {charge.until_at:%Y-%m-%d}"
