@@ -104,6 +104,7 @@ class RedactedStore:
         self._store = store
         self._redactor = redactor
         self.get = store.get
+        self.get_range = store.get_range
         self.get_tagged = store.get_tagged
         self.put_file = store.put_file
         self.get_file = store.get_file

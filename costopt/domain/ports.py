@@ -218,6 +218,13 @@ class ObjectStore(Protocol):
         """
         ...
 
+    def get_range(self, key: str, start: int, end: int) -> bytes | None:
+        """Return the bytes from ``start`` up to ``end``, or None where the key is missing.
+
+        Raises StoreError for an object that ends before ``end``; an empty range is empty bytes.
+        """
+        ...
+
     def get_tagged(self, key: str) -> VersionedObject | None:
         """Return the bytes with their tag, or None where the key is missing."""
         ...

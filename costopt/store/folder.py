@@ -64,6 +64,18 @@ class FileStore:
             raise object_too_large_error(key, str(self.root), size_bytes, max_bytes)
         return data
 
+    def get_range(self, key: str, start: int, end: int) -> bytes | None:
+        """Return the bytes from ``start`` up to ``end``, or None where the key is missing."""
+        try:
+            with self._place("read", key) as place, read_plain(place) as file:
+                file.seek(start)
+                data = file.read(end - start)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if len(data) != end - start:
+            raise object_too_short_error(key, str(self.root), start + len(data), end)
+        return data
+
     def get_tagged(self, key: str) -> VersionedObject | None:
         """Return the bytes with their digest, or None where the key is missing."""
         data = self.get(key)
@@ -243,6 +255,15 @@ def object_too_large_error(key: str, where: str, size_bytes: int, max_bytes: int
         f"{key!r} in {where} has {size_bytes:,} bytes or more: at most {max_bytes:,} are read",
         hint="see what the job's command writes there, and remove it",
         code="too_large",
+    )
+
+
+def object_too_short_error(key: str, where: str, size_bytes: int, end: int) -> StoreError:
+    """Return the error of an object that ends before the range that was asked for."""
+    return StoreError(
+        f"{key!r} in {where} ends at byte {size_bytes:,} or before, not at {end:,}",
+        hint="the object was replaced or cut short: use another copy of it",
+        code="too_short",
     )
 
 

@@ -18,7 +18,11 @@ from costopt.domain.ports import VersionedObject
 from costopt.domain.text import excerpt
 from costopt.store import atomic_file
 from costopt.store.address import validate_key
-from costopt.store.folder import file_size_bytes, object_too_large_error
+from costopt.store.folder import (
+    file_size_bytes,
+    object_too_large_error,
+    object_too_short_error,
+)
 
 if TYPE_CHECKING:
     from obstore import GetResult, PutMode
@@ -31,6 +35,8 @@ MAX_PARTS = 10_000
 """S3's limit: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html"""
 WRITE_ID_KEY = "costopt-write"
 MAX_ATTEMPTS = 5
+
+RANGE_BEYOND_END = re.compile(r"InvalidRange|status code: 416|Requested range|Invalid range")
 
 ReadTag = Callable[[Mapping[str, Any]], str]
 Condition = Callable[[str], "PutMode"]
@@ -71,6 +77,23 @@ class RemoteStore:
             return self._bounded(key, found, max_bytes)
         except (OSError, obstore.exceptions.BaseError) as error:
             raise store_error("read", key, self._where, error) from error
+
+    def get_range(self, key: str, start: int, end: int) -> bytes | None:
+        """Return the bytes from ``start`` up to ``end``, or None where the key is missing."""
+        if start == end:  # no request for a range can be empty
+            return None if self._found(key) is None else b""
+        try:
+            found = obstore.get_range(self._bucket, _checked(key), start=start, end=end)
+        except (OSError, obstore.exceptions.BaseError) as error:
+            if _is_missing(error):
+                return None
+            if RANGE_BEYOND_END.search(str(error)):
+                raise object_too_short_error(key, self._where, start, end) from error
+            raise store_error("read", key, self._where, error) from error
+        data = found.to_bytes()
+        if len(data) != end - start:
+            raise object_too_short_error(key, self._where, start + len(data), end)
+        return data
 
     def get_tagged(self, key: str) -> VersionedObject | None:
         """Return the bytes with their tag, or None where the key is missing."""

@@ -14,6 +14,7 @@ import pytest
 from costopt.domain.errors import StoreError
 from costopt.domain.ports import ObjectStore
 from costopt.store import open_store
+from costopt.store.ranges import read_ranges
 from tests.support.errors import has_code
 from tests.support.object_stores import Unreliable, served_gcs, served_s3
 
@@ -123,6 +124,28 @@ def test_no_more_is_read_than_was_said(store: ObjectStore) -> None:
     assert store.get("a/none", 1) is None
     with pytest.raises(StoreError, check=has_code("too_large")):
         store.get("a/big", 1000)
+
+
+def test_a_range_is_read(store: ObjectStore) -> None:
+    data = bytes(range(256)) * 64
+    store.put("a/data", data)
+    for start, end in ((0, 1), (100, 5000), (0, len(data)), (7, 7)):
+        assert store.get_range("a/data", start, end) == data[start:end]
+    assert store.get_range("a/none", 0, 1) is None
+    assert store.get_range("a/none", 1, 1) is None
+    for start, end in ((0, len(data) + 1), (len(data) + 5, len(data) + 9)):
+        with pytest.raises(StoreError, check=has_code("too_short")):
+            store.get_range("a/data", start, end)
+
+
+def test_ranges_come_back_in_their_order(store: ObjectStore) -> None:
+    data = os.urandom(300_000)
+    store.put("a/data", data)
+    spans = [(200_000, 300_000), (5, 10), (10, 11), (150_000, 250_000)]
+    found = read_ranges(store, [("a/data", *span) for span in spans])
+    assert [bytes(piece) for piece in found] == [data[start:end] for start, end in spans]
+    with pytest.raises(StoreError, check=has_code("missing")):
+        list(read_ranges(store, [("a/none", 0, 5)]))
 
 
 def test_two_stores_of_a_bucket_do_not_meet(place: Place) -> None:
@@ -268,6 +291,14 @@ def test_a_conditional_write_whose_reply_was_lost_is_known_as_ours(
     _front(place).lost_replies = 1
     assert store.replace("one", b"next", tagged.tag)
     assert store.get("one") == b"next"
+
+
+@remote_only
+def test_a_range_refused_for_load_is_read_again(place: Place, store: ObjectStore) -> None:
+    store.put("a/data", b"0123456789")
+    assert place.front is not None
+    place.front.refuse(503, "SlowDown", 2)
+    assert store.get_range("a/data", 2, 5) == b"234"
 
 
 @remote_only

@@ -46,6 +46,10 @@ class Failing(FileStore):
             return inner(key, max_bytes)
         return self._ask("get", key, lambda: inner(key, max_bytes))
 
+    def get_range(self, key: str, start: int, end: int) -> bytes | None:
+        inner = super().get_range
+        return self._ask("get_range", key, lambda: inner(key, start, end))
+
     def replace(self, key: str, data: bytes, tag: str | None) -> bool:
         inner = super().replace
 

@@ -97,6 +97,8 @@ class FakeGcs:
         if method == "DELETE":
             del self.blobs[bucket, name]
             return 204, [], b""
+        if "range" in headers:
+            return _range(found, headers["range"])
         return 200, found.headers, found.data
 
     def _put(
@@ -146,6 +148,15 @@ class FakeGcs:
             else ""
         )
         return f"<ListBucketResult>{contents}{more}</ListBucketResult>".encode()
+
+
+def _range(found: Blob, asked: str) -> tuple[int, list[tuple[str, str]], bytes]:
+    first, last = (int(end) for end in asked.removeprefix("bytes=").split("-"))
+    if first >= len(found.data):
+        return _error(416, "InvalidRange")
+    data = found.data[first : last + 1]
+    place = f"bytes {first}-{first + len(data) - 1}/{len(found.data)}"
+    return 206, [*found.headers, ("Content-Range", place)], data
 
 
 def _error(status: int, code: str) -> tuple[int, list[tuple[str, str]], bytes]:
