@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,6 +62,7 @@ class PlanResult(Tabular):
     policy: Policy
     plan: Plan
     notes: tuple[str, ...] = ()
+    account: Account = field(default_factory=Account)
 
     @property
     def is_feasible(self) -> bool:
@@ -107,7 +108,9 @@ class PlanResult(Tabular):
         """Return the table of the chosen candidates and ``top`` others, 0 for all of them."""
         from costopt.render.plan_table import plan_table
 
-        return plan_table(self.plan, self.job, self.policy, top, explain, options=False)
+        return plan_table(
+            self.plan, self.job, self.policy, top, explain, account=self.account, options=False
+        )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -249,7 +252,7 @@ def plan(
     with noted(inputs.notes):
         made = plan_job(job, chosen, inputs.seen, explain=explain, account=inputs.account)
     of_bill = bill_notes(made.allocations, inputs.seen, inputs.account)
-    return PlanResult(job, chosen, made, (*inputs.notes, *of_bill))
+    return PlanResult(job, chosen, made, (*inputs.notes, *of_bill), inputs.account)
 
 
 def frontier(

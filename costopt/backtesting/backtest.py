@@ -34,6 +34,7 @@ from costopt.domain.job import Job
 from costopt.domain.market import Pool
 from costopt.domain.policy import Limits, Policy, StrategySpec
 from costopt.domain.ports import Strategy
+from costopt.domain.transfers import with_root_volumes
 from costopt.energy.carbon import RecordedCarbon
 from costopt.energy.carbon_files import read_carbon
 
@@ -214,7 +215,7 @@ def backtest_config(
         hazards=models.hazards,
         notice_s=notice_s,
         cooldown_s=cooldown_s,
-        transfers=catalog.transfer,
+        transfers=with_root_volumes(catalog.transfer, account.providers),
         account=account,
         history_s=past_s,
         forecasts=models.forecasts,

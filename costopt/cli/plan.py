@@ -117,7 +117,7 @@ def print_plan(result: PlanResult, output: str, *, top: int = 10, explain: bool 
 
     for note in result.notes:
         print_error("note", note)
-    table = plan_table(result.plan, result.job, result.policy, top, explain)
+    table = plan_table(result.plan, result.job, result.policy, top, explain, account=result.account)
     print_table(table, output)
     raise_if_infeasible(result.plan, result.job)
 

@@ -118,7 +118,7 @@ def run(
             *term_notes(seen, shared),
             *bill_notes(made.allocations, seen, shared),
         )
-        print_plan(PlanResult(task, chosen, made, notes), output)
+        print_plan(PlanResult(task, chosen, made, notes, shared), output)
         click.echo("nothing was launched: add --apply to run it", err=True)
         return
     settings = ControllerSettings(tick_s, cooldown_s, shared, explain)

@@ -25,6 +25,7 @@ from costopt.domain.job import Job
 from costopt.domain.ports import Clock
 from costopt.domain.runtime import Payload
 from costopt.domain.secret import SecretSource
+from costopt.domain.transfers import with_root_volumes
 from costopt.energy.carbon import CarbonHistory
 from costopt.energy.live import LiveCarbon
 from costopt.engine.loop import WallClock
@@ -121,7 +122,7 @@ class AccountSiteConfig:
             powers=models.powers(),
             hazards=hazards,
             notice_s=self.notice_s,
-            transfers=models.catalog.transfer,
+            transfers=with_root_volumes(models.catalog.transfer, self.account.providers),
             forecasts=models.forecasts(None),
             carbon=models.carbon,
             prepare_job=self._prepare_job,

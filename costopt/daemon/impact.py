@@ -20,7 +20,7 @@ from costopt.domain.market import Pool
 from costopt.domain.plan import Forecast
 from costopt.domain.policy import Policy
 from costopt.domain.power import NodePower
-from costopt.domain.transfers import transfer_table
+from costopt.domain.transfers import transfer_table, with_root_volumes
 from costopt.domain.view import JobView, View
 from costopt.optimize.request import PlanRequest, build_request
 from costopt.planning.many_jobs import AccountPlan, plan_request
@@ -132,7 +132,9 @@ def _request(
         machines={pool: machine for each in views for pool, machine in each.machines.items()},
         powers={pool: power for each in views for pool, power in each.powers.items()},
         transfers=transfer_table(
-            [each.job for each in (*base.jobs, *joint)], offers, catalog.transfer
+            [each.job for each in (*base.jobs, *joint)],
+            offers,
+            with_root_volumes(catalog.transfer, base.account.providers),
         ),
         account=base.account,
     )

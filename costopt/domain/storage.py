@@ -17,6 +17,9 @@ KEPT_CHECKPOINTS = 3
 PART_GIB = 64 / 1024
 """What one request stores of a checkpoint."""
 
+PRICED_DISK = "pd-balanced"
+"""The type of disk that the recorded prices of Google Cloud are of."""
+
 HYPERDISK_FAMILIES = frozenset({"a4", "a4x"})
 """GPU machines of Google Cloud without pd-balanced disks; hyperdisks have no recorded price."""
 
@@ -26,19 +29,21 @@ class StoragePrice:
     """List prices of one region, None where unknown.
 
     Dollars per GiB and month of root volumes and of an object store, and per 1,000 puts into it.
+    ``root_gib`` is the size of a node's root volume.
     """
 
     volume_usd_per_gib_month: float | None
     store_usd_per_gib_month: float | None
     usd_per_1000_puts: float | None
     source: str
+    root_gib: float = ROOT_GIB
 
     def volume_usd_per_hour(self, instance_type: str) -> float | None:
         """Return dollars per hour of a node's root volume, None where unknown."""
         family = instance_type.partition("-")[0]
         if self.volume_usd_per_gib_month is None or family in HYPERDISK_FAMILIES:
             return None
-        return ROOT_GIB * self.volume_usd_per_gib_month / HOURS_PER_MONTH
+        return self.root_gib * self.volume_usd_per_gib_month / HOURS_PER_MONTH
 
     def save_usd(self, gib: float) -> float | None:
         """Return dollars of the requests of one save, None where unknown."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from costopt.domain.cached_data import GIGABITS_PER_GIB
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job
 from costopt.domain.market import InstanceType, Pool
-from costopt.domain.storage import StoragePrice
+from costopt.domain.storage import PRICED_DISK, ROOT_GIB, StoragePrice
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,31 @@ class Transfer:
 
 TransferPrices = Callable[[str, str], Transfer | None]
 """Transfers from one "provider/region" to another; None where the price is unknown."""
+
+
+def with_root_volumes(
+    prices: TransferPrices, providers: Mapping[str, Mapping[str, object]]
+) -> TransferPrices:
+    """Return the prices with the root volumes of the providers' options ``root_gib``, a number of
+    GiB, and ``disk_type``; the prices of other types of disk than the recorded ones are unknown."""
+    if not any(options.keys() & {"root_gib", "disk_type"} for options in providers.values()):
+        return prices
+
+    def sized(from_region: str, to_region: str) -> Transfer | None:
+        found = prices(from_region, to_region)
+        options = providers.get(to_region.partition("/")[0], {})
+        if found is None or found.storage is None:
+            return found
+        gib, price = options.get("root_gib"), found.storage.volume_usd_per_gib_month
+        is_priced = options.get("disk_type", PRICED_DISK) == PRICED_DISK
+        storage = replace(
+            found.storage,
+            root_gib=float(gib) if isinstance(gib, int | float) else ROOT_GIB,
+            volume_usd_per_gib_month=price if is_priced else None,
+        )
+        return replace(found, storage=storage)
+
+    return sized
 
 
 def transfer_table(

@@ -14,7 +14,7 @@ from costopt.domain.job import Job, Progress
 from costopt.domain.market import Offer, Pool
 from costopt.domain.plan import Plan, PlanStatus, Rejection
 from costopt.domain.policy import CarbonSignal, Policy
-from costopt.domain.transfers import transfer_table
+from costopt.domain.transfers import transfer_table, with_root_volumes
 from costopt.domain.view import JobView, View
 from costopt.formatting import seconds_text
 from costopt.planning.quotes import QuoteSet
@@ -117,7 +117,7 @@ def build_view(
         powers={pool: power for pool in pools if (power := model.node_power(pool, signal))},
         policy=policy,
         rejections=rejections,
-        transfers=transfer_table(jobs, pools, known.transfer),
+        transfers=transfer_table(jobs, pools, with_root_volumes(known.transfer, account.providers)),
         account=account,
     )
 

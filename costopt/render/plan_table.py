@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 
+from costopt.domain.account import Account
 from costopt.domain.estimate import Basis
 from costopt.domain.job import Job
 from costopt.domain.market import CapacityType
@@ -123,7 +124,14 @@ def forecast_row(forecast: Forecast) -> Row:
 
 
 def plan_table(
-    made: Plan, job: Job, policy: Policy, top: int, explain: bool, *, options: bool = True
+    made: Plan,
+    job: Job,
+    policy: Policy,
+    top: int,
+    explain: bool,
+    *,
+    account: Account,
+    options: bool = True,
 ) -> Table:
     """The candidates, with the plan itself in facts and notes.
 
@@ -136,8 +144,8 @@ def plan_table(
         title=f"Candidates for {job.name}, policy {policy.name}",
         columns=_plan_columns(job),
         rows=[_row(candidate) for candidate in listed],
-        facts=_facts(made, job, policy),
-        notes=tuple(_notes(made, job, policy, listed, explain, options)),
+        facts=_facts(made, job, policy, account),
+        notes=tuple(_notes(made, job, policy, account, listed, explain, options)),
         marks="chosen",
         more=(_limits_table(made.constraints),) if explain and made.constraints else (),
         lead=_answer(made, job),
@@ -202,7 +210,7 @@ def _forecast_fact(forecast: Forecast) -> Row:
     return {name: v for column in FORECAST_COLUMNS for name, v in column.fields(row).items()}
 
 
-def _facts(made: Plan, job: Job, policy: Policy) -> Row:
+def _facts(made: Plan, job: Job, policy: Policy, account: Account) -> Row:
     forecast = made.forecast_of(job.name)
     return {
         "job": job.name,
@@ -218,7 +226,7 @@ def _facts(made: Plan, job: Job, policy: Policy) -> Row:
         "solve_s": made.solve_s,
         "forecast": None if forecast is None else _forecast_fact(forecast),
         "derived": derived_rows(job),
-        "storage": storage_row(made, job),
+        "storage": storage_row(made, job, account),
         "budgets": [] if forecast is None else budget_rows(job, policy, made.made_at, forecast),
         "allocations": [
             {
@@ -250,6 +258,7 @@ def _notes(
     made: Plan,
     job: Job,
     policy: Policy,
+    account: Account,
     listed: Sequence[Candidate],
     explain: bool,
     options: bool,
@@ -269,7 +278,7 @@ def _notes(
     if forecast is not None and made.allocations:
         yield _summary(made, job, forecast, options)
         yield from _allocations(made, options)
-        yield from storage_note(made, job, forecast.usd_p50)
+        yield from storage_note(made, job, account, forecast.usd_p50)
         yield from budget_warnings(job, policy, made.made_at, forecast)
     if explain:
         yield from _explanation(made)

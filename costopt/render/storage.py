@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from costopt.catalog import load_catalog
+from costopt.domain.account import Account
 from costopt.domain.job import Job, checkpoint_interval_s
 from costopt.domain.plan import Plan
 from costopt.domain.storage import KEPT_CHECKPOINTS
-from costopt.domain.transfers import checkpoint_storage, volume_usd_per_hour
+from costopt.domain.transfers import checkpoint_storage, volume_usd_per_hour, with_root_volumes
 from costopt.formatting import percent_text, usd_text
 from costopt.render.table import Row
 
@@ -19,15 +20,15 @@ TYPICAL_HAZARD_PER_HOUR = 0.05
 """For the interval between saves, of which the requests depend, where the file names none."""
 
 
-def storage_row(made: Plan, job: Job) -> Row:
+def storage_row(made: Plan, job: Job, account: Account) -> Row:
     """Return the figures of ``_storage`` for JSON."""
-    usd, unknown = _storage(made, job)
+    usd, unknown = _storage(made, job, account)
     return {"usd": usd, "unknown": unknown}
 
 
-def storage_note(made: Plan, job: Job, plan_usd: float) -> Iterator[str]:
+def storage_note(made: Plan, job: Job, account: Account, plan_usd: float) -> Iterator[str]:
     """Yield a line where storage matters to a plan of ``plan_usd``, or a price is unknown."""
-    usd, unknown = _storage(made, job)
+    usd, unknown = _storage(made, job, account)
     if unknown:
         yield f"Not counted, as their price is unknown: {', '.join(unknown)}."
     if usd > MIN_SHARE * plan_usd > 0:
@@ -35,10 +36,10 @@ def storage_note(made: Plan, job: Job, plan_usd: float) -> Iterator[str]:
         yield f"Disks and storage: {usd_text(usd)} of it, {share} (list prices)."
 
 
-def _storage(made: Plan, job: Job) -> tuple[float, list[str]]:
+def _storage(made: Plan, job: Job, account: Account) -> tuple[float, list[str]]:
     """Return the part of the plan's dollars that is of root volumes and of checkpoints in a store,
     and what is not counted because its price is unknown."""
-    prices = load_catalog().transfer
+    prices = with_root_volumes(load_catalog().transfer, account.providers)
     usd, unknown = 0.0, set[str]()
     stored = checkpoint_storage(job, job.checkpoint.size_gib, prices)
     if stored is None:

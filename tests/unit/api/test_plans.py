@@ -55,6 +55,25 @@ def test_a_plan_on_list_prices_as_of_an_instant() -> None:
     assert any("list prices" in note for note in made.notes)
 
 
+def test_a_plan_counts_root_volumes_of_the_account_s_size(
+    market: co.Market, job: co.Job, tmp_path: Path
+) -> None:
+    account = tmp_path / "account.yaml"
+    account.write_text(
+        f"providers: {{{SPOT.provider}: {{regions: [{SPOT.region}], root_gib: 2000}}}}\n"
+    )
+    plans = [
+        co.plan(job, "cheapest", market=market, account=each)
+        for each in (None, co.load_account(account))
+    ]
+    usd = [each.forecast.usd_p50 for each in plans if each.forecast is not None]
+    facts: list[Any] = [each.table().facts["storage"] for each in plans]
+    stored = [each["usd"] for each in facts]
+    assert stored[0] > 0
+    assert stored[1] == pytest.approx(10 * stored[0], rel=0.1)
+    assert usd[1] - usd[0] == pytest.approx(stored[1] - stored[0], rel=0.1)
+
+
 def test_a_plan_on_a_market(market: co.Market, job: co.Job) -> None:
     made = co.plan(job, "cheapest", market=market)
     assert {str(each.pool) for each in made.allocations} == {str(SPOT)}

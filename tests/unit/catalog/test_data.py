@@ -19,7 +19,7 @@ from costopt.catalog.tables import read_list_prices, read_spot_quotes
 from costopt.domain.errors import CatalogError
 from costopt.domain.hazards import InterruptionBucket, hazard_from_interruption_bucket
 from costopt.domain.market import CapacityType, Pool
-from costopt.domain.transfers import volume_usd_per_hour
+from costopt.domain.transfers import volume_usd_per_hour, with_root_volumes
 
 TABLES = (
     "embodied",
@@ -331,6 +331,24 @@ def test_a_volume_without_a_price_is_unknown(region: str, machine: str) -> None:
     provider, _, name = region.partition("/")
     pool = Pool(provider, name, f"{name}-a", machine, CapacityType.SPOT)
     assert volume_usd_per_hour(pool, load_catalog().transfer) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "usd_per_month"),
+    [
+        ({"aws": {"root_gib": 500}}, 500 * 0.08),
+        ({"aws": {"regions": ["us-east-1"]}}, 200 * 0.08),
+        ({"gcp": {"root_gib": 500}}, 200 * 0.08),
+        ({"aws": {"disk_type": "io2"}}, None),
+    ],
+)
+def test_a_volume_is_as_large_as_its_provider_s_options_say(
+    options: dict[str, dict[str, object]], usd_per_month: float | None
+) -> None:
+    prices = with_root_volumes(load_catalog().transfer, options)
+    pool = Pool("aws", "us-east-1", "us-east-1a", "p5.48xlarge", CapacityType.SPOT)
+    usd = volume_usd_per_hour(pool, prices)
+    assert usd == (None if usd_per_month is None else pytest.approx(usd_per_month / 730))
 
 
 RECORDED_GPU = {
