@@ -1,0 +1,76 @@
+"""Budgets beside what a plan is expected to come to, as warnings and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from costopt.domain.job import Job
+from costopt.domain.limits import BUDGET_LIMITS
+from costopt.domain.plan import Forecast
+from costopt.domain.policy import Policy
+from costopt.formatting import number_text, usd_text
+from costopt.render.table import Row
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    """A budget beside what the plan is expected to come to, and its high end (95 %)."""
+
+    name: str
+    unit: str
+    most: float
+    expected: float | None
+    high: float | None
+
+    @property
+    def at_risk(self) -> bool:
+        """Whether the budget may be spent before the job is done, for all that is known."""
+        return self.high is None or self.high > self.most
+
+
+def budget_rows(job: Job, policy: Policy, now: datetime, forecast: Forecast) -> list[Row]:
+    """Every budget in dollars or kWh that holds for the job, for JSON."""
+    return [
+        {
+            "name": each.name,
+            "unit": each.unit,
+            "most": each.most,
+            "expected": each.expected,
+            "high": each.high,
+            "at_risk": each.at_risk,
+        }
+        for each in _outlooks(job, policy, now, forecast)
+    ]
+
+
+def budget_warnings(job: Job, policy: Policy, now: datetime, forecast: Forecast) -> Iterator[str]:
+    """A sentence for each budget that may be spent before the job is done."""
+    for each in _outlooks(job, policy, now, forecast):
+        if each.at_risk:
+            yield (
+                f"Warning: {each.name} of {_amount(each, each.most)} may not last: the plan takes "
+                f"{_amount(each, each.expected)}, at the 95th percentile "
+                f"{_amount(each, each.high)}. Once it is spent, the job saves and stops."
+            )
+
+
+def _outlooks(job: Job, policy: Policy, now: datetime, forecast: Forecast) -> Iterator[_Outlook]:
+    budget = job.budget
+    begin_at, end_at = max(now, job.start_at), job.deadline_at
+    of_policy = (
+        (f"the policy's {spec.field}", policy.limits.maximum(spec)) for spec in BUDGET_LIMITS
+    )
+    for name, most in (
+        ("the job's budget", budget.max_usd_between(begin_at, end_at)),
+        *of_policy,
+    ):
+        if most is not None:
+            yield _Outlook(name, "USD", most, forecast.usd_p50, forecast.usd_p95)
+    if budget.max_kwh is not None:
+        yield _Outlook("the job's budget", "kWh", budget.max_kwh, forecast.kwh, forecast.kwh_high)
+
+
+def _amount(each: _Outlook, value: float | None) -> str:
+    return usd_text(value) if each.unit == "USD" else f"{number_text(value)} kWh"
