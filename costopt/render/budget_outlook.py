@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from costopt.domain.job import Job
-from costopt.domain.limits import BUDGET_LIMITS
 from costopt.domain.plan import Forecast
-from costopt.domain.policy import Policy
+from costopt.domain.policy import BUDGET_LIMITS, Policy
 from costopt.formatting import number_text, usd_text
 from costopt.render.table import Row
 
