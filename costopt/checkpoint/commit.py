@@ -50,6 +50,7 @@ class SaveRequest:
     """A state that is to become a checkpoint. ``began_at`` is of the monotonic clock.
 
     ``as_delta``: chunks that have not changed since the newest checkpoint are not written again.
+    ``layout`` says what a rank's part of a sharded state consists of.
     """
 
     step: int
@@ -58,6 +59,7 @@ class SaveRequest:
     files: Mapping[str, memoryview]
     labels: tuple[tuple[str, str], ...] = ()
     as_delta: bool = False
+    layout: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

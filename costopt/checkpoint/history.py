@@ -93,7 +93,7 @@ class CheckpointHistory:
     def _problem(self, parsed: CheckpointName) -> str | None:
         try:
             manifest = self.place.manifest(parsed)
-            for part in manifest.parts:
+            for part in self.place.files(parsed, manifest):
                 self.place.read(parsed, part, manifest.delta)
         except ValueError as error:
             return str(error)
@@ -179,7 +179,7 @@ class CheckpointHistory:
             )
         try:
             manifest = self.place.manifest(parsed)
-            for part in manifest.parts:
+            for part in self.place.files(parsed, manifest):
                 data = self.place.read(parsed, part, manifest.delta)
                 with checkpoint_errors():
                     target.store.put(f"{name}/{part.name}", data)

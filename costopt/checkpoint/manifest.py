@@ -18,13 +18,15 @@ import subprocess
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from costopt.domain.errors import MissingExtraError, install_hint
 
 SCHEMA = 2
 DELTA_SCHEMA = 3
 """The schema of a manifest with a delta."""
+SHARDED_SCHEMA = 4
+"""The schema of a manifest of a sharded checkpoint, and of the mark of one that was abandoned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,8 @@ class Manifest:
     ``save_s`` is how long the save took up to the manifest. ``name`` is the checkpoint's own, empty
     before it is stored. ``parent`` is the checkpoint from which training continued, or None for a
     fresh start. ``labels`` are set by the trainer, such as a loss. ``parts`` are the whole state;
-    ``delta`` says which chunks of them are stored elsewhere.
+    ``delta`` says which chunks of them are stored elsewhere. A sharded checkpoint has no parts but
+    ``shards``.
     """
 
     step: int
@@ -62,6 +65,7 @@ class Manifest:
     origin: Origin = Origin()
     labels: tuple[tuple[str, str], ...] = ()
     delta: Delta | None = None
+    shards: ShardSet | None = None
 
     def number(self, label: str) -> float | None:
         """Return the finite number in a label; None if there is none."""
@@ -74,7 +78,8 @@ class Manifest:
     @property
     def size_bytes(self) -> int:
         """Return the bytes of all parts together."""
-        return sum(part.size_bytes for part in self.parts)
+        shards = 0 if self.shards is None else self.shards.size_bytes
+        return shards + sum(part.size_bytes for part in self.parts)
 
     @property
     def own_bytes(self) -> int:
@@ -85,11 +90,12 @@ class Manifest:
 
     def encode(self) -> bytes:
         """Return the document to store."""
-        fields = asdict(self)
-        if self.delta is not None:
-            return encode_with_digest({"schema": DELTA_SCHEMA, **fields})
-        del fields["delta"]
-        return encode_with_digest({"schema": SCHEMA, **fields})
+        schema = SCHEMA if self.delta is None else DELTA_SCHEMA
+        schema = schema if self.shards is None else SHARDED_SCHEMA
+        optional = {"delta": self.delta, "shards": self.shards}
+        missing = {name for name, value in optional.items() if value is None}
+        fields = {name: value for name, value in asdict(self).items() if name not in missing}
+        return encode_with_digest({"schema": schema, **fields})
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest:
@@ -97,13 +103,13 @@ class Manifest:
         fields = decode_with_digest(data, "manifest")
         schema = fields.pop("schema", None)
         try:
-            if schema == DELTA_SCHEMA:
+            if schema == SHARDED_SCHEMA:
+                fields["shards"] = _shards(fields)
+            elif schema == DELTA_SCHEMA:
                 fields["delta"] = _delta(fields["delta"])
             elif schema != SCHEMA:
                 raise ValueError("the manifest has an unsupported version")
-            fields["parts"] = tuple(
-                Part(**{**part, "digests": tuple(part["digests"])}) for part in fields["parts"]
-            )
+            fields["parts"] = tuple(map(_part, fields["parts"]))
             fields["origin"] = Origin(**fields["origin"])
             fields["labels"] = tuple((str(k), str(v)) for k, v in fields["labels"])
             return cls(**fields)
@@ -115,6 +121,53 @@ def _delta(fields: Mapping[str, Any]) -> Delta:
     return Delta(
         fields["base"], tuple((name, tuple(numbers)) for name, numbers in fields["shared"])
     )
+
+
+def _part(fields: Mapping[str, Any]) -> Part:
+    return Part(**{**fields, "digests": tuple(fields["digests"])})
+
+
+def _shards(fields: Mapping[str, Any]) -> ShardSet:
+    if ABANDONED in fields:
+        raise ValueError(f"the save was abandoned: {fields[ABANDONED]}")
+    found = fields["shards"]
+    return ShardSet(
+        mesh=tuple((str(name), int(size)) for name, size in found["mesh"]),
+        tensors=tuple(TensorSpec(n, d, tuple(shape)) for n, d, shape in found["tensors"]),
+        indexes=tuple(map(_part, found["indexes"])),
+        size_bytes=found["size_bytes"],
+    )
+
+
+ABANDONED = "abandoned"
+
+
+def encode_abandoned(reason: str) -> bytes:
+    """Return the document that stands in place of a manifest where a save was abandoned."""
+    return encode_with_digest({"schema": SHARDED_SCHEMA, ABANDONED: reason})
+
+
+class TensorSpec(NamedTuple):
+    """A whole tensor of a sharded state; ``dtype`` as in "float32"."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSet:
+    """What the ranks of a gang wrote: each its own parts and the index of them.
+
+    ``mesh`` are the dimensions over which the ranks were laid, in their order. ``indexes`` are the
+    files of the ranks, in their order; each index vouches for its rank's other files.
+    ``size_bytes`` are those of all of them.
+    """
+
+    mesh: tuple[tuple[str, int], ...]
+    tensors: tuple[TensorSpec, ...]
+    indexes: tuple[Part, ...]
+    size_bytes: int
 
 
 NAME = re.compile(r"step-(\d+)\.(\d+)\.(\d+)")
@@ -162,7 +215,7 @@ class Part:
     def of(cls, name: str, data: memoryview, chunk_bytes: int = CHUNK_BYTES) -> Part:
         """Describe ``data`` by XXH3 (128 bits): 10 GB/s, against damage and not against forgery."""
         digests = tuple(
-            _digest(XXH3, data[begin : begin + chunk_bytes])
+            compute_digest(XXH3, data[begin : begin + chunk_bytes])
             for begin in range(0, len(data), chunk_bytes)
         )
         return cls(name, len(data), chunk_bytes, digests)
@@ -198,13 +251,14 @@ class Part:
         for number, (span, digest) in enumerate(zip(spans, self.digests, strict=True)):
             if only is not None and number not in only:
                 continue
-            if _digest(self.algorithm, data[span]) != digest:
+            if compute_digest(self.algorithm, data[span]) != digest:
                 raise ValueError(
                     f"{self.name} is damaged between bytes {span.start} and {span.stop}"
                 )
 
 
-def _digest(algorithm: str, data: memoryview) -> str:
+def compute_digest(algorithm: str, data: memoryview) -> str:
+    """Return the digest in hexadecimal. Raise ValueError for an algorithm that is not known."""
     if algorithm != XXH3:
         raise ValueError(f"this version does not support digests by {algorithm}")
     try:

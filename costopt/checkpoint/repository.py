@@ -5,6 +5,8 @@ step-N.<generation>.<attempt>/
     writer                          who took this name; a name is taken once
     objects.pt, tensors-NNNNN.bin   the state
     manifest.json                   written last: names, lengths and digests of the others
+    rNNNNN-<gang>-tensors-NNNNN.bin, -objects.pt, -index
+                                    of a sharded checkpoint: what this rank wrote
 tags/<tag>                          the name of a checkpoint, which is then retained
 tags/base-of:step-N.…               the name of the base of this delta
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,10 +28,12 @@ from costopt.checkpoint.manifest import (
     Delta,
     Manifest,
     Part,
+    ShardSet,
     decode_with_digest,
     encode_with_digest,
     merge_chunks,
 )
+from costopt.checkpoint.sharded.index import ShardIndex, incomplete_reason
 from costopt.domain.errors import CheckpointError, StoreError
 from costopt.domain.ports import ObjectStore
 from costopt.store import open_store
@@ -41,6 +46,7 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 WRITER = "writer"
 TAGS = "tags/"
+MAX_CONCURRENT_INDEXES = 16
 BASE_TAG_PREFIX = "base-of:"
 """Begins tags that users cannot set, so that retaining what is tagged retains bases."""
 
@@ -143,6 +149,35 @@ class CheckpointRepository:
             data = merge_chunks(part, own, base, shared)
         part.check(memoryview(data))
         return data
+
+    def files(self, name: CheckpointName, manifest: Manifest) -> Iterator[Part]:
+        """Yield every file of a checkpoint but its manifest, the parts of its ranks included.
+
+        Raise ValueError if an index is not valid or the ranks' parts are not a whole state.
+        """
+        yield from manifest.parts
+        if manifest.shards is not None:
+            indexes = self.indexes(name, manifest.shards)
+            layouts = [index.layout for index in indexes]
+            streams = [sum(part.size_bytes for part in index.tensors) for index in indexes]
+            reason = incomplete_reason(layouts, streams)
+            if reason is not None:
+                raise ValueError(reason)
+            yield from manifest.shards.indexes
+            for index in indexes:
+                yield from index.parts
+
+    def indexes(self, name: CheckpointName, shards: ShardSet) -> list[ShardIndex]:
+        """Return the verified indexes of all ranks. Raise ValueError saying what is wrong."""
+
+        def read(part: Part) -> ShardIndex:
+            try:
+                return ShardIndex.decode(self.read(name, part, None))
+            except ValueError as error:
+                raise ValueError(f"{part.name}: {error}") from error
+
+        with ThreadPoolExecutor(MAX_CONCURRENT_INDEXES) as pool:
+            return list(pool.map(read, shards.indexes))
 
     def _stored_in_base(self, base: str, part: Part, shared: frozenset[int]) -> bytes:
         try:

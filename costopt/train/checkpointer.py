@@ -314,6 +314,12 @@ class Checkpointer:
 
 def _read_state(manifest: Manifest, read: Callable[[Part], bytes]) -> dict[str, Any]:
     """Raise ValueError if it is not valid, CheckpointError if it cannot be loaded safely."""
+    if manifest.shards is not None:
+        raise CheckpointError(
+            f"it was saved sharded by {manifest.world_size} processes",
+            hint="restore it with costopt.train.ShardedCheckpointer",
+            code="sharded",
+        )
     parts = {part.name: part for part in manifest.parts}
     try:
         if OBJECTS not in parts:

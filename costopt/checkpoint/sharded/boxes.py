@@ -1,0 +1,135 @@
+"""Boxes: the rectangular parts of tensors that ranks hold, and what they must do together.
+
+The boxes of a checkpoint tile each tensor: every element lies in exactly one of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import prod
+from typing import NamedTuple
+
+from costopt.checkpoint.manifest import TensorSpec
+
+MAX_PAIRS = 4_000_000
+"""Boxes that do not form a grid are compared in pairs, but no more of them than this."""
+
+
+class Box(NamedTuple):
+    """A part of a tensor: where it begins and how far it reaches, by dimension."""
+
+    starts: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def volume(self) -> int:
+        """Return the number of elements."""
+        return prod(self.sizes)
+
+    def intersect(self, other: Box) -> Box | None:
+        """Return the elements that both have; None if there are none."""
+        starts = tuple(map(max, self.starts, other.starts))
+        ends = tuple(map(min, self._ends(), other._ends()))
+        sizes = tuple(end - start for start, end in zip(starts, ends, strict=True))
+        return Box(starts, sizes) if all(size > 0 for size in sizes) else None
+
+    def strides(self) -> tuple[int, ...]:
+        """Return the distance of neighbours in each dimension, in elements in row-major order."""
+        return tuple(prod(self.sizes[number + 1 :]) for number in range(len(self.sizes)))
+
+    def extent(self, inner: Box) -> tuple[int, int]:
+        """Return where the elements of ``inner`` begin and end among this box's, in order."""
+        strides = self.strides()
+        first = sum((i - o) * s for i, o, s in zip(inner.starts, self.starts, strides, strict=True))
+        last = first + sum((size - 1) * s for size, s in zip(inner.sizes, strides, strict=True))
+        return first, last + 1
+
+    def slabs(self, within: Box, max_elements: int) -> Iterator[Box]:
+        """Yield this box in pieces whose extent in ``within`` is at most ``max_elements``.
+
+        Single rows of the last dimension are not cut any more.
+        """
+        first, end = within.extent(self)
+        axis = next((number for number, size in enumerate(self.sizes) if size > 1), None)
+        if end - first <= max_elements or axis is None:
+            yield self
+            return
+        rows = max(1, max_elements // within.strides()[axis])
+        for begin in range(0, self.sizes[axis], rows):
+            count = min(rows, self.sizes[axis] - begin)
+            starts = (*self.starts[:axis], self.starts[axis] + begin, *self.starts[axis + 1 :])
+            piece = Box(starts, (*self.sizes[:axis], count, *self.sizes[axis + 1 :]))
+            yield from piece.slabs(within, max_elements)
+
+    def _ends(self) -> tuple[int, ...]:
+        return tuple(start + size for start, size in zip(self.starts, self.sizes, strict=True))
+
+
+def whole_box(shape: tuple[int, ...]) -> Box:
+    """Return the box that is a whole tensor."""
+    return Box((0,) * len(shape), shape)
+
+
+def untiled_reason(tensor: TensorSpec, boxes: Sequence[Box]) -> str | None:
+    """Return why the boxes do not tile the tensor, or None if they do."""
+    whole = whole_box(tensor.shape)
+    boxes = [box for box in boxes if box.volume]
+    if any(len(box.starts) != len(box.sizes) for box in boxes) or any(
+        len(box.sizes) != len(tensor.shape) or box.intersect(whole) != box for box in boxes
+    ):
+        return f"a part of {tensor.name} reaches beyond its shape {list(tensor.shape)}"
+    held = sum(box.volume for box in boxes)
+    if held < whole.volume:
+        return f"{whole.volume - held} of the {whole.volume} elements of {tensor.name} are missing"
+    if held > whole.volume or not _are_disjoint(boxes, 0):
+        return f"parts of {tensor.name} overlap"
+    return None
+
+
+def _are_disjoint(boxes: Sequence[Box], axis: int) -> bool:
+    """Boxes of a mesh form a grid: those with the same interval on one axis are compared on the
+    next. What forms none is compared in pairs.
+    """
+    if len(boxes) <= 1:
+        return True
+    if axis == len(boxes[0].sizes):
+        return False
+    groups: dict[tuple[int, int], list[Box]] = defaultdict(list)
+    for box in boxes:
+        groups[box.starts[axis], box.sizes[axis]].append(box)
+    intervals = sorted(groups)
+    if all(first + size <= second for (first, size), (second, _) in pairwise(intervals)):
+        return all(_are_disjoint(group, axis + 1) for group in groups.values())
+    if len(boxes) ** 2 > MAX_PAIRS:
+        return False
+    return not any(one.intersect(other) for n, one in enumerate(boxes) for other in boxes[n + 1 :])
+
+
+class HeldBox(NamedTuple):
+    """A box that a rank holds; other ranks may hold the same."""
+
+    tensor: TensorSpec
+    box: Box
+    size_bytes: int
+
+
+def assign_writers(held: Mapping[int, Iterable[HeldBox]]) -> dict[int, list[HeldBox]]:
+    """Return what each rank writes: every box once, by the holder with the least to write so far.
+
+    The same on each rank. Empty boxes are written by nobody.
+    """
+    holders: dict[HeldBox, list[int]] = defaultdict(list)
+    for rank in sorted(held):
+        for box in held[rank]:
+            if box.size_bytes:
+                holders[box].append(rank)
+    load = dict.fromkeys(sorted(held), 0)
+    chosen: dict[int, list[HeldBox]] = {rank: [] for rank in load}
+    # Those without a choice come first, then the large ones: the small ones even the load out.
+    for box in sorted(holders, key=lambda box: (len(holders[box]) > 1, -box.size_bytes, box)):
+        rank = min(holders[box], key=lambda rank: (load[rank], rank))
+        load[rank] += box.size_bytes
+        chosen[rank].append(box)
+    return {rank: sorted(boxes) for rank, boxes in chosen.items()}

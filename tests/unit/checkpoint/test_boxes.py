@@ -1,0 +1,161 @@
+"""Boxes of tensors: what tiles, who writes what, and the index that records it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from itertools import pairwise, product
+from math import prod
+
+import pytest
+
+from costopt.checkpoint.manifest import Part, TensorSpec
+from costopt.checkpoint.sharded.boxes import (
+    Box,
+    HeldBox,
+    assign_writers,
+    untiled_reason,
+    whole_box,
+)
+from costopt.checkpoint.sharded.index import (
+    PlacedBox,
+    SaveIdentity,
+    ShardIndex,
+    ShardLayout,
+    incomplete_reason,
+)
+
+SQUARE = TensorSpec("w", "float32", (6, 4))
+
+
+def rows(*bounds: int) -> list[Box]:
+    return [Box((begin, 0), (end - begin, 4)) for begin, end in pairwise(bounds)]
+
+
+@pytest.mark.parametrize(
+    "boxes",
+    [
+        rows(0, 6),
+        rows(0, 2, 4, 6, 6),
+        rows(0, 5, 6),
+        [Box((r, c), (3, 2)) for r, c in product((0, 3), (0, 2))],
+        # No grid: a pinwheel around one element.
+        [
+            Box((0, 0), (1, 3)), Box((0, 3), (5, 1)), Box((5, 1), (1, 3)), Box((1, 0), (5, 1)),
+            Box((1, 1), (4, 2)),
+        ],
+    ],
+)  # fmt: skip
+def test_boxes_that_tile(boxes: list[Box]) -> None:
+    assert untiled_reason(SQUARE, boxes) is None
+
+
+@pytest.mark.parametrize(
+    "boxes",
+    [
+        [],
+        rows(0, 5),
+        [*rows(0, 6), *rows(0, 1)],
+        [*rows(0, 3), *rows(2, 5)],
+        [Box((0, 0), (6, 5))],
+        [Box((0,), (24,))],
+        [Box((-1, 0), (6, 4))],
+        # What strided placements made by hand describe: two ranks say the same rows.
+        [*rows(0, 2, 4), *rows(0, 2)],
+    ],
+)
+def test_boxes_that_do_not_tile(boxes: list[Box]) -> None:
+    assert untiled_reason(SQUARE, boxes) is not None
+
+
+def test_scalars_and_empty_tensors_tile() -> None:
+    assert untiled_reason(TensorSpec("step", "float32", ()), [Box((), ())]) is None
+    assert untiled_reason(TensorSpec("step", "float32", ()), [Box((), ())] * 2) is not None
+    assert untiled_reason(TensorSpec("none", "float32", (0, 4)), []) is None
+
+
+def test_slabs_cover_a_box_and_stay_small() -> None:
+    draw = random.Random(3)
+    for _ in range(200):
+        shape = tuple(draw.randint(1, 6) for _ in range(draw.randint(1, 3)))
+        within = whole_box(shape)
+        starts = tuple(draw.randrange(size) for size in shape)
+        pairs = zip(shape, starts, strict=True)
+        inner = Box(starts, tuple(draw.randint(1, size - start) for size, start in pairs))
+        most = draw.randint(1, 20)
+        slabs = list(inner.slabs(within, most))
+        assert (
+            untiled_reason(
+                TensorSpec("t", "float32", inner.sizes),
+                [
+                    Box(tuple(a - b for a, b in zip(s.starts, inner.starts, strict=True)), s.sizes)
+                    for s in slabs
+                ],
+            )
+            is None
+        )
+        for slab in slabs:
+            begin, end = within.extent(slab)
+            assert end - begin <= most or prod(slab.sizes) == 1
+
+
+def test_each_box_is_written_once_and_replicas_are_balanced() -> None:
+    held = {
+        rank: [
+            HeldBox(TensorSpec(f"layer{n}", "float32", (4, 10 + n)), Box((rank % 2 * 2, 0),
+                    (2, 10 + n)), 8 * (10 + n))
+            for n in range(40)
+        ]
+        + [HeldBox(TensorSpec("step", "float32", ()), Box((), ()), 4)]
+        for rank in range(4)
+    }  # fmt: skip
+    chosen = assign_writers(held)
+    assert assign_writers(dict(reversed(held.items()))) == chosen
+    written = [box for boxes in chosen.values() for box in boxes]
+    assert sorted(written) == sorted({box for boxes in held.values() for box in boxes})
+    loads = [sum(box.size_bytes for box in boxes) for boxes in chosen.values()]
+    assert max(loads) <= 1.02 * min(loads)
+    assert all(set(chosen[rank]) <= set(held[rank]) for rank in held)
+
+
+def index() -> ShardIndex:
+    layout = ShardLayout((SQUARE,), (PlacedBox(0, Box((0, 0), (6, 4)), 0),))
+    identity = SaveIdentity(7, 1, "word", 0, 1, 1.0, 2.0, None, {}, (("loss", "1"),))
+    data = memoryview(bytes(range(96)))
+    return ShardIndex(
+        identity, layout.encode(), Part.of("o", data[:5], 2), (Part.of("t", data, 10),)
+    )
+
+
+def test_an_index_comes_back() -> None:
+    assert ShardIndex.decode(index().encode()) == index()
+    assert index().layout.boxes[0].box == Box((0, 0), (6, 4))
+    empty = replace(index(), objects=Part.of("o", memoryview(b"")), tensors=())
+    assert ShardIndex.decode(empty.encode()) == empty
+
+
+def test_damage_of_an_index_is_found() -> None:
+    data = index().encode()
+    for place in range(0, len(data), 3):
+        damaged = bytearray(data)
+        damaged[place] ^= 4
+        with pytest.raises(ValueError, match="index"):
+            ShardIndex.decode(bytes(damaged))
+        with pytest.raises(ValueError, match="index"):
+            ShardIndex.decode(data[:place])
+
+
+def test_ranks_must_agree_on_tensors_and_write_what_they_list() -> None:
+    layout = index().layout
+    assert incomplete_reason([layout], [96]) is None
+    assert "did not write all" in (incomplete_reason([layout], [95]) or "")
+    other = ShardLayout((replace_dtype(SQUARE, "bfloat16"),), ())
+    assert "another type" in (incomplete_reason([layout, other], [96, 0]) or "")
+    only_held = ShardLayout((TensorSpec("v", "float32", (2,)),), ())
+    assert "elements of v are missing" in (incomplete_reason([layout, only_held], [96, 0]) or "")
+    unknown = ShardLayout((replace_dtype(SQUARE, "quint4"),), ())
+    assert "unsupported type" in (incomplete_reason([unknown], [0]) or "")
+
+
+def replace_dtype(tensor: TensorSpec, dtype: str) -> TensorSpec:
+    return tensor._replace(dtype=dtype)
