@@ -143,7 +143,7 @@ ABANDONED = "abandoned"
 
 
 def encode_abandoned(reason: str) -> bytes:
-    """Return the document that stands in place of a manifest where a save was abandoned."""
+    """Return the document that replaces the manifest of an abandoned save."""
     return encode_with_digest({"schema": SHARDED_SCHEMA, ABANDONED: reason})
 
 

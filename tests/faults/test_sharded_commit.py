@@ -11,7 +11,7 @@ from costopt.checkpoint.commit import CommitResult, SaveRequest
 from costopt.checkpoint.history import CheckpointHistory, RetentionPolicy
 from costopt.checkpoint.manifest import TensorSpec
 from costopt.checkpoint.repository import CheckpointRepository
-from costopt.checkpoint.sharded.boxes import Box
+from costopt.checkpoint.sharded.boxes import TensorBox
 from costopt.checkpoint.sharded.index import PlacedBox, ShardLayout
 from costopt.domain.errors import CheckpointError
 from costopt.store.folder import FileStore
@@ -163,7 +163,7 @@ def test_a_checkpoint_that_another_gang_continues_is_not_removed(tmp_path: Path)
     assert CheckpointHistory.open(str(tmp_path)).verify("step-000000001.1.0") is None
 
 
-def lying(ours: ShardGang, box: Box, tensor: TensorSpec = WEIGHTS) -> SaveRequest:
+def lying(ours: ShardGang, box: TensorBox, tensor: TensorSpec = WEIGHTS) -> SaveRequest:
     layout = ShardLayout((tensor,), (PlacedBox(0, box, 0),))
     return replace(ours.request(1, 1), layout=layout.encode())
 
@@ -171,14 +171,14 @@ def lying(ours: ShardGang, box: Box, tensor: TensorSpec = WEIGHTS) -> SaveReques
 @pytest.mark.parametrize(
     ("box", "tensor", "said"),
     [
-        (Box((16, 0), (15, COLUMNS)), WEIGHTS, "elements of weights are missing"),
-        (Box((15, 0), (16, COLUMNS)), WEIGHTS, "overlap"),
-        (Box((16, 0), (17, COLUMNS)), WEIGHTS, "did not write all"),
-        (Box((0, 0), (1, 1)), TensorSpec("weights", "int8", WEIGHTS.shape), "another type"),
+        (TensorBox((16, 0), (15, COLUMNS)), WEIGHTS, "elements of weights are missing"),
+        (TensorBox((15, 0), (16, COLUMNS)), WEIGHTS, "overlap"),
+        (TensorBox((16, 0), (17, COLUMNS)), WEIGHTS, "did not write all"),
+        (TensorBox((0, 0), (1, 1)), TensorSpec("weights", "int8", WEIGHTS.shape), "another type"),
     ],
 )
 def test_boxes_that_do_not_tile_are_not_committed(
-    tmp_path: Path, box: Box, tensor: TensorSpec, said: str
+    tmp_path: Path, box: TensorBox, tensor: TensorSpec, said: str
 ) -> None:
     ours = gang(tmp_path)
     results = ours.save(1, rank1=lying(ours, box, tensor))
@@ -190,7 +190,7 @@ def test_boxes_that_do_not_tile_are_not_committed(
 def test_a_layout_that_changes_is_checked_again(tmp_path: Path) -> None:
     ours = gang(tmp_path)
     ours.save(1)
-    short = replace(lying(ours, Box((16, 0), (15, COLUMNS))), step=2)
+    short = replace(lying(ours, TensorBox((16, 0), (15, COLUMNS))), step=2)
     assert all("missing" in error.message for error in ours.save(2, rank1=short))  # type: ignore[union-attr]
 
 

@@ -16,7 +16,7 @@ from torch.optim import SGD
 
 from costopt.backtesting.results_file import open_results_file
 from costopt.backtesting.trial import Score
-from costopt.checkpoint.manifest import CheckpointName, Manifest
+from costopt.checkpoint.manifest import CheckpointName, Manifest, encode_abandoned
 from costopt.checkpoint.repository import MANIFEST, WRITER, CheckpointRepository, Head
 from costopt.controller.learned_state import LearnedState
 from costopt.domain.estimate import Basis, Estimate
@@ -113,8 +113,10 @@ def test_checkpoints(tmp_path: Path) -> None:
     manifest = example(Manifest)
     documents = {
         "HEAD": example(Head).encode(),
-        "manifest of a whole checkpoint": replace(manifest, delta=None).encode(),
-        "manifest of a delta": manifest.encode(),
+        "manifest of a whole checkpoint": replace(manifest, delta=None, shards=None).encode(),
+        "manifest of a delta": replace(manifest, shards=None).encode(),
+        "manifest of a sharded checkpoint": replace(manifest, delta=None).encode(),
+        "mark of an abandoned save": encode_abandoned("reason"),
     }
     place = CheckpointRepository(FileStore(tmp_path), str(tmp_path))
     name = CheckpointName(generation=1, step=2, attempt=3)

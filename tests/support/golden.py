@@ -58,6 +58,8 @@ def example(hint: Any) -> Any:
         return example(next(arg for arg in get_args(hint) if arg is not NoneType))
     if get_origin(hint) is tuple:
         return tuple(example(item) for item in get_args(hint) if item is not Ellipsis)
+    if isinstance(hint, type) and issubclass(hint, tuple):
+        return hint(*map(example, get_type_hints(hint).values()))
     if isinstance(hint, type) and issubclass(hint, Enum):
         return next(iter(hint))
     return {bool: True, int: 2, float: 1.5, str: "text", datetime: AT, Path: Path("path")}[hint]

@@ -15,8 +15,8 @@ from costopt.checkpoint.history import RetentionPolicy
 from costopt.checkpoint.lineage import compare_and_swap_head, read_head
 from costopt.checkpoint.manifest import TensorSpec
 from costopt.checkpoint.repository import CheckpointRepository, Head
-from costopt.checkpoint.sharded.boxes import Box
-from costopt.checkpoint.sharded.commit import Gang, ShardCommitter
+from costopt.checkpoint.sharded.boxes import TensorBox
+from costopt.checkpoint.sharded.commit import ShardCommitter, ShardGroup
 from costopt.checkpoint.sharded.index import SHARD_CHUNK_BYTES, PlacedBox, ShardLayout
 from costopt.domain.errors import CheckpointError
 
@@ -52,7 +52,7 @@ class ShardGang:
 
     def committer(self, rank: int) -> ShardCommitter:
         """A rank's, as after a restart of its writer."""
-        gang = Gang(
+        gang = ShardGroup(
             self.word, self.attempt, rank, self.size, (("dp", self.size),),
             self.timeout_s, self.takeover_s,
         )  # fmt: skip
@@ -69,7 +69,7 @@ class ShardGang:
         """What this rank saves."""
         begin, end = self.rows(rank)
         data = memoryview(whole(step))[begin * COLUMNS : end * COLUMNS]
-        box = Box((begin, 0), (end - begin, COLUMNS))
+        box = TensorBox((begin, 0), (end - begin, COLUMNS))
         layout = ShardLayout((WEIGHTS,), (PlacedBox(0, box, 0),))
         files = {"objects.pt": memoryview(b"objects"), "tensors-00000.bin": data}
         return SaveRequest(step, self.size, time.monotonic(), files, layout=layout.encode())

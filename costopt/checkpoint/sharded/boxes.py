@@ -17,7 +17,7 @@ MAX_PAIRS = 4_000_000
 """Boxes that do not form a grid are compared in pairs, but no more of them than this."""
 
 
-class Box(NamedTuple):
+class TensorBox(NamedTuple):
     """A part of a tensor: where it begins and how far it reaches, by dimension."""
 
     starts: tuple[int, ...]
@@ -28,25 +28,25 @@ class Box(NamedTuple):
         """Return the number of elements."""
         return prod(self.sizes)
 
-    def intersect(self, other: Box) -> Box | None:
+    def intersect(self, other: TensorBox) -> TensorBox | None:
         """Return the elements that both have; None if there are none."""
         starts = tuple(map(max, self.starts, other.starts))
         ends = tuple(map(min, self._ends(), other._ends()))
         sizes = tuple(end - start for start, end in zip(starts, ends, strict=True))
-        return Box(starts, sizes) if all(size > 0 for size in sizes) else None
+        return TensorBox(starts, sizes) if all(size > 0 for size in sizes) else None
 
     def strides(self) -> tuple[int, ...]:
         """Return the distance of neighbours in each dimension, in elements in row-major order."""
         return tuple(prod(self.sizes[number + 1 :]) for number in range(len(self.sizes)))
 
-    def extent(self, inner: Box) -> tuple[int, int]:
+    def extent(self, inner: TensorBox) -> tuple[int, int]:
         """Return where the elements of ``inner`` begin and end among this box's, in order."""
         strides = self.strides()
         first = sum((i - o) * s for i, o, s in zip(inner.starts, self.starts, strides, strict=True))
         last = first + sum((size - 1) * s for size, s in zip(inner.sizes, strides, strict=True))
         return first, last + 1
 
-    def slabs(self, within: Box, max_elements: int) -> Iterator[Box]:
+    def slabs(self, within: TensorBox, max_elements: int) -> Iterator[TensorBox]:
         """Yield this box in pieces whose extent in ``within`` is at most ``max_elements``.
 
         Single rows of the last dimension are not cut any more.
@@ -60,19 +60,19 @@ class Box(NamedTuple):
         for begin in range(0, self.sizes[axis], rows):
             count = min(rows, self.sizes[axis] - begin)
             starts = (*self.starts[:axis], self.starts[axis] + begin, *self.starts[axis + 1 :])
-            piece = Box(starts, (*self.sizes[:axis], count, *self.sizes[axis + 1 :]))
+            piece = TensorBox(starts, (*self.sizes[:axis], count, *self.sizes[axis + 1 :]))
             yield from piece.slabs(within, max_elements)
 
     def _ends(self) -> tuple[int, ...]:
         return tuple(start + size for start, size in zip(self.starts, self.sizes, strict=True))
 
 
-def whole_box(shape: tuple[int, ...]) -> Box:
+def whole_box(shape: tuple[int, ...]) -> TensorBox:
     """Return the box that is a whole tensor."""
-    return Box((0,) * len(shape), shape)
+    return TensorBox((0,) * len(shape), shape)
 
 
-def untiled_reason(tensor: TensorSpec, boxes: Sequence[Box]) -> str | None:
+def untiled_reason(tensor: TensorSpec, boxes: Sequence[TensorBox]) -> str | None:
     """Return why the boxes do not tile the tensor, or None if they do."""
     whole = whole_box(tensor.shape)
     boxes = [box for box in boxes if box.volume]
@@ -88,7 +88,7 @@ def untiled_reason(tensor: TensorSpec, boxes: Sequence[Box]) -> str | None:
     return None
 
 
-def _are_disjoint(boxes: Sequence[Box], axis: int) -> bool:
+def _are_disjoint(boxes: Sequence[TensorBox], axis: int) -> bool:
     """Boxes of a mesh form a grid: those with the same interval on one axis are compared on the
     next. What forms none is compared in pairs.
     """
@@ -96,7 +96,7 @@ def _are_disjoint(boxes: Sequence[Box], axis: int) -> bool:
         return True
     if axis == len(boxes[0].sizes):
         return False
-    groups: dict[tuple[int, int], list[Box]] = defaultdict(list)
+    groups: dict[tuple[int, int], list[TensorBox]] = defaultdict(list)
     for box in boxes:
         groups[box.starts[axis], box.sizes[axis]].append(box)
     intervals = sorted(groups)
@@ -111,14 +111,14 @@ class HeldBox(NamedTuple):
     """A box that a rank holds; other ranks may hold the same."""
 
     tensor: TensorSpec
-    box: Box
+    box: TensorBox
     size_bytes: int
 
 
 def assign_writers(held: Mapping[int, Iterable[HeldBox]]) -> dict[int, list[HeldBox]]:
     """Return what each rank writes: every box once, by the holder with the least to write so far.
 
-    The same on each rank. Empty boxes are written by nobody.
+    The same on each rank. No rank writes empty boxes.
     """
     holders: dict[HeldBox, list[int]] = defaultdict(list)
     for rank in sorted(held):

@@ -4,7 +4,7 @@ Each rank makes its files durable and then its index. Rank 0, or after ``takeove
 still runs, reads all indexes, sees that they are of this save and tile every tensor, writes the
 manifest and moves HEAD. The manifest's key decides: what is put there first, a manifest or the mark
 of an abandoned save, holds for all ranks. The indexes determine the manifest, so that it has the
-same bytes whoever writes it.
+same bytes from any rank.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ DEFAULT_TAKEOVER_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Gang:
+class ShardGroup:
     """The ranks that save together, as all of them know it.
 
     ``word`` is the fencing token that HEAD holds as its writer; ``attempt`` is in the names of all
@@ -74,7 +74,7 @@ class Gang:
 class ShardCommitter(Committer):
     """Commits one rank's part of the saves of a gang that has claimed the repository."""
 
-    gang: Gang = field(default_factory=lambda: Gang("", 0, 0, 1))
+    gang: ShardGroup = field(default_factory=lambda: ShardGroup("", 0, 0, 1))
     _tiled: tuple[tuple[bytes, int], ...] = ()
     """The layouts that were last seen to tile every tensor; those of a gang seldom change."""
     _tensors: tuple[TensorSpec, ...] = ()
@@ -305,7 +305,7 @@ class ShardCommitter(Committer):
                 self._remove_own(name)
 
     def _remove_own(self, name: CheckpointName) -> None:
-        """Free the space of an abandoned save. The mark stays, so that nobody can commit it."""
+        """Free the space of an abandoned save. The mark stays, so that no rank can commit it."""
         with suppress(CheckpointError), checkpoint_errors():
             for key in self.place.store.keys(f"{name}/{self.gang.prefix(self.gang.rank)}"):
                 self.place.store.delete(key)

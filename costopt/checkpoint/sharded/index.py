@@ -20,7 +20,7 @@ from itertools import accumulate
 from typing import Any
 
 from costopt.checkpoint.manifest import XXH3, Part, TensorSpec, compute_digest
-from costopt.checkpoint.sharded.boxes import Box, untiled_reason
+from costopt.checkpoint.sharded.boxes import TensorBox, untiled_reason
 
 MAGIC = b"costopt-index 1\n"
 LENGTH_BYTES = 8
@@ -42,7 +42,7 @@ class PlacedBox:
     """A box of the tensor with this number, and where its bytes begin among the rank's tensors."""
 
     tensor: int
-    box: Box
+    box: TensorBox
     offset: int
 
 
@@ -67,7 +67,7 @@ class ShardLayout:
             return cls(
                 tuple(TensorSpec(name, dtype, tuple(s)) for name, dtype, s in fields["tensors"]),
                 tuple(
-                    PlacedBox(number, Box(tuple(starts), tuple(sizes)), offset)
+                    PlacedBox(number, TensorBox(tuple(starts), tuple(sizes)), offset)
                     for number, starts, sizes, offset in fields["boxes"]
                 ),
             )
@@ -167,7 +167,7 @@ def incomplete_reason(layouts: Sequence[ShardLayout], streams: Sequence[int]) ->
     ``streams`` are the bytes of tensors that each rank wrote.
     """
     specs: dict[str, TensorSpec] = {}
-    boxes: dict[str, list[Box]] = defaultdict(list)
+    boxes: dict[str, list[TensorBox]] = defaultdict(list)
     for rank, (layout, stream_bytes) in enumerate(zip(layouts, streams, strict=True)):
         for tensor in layout.tensors:
             if specs.setdefault(tensor.name, tensor) != tensor:

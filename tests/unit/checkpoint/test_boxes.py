@@ -11,8 +11,8 @@ import pytest
 
 from costopt.checkpoint.manifest import Part, TensorSpec
 from costopt.checkpoint.sharded.boxes import (
-    Box,
     HeldBox,
+    TensorBox,
     assign_writers,
     untiled_reason,
     whole_box,
@@ -28,8 +28,8 @@ from costopt.checkpoint.sharded.index import (
 SQUARE = TensorSpec("w", "float32", (6, 4))
 
 
-def rows(*bounds: int) -> list[Box]:
-    return [Box((begin, 0), (end - begin, 4)) for begin, end in pairwise(bounds)]
+def rows(*bounds: int) -> list[TensorBox]:
+    return [TensorBox((begin, 0), (end - begin, 4)) for begin, end in pairwise(bounds)]
 
 
 @pytest.mark.parametrize(
@@ -38,15 +38,15 @@ def rows(*bounds: int) -> list[Box]:
         rows(0, 6),
         rows(0, 2, 4, 6, 6),
         rows(0, 5, 6),
-        [Box((r, c), (3, 2)) for r, c in product((0, 3), (0, 2))],
+        [TensorBox((r, c), (3, 2)) for r, c in product((0, 3), (0, 2))],
         # No grid: a pinwheel around one element.
         [
-            Box((0, 0), (1, 3)), Box((0, 3), (5, 1)), Box((5, 1), (1, 3)), Box((1, 0), (5, 1)),
-            Box((1, 1), (4, 2)),
+            TensorBox((0, 0), (1, 3)), TensorBox((0, 3), (5, 1)), TensorBox((5, 1), (1, 3)), TensorBox((1, 0), (5, 1)),
+            TensorBox((1, 1), (4, 2)),
         ],
     ],
 )  # fmt: skip
-def test_boxes_that_tile(boxes: list[Box]) -> None:
+def test_boxes_that_tile(boxes: list[TensorBox]) -> None:
     assert untiled_reason(SQUARE, boxes) is None
 
 
@@ -57,20 +57,20 @@ def test_boxes_that_tile(boxes: list[Box]) -> None:
         rows(0, 5),
         [*rows(0, 6), *rows(0, 1)],
         [*rows(0, 3), *rows(2, 5)],
-        [Box((0, 0), (6, 5))],
-        [Box((0,), (24,))],
-        [Box((-1, 0), (6, 4))],
+        [TensorBox((0, 0), (6, 5))],
+        [TensorBox((0,), (24,))],
+        [TensorBox((-1, 0), (6, 4))],
         # What strided placements made by hand describe: two ranks say the same rows.
         [*rows(0, 2, 4), *rows(0, 2)],
     ],
 )
-def test_boxes_that_do_not_tile(boxes: list[Box]) -> None:
+def test_boxes_that_do_not_tile(boxes: list[TensorBox]) -> None:
     assert untiled_reason(SQUARE, boxes) is not None
 
 
 def test_scalars_and_empty_tensors_tile() -> None:
-    assert untiled_reason(TensorSpec("step", "float32", ()), [Box((), ())]) is None
-    assert untiled_reason(TensorSpec("step", "float32", ()), [Box((), ())] * 2) is not None
+    assert untiled_reason(TensorSpec("step", "float32", ()), [TensorBox((), ())]) is None
+    assert untiled_reason(TensorSpec("step", "float32", ()), [TensorBox((), ())] * 2) is not None
     assert untiled_reason(TensorSpec("none", "float32", (0, 4)), []) is None
 
 
@@ -81,14 +81,16 @@ def test_slabs_cover_a_box_and_stay_small() -> None:
         within = whole_box(shape)
         starts = tuple(draw.randrange(size) for size in shape)
         pairs = zip(shape, starts, strict=True)
-        inner = Box(starts, tuple(draw.randint(1, size - start) for size, start in pairs))
+        inner = TensorBox(starts, tuple(draw.randint(1, size - start) for size, start in pairs))
         most = draw.randint(1, 20)
         slabs = list(inner.slabs(within, most))
         assert (
             untiled_reason(
                 TensorSpec("t", "float32", inner.sizes),
                 [
-                    Box(tuple(a - b for a, b in zip(s.starts, inner.starts, strict=True)), s.sizes)
+                    TensorBox(
+                        tuple(a - b for a, b in zip(s.starts, inner.starts, strict=True)), s.sizes
+                    )
                     for s in slabs
                 ],
             )
@@ -102,11 +104,11 @@ def test_slabs_cover_a_box_and_stay_small() -> None:
 def test_each_box_is_written_once_and_replicas_are_balanced() -> None:
     held = {
         rank: [
-            HeldBox(TensorSpec(f"layer{n}", "float32", (4, 10 + n)), Box((rank % 2 * 2, 0),
+            HeldBox(TensorSpec(f"layer{n}", "float32", (4, 10 + n)), TensorBox((rank % 2 * 2, 0),
                     (2, 10 + n)), 8 * (10 + n))
             for n in range(40)
         ]
-        + [HeldBox(TensorSpec("step", "float32", ()), Box((), ()), 4)]
+        + [HeldBox(TensorSpec("step", "float32", ()), TensorBox((), ()), 4)]
         for rank in range(4)
     }  # fmt: skip
     chosen = assign_writers(held)
@@ -119,7 +121,7 @@ def test_each_box_is_written_once_and_replicas_are_balanced() -> None:
 
 
 def index() -> ShardIndex:
-    layout = ShardLayout((SQUARE,), (PlacedBox(0, Box((0, 0), (6, 4)), 0),))
+    layout = ShardLayout((SQUARE,), (PlacedBox(0, TensorBox((0, 0), (6, 4)), 0),))
     identity = SaveIdentity(7, 1, "word", 0, 1, 1.0, 2.0, None, {}, (("loss", "1"),))
     data = memoryview(bytes(range(96)))
     return ShardIndex(
@@ -129,7 +131,7 @@ def index() -> ShardIndex:
 
 def test_an_index_comes_back() -> None:
     assert ShardIndex.decode(index().encode()) == index()
-    assert index().layout.boxes[0].box == Box((0, 0), (6, 4))
+    assert index().layout.boxes[0].box == TensorBox((0, 0), (6, 4))
     empty = replace(index(), objects=Part.of("o", memoryview(b"")), tensors=())
     assert ShardIndex.decode(empty.encode()) == empty
 
