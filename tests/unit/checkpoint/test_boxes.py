@@ -41,8 +41,8 @@ def rows(*bounds: int) -> list[TensorBox]:
         [TensorBox((r, c), (3, 2)) for r, c in product((0, 3), (0, 2))],
         # No grid: a pinwheel around one element.
         [
-            TensorBox((0, 0), (1, 3)), TensorBox((0, 3), (5, 1)), TensorBox((5, 1), (1, 3)), TensorBox((1, 0), (5, 1)),
-            TensorBox((1, 1), (4, 2)),
+            TensorBox((0, 0), (1, 3)), TensorBox((0, 3), (5, 1)), TensorBox((5, 1), (1, 3)),
+            TensorBox((1, 0), (5, 1)), TensorBox((1, 1), (4, 2)),
         ],
     ],
 )  # fmt: skip
