@@ -22,6 +22,8 @@ from costopt.checkpoint.history import RetentionPolicy
 from costopt.checkpoint.manifest import Origin, detect_origin
 from costopt.checkpoint.replicas.agent_socket import ReplicaClient, ReplicaWriter
 from costopt.checkpoint.repository import CheckpointRepository
+from costopt.checkpoint.sharded.commit import ShardCommitter, ShardGroup
+from costopt.checkpoint.sharded.index import SHARD_CHUNK_BYTES
 from costopt.checkpoint.writer_client import Channel, SharedMemory
 from costopt.domain.errors import CheckpointError, CostoptError
 
@@ -102,15 +104,15 @@ class CheckpointWriter:
         pool = ThreadPoolExecutor(1)
         self._origin = pool.submit(detect_origin, message["torch_version"])
         pool.shutdown(wait=False)
-        self._committer = Committer(
-            place,
-            message["generation"],
-            RetentionPolicy(**message["keep"]),
-            Origin(message["torch_version"]),
-            message["parent"],
-            message["writer"],
-            message["claimed"],
-        )
+        keep, origin = RetentionPolicy(**message["keep"]), Origin(message["torch_version"])
+        fields = (place, message["generation"], keep, origin, message["parent"], message["writer"])
+        claimed, group = message["claimed"], message["group"]
+        if group is None:
+            self._committer = Committer(*fields, claimed)
+        else:
+            mesh = tuple((name, size) for name, size in group.pop("mesh"))
+            shards = ShardGroup(**group, mesh=mesh)
+            self._committer = ShardCommitter(*fields, claimed, SHARD_CHUNK_BYTES, gang=shards)
 
     def _opened(self) -> Committer:
         if self._committer is None:
@@ -125,13 +127,18 @@ class CheckpointWriter:
 
     def _save(self, message: dict[str, Any]) -> dict[str, Any]:
         view = memoryview(self.arenas[message["slot"]].map)
+        layout_end = message["tensor_bytes"] + message.get("layout_bytes", 0)
         saving = SaveRequest(
             step=message["step"],
             world_size=message["world_size"],
             began_at=message["began_at"],
-            files=_files(view, message["tensor_bytes"], message["object_bytes"]),
+            files={
+                "objects.pt": view[layout_end : message["tensor_bytes"] + message["object_bytes"]],
+                **_files(view, message["tensor_bytes"]),
+            },
             labels=tuple((name, value) for name, value in message["labels"]),
-            as_delta=message["as_delta"],
+            as_delta=message.get("as_delta", False),
+            layout=bytes(view[message["tensor_bytes"] : layout_end]),
         )
         near = self._keep_near(message, saving)
         try:
@@ -164,11 +171,10 @@ class CheckpointWriter:
         return ReplicaWriter(self._near, self._opened(), saving, arena, notify)
 
 
-def _files(view: memoryview, tensor_bytes: int, object_bytes: int) -> dict[str, memoryview]:
-    """The arena holds the tensors, cut here into files of equal length, and then the objects."""
-    starts = range(0, tensor_bytes, PART_BYTES)
-    files = {"objects.pt": view[tensor_bytes : tensor_bytes + object_bytes]}
-    for number, begin in enumerate(starts):
+def _files(view: memoryview, tensor_bytes: int) -> dict[str, memoryview]:
+    """The arena begins with the tensors, cut here into files of equal length."""
+    files = {}
+    for number, begin in enumerate(range(0, tensor_bytes, PART_BYTES)):
         end = min(begin + PART_BYTES, tensor_bytes)
         files[f"tensors-{number:05d}.bin"] = view[begin:end]
     return files

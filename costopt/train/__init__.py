@@ -10,7 +10,8 @@
         job.apply()                          # exact reduction, clip, step, snapshot
 
 The same script runs under the agent, under torchrun and as plain Python. A loop that steps its own
-way can use ``Checkpointer`` alone. docs/training.md says what is guaranteed.
+way can use ``Checkpointer`` alone, or ``ShardedCheckpointer`` for a model that is sharded.
+docs/training.md says what is guaranteed.
 """
 
 from costopt.checkpoint.history import RetentionPolicy
@@ -28,15 +29,18 @@ from costopt.train.attach import attach
 from costopt.train.checkpointer import Checkpointer, RestoredCheckpoint
 from costopt.train.loop import RegroupEvent, RollbackPolicy, TrainingExit, TrainingLoop
 from costopt.train.save_queue import FailedSave
+from costopt.train.sharded_checkpointer import RestoredShards, ShardedCheckpointer
 
 __all__ = [
     "Checkpointer",
     "FailedSave",
     "RegroupEvent",
     "RestoredCheckpoint",
+    "RestoredShards",
     "RetentionPolicy",
     "RollbackPolicy",
     "SavedCheckpoint",
+    "ShardedCheckpointer",
     "TrainingExit",
     "TrainingLoop",
     "attach",

@@ -307,7 +307,7 @@ class Checkpointer:
             state = _read_state(manifest, lambda part: self._place.read(name, part, manifest.delta))
         except CheckpointError as error:
             raise CheckpointError(
-                f"{self._place.path(name)}: {error.message}", hint=error.hint
+                f"{self._place.path(name)}: {error.message}", hint=error.hint, code=error.code
             ) from error
         return RestoredCheckpoint(str(name), manifest, state, durable_step=manifest.step)
 

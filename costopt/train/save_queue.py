@@ -17,10 +17,11 @@ import torch
 from costopt.checkpoint.history import RetentionPolicy
 from costopt.checkpoint.replicas.snapshot import Replica, Tier
 from costopt.checkpoint.repository import CheckpointRepository
+from costopt.checkpoint.sharded.commit import ShardGroup
 from costopt.checkpoint.writer_client import SharedMemory, WriterProcess
 from costopt.domain.errors import CheckpointError
 from costopt.protocol.trainer_files import SavedCheckpoint
-from costopt.train.state_layout import SnapshotCopy, StateLayout, unloadable_reason
+from costopt.train.state_layout import CopyLayout, SnapshotCopy, StateLayout, unloadable_reason
 
 SLOTS = 2
 """Buffers: only a save that cannot wait until the first is written uses the second."""
@@ -53,17 +54,23 @@ class SaveQueue:
         keep: RetentionPolicy,
         generation: int,
         near: str | None = None,
+        group: ShardGroup | None = None,
     ) -> None:
-        """``near`` is the address of this node's near tiers; None if there are none."""
+        """``near`` is the address of this node's near tiers; None if there are none.
+
+        ``group`` are the ranks that save a sharded state together; they have claimed the
+        repository.
+        """
         self._near = near
+        self._group = group
         self._kept: deque[tuple[int, Replica]] = deque(maxlen=MAX_REMEMBERED_REPLICAS)
         self._last_slot = SLOTS - 1
         self._place = place
         self._keep = keep
         self._generation = generation
         self._parent: str | None = None
-        self._token = uuid.uuid4().hex
-        self._claimed = False
+        self._token = uuid.uuid4().hex if group is None else group.word
+        self._claimed = group is not None
         self._writer: WriterProcess | None = None
         self._arenas: dict[int, SharedMemory] = {}
         self._given: set[int] = set()
@@ -92,7 +99,22 @@ class SaveQueue:
         Raise CheckpointError: no memory, no process, or objects that could not be loaded again.
         """
         self.wait_for_copy()
-        layout = self._layout(state.values)
+        return self._add(state, self._layout(state.values), {"as_delta": as_delta}, overlap=overlap)
+
+    def add_shards(
+        self, state: SaveState, layout: CopyLayout, layout_bytes: int, *, overlap: bool
+    ) -> int:
+        """Begin to save this rank's part of a sharded state, as ``add`` does.
+
+        Its tensors are those of ``layout``, whose rest begins with ``layout_bytes`` that say what
+        they are.
+        """
+        self.wait_for_copy()
+        return self._add(state, layout, {"layout_bytes": layout_bytes}, overlap=overlap)
+
+    def _add(
+        self, state: SaveState, layout: CopyLayout, kind: dict[str, Any], *, overlap: bool
+    ) -> int:
         began_at = time.monotonic()
         slot = self._free_slot()
         writer = self._running_writer()
@@ -106,7 +128,7 @@ class SaveQueue:
             "labels": state.labels,
             "began_at": began_at,
             "tensor_bytes": layout.tensor_bytes,
-            "as_delta": as_delta,
+            **kind,
         }
         self._pending[ticket] = _Pending(state.step, slot)
         try:
@@ -258,6 +280,7 @@ class SaveQueue:
                     "parent": self._parent,
                     "writer": self._token,
                     "claimed": self._claimed,
+                    "group": None if self._group is None else asdict(self._group),
                 }
             )
         return self._writer

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -48,11 +48,48 @@ Leaf = Callable[[int, Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class StorageExtent:
-    """Where the bytes of a storage are."""
+    """Where the bytes of a storage are put: those from ``begin`` on.
+
+    ``volatile`` ones are copied at once, since more than optimizers' steps change them.
+    """
 
     offset: int
     size_bytes: int
     storage: torch.UntypedStorage
+    begin: int = 0
+    volatile: bool = False
+
+    @property
+    def address(self) -> int:
+        """Return where the first byte is in memory."""
+        return self.storage.data_ptr() + self.begin
+
+
+class CopyLayout(Protocol):
+    """What ``SnapshotCopy`` copies: tensors, and then the rest."""
+
+    @property
+    def extents(self) -> tuple[StorageExtent, ...]:
+        """Return the memory of the tensors."""
+        ...
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Return where the rest begins."""
+        ...
+
+    @property
+    def is_frozen(self) -> bool:
+        """Return whether the rest can be packed later."""
+        ...
+
+    def pack(self) -> bytes:
+        """Return the rest. Raise what pickling an object raises."""
+        ...
+
+    def changed(self, min_bytes: int) -> bool:
+        """Whether a tensor of this size is known to have changed since the layout was made."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +314,7 @@ class SnapshotCopy:
 
     def __init__(
         self,
-        layout: StateLayout,
+        layout: CopyLayout,
         reserve: Callable[[int], SharedMemory],
         done: Callable[[int], None],
         *,
@@ -363,26 +400,25 @@ def _wait_for_copies(*_: object) -> None:
 
 
 def _is_small(extent: StorageExtent) -> bool:
-    return extent.size_bytes < SMALL_BYTES
+    return extent.volatile or extent.size_bytes < SMALL_BYTES
 
 
 def _bytes(extent: StorageExtent) -> bytes:
-    storage = extent.storage
-    if storage.device.type != "cpu":
-        storage = storage.cpu()  # type: ignore[no-untyped-call]
-    return ctypes.string_at(storage.data_ptr(), extent.size_bytes)
+    if extent.storage.device.type == "cpu":
+        return ctypes.string_at(extent.address, extent.size_bytes)
+    return _flat(extent).cpu().numpy().tobytes()
 
 
 def _copy_all(extents: Sequence[StorageExtent], target: int, arena: SharedMemory) -> None:
     for extent in extents:
-        storage = extent.storage
-        if storage.device.type == "cpu":
-            ctypes.memmove(target + extent.offset, storage.data_ptr(), extent.size_bytes)
+        if extent.storage.device.type == "cpu":
+            ctypes.memmove(target + extent.offset, extent.address, extent.size_bytes)
         else:
-            _copy_from_device(storage, extent.offset, arena)
+            size, offset = extent.size_bytes, extent.offset
+            copy = torch.frombuffer(arena.map, dtype=torch.uint8, count=size, offset=offset)
+            copy.copy_(_flat(extent))
 
 
-def _copy_from_device(storage: torch.UntypedStorage, offset: int, arena: SharedMemory) -> None:
-    flat = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-    size = storage.nbytes()
-    torch.frombuffer(arena.map, dtype=torch.uint8, count=size, offset=offset).copy_(flat)
+def _flat(extent: StorageExtent) -> Tensor:
+    flat = torch.empty(0, dtype=torch.uint8, device=extent.storage.device)
+    return flat.set_(extent.storage)[extent.begin : extent.begin + extent.size_bytes]

@@ -91,8 +91,8 @@ class ShardCommitter(Committer):
         self._check_own(found)
         self._follow(found)
         try:
-            self._take(name)
-            self._write_shard(name, saving)
+            if not self._take(name):
+                self._write_shard(name, saving)
         except CheckpointError as error:
             self._abandon(name, f"rank {self.gang.rank}: {error.message}")
             raise
@@ -107,7 +107,11 @@ class ShardCommitter(Committer):
         if newest is not None and newest.attempt == self.gang.attempt:
             self.parent = str(newest)
 
-    def _take(self, name: CheckpointName) -> None:
+    def _take(self, name: CheckpointName) -> bool:
+        """Take the name for this gang; return whether the gang has committed this step before.
+
+        Raise CheckpointError if it was abandoned, or another gang took the name.
+        """
         key, mark = f"{name}/{WRITER}", self.gang.word.encode()
         with checkpoint_errors():
             if not self.place.store.put_if_absent(key, mark) and self.place.store.get(key) != mark:
@@ -118,11 +122,7 @@ class ShardCommitter(Committer):
             decided = self.place.store.get(f"{name}/{MANIFEST}")
         if decided is not None:
             self._decode(name, decided)
-            raise CheckpointError(
-                f"step {name.step} was saved before, as {self.place.path(name)}",
-                hint="save each step once",
-                code="saved_before",
-            )
+        return decided is not None
 
     def _write_shard(self, name: CheckpointName, saving: SaveRequest) -> None:
         prefix = self.gang.prefix(self.gang.rank)

@@ -1,0 +1,179 @@
+"""Where the bytes are that a rank needs, whatever mesh wrote them: pieces, windows and reads."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
+
+from costopt.checkpoint.manifest import CheckpointName, Manifest, Part, TensorSpec, compute_digest
+from costopt.checkpoint.repository import CheckpointRepository
+from costopt.checkpoint.sharded.boxes import TensorBox
+from costopt.checkpoint.sharded.index import ITEM_BYTES, SHARD_CHUNK_BYTES, ShardIndex
+from costopt.domain.errors import StoreError
+from costopt.store.ranges import KeyRange, read_ranges
+
+MAX_PIECE_BYTES = 16 << 20
+ALIGNMENT = 64
+
+
+class ByteSpan(NamedTuple):
+    """A run of bytes among the tensors that a rank wrote."""
+
+    source: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPiece:
+    """Elements that are needed, ``box`` of the tensor, and the run of bytes that they lie in.
+
+    The run begins with the first of them; neighbours are ``strides`` elements apart.
+    """
+
+    span: ByteSpan
+    tensor: TensorSpec
+    box: TensorBox
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadWindow:
+    """Runs of whole chunks that are read together, and where each begins in the memory for it."""
+
+    runs: tuple[ByteSpan, ...]
+    offsets: tuple[int, ...]
+    size_bytes: int
+
+    def offset(self, span: ByteSpan) -> int:
+        """Return where in the window a run of bytes begins that lies in it."""
+        number = bisect_right(self.runs, span[:2], key=lambda run: run[:2]) - 1
+        return self.offsets[number] + span.begin - self.runs[number].begin
+
+
+class ShardSource:
+    """A sharded checkpoint to read from. ``indexes`` are verified."""
+
+    def __init__(
+        self,
+        place: CheckpointRepository,
+        name: CheckpointName,
+        manifest: Manifest,
+        indexes: Sequence[ShardIndex],
+    ) -> None:
+        self.manifest = manifest
+        self.bytes_read = 0
+        self._place, self._name, self._indexes = place, name, indexes
+        assert manifest.shards is not None
+        self.tensors = {tensor.name: tensor for tensor in manifest.shards.tensors}
+        self._begins = [
+            [0, *accumulate(part.size_bytes for part in index.tensors)] for index in indexes
+        ]
+        self._stored: dict[str, list[tuple[int, int, TensorBox]]] = defaultdict(list)
+        for rank, index in enumerate(indexes):
+            layout = index.layout
+            for placed in layout.boxes:
+                tensor = layout.tensors[placed.tensor].name
+                self._stored[tensor].append((rank, placed.offset, placed.box))
+
+    def objects(self, rank: int) -> bytes:
+        """Return the verified objects of a rank. Raise ValueError if they are damaged."""
+        return self._place.read(self._name, self._indexes[rank].objects, None)
+
+    def pieces(self, wanted: Mapping[str, TensorBox]) -> list[TensorPiece]:
+        """Return the pieces that make up the boxes, in the order in which they are stored."""
+        found: list[TensorPiece] = []
+        for name, box in wanted.items():
+            tensor = self.tensors[name]
+            item = ITEM_BYTES[tensor.dtype]
+            for rank, offset, stored in self._stored[name]:
+                common = box.intersect(stored)
+                if common is None:
+                    continue
+                for slab in common.slabs(stored, MAX_PIECE_BYTES // item):
+                    first, last = stored.extent(slab)
+                    span = ByteSpan(rank, offset + first * item, offset + last * item)
+                    found.append(TensorPiece(span, tensor, slab, stored.strides()))
+        return sorted(found, key=lambda piece: piece.span)
+
+    def windows(
+        self, spans: Iterable[ByteSpan], max_bytes: int
+    ) -> Iterator[tuple[ReadWindow, ByteSpan]]:
+        """Yield the windows that hold the runs in their order, each with its last run.
+
+        A run is wholly in one window, which has ``max_bytes`` or one run. The same runs give the
+        same windows on each process.
+        """
+        runs: list[ByteSpan] = []
+        held, last = 0, None
+        for span in sorted(set(spans)):
+            begin = span.begin // SHARD_CHUNK_BYTES * SHARD_CHUNK_BYTES
+            end = -(-span.end // SHARD_CHUNK_BYTES) * SHARD_CHUNK_BYTES
+            end = min(end, self._begins[span.source][-1])
+            joins = bool(runs) and runs[-1].source == span.source and runs[-1].end >= begin
+            more = max(0, end - (runs[-1].end if joins else begin))
+            if last is not None and held + more > max_bytes:
+                yield _window(runs), last
+                runs, held, joins, more = [], 0, False, end - begin
+            if joins:
+                runs[-1] = runs[-1]._replace(end=max(end, runs[-1].end))
+            else:
+                runs.append(ByteSpan(span.source, begin, end))
+            held, last = held + more, span
+        if last is not None:
+            yield _window(runs), last
+
+    def read(self, window: ReadWindow, into: memoryview, share: int, shares: int) -> None:
+        """Read and verify one of equal ``shares`` of a window into its place.
+
+        Raise ValueError if a chunk is damaged, also when it is read again, or missing.
+        """
+        wanted = list(self._chunks(window))
+        wanted = wanted[share * len(wanted) // shares : (share + 1) * len(wanted) // shares]
+        ranges = [(self._key(part), begin, end) for _, part, begin, end in wanted]
+        try:
+            for (offset, part, begin, _), data in zip(
+                wanted, read_ranges(self._place.store, ranges), strict=True
+            ):
+                verified = self._verified(part, begin, data)
+                into[offset : offset + len(verified)] = verified
+        except StoreError as error:
+            raise ValueError(error.message) from error
+        self.bytes_read += sum(end - begin for _, begin, end in ranges)
+
+    def _chunks(self, window: ReadWindow) -> Iterator[tuple[int, Part, int, int]]:
+        """Yield the window's chunks: where each goes, and the part and range that it comes from."""
+        for run, offset in zip(window.runs, window.offsets, strict=True):
+            begins = self._begins[run.source]
+            begin = run.begin
+            while begin < run.end:
+                number = bisect_right(begins, begin) - 1
+                part, first = self._indexes[run.source].tensors[number], begins[number]
+                end = min(begin + part.chunk_bytes, first + part.size_bytes, run.end)
+                yield offset + begin - run.begin, part, begin - first, end - first
+                begin = end
+
+    def _key(self, part: Part) -> str:
+        return f"{self._name}/{part.name}"
+
+    def _verified(self, part: Part, begin: int, data: memoryview) -> memoryview:
+        digest = part.digests[begin // part.chunk_bytes]
+        if compute_digest(part.algorithm, data) == digest:
+            return data
+        # What was damaged on the way is whole when it is read again; what is stored so is not.
+        end = begin + len(data)
+        again: KeyRange = (self._key(part), begin, end)
+        for data in read_ranges(self._place.store, [again]):
+            if compute_digest(part.algorithm, data) == digest:
+                return data
+        raise ValueError(f"{part.name} is damaged between bytes {begin} and {end}")
+
+
+def _window(runs: Sequence[ByteSpan]) -> ReadWindow:
+    sizes = (-(-(run.end - run.begin) // ALIGNMENT) * ALIGNMENT for run in runs)
+    *offsets, end = accumulate(sizes, initial=0)
+    return ReadWindow(tuple(runs), tuple(offsets), end)

@@ -1,0 +1,274 @@
+"""``ShardedCheckpointer``: saves and restores a model that is sharded over many processes."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from costopt.checkpoint.commit import SUPERSEDED_HINT, SupersededError
+from costopt.checkpoint.history import RetentionPolicy
+from costopt.checkpoint.lineage import compare_and_swap_head, current_lineage
+from costopt.checkpoint.manifest import CheckpointName, Manifest
+from costopt.checkpoint.repository import CheckpointRepository, Head
+from costopt.checkpoint.sharded.commit import DEFAULT_TIMEOUT_S, ShardGroup
+from costopt.checkpoint.sharded.index import ShardIndex
+from costopt.checkpoint.sharded.source import ShardSource
+from costopt.checkpoint.writer import process_start_time
+from costopt.domain.errors import CheckpointError
+from costopt.protocol.trainer_files import RejectedCheckpoint, SavedCheckpoint
+from costopt.train.save_queue import FailedSave, SaveOutcome, SaveQueue, SaveState
+from costopt.train.sharded_ranks import ShardRanks, node_ranks
+from costopt.train.sharded_restore import pour
+from costopt.train.sharded_state import ShardCopyLayout, ShardedState, ShardPlan, pack_objects
+from costopt.train.state_layout import unloadable_reason
+
+Extra = Callable[[], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredShards:
+    """A checkpoint that model and optimizer were filled from.
+
+    ``extra`` is what this rank's ``extra()`` returned when it was saved, or that of rank 0 where
+    the number of processes was another. ``bytes_read`` are those of tensors that this process read.
+    """
+
+    name: str
+    manifest: Manifest
+    extra: dict[str, Any]
+    bytes_read: int
+
+    @property
+    def step(self) -> int:
+        """Return the step that was saved."""
+        return self.manifest.step
+
+
+class ShardedCheckpointer:
+    """Checkpoints of FSDP2, HSDP and tensor-parallel models: every rank writes its own shards.
+
+    Made on each rank after the model is sharded. ``restore``, ``begin`` and ``save`` are called by
+    all ranks in the same order, with the same steps; torch.distributed must be initialized before.
+    What was saved on one mesh is restored on any other. ``extra`` returns what else a rank saves:
+    its data position, its generators, a scheduler's state.
+
+    ``keep`` is as for ``Checkpointer``, and so is ``generation``. A save of which a rank's files do
+    not arrive within ``timeout_s`` fails on all ranks. ``refused`` names what the last restore
+    rejected and why.
+    """
+
+    def __init__(
+        self,
+        uri: str | Path,
+        model: nn.Module,
+        optimizer: Optimizer | None = None,
+        *,
+        keep: int | RetentionPolicy = 3,
+        generation: int = 0,
+        extra: Extra | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        self.uri = str(uri) if "://" in str(uri) else str(Path(uri).absolute())
+        self.refused: tuple[RejectedCheckpoint, ...] = ()
+        self._keep = RetentionPolicy(keep) if isinstance(keep, int) else keep
+        self._generation = generation
+        self._extra = extra
+        self._timeout_s = timeout_s
+        self._place = CheckpointRepository.open(self.uri)
+        self._state = ShardedState(model, optimizer)
+        self._ranks = ShardRanks()
+        self._node = node_ranks(self._ranks)
+        self._plan: ShardPlan | None = None
+        self._queue: SaveQueue | None = None
+        self._parent: str | None = None
+        self._is_checked = False
+
+    @property
+    def writer_pid(self) -> int | None:
+        """Return the id of the process that writes this rank's shards; None before the first."""
+        return None if self._queue is None else self._queue.writer_pid
+
+    def begin(self, step: int, *, labels: Mapping[str, str] | None = None) -> None:
+        """Copy this rank's shards while training continues; write and commit them afterwards.
+
+        The next step of a ``torch.optim.Optimizer`` waits for the copy; buffers are copied at once.
+        Waits where the last two saves are still being written. Raise CheckpointError: superseded,
+        no memory, or ``extra`` holds objects that could not be loaded again.
+        """
+        self._add(step, labels, overlap=True)
+
+    def copied(self) -> None:
+        """Wait until the tensors may be changed by other means than an optimizer's step."""
+        if self._queue is not None:
+            self._queue.wait_for_copy()
+
+    def poll(self) -> tuple[SaveOutcome, ...]:
+        """Return the saves that ended since the last call, in order, without waiting."""
+        return () if self._queue is None else self._queue.outcomes(wait=False)
+
+    def wait(self) -> tuple[SaveOutcome, ...]:
+        """Return as ``poll`` does, once no save of this rank is in progress."""
+        return () if self._queue is None else self._queue.outcomes(wait=True)
+
+    def save(self, step: int, *, labels: Mapping[str, str] | None = None) -> SavedCheckpoint:
+        """Save, and return once the checkpoint of all ranks is committed.
+
+        Raise CheckpointError: superseded, or any rank failed.
+        """
+        ticket = self._add(step, labels, overlap=False)
+        assert self._queue is not None
+        outcome = self._queue.outcome_of(ticket)
+        if isinstance(outcome, FailedSave):
+            raise outcome.error
+        return outcome
+
+    def restore(self) -> RestoredShards | None:
+        """Fill model and optimizer from the newest valid checkpoint; None if there is none.
+
+        Collective. Saves in progress are finished first. Raise CheckpointError on all ranks if it
+        is of another model, or if no checkpoint is valid any more after one was filled in part.
+        """
+        self.close()
+        names, complaint = self._ranks.on_first(self._place.candidates)
+        refused = [] if complaint is None else [self._refusal("HEAD", complaint)]
+        is_partial = False
+        restored = None
+        for name in names:
+            try:
+                source = self._open(name)
+                is_partial = True
+                restored = self._fill(name, source)
+                break
+            except ValueError as error:
+                refused.append(self._refusal(str(name), str(error)))
+        self.refused = tuple(refused)
+        if restored is None and is_partial:
+            raise CheckpointError(
+                f"no checkpoint in {self.uri} is valid: {refused[-1].message}",
+                hint="roll back to one that `costopt checkpoints verify` finds whole",
+                code="damaged",
+            )
+        self._parent = None if restored is None else restored.name
+        return restored
+
+    def close(self) -> None:
+        """Wait for this rank's saves in progress, then end its writing process."""
+        if self._queue is not None:
+            self._queue.close()
+            self._queue = None
+
+    def _add(self, step: int, labels: Mapping[str, str] | None, *, overlap: bool) -> int:
+        queue = self._queue = self._queue or self._form()
+        shards = self._state.shards()
+        held = [shard.held for shard in shards]
+        if self._plan is None or self._plan.held != held:
+            self._plan = ShardPlan(held, self._ranks.gather(held), self._ranks.rank)
+        layout = ShardCopyLayout.of(self._plan, shards, self._objects())
+        state = SaveState(step, {}, self._ranks.size, tuple((labels or {}).items()))
+        return queue.add_shards(state, layout, len(self._plan.layout), overlap=overlap)
+
+    def _objects(self) -> bytes:
+        extra = {} if self._extra is None else self._extra()
+        settings = self._state.objects() if self._ranks.rank == 0 else {}
+        packed = pack_objects({"extra": extra, **settings})
+        complaint = None if self._is_checked else unloadable_reason(packed)
+        if complaint is not None:
+            raise CheckpointError(
+                f"extra() returns objects that PyTorch does not load safely: {complaint}",
+                hint="allow them with torch.serialization.add_safe_globals",
+                code="unsafe_objects",
+            )
+        self._is_checked = True
+        return packed
+
+    def _form(self) -> SaveQueue:
+        """Claim the repository for these processes. Collective."""
+        mesh = self._state.mesh()
+        word, attempt, generation = self._ranks.on_first(self._claim)
+        self._generation = generation
+        group = ShardGroup(word, attempt, self._ranks.rank, self._ranks.size, mesh, self._timeout_s)
+        queue = SaveQueue(self._place, self._keep, generation, group=group)
+        queue.resume(self._parent, generation)
+        return queue
+
+    def _claim(self) -> tuple[str, int, int]:
+        """Return a new fencing token, which HEAD then holds, with an attempt of its own."""
+        word = uuid.uuid4().hex
+
+        def change(found: Head | None) -> Head:
+            latest = 0 if found is None else found.generation
+            is_late = found is not None and found.at > process_start_time()
+            if is_late and 0 < self._generation < latest:
+                raise SupersededError(
+                    f"generation {self._generation} may not save in {self.uri}: generation "
+                    f"{latest} has taken over since this process began",
+                    hint=SUPERSEDED_HINT,
+                    code="superseded",
+                )
+            line = current_lineage(self._place, found)
+            return Head(max(self._generation, latest), word, line, time.time())
+
+        head = compare_and_swap_head(self._place, change)
+        attempt = 1 + max((name.attempt for name in self._place.names()), default=-1)
+        return word, attempt, head.generation
+
+    def _open(self, name: CheckpointName) -> ShardSource:
+        """Return the checkpoint, its manifest and indexes read once per node and verified.
+
+        Raise ValueError if it is not valid. Collective.
+        """
+
+        def read() -> tuple[Manifest, list[bytes]]:
+            manifest = self._place.manifest(name)
+            if manifest.shards is None:
+                raise CheckpointError(
+                    f"{self._place.path(name)} was not saved sharded",
+                    hint="restore it with costopt.train.Checkpointer",
+                    code="not_sharded",
+                )
+            parts = manifest.shards.indexes
+            return manifest, [self._place.read(name, part, None) for part in parts]
+
+        manifest, data = self._ranks.together(lambda: self._node.on_first(read))
+        return ShardSource(self._place, name, manifest, [ShardIndex.decode(each) for each in data])
+
+    def _fill(self, name: CheckpointName, source: ShardSource) -> RestoredShards:
+        """Raise ValueError if a byte is not valid. Collective."""
+        world = source.manifest.world_size
+
+        def objects() -> tuple[dict[str, Any], dict[str, Any]]:
+            common = _load_objects(source.objects(0))
+            rank = self._ranks.rank if world == self._ranks.size else 0
+            own = common if rank == 0 else _load_objects(source.objects(rank))
+            self._state.prepare(source.tensors, common)
+            return common, own
+
+        _, own = self._ranks.together(objects)
+        self._ranks.together(lambda: pour(source, self._state.shards(), self._node))
+        return RestoredShards(str(name), source.manifest, own["extra"], source.bytes_read)
+
+    def _refusal(self, name: str, message: str) -> RejectedCheckpoint:
+        return RejectedCheckpoint(name, self._place.path(name), message)
+
+
+def _load_objects(data: bytes) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(
+            "the checkpoint holds objects that PyTorch does not load safely: "
+            f"{str(error).splitlines()[0]}",
+            hint="allow them with torch.serialization.add_safe_globals before restoring",
+            code="unsafe_objects",
+        ) from error
+    return found

@@ -1,0 +1,107 @@
+"""The processes that save and restore a sharded state together: their messages, and their nodes."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+
+from costopt.domain.errors import CheckpointError
+
+T = TypeVar("T")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+TIMEOUT = timedelta(minutes=30)
+"""For what other ranks may take between two messages: reading a large state."""
+
+
+class ShardRanks:
+    """Some of the processes, or all. Every method is collective over them, and uses gloo.
+
+    A process without torch.distributed is alone.
+    """
+
+    def __init__(self, members: Sequence[int] | None = None) -> None:
+        """Form a group of these ranks, by default of all. Collective over all processes."""
+        world = dist.get_world_size() if dist.is_initialized() else 1
+        own = dist.get_rank() if dist.is_initialized() else 0
+        self.members = list(range(world) if members is None else members)
+        self.size = len(self.members)
+        self.rank = self.members.index(own) if own in self.members else -1
+        self._group: Any = None
+        if world > 1:
+            self._group = dist.new_group(self.members, timeout=TIMEOUT, backend="gloo")
+
+    def gather(self, value: T) -> list[T]:
+        """Return the values of all ranks, in their order."""
+        if self.size == 1:
+            return [value]
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, value, group=self._group)
+        return found
+
+    def share(self, value: Any) -> Any:
+        """Return the first rank's value."""
+        if self.size == 1:
+            return value
+        shared = [value]
+        dist.broadcast_object_list(shared, src=self.members[0], group=self._group)
+        return shared[0]
+
+    def together(self, action: Callable[[], T]) -> T:
+        """Return what ``action`` returns here, once it has ended on all ranks.
+
+        Where it raises ValueError or CheckpointError on any, raise the first rank's error on all.
+        """
+        value, error = None, None
+        try:
+            value = action()
+        except (ValueError, CheckpointError) as raised:
+            error = raised
+        first = next((each for each in self.gather(_encode(error)) if each is not None), None)
+        if first is not None:
+            raise _decode(first) from error
+        return value  # type: ignore[return-value]
+
+    def on_first(self, action: Callable[[], T]) -> T:
+        """Return what ``action`` returns on the first rank, which alone runs it."""
+        shared: T = self.share(self.together(lambda: action() if self.rank == 0 else None))
+        return shared
+
+
+def node_ranks(everyone: ShardRanks) -> ShardRanks:
+    """Return the processes on this machine. Collective over ``everyone``."""
+    machines = everyone.gather(_machine())
+    own = None
+    for machine in dict.fromkeys(machines):
+        found = ShardRanks([rank for rank, each in enumerate(machines) if each == machine])
+        own = found if machine == machines[everyone.rank] else own
+    assert own is not None
+    return own
+
+
+def _machine() -> str:
+    boot = BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""
+    return f"{socket.gethostname()} {boot}"
+
+
+_Encoded = tuple[str, str | None, str | None]
+
+
+def _encode(
+    error: ValueError | CheckpointError | None,
+) -> tuple[str, str | None, str | None] | None:
+    """A ValueError says that a checkpoint is not valid, and has neither hint nor code."""
+    if isinstance(error, CheckpointError):
+        return error.message, error.hint, error.code
+    return None if error is None else (str(error), None, None)
+
+
+def _decode(encoded: _Encoded) -> ValueError | CheckpointError:
+    message, hint, code = encoded
+    if hint is None and code is None:
+        return ValueError(message)
+    return CheckpointError(message, hint=hint, code=code)

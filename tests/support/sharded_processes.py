@@ -1,0 +1,173 @@
+"""Processes that train a tiny sharded model over gloo, forked from one that has imported PyTorch.
+
+``python -m tests.support.sharded_processes FOLDER PLAN…`` runs each plan in turn: a mesh, as in
+``fsdp4``, ``hsdp2x2``, ``tp2x2`` or ``one``, and what its processes do, as in ``save:3``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import traceback
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+from costopt.domain.errors import CheckpointError
+from costopt.train import FailedSave, ShardedCheckpointer
+
+WORLD = {"one": 1, "fsdp2": 2, "fsdp3": 3, "fsdp4": 4, "hsdp2x2": 4, "tp2x2": 4}
+WIDTH = 48
+
+
+class Block(nn.Module):
+    """Two layers with a residual, and running statistics."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, 3 * width + 2)
+        self.down = nn.Linear(3 * width + 2, width)
+        self.register_buffer("mean", torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.mean += x.detach().mean(0)
+        return x + self.down(torch.relu(self.up(x)))
+
+
+def build(kind: str, width: int = WIDTH, layers: int = 3) -> tuple[nn.Module, torch.optim.AdamW]:
+    """A model on the mesh, and its optimizer."""
+    torch.manual_seed(5)
+    model = nn.Sequential(*(Block(width) for _ in range(layers)))
+    if kind != "one":
+        mesh = _mesh(kind)
+        if kind.startswith("tp"):
+            plan = {}
+            for number in range(layers):
+                plan |= {f"{number}.up": ColwiseParallel(), f"{number}.down": RowwiseParallel()}
+            parallelize_module(model, mesh["tp"], plan)  # type: ignore[arg-type]
+            mesh = mesh["dp"]
+        for block in model:
+            fully_shard(block, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    return model, torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
+
+
+def _mesh(kind: str) -> DeviceMesh:
+    if kind.startswith("fsdp"):
+        return init_device_mesh("cpu", (WORLD[kind],), mesh_dim_names=("dp",))
+    names = ("replicate", "dp") if kind.startswith("hsdp") else ("dp", "tp")
+    return init_device_mesh("cpu", (2, 2), mesh_dim_names=names)
+
+
+def digest(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
+    """Of the whole state, whatever mesh it is on. Collective."""
+    made = hashlib.sha256()
+    named = dict(model.state_dict(keep_vars=True))
+    for name, tensor in sorted(named.items()):
+        made.update(name.encode() + _bytes(tensor))
+        for key, value in sorted(optimizer.state.get(tensor, {}).items()):
+            made.update(key.encode() + _bytes(value))
+    return made.hexdigest()
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return whole.detach().contiguous().numpy().tobytes()
+
+
+def act(folder: Path, kind: str, actions: list[str]) -> None:
+    """Do what was said, and write digests of states for the test to compare."""
+    model, optimizer = build(kind)
+    rank = dist.get_rank() if dist.is_initialized() else 0
+    saver = ShardedCheckpointer(
+        folder / "checkpoints", model, optimizer, extra=lambda: {"rank": rank}, timeout_s=30
+    )
+    step = 0
+    for action in actions:
+        name, _, number = action.partition(":")
+        if name == "train":
+            for _ in range(int(number)):
+                _step(model, optimizer)
+                step += 1
+        elif name == "save":
+            saved = saver.save(step, labels={"loss": "0.5"})
+            assert saved.units == step
+        elif name == "begin":  # the next step must not be in it
+            made = digest(model, optimizer)
+            saver.begin(step)
+            _step(model, optimizer)
+            (outcome,) = saver.wait()
+            assert not isinstance(outcome, FailedSave), outcome
+            _note(folder, rank, made)
+        elif name == "note":
+            _note(folder, rank, digest(model, optimizer))
+        elif name == "restore":
+            restored = saver.restore()
+            assert restored is not None
+            step = restored.step
+            _note(folder, rank, digest(model, optimizer))
+            _note(folder, rank, f"{restored.extra['rank']} {[str(r) for r in saver.refused]}")
+        elif name == "fails":
+            try:
+                saver.restore()
+            except CheckpointError as error:
+                _note(folder, rank, f"{error.code}: {error.message}")
+    saver.close()
+
+
+def _step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    model(torch.ones(4, WIDTH) / 7).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def _note(folder: Path, rank: int, text: str) -> None:
+    with (folder / f"rank{rank}").open("a") as file:
+        file.write(text + "\n")
+
+
+def run(folder: Path, kind: str, actions: list[str]) -> None:
+    """Fork the processes and wait for all. Raise SystemExit if one fails."""
+    world = WORLD[kind]
+    meeting = folder / f"meeting-{kind}-{os.urandom(4).hex()}"
+    children = []
+    for rank in range(world):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                torch.set_num_threads(1)
+                if world > 1:
+                    dist.init_process_group(
+                        "gloo", init_method=meeting.as_uri(), rank=rank, world_size=world
+                    )
+                act(folder, kind, actions)
+                if world > 1:
+                    dist.destroy_process_group()
+                status = 0
+            except BaseException:  # noqa: BLE001 - a fork never goes on as its parent
+                traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(status)
+        children.append(child)
+    statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    if any(statuses):
+        raise SystemExit(f"{kind} {actions}: {statuses}")
+
+
+if __name__ == "__main__":
+    for plan in sys.argv[2:]:
+        kind, *actions = plan.split(",")
+        run(Path(sys.argv[1]), kind, actions)
