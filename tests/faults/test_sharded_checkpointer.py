@@ -79,7 +79,7 @@ class Training:
         self.width = width
 
     def train(self) -> None:
-        self.model(torch.ones(2, self.width)).square().sum().backward()  # type: ignore[no-untyped-call]
+        self.model(torch.ones(2, self.width)).square().sum().backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
 

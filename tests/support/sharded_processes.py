@@ -20,6 +20,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
+    ParallelStyle,
     RowwiseParallel,
     parallelize_module,
 )
@@ -38,12 +39,14 @@ class Block(nn.Module):
         super().__init__()
         self.up = nn.Linear(width, 3 * width + 2)
         self.down = nn.Linear(3 * width + 2, width)
+        self.mean: Tensor
         self.register_buffer("mean", torch.zeros(width))
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
             self.mean += x.detach().mean(0)
-        return x + self.down(torch.relu(self.up(x)))
+        changed: Tensor = self.down(torch.relu(self.up(x)))
+        return x + changed
 
 
 def build(kind: str, width: int = WIDTH, layers: int = 3) -> tuple[nn.Module, torch.optim.AdamW]:
@@ -53,10 +56,10 @@ def build(kind: str, width: int = WIDTH, layers: int = 3) -> tuple[nn.Module, to
     if kind != "one":
         mesh = _mesh(kind)
         if kind.startswith("tp"):
-            plan = {}
+            plan: dict[str, ParallelStyle] = {}
             for number in range(layers):
                 plan |= {f"{number}.up": ColwiseParallel(), f"{number}.down": RowwiseParallel()}
-            parallelize_module(model, mesh["tp"], plan)  # type: ignore[arg-type]
+            parallelize_module(model, mesh["tp"], plan)
             mesh = mesh["dp"]
         for block in model:
             fully_shard(block, mesh=mesh)
