@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 FOCUS_PYTHON ?= python3.12
 
-.PHONY: demo demo-harsh quick test check workflows wheel sbom docs notebooks bench soak checkov focus audit format clean
+.PHONY: demo demo-harsh quick test kubernetes-test-server check workflows wheel sbom docs notebooks bench soak checkov focus audit format clean
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -30,6 +30,9 @@ quick: $(VENV)/.dev  ## unit and contract tests without processes, browser, data
 
 test: $(VENV)/.dev  ## every test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+
+kubernetes-test-server:  ## kube-apiserver and kube-scheduler for tests, from Debian's source; once
+	tests/support/kubernetes/build_server.sh
 
 check: $(VENV)/.dev  ## style, types, architecture
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
@@ -50,6 +51,13 @@ class Catalog:
     def instance_type(self, pool: Pool) -> InstanceType | None:
         """The instance type of a pool, or None where the catalogue does not hold it."""
         return self._machines.get((pool.provider, pool.instance_type))
+
+    def extended(self, machines: Iterable[InstanceType], regions: Iterable[Region]) -> Catalog:
+        """Return this catalogue with further machines and regions, such as those of clusters."""
+        more = copy(self)
+        more._machines = self._machines | {(each.provider, each.name): each for each in machines}
+        more._regions = self._regions | {(each.provider, each.name): each for each in regions}
+        return more
 
     def instance_types(self) -> tuple[InstanceType, ...]:
         """Every instance type, by provider and name."""

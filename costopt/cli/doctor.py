@@ -218,12 +218,12 @@ def access_policies(provider: str, regions: str | None, account_file: str | None
 
 @contextmanager
 def _doctor(name: str, regions: str | None, account: Account) -> Iterator[Provider]:
-    from costopt.catalog import load_catalog
+    from costopt.catalog.site_machines import account_catalog
     from costopt.controller.site import connect_provider, find_adapter
     from costopt.engine.loop import WallClock
 
     find_adapter(name)
-    options = {"machines": load_catalog(), **account.providers.get(name, {})}
+    options = {"machines": account_catalog(account), **account.providers.get(name, {})}
     asked = words(regions) if regions is not None else options.get("regions") or _usual_region(name)
     provider = connect_provider(name, WallClock(), {**options, "regions": asked})
     try:

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from costopt.catalog import load_catalog
+from costopt.catalog.site_machines import account_catalog
 from costopt.controller.forecasts import (
     CatalogModels,
     carbon_record,
@@ -61,7 +61,7 @@ def connect_account(
             f"the account file does not name {what} (it names: {known})",
             hint="add it under providers: with its options, such as aws: {regions: [us-east-1]}",
         )
-    common: dict[str, object] = {"machines": load_catalog()}
+    common: dict[str, object] = {"machines": account_catalog(account)}
     if payloads:
         common["payloads"] = payloads
     return tuple(
@@ -99,7 +99,7 @@ class AccountSiteConfig:
         MissingExtraError.
         """
         uri, clock, payloads = self._store_uri(), WallClock(), PayloadsByJob()
-        models = CatalogModels(load_catalog(), carbon_record(self.carbon))
+        models = CatalogModels(account_catalog(self.account), carbon_record(self.carbon))
         store, hazards = open_store(uri), models.hazards()
         runtime = MailboxRuntime(
             store,

@@ -84,7 +84,7 @@ def build_view(
     ``age_limit`` is for offers of price lists; of others, limits.max_price_age_s counts.
     Raises StaleDataError where every price that the policy allows is too old.
     """
-    from costopt.catalog import load_catalog
+    from costopt.catalog.site_machines import account_catalog
     from costopt.energy import NodePowerModel
     from costopt.engine.cohort import effective_limits
     from costopt.market.screening import screen_for_job, screen_offers
@@ -92,7 +92,7 @@ def build_view(
     left_s = min((job.deadline_at - now).total_seconds() for job in jobs)
     limits = effective_limits(policy, queue_length=len(jobs), slack_s=left_s, now=now)
     policy = replace(policy, limits=limits)
-    known = load_catalog()
+    known = account_catalog(account)
     model, signal = NodePowerModel(known), policy.objective.carbon_signal
     usable, rejections = screen_offers(offers, policy, now, check_age=age_limit is None)
     if age_limit is not None:
