@@ -91,7 +91,7 @@ class AgeRates:
             other.up_per_hour + other.down_per_hour,
             strict=True,
         )
-        return any(abs(math.log(mine / its)) >= math.log(factor) for mine, its in pairs)
+        return any(mine >= factor * its or its >= factor * mine for mine, its in pairs)
 
 
 @cache
@@ -180,18 +180,13 @@ class LifetimeModel:
         the gang nearest in size, of any job: jobs that observe the same pool get the same rates.
         """
         record = self._records.get(key)
-        if record is None:
-            return self.prior
-        shared = _posterior(self.prior, self._elsewhere(key, record))
-        return _posterior(shared, (record,))
+        return self.prior if record is None else _posterior(self._shared(key, record), (record,))
 
     def scenarios(self, key: Hashable) -> tuple[tuple[float, AgeRates], ...]:
         """What the rates may be, each with its probability: the pool at each of ``PACES``."""
         record = self._records.get(key)
         seen = () if record is None else (record,)
-        shared = self.prior
-        if record is not None:
-            shared = _posterior(self.prior, self._elsewhere(key, record))
+        shared = self.prior if record is None else self._shared(key, record)
         priors = [shared.faster(pace) for pace, _ in PACES]
         likely = [
             math.log(probability) + sum(_log_likelihood(prior, each) for each in seen)
@@ -234,6 +229,10 @@ class LifetimeModel:
         if seen_at.tzinfo is None or not all(math.isfinite(f) and f >= 0 for f in figures):
             raise ValueError("no such counts")
         return record
+
+    def _shared(self, key: Hashable, record: _LifetimeRecord) -> AgeRates:
+        """The prior of a pool."""
+        return _posterior(self.prior, self._elsewhere(key, record))
 
     def _elsewhere(self, key: Hashable, record: _LifetimeRecord) -> Iterable[_LifetimeRecord]:
         """One record of each pool of the region, but not this one."""
@@ -284,15 +283,18 @@ def _pool_and_nodes(key: Hashable) -> tuple[Hashable, int]:
 def _posterior(prior: AgeRates, records: Iterable[_LifetimeRecord]) -> AgeRates:
     """The prior's rates after what was seen in ``records``."""
     seen = tuple(records)
+    if not seen:
+        return prior
 
     def of(up: bool) -> tuple[float, ...]:
+        ended = zip(*(record.endings[up] for record in seen), strict=True)
+        watched = zip(*(record.hours[up] for record in seen), strict=True)
         return tuple(
-            (PRIOR_ENDINGS + sum(r.endings[up][a] for r in seen))
-            / (PRIOR_ENDINGS / rate + sum(r.hours[up][a] for r in seen))
-            for a, rate in enumerate(prior.of(up))
+            (PRIOR_ENDINGS + sum(endings)) / (PRIOR_ENDINGS / rate + sum(hours))
+            for rate, endings, hours in zip(prior.of(up), ended, watched, strict=True)
         )
 
-    return AgeRates(prior.from_h, of(True), of(False)) if seen else prior
+    return AgeRates(prior.from_h, of(True), of(False))
 
 
 def _log_likelihood(prior: AgeRates, record: _LifetimeRecord) -> float:

@@ -45,7 +45,7 @@ class InterruptibleCandidate:
     """A spot or flex-start gang with what is known of its pool.
 
     ``share`` of the time there is capacity. ``present`` says that it is exactly what the job runs
-    on now. ``scenarios`` are what the rates may be, with their probabilities.
+    on now.
     """
 
     option: GangOption
@@ -54,7 +54,6 @@ class InterruptibleCandidate:
     age_h: float
     share: float
     rates: AgeRates
-    scenarios: tuple[tuple[float, AgeRates], ...]
 
     @property
     def long_down_class(self) -> int:
@@ -124,8 +123,16 @@ def candidate_of(
         age_h=0.0 if lasting else lifetimes.age_h(known),
         share=_share(job_view, option, lifetimes),
         rates=rates,
-        scenarios=((1.0, rates),) if lasting else lifetimes.scenarios(known),
     )
+
+
+def candidate_scenarios(
+    job: str, candidate: InterruptibleCandidate, lifetimes: LifetimeModel
+) -> tuple[tuple[float, AgeRates], ...]:
+    """Return what the gang's rates may be, each with its probability."""
+    if not candidate.option.pool.capacity_type.is_interruptible:
+        return ((1.0, candidate.rates),)
+    return lifetimes.scenarios(option_key(job, candidate.option))
 
 
 def _share(job_view: JobView, option: GangOption, lifetimes: LifetimeModel) -> float:

@@ -74,9 +74,9 @@ class ValueFunction:
         self._recursion = _Recursion(terms, spare)
         self._kept: list[_After] = []
         for n in range(steps + 1):
-            after = self._recursion.step(n)
+            self._recursion.step(n)
             if n >= self.first:
-                self._kept.append(after)
+                self._kept.append(self._recursion.after())
 
     def contains(self, steps: float) -> bool:
         """Whether the values with so many steps to go were kept."""
@@ -144,15 +144,21 @@ class _Recursion:
         shape = (spare + 1, (len(terms.heads) + 1) * classes)
         self._after_spot = np.zeros((len(terms.lanes), spare + 1, classes))
         self._after_wait, self._after_safe = np.zeros(shape), np.zeros(shape)
+        tariffs = (terms.safe_tariff, *(lane.tariff for lane in terms.lanes))
+        steady = not terms.stages and not any(tariffs)
+        self._steady = _figures(terms, 0, self._u) if steady else None
 
-    def step(self, n: int) -> _After:
-        """Values after a decision with n steps to go; call with n = 0, 1, 2, …"""
+    def step(self, n: int) -> None:
+        """Go on to the values with n steps to go; call with n = 0, 1, 2, …"""
         if n > 0:
             spot, wait, safe = self._decide(n)
             rows = slice(len(wait))
             if len(spot):
                 self._after_spot[:, rows] = spot @ self._stays + self._lost.of(wait)
             self._after_wait[rows], self._after_safe[rows] = map(self._expected, (wait, safe))
+
+    def after(self) -> _After:
+        """Return a copy of the values after a decision with as many steps to go as reached."""
         return _After(
             self._after_spot.astype(np.float32),
             self._after_wait.astype(np.float32),
@@ -171,8 +177,8 @@ class _Recursion:
         terms, guard, u = self.terms, self.terms.guard, self._u[rows]
         after_wait, after_safe = self._after_wait[rows], self._after_safe[rows]
         after_spot = self._after_spot[:, rows]
-        here = _figures(terms, n, n - u - guard)
-        on_safe = _figures(terms, n, n - u)
+        here = self._steady or _figures(terms, n, n - u - guard)
+        on_safe = self._steady or _figures(terms, n, n - u)
         wait = np.minimum(here.safe_cost + after_safe, here.idle(_sooner(after_wait, 1.0)))
         safe = np.minimum(
             on_safe.safe_cost + after_safe,

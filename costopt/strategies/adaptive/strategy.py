@@ -34,6 +34,7 @@ from costopt.market.lifetime import PACES, LifetimeModel
 from costopt.strategies.adaptive.candidates import (
     InterruptibleCandidate,
     ProgramState,
+    candidate_scenarios,
     collect_candidates,
     option_key,
 )
@@ -142,9 +143,8 @@ class AdaptiveStrategy:
             program = self._kept(self._programs[0], job, candidates, situation)
             return value_alternatives(situation, program, candidates)
         valued = []
-        for kept, (probability, rates) in zip(
-            self._programs, candidates[0].scenarios, strict=False
-        ):
+        scenarios = candidate_scenarios(job, candidates[0], self.lifetimes)
+        for kept, (probability, rates) in zip(self._programs, scenarios, strict=False):
             supposed = [replace(candidates[0], rates=rates)]
             program = self._kept(kept, job, supposed, situation)
             valued.append((probability, value_alternatives(situation, program, supposed)))
