@@ -101,7 +101,7 @@ def _markets() -> Iterator[MarketHistory]:
 
 def _trials(profile: str, speeds: str, policy_name: str, windows: int) -> Iterator[Trial]:
     """One window after the other in another market; the deadlines take turns."""
-    policy, job = _policy(policy_name), _job(speeds)
+    policy, job = _policy(policy_name), build_job(speeds)
     for index in range(windows):
         lap, seed = divmod(index, SEEDS)
         due = with_deadline(job, 3600.0 * DEADLINES_H[(lap + seed) % len(DEADLINES_H)])
@@ -118,8 +118,8 @@ def _policy(name: str) -> Policy:
 
 
 @cache
-def _job(speeds: str) -> Job:
-    """4.2 hours of work on two nodes of T4."""
+def build_job(speeds: str) -> Job:
+    """Return 4.2 hours of work on two nodes of T4, for the gangs of ``SPEEDS[speeds]``."""
     points = SPEEDS[speeds]
     job = co.load_job(JOB)
     resources = replace(
@@ -128,8 +128,10 @@ def _job(speeds: str) -> Job:
         min_nodes=min(point.gpus for point in points),
         max_nodes=max(point.gpus for point in points),
     )
+    least, most = resources.min_nodes, resources.max_nodes
     return replace(
         job,
+        phases=tuple(replace(phase, min_nodes=least, max_nodes=most) for phase in job.phases),
         work=WorkAmount(4.2 * 3600 * T4_PAIR.units_per_s, job.work.unit),
         resources=resources,
         throughput=Throughput(points),

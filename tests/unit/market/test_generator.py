@@ -9,6 +9,7 @@ from itertools import combinations, pairwise
 
 import pytest
 
+from benchmarks.generated import build_job
 from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory, MarketState
 from costopt.domain.market import CapacityType, Pool
@@ -136,3 +137,8 @@ def test_wrong_arguments_are_refused() -> None:
 def test_the_parameters_hold_every_profile() -> None:
     names = [profile.name for profile in generator_parameters().profiles]
     assert names == ["calm", "typical", "harsh", "scarce"]
+
+
+def test_the_benchmarks_gangs_have_their_sizes_in_every_phase() -> None:
+    job = build_job("gangs of 1 to 8")
+    assert {(phase.min_nodes, phase.max_nodes) for phase in job.phases} == {(1, 8)}
