@@ -50,7 +50,12 @@ from costopt.strategies.adaptive.problem import build_problem, has_changed, step
 from costopt.strategies.adaptive.program import ProgramCache, ValueFunction
 from costopt.strategies.adaptive.tolerance import ToleranceFollower
 from costopt.strategies.gang_options import GangOption, gang_options, uninterruptible_options
-from costopt.strategies.remaining_time import is_running, remaining_startup_s, seconds_to_finish
+from costopt.strategies.remaining_time import (
+    is_running,
+    remaining_startup_s,
+    seconds_left,
+    seconds_to_finish,
+)
 from costopt.strategies.shield import choose_fallback
 from costopt.strategies.uniform_progress import CapacityMode, current_mode
 
@@ -184,6 +189,8 @@ def _fallback(
     It is left where the other does the rest for less, its start included.
     """
     chosen = choose_fallback(view, job_view, safes, units)
+    if chosen is not None:
+        chosen = _with_room(view, job_view, chosen, safes, units)
     running = next((o for o in safes if is_running(job_view, o.targets)), None)
     if chosen is None or running is None or running.units_per_s < (1 - 1e-9) * chosen.units_per_s:
         return chosen
@@ -191,6 +198,29 @@ def _fallback(
     there_s = seconds_to_finish(chosen, job_view.job, units)
     stays = running.score_usd_per_hour * here_s <= chosen.score_usd_per_hour * there_s
     return running if stays and running.nodes == chosen.nodes else chosen
+
+
+def _with_room(
+    view: View, job_view: JobView, chosen: GangOption, safes: list[GangOption], units: float
+) -> GangOption:
+    """The safe gang, or where it is hardly in time a larger one, up to the size that runs now.
+
+    On the smaller one all slack would be gone at once, and spot that runs be left for it.
+    """
+    left_s = seconds_left(view, job_view)
+
+    def has_room(option: GangOption) -> bool:
+        needed_s = option.start_s + seconds_to_finish(option, job_view.job, units)
+        return needed_s + view.tick_s <= left_s
+
+    if has_room(chosen) or is_running(job_view, chosen.targets):
+        return chosen
+    sizes = (
+        o
+        for o in safes
+        if o.pool == chosen.pool and chosen.nodes < o.nodes <= len(job_view.nodes) and has_room(o)
+    )
+    return min(sizes, key=lambda option: option.score_usd_per_unit, default=chosen)
 
 
 def _without_program(

@@ -9,9 +9,11 @@ import pytest
 
 from costopt.domain.job import Phase
 from costopt.domain.market import Pool
+from costopt.domain.ports import Strategy
 from costopt.domain.power import PowerCap
 from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.domain.view import Target, View
+from costopt.strategies.adaptive.strategy import AdaptiveStrategy
 from costopt.strategies.shield import ShieldedStrategy, may_pause
 from costopt.strategies.shield import slack_s as slack_of
 from tests.support.engine_fixtures import (
@@ -91,6 +93,17 @@ def test_a_safe_gang_that_is_too_slow_gives_way_to_a_faster_one() -> None:
     assert _decide(view, Target(SAFE, 1)) == ((Target(BIG_SAFE, 1),), "shield")
     enough = look(task(deadline_s=NEEDED_S + 1), [SAFE_OFFER, BIG_OFFER])
     assert _decide(enough, Target(SAFE, 1)) == ((Target(SAFE, 1),), None)
+
+
+@pytest.mark.parametrize("inner", [Wants(Target(SPOT_A, 2)), AdaptiveStrategy()])
+@pytest.mark.parametrize(("room", "stands"), [(2, True), (1, False)])
+def test_a_gang_on_spot_is_not_left_because_a_smaller_safe_one_comes_to_be_in_time(
+    inner: Strategy, room: int, stands: bool
+) -> None:
+    job = task(deadline_s=NEEDED_S + 10, nodes=(1, 2))
+    view = look(job, [SPOT_OFFER, offer(SAFE, 8.0, room)], nodes=nodes_in(SPOT_A, 2))
+    decision = only(ShieldedStrategy(inner).decide(view))
+    assert decision.targets == (Target(SPOT_A, 2) if stands else Target(SAFE, 1),)
 
 
 def test_the_reserve_is_there_to_be_used_once_launches_were_refused() -> None:
