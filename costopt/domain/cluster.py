@@ -13,6 +13,8 @@ class Cluster:
     ``usd_per_gpu_hour`` is the site's rate for GPUs that are held, 0 where it asks none. The watts
     are of one GPU with its share of the node, at the meter; None where unknown. ``partition_gpus``
     are the GPUs that tenants would have for themselves, by name; empty where the site says none.
+    ``node_types`` are the instance types of the nodes, in their order; empty where they are only
+    counted.
     """
 
     name: str
@@ -21,6 +23,7 @@ class Cluster:
     busy_w_per_gpu: float | None = None
     idle_w_per_gpu: float | None = None
     partition_gpus: Mapping[str, int] = field(default_factory=dict)
+    node_types: tuple[str, ...] = ()
 
     @property
     def gpus(self) -> int:
@@ -32,3 +35,21 @@ class Cluster:
         if self.busy_w_per_gpu is None or self.idle_w_per_gpu is None:
             return None
         return (self.busy_w_per_gpu * busy_gpu_hours + self.idle_w_per_gpu * idle_gpu_hours) / 1000
+
+
+SLICE = ":"
+"""Between the instance type of a node and the GPUs of a slice of it."""
+
+
+def slice_type(node_type: str, gpus: int) -> str:
+    """Return the name of the instance type that is ``gpus`` GPUs of a node: ``dgx:2``."""
+    return f"{node_type}{SLICE}{gpus}"
+
+
+def slice_sizes(node_gpus: int) -> tuple[int, ...]:
+    """Return the GPUs of the slices of a node: the powers of two below all of it.
+
+    Slices of these sizes leave no GPU that another of them could not use where the node's own
+    number is a power of two, too.
+    """
+    return tuple(1 << power for power in range((node_gpus - 1).bit_length()))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from costopt.catalog import load_catalog
-from costopt.catalog.site_machines import account_catalog
+from costopt.catalog.site_machines import account_catalog, account_clusters
 from costopt.domain.account import UNLIMITED, Account
+from costopt.domain.cluster import slice_sizes
 from costopt.domain.errors import CatalogError
 from costopt.domain.market import CapacityType, Pool
+from costopt.provider.site import SiteOptions
 
 SHAPE = {"gpu": "H100", "gpus": 8, "vcpus": 224, "memory_gib": 2048}
 
@@ -51,3 +53,55 @@ def test_what_the_catalogue_does_not_hold_is_named(options: dict[str, object]) -
 
 def test_without_a_cluster_it_is_the_shipped_catalogue() -> None:
     assert account_catalog(UNLIMITED) is load_catalog()
+
+
+def test_owned_nodes_have_slices_with_their_share() -> None:
+    account = cluster(node_types={"dgx": SHAPE}, nodes={"dgx": 2})
+    part = account_catalog(account).instance_type(pool("dgx:2"))
+    assert part is not None
+    assert (part.gpu_count, part.vcpus, part.memory_gib) == (2, 56, 512)
+    assert account_catalog(account).instance_type(pool("dgx:8")) is None
+    other = account_catalog(cluster(node_types={"dgx": SHAPE}))
+    assert other.instance_type(pool("dgx:2")) is None
+
+
+@pytest.mark.parametrize(
+    ("gpus", "sizes"), [(1, ()), (2, (1,)), (6, (1, 2, 4)), (8, (1, 2, 4)), (9, (1, 2, 4, 8))]
+)
+def test_slices_are_powers_of_two_below_the_node(gpus: int, sizes: tuple[int, ...]) -> None:
+    assert slice_sizes(gpus) == sizes
+
+
+def test_an_account_owns_clusters() -> None:
+    shapes = {"dgx": SHAPE, "small": SHAPE | {"gpus": 2}}
+    account = cluster(node_types=shapes, nodes={"dgx": 2, "small": 1}, usd_per_gpu_hour=1)
+    owned = account_clusters(account)["kubernetes"]
+    assert owned.name == "prod"
+    assert owned.node_gpus == (8, 8, 2)
+    assert owned.node_types == ("dgx", "dgx", "small")
+    assert owned.usd_per_gpu_hour == 1
+    assert account_clusters(cluster(node_types=shapes)) == {}
+
+
+def test_a_clusters_nodes_may_be_of_its_clouds_types() -> None:
+    options = {"cloud": "aws/us-east-1", "nodes": {"p5.48xlarge": 1}}
+    assert account_clusters(cluster(**options))["kubernetes"].gpus == 8
+    assert SiteOptions.problems({"cluster": "prod", **options}) == []
+    with pytest.raises(CatalogError, match=r"p5\.48xlrge"):
+        account_clusters(cluster(cloud="aws/us-east-1", nodes={"p5.48xlrge": 1}))
+
+
+@pytest.mark.parametrize(
+    ("options", "at"),
+    [
+        ({"nodes": {"dgy": 1}}, ("nodes",)),
+        ({"nodes": {"dgx": 0}}, ("nodes", "dgx")),
+        ({"nodes": {"dgx": 1.5}}, ("nodes", "dgx")),
+        ({"usd_per_gpu_hour": -1}, ("usd_per_gpu_hour",)),
+    ],
+)
+def test_wrong_nodes_are_refused_at_their_field(
+    options: dict[str, object], at: tuple[str, ...]
+) -> None:
+    problems = SiteOptions.problems({"cluster": "prod", "node_types": {"dgx": SHAPE}, **options})
+    assert [problem.at for problem in problems] == [at]
