@@ -104,7 +104,9 @@ class Decision:
     ``reason`` says why in a sentence; ``rule`` names what determined the decision (shield,
     cooldown, guard), or is None where the strategy was free. ``slack_s`` is the time that would
     remain if the job went to its safest capacity now; None where no such capacity is allowed.
-    ``alternatives`` are those that the strategy assessed, if it does.
+    ``alternatives`` are those that the strategy assessed, if it does. ``wait_usd`` is what running
+    on nothing until the next tick is expected to cost beyond ``targets``, infinite where the job
+    would be late; None where the strategy does not say.
     """
 
     job: str
@@ -113,6 +115,7 @@ class Decision:
     rule: str | None = None
     slack_s: float | None = None
     alternatives: tuple[Alternative, ...] = ()
+    wait_usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

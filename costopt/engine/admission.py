@@ -1,7 +1,7 @@
 """Admission: which jobs get capacity where there is not enough for all of them.
 
-Tenants share by weighted dominant-resource fairness, the jobs of one tenant by priority.
-``share_capacity`` is pure.
+Tenants share by weighted dominant-resource fairness, the jobs of one tenant by priority and then by
+what waiting would cost each. ``share_capacity`` is pure.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from costopt.engine.guards import Guards
 from costopt.engine.quotas import Limit
 from costopt.engine.settings import EngineSettings
 from costopt.engine.view_builder import CohortView
+from costopt.strategies.shield import SHIELD
 
 SHARE = "share"
 
@@ -84,6 +85,7 @@ class FairAdmission:
             runs=bool(view.nodes) if self._admitted is None else decision.job in self._admitted,
             order=order,
             load=load,
+            wait_usd=math.inf if decision.rule == SHIELD else decision.wait_usd or 0.0,
         )
 
     def _overdue(self, now: datetime) -> frozenset[str]:
@@ -116,7 +118,11 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class ResourceRequest:
-    """What a job requests: ``load`` by limit. ``order`` breaks ties."""
+    """What a job requests: ``load`` by limit.
+
+    ``wait_usd`` is what holding the job back until the next tick is expected to cost, infinite
+    where it would be late; of jobs that do not say, all have 0. ``order`` breaks ties.
+    """
 
     job: str
     tenant: str
@@ -125,6 +131,7 @@ class ResourceRequest:
     runs: bool
     order: int
     load: Mapping[Limit, float]
+    wait_usd: float = 0.0
 
 
 def share_capacity(
@@ -135,9 +142,10 @@ def share_capacity(
     Jobs are served one after the other, each whole or not at all. The next one is always of the
     tenant with the least weighted dominant share: its largest part of any limit, over its weight
     (Ghodsi et al., Dominant Resource Fairness, NSDI 2011), ``overdue`` tenants before all others.
-    Within a tenant higher priorities go first, then running jobs. A job that could never fit within
-    a limit is not held here: the guards refuse it with their reason. A reason discloses nothing
-    about other tenants.
+    Within a tenant higher priorities go first, then the jobs that waiting costs most: they have the
+    least slack, or would give up the most savings or a start. Of equals those that run stay. A job
+    that could never fit within a limit is not held here: the guards refuse it with their reason. A
+    reason discloses nothing about other tenants.
     """
     used = dict.fromkeys(most, 0.0)
     if _fits(_sum(wishes), used, most) is None:
@@ -178,8 +186,8 @@ def _turn(
     return not late, dominant / first.weight, not first.runs, -first.priority, tenant
 
 
-def _rank(wish: ResourceRequest) -> tuple[int, bool, int]:
-    return -wish.priority, not wish.runs, wish.order
+def _rank(wish: ResourceRequest) -> tuple[int, float, bool, int]:
+    return -wish.priority, -wish.wait_usd, not wish.runs, wish.order
 
 
 def _fits(

@@ -60,6 +60,11 @@ def value_alternatives(
     return weighed
 
 
+def extra_for_waiting(best: ValuedAlternative, waiting: ValuedAlternative) -> float:
+    """Return what a tick on nothing costs beyond the choice, infinite where waiting is too late."""
+    return max(0.0, waiting.cost - best.cost) if math.isfinite(waiting.cost) else math.inf
+
+
 def mix_alternatives(
     valued: Sequence[tuple[float, list[ValuedAlternative]]],
 ) -> list[ValuedAlternative]:

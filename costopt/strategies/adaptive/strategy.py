@@ -43,8 +43,10 @@ from costopt.strategies.adaptive.choices import (
     alternatives,
     choose,
     explain_choice,
+    extra_for_waiting,
     mix_alternatives,
     value_alternatives,
+    value_waiting,
 )
 from costopt.strategies.adaptive.problem import build_problem, has_changed, step_objective_usd
 from costopt.strategies.adaptive.program import ProgramCache, ValueFunction
@@ -131,28 +133,32 @@ class AdaptiveStrategy:
         if not gangs and not step_objective_usd(situation, fallback):
             return Decision(job.name, fallback.targets, "no spot capacity is allowed: on-demand")
         candidates = collect_candidates(job_view, gangs, fallback, self.lifetimes, self.pools)
-        weighed = self._weigh(job.name, candidates, situation)
+        *weighed, waiting = self._weigh(job.name, candidates, situation)
         best = choose(weighed)
         return Decision(
             job.name,
             best.targets,
             explain_choice(best, weighed),
             alternatives=alternatives(weighed, candidates),
+            wait_usd=extra_for_waiting(best, waiting),
         )
 
     def _weigh(
         self, job: str, candidates: list[InterruptibleCandidate], situation: ProgramState
     ) -> list[ValuedAlternative]:
-        """The alternatives with what each costs, in the mean over the scenarios of a lone pool."""
+        """The alternatives, and as the last one waiting, whether it may be chosen or not.
+
+        Of a lone pool each costs its mean over the scenarios.
+        """
         if len(candidates) != 1:
             program = self._kept(self._programs[0], job, candidates, situation)
-            return value_alternatives(situation, program, candidates)
+            return _with_waiting(situation, program, candidates)
         valued = []
         scenarios = candidate_scenarios(job, candidates[0], self.lifetimes)
         for kept, (probability, rates) in zip(self._programs, scenarios, strict=False):
             supposed = [replace(candidates[0], rates=rates)]
             program = self._kept(kept, job, supposed, situation)
-            valued.append((probability, value_alternatives(situation, program, supposed)))
+            valued.append((probability, _with_waiting(situation, program, supposed)))
         return mix_alternatives(valued)
 
     def _compared_program(
@@ -179,6 +185,13 @@ class AdaptiveStrategy:
             spare = min(MAX_SPARE_STEPS, max(2, math.ceil(situation.slack_steps) + 2))
             program = kept[job] = self.programs.solved(wanted, steps, spare)
         return program
+
+
+def _with_waiting(
+    situation: ProgramState, program: ValueFunction, candidates: list[InterruptibleCandidate]
+) -> list[ValuedAlternative]:
+    waiting = value_waiting(situation, program, candidates)
+    return [*value_alternatives(situation, program, candidates), waiting]
 
 
 def _fallback(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,8 +23,10 @@ def wish(
     *,
     runs: bool = False,
     order: int = 0,
+    wait_usd: float = 0.0,
 ) -> ResourceRequest:
-    return ResourceRequest(job, tenant, weight, priority, runs, order, {NODES: nodes})
+    load = {NODES: nodes}
+    return ResourceRequest(job, tenant, weight, priority, runs, order, load, wait_usd)
 
 
 def served(wishes: list[ResourceRequest], nodes: float, *overdue: str) -> set[str]:
@@ -41,6 +45,14 @@ def test_a_higher_priority_takes_the_room_of_one_that_runs() -> None:
 
 def test_of_equals_the_one_that_runs_stays() -> None:
     assert served([wish("new", 6), wish("runs", 6, runs=True, order=1)], 10) == {"runs"}
+
+
+def test_the_job_that_waiting_costs_most_goes_first() -> None:
+    runs, tight = wish("runs", 6, runs=True, wait_usd=0.2), wish("tight", 6, wait_usd=0.5, order=1)
+    late = wish("late", 6, wait_usd=math.inf, order=2)
+    assert served([runs, tight], 10) == {"tight"}
+    assert served([runs, tight, late], 10) == {"late"}
+    assert served([wish("first", 6, priority=1), late], 10) == {"first"}
 
 
 def test_gangs_come_whole_and_smaller_ones_fill_the_rest() -> None:

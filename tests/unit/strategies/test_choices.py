@@ -169,3 +169,16 @@ def test_what_can_run_runs_where_waiting_saves_next_to_nothing() -> None:
     assert choose([runs, late, wait]) is runs
     assert choose([runs, late, replace(wait, cost=9.8)]).what == "wait"
     assert choose([late, wait]) is wait
+
+
+def test_waiting_costs_more_the_less_slack_is_left() -> None:
+    def wait_usd(deadline_h: float) -> float | None:
+        job = task(deadline_s=deadline_h * HOUR_S)
+        view = look(job, [offer(SPOT_A, 2.0), offer(SAFE, 8.0)])
+        return only(AdaptiveStrategy().decide(view)).wait_usd
+
+    ample, tight, none = wait_usd(48), wait_usd(1.5), wait_usd(1.2)
+    assert ample is not None
+    assert tight is not None
+    assert none is not None
+    assert 0 <= ample < tight <= none
