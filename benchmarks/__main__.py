@@ -28,6 +28,7 @@ NAMES = (
     "deadlines",
     "zones",
     "generated",
+    "shared_limits",
     "checkpoints",
     "deltas",
     "elastic",
