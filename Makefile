@@ -25,7 +25,7 @@ demo-harsh: $(VENV)/.run  ## the same on a market with less capacity
 
 quick: $(VENV)/.dev  ## unit and contract tests without processes, browser, database or test cloud
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q \
-		-m "not process and not slow and not browser and not postgres and not cloud" \
+		-m "not process and not slow and not browser and not postgres and not slurm and not cloud" \
 		tests/unit tests/contract tests/golden
 
 test: $(VENV)/.dev  ## every test

@@ -19,6 +19,7 @@ import pytest
 NEEDS = {
     "postgres": ("postgres", "process"),
     "browser": ("browser", "process"),
+    "slurm": ("slurm", "process"),
     "cbc": ("process",),
     "aws_server": ("cloud",),
     "gcp_server": ("cloud",),
@@ -34,7 +35,7 @@ started: list[str] = []
 
 
 def mark(items: list[pytest.Item]) -> None:
-    """Add to each test the markers of what it needs: a process, browser, PostgreSQL or cloud."""
+    """Add to each test the markers of what it needs: a process, browser, PostgreSQL, Slurm or cloud."""
     for item in items:
         if not isinstance(item, pytest.Function):
             continue
