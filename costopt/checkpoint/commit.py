@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import cast
@@ -147,7 +147,12 @@ class Committer:
         return read_valid_manifest(self.place, manifest.delta.base)
 
     def _write(self, name: CheckpointName, saving: SaveRequest, base: Manifest | None) -> Manifest:
-        parts, delta = self._write_parts(name, saving.files, base)
+        parts, delta = self._write_parts(
+            name,
+            saving.files,
+            None if base is None else base.name,
+            () if base is None else base.parts,
+        )
         if delta is not None:
             self.place.pin_base(name, delta.base)
         manifest = Manifest(
@@ -174,9 +179,14 @@ class Committer:
         return manifest
 
     def _write_parts(
-        self, name: CheckpointName, files: Mapping[str, memoryview], base: Manifest | None
+        self,
+        name: CheckpointName,
+        files: Mapping[str, memoryview],
+        base: str | None = None,
+        base_parts: Iterable[Part] = (),
     ) -> tuple[tuple[Part, ...], Delta | None]:
-        known = {} if base is None else {part.name: part for part in base.parts}
+        """Write the files, without the chunks that the parts of ``base`` hold."""
+        known = {part.name: part for part in base_parts}
 
         def write(file_name: str) -> tuple[Part, tuple[int, ...]]:
             data = files[file_name]
@@ -197,7 +207,7 @@ class Committer:
             pool.shutdown(cancel_futures=True)
         parts = tuple(part for part, _ in written)
         left_out = tuple((part.name, shared) for part, shared in written if shared)
-        return parts, Delta(base.name, left_out) if base is not None and left_out else None
+        return parts, Delta(base, left_out) if base is not None and left_out else None
 
     def _advance(self, name: CheckpointName) -> Head:
         """Move HEAD. A checkpoint that HEAD may name after all is not removed."""

@@ -19,7 +19,7 @@ from costopt.checkpoint.lineage import (
     parse_names,
     read_head,
 )
-from costopt.checkpoint.manifest import CheckpointName, Manifest
+from costopt.checkpoint.manifest import CheckpointName, Manifest, Part
 from costopt.checkpoint.repository import (
     BASE_TAG_PREFIX,
     MANIFEST,
@@ -93,8 +93,8 @@ class CheckpointHistory:
     def _problem(self, parsed: CheckpointName) -> str | None:
         try:
             manifest = self.place.manifest(parsed)
-            for part in self.place.files(parsed, manifest):
-                self.place.read(parsed, part, manifest.delta)
+            for part, delta in self.place.files(parsed, manifest):
+                self.place.read(parsed, part, delta)
         except ValueError as error:
             return str(error)
         return None
@@ -179,19 +179,40 @@ class CheckpointHistory:
             )
         try:
             manifest = self.place.manifest(parsed)
-            for part in self.place.files(parsed, manifest):
-                data = self.place.read(parsed, part, manifest.delta)
+            for part, delta in self.place.files(parsed, manifest):
+                data = self.place.read(parsed, part, delta)
                 with checkpoint_errors():
                     target.store.put(f"{name}/{part.name}", data)
+            manifest = self._without_base(target, parsed, manifest)
         except ValueError as error:
             raise CheckpointError(
                 f"cannot branch from checkpoint {name} in {self.place.uri}: {error}"
             ) from error
         with checkpoint_errors():
-            target.store.put(f"{name}/{MANIFEST}", replace(manifest, delta=None).encode())
+            target.store.put(f"{name}/{MANIFEST}", manifest.encode())
         head = Head(parsed.generation, uuid.uuid4().hex, (name,), time.time())
         compare_and_swap_head(target, lambda _: head)
         return target
+
+    def _without_base(
+        self, target: CheckpointRepository, name: CheckpointName, manifest: Manifest
+    ) -> Manifest:
+        """Return the manifest of a copy that holds all chunks; put the indexes that say so."""
+        shards = manifest.shards
+        if manifest.delta is None or shards is None:
+            return replace(manifest, delta=None)
+        indexes = []
+        for part, index in zip(shards.indexes, self.place.indexes(name, shards), strict=True):
+            data = replace(index, delta=None).encode()
+            with checkpoint_errors():
+                target.store.put(f"{name}/{part.name}", data)
+            indexes.append(Part.of(part.name, memoryview(data), part.chunk_bytes))
+        size_bytes = shards.size_bytes + sum(
+            new.size_bytes - old.size_bytes
+            for new, old in zip(indexes, shards.indexes, strict=True)
+        )
+        whole = replace(shards, indexes=tuple(indexes), size_bytes=size_bytes, own_bytes=size_bytes)
+        return replace(manifest, delta=None, shards=whole)
 
     def prune(self, rule: RetentionPolicy, *, apply: bool) -> tuple[str, ...]:
         """Return the checkpoints that ``rule`` does not retain; with ``apply``, remove them.

@@ -51,7 +51,7 @@ class Manifest:
     before it is stored. ``parent`` is the checkpoint from which training continued, or None for a
     fresh start. ``labels`` are set by the trainer, such as a loss. ``parts`` are the whole state;
     ``delta`` says which chunks of them are stored elsewhere. A sharded checkpoint has no parts but
-    ``shards``.
+    ``shards``; its ``delta`` names the base alone, as the indexes of the ranks list the chunks.
     """
 
     step: int
@@ -84,6 +84,8 @@ class Manifest:
     @property
     def own_bytes(self) -> int:
         """Return the bytes stored in the checkpoint's own directory."""
+        if self.shards is not None:
+            return self.shards.own_bytes
         if self.delta is None:
             return self.size_bytes
         return sum(self.delta.changed_bytes(part) for part in self.parts)
@@ -105,10 +107,10 @@ class Manifest:
         try:
             if schema == SHARDED_SCHEMA:
                 fields["shards"] = _shards(fields)
-            elif schema == DELTA_SCHEMA:
-                fields["delta"] = _delta(fields["delta"])
-            elif schema != SCHEMA:
+            elif schema not in (SCHEMA, DELTA_SCHEMA):
                 raise ValueError("the manifest has an unsupported version")
+            if schema == DELTA_SCHEMA or "delta" in fields:
+                fields["delta"] = _delta(fields["delta"])
             fields["parts"] = tuple(map(_part, fields["parts"]))
             fields["origin"] = Origin(**fields["origin"])
             fields["labels"] = tuple((str(k), str(v)) for k, v in fields["labels"])
@@ -136,6 +138,7 @@ def _shards(fields: Mapping[str, Any]) -> ShardSet:
         tensors=tuple(TensorSpec(n, d, tuple(shape)) for n, d, shape in found["tensors"]),
         indexes=tuple(map(_part, found["indexes"])),
         size_bytes=found["size_bytes"],
+        own_bytes=found["own_bytes"],
     )
 
 
@@ -161,13 +164,14 @@ class ShardSet:
 
     ``mesh`` are the dimensions over which the ranks were laid, in their order. ``indexes`` are the
     files of the ranks, in their order; each index vouches for its rank's other files.
-    ``size_bytes`` are those of all of them.
+    ``size_bytes`` are those of all of them, ``own_bytes`` those that are not stored in a base.
     """
 
     mesh: tuple[tuple[str, int], ...]
     tensors: tuple[TensorSpec, ...]
     indexes: tuple[Part, ...]
     size_bytes: int
+    own_bytes: int
 
 
 NAME = re.compile(r"step-(\d+)\.(\d+)\.(\d+)")

@@ -150,12 +150,17 @@ class CheckpointRepository:
         part.check(memoryview(data))
         return data
 
-    def files(self, name: CheckpointName, manifest: Manifest) -> Iterator[Part]:
+    def files(
+        self, name: CheckpointName, manifest: Manifest
+    ) -> Iterator[tuple[Part, Delta | None]]:
         """Yield every file of a checkpoint but its manifest, the parts of its ranks included.
+
+        Each comes with the delta that ``read`` needs for it.
 
         Raise ValueError if an index is not valid or the ranks' parts are not a whole state.
         """
-        yield from manifest.parts
+        for part in manifest.parts:
+            yield part, manifest.delta
         if manifest.shards is not None:
             indexes = self.indexes(name, manifest.shards)
             layouts = [index.layout for index in indexes]
@@ -163,9 +168,11 @@ class CheckpointRepository:
             reason = incomplete_reason(layouts, streams)
             if reason is not None:
                 raise ValueError(reason)
-            yield from manifest.shards.indexes
+            for part in manifest.shards.indexes:
+                yield part, None
             for index in indexes:
-                yield from index.parts
+                for part in index.parts:
+                    yield part, index.delta
 
     def indexes(self, name: CheckpointName, shards: ShardSet) -> list[ShardIndex]:
         """Return the verified indexes of all ranks. Raise ValueError saying what is wrong."""

@@ -17,6 +17,7 @@ from costopt.render.table import Column, Table
 
 if TYPE_CHECKING:
     from costopt.checkpoint.history import CheckpointHistory, HistoryEntry
+    from costopt.checkpoint.manifest import Manifest
 
 job_argument = click.argument("job", shell_complete=complete_file)
 COLUMNS = (
@@ -30,6 +31,7 @@ COLUMNS = (
     Column("tags", "Tags", fold_at=40),
     Column("parent", "From", rank=1),
     Column("base", "Delta to", rank=2),
+    Column("mesh", "Mesh", rank=2),
     Column("code_revision", "Code", rank=3, detail=True),
     Column("data_revision", "Data", rank=3, detail=True),
     Column("policy", "Policy", rank=3, detail=True),
@@ -228,12 +230,19 @@ def _row(entry: HistoryEntry) -> dict[str, object]:
             "size_gib": manifest.size_bytes / 2**30,
             "parent": manifest.parent or "",
             "base": "" if manifest.delta is None else manifest.delta.base,
+            "mesh": _mesh(manifest),
             "code_revision": manifest.origin.code_revision,
             "data_revision": manifest.origin.data_revision,
             "policy": manifest.origin.policy,
             "labels": ", ".join(f"{name} {value}" for name, value in manifest.labels),
         }
     return row
+
+
+def _mesh(manifest: Manifest) -> str:
+    """Return the dimensions over which the ranks of a sharded checkpoint were laid."""
+    mesh = () if manifest.shards is None else manifest.shards.mesh
+    return " × ".join(f"{name} {size}" for name, size in mesh)
 
 
 def _say(text: str) -> None:

@@ -102,7 +102,13 @@ class SaveQueue:
         return self._add(state, self._layout(state.values), {"as_delta": as_delta}, overlap=overlap)
 
     def add_shards(
-        self, state: SaveState, layout: CopyLayout, layout_bytes: int, *, overlap: bool
+        self,
+        state: SaveState,
+        layout: CopyLayout,
+        layout_bytes: int,
+        *,
+        overlap: bool,
+        as_delta: bool = False,
     ) -> int:
         """Begin to save this rank's part of a sharded state, as ``add`` does.
 
@@ -110,7 +116,8 @@ class SaveQueue:
         they are.
         """
         self.wait_for_copy()
-        return self._add(state, layout, {"layout_bytes": layout_bytes}, overlap=overlap)
+        kind = {"layout_bytes": layout_bytes, "as_delta": as_delta}
+        return self._add(state, layout, kind, overlap=overlap)
 
     def _add(
         self, state: SaveState, layout: CopyLayout, kind: dict[str, Any], *, overlap: bool

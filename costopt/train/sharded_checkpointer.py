@@ -125,7 +125,17 @@ class ShardedCheckpointer:
 
         Raise CheckpointError: superseded, or any rank failed.
         """
-        ticket = self._add(step, labels, overlap=False)
+        return self._saved(self._add(step, labels, overlap=False))
+
+    def save_for_notice(
+        self, step: int, *, labels: Mapping[str, str] | None = None
+    ) -> SavedCheckpoint:
+        """Save as ``save`` does when time is short: upload only what changed since the newest whole
+        checkpoint of these processes, so that this one can be loaded only together with that one.
+        """
+        return self._saved(self._add(step, labels, overlap=False, as_delta=True))
+
+    def _saved(self, ticket: int) -> SavedCheckpoint:
         assert self._queue is not None
         outcome = self._queue.outcome_of(ticket)
         if isinstance(outcome, FailedSave):
@@ -167,7 +177,14 @@ class ShardedCheckpointer:
             self._queue.close()
             self._queue = None
 
-    def _add(self, step: int, labels: Mapping[str, str] | None, *, overlap: bool) -> int:
+    def _add(
+        self,
+        step: int,
+        labels: Mapping[str, str] | None,
+        *,
+        overlap: bool,
+        as_delta: bool = False,
+    ) -> int:
         queue = self._queue = self._queue or self._form()
         shards = self._state.shards()
         held = [shard.held for shard in shards]
@@ -175,7 +192,8 @@ class ShardedCheckpointer:
             self._plan = ShardPlan(held, self._ranks.gather(held), self._ranks.rank)
         layout = ShardCopyLayout.of(self._plan, shards, self._objects())
         state = SaveState(step, {}, self._ranks.size, tuple((labels or {}).items()))
-        return queue.add_shards(state, layout, len(self._plan.layout), overlap=overlap)
+        layout_bytes = len(self._plan.layout)
+        return queue.add_shards(state, layout, layout_bytes, overlap=overlap, as_delta=as_delta)
 
     def _objects(self) -> bytes:
         extra = {} if self._extra is None else self._extra()

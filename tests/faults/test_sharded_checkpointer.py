@@ -190,3 +190,23 @@ def test_what_cannot_be_saved_sharded_is_refused() -> None:
     model.register_buffer("sparse", torch.ones(2, 2).to_sparse())
     with pytest.raises(CheckpointError, check=has_code("unsupported_tensor")):
         ShardedState(model, None).shards()
+
+
+@pytest.mark.process
+def test_a_save_on_notice_uploads_what_changed(tmp_path: Path) -> None:
+    ours = Training(tmp_path, width=500)
+    ours.model[0].requires_grad_(False)
+    ours.train()
+    whole = ours.saver.save(1)
+    ours.train()
+    sent = ours.saver.save_for_notice(2)
+    assert sent.size_bytes is not None
+    assert whole.size_bytes is not None
+    assert sent.size_bytes < whole.size_bytes / 2
+    again = Training(tmp_path, width=500)
+    again.model[0].requires_grad_(False)
+    restored = again.saver.restore()
+    assert restored is not None
+    assert restored.step == 2
+    assert restored.manifest.delta is not None
+    assert torch.equal(again.weights(), ours.weights())

@@ -116,6 +116,7 @@ def test_checkpoints(tmp_path: Path) -> None:
         "manifest of a whole checkpoint": replace(manifest, delta=None, shards=None).encode(),
         "manifest of a delta": replace(manifest, shards=None).encode(),
         "manifest of a sharded checkpoint": replace(manifest, delta=None).encode(),
+        "manifest of a sharded delta": manifest.encode(),
         "mark of an abandoned save": encode_abandoned("reason"),
     }
     place = CheckpointRepository(FileStore(tmp_path), str(tmp_path))

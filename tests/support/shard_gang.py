@@ -40,6 +40,8 @@ class ShardGang:
     timeout_s: float = 60.0
     takeover_s: float = 0.4
     word: str = field(default_factory=lambda: uuid.uuid4().hex)
+    state: Callable[[int], bytes] = whole
+    chunk_bytes: int = SHARD_CHUNK_BYTES
 
     def __post_init__(self) -> None:
         place = self.place()
@@ -58,21 +60,23 @@ class ShardGang:
         )  # fmt: skip
         return ShardCommitter(
             self.place(), self.generation, RetentionPolicy(self.keep), writer=self.word,
-            claimed=True, chunk_bytes=SHARD_CHUNK_BYTES, gang=gang,
+            claimed=True, chunk_bytes=self.chunk_bytes, gang=gang,
         )  # fmt: skip
 
     def rows(self, rank: int) -> tuple[int, int]:
         """Which rows a rank holds."""
         return rank * ROWS // self.size, (rank + 1) * ROWS // self.size
 
-    def request(self, rank: int, step: int) -> SaveRequest:
+    def request(self, rank: int, step: int, **options: Any) -> SaveRequest:
         """What this rank saves."""
         begin, end = self.rows(rank)
-        data = memoryview(whole(step))[begin * COLUMNS : end * COLUMNS]
+        data = memoryview(self.state(step))[begin * COLUMNS : end * COLUMNS]
         box = TensorBox((begin, 0), (end - begin, COLUMNS))
         layout = ShardLayout((WEIGHTS,), (PlacedBox(0, box, 0),))
         files = {"objects.pt": memoryview(b"objects"), "tensors-00000.bin": data}
-        return SaveRequest(step, self.size, time.monotonic(), files, layout=layout.encode())
+        return SaveRequest(
+            step, self.size, time.monotonic(), files, layout=layout.encode(), **options
+        )
 
     def save(
         self, step: int, ranks: Iterable[int] | None = None, **changed: SaveRequest

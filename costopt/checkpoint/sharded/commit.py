@@ -18,6 +18,7 @@ from costopt.checkpoint.commit import CommitResult, Committer, SaveRequest, Supe
 from costopt.checkpoint.lineage import read_head
 from costopt.checkpoint.manifest import (
     CheckpointName,
+    Delta,
     Manifest,
     Origin,
     Part,
@@ -78,6 +79,8 @@ class ShardCommitter(Committer):
     _tiled: tuple[tuple[bytes, int], ...] = ()
     """The layouts that were last seen to tile every tensor; those of a gang seldom change."""
     _tensors: tuple[TensorSpec, ...] = ()
+    _whole: tuple[str, tuple[Part, ...]] = ("", ())
+    """The newest checkpoint that all ranks wrote in full, and this rank's files in it."""
 
     def commit(self, saving: SaveRequest) -> CommitResult:
         """Write this rank's part of a save, and return once the whole is the newest checkpoint.
@@ -87,18 +90,21 @@ class ShardCommitter(Committer):
         failed, may name this one after all.
         """
         name = CheckpointName(self.generation, saving.step, self.gang.attempt)
+        base = self._whole if saving.as_delta else ("", ())
+        # Until the outcome is known, no later save may build on what other ranks may not.
+        self._whole = ("", ())
         found = read_head(self.place)
         self._check_own(found)
         self._follow(found)
         try:
-            if not self._take(name):
-                self._write_shard(name, saving)
+            parts = () if self._take(name) else self._write_shard(name, saving, base)
         except CheckpointError as error:
             self._abandon(name, f"rank {self.gang.rank}: {error.message}")
             raise
         manifest = self._decision(name)
         self._await_head(name)
         self.parent = str(name)
+        self._whole = (str(name), parts) if manifest.delta is None else base
         return CommitResult(name, manifest, time.monotonic() - saving.began_at)
 
     def _follow(self, head: Head | None) -> None:
@@ -124,11 +130,20 @@ class ShardCommitter(Committer):
             self._decode(name, decided)
         return decided is not None
 
-    def _write_shard(self, name: CheckpointName, saving: SaveRequest) -> None:
+    def _write_shard(
+        self,
+        name: CheckpointName,
+        saving: SaveRequest,
+        base: tuple[str, tuple[Part, ...]] = ("", ()),
+    ) -> tuple[Part, ...]:
+        """Write this rank's files and their index, without what its files in ``base`` hold."""
         prefix = self.gang.prefix(self.gang.rank)
         files = {prefix + file_name: data for file_name, data in saving.files.items()}
         objects = prefix + OBJECTS
-        parts, _ = self._write_parts(name, files, None)
+        # HEAD retains the base: no later checkpoint is whole, and the gang continues from it.
+        parts, delta = self._write_parts(name, files, *base)
+        if delta is not None:
+            self.place.pin_base(name, delta.base)
         began_at = time.time() - (time.monotonic() - saving.began_at)
         index = ShardIndex(
             SaveIdentity(
@@ -146,9 +161,11 @@ class ShardCommitter(Committer):
             saving.layout,
             next(part for part in parts if part.name == objects),
             tuple(part for part in parts if part.name != objects),
+            delta,
         )
         with checkpoint_errors():
             self.place.store.put(f"{name}/{prefix}{INDEX}", index.encode())
+        return parts
 
     def _decision(self, name: CheckpointName) -> Manifest:
         """Wait until the save is committed or abandoned; commit it when it is this rank's turn."""
@@ -187,10 +204,13 @@ class ShardCommitter(Committer):
         return waited_s >= self.gang.rank * self.gang.takeover_s
 
     def _missing(self, name: CheckpointName) -> list[int]:
-        with checkpoint_errors():
-            there = set(self.place.store.keys(f"{name}/"))
+        there = self._stored_keys(name)
         ranks = range(self.gang.world_size)
         return [r for r in ranks if f"{name}/{self.gang.prefix(r)}{INDEX}" not in there]
+
+    def _stored_keys(self, name: CheckpointName) -> set[str]:
+        with checkpoint_errors():
+            return set(self.place.store.keys(f"{name}/"))
 
     def _put_manifest(self, name: CheckpointName) -> None:
         """Commit, or abandon what is not whole. The first decision in the store holds."""
@@ -225,6 +245,7 @@ class ShardCommitter(Committer):
             here = (name.step, name.generation, self.gang.word, rank, self.gang.world_size)
             if (own.step, own.generation, own.gang, own.rank, own.world_size) != here:
                 raise ValueError(f"rank {rank}: its index is of another save")
+        delta = self._whole_delta(name, indexes)
         first = indexes[0].identity
         at = max(index.identity.at for index in indexes)
         return Manifest(
@@ -238,6 +259,7 @@ class ShardCommitter(Committer):
             parent=first.parent,
             origin=Origin(**first.origin),
             labels=first.labels,
+            delta=delta,
             shards=ShardSet(
                 mesh=self.gang.mesh,
                 tensors=self._whole_tensors(indexes),
@@ -246,8 +268,25 @@ class ShardCommitter(Committer):
                     part.size_bytes + sum(each.size_bytes for each in index.parts)
                     for part, index in found
                 ),
+                own_bytes=sum(part.size_bytes + index.own_bytes for part, index in found),
             ),
         )
+
+    def _whole_delta(self, name: CheckpointName, indexes: list[ShardIndex]) -> Delta | None:
+        """Return the base of the ranks' deltas, None if they wrote everything.
+
+        Raise ValueError if a file is missing, or if they have several bases.
+        """
+        there = self._stored_keys(name)
+        for rank, index in enumerate(indexes):
+            for part in index.parts:
+                shared = () if index.delta is None else index.delta.shared_chunks(part)
+                if len(shared) < len(part.digests) and f"{name}/{part.name}" not in there:
+                    raise ValueError(f"rank {rank}: {part.name} is missing")
+        bases = {index.delta.base for index in indexes if index.delta is not None}
+        if len(bases) > 1:
+            raise ValueError(f"its ranks have several bases: {', '.join(sorted(bases))}")
+        return Delta(bases.pop(), ()) if bases else None
 
     def _whole_tensors(self, indexes: list[ShardIndex]) -> tuple[TensorSpec, ...]:
         streams = [sum(part.size_bytes for part in index.tensors) for index in indexes]

@@ -4,7 +4,7 @@ It is binary, since a large state has millions of digests, and sealed: it detect
 
     costopt-index 1\\n
     length of the header, 8 bytes, little-endian
-    header, JSON: which save, which rank, names and lengths of the files
+    header, JSON: which save, which rank, names and lengths of the files, chunks that a base holds
     layout, JSON: tensors and boxes; the same bytes in each save of a gang
     digests of the files' chunks, 16 bytes each
     XXH3 of all that, 16 bytes
@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Any
 
-from costopt.checkpoint.manifest import XXH3, Part, TensorSpec, compute_digest
+from costopt.checkpoint.manifest import XXH3, Delta, Part, TensorSpec, compute_digest
 from costopt.checkpoint.sharded.boxes import TensorBox, untiled_reason
 
 MAGIC = b"costopt-index 1\n"
@@ -97,17 +97,28 @@ class SaveIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ShardIndex:
-    """The index of one rank: its files, objects first, and the layout of what is in the others."""
+    """The index of one rank: its files, objects first, and the layout of what is in the others.
+
+    ``delta`` says which chunks of the files are stored in those of an earlier save of the gang.
+    """
 
     identity: SaveIdentity
     layout_data: bytes
     objects: Part
     tensors: tuple[Part, ...]
+    delta: Delta | None = None
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """Return all files of the rank but the index."""
         return (self.objects, *self.tensors)
+
+    @property
+    def own_bytes(self) -> int:
+        """Return the bytes of the rank's files that no base holds."""
+        if self.delta is None:
+            return sum(part.size_bytes for part in self.parts)
+        return sum(self.delta.changed_bytes(part) for part in self.parts)
 
     @property
     def layout(self) -> ShardLayout:
@@ -118,6 +129,9 @@ class ShardIndex:
         """Return the document to store."""
         parts = [(part.name, part.size_bytes, part.chunk_bytes) for part in self.parts]
         fields = {**asdict(self.identity), "layout_bytes": len(self.layout_data), "parts": parts}
+        if self.delta is not None:
+            shared = [(name, _runs(numbers)) for name, numbers in self.delta.shared]
+            fields["delta"] = (self.delta.base, shared)
         header = json.dumps(fields).encode()
         digests = "".join(digest for part in self.parts for digest in part.digests)
         length = len(header).to_bytes(LENGTH_BYTES, "little")
@@ -139,11 +153,31 @@ class ShardIndex:
             layout_end = end + fields.pop("layout_bytes")
             digests = view[layout_end:-DIGEST_BYTES].hex(" ", DIGEST_BYTES).split()
             objects, *tensors = _parts(fields.pop("parts"), digests)
+            delta = _delta(fields.pop("delta", None))
             labels = tuple((str(name), str(value)) for name, value in fields.pop("labels"))
             identity = SaveIdentity(**fields, labels=labels)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"the index lacks a field: {error}") from error
-        return cls(identity, bytes(view[end:layout_end]), objects, tuple(tensors))
+        return cls(identity, bytes(view[end:layout_end]), objects, tuple(tensors), delta)
+
+
+def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Return ascending numbers as pairs of the first of a run and the one after its last."""
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number:
+            runs[-1] = (runs[-1][0], number + 1)
+        else:
+            runs.append((number, number + 1))
+    return runs
+
+
+def _delta(listed: tuple[str, list[tuple[str, list[tuple[int, int]]]]] | None) -> Delta | None:
+    if listed is None:
+        return None
+    base, shared = listed
+    numbers = ((name, (n for run in runs for n in range(*run))) for name, runs in shared)
+    return Delta(base, tuple((name, tuple(each)) for name, each in numbers))
 
 
 def _parts(listed: Sequence[tuple[str, int, int]], digests: Sequence[str]) -> list[Part]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -73,6 +73,7 @@ class ShardSource:
         self._begins = [
             [0, *accumulate(part.size_bytes for part in index.tensors)] for index in indexes
         ]
+        self._shared = [dict(index.delta.shared) if index.delta else {} for index in indexes]
         self._stored: dict[str, list[tuple[int, int, TensorBox]]] = defaultdict(list)
         for rank, index in enumerate(indexes):
             layout = index.layout
@@ -82,7 +83,8 @@ class ShardSource:
 
     def objects(self, rank: int) -> bytes:
         """Return the verified objects of a rank. Raise ValueError if they are damaged."""
-        return self._place.read(self._name, self._indexes[rank].objects, None)
+        index = self._indexes[rank]
+        return self._place.read(self._name, index.objects, index.delta)
 
     def pieces(self, wanted: Mapping[str, TensorBox]) -> list[TensorPiece]:
         """Return the pieces that make up the boxes, in the order in which they are stored."""
@@ -134,19 +136,19 @@ class ShardSource:
         """
         wanted = list(self._chunks(window))
         wanted = wanted[share * len(wanted) // shares : (share + 1) * len(wanted) // shares]
-        ranges = [(self._key(part), begin, end) for _, part, begin, end in wanted]
+        ranges = [stored for _, _, _, stored in wanted]
         try:
-            for (offset, part, begin, _), data in zip(
+            for (offset, part, number, stored), data in zip(
                 wanted, read_ranges(self._place.store, ranges), strict=True
             ):
-                verified = self._verified(part, begin, data)
+                verified = self._verified(part, number, stored, data)
                 into[offset : offset + len(verified)] = verified
         except StoreError as error:
             raise ValueError(error.message) from error
         self.bytes_read += sum(end - begin for _, begin, end in ranges)
 
-    def _chunks(self, window: ReadWindow) -> Iterator[tuple[int, Part, int, int]]:
-        """Yield the window's chunks: where each goes, and the part and range that it comes from."""
+    def _chunks(self, window: ReadWindow) -> Iterator[tuple[int, Part, int, KeyRange]]:
+        """Yield the window's chunks: where each goes, its part and number, where it is stored."""
         for run, offset in zip(window.runs, window.offsets, strict=True):
             begins = self._begins[run.source]
             begin = run.begin
@@ -154,23 +156,33 @@ class ShardSource:
                 number = bisect_right(begins, begin) - 1
                 part, first = self._indexes[run.source].tensors[number], begins[number]
                 end = min(begin + part.chunk_bytes, first + part.size_bytes, run.end)
-                yield offset + begin - run.begin, part, begin - first, end - first
+                chunk = (begin - first) // part.chunk_bytes
+                stored = self._stored_range(run.source, part, chunk, end - begin)
+                yield offset + begin - run.begin, part, chunk, stored
                 begin = end
 
-    def _key(self, part: Part) -> str:
-        return f"{self._name}/{part.name}"
+    def _stored_range(self, rank: int, part: Part, chunk: int, size_bytes: int) -> KeyRange:
+        """Return where a chunk is: in the base, or among those that the rank wrote itself."""
+        shared = self._shared[rank].get(part.name, ())
+        before = bisect_left(shared, chunk)
+        name, place = str(self._name), chunk - before
+        if before < len(shared) and shared[before] == chunk:
+            delta = self._indexes[rank].delta
+            assert delta is not None
+            name, place = delta.base, chunk
+        begin = place * part.chunk_bytes
+        return f"{name}/{part.name}", begin, begin + size_bytes
 
-    def _verified(self, part: Part, begin: int, data: memoryview) -> memoryview:
-        digest = part.digests[begin // part.chunk_bytes]
+    def _verified(self, part: Part, chunk: int, stored: KeyRange, data: memoryview) -> memoryview:
+        digest = part.digests[chunk]
         if compute_digest(part.algorithm, data) == digest:
             return data
         # What was damaged on the way is whole when it is read again; what is stored so is not.
-        end = begin + len(data)
-        again: KeyRange = (self._key(part), begin, end)
-        for data in read_ranges(self._place.store, [again]):
+        for data in read_ranges(self._place.store, [stored]):
             if compute_digest(part.algorithm, data) == digest:
                 return data
-        raise ValueError(f"{part.name} is damaged between bytes {begin} and {end}")
+        key, begin, end = stored
+        raise ValueError(f"{key} is damaged between bytes {begin} and {end}")
 
 
 def _window(runs: Sequence[ByteSpan]) -> ReadWindow:
