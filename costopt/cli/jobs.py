@@ -214,6 +214,12 @@ def _say(what: str) -> None:
     "job file's folder for a daemon on this machine, else the daemon's own folder for jobs.",
 )
 @click.option("--anyway", is_flag=True, help="Submit even if no plan meets the deadline.")
+@click.option(
+    "--from-sbatch",
+    is_flag=True,
+    help="JOB is an sbatch script: print the job file that it becomes.",
+)
+@click.option("--apply", is_flag=True, help="With --from-sbatch: submit what is printed.")
 @server_options
 def submit(
     job: str,
@@ -221,6 +227,8 @@ def submit(
     priority: int,
     workdir: str | None,
     anyway: bool,
+    from_sbatch: bool,
+    apply: bool,
     server: str,
     token_file: Path | None,
 ) -> None:
@@ -231,29 +239,57 @@ def submit(
     on the present market: if no plan finishes it by its deadline, this exits with 3 and the binding
     constraint, as `costopt plan` does, and the job is not submitted. What the daemon does with a
     job without approval depends on its mode.
+
+    With --from-sbatch, the job file goes to stdout and what it cannot express to stderr, each with
+    its line; nothing is submitted without --apply.
     """
+    text = _job_of_script(job) if from_sbatch else None
+    if from_sbatch and not apply:
+        click.echo("nothing was submitted: add --apply to submit it", err=True)
+        return
     client = connect(server, token_file)
-    documents = read_documents(client, server, job, policy, workdir)
+    documents = read_documents(client, server, job, policy, workdir, text)
     submit_job(client, {**documents, "priority": priority, "anyway": anyway})
 
 
 def read_documents(
-    client: DaemonClient, server: str, job: str, policy: str, workdir: str | None = None
-) -> dict[str, str]:
+    client: DaemonClient, server: str, job: str, policy: str, workdir: str | None = None,
+    text: str | None = None,
+) -> dict[str, str]:  # fmt: skip
     """Return the texts of a job and its policy, checked, and the folder that its paths count from.
 
-    Raise SpecError if a file is wrong, and as ``connect``.
+    ``text`` is the job's where the file ``job`` does not hold it. Raise SpecError if a file is
+    wrong, and as ``connect``.
     """
     from costopt.client.client import UNIX
     from costopt.spec import load_job, load_policy
     from costopt.spec.policy_file import bundled_policies
 
-    load_job(job, _now(client))
+    if text is None:
+        load_job(job, _now(client))
+        text = Path(job).read_text(encoding="utf-8-sig")
     chosen = policy if policy in bundled_policies() else _text(policy, load_policy)
     if workdir is None and server.startswith(UNIX):
         workdir = str(Path(job).resolve().parent)
-    text = Path(job).read_text(encoding="utf-8-sig")
     return {"job": text, "policy": chosen, "workdir": workdir or ""}
+
+
+def _job_of_script(path: str) -> str:
+    """Print the job file of an sbatch script, and what it leaves out; return its text.
+
+    Raise SpecError.
+    """
+    from costopt.spec.load import parse_job
+    from costopt.spec.sbatch_job import convert_script
+    from costopt.spec.yaml_document import parse_document
+
+    now = datetime.now(UTC)
+    converted = convert_script(Path(path), now)
+    click.echo(converted.text, nl=False)
+    for line in converted.left_out:
+        print_error("note", f"not in the job file: {line}")
+    parse_job(parse_document(converted.text, f"{path} as a job file"), now)
+    return converted.text
 
 
 def submit_job(client: DaemonClient, body: Mapping[str, Any]) -> None:

@@ -124,7 +124,7 @@ def field_name(at: FieldPath) -> str:
 
 def read_document(path: str) -> Document:
     """Read a YAML mapping. Raises SpecFileError for anything else."""
-    return parse_document(_text(path), path)
+    return parse_document(read_text(path), path)
 
 
 def parse_document(text: str, path: str) -> Document:
@@ -146,7 +146,8 @@ def parse_document(text: str, path: str) -> Document:
     return Document(path, values, reading.value_places, reading.key_places)
 
 
-def _text(path: str) -> str:
+def read_text(path: str) -> str:
+    """Return a text file of at most ``MAX_BYTES``. Raises SpecFileError."""
     try:
         with open(path, "rb", opener=_open_at_once) as file:
             data = file.read(MAX_BYTES + 1)

@@ -317,3 +317,38 @@ def test_what_the_daemon_needs_is_named_where_it_is_missing(
     assert done.exit_code == 1
     assert failure(done).code == "missing_module"
     assert "costopt-spot[daemon]" in done.stderr
+
+
+def sbatch_script(folder: Path, *options: str) -> Path:
+    path = folder / "tune.sh"
+    lines = "".join(f"#SBATCH {each}\n" for each in options)
+    path.write_text(f"#!/bin/bash\n{lines}python train.py\n", encoding="utf-8")
+    return path
+
+
+def names(daemon: Served) -> list[str]:
+    return [status.submission.name for status in daemon.service.jobs()]
+
+
+def test_an_sbatch_script_is_shown_and_submitted_only_with_apply(
+    daemon: Served, tmp_path: Path
+) -> None:
+    options = ("--gres=gpu:v100:1 -t 60", "--deadline=now+30days", "--partition=gpu")
+    path = sbatch_script(tmp_path, *options)
+    shown = local(daemon, "submit", "--from-sbatch", str(path))
+    assert shown.exit_code == 0
+    assert "tune.sh:4" in shown.stderr
+    assert "tune" not in names(daemon)
+    taken = local(daemon, "submit", "--from-sbatch", str(path), "--apply", "--anyway")
+    assert taken.exit_code == 0, taken.stderr
+    status = daemon.service.job("tune")
+    assert status.submission.job_document == shown.stdout
+    assert status.submission.workdir == str(tmp_path)
+
+
+def test_a_script_without_a_deadline_is_refused(daemon: Served, tmp_path: Path) -> None:
+    path = sbatch_script(tmp_path, "--gres=gpu:v100:1 -t 60")
+    for more in ((), ("--apply",)):
+        refused = local(daemon, "submit", "--from-sbatch", str(path), *more)
+        assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "tune" not in names(daemon)
