@@ -66,7 +66,7 @@ def _choices(
         state = case.market.pools[gang.pool].at(start_at)
         if state is None or state.price_usd_per_hour is None:
             continue
-        if gang.hours > (case.job.deadline_at - start_at) / HOUR:
+        if gang.hours > (case.job.until_at - start_at) / HOUR:
             continue
         per_kwh = 1.0 if aim is ObjectiveTerm.KWH else _cleanest(recorded, case, gang)
         yield gang.nodes * state.price_usd_per_hour * gang.hours, gang.kwh * per_kwh
@@ -93,7 +93,7 @@ def _gangs(case: Case) -> Iterator[_Gang]:
 def _cleanest(recorded: RecordedCarbon, case: Case, gang: _Gang) -> float:
     """Mean intensity of the cleanest hours until the deadline that are enough for the work."""
     start_at = case.job.start_at
-    hours = (case.job.deadline_at - start_at) // HOUR
+    hours = (case.job.until_at - start_at) // HOUR
     known = (
         recorded.intensity(gang.region, start_at + timedelta(hours=n), CarbonSignal.AVERAGE)
         for n in range(hours)
@@ -143,7 +143,7 @@ def _cells(case: Case, recorded: RecordedCarbon, aim: ObjectiveTerm) -> Iterator
     start_at, hours = case.job.start_at, STEP / HOUR
     for gang in _gangs(case):
         history = case.market.pools[gang.pool]
-        for step in range(math.ceil((case.job.deadline_at - start_at) / STEP)):
+        for step in range(math.ceil((case.job.until_at - start_at) / STEP)):
             at = start_at + step * STEP
             state = history.at(at)
             if state is None or state.price_usd_per_hour is None:

@@ -266,5 +266,5 @@ def _quotas(
 
 def _even_speed(view: JobView) -> float:
     """Units/s if the job works evenly from its start to its deadline."""
-    hours = (view.job.deadline_at - view.job.start_at).total_seconds() / 3600
+    hours = (view.job.until_at - view.job.start_at).total_seconds() / 3600
     return view.job.work.amount / hours / 3600

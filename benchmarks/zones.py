@@ -142,4 +142,4 @@ def _on_demand(_: Pool) -> float | None:
 
 
 def _span(task: Job) -> timedelta:
-    return task.deadline_at - task.start_at
+    return task.until_at - task.start_at

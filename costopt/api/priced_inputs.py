@@ -65,7 +65,7 @@ def read_inputs(
             raise bad_argument("max_age_s", "is for price lists", hint)
     recorded = None if carbon is None else Path(carbon)
     seen = resolve_quotes(history, when, recorded, shared, names, max_age_s)
-    until = max(task.deadline_at for task in tasks)
+    until = max(task.until_at for task in tasks)
     of_carbon = (note for each in policies for note in carbon_notes(seen, each, until))
     of_sizes = (note for task in tasks for note in size_questions(task, seen.now))
     notes = (*of_sizes, *seen.notes, seen.origin, *term_notes(seen, shared), *of_carbon)

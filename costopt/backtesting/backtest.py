@@ -130,7 +130,7 @@ def backtest(
 
 def shift_job(job: Job, start_at: datetime) -> Job:
     """The same job, begun at another time."""
-    return replace(job, start_at=start_at, deadline_at=start_at + (job.deadline_at - job.start_at))
+    return replace(job, start_at=start_at, deadline_at=start_at + (job.until_at - job.start_at))
 
 
 def _stands_for(policy: Policy, baseline: Policy) -> bool:
@@ -168,7 +168,7 @@ def _on_grid(time: datetime, earliest: datetime, market: MarketHistory) -> datet
 
 
 def _no_room(job: Job, market: MarketHistory, coverage: RecordCoverage) -> MarketError:
-    span = job.deadline_at - job.start_at
+    span = job.until_at - job.start_at
     held = market.ends_at - market.starts_at
     if held < span:
         return MarketError(

@@ -118,7 +118,7 @@ def _due(job: Job, deadlines_s: Sequence[float]) -> Iterator[Job]:
 
 
 def _span(job: Job) -> timedelta:
-    return job.deadline_at - job.start_at
+    return job.until_at - job.start_at
 
 
 def _check_names(policies: Sequence[Policy]) -> None:

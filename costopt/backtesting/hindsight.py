@@ -84,7 +84,7 @@ def hindsight_optimum(
     """
     problem = PathProblem(
         stage_units=tuple(phase.share * job.work.amount for phase in job.phases),
-        span_s=(job.deadline_at - job.start_at).total_seconds(),
+        span_s=(job.until_at - job.start_at).total_seconds(),
         tick_s=tick_s or replay_tick_s(market),
     )
     gangs = _undominated(list(_gangs(job, policy, market, machines, transfers, problem)))

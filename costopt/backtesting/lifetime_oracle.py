@@ -100,6 +100,6 @@ def _is_behind(view: View, job_view: JobView, fallback: GangOption) -> bool:
     """Whether less is done than on a straight line from the start to the deadline."""
     job = job_view.job
     elapsed_s = (view.now - job.start_at).total_seconds()
-    span_s = (job.deadline_at - job.start_at).total_seconds()
+    span_s = (job.until_at - job.start_at).total_seconds()
     done_s = job_view.progress.done_units / fallback.units_per_s
     return done_s < elapsed_s * (job.work.amount / fallback.units_per_s) / span_s

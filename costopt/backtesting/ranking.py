@@ -180,7 +180,7 @@ def _standing(
 
 def _order(window: Window) -> tuple[str, str, str, float]:
     job = window.job
-    return window.market, job.start_at.isoformat(), job.deadline_at.isoformat(), job.startup_s
+    return window.market, job.start_at.isoformat(), job.until_at.isoformat(), job.startup_s
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

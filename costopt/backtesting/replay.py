@@ -131,11 +131,11 @@ def replay(
 
 def check_coverage(job: Job, market: MarketHistory) -> None:
     """Raises MarketError where the record does not reach from the job's start to its deadline."""
-    if job.start_at < market.starts_at or job.deadline_at > market.ends_at:
+    if job.start_at < market.starts_at or job.until_at > market.ends_at:
         raise MarketError(
             f"market {market.name!r} is recorded from {_minute(market.starts_at)} to "
             f"{_minute(market.ends_at)}; job {job.name!r} runs from {_minute(job.start_at)} to "
-            f"{_minute(job.deadline_at)}",
+            f"{_minute(job.until_at)}",
             hint="choose another start with --at, or a longer record",
             code="outside_market",
         )
@@ -143,7 +143,7 @@ def check_coverage(job: Job, market: MarketHistory) -> None:
 
 def _end_at(job: Job, market: MarketHistory) -> datetime:
     """Return the end of the replay: a late job is followed for a while to measure its lateness."""
-    return min(market.ends_at, job.start_at + MAX_OVERRUN_RATIO * (job.deadline_at - job.start_at))
+    return min(market.ends_at, job.start_at + MAX_OVERRUN_RATIO * (job.until_at - job.start_at))
 
 
 def _minute(when: datetime) -> str:

@@ -177,7 +177,7 @@ def write_runs(scores: Sequence[tuple[Trial, Score]], path: Path) -> None:
 
 def _row(trial: Trial, score: Score) -> tuple[tuple[str, str, float, float, str], list[object]]:
     job = trial.window.job
-    deadline_h = (job.deadline_at - job.start_at).total_seconds() / 3600
+    deadline_h = (job.until_at - job.start_at).total_seconds() / 3600
     start_at = job.start_at.isoformat().replace("+00:00", "Z")
     key = (trial.window.market, start_at, deadline_h, job.startup_s, trial.label)
     return key, [*key, *asdict(score).values()]

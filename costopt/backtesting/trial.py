@@ -156,7 +156,7 @@ class BacktestConfig:
             if pool.capacity_type.is_uninterruptible and limits.rejection_reason(pool) is None
             if (machine := self.machines.instance_type(pool)) is not None
             if job.resources.rejection_reason(machine) is None
-            for state in (history.at(job.start_at), *history.between(job.start_at, job.deadline_at))
+            for state in (history.at(job.start_at), *history.between(job.start_at, job.until_at))
         )
 
     def _strategy(self, trial: Trial) -> Strategy:

@@ -140,7 +140,7 @@ def _measure(
     from costopt.controller.live_run import StopSignals, open_run
     from costopt.planning.request import load_checked_policy
 
-    lasts = planned.job.deadline_at - planned.job.start_at
+    lasts = planned.job.until_at - planned.job.start_at
     signals = StopSignals()
 
     def job_at(now: datetime) -> Job:

@@ -114,7 +114,7 @@ def run(
         made = plan_job(task, chosen, seen, account=shared)
         notes = (
             *seen.notes,
-            *carbon_notes(seen, chosen, task.deadline_at),
+            *carbon_notes(seen, chosen, task.until_at),
             *term_notes(seen, shared),
             *bill_notes(made.allocations, seen, shared),
         )
@@ -137,7 +137,7 @@ def run(
             seen = source.quotes(live.site.clock.now())
             for note in (
                 *seen.notes,
-                *carbon_notes(seen, chosen, live.job.deadline_at),
+                *carbon_notes(seen, chosen, live.job.until_at),
                 *term_notes(seen, shared),
             ):
                 print_error("note", note)
@@ -190,10 +190,11 @@ def _name_living_nodes(state_dir: Path) -> None:
 
 def _warn_of_short_market(live: LiveRun) -> None:
     market = live.site.market
-    if market is not None and market.ends_at < live.job.deadline_at:
+    due = live.job.deadline_at
+    if market is not None and due is not None and market.ends_at < due:
         click.echo(
             f"note: market {market.name!r} ends {minute_text(market.ends_at)}, before the "
-            f"deadline {minute_text(live.job.deadline_at)}: after it nothing can be launched",
+            f"deadline {minute_text(due)}: after it nothing can be launched",
             err=True,
         )
 
@@ -351,5 +352,8 @@ def _eta(run: LiveRun, result: TickResult) -> str:
     if not speed:
         return "ETA –"
     left = timedelta(seconds=(run.job.work.amount - done.done_units) / speed)
+    eta = f"ETA {result.now + left:%H:%M}"
+    if run.job.deadline_at is None:
+        return eta
     slack_h = (run.job.deadline_at - result.now - left).total_seconds() / 3600
-    return f"ETA {result.now + left:%H:%M}, {slack_h:+.1f} h to the deadline"
+    return f"{eta}, {slack_h:+.1f} h to the deadline"

@@ -37,7 +37,7 @@ class Occurrence:
     schedule: str
     tenant: str
     at: datetime
-    deadline_at: datetime
+    deadline_at: datetime | None
 
 
 def upcoming_occurrences(
@@ -58,7 +58,8 @@ def _upcoming(submission: Submission, now: datetime) -> Iterator[Occurrence]:
     if schedule is None:
         return
     for at in schedule.occurrences(max(now, submission.submitted_at)):
-        name, deadline_at = occurrence_name(submission.name, at), at + schedule.deadline
+        name = occurrence_name(submission.name, at)
+        deadline_at = None if schedule.deadline is None else at + schedule.deadline
         yield Occurrence(name, submission.name, submission.tenant, at, deadline_at)
 
 

@@ -175,7 +175,7 @@ class TickScheduler:
                 self._due_s[job.name] = _first_due_s(job.view, job.job_view)
 
     def _urgency(self, job: _Open) -> tuple[int, float, bool]:
-        by_then_s = job.job_view.job.deadline_at.timestamp()
+        by_then_s = job.job_view.job.until_at.timestamp()
         return self._turns[job.name], self._due_s.get(job.name, by_then_s), not job.job_view.nodes
 
     def _share_used(self, job: _Open) -> tuple[bool, int, bool]:
@@ -241,7 +241,7 @@ def _due_s(view: View, job_view: JobView, decision: Decision) -> float:
 
 def _end_s(view: View, job_view: JobView, slack: float | None) -> float:
     if slack is None:
-        return job_view.job.deadline_at.timestamp()
+        return job_view.job.until_at.timestamp()
     return view.now.timestamp() + slack
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from costopt.domain.array import TaskArray
@@ -202,6 +202,11 @@ class DataLocation:
     region: str | None = None
 
 
+USD_PER_HOUR_WAITED = 1.0
+"""What an hour until the end of a job is worth that says nothing else; times its priority."""
+OPEN_ENDED = timedelta(days=90)
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """A training job. ``startup_s`` is from a node's launch until its trainer can restore.
@@ -210,13 +215,14 @@ class Job:
     when a node joins or leaves. The work of a job with an ``array`` is its tasks. Each new node
     fetches the ``cache``. The command runs in the container ``image``, None for the node itself,
     after the shell commands ``setup``. ``derived`` are the figures that the file leaves to its
-    model.
+    model. Without a deadline the job waits for capacity as long as that pays: an hour until its end
+    is worth ``usd_per_hour_waited``.
     """
 
     name: str
     work: WorkAmount
     start_at: datetime
-    deadline_at: datetime
+    deadline_at: datetime | None
     resources: Resources
     throughput: Throughput
     checkpoint: CheckpointSpec
@@ -235,11 +241,18 @@ class Job:
     setup: tuple[str, ...] = ()
     secrets: tuple[Secret, ...] = ()
     derived: tuple[DerivedFigure, ...] = ()
+    usd_per_hour_waited: float = USD_PER_HOUR_WAITED
 
     def __post_init__(self) -> None:
         for name in ("start_at", "deadline_at"):
-            if getattr(self, name).tzinfo is None:
+            at = getattr(self, name)
+            if at is not None and at.tzinfo is None:
                 raise ValueError(f"job {self.name!r}: {name} must be an aware time")
+
+    @property
+    def until_at(self) -> datetime:
+        """Return the deadline; of a job without one, how far plans for it look at most."""
+        return self.start_at + OPEN_ENDED if self.deadline_at is None else self.deadline_at
 
     @property
     def overhead_s(self) -> float:

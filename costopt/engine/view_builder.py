@@ -214,7 +214,7 @@ class ViewBuilder:
 
     @property
     def _last_deadline_at(self) -> datetime | None:
-        return max((job.deadline_at for job in self._jobs.values()), default=None)
+        return max((job.until_at for job in self._jobs.values()), default=None)
 
     def _fit(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
         """Return the offers whose machine is known."""
@@ -262,14 +262,14 @@ def job_submitted_event(job: Job, policy: Policy, view: View, now: datetime) -> 
     chosen = choose_fallback(
         view, fresh, uninterruptible_options(gang_options(view, fresh)), job.work.amount
     )
-    budget_usd = job.budget.max_usd_between(job.start_at, job.deadline_at)
+    budget_usd = job.budget.max_usd_between(job.start_at, job.until_at)
     facts = JobSubmitted(
         at=now,
         job=job.name,
         work_units=job.work.amount,
         unit=job.work.unit.value,
         start_at=job.start_at,
-        deadline_at=job.deadline_at,
+        deadline_at=job.until_at,
         policy=policy.name,
         strategy=policy.strategy.name,
         tenant=job.tenant,

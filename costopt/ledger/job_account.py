@@ -237,13 +237,12 @@ class JobAccount:
         return JobState.STARTING if self.fleet.alive else JobState.WAITING
 
     def _on_time(self, now: datetime) -> bool | None:
-        if self.submitted is None:
+        due = None if self.submitted is None else self.submitted.deadline_at
+        if due is None:
             return None
         if self.finished_at is not None:
-            return self.finished_at <= self.submitted.deadline_at
-        if self.failure is not None or now > self.submitted.deadline_at:
-            return False
-        return None
+            return self.finished_at <= due
+        return False if self.failure is not None or now > due else None
 
     def _submit(self, event: JobSubmitted) -> None:
         self.submitted = event

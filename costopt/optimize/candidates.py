@@ -241,7 +241,7 @@ class RejectionExplainer:
 
     def _time(self, row: int, forecast: Forecast) -> tuple[str, str] | None:
         asked = self.policy.risk.on_time
-        late_h = (forecast.finish_p50_at - self.demand.job.deadline_at).total_seconds() / 3600
+        late_h = (forecast.finish_p50_at - self.demand.job.until_at).total_seconds() / 3600
         if late_h > 0:
             return "late", f"finishes {late_h:,.1f} h late{_saved_in_vain(forecast)}"
         if forecast.on_time.value < asked and forecast.on_time.high < 1:

@@ -408,7 +408,7 @@ def _over(value: float | None, most: float | None) -> float:
 
 
 def _late_h(request: PlanRequest, part: PlannedJob, samples: RunSamples, asked: float) -> float:
-    deadline_h = (part.demand.job.deadline_at - request.now).total_seconds() / 3600
+    deadline_h = (part.demand.job.until_at - request.now).total_seconds() / 3600
     ordered: list[float] = sorted(samples.finish_h[0].tolist())
     finish_h = ordered[min(int(asked * len(ordered)), len(ordered) - 1)]
     return max(1e-6, finish_h - deadline_h)

@@ -127,7 +127,7 @@ def remaining_demand(view: JobView, now: datetime, reserve_s: float) -> Demand |
         job=_with_months(job, now),
         stages=_stages(job, done),
         release_h=max(0.0, (job.start_at - now).total_seconds() / 3600),
-        due_h=((job.deadline_at - now).total_seconds() - reserve_s) / 3600,
+        due_h=((job.until_at - now).total_seconds() - reserve_s) / 3600,
         running=running,
         starting_h=_starting_h(view, now),
         measured_units_per_s=_measured_units_per_s(view),
@@ -139,7 +139,7 @@ def _with_months(job: Job, now: datetime) -> Job:
     """The job with the dollars of its months as a part of its budget in all."""
     if job.budget.max_usd_per_month is None:
         return job
-    max_usd = job.budget.max_usd_between(max(now, job.start_at), job.deadline_at)
+    max_usd = job.budget.max_usd_between(max(now, job.start_at), job.until_at)
     return replace(job, budget=replace(job.budget, max_usd=max_usd))
 
 

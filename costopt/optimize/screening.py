@@ -233,6 +233,6 @@ def _date_fault(offer: Offer, request: PlanRequest, demand: Demand) -> OfferFaul
     release_at = request.now + timedelta(hours=demand.release_h)
     if offer.until_at is not None and offer.until_at <= release_at:
         return "dated", f"ends at {offer.until_at:%Y-%m-%d %H:%M} UTC, before the job may use it"
-    if offer.from_at is not None and offer.from_at >= demand.job.deadline_at:
+    if offer.from_at is not None and offer.from_at >= demand.job.until_at:
         return "dated", f"begins at {offer.from_at:%Y-%m-%d %H:%M} UTC, after the job's deadline"
     return None

@@ -269,7 +269,7 @@ def _forecasts(
     now: datetime,
 ) -> list[Forecast]:
     """One forecast a row of ``samples``; ``shaky`` are those that may change to the fallback."""
-    deadline_h = (demand.job.deadline_at - now).total_seconds() / 3600
+    deadline_h = (demand.job.until_at - now).total_seconds() / 3600
     runs = samples.usd.shape[1]
     source = f"{runs} simulated runs"
     usd = np.quantile(samples.usd, [0.5, 0.95], axis=1)

@@ -158,7 +158,7 @@ class _RemedySearch:
         """The first deadline of those tried with which the job is served beside the others."""
         begin_at = max(self._request.now, job.start_at)
         for factor in WINDOW_FACTORS:
-            window = (job.deadline_at - begin_at) * factor
+            window = (job.until_at - begin_at) * factor
             later = replace(job, deadline_at=begin_at + window)
             if window > timedelta(0) and self._serves(self._request, later, others):
                 yield f"a deadline of {seconds_text(window.total_seconds())}"

@@ -63,7 +63,7 @@ def build_plan_request(
     account = replace(account, quotas=(*account.quotas, *seen.quotas))
     offers = account.price_terms.offers(seen.offers, (), seen.now)
     view = build_view(jobs, policy, offers, seen.now, account, age_limit=seen.age_limit)
-    pools, until = [offer.pool for offer in view.offers], max(job.deadline_at for job in jobs)
+    pools, until = [offer.pool for offer in view.offers], max(job.until_at for job in jobs)
     carbon = forecast_carbon(seen, view.policy, pools, until)
     listed = forecast_prices(seen, pools, until)
     prices = account.price_terms.forecasts(listed, view.offers, seen.now, until)
@@ -88,8 +88,9 @@ def build_view(
     from costopt.energy import NodePowerModel
     from costopt.engine.cohort import effective_limits
     from costopt.market.screening import screen_for_job, screen_offers
+    from costopt.strategies.patience import with_deadlines
 
-    left_s = min((job.deadline_at - now).total_seconds() for job in jobs)
+    left_s = min((job.until_at - now).total_seconds() for job in jobs)
     limits = effective_limits(policy, queue_length=len(jobs), slack_s=left_s, now=now)
     policy = replace(policy, limits=limits)
     known = account_catalog(account)
@@ -107,7 +108,7 @@ def build_view(
             hint="use a newer market history, or raise limits.max_price_age in the policy",
         )
     pools = [offer.pool for offer in usable]
-    return View(
+    seen = View(
         now=now,
         tick_s=0.0,
         uninterruptible_s=0.0,
@@ -120,6 +121,7 @@ def build_view(
         transfers=transfer_table(jobs, pools, with_root_volumes(known.transfer, account.providers)),
         account=account,
     )
+    return with_deadlines(seen)
 
 
 def _old_prices(
@@ -144,7 +146,7 @@ def _old_prices(
 def raise_if_infeasible(made: Plan, job: Job) -> None:
     """Raise InfeasibleError, naming what binds, where the plan does not end the job in time."""
     if made.status is PlanStatus.INFEASIBLE:
-        due, binding = job.deadline_at.astimezone(UTC), made.binding or "for an unknown reason"
+        due, binding = job.until_at.astimezone(UTC), made.binding or "for an unknown reason"
         why_not = "costopt plan --explain says of each offer why it is out"
         others = "costopt what-if shows which deadlines, policies and terms would do"
         raise InfeasibleError(

@@ -35,7 +35,7 @@ def size_questions(job: Job, now: datetime) -> Iterator[str]:
             f"take {seconds_text(moved_s)} {speed}, but checkpoint.restore is "
             f"{seconds_text(checkpoint.restore_s)}"
         )
-    window_s = max((job.deadline_at - max(now, job.start_at)).total_seconds(), 1.0)
+    window_s = max((job.until_at - max(now, job.start_at)).total_seconds(), 1.0)
     if job.data is not None:
         fetched_s = job.data.size_gib * GIGABITS_PER_GIB / gbps
         if fetched_s > WINDOW_SHARE * window_s:

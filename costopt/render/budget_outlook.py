@@ -57,7 +57,7 @@ def budget_warnings(job: Job, policy: Policy, now: datetime, forecast: Forecast)
 
 def _outlooks(job: Job, policy: Policy, now: datetime, forecast: Forecast) -> Iterator[_Outlook]:
     budget = job.budget
-    begin_at, end_at = max(now, job.start_at), job.deadline_at
+    begin_at, end_at = max(now, job.start_at), job.until_at
     of_policy = (
         (f"the policy's {spec.field}", policy.limits.maximum(spec)) for spec in BUDGET_LIMITS
     )

@@ -134,8 +134,9 @@ def describe_event(event: Event) -> EventText:
 
 
 def _submitted(event: JobSubmitted) -> str:
+    due = "" if event.deadline_at is None else f" by {second_text(event.deadline_at)}"
     return (
-        f"{event.work_units:,.0f} {event.unit} by {second_text(event.deadline_at)}, "
+        f"{event.work_units:,.0f} {event.unit}{due}, "
         f"policy {event.policy}, strategy {event.strategy}"
     )
 

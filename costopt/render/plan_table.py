@@ -90,7 +90,7 @@ BUDGET_COLUMNS = frozenset({"within_budget"})
 
 def unused_columns(job: Job) -> frozenset[str]:
     """Return the forecast's columns that say nothing of this job."""
-    budget = job.budget.max_usd_between(job.start_at, job.deadline_at)
+    budget = job.budget.max_usd_between(job.start_at, job.until_at)
     return BUDGET_COLUMNS if budget is None and job.budget.max_kwh is None else frozenset()
 
 
@@ -157,20 +157,26 @@ def _answer(made: Plan, job: Job) -> str:
     forecast = made.forecast_of(job.name)
     if forecast is None or made.status is PlanStatus.INFEASIBLE:
         return f"No plan ends the job in time: {made.binding or 'no reason is known'}."
-    spare_s = (job.deadline_at - forecast.finish_p50_at).total_seconds()
     answer = (
-        f"Done {minute_text(forecast.finish_p50_at)}, {seconds_text(spare_s)} before the deadline; "
-        f"in time with a probability of {probability_text(forecast.on_time)}. "
+        f"Done {minute_text(forecast.finish_p50_at)}, {_spare(job, forecast)}. "
         f"{usd_text(forecast.usd_p50)} (P95 {usd_text(forecast.usd_p95)})"
     )
     firm = [
         candidate.forecast.usd_p50
         for candidate in made.candidates
         if candidate.pool.capacity_type is CapacityType.ON_DEMAND
-        and candidate.forecast.finish_p50_at <= job.deadline_at
+        and candidate.forecast.finish_p50_at <= job.until_at
     ]
     against = f"; on demand from {usd_text(min(firm))}" if firm else ""
     return f"{answer}{against}; {_energy(forecast)}."
+
+
+def _spare(job: Job, forecast: Forecast) -> str:
+    if job.deadline_at is None:
+        return f"without a deadline: an hour is worth {usd_text(job.usd_per_hour_waited)}"
+    spare_s = (job.deadline_at - forecast.finish_p50_at).total_seconds()
+    sure = probability_text(forecast.on_time)
+    return f"{seconds_text(spare_s)} before the deadline; in time with a probability of {sure}"
 
 
 def capacity_note(forecasts: Iterable[Forecast]) -> Iterator[str]:
@@ -320,9 +326,16 @@ def _summary(made: Plan, job: Job, forecast: Forecast, options: bool) -> str:
         f"Plan ({made.status.value}{gap}, {solver}): "
         f"{usd_text(forecast.usd_p50)} (P95 {usd_text(forecast.usd_p95)}), "
         f"{_energy(forecast)}, done {minute_text(forecast.finish_p50_at)} "
-        f"(P95 {minute_text(forecast.finish_p95_at)}), deadline {minute_text(job.deadline_at)}, "
-        f"P(on time) {probability_text(forecast.on_time)}{_in_budget(forecast)}."
+        f"(P95 {minute_text(forecast.finish_p95_at)}), {_deadline(job, forecast)}"
+        f"{_in_budget(forecast)}."
     )
+
+
+def _deadline(job: Job, forecast: Forecast) -> str:
+    if job.deadline_at is None:
+        return "no deadline"
+    sure = probability_text(forecast.on_time)
+    return f"deadline {minute_text(job.deadline_at)}, P(on time) {sure}"
 
 
 def _in_budget(forecast: Forecast) -> str:

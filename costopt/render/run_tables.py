@@ -111,7 +111,7 @@ def run_table(summary: JobSummary) -> Table:
         *task_rows(summary),
         *cache_rows(summary),
         *result_rows(summary),
-        ("deadline", second_text(summary.deadline_at), "job file"),
+        ("deadline", _deadline(summary), "job file"),
         ("spent", usd_micros_text(summary.usd_micros), "measured"),
         *budget_rows(summary),
         ("  on spot", usd_micros_text(summary.spot_usd_micros), "measured"),
@@ -151,6 +151,11 @@ def run_table(summary: JobSummary) -> Table:
     return Table("costopt.run/1", f"Run of {summary.job}", RUN_COLUMNS, cells)
 
 
+def _deadline(summary: JobSummary) -> str:
+    has_none = summary.start_at is not None and summary.deadline_at is None
+    return "none" if has_none else second_text(summary.deadline_at)
+
+
 def deadline_sentence(summary: JobSummary) -> str:
     """The run in a sentence: whether it kept its deadline, and by how much."""
     if summary.state is JobState.FAILED:
@@ -160,8 +165,10 @@ def deadline_sentence(summary: JobSummary) -> str:
         if margin_s >= 0:
             return f"finished {seconds_text(margin_s)} before its deadline"
         return f"finished {seconds_text(-margin_s)} after its deadline"
-    if summary.deadline_at is None:
+    if summary.start_at is None:
         return "not submitted yet"
+    if summary.deadline_at is None:
+        return "finished" if summary.finished_at is not None else "unfinished, without a deadline"
     left_s = (summary.deadline_at - summary.now).total_seconds()
     if left_s < 0:
         return f"unfinished, {seconds_text(-left_s)} past its deadline"
@@ -294,7 +301,7 @@ def _deadline_tile(run: RunView) -> Metric:
 
 def _short(summary: JobSummary, run: RunView) -> str:
     if summary.deadline_at is None:
-        return UNKNOWN_TEXT
+        return _deadline(summary)
     allowed = (summary.deadline_at - run.begun_at).total_seconds()
     return f"after {seconds_text(allowed)}, at {minute_text(summary.deadline_at)}"
 

@@ -117,7 +117,9 @@ def _scenario_row(scenario: Scenario, unbeaten: bool, first: Forecast | None) ->
     return {
         "unbeaten": unbeaten,
         "policy": scenario.policy.name,
-        "deadline_s": (job.deadline_at - job.start_at).total_seconds(),
+        "deadline_s": None
+        if job.deadline_at is None
+        else (job.deadline_at - job.start_at).total_seconds(),
         "deadline_at": job.deadline_at,
         "capacity": scenario.terms,
         "status": plan.status if plan else None,

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from costopt.domain.job import WorkUnit
+from costopt.domain.job import USD_PER_HOUR_WAITED, WorkUnit
 from costopt.spec.array_section import ArraySection
 from costopt.spec.fields import (
     INSTANT_PATTERN,
@@ -287,6 +287,17 @@ class CacheSection(FileModel):
     )
 
 
+class ValueSection(FileModel):
+    """What an hour until the job's end is worth: the product of both."""
+
+    usd_per_hour_waited: Positive = Field(
+        default=USD_PER_HOUR_WAITED, description="dollars that an hour of it is worth"
+    )
+    priority: Positive = Field(
+        default=1.0, description="times as much as another job whose hour is worth as many dollars"
+    )
+
+
 NOT_OF_ARRAYS = ("work", "model", "throughput", "checkpoint", "phases", "elastic")
 """Fields that a job with an array does not have."""
 
@@ -303,7 +314,8 @@ class JobFile(FileModel):
                     "required": ["array", "run"],
                     "not": {"anyOf": [{"required": [name]} for name in NOT_OF_ARRAYS]},
                 },
-            ]
+            ],
+            "allOf": [{"anyOf": [{"required": ["deadline"]}, {"required": ["value"]}]}],
         }
     )
 
@@ -324,7 +336,13 @@ class JobFile(FileModel):
         description="many independent tasks in place of work, throughput and checkpoint",
     )
     start: Moment | None = Field(default=None, description="earliest start; default: now")
-    deadline: Moment = Field(description="a time with its zone, or a duration from the start")
+    deadline: Moment | None = Field(
+        default=None,
+        description="a time with its zone, or a duration from the start; required without a value",
+    )
+    value: ValueSection | None = Field(
+        default=None, description="what an hour until its end is worth; required without a deadline"
+    )
     schedule: ScheduleSection | None = Field(
         default=None, description="when a daemon runs it again and again; default: once"
     )

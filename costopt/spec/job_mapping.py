@@ -10,6 +10,7 @@ from pathlib import Path
 from costopt.domain.cached_data import FETCH_GBPS, CachedData
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.job import (
+    USD_PER_HOUR_WAITED,
     Budget,
     CheckpointSpec,
     DataLocation,
@@ -104,6 +105,7 @@ class _Mapping:
             tenant=file.tenant,
             elastic=file.elastic,
             derived=(*self.derived, *gang_figures(parts.resources), *_cache_figures(cache)),
+            usd_per_hour_waited=self._usd_per_hour_waited(),
         )
 
     def _training(self, file: TrainingJobFile | ModelJobFile) -> JobParts:
@@ -191,8 +193,17 @@ class _Mapping:
             return now
         return start_at
 
-    def _deadline_at(self, start_at: datetime, now: datetime) -> datetime:
+    def _usd_per_hour_waited(self) -> float:
+        said = self.file.value
+        return USD_PER_HOUR_WAITED if said is None else said.usd_per_hour_waited * said.priority
+
+    def _deadline_at(self, start_at: datetime, now: datetime) -> datetime | None:
         text = self.file.deadline
+        if text is None:
+            if self.file.value is None:
+                message = "is missing: say when it must be done, or under value what an hour costs"
+                self._refuse(("deadline",), message, "missing")
+            return None
         question = missing_unit(str(self.document.values["deadline"]))
         if question is not None:
             self._refuse(("deadline",), question, "missing_unit")
@@ -376,9 +387,9 @@ class _Mapping:
             )
         if self.file.start is not None:
             self._refuse(("start",), "a job with a schedule starts when its schedule says")
-        later = start_at + timedelta(days=1)
-        if self._moment(("deadline",), self.file.deadline, later) == self._moment(
-            ("deadline",), self.file.deadline, start_at
+        later, due = start_at + timedelta(days=1), self.file.deadline
+        if due is not None and self._moment(("deadline",), due, later) == self._moment(
+            ("deadline",), due, start_at
         ):
             self._refuse(
                 ("deadline",), "expected a duration, such as 6h, which counts from each occurrence"

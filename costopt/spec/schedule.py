@@ -88,13 +88,13 @@ class ScheduleSection(FileModel):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When a job recurs, and how long after each occurrence its deadline is."""
+    """When a job recurs, and how long after each occurrence its deadline is, if it has one."""
 
     cron: CronExpression
     zone: ZoneInfo
     catch_up: CatchUp
     overlap: Overlap
-    deadline: timedelta
+    deadline: timedelta | None
 
     def occurrences(self, after: datetime) -> Iterator[datetime]:
         """Yield the times after an aware time, in UTC, ascending."""
@@ -118,7 +118,9 @@ def parse_schedule(job_document: str) -> Schedule | None:
         ZoneInfo(section.time_zone),
         section.catch_up,
         section.overlap,
-        timedelta(seconds=parse_duration_s(str(values["deadline"]))),
+        None
+        if (deadline := values.get("deadline")) is None
+        else timedelta(seconds=parse_duration_s(str(deadline))),
     )
 
 

@@ -198,7 +198,7 @@ def _option(
         running=running >= nodes,
         stretches=pace.stretches,
         start_s=job.overhead_s + 3600 * fetch.hours + offer.wait_s,
-        lasting=offer.until_at is None or offer.until_at >= job.deadline_at,
+        lasting=offer.until_at is None or offer.until_at >= job.until_at,
         wait_s=wait_s,
         waited_s=_waited_s(offer, job_view, view.now) if missing else 0.0,
         parallel_tasks=parallel_tasks(job, machine, nodes),

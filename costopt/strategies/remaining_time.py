@@ -46,7 +46,7 @@ def seconds_to_finish(
 
 def seconds_left(view: View, job_view: JobView) -> float:
     """Return the seconds to the deadline, less the reserve that the policy holds back."""
-    left = (job_view.job.deadline_at - view.now).total_seconds()
+    left = (job_view.job.until_at - view.now).total_seconds()
     return left - view.policy.risk.reserve_s
 
 

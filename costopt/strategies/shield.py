@@ -47,6 +47,7 @@ from costopt.strategies.gang_options import (
     with_power_caps,
     without_power_caps,
 )
+from costopt.strategies.patience import with_deadlines
 from costopt.strategies.remaining_time import (
     is_running,
     remaining_startup_s,
@@ -60,13 +61,18 @@ ROUNDING_S = 1e-6
 
 
 class ShieldedStrategy:
-    """A strategy whose decisions are overruled where they would endanger the deadline."""
+    """A strategy whose decisions are overruled where they would endanger the deadline.
+
+    Jobs without a deadline get that of ``with_deadlines``, unless the strategy ``plans_open_ended``
+    jobs itself.
+    """
 
     def __init__(self, inner: Strategy) -> None:
         self.inner = inner
 
     def decide(self, view: View) -> Desired:
         """Return the inner strategy's decisions, each checked by the shield."""
+        view = view if getattr(self.inner, "plans_open_ended", False) else with_deadlines(view)
         desired = self.inner.decide(view)
         by_job = {decision.job: decision for decision in desired.decisions}
         return Desired(

@@ -77,7 +77,7 @@ def _ahead_s(view: View, job_view: JobView, fallback: GangOption, margin_s: floa
     work_s = job.work.amount / fallback.units_per_s
     done_s = job_view.progress.done_units / fallback.units_per_s
     elapsed_s = (view.now - job.start_at).total_seconds()
-    span_s = (job.deadline_at - job.start_at).total_seconds()
+    span_s = (job.until_at - job.start_at).total_seconds()
     return done_s - (elapsed_s + margin_s) * work_s / span_s
 
 

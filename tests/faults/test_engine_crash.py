@@ -166,7 +166,7 @@ def _check(scene: Scene) -> None:
     assert sorted(ended) == sorted(launched), "a node that never ended"
     nodes = {n.node_id: n for n in scene.provider.nodes("costopt")}
     assert not any(n.state.is_alive for n in nodes.values()), "an orphan"
-    summary = scene.account.summary(_task().deadline_at)
+    summary = scene.account.summary(_task().until_at)
     assert summary.state.value == "finished"
     assert summary.on_time is True
     assert summary.usd_micros == sum(_billed_micros(e, events) for e in events)

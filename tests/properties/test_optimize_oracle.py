@@ -122,14 +122,14 @@ def planned(offers: list[Offer], what: Job, solver: str = "highs") -> Plan:
 
 
 def optimum(offers: list[Offer], what: Job) -> float:
-    hours = (what.deadline_at - NOW).total_seconds() / 3600
+    hours = (what.until_at - NOW).total_seconds() / 3600
     start_h = what.overhead_s / 3600
     return cheapest(rates(offers, what), what.work.amount, hours, start_h)
 
 
 def on_the_edge(offers: list[Offer], what: Job) -> bool:
     """Whether a hair more or less work decides if the job fits."""
-    hours = (what.deadline_at - NOW).total_seconds() / 3600 - what.overhead_s / 3600
+    hours = (what.until_at - NOW).total_seconds() / 3600 - what.overhead_s / 3600
     fastest = max(rate.units for rate in rates(offers, what))
     return abs(what.work.amount / fastest - hours) < 1e-3 * abs(hours) + 1e-3
 
@@ -218,7 +218,7 @@ def test_competing_jobs_never_break_a_shared_limit(
             assert sum(a.nodes for a in held if a.pool == offers[0].pool) <= available
     for view in views:
         assert max(a.end_at for a in made.allocations if a.job == view.job.name) <= (
-            view.job.deadline_at + timedelta(seconds=1)
+            view.job.until_at + timedelta(seconds=1)
         )
 
 

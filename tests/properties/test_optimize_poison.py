@@ -77,7 +77,7 @@ def test_a_plan_is_right_or_says_why_there_is_none(wanted: PlanRequest) -> None:
     assert made.allocations
     assert made.objective_usd is not None
     assert math.isfinite(made.objective_usd)
-    due_at = what.deadline_at - timedelta(seconds=wanted.policy.risk.reserve_s)
+    due_at = what.until_at - timedelta(seconds=wanted.policy.risk.reserve_s)
     assert max(a.end_at for a in made.allocations) <= due_at + timedelta(seconds=1)
     assert min(a.start_at for a in made.allocations) >= max(NOW, what.start_at)
     rate = {a.pool: next(o for o in wanted.offers if o.pool == a.pool) for a in made.allocations}

@@ -104,4 +104,4 @@ def test_unannounced_interruptions_between_ticks_do_not_make_it_late(
     assert run.summary.on_time is True
     finished_at = run.summary.finished_at
     assert finished_at is not None
-    assert finished_at <= task.deadline_at
+    assert finished_at <= task.until_at

@@ -267,5 +267,5 @@ def window_of(request: PlanRequest, job: Job) -> tuple[float, float]:
     """Release and due time in hours from now, the policy's reserve taken off."""
     reserve_h = request.policy.risk.reserve_s / 3600
     return max(0.0, hours_from(request, job.start_at)), hours_from(
-        request, job.deadline_at
+        request, job.until_at
     ) - reserve_h

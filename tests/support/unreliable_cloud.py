@@ -92,7 +92,7 @@ def live_through(
     )
     settings = EngineSettings(tick_s=tick_s, cooldown_s=cooldown_s, new_key=deterministic_key)
     engine = start_engine([job], policy, strategy, world, settings)
-    end_at = job.start_at + 3 * (job.deadline_at - job.start_at)
+    end_at = job.start_at + 3 * (job.until_at - job.start_at)
 
     def check(result: TickResult) -> None:
         if engine.unfinished and result.now >= end_at:

@@ -87,6 +87,12 @@ def _grid(grid_id: str, title: str, statuses: list[JobStatus]) -> TableBlock:
     )  # fmt: skip
 
 
+def _deadline(summary: JobSummary) -> str:
+    if summary.start_at is None:
+        return "not begun"
+    return clock(summary.deadline_at) or "none"
+
+
 def _row(status: JobStatus) -> tuple[Cell, ...]:
     summary, submission = status.summary, status.submission
     return (
@@ -96,7 +102,7 @@ def _row(status: JobStatus) -> tuple[Cell, ...]:
         Cell(str(submission.priority)),
         Cell(whole_percent_text(summary.done_share)),
         _slack(status),
-        Cell(clock(summary.deadline_at) or "not begun"),
+        Cell(_deadline(summary)),
         Cell(str(summary.nodes_alive)),
         Cell(usd_micros_text(summary.usd_micros)),
         Cell(wh_text(summary.wh)),
@@ -275,7 +281,7 @@ def _facts(status: JobStatus, story: JobCharts) -> FactList:
             "Policy, strategy",
             f"{summary.policy or UNKNOWN_TEXT}, {summary.strategy or UNKNOWN_TEXT}",
         ),
-        ("Deadline", clock(summary.deadline_at) or UNKNOWN_TEXT),
+        ("Deadline", _deadline(summary)),
         ("On-demand baseline", _baseline(summary)),
         ("Folder", submission.workdir),
     ]

@@ -26,7 +26,8 @@ class Event:
 class JobSubmitted(Event):
     """A run of a job began. The baseline is the same job on the cheapest allowed on-demand
     capacity, at the speed that the job file declares; its ``baseline_startup_*`` are the start-up,
-    which takes as long at any speed; None where it is unknown. ``budget_usd_micros`` is what the
+    which takes as long at any speed; None where it is unknown. ``deadline_at`` is None for a job
+    without one. ``budget_usd_micros`` is what the
     job may cost from its start to its deadline, None without a budget.
     """
 
@@ -35,7 +36,7 @@ class JobSubmitted(Event):
     work_units: float
     unit: str
     start_at: datetime
-    deadline_at: datetime
+    deadline_at: datetime | None
     policy: str
     strategy: str
     tenant: str

@@ -199,7 +199,7 @@ class ProgramState:
         self, view: View, job_view: JobView, fallback: GangOption, units: float, step_s: float
     ) -> None:
         job = job_view.job
-        span_s = (job.deadline_at - job.start_at).total_seconds()
+        span_s = (job.until_at - job.start_at).total_seconds()
         ticks = max(1, round(step_s / view.tick_s))
         self.view, self.job_view, self.fallback, self.units = view, job_view, fallback, units
         self.step_s = max(ticks * view.tick_s, span_s / MAX_STEPS)

@@ -53,7 +53,7 @@ STARTUP_S = (JOB.startup_s,)
 
 
 def _starts(job: Job, record: MarketHistory, count: int) -> tuple[datetime, ...]:
-    span = job.deadline_at - job.start_at
+    span = job.until_at - job.start_at
     return window_starts(job, record, count, record_coverage(record, record.pools, span))
 
 
@@ -244,4 +244,4 @@ def test_a_record_full_of_gaps_is_refused_with_a_way_out() -> None:
 def test_a_shifted_job_keeps_its_span() -> None:
     moved = shift_job(JOB, after(3 * HOUR_S))
     assert moved.start_at == after(3 * HOUR_S)
-    assert moved.deadline_at - moved.start_at == JOB.deadline_at - JOB.start_at
+    assert moved.until_at - moved.start_at == JOB.until_at - JOB.start_at

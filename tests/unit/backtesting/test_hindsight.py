@@ -89,7 +89,7 @@ constant = st.sampled_from([None, 2.0])
 def _check(
     lanes: list[Lane], job: Job, pools: Sequence[Pool], speeds: Sequence[float] = (1.0, 1.0)
 ) -> None:
-    span_s = (job.deadline_at - job.start_at).total_seconds()
+    span_s = (job.until_at - job.start_at).total_seconds()
     history = _market(dict(zip(pools, lanes, strict=False)))
     best = hindsight_optimum(job, POLICY, history, Machines(), with_moments=True)
     expected = _by_trying(lanes, job, span_s, speeds)
@@ -237,7 +237,7 @@ class Trying:
 
     @property
     def _span_s(self) -> float:
-        return (self.job.deadline_at - self.job.start_at).total_seconds()
+        return (self.job.until_at - self.job.start_at).total_seconds()
 
     def _least(
         self, tick: int, on: Gang | None, lives: bool, done: float, starting_s: float

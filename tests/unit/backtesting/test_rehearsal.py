@@ -74,7 +74,7 @@ def test_the_tick_is_the_one_asked_for_else_the_record_s_grid(
 def test_a_record_that_does_not_cover_the_job_is_refused(shift_h: float) -> None:
     job = task(deadline_s=10 * HOUR_S)
     by = timedelta(hours=shift_h)
-    moved = replace(job, start_at=job.start_at + by, deadline_at=job.deadline_at + by)
+    moved = replace(job, start_at=job.start_at + by, deadline_at=job.until_at + by)
     with pytest.raises(MarketError, check=has_code("outside_market")) as caught:
         check_coverage(moved, _market())
     assert caught.value.hint

@@ -55,7 +55,7 @@ def usd(made: Plan) -> float:
 def test_the_price_of_an_hour_is_what_a_later_deadline_saves() -> None:
     what = job(20, deadline_h=30, points=POINTS)
     made = plan(request([what]))
-    later = plan(request([replace(what, deadline_at=what.deadline_at + timedelta(hours=1))]))
+    later = plan(request([replace(what, deadline_at=what.until_at + timedelta(hours=1))]))
     bound = of(made, "deadline of job (h)")
     assert bound.unit == "h"
     assert bound.slack == pytest.approx(0.0, abs=0.01)

@@ -103,7 +103,7 @@ def test_an_occurrence_is_a_job_of_its_own(tmp_path: Path) -> None:
     job = parse_job(parse_document(text, str(tmp_path / "job.yaml")), at)
     assert job.name == "nightly-20260302T0100Z"
     assert job.checkpoint.uri == str(tmp_path / "checkpoints" / "20260302T0100Z")
-    assert (job.deadline_at - at).total_seconds() == 6 * 3600
+    assert (job.until_at - at).total_seconds() == 6 * 3600
     assert dict(job.env)["SCHEDULED_AT"] == "2026-03-02T01:00:00Z"
     assert parse_schedule(text) is None
 
