@@ -35,7 +35,7 @@ started: list[str] = []
 
 
 def mark(items: list[pytest.Item]) -> None:
-    """Add to each test the markers of what it needs: a process, browser, PostgreSQL, Slurm or cloud."""
+    """Add to each test the markers of what it needs: a process, browser, database, Slurm, cloud."""
     for item in items:
         if not isinstance(item, pytest.Function):
             continue
