@@ -13,7 +13,7 @@ from tests.support import tiers
 from tests.support.aws.fixtures import account, aws_clients, aws_server, cloud
 from tests.support.gcp.fixtures import gcp_cloud, gcp_server, project
 from tests.support.postgres_server import postgres, postgres_url
-from tests.support.slurm.fixtures import slurm
+from tests.support.slurm.fixtures import slurm, slurm_world
 
 __all__ = [
     "account",
@@ -26,6 +26,7 @@ __all__ = [
     "postgres_url",
     "project",
     "slurm",
+    "slurm_world",
 ]
 
 

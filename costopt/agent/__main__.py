@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from costopt.agent.agent import Agent
+from costopt.agent.bundle import fetch_bundle
 from costopt.agent.data import GIB
 from costopt.agent.gpu_health import GpuHealthMonitor, open_xid_reader
 from costopt.agent.launch_spec import LaunchMethod
@@ -15,6 +16,7 @@ from costopt.agent.network_meters import open_dcgm, open_redfish
 from costopt.agent.notices import KINDS, notice_source
 from costopt.agent.secret_values import SecretReader
 from costopt.agent.settings import AgentSettings, default_memory_bytes, duration_s, gib, interval_s
+from costopt.domain.errors import StoreError
 from costopt.store import open_store
 
 
@@ -46,13 +48,21 @@ def main() -> None:
         snapshot_disk_bytes=round(options.snapshot_disk_gib * GIB),
         logs_s=options.logs_s,
     )
+    if options.bundle is not None and options.workdir is None:
+        parser.error("--bundle needs --workdir")
     if options.redfish is not None and options.redfish_credentials is None:
         parser.error("--redfish needs --redfish-credentials")
     own_machine = options.meter == "auto"
     meter = _open_meters(options) if own_machine else None
     xids = open_xid_reader() if own_machine else tuple
     gpus = GpuHealthMonitor(options.nvidia_smi, options.health_s, xids)
-    Agent(settings, open_store(options.store), notices, meter, gpus, secrets).run()
+    store = open_store(options.store)
+    if options.bundle is not None:
+        try:
+            fetch_bundle(store, options.bundle, options.bundle_sha256, options.workdir)
+        except StoreError as error:
+            parser.exit(1, f"{error}\n")
+    Agent(settings, store, notices, meter, gpus, secrets).run()
 
 
 def _open_meters(options: argparse.Namespace) -> NodeMeter:
@@ -148,6 +158,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--workdir", type=Path, help="the job's folder on this node, if not the controller's path"
     )
+    parser.add_argument(
+        "--bundle", metavar="KEY", help="unpack this archive of the store into --workdir"
+    )
+    parser.add_argument("--bundle-sha256", default="", help="its digest")
     parser.add_argument(
         "--standby",
         action="store_true",

@@ -99,7 +99,7 @@ class Agent:
         if self._log is not None:
             self._log.start()
         try:
-            with exit_on_signals(self.request_exit):
+            with exit_on_signals(self.request_exit, self._notices.signals):
                 while not self._leaving.wait(self.settings.poll_s):
                     self.tick()
                 self._depart()
@@ -127,6 +127,7 @@ class Agent:
             self._follow_gang()
             self._watch()
             self._beat()
+            self._leave_if_noticed()
         except StoreError as error:
             _say(str(error))
 
@@ -145,6 +146,12 @@ class Agent:
         if trouble and trouble != self._trouble:
             _say(f"interruption notices are unavailable: {trouble}")
         self._trouble = trouble
+
+    def _leave_if_noticed(self) -> None:
+        """Leave once training has ended if the notice was a signal: the node may be waited for."""
+        trains = self._attempt is not None and self._attempt.activity.is_training
+        if self._notices.signals and self._interrupts_at is not None and not trains:
+            self.request_exit()
 
     def _send_log(self, within_s: float = 0.0) -> None:
         """Send the log as it is now if uploads are on; wait ``within_s`` seconds at most."""
@@ -379,16 +386,19 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
-def exit_on_signals(leave: Callable[[], None]) -> Iterator[None]:
-    """Call ``leave`` on SIGTERM and SIGINT. Python sets handlers in the main thread only; in any
-    other thread no signal is handled.
+def exit_on_signals(
+    leave: Callable[[], None], others: frozenset[signal.Signals] = frozenset()
+) -> Iterator[None]:
+    """Call ``leave`` on SIGTERM and SIGINT but for ``others``, which are handled elsewhere. Python
+    sets handlers in the main thread only; in any other thread no signal is handled.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = [signal.signal(number, lambda *_: leave()) for number in SIGNALS]
+    handled = [number for number in SIGNALS if number not in others]
+    before = [signal.signal(number, lambda *_: leave()) for number in handled]
     try:
         yield
     finally:
-        for number, action in zip(SIGNALS, before, strict=True):
+        for number, action in zip(handled, before, strict=True):
             signal.signal(number, action)

@@ -41,6 +41,8 @@ class World:
     notice_s: float
     tells_room: bool = True
     """Whether offers say how many nodes a pool has left."""
+    whole_gangs: bool = False
+    """Whether an interruption takes all nodes of a launch."""
 
     def launch(self, pool: Pool, nodes: int, key: str, owner: str = "me") -> tuple[str, ...]:
         request = LaunchRequest(owner, "job", pool, nodes, key)
@@ -116,11 +118,29 @@ def skeleton(_: pytest.FixtureRequest) -> World:
     )
 
 
+def slurm_partitions(request: pytest.FixtureRequest) -> World:
+    from tests.support.slurm.world import EMPTY, FIRM, GRACE_S, SPOT, UNKNOWN, SlurmWorld
+
+    site: SlurmWorld = request.getfixturevalue("slurm_world")
+    site.falls_to(SPOT, 1, after_s=3600)
+    return World(
+        site.provider,
+        site.clock,
+        SPOT,
+        EMPTY,
+        FIRM,
+        UNKNOWN,
+        notice_s=GRACE_S,
+        whole_gangs=True,
+    )
+
+
 WORLDS: dict[str, Callable[[pytest.FixtureRequest], World]] = {
     "aws": amazon,
     "gcp": google,
     "sim-virtual": virtual_sim,
     "skeleton": skeleton,
+    "slurm": slurm_partitions,
 }
 
 
@@ -210,7 +230,7 @@ def test_an_interruption_is_announced_and_strikes_when_it_said(world: World) -> 
     assert not world.provider.notices("me")
     world.clock.sleep(1)
     notices = world.provider.notices("me")
-    assert {notice.node_id for notice in notices} == set(ids[1:])
+    assert {notice.node_id for notice in notices} == set(ids if world.whole_gangs else ids[1:])
     assert not world.provider.notices("somebody else")
     assert world.alive() == set(ids)
     world.clock.sleep(world.notice_s)

@@ -14,6 +14,7 @@ import click
 import costopt_aws.instances
 import costopt_gcp.instances
 import costopt_sim
+import costopt_slurm.gang_tags
 from costopt.checkpoint.replicas.snapshot import Tier
 from costopt.cli.errors import BROKEN_PIPE, INTERRUPTED
 from costopt.cli.reference import commands
@@ -53,7 +54,7 @@ from tests.support.golden import check, example
 
 T = TypeVar("T", bound=CostoptError)
 
-PROVIDERS = (costopt_aws, costopt_gcp, costopt_sim)
+PROVIDERS = (costopt_aws, costopt_gcp, costopt_sim, costopt_slurm)
 ENUMS: Mapping[str, type[Enum]] = {
     "aim of a policy": ObjectiveTerm,
     "basis of an estimate": Basis,
@@ -260,11 +261,13 @@ def test_names_outside() -> None:
     aws = costopt_aws.instances.make_tags(
         owner="text", job="text", key="text", pool="text", usd_per_hour="1"
     )
+    slurm_tags = costopt_slurm.gang_tags.GangTags("text", "text", "text", "text", 1, 1.0, 1.0)
     check(
         "names",
         {
             "EC2 tags": sorted(tag["Key"] for tag in aws),
             "Compute Engine labels": sorted(costopt_gcp.instances.labels("text", "text", "text")),
+            "Slurm comment": sorted(json.loads(slurm_tags.comment())),
             "environment": source_literals.names("_?COSTOPT_[A-Z0-9_]+"),
             "files": source_literals.names(
                 r"[\w-][\w.-]*\.(json|sqlite|lock|sock|toml|yaml|pt|log|service)"

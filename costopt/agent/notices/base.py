@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -37,7 +38,11 @@ class NoticeSource(Protocol):
     """Polled in each of the agent's ticks; no method blocks.
 
     A source that cannot be reached has no notice: an unreachable source is not an interruption.
+    ``signals`` are those by which the provider announces an interruption: the source handles them,
+    and the agent leaves as soon as its trainer has saved, as the node may be waited for.
     """
+
+    signals: frozenset[signal.Signals]
 
     def start(self) -> None:
         """Begin to watch."""
@@ -62,6 +67,8 @@ class NoticeSource(Protocol):
 
 class NoNotices:
     """A source for nodes whose interruptions are not announced, such as on-premises ones."""
+
+    signals: frozenset[signal.Signals] = frozenset()
 
     def start(self) -> None:
         """Do nothing: there is nothing to watch."""
@@ -92,6 +99,8 @@ class PollingNoticeSource:
     ``_watch`` repeats a query and records what it finds with ``_announce`` and ``_warn``. A query
     that fails is retried; it changes nothing that is known.
     """
+
+    signals: frozenset[signal.Signals] = frozenset()
 
     def __init__(self, poll_s: float) -> None:
         self._poll_s = poll_s

@@ -76,6 +76,7 @@ class SlurmCluster:
         gpus: int = 8,
         partitions: Sequence[Partition] = PARTITIONS,
         settings: Sequence[str] = (),
+        kill_wait_s: int = 5,
     ) -> None:
         self.folder = folder
         self.nodes = tuple(f"n{number}" for number in range(1, nodes + 1))
@@ -85,6 +86,7 @@ class SlurmCluster:
         self._gpus = gpus
         self._partitions = partitions
         self._settings = settings
+        self._kill_wait_s = kill_wait_s
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._ports = ExitStack()
 
@@ -245,7 +247,7 @@ SelectTypeParameters=CR_Core_Memory
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min_interval=0
 ReturnToService=2
 MpiDefault=none
-KillWait=5
+KillWait={self._kill_wait_s}
 MessageTimeout=10
 SlurmdParameters=config_overrides
 PreemptType=preempt/partition_prio
@@ -321,6 +323,7 @@ def slurm_cluster(
     gpus: int = 8,
     partitions: Sequence[Partition] = PARTITIONS,
     settings: Sequence[str] = (),
+    kill_wait_s: int = 5,
 ) -> Iterator[SlurmCluster]:
     """A running cluster; it ends with the block, and where this process is killed."""
     folder = Path(tempfile.mkdtemp(prefix="costopt-slurm-"))

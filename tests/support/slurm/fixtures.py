@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.slurm.cluster import SlurmCluster, missing_programs, slurm_cluster
+from tests.support.slurm.world import PARTITIONS, SlurmWorld
 
 
 @pytest.fixture
@@ -25,3 +26,11 @@ def skip_without_slurm() -> None:
             f"{', '.join(missing)} not installed: nothing of Slurm is tested "
             "(Debian: apt install slurmctld slurmd slurm-client munge)"
         )
+
+
+@pytest.fixture
+def slurm_world() -> Iterator[SlurmWorld]:
+    """A cluster with three preemptible nodes, and the adapter on a clock that stands."""
+    skip_without_slurm()
+    with slurm_cluster(nodes=6, gpus=1, partitions=PARTITIONS, kill_wait_s=1) as cluster:
+        yield SlurmWorld(cluster)

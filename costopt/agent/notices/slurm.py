@@ -1,0 +1,42 @@
+"""Preemptions and time limits of Slurm, which sends SIGTERM to the processes that srun started.
+
+The nodes are taken after the partition's GraceTime, or earlier where all processes have left. At
+``scancel`` a step gets the same signal; its processes are killed after the cluster's KillWait. With
+cgroups only the process that srun started is signalled, which is the agent; without, what it
+started is signalled too.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from datetime import UTC, datetime
+from types import FrameType
+
+from costopt.agent.notices.base import NoNotices, Notice
+
+
+class SlurmNoticeSource(NoNotices):
+    """Takes SIGTERM as the notice of an end in ``grace_s`` seconds."""
+
+    signals = frozenset({signal.SIGTERM})
+
+    def __init__(self, grace_s: float) -> None:
+        self._grace_s = grace_s
+        self._notice: Notice | None = None
+
+    def start(self) -> None:
+        """Handle the signal from now on; Python does so in the main thread only."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._announce)
+
+    def notice(self) -> Notice | None:
+        """Return the notice, or None before the first signal."""
+        return self._notice
+
+    def _announce(self, _: int, __: FrameType | None) -> None:
+        if self._notice is None:
+            deadline_at = time.time() + self._grace_s
+            at = datetime.fromtimestamp(deadline_at, UTC).isoformat()
+            self._notice = Notice("terminate", at, deadline_at)

@@ -1,0 +1,102 @@
+"""The batch script of a gang: one step for each node, which runs the agent.
+
+A launch happens once even where Slurm gets two jobs for it: before a script starts anything it
+makes a folder of the launch's name in the shared folder, which only the first can. Each node has a
+step of its own, so that one can be ended alone. The script ignores SIGTERM: Slurm sends it to the
+steps at a preemption, whose agents save and leave, and the script ends with the last of them.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from costopt.domain.fleet import LaunchRequest
+from costopt.domain.runtime import Payload
+
+REPEATED = 75
+"""The exit code of a script whose launch has run before (EX_TEMPFAIL)."""
+WARNING_S = 120.0
+"""Before the time limit, Slurm sends the steps SIGTERM."""
+LOG_TIMEOUT_S = 10
+LAUNCHES = "launches"
+ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCommand:
+    """What every node runs. ``python`` has costopt; ``setup`` are lines of shell before it."""
+
+    python: str
+    setup: str
+    gpus: int
+    gres: str
+    grace_s: float
+
+
+def agent_command(payload: Payload, node: NodeCommand) -> str:
+    """Return the shell text that a node runs, with the node's number as ``$1``.
+
+    The agent takes the place of the shell: it is the process that Slurm signals.
+    """
+    options = [
+        *("--store", payload.store, "--job", payload.job),
+        *("--bundle", payload.bundle.key, "--bundle-sha256", payload.bundle.sha256),
+        *("--notices", f"slurm:{node.grace_s:g}", "--processes", str(node.gpus)),
+        *("--logs-s", str(LOG_TIMEOUT_S)),
+    ]
+    return "\n".join(
+        [
+            'disk="${SLURM_TMPDIR:-${TMPDIR:-/tmp}}"',
+            'find "$disk" -maxdepth 1 -name "costopt-slurm-*" -user "$(id -un)" -mtime +2 '
+            "-exec rm -rf {} + 2>/dev/null",
+            'place="$disk/costopt-slurm-$SLURM_JOB_ID-$1"',
+            'mkdir -p "$place" || exit 73',
+            f"exec {shlex.quote(node.python)} -m costopt.agent {shlex.join(options)} "
+            '--node "$SLURM_JOB_ID-$1" --host "$(hostname)" --folder "$place/agent" '
+            '--workdir "$place/job" --data-folder "$place/data"',
+        ]
+    )
+
+
+def batch_script(
+    request: LaunchRequest, node: NodeCommand, command: str, folder: str, programs: str | None
+) -> str:
+    """Return the script that runs ``command`` on each node. ``folder`` is shared by all nodes."""
+    bin_ = "" if programs is None else f"{programs}/"
+    launch = shlex.quote(f"{launches_folder(folder)}/{request.key}")
+    lines = [
+        "#!/bin/bash -l",
+        f"# costopt: launch {request.key}",
+        "unset SLURM_TIME_FORMAT LC_ALL",
+        "trap '' TERM",
+        f"launch={launch}",
+        'if ! mkdir "$launch"; then',
+        '  [ -d "$launch" ] || exit 73',
+        f'  echo "costopt: this launch has run before" >&2; exit {REPEATED}',
+        "fi",
+        'echo "$SLURM_JOB_ID" > "$launch/job"',
+        node.setup,
+        f"command={shlex.quote(command)}",
+        "number=0",
+        f'for node in $({shlex.quote(f"{bin_}scontrol")} show hostnames "$SLURM_JOB_NODELIST"); do',
+        f'  {shlex.quote(f"{bin_}srun")} --nodes=1 --ntasks=1 --nodelist="$node" '
+        '--job-name="node-$number" --mem=0 --cpu-bind=none '
+        f"--gres={shlex.quote(node.gres)} --kill-on-bad-exit=0 --wait=0 "
+        '/bin/bash -c "$command" costopt "$number" &',
+        "  number=$((number + 1))",
+        "done",
+        "wait",
+        f'date +%s > "$launch/{ENDED}"',
+    ]
+    return "\n".join(line for line in lines if line) + "\n"
+
+
+def launches_folder(folder: str) -> str:
+    """Return where scripts record that they ran, and write their output."""
+    return f"{folder.rstrip('/')}/{LAUNCHES}"
+
+
+def step_name(number: int) -> str:
+    """Return the name of a node's step."""
+    return f"node-{number}"

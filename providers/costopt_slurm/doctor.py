@@ -1,0 +1,145 @@
+"""Checks whether a cluster can run jobs, before anything is launched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from costopt.domain.errors import ProviderError
+from costopt.domain.market import CapacityType
+from costopt.provider.base import Check, CheckStatus
+from costopt_slurm.cluster_state import ClusterState, NodeListing, reserved_from
+from costopt_slurm.options import SlurmOptions
+from costopt_slurm.queries import SlurmQueries
+
+MIN_VERSION = (21, 8)
+LOCAL_DISKS = frozenset({"ext2/ext3", "xfs", "btrfs", "tmpfs", "overlayfs", "zfs"})
+MIN_GRACE_S = 30.0
+
+
+class SlurmDoctor:
+    """Runs the checks in order, from what everything needs to what only nodes need."""
+
+    def __init__(self, queries: SlurmQueries, cluster: ClusterState, options: SlurmOptions) -> None:
+        self._queries = queries
+        self._cluster = cluster
+        self._options = options
+
+    def checks(self, store: str | None, now: datetime) -> Iterator[Check]:
+        """Yield the findings; where Slurm does not answer nothing else is checked."""
+        try:
+            settings = self._cluster.settings(now)
+            snapshot = self._cluster.snapshot()
+        except ProviderError as error:
+            yield _broken("slurmctld", error)
+            return
+        yield _version(settings.version, f"{settings.name} on {self._queries.runner.where}")
+        for name in self._options.partitions:
+            yield from self._partition(name, snapshot, now)
+        yield Check(
+            "accounting",
+            CheckStatus.OK if settings.accounting else CheckStatus.MISSING,
+            "sacct knows how jobs ended" if settings.accounting else "the cluster has none",
+            None
+            if settings.accounting
+            else f"Slurm forgets jobs {settings.min_job_age_s:.0f} s after their end: keep the "
+            "controller running meanwhile, else their end may not be known",
+        )
+        yield self._tried("folder", lambda: self._folder(self._options.folder))
+        yield self._tried("Python", self._python)
+        yield self._tried("store", lambda: self._store(store))
+
+    def _partition(self, name: str, snapshot: NodeListing, now: datetime) -> Iterator[Check]:
+        about, terms = f"partition {name}", self._options.partitions[name]
+        try:
+            state = self._cluster.partition(name, now)
+            preempted = self._cluster.is_preempted(state, now)
+        except ProviderError as error:
+            yield _broken(about, error)
+            return
+        kind = terms.capacity_type(preempted)
+        grace_s, limit_s = self._cluster.grace_s(name, now), self._cluster.max_run_s(state)
+        limit = "no time limit" if limit_s is None else f"{limit_s / 3600:g} h at most"
+        said = {
+            CapacityType.SPOT: f"preemptible, {grace_s:g} s grace",
+            CapacityType.ON_DEMAND: "not preemptible, firm",
+        }.get(kind, "not preemptible, queued")
+        detail = f"{kind.value}: {said}, {limit}{'' if state.is_up else ', not up'}"
+        problem = self._problem(name, state.is_up, limit_s, grace_s, kind)
+        verdict = CheckStatus.BROKEN if limit_s is None else CheckStatus.OK
+        yield Check(about, verdict, detail, problem)
+        for node_type in self._options.node_types_of(name):
+            hosts = snapshot.hosts_of(name, self._options.node_types[node_type], terms.constraint)
+            idle = sum(node.is_idle for node in hosts)
+            at = reserved_from(snapshot.reservations, hosts, terms.reservation, now)
+            reserved = "" if at is None else f"; reserved from {at:%Y-%m-%d %H:%M} UTC on"
+            hint = None if hosts else "compare gres and constraint with `sinfo -o '%P %N %G %f'`"
+            verdict = CheckStatus.OK if hosts else CheckStatus.BROKEN
+            yield Check(
+                f"{about} {node_type}", verdict, f"{len(hosts)} nodes, {idle} idle{reserved}", hint
+            )
+
+    def _problem(
+        self, name: str, is_up: bool, limit_s: float | None, grace_s: float, kind: CapacityType
+    ) -> str | None:
+        if limit_s is None:
+            return "add max_run_h: a job without a limit never starts before a maintenance"
+        if not is_up:
+            return f"`scontrol show partition {name}` shows its state"
+        if kind is CapacityType.SPOT and grace_s < MIN_GRACE_S:
+            return "checkpoints have to be saved in less than the grace time, or work is lost"
+        if self._options.partitions[name].usd_per_hour(1) is None:
+            return "it has no price, so it is left out: add usd_per_gpu_hour, 0 if it is free"
+        return None
+
+    def _folder(self, path: str) -> Check:
+        kind = self._queries.runner.run("stat", "--file-system", "--format=%T", path).strip()
+        if kind in LOCAL_DISKS:
+            return Check(
+                "folder",
+                CheckStatus.MISSING,
+                f"{path} looks like a disk of the login node ({kind})",
+                "nodes have to share it: use one below your home or a project folder",
+            )
+        return Check("folder", CheckStatus.OK, f"{path} on {kind}")
+
+    def _python(self) -> Check:
+        """Of the login node: the shared one is that of the nodes."""
+        code = "import costopt, sys; print(costopt.__version__, sys.version.split()[0])"
+        said = self._queries.runner.run(self._options.python, "-c", code).split()
+        return Check("Python", CheckStatus.OK, f"costopt {said[0]} on Python {said[1]}")
+
+    def _store(self, store: str | None) -> Check:
+        if store is None:
+            hint = "add store: a folder that nodes share, or s3://bucket/prefix"
+            return Check("store", CheckStatus.MISSING, "the account names none", hint)
+        parts = urlsplit(store)
+        if parts.scheme not in ("", "file"):
+            hint = "nodes need a way out, and credentials in your home, to reach it"
+            return Check("store", CheckStatus.OK, f"{store}: not tried from nodes", hint)
+        self._queries.runner.run("test", "-d", parts.path)
+        found = self._folder(parts.path)
+        return Check("store", found.verdict, found.detail, found.hint)
+
+    def _tried(self, name: str, check: Callable[[], Check]) -> Check:
+        try:
+            return check()
+        except ProviderError as error:
+            return _broken(name, error)
+
+
+def _version(version: str, where: str) -> Check:
+    found = re.match(r"(\d+)\.(\d+)", version)
+    old = found is None or (int(found[1]), int(found[2])) < MIN_VERSION
+    return Check(
+        "Slurm",
+        CheckStatus.MISSING if old else CheckStatus.OK,
+        f"{version or 'unknown version'} ({where})",
+        "tried with 22.05; before 21.08 columns may be missing" if old else None,
+    )
+
+
+def _broken(name: str, error: ProviderError) -> Check:
+    return Check(name, CheckStatus.BROKEN, error.message, error.hint)
