@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from costopt.domain.estimate import Series
+from costopt.domain.market import Pool
 from costopt.market.lifetime import AgeRates
 from costopt.strategies.adaptive.candidates import LONG_DOWN_H, InterruptibleCandidate, ProgramState
 from costopt.strategies.gang_options import GangOption
@@ -31,8 +32,9 @@ class SpotOption:
 
     ``start`` is the work that it would do in the time of a launch, in steps of the safe gang.
 
-    ``share`` is that of the time in which its pool has capacity. A pool that has been down for long
-    comes back no faster than at the class of age ``down_class``, whichever lanes are up. Lanes with
+    ``share`` is that of the time in which its pool has capacity. A pool that has been down for
+    longer than the class of age tells, as another has gone since or is up, comes back no faster
+    than at the class of age ``down_class``, until the program is solved again. Lanes with
     the same ``place`` are gangs of one pool, which come and go together; "" is one of its own.
     """
 
@@ -131,7 +133,7 @@ NEW_POOL_AGE_H = 0.5
 """Age of a pool chosen when another is lost. Shortage is shared, so what remains then is often
 new; on generated harsh markets 2 h made the program rely on pools that were soon lost too."""
 
-PRICE_FACTOR, RATE_FACTOR, SHARE_STEP = 1.03, 1.2, 0.1
+PRICE_FACTOR, RATE_FACTOR, SHARE_STEP = 1.03, 1.3, 0.1
 """By how much prices, rates and shares may move before the program is solved again."""
 
 
@@ -141,7 +143,11 @@ def build_problem(
     """The program's terms, one lane per candidate."""
     fallback, step_s = situation.fallback, situation.step_s
     sizes = Counter(candidate.option.pool for candidate in candidates)
-    lanes = tuple(_lane(each, situation, sizes[each.option.pool] > 1) for each in candidates)
+    latest = _latest_down(candidates)
+    lanes = tuple(
+        _lane(each, situation, sizes[each.option.pool] > 1, each.option.pool == latest)
+        for each in candidates
+    )
     safe_tariff = step_objective_usd(situation, fallback)
     return DeadlineProblem(
         step_h=step_s / 3600,
@@ -167,8 +173,18 @@ def has_changed(old: DeadlineProblem, new: DeadlineProblem) -> bool:
     )
 
 
+def _latest_down(candidates: Sequence[InterruptibleCandidate]) -> Pool | None:
+    """The pool that went last where all are down: the class of age is its own."""
+    if not candidates or any(each.up for each in candidates):
+        return None
+    return min(candidates, key=lambda each: each.age_h).option.pool
+
+
 def _lane(
-    candidate: InterruptibleCandidate, situation: ProgramState, one_of_several: bool
+    candidate: InterruptibleCandidate,
+    situation: ProgramState,
+    one_of_several: bool,
+    class_is_its_own: bool,
 ) -> SpotOption:
     option, down_class = candidate.option, candidate.long_down_class
     share, step_s = candidate.share, situation.step_s
@@ -183,7 +199,7 @@ def _lane(
         start=speed * option.start_s / step_s,
         rates=candidate.rates,
         share=share,
-        down_class=down_class,
+        down_class=0 if class_is_its_own else down_class,
         place=str(option.pool) if one_of_several else "",
         tariff=tariff,
     )

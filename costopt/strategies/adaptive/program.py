@@ -187,8 +187,8 @@ class _Recursion:
         spot = np.empty_like(after_spot)
         for i, lane in enumerate(terms.lanes):
             after, up = after_spot[i], self._blocks[i]
-            wait[:, up] = np.minimum(wait[:, up], here.on_lane(i, after, lane.start))
-            safe[:, up] = np.minimum(safe[:, up], on_safe.on_lane(i, after, lane.start + guard))
+            _lower(wait[:, up], here.on_lane(i, after, lane.start))
+            _lower(safe[:, up], on_safe.on_lane(i, after, lane.start + guard))
         for up, i in self._faster:
             lane, after = terms.lanes[i], after_spot[i][:, self._hop]
             _mix(wait[:, up], here.on_lane(i, after, lane.start), lane.share)
@@ -198,6 +198,11 @@ class _Recursion:
         done, safe_done = n - u - guard <= 1e-9, n - u <= 1e-9
         spot[:, done], wait[done], safe[safe_done] = 0.0, 0.0, 0.0
         return spot, wait, safe
+
+
+def _lower(values: Values, other: Values) -> None:
+    """Replace the values by the other ones where these are lower."""
+    np.minimum(values, other, out=values)
 
 
 def _mix(values: Values, other: Values, chance: float) -> None:
@@ -330,10 +335,10 @@ def _at(values: Table, spare: float, column: int) -> float:
     return (1.0 - part) * float(values[low, column]) + part * float(values[low + 1, column])
 
 
-MAX_BYTES = 128 * 2**20
-"""All of them together hold about so much, as far as ``MIN_CACHED_PROGRAMS`` allows."""
-MIN_CACHED_PROGRAMS, MAX_KEPT = 6, 96
-"""Steps for which a program is cached; then it is solved again."""
+MAX_BYTES = 48 * 2**20
+"""All of them together hold about so much, as far as ``MIN_KEPT_STEPS`` allows."""
+MIN_KEPT_STEPS = 6
+"""For so many steps at least a program is kept, up to all of them; then it is solved again."""
 VALUE_BYTES = 4
 
 
@@ -351,8 +356,7 @@ class ProgramCache:
             if enough and not has_changed(program.terms, wanted):
                 return program
         row_bytes = VALUE_BYTES * (spare + 1) * wanted.columns
-        keep = MAX_BYTES // (row_bytes * (len(self._solved) + 1))
-        keep = min(MAX_KEPT, max(MIN_CACHED_PROGRAMS, keep))
+        keep = max(MIN_KEPT_STEPS, MAX_BYTES // (row_bytes * (len(self._solved) + 1)))
         program = ValueFunction(wanted, max(1, math.ceil(steps)), spare, keep)
         self._count += 1
         self._solved[self._count] = program

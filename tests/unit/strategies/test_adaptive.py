@@ -13,6 +13,8 @@ from costopt.domain.policy import StrategySpec
 from costopt.domain.view import Decision, Target
 from costopt.market.lifetime import LifetimeModel, prior_rates
 from costopt.strategies import build
+from costopt.strategies.adaptive.candidates import ProgramState, candidate_of
+from costopt.strategies.adaptive.problem import build_problem
 from costopt.strategies.adaptive.strategy import AdaptiveStrategy
 from costopt.strategies.fault_isolation import share_lifetimes
 from costopt.strategies.gang_options import gang_options
@@ -269,3 +271,33 @@ def test_of_several_pools_one_that_is_up_is_not_left_for_an_older_one() -> None:
     assert decision.targets in (ON_A, ON_B)
     (wait,) = (each for each in decision.alternatives if each.choice == "wait")
     assert wait.value_usd is None
+
+
+def _down_classes(ages_h: dict[Pool, float]) -> list[int]:
+    """Of the lane of each pool; none has capacity, for so long by now."""
+    offers = [offer(pool, 2.0, 0) for pool in ages_h]
+    view = look(task(deadline_s=40 * HOUR_S), [*offers, SAFE_OFFER])
+    job_view = view.jobs[0]
+    options = {option.pool: option for option in gang_options(view, job_view)}
+    candidates = [
+        replace(candidate_of(job_view, options[pool], LifetimeModel()), age_h=age_h)
+        for pool, age_h in ages_h.items()
+    ]
+    state = ProgramState(view, job_view, options[SAFE], job_view.job.work.amount, 600.0)
+    return [lane.down_class for lane in build_problem(candidates, state).lanes]
+
+
+def test_a_pool_away_for_long_is_expected_to_go_and_come_like_others_once_it_is_back() -> None:
+    assert _down_classes({SPOT_A: 10.0}) == [0]
+
+
+def test_beside_a_pool_that_went_since_one_away_for_long_stays_so() -> None:
+    later, earlier = _down_classes({SPOT_A: 3.0, SPOT_B: 10.0})
+    assert later == 0
+    assert earlier == prior_rates().class_at(10.0)
+
+
+def test_a_program_is_kept_to_the_end_of_a_long_job() -> None:
+    strategy = AdaptiveStrategy()
+    _decide([offer(SPOT_A, 2.0)], deadline_h=92, strategy=strategy)
+    assert strategy._programs[0]["job"].first == 0
