@@ -20,7 +20,7 @@ def parse_hostlist(text: str) -> tuple[str, ...]:
     if text in NOTHING:
         return ()
     hosts = tuple(host for part in _split(text) for host in _expand(part))
-    if not all(hosts) or len(hosts) > MAX_HOSTS:
+    if not all(hosts) or len(hosts) > MAX_HOSTS or any("[" in host for host in hosts):
         raise unreadable("a list of nodes", text)
     return hosts
 
