@@ -3,7 +3,8 @@
 A launch happens once even where Slurm gets two jobs for it: before a script starts anything it
 makes a folder of the launch's name in the shared folder, which only the first can. Each node has a
 step of its own, so that one can be ended alone. The script ignores SIGTERM: Slurm sends it to the
-steps at a preemption, whose agents save and leave, and the script ends with the last of them.
+steps at a preemption, whose agents save and leave, and the script ends with the last of them. It is
+no login shell: a user's profile may take seconds, or wait for a terminal.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def batch_script(
     bin_ = "" if programs is None else f"{programs}/"
     launch = shlex.quote(f"{launches_folder(folder)}/{request.key}")
     lines = [
-        "#!/bin/bash -l",
+        "#!/bin/bash",
         f"# costopt: launch {request.key}",
         "unset SLURM_TIME_FORMAT LC_ALL",
         "trap '' TERM",

@@ -134,7 +134,7 @@ class SlurmOptions(OptionModel):
     setup: str = Field(
         default="",
         max_length=MAX_SHELL,
-        description="lines of shell before the nodes' agents start, such as module load cuda",
+        description="lines of bash before the nodes' agents start: . /etc/profile, then module load cuda",
     )
     max_run_h: float | None = Field(
         default=None,
