@@ -263,7 +263,7 @@ def test_sbatch_gets_nothing_of_our_environment(
     """What the controller knows, such as credentials, is not passed on to nodes."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
     provider = connect(slurm)
-    provider._launcher._command_of = lambda *_: "env; exec sleep 1"  # type: ignore[assignment]
+    provider._launcher._command_of = lambda *_: "env; exec sleep 1"
     provider.launch(request(1))
     log = slurm.folder / "shared" / "launches" / "job-0001-aa.log"
     until(lambda: log.exists() and "SLURM_JOB_ID" in log.read_text())
