@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from tests.support import tiers
 from tests.support.aws.fixtures import account, aws_clients, aws_server, cloud
 from tests.support.gcp.fixtures import gcp_cloud, gcp_server, project
+from tests.support.kubernetes.fixtures import cluster, kubernetes_proxy, kubernetes_server
 from tests.support.postgres_server import postgres, postgres_url
 from tests.support.slurm.fixtures import slurm, slurm_world
 
@@ -20,8 +21,11 @@ __all__ = [
     "aws_clients",
     "aws_server",
     "cloud",
+    "cluster",
     "gcp_cloud",
     "gcp_server",
+    "kubernetes_proxy",
+    "kubernetes_server",
     "postgres",
     "postgres_url",
     "project",

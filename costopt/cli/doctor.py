@@ -37,8 +37,9 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 @click.option("--regions", metavar="A,B,…",
               help="Regions of PROVIDER; default: those of the account file.")  # fmt: skip
 @account_option
-@click.option("--iam-policy", is_flag=True,
-              help="Print the minimal permissions of PROVIDER's roles as JSON.")  # fmt: skip
+@click.option("--iam-policy", "--rbac", is_flag=True,
+              help="Print the minimal permissions of PROVIDER's roles as JSON; of a cluster, the "
+              "roles that are missing.")  # fmt: skip
 @state_dir_option
 @output_option
 @click.pass_context
@@ -224,8 +225,12 @@ def _doctor(name: str, regions: str | None, account: Account) -> Iterator[Provid
 
     find_adapter(name)
     options = {"machines": account_catalog(account), **account.providers.get(name, {})}
-    asked = words(regions) if regions is not None else options.get("regions") or _usual_region(name)
-    provider = connect_provider(name, WallClock(), {**options, "regions": asked})
+    if not options.get("cluster"):
+        asked = None if regions is None else words(regions)
+        options["regions"] = asked or options.get("regions") or _usual_region(name)
+    elif regions is not None:
+        raise click.UsageError(f"provider {name} of the account file is a cluster, without regions")
+    provider = connect_provider(name, WallClock(), options)
     try:
         if Capability.ACCOUNT_CHECKS not in provider.capabilities():
             raise click.UsageError(f"the account file names no account with provider {name!r}")

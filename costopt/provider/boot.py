@@ -82,7 +82,14 @@ def boot(make: Callable[[Config], BootPlatform], config: Config) -> None:
 
 
 def install_and_run(cloud: BootPlatform, config: Config, node_id: str) -> None:
-    """Fetch, install, unpack, run. Each step is skipped where it was done before."""
+    """Fetch, install, unpack, and let systemd run the agent."""
+    command = install(cloud, config, node_id)
+    run_unit(systemd_unit(command, cloud.variables(), cloud.stop_s))
+    print(f"costopt: the agent of {node_id} serves job {config['job']}")
+
+
+def install(cloud: BootPlatform, config: Config, node_id: str) -> list[str]:
+    """Fetch, install, unpack; the agent's command. Each step is skipped where it was done."""
     root, job = Path(config["root"]), config["job"]
     wheel = download(cloud, root, config["wheel"])
     bundle = download(cloud, root, config["bundle"])
@@ -98,9 +105,7 @@ def install_and_run(cloud: BootPlatform, config: Config, node_id: str) -> None:
         "--logs-s",
         str(LOG_TIMEOUT_S),
     ]
-    command += disk_options(cloud.fast_disk, root)
-    run_unit(systemd_unit(command, cloud.variables(), cloud.stop_s))
-    print(f"costopt: the agent of {node_id} serves job {job}")
+    return command + disk_options(cloud.fast_disk, root)
 
 
 def get_with_retry(request: Callable[[], urllib.request.Request]) -> bytes:

@@ -21,12 +21,14 @@ def render_boot_script(
     root: str,
     pythons: tuple[str, ...],
     more: Mapping[str, object] | None = None,
+    entry: str = "boot",
 ) -> str:
     """The script for nodes of the payload's job: the same text for the same arguments, no secrets.
 
     The module of ``cloud`` goes with it; like ``boot`` it imports nothing but the standard
     library and ``boot`` itself. ``cloud`` gets a mapping with the keys job, store, wheel,
-    bundle, requirements, root, pythons and those of ``more``.
+    bundle, requirements, root, pythons and those of ``more``. ``entry`` is the function that is
+    called with both.
     """
     config = {
         "job": payload.job,
@@ -38,7 +40,7 @@ def render_boot_script(
         "pythons": pythons,
         **(more or {}),
     }
-    call = f"boot({cloud.__name__}, json.loads({json.dumps(config, sort_keys=True)!r}))\n"
+    call = f"{entry}({cloud.__name__}, json.loads({json.dumps(config, sort_keys=True)!r}))\n"
     parts = (boot, sys.modules[cloud.__module__])
     texts = "\n".join(_standing_alone(inspect.getsource(part)) for part in parts)
     return f"#!/usr/bin/env python3\nfrom __future__ import annotations\n{texts}\n{call}"

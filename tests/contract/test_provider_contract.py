@@ -98,6 +98,23 @@ def google(request: pytest.FixtureRequest) -> World:
     )
 
 
+def kubernetes(request: pytest.FixtureRequest) -> World:
+    """On a real API server with its scheduler."""
+    from tests.support.kubernetes.cluster import EMPTY, SPOT, UNKNOWN, NewCluster
+
+    cluster: NewCluster = request.getfixturevalue("cluster")
+    cluster.falls_to(SPOT, 1, after_s=3600)
+    return World(
+        cluster.provider,
+        cluster.clock,
+        SPOT,
+        EMPTY,
+        SPOT.with_capacity_type(CapacityType.ON_DEMAND),
+        UNKNOWN,
+        notice_s=120,
+    )
+
+
 def skeleton(_: pytest.FixtureRequest) -> World:
     """The adapter that newcomers copy, so that what they copy is true."""
     from costopt_skeleton import connect
@@ -138,6 +155,7 @@ def slurm_partitions(request: pytest.FixtureRequest) -> World:
 WORLDS: dict[str, Callable[[pytest.FixtureRequest], World]] = {
     "aws": amazon,
     "gcp": google,
+    "kubernetes": kubernetes,
     "sim-virtual": virtual_sim,
     "skeleton": skeleton,
     "slurm": slurm_partitions,

@@ -23,6 +23,8 @@ NEEDS = {
     "cbc": ("process",),
     "aws_server": ("cloud",),
     "gcp_server": ("cloud",),
+    "kubernetes": ("cloud", "process"),
+    "kubernetes_server": ("cloud", "process"),
     "s3": ("cloud",),
     "gcs": ("cloud",),
     "gs": ("cloud",),

@@ -12,17 +12,17 @@ from costopt.agent.notices.base import FileNoticeSource, NoNotices, NoticeSource
 from costopt.agent.notices.gcp import GcpNoticeSource
 from costopt.agent.notices.slurm import SlurmNoticeSource
 
-KINDS = "file:PATH, aws, gcp, slurm:SECONDS or none"
+KINDS = "file:PATH, aws, gcp, slurm:SECONDS, sigterm:SECONDS or none"
 MAX_GRACE_S = 86_400.0
 
 
 def notice_source(text: str, poll_s: float = 1.0) -> NoticeSource:
-    """Return the source for ``file:PATH``, ``aws``, ``gcp``, ``gcp:SECONDS``, ``slurm:SECONDS`` or
-    ``none``.
+    """Return the source for ``file:PATH``, ``aws``, ``gcp``, ``gcp:SECONDS``, ``slurm:SECONDS``,
+    ``sigterm:SECONDS`` or ``none``.
 
-    SECONDS is the notice period: 30 or 120 of Google Cloud, the partition's GraceTime of Slurm.
-    ``poll_s`` is the interval between requests to a metadata service. Raise ValueError for any
-    other text.
+    SECONDS is the notice period: 30 or 120 of Google Cloud, the partition's GraceTime of Slurm, a
+    pod's grace period after its kubelet's SIGTERM. ``poll_s`` is the interval between requests to a
+    metadata service. Raise ValueError for any other text.
     """
     kind, _, rest = text.partition(":")
     match kind, rest:
@@ -34,7 +34,7 @@ def notice_source(text: str, poll_s: float = 1.0) -> NoticeSource:
             return GcpNoticeSource(poll_s)
         case "gcp", seconds if seconds.isdigit():
             return GcpNoticeSource(poll_s, notice_s=float(seconds))
-        case "slurm", seconds if (grace_s := _seconds(seconds)) is not None:
+        case "slurm" | "sigterm", seconds if (grace_s := _seconds(seconds)) is not None:
             return SlurmNoticeSource(grace_s)
         case "none", "":
             return NoNotices()

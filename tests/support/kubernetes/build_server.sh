@@ -29,6 +29,7 @@ dpkg-deb -x golang-github-modern-go-reflect2-dev_*.deb reflect2
 cd kubernetes-*/
 
 # The vendored reflect2 1.0.1 crashes with Go >= 1.18 when a custom resource is stored; 1.0.2 does not.
+rm vendor/github.com/modern-go/reflect2/*.{go,s}
 find "$WORK/reflect2" \( -name '*.go' -o -name '*.s' \) ! -name '*_test.go' \
   -exec cp {} vendor/github.com/modern-go/reflect2/ \;
 
