@@ -13,7 +13,7 @@ from costopt.domain.account import Account
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.runtime import Payload, StoredFile
-from costopt_kubernetes import KubernetesOptions, KubernetesProvider
+from costopt_kubernetes import KubernetesOptions, KubernetesProvider, labels
 from costopt_kubernetes.clients import ApiClient
 from costopt_kubernetes.doctor import CLUSTER_WIDE, NAMESPACED
 from tests.support.aws.cloud_clock import CloudClock
@@ -33,7 +33,7 @@ PAYLOAD = Payload("job", "file:/nowhere", FILE, FILE)
 _namespaces = count(1)
 
 
-def node(name: str, pool: Pool, gpus: int = 1, **labels: str) -> Object:
+def node(name: str, pool: Pool, gpus: int = 1, **more: str) -> Object:
     """A node of the cluster that is ready, as large as a g5.xlarge."""
     amounts = {"cpu": "4", "memory": "16Gi", "pods": "50", "nvidia.com/gpu": str(gpus)}
     capacity = {CapacityType.SPOT: "spot", CapacityType.ON_DEMAND: "on-demand"}
@@ -46,7 +46,7 @@ def node(name: str, pool: Pool, gpus: int = 1, **labels: str) -> Object:
                 "node.kubernetes.io/instance-type": pool.instance_type,
                 "topology.kubernetes.io/zone": pool.zone,
                 "karpenter.sh/capacity-type": capacity[pool.capacity_type],
-                **{key.replace("__", "/"): value for key, value in labels.items()},
+                **{key.replace("__", "/"): value for key, value in more.items()},
             },
         },
         "status": {
@@ -166,7 +166,11 @@ class NewCluster:
         taken: list[tuple[str, str]] = []
 
         def announce() -> None:
-            there = {p["metadata"]["name"]: p["spec"]["nodeName"] for p in self.pods()}
+            there = {
+                pod["metadata"]["name"]: pod["spec"]["nodeName"]
+                for pod in self.pods()
+                if pod["metadata"]["annotations"][labels.POOL] == str(pool)
+            }
             taken.extend(sorted(there.items())[nodes:])
             for _, host in taken:
                 self.taint(host)
