@@ -175,7 +175,7 @@ def _values(key: str, capacity_type: CapacityType) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class NodePool:
-    """What Karpenter may bring: labels that its requirements restrict, and how much of its limits is unused.
+    """What Karpenter may bring: the labels that its requirements restrict, and its unused limits.
 
     Requirements on labels that are not derived here are not judged: a pod that no node can be
     brought for waits, and is refused after its time.
