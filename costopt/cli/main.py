@@ -188,6 +188,9 @@ COMMANDS = {
     "fleet": CommandEntry(
         "costopt.cli.fleet", "fleet", "Replay many jobs on a cluster that they share."
     ),
+    "slurm": CommandEntry(
+        "costopt.cli.slurm", "slurm", "Power the cloud nodes of a Slurm cluster up and down."
+    ),
     "carbon": CommandEntry(
         "costopt.cli.carbon",
         "carbon",
