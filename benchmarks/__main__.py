@@ -24,6 +24,7 @@ NAMES = (
     "optimize",
     "fleet",
     "fleet_replay",
+    "pollux",
     "skypilot_choice",
     "deadlines",
     "zones",
@@ -64,6 +65,8 @@ def _figures(name: str, wanted: argparse.Namespace) -> Iterable[tuple[str, float
         figures = module.run(wanted.size or module.SIZES, wanted.time_limit)
     elif name in ("checkpoints", "daemon_ledger"):
         figures = module.run(wanted.size)
+    elif name == "pollux":
+        figures = module.run(wanted.pollux)
     elif name in REPLAYS:
         figures = module.run(_effort(wanted))
     else:
@@ -95,6 +98,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--results", type=Path, help="keeps the runs of deadlines and zones, to go on with later"
     )
+    parser.add_argument(
+        "--pollux", type=Path, metavar="FOLDER",
+        help="the folder simulator/ of github.com/petuum/adaptdl, branch osdi21-artifact",
+    )  # fmt: skip
     parser.add_argument(
         "--save", action="store_true", help="write the figures into benchmarks/results.json"
     )

@@ -147,11 +147,13 @@ class FleetReplay:
         active = self._active
         if not len(active):
             return True
-        sizes = self._policy.decide(self._jobs(active), self._gpus)
+        jobs = self._jobs(active)
+        sizes = self._policy.decide(jobs, self._gpus)
         assert int(sizes.sum()) <= self._gpus, "a policy gave more GPUs than there are"
         chosen = np.flatnonzero(sizes != self._held[active])
         if len(chosen):
-            self._apply(active[chosen], sizes[chosen])
+            first = frozenset(active[jobs.is_behind].tolist())
+            self._apply(active[chosen], sizes[chosen], first)
         return not len(chosen) and bool((self._held[active] > 0).all())
 
     def _jobs(self, active: Ints) -> RoundJobs:
@@ -175,12 +177,12 @@ class FleetReplay:
             is_behind=is_behind,
         )
 
-    def _apply(self, jobs: Ints, sizes: Ints) -> None:
+    def _apply(self, jobs: Ints, sizes: Ints, first: frozenset[int]) -> None:
         """Place the new gangs; a gang that is changed or moved restarts."""
         fresh = self._active[self._now_s - self._since_s[self._active] < PROTECTED_S]
         fixed = frozenset(fresh[self._held[fresh] > 0].tolist())
         wanted = {int(job): int(gpus) for job, gpus in zip(jobs, sizes, strict=True)}
-        refused, moved = self._placement.change(wanted.items(), fixed)
+        refused, moved = self._placement.change(wanted.items(), fixed, first)
         for job in sorted(refused):
             del wanted[job]
             if not self._held[job]:

@@ -35,12 +35,16 @@ class Placement:
         return tuple(int(gpus) for gpus in self._free)
 
     def change(
-        self, sizes: Iterable[tuple[int, int]], fixed: frozenset[int]
+        self,
+        sizes: Iterable[tuple[int, int]],
+        fixed: frozenset[int],
+        first: frozenset[int] = frozenset(),
     ) -> tuple[set[int], set[int]]:
         """Give jobs their GPUs, 0 for none; jobs in ``fixed`` are not moved.
 
-        Return the jobs that got another number than asked, since there was no room for it, and the
-        jobs that were moved to make room.
+        Room is made for those that start, and for those in ``first`` where they grow. Return the
+        jobs that got another number than asked, since there was no room for it, and the jobs that
+        were moved to make room.
         """
         refused: set[int] = set()
         moved: set[int] = set()
@@ -52,9 +56,10 @@ class Placement:
                 growing.append((job, gpus))
         for job, gpus in sorted(growing, key=lambda each: (each[0] in self._slices, -each[1])):
             if not self._place(job, gpus) and not (
-                job not in self._slices and self._make_room(gpus, fixed, moved)
+                (job not in self._slices or job in first)
+                and self._make_room(gpus, fixed | {job}, moved)
                 and self._place(job, gpus)
-            ):  # fmt: skip
+            ):
                 refused.add(job)
         return refused, moved - refused
 

@@ -67,6 +67,7 @@ class PricedPolicy:
         """Running jobs keep a gang where the other one does not pay for the restart."""
         gain = self._gain(jobs, target, price)
         is_kept = (jobs.held > 0) & (target > 0) & ((gain <= 0) | (jobs.held_s < PROTECTED_S))
+        is_kept &= ~(jobs.is_behind & (target > jobs.held))
         return np.where(is_kept, jobs.held, target)
 
     def _gain(self, jobs: RoundJobs, target: Ints, price: float) -> Floats:
@@ -95,7 +96,8 @@ class PricedPolicy:
         growing = np.flatnonzero(may)
         step = (more - sizes)[growing]
         value = (jobs.weight * jobs.index * (faster - speed))[growing] / step
-        served = first_fit(np.argsort(-value, kind="stable"), step, idle)
+        order = np.lexsort((-value, ~jobs.is_behind[growing]))
+        served = first_fit(order, step, idle)
         sizes[growing[served]] += step[served]
 
 

@@ -14,9 +14,8 @@ import numpy as np
 
 from costopt.optimize.rounds.gangs import Flags, Floats, Ints
 
-MIN_LAG_S = 300.0
-MIN_LAG_SHARE = 0.05
-"""A job is behind if it lacks this much of the service that it would have had."""
+MARGIN = 0.02
+"""A tenant that was worse off must gain this part of its jobs' time before it is not."""
 
 
 class VirtualShares:
@@ -33,6 +32,8 @@ class VirtualShares:
         self._here = np.zeros(len(partition_gpus))
         self._there = np.zeros(len(partition_gpus))
         self._lead_s = np.zeros(len(partition_gpus))
+        self._there_s = np.zeros(len(partition_gpus))
+        self._is_worse = np.zeros(len(partition_gpus), dtype=bool)
         self._now_s = 0.0
 
     def submit(self, job: int) -> None:
@@ -52,6 +53,7 @@ class VirtualShares:
         passed_s = now_s - self._now_s
         self._now_s = now_s
         self._lead_s += (self._there - self._here) * passed_s
+        self._there_s += self._there * passed_s
         running = np.flatnonzero(self._running)
         self._served_s[running] += passed_s
         done = running[self._served_s[running] >= self._known_s[running]]
@@ -69,8 +71,15 @@ class VirtualShares:
                 self._running[job] = True
 
     def is_behind(self, active: Ints, served_s: Floats) -> Flags:
-        """Return which jobs have had less than there, of the tenants that are worse off."""
-        there_s = self._served_s[active]
-        lag_s = there_s - served_s
-        is_late = lag_s > np.maximum(MIN_LAG_S, MIN_LAG_SHARE * there_s)
-        return is_late & (self._lead_s[self._tenant[active]] < 0)
+        """Return which jobs have had less than there, of the tenants that will be worse off.
+
+        A job that lags will end here that much later than there: a tenant will be worse off where
+        that is more than its jobs have gained so far.
+        """
+        lag_s = self._served_s[active] - served_s
+        tenant = self._tenant[active]
+        gained_s = self._lead_s.copy()
+        np.add.at(gained_s, tenant, -lag_s)
+        self._is_worse = gained_s < np.where(self._is_worse, MARGIN * self._there_s, 0.0) - 1e-9
+        has_begun = self._running[active] | self._is_over[active]
+        return has_begun & (lag_s >= 0) & self._is_worse[tenant]

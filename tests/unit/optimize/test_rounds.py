@@ -142,19 +142,36 @@ def test_what_has_run_long_is_expected_to_run_longer() -> None:
     assert history.index(group, ages)[1] > history.index(group, ages)[2]
 
 
-def test_a_tenant_is_behind_once_its_partition_would_have_been_done() -> None:
+def test_jobs_are_behind_where_their_tenant_will_be_worse_off_than_in_its_partition() -> None:
     shares = VirtualShares(np.array([0, 0, 1]), np.array([8, 8, 1]), np.array([8, 1]))
     for job in range(3):
         shares.submit(job)
-    active = np.array([0, 1, 2])
-    served_s = np.array([0.0, 0.0, 2000.0])
-    needed_s = np.array([1000.0, 1000.0, 9000.0])
-    behind = []
-    for now_s in (0.0, 1000.0, 2000.0):
+    active = np.arange(3)
+    needed_s = np.array([5000.0, 5000.0, 9000.0])
+
+    def behind(now_s: float, served_s: list[float]) -> list[bool]:
         shares.advance(now_s, active, needed_s)
-        behind.append(shares.is_behind(active, served_s).tolist())
-    # Job 1 waits behind job 0 in the partition too, and tenant 1 has what it would have there.
-    assert behind == [[False] * 3, [False] * 3, [True, False, False]]
+        return shares.is_behind(active, np.array(served_s)).tolist()
+
+    # Job 1 waits behind job 0 in the partition, too; tenant 1 has more than it would have there.
+    assert behind(1000.0, [0.0, 0.0, 1500.0]) == [False, False, False]
+    assert behind(1060.0, [0.0, 0.0, 1500.0]) == [True, False, False]
+    # A tenant whose other job has gained more than it lags is not worse off; nor does it flicker.
+    assert behind(1060.0, [0.0, 100.0, 1500.0]) == [True, False, False]
+    assert behind(1060.0, [0.0, 200.0, 1500.0]) == [False, False, False]
+    assert behind(1060.0, [0.0, 61.0, 1500.0]) == [False, False, False]
+
+
+def test_room_is_made_where_a_job_that_is_behind_grows() -> None:
+    placement = Placement((8, 8))
+    placement.change([(0, 4), (1, 3), (2, 1)], frozenset())
+    placement.change([(3, 2)], frozenset())
+    placement.change([(1, 0)], frozenset())
+    # Thirteen GPUs of two nodes are free where the gang's own are counted, but no whole node.
+    assert placement.change([(0, 8)], frozenset())[0] == {0}
+    refused, moved = placement.change([(0, 8)], frozenset(), frozenset({0}))
+    assert (refused, sum(placement.slices(0).values())) == (set(), 8)
+    assert 0 not in moved
 
 
 @settings(max_examples=80, deadline=None)
