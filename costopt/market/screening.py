@@ -23,7 +23,7 @@ def screen_offers(
     """Offers that the policy allows and whose price is known and fresh; reasons for the others.
 
     Rejection codes: ``policy``, ``price_unknown``, ``price_invalid`` (not finite, or not above 0;
-    reserved capacity, which is paid for anyhow, may cost nothing more) and ``price_stale`` (older
+    reserved capacity, which is paid for anyhow, and what the account calls free may cost nothing) and ``price_stale`` (older
     than ``limits.max_price_age_s``). A list price is valid until the provider publishes another, so
     a price with basis LISTED is never stale; ``check_age`` False spares the others too, for price
     lists, which ``screen_age`` judges.
@@ -115,7 +115,8 @@ def _price_rejection(offer: Offer, max_age_s: float | None, now: datetime) -> Re
     pool, price = offer.pool, offer.price_usd_per_hour
     if price is None:
         return Rejection(pool, "price_unknown", offer.unknown_because or "the price is unknown")
-    free = price.value == 0 and pool.capacity_type is CapacityType.RESERVED
+    may_be_free = offer.is_free or pool.capacity_type is CapacityType.RESERVED
+    free = price.value == 0 and may_be_free
     if not math.isfinite(price.value) or (price.value <= 0 and not free):
         return Rejection(
             pool,

@@ -3,8 +3,8 @@
 A launch happens once even where Slurm gets two jobs for it: before a script starts anything it
 makes a folder of the launch's name in the shared folder, which only the first can. Each node has a
 step of its own, so that one can be ended alone. The script ignores SIGTERM: Slurm sends it to the
-steps at a preemption, whose agents save and leave, and the script ends with the last of them. It is
-no login shell: a user's profile may take seconds, or wait for a terminal.
+steps at a preemption, whose agents save and leave, and the script ends with the last of them. The
+user's profile is not read: it may take seconds, or wait for a terminal.
 """
 
 from __future__ import annotations

@@ -115,6 +115,7 @@ class CommandRunner:
     def _command(self, command: tuple[str, ...]) -> list[str]:
         if self.host is None:
             return list(command)
+        Path.home().joinpath(".ssh").mkdir(mode=0o700, exist_ok=True)
         variables = (f"{name}={value}" for name, value in self._variables.items())
         return [
             "ssh",

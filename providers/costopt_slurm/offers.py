@@ -84,6 +84,7 @@ class PartitionOffers:
             until_at=None if limit_s is None else self._until(pool, limit_s, reserved_at, now),
             unknown_because=NO_LIMIT if limit_s is None else NO_PRICE if usd is None else "",
             wait_s=wait_s,
+            is_free=usd == 0,
         )
 
     def _until(

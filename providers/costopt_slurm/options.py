@@ -134,7 +134,8 @@ class SlurmOptions(OptionModel):
     setup: str = Field(
         default="",
         max_length=MAX_SHELL,
-        description="lines of bash before the nodes' agents start: . /etc/profile, then module load cuda",
+        description="lines of bash before the nodes' agents start, such as . /etc/profile and "
+        "module load cuda",
     )
     max_run_h: float | None = Field(
         default=None,

@@ -80,6 +80,13 @@ def test_nothing_else_may_cost_nothing(kind: CapacityType) -> None:
     assert [r.code for r in made.rejections] == ["price_invalid"]
 
 
+@pytest.mark.parametrize("kind", [CapacityType.SPOT, CapacityType.ON_DEMAND])
+def test_what_the_account_calls_free_is_used(kind: CapacityType) -> None:
+    free = replace(offer(pool("a", kind=kind), 0.0), is_free=True)
+    made = plan(request_of(free, offer(SPOT, 1.0)))
+    assert {a.pool for a in made.allocations} == {free.pool}
+
+
 def test_its_availability_is_steady_and_its_dates_are_reported_in_hours() -> None:
     table = table_of(request_of(reserved(4, from_h=2.0, until_h=30.0), offer(SPOT, 1.0)))
     order = [table.parts(row)[0][0] for row in range(len(table))]
