@@ -125,6 +125,8 @@ class Agent:
         try:
             self._handle_notice()
             self._follow_gang()
+            if not self._noticed and self._notices.notice() is not None:
+                self._handle_notice()  # a signal may have reached the trainer, too: it did not fail
             self._watch()
             self._beat()
             self._leave_if_noticed()

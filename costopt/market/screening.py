@@ -23,10 +23,10 @@ def screen_offers(
     """Offers that the policy allows and whose price is known and fresh; reasons for the others.
 
     Rejection codes: ``policy``, ``price_unknown``, ``price_invalid`` (not finite, or not above 0;
-    reserved capacity, which is paid for anyhow, and what the account calls free may cost nothing) and ``price_stale`` (older
-    than ``limits.max_price_age_s``). A list price is valid until the provider publishes another, so
-    a price with basis LISTED is never stale; ``check_age`` False spares the others too, for price
-    lists, which ``screen_age`` judges.
+    reserved capacity, which is paid for anyhow, and capacity that the account calls free may cost
+    nothing) and ``price_stale`` (older than ``limits.max_price_age_s``). A list price is valid
+    until the provider publishes another, so a price with basis LISTED is never stale; ``check_age``
+    False spares the others too, for price lists, which ``screen_age`` judges.
     """
     usable: list[Offer] = []
     rejections: list[Rejection] = []

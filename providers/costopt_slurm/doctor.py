@@ -13,6 +13,7 @@ from costopt.provider.base import Check, CheckStatus
 from costopt_slurm.cluster_state import ClusterState, NodeListing, reserved_from
 from costopt_slurm.options import SlurmOptions
 from costopt_slurm.queries import SlurmQueries
+from costopt_slurm.records import ClusterSettings
 
 MIN_VERSION = (21, 8)
 LOCAL_DISKS = frozenset({"ext2/ext3", "xfs", "btrfs", "tmpfs", "overlayfs", "zfs"})
@@ -38,15 +39,7 @@ class SlurmDoctor:
         yield _version(settings.version, f"{settings.name} on {self._queries.runner.where}")
         for name in self._options.partitions:
             yield from self._partition(name, snapshot, now)
-        yield Check(
-            "accounting",
-            CheckStatus.OK if settings.accounting else CheckStatus.MISSING,
-            "sacct knows how jobs ended" if settings.accounting else "the cluster has none",
-            None
-            if settings.accounting
-            else f"Slurm forgets jobs {settings.min_job_age_s:.0f} s after their end: keep the "
-            "controller running meanwhile, else their end may not be known",
-        )
+        yield from _settings(settings)
         yield self._tried("folder", lambda: self._folder(self._options.folder))
         yield self._tried("Python", self._python)
         yield self._tried("store", lambda: self._store(store))
@@ -139,6 +132,26 @@ def _version(version: str, where: str) -> Check:
         f"{version or 'unknown version'} ({where})",
         "tried with 22.05; before 21.08 columns may be missing" if old else None,
     )
+
+
+def _settings(settings: ClusterSettings) -> Iterator[Check]:
+    if settings.accounting:
+        yield Check("accounting", CheckStatus.OK, "sacct knows how jobs ended")
+    else:
+        yield Check(
+            "accounting",
+            CheckStatus.MISSING,
+            "the cluster has none",
+            f"Slurm forgets jobs {settings.min_job_age_s:.0f} s after their end: unless the "
+            "controller runs meanwhile, their end may not be known",
+        )
+    if not settings.proctrack.endswith("cgroup"):
+        yield Check(
+            "signals",
+            CheckStatus.MISSING,
+            f"{settings.proctrack}: Slurm's SIGTERM reaches trainers, too",
+            "costopt.train saves on it within 30 s; a trainer of your own has to handle it",
+        )
 
 
 def _broken(name: str, error: ProviderError) -> Check:

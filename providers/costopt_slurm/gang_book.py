@@ -73,11 +73,6 @@ class GangBook:
             nodes = [node for node in self._nodes.values() if node.owner == owner]
         return tuple(sorted(nodes, key=lambda node: (node.launched_at, _order(node.node_id))))
 
-    def node(self, node_id: str) -> Node | None:
-        """Return the node, None where it was never seen or ended long ago."""
-        with self._lock:
-            return self._nodes.get(node_id)
-
     def by_key(self, owner: str, key: str) -> tuple[Node, ...]:
         """Return the nodes of one launch."""
         return tuple(node for node in self.known(owner) if node.key == key)
@@ -98,8 +93,6 @@ def _order(node_id: str) -> tuple[int, ...]:
 
 def parse_epoch(text: str | None) -> datetime | None:
     """Return the instant that a batch script recorded, None where it recorded none."""
-    return None if text is None or not text.strip().isdigit() else _instant(int(text))
-
-
-def _instant(seconds: int) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
+    if text is None or not text.strip().isdigit():
+        return None
+    return datetime.fromtimestamp(int(text), UTC)

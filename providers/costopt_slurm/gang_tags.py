@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 
 from costopt.domain.fleet import LaunchRequest
-from costopt.domain.market import CapacityType, Pool
+from costopt.domain.market import Pool
 from costopt_slurm.records import BatchJob
 
 NAME = "slurm"
@@ -69,11 +69,6 @@ class GangTags:
     def with_released(self, number: int) -> GangTags:
         """Return the tags with one more node released."""
         return replace(self, released=tuple(sorted({*self.released, number})))
-
-    @property
-    def terms(self) -> CapacityType:
-        """Return the capacity type of its nodes."""
-        return Pool.parse(self.pool).capacity_type
 
 
 def job_name(key: str) -> str:

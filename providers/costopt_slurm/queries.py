@@ -55,7 +55,6 @@ class SlurmQueries:
             name=config.get("ClusterName", ""),
             preempt_type=config.get("PreemptType", ""),
             min_job_age_s=parse_duration_s(config.get("MinJobAge", "")) or 0.0,
-            kill_wait_s=parse_duration_s(config.get("KillWait", "")) or 0.0,
             accounting=config.get("AccountingStorageType", "").endswith("slurmdbd"),
             proctrack=config.get("ProctrackType", ""),
         )

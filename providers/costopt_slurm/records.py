@@ -102,6 +102,5 @@ class ClusterSettings:
     name: str
     preempt_type: str
     min_job_age_s: float
-    kill_wait_s: float
     accounting: bool
     proctrack: str

@@ -5,6 +5,7 @@ It saves its count in the job's store, and does not take the last step while the
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ SAVE_EVERY = 10
 
 def main(steps: int, pace_s: float, hold: Path) -> None:
     """Count from the newest save on; save now and then, when told to stop, and at the end."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # without cgroups, Slurm sends it to all
     env = TrainerEnv.read()
     assert env.checkpoint_uri is not None
     assert env.status_file is not None
