@@ -19,8 +19,9 @@ from costopt.controller.gang_status import (
     gang_status,
 )
 from costopt.domain.array import TaskArray, TaskRecord, max_task_s, parallel_tasks
+from costopt.domain.checkpoint_interval import noticed_share
 from costopt.domain.fleet import Node
-from costopt.domain.job import GangState, Job, Progress, noticed_share
+from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.ports import Clock, InstanceCatalog, ObjectStore
 from costopt.domain.power import PowerCap
 from costopt.domain.runtime import (

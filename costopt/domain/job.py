@@ -1,7 +1,4 @@
-"""The job: its work, phases, resources, throughput, budget and deadline.
-
-Also the checkpoint interval that minimizes what saving and interruptions cost.
-"""
+"""The job: its work, phases, resources, throughput, budget and deadline."""
 
 from __future__ import annotations
 
@@ -368,75 +365,3 @@ class Progress:
     message: str = ""
     unreported: bool = False
     busy_nodes: frozenset[str] = frozenset()
-
-
-MIN_INTERVAL_S = 5.0
-
-
-def noticed_share(notice_s: float, save_s: float) -> float:
-    """Return the share of interruptions on whose notice a job can save: 1 where the notice period
-    is longer than a save takes, else 0."""
-    return 1.0 if notice_s > save_s else 0.0
-
-
-def checkpoint_interval_s(
-    *,
-    hazard_per_hour: float,
-    blocking_save_s: float,
-    noticed_share: float = 0.0,
-    persist_s: float = 0.0,
-    loss_budget_s: float = 1800.0,
-) -> float:
-    """Return the seconds between saves: τ = √(2 · MTBF · c / (1 − p)), floored and capped.
-
-    c is ``blocking_save_s``, the time for which a save stops the training; p is
-    ``noticed_share``, the share of interruptions with a notice long enough to save on. With
-    p = 0 this is Young's first-order optimum (Young 1974; Daly 2006, doi:10.1016/
-    j.future.2004.11.016); only unannounced interruptions lose work, so their rate is the hazard
-    times (1 − p). The floor is ``persist_s``, since a save must be durable before the next, and
-    the cap ``loss_budget_s``, the most work that one interruption may lose. Without hazard or
-    with p = 1 the answer is the cap.
-    """
-    return explained_interval(
-        hazard_per_hour=hazard_per_hour,
-        blocking_save_s=blocking_save_s,
-        noticed_share=noticed_share,
-        persist_s=persist_s,
-        loss_budget_s=loss_budget_s,
-    ).interval_s
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenInterval:
-    """Seconds between saves, with the reason in words."""
-
-    interval_s: float
-    reason: str
-
-
-def explained_interval(
-    *,
-    hazard_per_hour: float,
-    blocking_save_s: float,
-    noticed_share: float = 0.0,
-    persist_s: float = 0.0,
-    loss_budget_s: float = 1800.0,
-) -> ChosenInterval:
-    """Return the interval as ``checkpoint_interval_s``, with its reason."""
-    floor = max(persist_s, MIN_INTERVAL_S)
-    cap = max(floor, loss_budget_s)
-    unannounced = hazard_per_hour * (1.0 - noticed_share)
-    if unannounced <= 0:
-        return ChosenInterval(
-            cap, f"no interruption without notice is expected: at most {loss_budget_s:g} s are lost"
-        )
-    interval = math.sqrt(2 * (3600 / unannounced) * max(blocking_save_s, 0.0))
-    reason = (
-        f"an unannounced interruption every {1 / unannounced:.3g} h, "
-        f"a save stops training for {blocking_save_s:.3g} s"
-    )
-    if interval < floor:
-        return ChosenInterval(floor, f"{reason}; no shorter than a save takes to be durable")
-    if interval > cap:
-        return ChosenInterval(cap, f"{reason}; no more than {loss_budget_s:g} s may be lost")
-    return ChosenInterval(interval, reason)

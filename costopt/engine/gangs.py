@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from costopt.domain.checkpoint_interval import checkpoint_interval_s
 from costopt.domain.events import GangFormed
 from costopt.domain.fleet import Node, NodeState
-from costopt.domain.job import GangState, Job, checkpoint_interval_s
+from costopt.domain.job import GangState, Job
 from costopt.domain.view import Decision, Desired
 from costopt.engine.failures import JobFailures
 from costopt.engine.fleet import FleetObserver

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from costopt.domain.account import UNLIMITED, Account
+from costopt.domain.checkpoint_interval import noticed_share
 from costopt.domain.errors import BadRequestError
-from costopt.domain.job import Job, noticed_share
+from costopt.domain.job import Job
 from costopt.domain.market import Pool
 from costopt.domain.ports import (
     CarbonRecord,

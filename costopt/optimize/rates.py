@@ -15,7 +15,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from costopt.domain.job import CheckpointSpec, checkpoint_interval_s
+from costopt.domain.checkpoint_interval import checkpoint_interval_s
+from costopt.domain.job import CheckpointSpec
 
 Array = NDArray[np.float64]
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from costopt.catalog import load_catalog
 from costopt.domain.account import Account
-from costopt.domain.job import Job, checkpoint_interval_s
+from costopt.domain.checkpoint_interval import checkpoint_interval_s
+from costopt.domain.job import Job
 from costopt.domain.plan import Plan
 from costopt.domain.storage import KEPT_CHECKPOINTS
 from costopt.domain.transfers import checkpoint_storage, volume_usd_per_hour, with_root_volumes

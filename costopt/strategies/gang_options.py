@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from costopt.domain.array import parallel_tasks
-from costopt.domain.job import Job, Phase, checkpoint_interval_s
+from costopt.domain.checkpoint_interval import checkpoint_interval_s
+from costopt.domain.job import Job, Phase
 from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.policy import energy_term
 from costopt.domain.transfers import region_key

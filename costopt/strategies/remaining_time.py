@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
 
-from costopt.domain.job import Job, checkpoint_interval_s
+from costopt.domain.checkpoint_interval import checkpoint_interval_s
+from costopt.domain.job import Job
 from costopt.domain.view import JobView, Target, View
 from costopt.strategies.gang_options import GangOption
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from costopt.checkpoint.history import LOSS
 from costopt.checkpoint.manifest import Manifest
 from costopt.checkpoint.replicas.snapshot import Replica, Tier
+from costopt.domain.checkpoint_interval import explained_interval
 from costopt.domain.errors import CheckpointError
-from costopt.domain.job import explained_interval
 from costopt.protocol.trainer_files import SavedCheckpoint, StopNotice
 from costopt.train.checkpointer import Checkpointer, RestoredCheckpoint
 from costopt.train.group import RankGroup, broadcast_state

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costopt.domain.job import Job, Progress, Resources, checkpoint_interval_s
+from costopt.domain.checkpoint_interval import checkpoint_interval_s
+from costopt.domain.job import Job, Progress, Resources
 from costopt.domain.market import Offer
 from costopt.domain.plan import Plan, PlanStatus
 from costopt.domain.policy import Objective, Policy, Risk

@@ -15,7 +15,8 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from costopt.domain.job import Job, checkpoint_interval_s
+from costopt.domain.checkpoint_interval import checkpoint_interval_s
+from costopt.domain.job import Job
 from costopt.domain.market import Offer, Pool
 from costopt.domain.view import JobView
 from costopt.optimize.rates import paid_to_useful_ratio

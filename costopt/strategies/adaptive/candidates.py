@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from costopt.domain.job import checkpoint_interval_s
+from costopt.domain.checkpoint_interval import checkpoint_interval_s
 from costopt.domain.market import Pool
 from costopt.domain.view import JobView, View
 from costopt.market.lifetime import AgeRates, LifetimeModel, lifetime_key

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from costopt.domain.job import checkpoint_interval_s, explained_interval
+from costopt.domain.checkpoint_interval import checkpoint_interval_s, explained_interval
 
 
 @pytest.mark.parametrize(
