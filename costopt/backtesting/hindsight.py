@@ -154,6 +154,7 @@ def _overheads(
     Nodes that stay are started, and hold the data; of those that join, one pays for its cache.
     Nodes of an array do not wait for each other.
     """
+    job = job.on_gang(machine, nodes)
     starts_s = job.startup_s + job.cache_s(machine)
     restore_s = 0.0 if job.array is not None else job.checkpoint.restore_s
     sent = save_transfer(job, pool, transfers)

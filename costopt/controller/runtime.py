@@ -124,7 +124,7 @@ class MailboxRuntime:
                 checkpoint_uri=_absolute(job.checkpoint.uri, job.workdir),
                 checkpoint_interval_s=checkpoint_interval_s,
                 hazard_per_hour=hazard,
-                noticed_share=noticed_share(self._notice_s, job.checkpoint.save_s),
+                noticed_share=noticed_share(self._notice_s, job.checkpoint.durable_s),
                 speed=self._speed,
                 power_cap_w=None if power_cap is None else power_cap.cap_w,
                 elastic=job.elastic,

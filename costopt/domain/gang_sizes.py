@@ -17,13 +17,15 @@ STEPS_PER_DOUBLING = 4
 def ladder(allowed: range, also: Iterable[int] = ()) -> tuple[int, ...]:
     """Return the sizes of ``allowed`` to compare, ascending.
 
-    Besides the ladder these are the ends of ``allowed``, and what it contains of ``also``.
+    Besides the ladder these are the ends of ``allowed``, and the sizes of ``also``, or the next
+    below that it contains. Where ``allowed`` has steps, the ladder counts in them.
     """
-    if not allowed or allowed[-1] <= EVERY_SIZE:
+    if not allowed or allowed[-1] // allowed.step <= EVERY_SIZE:
         return tuple(allowed)
+    step = allowed.step
     sizes = {allowed[0], allowed[-1]}
-    sizes.update(size for size in _rungs(allowed[-1]) if size in allowed)
-    sizes.update(size for size in also if size in allowed)
+    sizes.update(n * step for n in _rungs(allowed[-1] // step) if n * step in allowed)
+    sizes.update(size - size % step for size in also if size - size % step in allowed)
     return tuple(sorted(sizes))
 
 

@@ -9,12 +9,13 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from costopt.domain.array import TaskArray
-from costopt.domain.cached_data import CachedData
+from costopt.domain.cached_data import GIGABITS_PER_GIB, CachedData
 from costopt.domain.estimate import Estimate
 from costopt.domain.gang_sizes import ladder
 from costopt.domain.market import InstanceType
 from costopt.domain.model_card import DerivedFigure, GpuMemory
 from costopt.domain.secret import Secret
+from costopt.domain.storage import COMMIT_S, COPY_GBPS, KEPT_CHECKPOINTS, STORE_GBPS
 from costopt.domain.throughput import Throughput
 
 
@@ -66,7 +67,8 @@ class Resources:
 
     A node's GPUs must be a multiple of ``gpu_multiple``. GPUs beyond ``useful_gpus`` in total would
     have nothing to do: None where there is no such bound. Gangs that cannot hold ``memory``, which
-    the model takes, are left out.
+    the model takes, are left out. A gang consists of whole groups of ``gpus_per_group`` GPUs, each
+    of which holds the state; None: the gang is one such group, of any size.
     """
 
     gpu_models: tuple[str, ...] = ()
@@ -80,6 +82,7 @@ class Resources:
     gpu_multiple: int = 1
     useful_gpus: int | None = None
     memory: GpuMemory | None = None
+    gpus_per_group: int | None = None
 
     def name_reason(self, machine: InstanceType) -> str | None:
         """Return why the names that the job allows exclude ``machine``, or None."""
@@ -108,20 +111,49 @@ class Resources:
                 f"{machine.gpu_count} GPUs per node do not fit a gang of {self.min_nodes} to "
                 f"{self.max_nodes} nodes with {self.min_gpus or 1} to {self.max_gpus or '∞'} GPUs"
             )
-        return None if self.node_counts(machine) else self._memory_reason(machine, allowed[-1])
+        if self.node_counts(machine):
+            return None
+        return self._memory_reason(machine, allowed[-1]) or self._group_reason(machine)
 
     def node_counts(self, machine: InstanceType) -> range:
         """Return the gang sizes of ``machine`` that the job allows and that hold its model.
 
         See ``Job.gang_sizes``.
         """
-        allowed = self._allowed_nodes(machine)
-        if self.memory is None or not allowed:
-            return allowed
-        fewest = self.memory.min_gpus(machine.gpu.memory_gib)
-        if fewest is None:
+        allowed, step = self._allowed_nodes(machine), self.nodes_per_group(machine)
+        if not allowed or step is None:
             return range(0)
-        return range(max(allowed[0], math.ceil(fewest / machine.gpu_count)), allowed[-1] + 1)
+        fewest = allowed[0]
+        if self.memory is not None:
+            gpus = self.memory.min_gpus(machine.gpu.memory_gib)
+            if gpus is None or gpus > (self.gpus_per_group or gpus):
+                return range(0)
+            if self.gpus_per_group is None:
+                fewest = max(fewest, math.ceil(gpus / machine.gpu_count))
+        return range(math.ceil(fewest / step) * step, allowed[-1] + 1, step)
+
+    def nodes_per_group(self, machine: InstanceType) -> int | None:
+        """Return the nodes that stop when one of them is lost: those of a shard group, at least 1.
+
+        None where nodes and groups do not divide each other.
+        """
+        group, gpus = self.gpus_per_group, machine.gpu_count
+        if group is None or gpus % group == 0:
+            return 1
+        return None if group % gpus else group // gpus
+
+    def _group_reason(self, machine: InstanceType) -> str:
+        """Return why no number of nodes that the job allows is a number of whole shard groups."""
+        step = self.nodes_per_group(machine)
+        if step is None:
+            return (
+                f"{machine.gpu_count} GPUs per node and shard groups of {self.gpus_per_group} GPUs "
+                "do not divide each other"
+            )
+        return (
+            f"no gang of {self.min_nodes} to {self.max_nodes} nodes is a multiple of the {step} "
+            "nodes of a shard group"
+        )
 
     def _memory_reason(self, machine: InstanceType, nodes: int) -> str | None:
         """Return why not even ``nodes`` of ``machine`` hold the model, or None."""
@@ -130,13 +162,18 @@ class Resources:
         gib = machine.gpu.memory_gib
         fewest = self.memory.min_gpus(gib)
         takes = (
-            f"the model takes {self.memory.gang_gib.value:,.0f} GiB over the gang and "
+            f"the model takes {self.memory.gang_gib.value:,.0f} GiB over the "
+            f"{'gang' if self.gpus_per_group is None else 'shard group'} and "
             f"{self.memory.gpu_gib.value:,.1f} GiB on each GPU"
         )
         if fewest is None:
             return f"{takes}, more than a GPU of {gib:g} GiB holds"
-        allowed = nodes * machine.gpu_count
-        return f"{takes}: at least {fewest} GPUs of {gib:g} GiB, the job allows {allowed}"
+        allowed, whose = nodes * machine.gpu_count, "the job allows"
+        if self.gpus_per_group is not None:
+            allowed, whose = self.gpus_per_group, "a shard group has"
+        if fewest <= allowed:
+            return None
+        return f"{takes}: at least {fewest} GPUs of {gib:g} GiB, {whose} {allowed}"
 
     def _allowed_nodes(self, machine: InstanceType) -> range:
         gpus = machine.gpu_count
@@ -155,7 +192,13 @@ class Resources:
 class CheckpointSpec:
     """Where and how the job saves. If ``interval_s`` is None, it is derived from the hazard.
 
-    ``region`` is "provider/region" of the store, None where it is unknown.
+    ``region`` is "provider/region" of the store, None where it is unknown. A save stops the
+    training for ``save_s`` and is durable ``persist_s`` after it began, None: when training goes
+    on. With ``auto_save`` and ``auto_restore`` these figures and ``restore_s`` are those of the
+    job's slowest gang, and ``on`` returns those of another. Each of its nodes then exchanges its
+    share of the state with the store, at the measured ``gbps``, None: at ``STORE_GBPS``, and no
+    faster than its network. The ``keep`` newest checkpoints are kept, and those at multiples of
+    ``keep_every`` units of work, None: no others.
     """
 
     uri: str
@@ -164,6 +207,30 @@ class CheckpointSpec:
     restore_s: float = 60.0
     interval_s: float | None = None
     region: str | None = None
+    persist_s: float | None = None
+    auto_save: bool = False
+    auto_restore: bool = False
+    gbps: float | None = None
+    keep: int = KEPT_CHECKPOINTS
+    keep_every: float | None = None
+
+    @property
+    def durable_s(self) -> float:
+        """Return the seconds from the begin of a save until it is durable."""
+        return self.save_s if self.persist_s is None else self.persist_s
+
+    def on(self, machine: InstanceType, nodes: int) -> CheckpointSpec:
+        """Return the spec with the times of a gang of ``nodes``; itself where they are stated."""
+        if not (self.auto_save or self.auto_restore):
+            return self
+        gbit_per_node = self.size_gib * GIGABITS_PER_GIB / nodes
+        limits = (machine.network_gbps, STORE_GBPS if self.gbps is None else self.gbps)
+        stored_s = COMMIT_S + gbit_per_node / min(gbps for gbps in limits if gbps)
+        found = self
+        if self.auto_save:
+            copy_s = gbit_per_node / (COPY_GBPS * max(1, machine.gpu_count))
+            found = replace(found, save_s=copy_s, persist_s=stored_s)
+        return replace(found, restore_s=stored_s) if self.auto_restore else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +325,21 @@ class Job:
         The cache as fetched on a fast network; a slow one takes ``slow_cache_s`` longer.
         """
         return self.startup_s + self.cache_s() + self.checkpoint.restore_s
+
+    def on_gang(self, machine: InstanceType, nodes: int) -> Job:
+        """Return the job with the times of its saves and restores on a gang of ``nodes``."""
+        checkpoint = self.checkpoint.on(machine, nodes)
+        return self if checkpoint is self.checkpoint else replace(self, checkpoint=checkpoint)
+
+    def groups_in(self, machine: InstanceType, nodes: int) -> int:
+        """Return the groups of a gang of ``nodes``, of which a lost node stops one; else 1.
+
+        The others go on only where trainers form their gang again without a restart.
+        """
+        group_nodes = self.resources.nodes_per_group(machine)
+        if not self.elastic or self.resources.gpus_per_group is None or group_nodes is None:
+            return 1
+        return max(1, nodes // group_nodes)
 
     def cache_s(self, machine: InstanceType | None = None) -> float:
         """Return the seconds in which a new node fetches the cache; None: on a fast network."""

@@ -17,6 +17,22 @@ KEPT_CHECKPOINTS = 3
 PART_GIB = 64 / 1024
 """What one request stores of a checkpoint."""
 
+STORE_GBPS = 100.0
+"""What one node exchanges with an object store at most, in gigabits per second.
+
+https://repost.aws/knowledge-center/s3-maximum-transfer-speed-ec2 (100 Gbit/s for the largest
+instances); faster networks, such as EFA, connect nodes with each other.
+"""
+
+COPY_GBPS = 160.0
+"""What one GPU copies to its node's memory, in gigabits per second: an assumption, 20 GB/s."""
+
+REFORM_S = 30.0
+"""For how long the other shard groups of a gang stop when one is lost: an assumption."""
+
+COMMIT_S = 2.0
+"""What a save or a restore takes besides the bytes, for indexes and manifest: an assumption."""
+
 PRICED_DISK = "pd-balanced"
 """The type of disk that the recorded prices of Google Cloud are of."""
 

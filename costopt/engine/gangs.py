@@ -95,7 +95,13 @@ class GangManager:
             return _Gang(job, decision, members) if members else None
         if not self._is_complete(job, record, decision, members):
             return None
-        return _Gang(job, decision, members)
+        machine = self._world.machines.instance_type(members[0].pool)
+        if machine is None:
+            return _Gang(job, decision, members)
+        group_nodes = job.resources.nodes_per_group(machine)
+        if group_nodes is None or len(members) % group_nodes:
+            return None
+        return _Gang(job.on_gang(machine, len(members)), decision, members)
 
     def _reporting(self, job: Job, record: JobRecord, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         """Return the nodes that can take an array's tasks: no other waits for one that boots."""
@@ -194,5 +200,5 @@ class GangManager:
             hazard_per_hour=hazard,
             blocking_save_s=job.checkpoint.save_s,
             noticed_share=self._settings.noticed_share_of(job),
-            persist_s=job.checkpoint.save_s,
+            persist_s=job.checkpoint.durable_s,
         )

@@ -192,5 +192,14 @@ def with_measured_cache(job: Job, cached: Iterable[CacheFetched]) -> Job:
     return replace(job, cache=tuple(replace(item, gbps=gbps) for item in job.cache))
 
 
+def with_measured_saves(job: Job, gbps: float | None) -> Job:
+    """Return the job with what a node of its gang sent to the store, where its times follow from
+    that and the newest save reported it."""
+    saves = job.checkpoint
+    if gbps is None or not (saves.auto_save or saves.auto_restore):
+        return job
+    return replace(job, checkpoint=replace(saves, gbps=gbps))
+
+
 def _mean(values: list[float]) -> float:
     return sum(values) / len(values)

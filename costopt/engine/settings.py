@@ -73,7 +73,7 @@ class EngineSettings:
 
     def noticed_share_of(self, job: Job) -> float:
         """Return the share of interruptions whose notice is long enough for the job to save."""
-        return noticed_share(self.notice_s, job.checkpoint.save_s)
+        return noticed_share(self.notice_s, job.checkpoint.durable_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from costopt.engine.cohort import Cohort, effective_limits
 from costopt.engine.fleet import FleetObserver
 from costopt.engine.guards import Guards, LaunchLimits
 from costopt.engine.journal import Journal
-from costopt.engine.measurements import with_measured_cache
+from costopt.engine.measurements import with_measured_cache, with_measured_saves
 from costopt.engine.offers import OfferCollector
 from costopt.engine.power_sweep import with_swept_caps
 from costopt.engine.settings import EngineSettings, World
@@ -148,6 +148,7 @@ class ViewBuilder:
     def _job_view(self, name: str) -> JobView:
         record = self._journal.records[name]
         job = with_measured_cache(self._jobs[name], record.cached.values())
+        job = with_measured_saves(job, record.save_gbps)
         progress = self._training.progress.get(name, Progress())
         leaving = record.leaving
         staying = [n for n in self._fleet.nodes_of(name) if n.node_id not in leaving]

@@ -31,7 +31,8 @@ class JobRecord:
     never reported, with the time, since work was saved last; ``last_words`` is why the last of
     them ended. ``longest_start_s`` is the maximum time of nodes from launch until they trained.
     ``ended_tasks`` are an array's; the ``failed_tasks`` of them are open again in a new run.
-    ``cached`` is how each node got the job's cache.
+    ``cached`` is how each node got the job's cache. ``save_gbps`` is what each node of the gang
+    sent of the newest checkpoint, in gigabits per second.
     """
 
     name: str
@@ -73,6 +74,7 @@ class JobRecord:
     done_units: float = 0.0
     saved_units: float = 0.0
     checkpoint_units: float = 0.0
+    save_gbps: float | None = None
     lost_units: float = 0.0
     guard: str | None = None
     prices: dict[str, int] = field(default_factory=dict)
@@ -289,6 +291,9 @@ def _saved(record: JobRecord, event: ev.CheckpointCommitted) -> None:
         _forget_failures(record)
         record.checkpoint_at = event.at
     record.checkpoint_units = max(record.checkpoint_units, event.units)
+    if event.size_bytes and event.save_s and record.members:
+        gigabits = 8e-9 * event.size_bytes
+        record.save_gbps = gigabits / event.save_s / len(record.members)
 
 
 def _lost(record: JobRecord, event: ev.WorkLost) -> None:

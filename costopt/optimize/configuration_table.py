@@ -14,7 +14,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from costopt.domain.job import CheckpointSpec
 from costopt.domain.policy import Objective, Policy
 from costopt.optimize.configurations import (
     ConfigurationRows,
@@ -27,6 +26,7 @@ from costopt.optimize.configurations import (
     power_cap_w,
 )
 from costopt.optimize.demand import Demand
+from costopt.optimize.gang_times import GangTimes
 from costopt.optimize.offer_columns import OfferColumns
 from costopt.optimize.rates import (
     Array,
@@ -45,12 +45,12 @@ from costopt.optimize.zone_spreads import Mask
 class StartupCosts:
     """What a start and a save take, besides the price of the nodes.
 
-    ``overhead_s`` seconds are the same everywhere. ``hours`` and ``usd`` of a start's transfer,
-    ``save_usd`` of a save's, ``node_usd`` of a new node's, ``hour_usd`` and ``node_hour_usd`` of
-    storage (see ``TransferCosts``) are by offer, shape (offers,).
+    ``times`` are by distinct gang. ``hours`` and ``usd`` of a start's transfer, ``save_usd`` of a
+    save's, ``node_usd`` of a new node's, ``hour_usd`` and ``node_hour_usd`` of storage (see
+    ``TransferCosts``) are by offer, shape (offers,).
     """
 
-    overhead_s: float
+    times: GangTimes
     hours: Array
     usd: Array
     save_usd: Array
@@ -82,6 +82,9 @@ class ConfigurationTerms:
     hazard_low: Array
     hazard_high: Array
     interval_s: Array
+    save_s: Array
+    groups: Array
+    lag_s: Array
     availability: Array
     firm: Mask
     now: Mask
@@ -129,14 +132,15 @@ def terms_of(
     scaling: Sequence[float],
     rows: ConfigurationRows,
     starts: StartupCosts,
-    checkpoint: CheckpointSpec,
+    interval_s: float | None,
     policy: Policy,
 ) -> ConfigurationTerms:
     """Return the terms of the rows, without those whose power cap would not lower the energy.
 
-    ``scaling`` is the strong-scaling efficiency of each distinct gang.
+    ``scaling`` is the strong-scaling efficiency of each distinct gang, ``interval_s`` the time
+    between saves that the job states.
     """
-    first = rows.first()
+    first, times = rows.first(), starts.times.take(gangs.place)
     usd = gang_sum(rows, columns.usd_per_hour) + gang_sum(rows, starts.node_hour_usd)
     peak_kw, idle_kw = gang_busy_kw(rows, columns), gang_sum(rows, columns.idle_kw)
     lost = 1.0 - np.array(scaling, dtype=float)[gangs.place]
@@ -146,18 +150,20 @@ def terms_of(
     hazard, hazard_high = gang_sum(rows, columns.hazard), gang_sum(rows, columns.hazard_high)
     availability = -gang_max(rows, -columns.availability)
     availability_low = -gang_max(rows, -columns.availability_low)
-    interval, save_s = intervals_s(hazard, checkpoint), checkpoint.save_s
+    save_s, groups = times.save_s, times.groups
+    interval = intervals_s(hazard, interval_s, save_s, times.persist_s - save_s)
 
-    paid_start_h, wait_h = starts.overhead_s / 3600 + starts.hours[first], columns.wait_h[first]
+    paid_start_h, wait_h = times.overhead_s / 3600 + starts.hours[first], columns.wait_h[first]
     start_h = wait_h + paid_start_h
     node_usd = gang_sum(rows, starts.node_usd)
     transfer_usd = starts.usd[first] + node_usd
-    restart_s = 3600 * start_h
+    restart_s = times.restart_s(start_h)
     idle_share = np.minimum(1.0, hazard * restart_s / 3600)
     kwh_per_hour = np.nan_to_num(busy_kw * (1 - idle_share) + idle_kw * idle_share)
     kwh_per_start = np.nan_to_num(idle_kw * paid_start_h)
     saves_per_hour = 3600 / (interval + save_s)
-    lost_usd = starts.usd[first] + node_usd / rows.nodes  # an interruption takes one node
+    # An interruption takes one node; nodes of other groups hold the data and the state.
+    lost_usd = np.where(groups > 1, 0.0, starts.usd[first]) + node_usd / rows.nodes
     save_usd = saves_per_hour * starts.save_usd[first] + starts.hour_usd[first]
     moving_usd = hazard * lost_usd + save_usd
     usd_per_start = usd * paid_start_h + transfer_usd
@@ -178,6 +184,9 @@ def terms_of(
         hazard_low=gang_sum(rows, columns.hazard_low),
         hazard_high=hazard_high,
         interval_s=interval,
+        save_s=save_s,
+        groups=groups,
+        lag_s=times.lag_s,
         availability=availability,
         firm=columns.firm[first],
         now=fits_available_nodes(rows, columns.room_nodes),
@@ -195,10 +204,10 @@ def terms_of(
         from_h=gang_max(rows, columns.from_h),
         until_h=-gang_max(rows, -columns.until_h),
         steady=columns.reserved[first],
-        paid=paid_to_useful_ratio(hazard, interval, save_s, restart_s),
+        paid=paid_to_useful_ratio(hazard, interval, save_s, restart_s, groups),
         risky=risky,
-        risky_paid=paid_to_useful_ratio(risky, interval, save_s, restart_s),
-        loss_s2=mean_square_loss_s2(interval, restart_s),
+        risky_paid=paid_to_useful_ratio(risky, interval, save_s, restart_s, groups),
+        loss_s2=mean_square_loss_s2(np.where(groups > 1, 0.0, interval), restart_s),
         steadiness=np.clip(towards(availability, availability_low, weight), 1e-3, 1.0),
     )
     restarting = np.minimum(1.0, hazard * start_h)

@@ -52,7 +52,8 @@ class ConfigurationTable:
     ``until_h`` bound the hours from now in which the gang can be used (−∞, ∞: no bound), which
     ``now`` does not regard. ``steady`` tells that what is available now is so over the whole
     horizon, as in reserved pools. ``pace`` has shape (stages, rows): the speed in a stage over
-    ``speed``, 0 where the row cannot run it.
+    ``speed``, 0 where the row cannot run it. ``save_s``, ``groups`` and ``lag_s`` are those of
+    ``GangTimes``.
     """
 
     offers: tuple[Offer, ...]
@@ -72,6 +73,9 @@ class ConfigurationTable:
     speed_low: Array
     speed_high: Array
     interval_s: Array
+    save_s: Array
+    groups: Array
+    lag_s: Array
     availability: Array
     firm: NDArray[np.bool_]
     now: NDArray[np.bool_]

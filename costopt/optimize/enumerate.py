@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -36,6 +37,7 @@ from costopt.optimize.configurations import (
     offer_row_counts,
 )
 from costopt.optimize.demand import Demand
+from costopt.optimize.gang_times import GangTimes
 from costopt.optimize.limits import all_quotas
 from costopt.optimize.offer_columns import OfferColumns, stored_locations
 from costopt.optimize.rates import Array
@@ -88,9 +90,9 @@ class TableEnumerator:
         )
         within = ("rows", usable, sizes, job.tenant, job.budget.max_usd_per_hour)
         rows, refused = self._once(within, lambda: self._rows(columns, sizes, job))
-        save = job.checkpoint
         where = stored_locations(job), job.cache
-        starts = (job.overhead_s, save.interval_s, save.save_s, where)
+        group = job.resources.gpus_per_group if job.elastic else None
+        starts = (job.overhead_s, replace(job.checkpoint, uri=""), group, where)
         gangs = self._once(("gangs", within), lambda: DistinctGangs.of(columns, rows))
         phases = tuple(phase.throughput for phase in job.phases)
         scaling = self._once(
@@ -103,8 +105,8 @@ class TableEnumerator:
                 gangs,
                 scaling,
                 rows,
-                self._startup_costs(job, screened.usable),
-                save,
+                self._startup_costs(job, gangs, screened.usable),
+                job.checkpoint.interval_s,
                 request.policy,
             ),
         )
@@ -122,9 +124,11 @@ class TableEnumerator:
         rows = add_power_caps(enumerate_rows(columns, limits, sizes), columns, limits)
         return filter_rows(rows, columns, gang_limits(columns, rows, self._request, job))
 
-    def _startup_costs(self, job: Job, usable: NDArray[np.int64]) -> StartupCosts:
+    def _startup_costs(
+        self, job: Job, gangs: DistinctGangs, usable: NDArray[np.int64]
+    ) -> StartupCosts:
         fetched = (figure[usable] for figure in self._screening.fetched(job))
-        return StartupCosts(job.overhead_s, *fetched)
+        return StartupCosts(GangTimes.of(gangs.distinct, job), *fetched)
 
     def _once(self, key: Hashable, made: Callable[[], T]) -> T:
         """What was made for an equal key before, else what ``made`` makes."""

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costopt.domain.checkpoint_interval import checkpoint_interval_s
-from costopt.domain.job import CheckpointSpec
 
 Array = NDArray[np.float64]
 
@@ -25,12 +24,17 @@ EXPONENT_CAP = 300.0
 
 
 def paid_to_useful_ratio(
-    hazard_per_hour: Array, interval_s: Array, save_s: float, restart_s: Array | float
+    hazard_per_hour: Array,
+    interval_s: Array,
+    save_s: Array | float,
+    restart_s: Array | float,
+    groups: Array | float = 1.0,
 ) -> Array:
     """Return the expected paid seconds per useful second (≥ 1), in the shape of the hazard.
 
-    The formula is Daly's (2006, eq. 13; see the module). The result is about e^300 where the work
-    would never be done.
+    The formula is Daly's (2006, eq. 13; see the module). Where an interruption stops one of several
+    ``groups`` no work is lost: e^(HR) for each second between interruptions. The result is about
+    e^300 where the work would never be done.
     """
     hazard_per_s = hazard_per_hour / 3600.0
     segment = np.minimum(hazard_per_s * (interval_s + save_s), EXPONENT_CAP / 2)
@@ -38,6 +42,7 @@ def paid_to_useful_ratio(
     with np.errstate(divide="ignore", invalid="ignore"):
         daly = np.exp(restart) * np.expm1(segment) / (hazard_per_s * interval_s)
     calm = (interval_s + save_s) / interval_s
+    daly = np.where(np.asarray(groups) > 1, np.exp(restart) * calm, daly)
     return np.where(hazard_per_s < 1e-12, calm, np.maximum(daly, calm))
 
 
@@ -53,17 +58,21 @@ def base_units(stage_units: Array, pace: Array) -> Array:
     return total
 
 
-def intervals_s(hazard_per_hour: Array, checkpoint: CheckpointSpec) -> Array:
-    """Return the checkpoint interval in seconds at each gang hazard, in the shape of the hazard.
+def intervals_s(
+    hazard_per_hour: Array, stated_s: float | None, save_s: Array, lag_s: Array
+) -> Array:
+    """Return the checkpoint interval in seconds of each gang, in the shape of the hazard.
 
-    It is the job's own interval, else the one that loses least.
+    It is the job's own interval, else the one that loses least, and no shorter than the ``lag_s``
+    for which a save goes on after the training does.
     """
-    if checkpoint.interval_s is not None:
-        return np.full(hazard_per_hour.shape, checkpoint.interval_s)
-    distinct, place = np.unique(hazard_per_hour, return_inverse=True)
+    if stated_s is not None:
+        return np.full(hazard_per_hour.shape, stated_s)
+    gangs = np.stack((hazard_per_hour, save_s, lag_s))
+    distinct, place = np.unique(gangs, axis=1, return_inverse=True)
     best = [
-        checkpoint_interval_s(hazard_per_hour=float(h), blocking_save_s=checkpoint.save_s)
-        for h in distinct
+        checkpoint_interval_s(hazard_per_hour=hazard, blocking_save_s=save, persist_s=lag)
+        for hazard, save, lag in distinct.T.tolist()
     ]
     return np.asarray(best, dtype=float)[place.reshape(hazard_per_hour.shape)]
 

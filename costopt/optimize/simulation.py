@@ -71,7 +71,7 @@ def forecast_rows(
     start_h = np.where(table.running[rows], demand.starting_h, table.start_h[rows])
     most = MAX_HORIZON_H * max(demand.units, 1e-300)
     units = np.minimum(single_work_units(table, demand)[rows], most)
-    samples = _simulate(table, rows, demand, units, start_h, draws)
+    samples = _simulate(table, rows, units, start_h, draws)
     shifted = RunSamples(
         samples.finish_h + begin_h[:, None],
         samples.usd,
@@ -98,7 +98,6 @@ def forecast_segments(
     samples = _simulate(
         table,
         rows,
-        demand,
         hours * table.paid_units_per_hour[rows],
         np.array([segment.start_h for segment in segments]),
         draws,
@@ -187,14 +186,14 @@ def done_forecast(now: datetime) -> Forecast:
 def _simulate(
     table: ConfigurationTable,
     rows: NDArray[np.int64],
-    demand: Demand,
     units: Array,
     start_h: Array,
     draws: RandomDraws,
 ) -> RunSamples:
     """Runs of ``units`` each on its row; finish counts from the run's own begin."""
-    save_s, restart_s = demand.job.checkpoint.save_s, 3600 * table.start_h[rows][:, None]
-    interval_s = table.interval_s[rows][:, None]
+    interval_s, save_s = table.interval_s[rows][:, None], table.save_s[rows][:, None]
+    groups = table.groups[rows][:, None]
+    restart_s = 3600 * table.start_h[rows][:, None] / groups + table.lag_s[rows][:, None]
     speed = within(table.speed[rows], table.speed_low[rows], table.speed_high[rows], draws.speed)
     speed = np.maximum(speed, 0.01 * table.speed[rows][:, None])
     hazard = within(
@@ -204,12 +203,13 @@ def _simulate(
     useful_h = units[:, None] / speed / 3600
     calm_h = useful_h * (interval_s + save_s) / interval_s
     mean_h = np.minimum(
-        useful_h * paid_to_useful_ratio(hazard, interval_s, save_s, restart_s), 1e12
+        useful_h * paid_to_useful_ratio(hazard, interval_s, save_s, restart_s, groups), 1e12
     )
     expected = np.minimum(hazard * mean_h, 1e9)
     hits = poisson_quantile(expected, draws.events)
     each_h = (mean_h - calm_h) / np.maximum(expected, 1e-12)
-    ragged = (interval_s / math.sqrt(12)) / np.maximum(restart_s + interval_s / 2, 1e-9)
+    redone_s = np.where(groups > 1, 0.0, interval_s)
+    ragged = (redone_s / math.sqrt(12)) / np.maximum(restart_s + redone_s / 2, 1e-9)
     lost_h = np.maximum(0.0, each_h * (hits + ragged * np.sqrt(hits) * draws.loss[None, :]))
     paid_h = calm_h + lost_h
     away_h = _waits_h(table.calendar[rows], mean_h, expected, hits, draws)

@@ -7,14 +7,8 @@ from datetime import datetime
 
 from costopt.domain.cached_data import GIGABITS_PER_GIB
 from costopt.domain.job import Job
+from costopt.domain.storage import STORE_GBPS
 from costopt.formatting import number_text, percent_text, seconds_text
-
-STORE_GBPS = 100.0
-"""What one node exchanges with an object store at most, in gigabits per second.
-
-https://repost.aws/knowledge-center/s3-maximum-transfer-speed-ec2 (100 Gbit/s for the largest
-instances); faster networks, such as EFA, connect nodes with each other.
-"""
 
 CHECKPOINT_TOLERANCE, WINDOW_SHARE = 1.5, 0.1
 """How often longer than its restore a checkpoint may take to move, and which share of the time to

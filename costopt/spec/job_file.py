@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from costopt.domain.job import USD_PER_HOUR_WAITED, WorkUnit
+from costopt.domain.storage import KEPT_CHECKPOINTS
 from costopt.spec.array_section import ArraySection
 from costopt.spec.fields import (
     INSTANT_PATTERN,
@@ -110,6 +111,21 @@ Interval = Annotated[
 ]
 
 
+Time = Annotated[
+    DurationS | None,
+    BeforeValidator(_auto),
+    WithJsonSchema(
+        {
+            "type": ["string", "number", "null"],
+            "examples": ["auto", "30s", 30],
+            "pattern": f"^auto$|{DURATION_PATTERN}",
+            "minimum": 0,
+            "maximum": MAX_DURATION_S,
+        }
+    ),
+]
+
+
 class WorkSection(FileModel):
     """How much is to be done."""
 
@@ -135,6 +151,11 @@ class ResourcesSection(FileModel):
     max_gpus: Count | None = Field(default=None, description="the most GPUs of a gang in total")
     min_gpu_memory_gib: Positive | None = Field(default=None, description="memory of one GPU, GiB")
     min_memory_gib: Positive | None = Field(default=None, description="main memory of a node, GiB")
+    gpus_per_group: Count | None = Field(
+        default=None,
+        description="GPUs of a shard group (HSDP), which hold the state together: gangs are "
+        "multiples of it; default: the whole gang shards the state",
+    )
 
 
 class PointSection(FileModel):
@@ -223,8 +244,16 @@ class CheckpointSection(FileModel):
 
     uri: Text = Field(description="folder, file://, s3:// or gs://; relative to this file")
     size_gib: NotNegative = Field(default=0.0, description="size of one checkpoint, GiB")
-    save: DurationS = Field(default=30.0, description="how long a save stops the training")
-    restore: DurationS = Field(default=60.0, description="how long a restore takes")
+    save: Time = Field(
+        default=30.0,
+        description="how long a save stops the training, or auto: each node saves its share, while "
+        "training goes on; default: 30s, with gpus_per_group auto",
+    )
+    restore: Time = Field(
+        default=60.0,
+        description="how long a restore takes, or auto: each node reads its share; default: 1m, "
+        "with gpus_per_group auto",
+    )
     interval: Interval = Field(
         default=None, description="auto (chosen from the hazard and the save time) or a duration"
     )
@@ -232,6 +261,20 @@ class CheckpointSection(FileModel):
         default=None,
         description="provider/region of the store, such as aws/us-east-1; default: unknown, so "
         "that no plan counts what it costs to reach it",
+    )
+    gbps: Positive | None = Field(
+        default=None,
+        description="gigabits per second that a node exchanges with the store, as a run measured "
+        "it, where save or restore is auto; default: 100, or its network's if less",
+    )
+    keep: Count = Field(
+        default=KEPT_CHECKPOINTS,
+        description="how many of the newest are kept, as the trainer's `keep` says",
+    )
+    keep_every: Positive | None = Field(
+        default=None,
+        description="units of work: those at its multiples are kept, too, as the trainer's "
+        "`every_steps` says; default: none",
     )
 
 

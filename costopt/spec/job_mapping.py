@@ -29,6 +29,7 @@ from costopt.spec.catalog_names import (
     gpu_models,
     unknown_region,
 )
+from costopt.spec.checkpoint_mapping import CheckpointMapping
 from costopt.spec.fields import MAX_DURATION_S, did_you_mean, missing_unit, moment
 from costopt.spec.job_file import (
     NOT_OF_ARRAYS,
@@ -52,7 +53,7 @@ HORIZON = timedelta(seconds=MAX_DURATION_S)
 BEYOND_HORIZON = "beyond_horizon"
 IN_PAST = "in_past"
 AnyJobFile = TrainingJobFile | ModelJobFile | ArrayJobFile
-GANG_SIZES = ("min_nodes", "max_nodes", "min_gpus", "max_gpus")
+GANG_SIZES = ("min_nodes", "max_nodes", "min_gpus", "max_gpus", "gpus_per_group")
 
 
 def job_of(file: AnyJobFile, document: Document, now: datetime) -> Job:
@@ -122,7 +123,7 @@ class _Mapping:
             resources=resources,
             throughput=speeds.throughput(throughput, ("throughput",)),
             phases=self._phases(resources, speeds),
-            checkpoint=self._checkpoint(file.checkpoint, card),
+            checkpoint=self._checkpoint(file.checkpoint, card, resources),
         )
 
     def _work(self, file: TrainingJobFile | ModelJobFile, card: ModelCard | None) -> WorkAmount:
@@ -253,6 +254,7 @@ class _Mapping:
             min_gpu_memory_gib=asked.min_gpu_memory_gib,
             min_memory_gib=asked.min_memory_gib,
             memory=self._memory(card),
+            gpus_per_group=asked.gpus_per_group,
         )
 
     def _check_gpu(self, at: FieldPath, model: str) -> None:
@@ -304,25 +306,12 @@ class _Mapping:
             evaluation_s=0.0 if pause is None else pause.duration,
         )
 
-    def _checkpoint(self, said: CheckpointSection, card: ModelCard | None) -> CheckpointSpec:
-        if said.interval == 0:
-            self._refuse(("checkpoint", "interval"), "expected auto or a duration above 0")
+    def _checkpoint(
+        self, said: CheckpointSection, card: ModelCard | None, resources: Resources
+    ) -> CheckpointSpec:
         self._check_region(("checkpoint", "region"), said.region)
-        return CheckpointSpec(
-            uri=self._resolved(said.uri, ("checkpoint", "uri")),
-            size_gib=self._checkpoint_gib(said, card),
-            save_s=said.save,
-            restore_s=said.restore,
-            interval_s=said.interval,
-            region=said.region,
-        )
-
-    def _checkpoint_gib(self, said: CheckpointSection, card: ModelCard | None) -> float:
-        if card is None or "size_gib" in said.model_fields_set:
-            return said.size_gib
-        size = card.checkpoint_gib()
-        self.derived.append(DerivedFigure("checkpoint.size_gib", "GiB", size))
-        return size.value
+        mapping = CheckpointMapping(said, card, resources, self.derived, self._refuse)
+        return mapping.spec(self._resolved(said.uri, ("checkpoint", "uri")))
 
     def _budget(self) -> Budget:
         said = self.file.budget

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from costopt.domain.array import parallel_tasks
 from costopt.domain.checkpoint_interval import checkpoint_interval_s
-from costopt.domain.job import Job, Phase
+from costopt.domain.job import CheckpointSpec, Job, Phase
 from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.policy import energy_term
 from costopt.domain.transfers import region_key
@@ -48,7 +48,8 @@ class GangOption:
     from another region, and the longest wait for capacity. ``wait_s`` is that wait, None where a
     launch does not wait or the gang runs; ``waited_s`` of it are behind a launch that waits now.
     ``lasting`` tells that the pool can be used until the deadline. Figures are those under
-    ``power_cap_w``, the limit of each GPU.
+    ``power_cap_w``, the limit of each GPU. ``checkpoint`` has the times of this gang's saves, None:
+    the job's.
     """
 
     pool: Pool
@@ -65,6 +66,7 @@ class GangOption:
     waited_s: float = 0.0
     power_cap_w: float | None = None
     parallel_tasks: int | None = None
+    checkpoint: CheckpointSpec | None = None
 
     def units_to_last(self, units: float) -> float:
         """Return the units; of an array, with what idle nodes could do until its last task ends.
@@ -150,8 +152,12 @@ def _counts_energy(view: View, job: Job, pool: Pool, machine: InstanceType) -> b
 
 @dataclass(frozen=True, slots=True)
 class _Pace:
-    """How fast a gang of so many nodes is in the present phase, and what it does in each."""
+    """How fast a gang of so many nodes is in the present phase, and what it does in each.
 
+    ``job`` has the times of its starts and saves.
+    """
+
+    job: Job
     nodes: int
     units_per_s: float
     stretches: tuple[PhaseSpeed, ...]
@@ -166,7 +172,8 @@ def _paces(job_view: JobView, phase: Phase, machine: InstanceType) -> Iterable[_
         if phase.min_nodes <= nodes <= phase.max_nodes:
             speed = _units_per_s(job_view, machine, nodes, phase)
             if speed is not None:
-                yield _Pace(nodes, speed, _stretches(job_view, machine, nodes, speed))
+                stretches = _stretches(job_view, machine, nodes, speed)
+                yield _Pace(job.on_gang(machine, nodes), nodes, speed, stretches)
 
 
 def _option(
@@ -177,7 +184,7 @@ def _option(
     pace: _Pace,
     running: int,
 ) -> GangOption | None:
-    job, nodes, speed = job_view.job, pace.nodes, pace.units_per_s
+    job, nodes, speed = pace.job, pace.nodes, pace.units_per_s
     fetch = transfer_costs(offer.pool, machine, job, view.transfers)
     if fetch is None or offer.price_usd_per_hour is None:
         return None
@@ -194,7 +201,7 @@ def _option(
         units_per_s=speed,
         usd_per_hour=usd,
         score_usd_per_hour=_score_usd_per_hour(view, job, offer.pool, nodes, usd)
-        + _moving_usd_per_hour(view, job_view, offer.pool, fetch, speed, nodes, missing),
+        + _moving_usd_per_hour(view, job_view, offer.pool, fetch, pace, missing),
         free=available is None or available >= missing - queued,
         running=running >= nodes,
         stretches=pace.stretches,
@@ -203,6 +210,7 @@ def _option(
         wait_s=wait_s,
         waited_s=_waited_s(offer, job_view, view.now) if missing else 0.0,
         parallel_tasks=parallel_tasks(job, machine, nodes),
+        checkpoint=None if job is job_view.job else job.checkpoint,
     )
 
 
@@ -266,8 +274,7 @@ def _moving_usd_per_hour(
     job_view: JobView,
     pool: Pool,
     fetch: TransferCosts,
-    units_per_s: float,
-    nodes: int,
+    pace: _Pace,
     new_nodes: int,
 ) -> float:
     """One fetch over the work that is left, that of each new node, what saves send, and storage.
@@ -275,16 +282,16 @@ def _moving_usd_per_hour(
     A region in which nodes of the job live has the data. That a gang may be lost there and fetch
     again is left out: spread over all the work, one fetch keeps waiting from looking cheaper.
     """
-    job = job_view.job
+    job = pace.job
     left = job.work.amount - job_view.progress.done_units
-    hours = max(left / units_per_s / 3600, MIN_WORK_H)
+    hours = max(left / pace.units_per_s / 3600, MIN_WORK_H)
     there = any(region_key(node.pool) == region_key(pool) for node in job_view.nodes)
     interval_s = job.checkpoint.interval_s or checkpoint_interval_s(
         hazard_per_hour=EXPECTED_HAZARD_PER_HOUR, blocking_save_s=job.checkpoint.save_s
     )
     saves = fetch.save_usd * 3600 / max(interval_s, view.tick_s)
     fetched_usd = (0.0 if there else fetch.usd) + new_nodes * fetch.node_usd
-    stored = fetch.hour_usd + nodes * fetch.node_hour_usd
+    stored = fetch.hour_usd + pace.nodes * fetch.node_hour_usd
     return view.policy.objective.usd * (fetched_usd / hours + saves + stored)
 
 

@@ -30,18 +30,19 @@ def seconds_to_finish(
     if units <= 0:
         return option.start_s if start_s is None else 0.0
     units = option.units_to_last(units)
-    interval_s = job.checkpoint.interval_s or checkpoint_interval_s(
-        hazard_per_hour=0.0, blocking_save_s=job.checkpoint.save_s
+    saves = option.checkpoint or job.checkpoint
+    interval_s = saves.interval_s or checkpoint_interval_s(
+        hazard_per_hour=0.0, blocking_save_s=saves.save_s
     )
-    stretch = 1.0 + job.checkpoint.save_s / interval_s
+    stretch = 1.0 + saves.save_s / interval_s
     starts_s = option.start_s if start_s is None else start_s
     work = tuple(option.work_left(job.work.amount - units))
     resizes = sum(1 for (before, _), (after, _) in pairwise(work) if before != after)
     return (
         starts_s
         + sum(seconds for _, seconds in work) * stretch
-        + resizes * (job.checkpoint.save_s + option.start_s)
-        + job.checkpoint.save_s
+        + resizes * (saves.durable_s + option.start_s)
+        + saves.durable_s
     )
 
 

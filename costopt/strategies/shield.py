@@ -205,7 +205,7 @@ def _seconds_from_now(view: View, job_view: JobView, option: GangOption, units: 
 
 def _leave_s(job: Job) -> float:
     """What the last save of the gang before adds to a start: it is done while nodes start up."""
-    return max(0.0, job.checkpoint.save_s - job.startup_s)
+    return max(0.0, job.checkpoint.durable_s - job.startup_s)
 
 
 def _worst_units_now(view: View, job_view: JobView) -> float:
@@ -292,7 +292,8 @@ def _holds(
         start_s = remaining_startup_s(view, job_view) if running else chosen.start_s
         units = job.work.amount - job_view.progress.done_units
         chosen = with_power_caps(view, chosen, decision.targets)
-        ends_s = start_s + units / chosen.units_per_s + job.checkpoint.save_s
+        saves = chosen.checkpoint or job.checkpoint
+        ends_s = start_s + units / chosen.units_per_s + saves.durable_s
         if ends_s <= view.tick_s + ROUNDING_S:
             return ends_s <= left_s + ROUNDING_S
         units_after = units - max(0.0, view.tick_s - start_s) * chosen.units_per_s

@@ -245,4 +245,4 @@ def _at_risk_s(view: View, job_view: JobView) -> float:
     interval_s = checkpoint.interval_s or checkpoint_interval_s(
         hazard_per_hour=EXPECTED_HAZARD_PER_HOUR, blocking_save_s=checkpoint.save_s
     )
-    return view.tick_s + interval_s
+    return view.tick_s + interval_s + checkpoint.durable_s - checkpoint.save_s

@@ -382,3 +382,35 @@ def test_a_region_names_its_provider(tmp_path: Path, line: str) -> None:
     section = line.partition(":")[0]
     (reported,) = refusal(tmp_path, with_line(section, line))
     assert (reported.field, reported.code) == (f"{section}.region", "string_pattern_mismatch")
+
+
+SHARDED = """\
+name: big
+deadline: 90d
+model: {params: 70e9, method: pretrain, tokens: 20e9, sequence: 4096}
+resources: {gpu_models: [H100], max_nodes: 8, gpus_per_group: 32}
+checkpoint: {uri: "s3://bucket/big", region: aws/us-east-1}
+elastic: true
+run: [python, train.py]
+"""
+
+
+def test_a_job_of_shard_groups_has_times_by_the_gang(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(SHARDED)
+    now = datetime(2026, 3, 2, tzinfo=UTC)
+    big = load_job(str(path), now)
+    assert big.resources.gpus_per_group == 32
+    assert big.checkpoint.auto_save
+    assert big.checkpoint.auto_restore
+    assert big.checkpoint.save_s < 10 < big.checkpoint.durable_s
+    path.write_text(SHARDED.replace("{uri", "{save: 20s, keep: 5, keep_every: 1e9, gbps: 40, uri"))
+    stated = load_job(str(path), now).checkpoint
+    assert (stated.save_s, stated.auto_save, stated.auto_restore) == (20.0, False, True)
+    assert (stated.keep, stated.keep_every, stated.gbps) == (5, 1e9, 40.0)
+    path.write_text(SHARDED.replace(", gpus_per_group: 32", ""))
+    whole = load_job(str(path), now).checkpoint
+    assert (whole.save_s, whole.restore_s, whole.auto_save) == (30.0, 60.0, False)
+    path.write_text(SHARDED.replace("{uri", "{size_gib: 0, uri"))
+    with pytest.raises(SpecFileError, match="size_gib"):
+        load_job(str(path), now)

@@ -1,0 +1,126 @@
+"""Sharded jobs: whole shard groups, times by the gang, and what a lost node stops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from costopt.domain.gang_sizes import ladder
+from costopt.domain.job import CheckpointSpec, Job, Progress, Resources
+from costopt.domain.model_card import ModelCard, TrainingMethod
+from costopt.domain.policy import Policy
+from costopt.domain.storage import COMMIT_S, REFORM_S
+from costopt.domain.view import JobView
+from costopt.engine.measurements import with_measured_saves
+from costopt.optimize.configurations import ConfigurationTable
+from costopt.optimize.planner import plan, prepare
+from costopt.optimize.request import PlanRequest
+from tests.support.optimize_fixtures import NOW, job, machine, machines_of, offer, pool, power
+
+SPOT = pool("a")
+GIB_IN_GBIT = 8.589934592
+
+
+def grouped(*, gpus: int | None = 16, elastic: bool = True, most: int = 8) -> Job:
+    resources = Resources(max_nodes=most, gpus_per_group=gpus)
+    wanted = job(100.0, deadline_h=400.0, resources=resources, efficiency=1.0)
+    saves = CheckpointSpec("s3://bucket/run", 800.0, auto_save=True, auto_restore=True)
+    return replace(wanted, elastic=elastic, checkpoint=saves)
+
+
+def request_of(wanted: Job, hazard: float = 0.02) -> PlanRequest:
+    offers = (offer(SPOT, 10.0, hazard=hazard),)
+    return PlanRequest(
+        now=NOW,
+        jobs=(JobView(wanted, Progress(), ()),),
+        offers=offers,
+        machines=machines_of(offers),
+        powers={SPOT: power()},
+        policy=Policy("cheap"),
+    )
+
+
+def table_of(wanted: Job, hazard: float = 0.02) -> ConfigurationTable:
+    (part,), _ = prepare(request_of(wanted, hazard))
+    return part.table
+
+
+@pytest.mark.parametrize(
+    ("group", "expected"),
+    [(None, [1, 2, 3, 4, 5, 6, 7, 8]), (4, [1, 2, 3, 4, 5, 6, 7, 8]), (16, [2, 4, 6, 8]),
+     (24, [3, 6]), (12, []), (80, [])],
+)  # fmt: skip
+def test_gangs_are_whole_shard_groups(group: int | None, expected: list[int]) -> None:
+    resources = Resources(max_nodes=8, gpus_per_group=group)
+    assert list(resources.node_counts(machine())) == expected
+    assert (resources.rejection_reason(machine()) is None) == bool(expected)
+    if expected and group != 4:
+        assert table_of(grouped(gpus=group)).nodes.tolist() == expected
+
+
+def test_a_group_that_does_not_hold_the_model_is_excluded_with_the_reason() -> None:
+    memory = ModelCard(70e9, TrainingMethod.PRETRAIN, 4096).memory()
+    needed = memory.min_gpus(40.0)
+    assert needed is not None
+    assert 32 < needed < 64
+    fits, small = (
+        Resources(max_nodes=64, gpus_per_group=group, memory=memory) for group in (64, 32)
+    )
+    assert list(fits.node_counts(machine())) == list(range(8, 65, 8))
+    assert list(small.node_counts(machine())) == []
+    wanted = job(resources=small)
+    made = plan(request_of(wanted))
+    (rejection,) = made.rejections
+    assert rejection.code == "resources"
+    assert f"at least {needed} GPUs" in rejection.reason
+    assert "a shard group has 32" in rejection.reason
+
+
+def test_a_ladder_of_groups_has_steps_of_groups() -> None:
+    sizes = ladder(range(3, 3001, 3), (100, 2))
+    assert all(size % 3 == 0 for size in sizes)
+    assert {3, 6, 48, 99, 3000} <= set(sizes)
+    assert len(sizes) < 60
+
+
+def test_times_follow_from_the_gang() -> None:
+    wanted = grouped()
+    two, eight = (wanted.on_gang(machine(), nodes).checkpoint for nodes in (2, 8))
+    gbit = 800 * GIB_IN_GBIT
+    # The network has 400 Gbit/s, the store 100.
+    assert two.durable_s == pytest.approx(COMMIT_S + gbit / 2 / 100)
+    assert two.restore_s == two.durable_s
+    assert eight.durable_s == pytest.approx(COMMIT_S + gbit / 8 / 100)
+    assert eight.save_s == pytest.approx(two.save_s / 4)
+    assert two.save_s < 4
+    slow = replace(machine(), network_gbps=10.0)
+    assert wanted.on_gang(slow, 8).checkpoint.durable_s > 8 * eight.durable_s
+    measured = with_measured_saves(wanted, 50.0).on_gang(machine(), 8).checkpoint
+    assert measured.durable_s == pytest.approx(COMMIT_S + gbit / 8 / 50)
+    stated = job()
+    assert stated.on_gang(machine(), 8) is stated
+    assert with_measured_saves(stated, 50.0) is stated
+    table = table_of(wanted)
+    assert table.save_s.tolist() == sorted(table.save_s.tolist(), reverse=True)
+    assert table.start_h.tolist() == sorted(table.start_h.tolist(), reverse=True)
+
+
+def test_a_lost_node_stops_its_group_and_not_the_gang() -> None:
+    alone, together = (table_of(grouped(elastic=elastic), hazard=0.2) for elastic in (True, False))
+    assert alone.groups.tolist() == [1, 2, 3, 4]
+    assert together.groups.tolist() == [1, 1, 1, 1]
+    assert alone.paid_units_per_hour[0] == pytest.approx(together.paid_units_per_hour[0])
+    assert (alone.paid_units_per_hour[1:] > together.paid_units_per_hour[1:]).all()
+    assert alone.lag_s[1:].tolist() == [REFORM_S] * 3
+    # Of four groups, one waits for a start: a quarter of the gang's time, and the pause of all.
+    row = 3
+    hazard, useful = alone.hazard[row], alone.speed[row] * 3600
+    restart_h = alone.start_h[row] / 4 + REFORM_S / 3600
+    saving = 1 + alone.save_s[row] / alone.interval_s[row]
+    expected = useful / (saving * (1 + hazard * restart_h))
+    assert alone.paid_units_per_hour[row] == pytest.approx(expected, rel=0.01)
+    costs = [plan(request_of(grouped(elastic=e), 0.2)).forecast_of("job") for e in (True, False)]
+    assert costs[0] is not None
+    assert costs[1] is not None
+    assert costs[0].usd_p50 < costs[1].usd_p50
