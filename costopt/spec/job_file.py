@@ -96,34 +96,22 @@ Moment = Annotated[
         }
     ),
 ]
-Interval = Annotated[
-    DurationS | None,
-    BeforeValidator(_auto),
-    WithJsonSchema(
+
+
+def _or_auto(**bound: float) -> WithJsonSchema:
+    return WithJsonSchema(
         {
             "type": ["string", "number", "null"],
             "examples": ["auto", "10m", 600],
             "pattern": f"^auto$|{DURATION_PATTERN}",
-            "exclusiveMinimum": 0,
             "maximum": MAX_DURATION_S,
+            **bound,
         }
-    ),
-]
+    )
 
 
-Time = Annotated[
-    DurationS | None,
-    BeforeValidator(_auto),
-    WithJsonSchema(
-        {
-            "type": ["string", "number", "null"],
-            "examples": ["auto", "30s", 30],
-            "pattern": f"^auto$|{DURATION_PATTERN}",
-            "minimum": 0,
-            "maximum": MAX_DURATION_S,
-        }
-    ),
-]
+Interval = Annotated[DurationS | None, BeforeValidator(_auto), _or_auto(exclusiveMinimum=0)]
+Time = Annotated[DurationS | None, BeforeValidator(_auto), _or_auto(minimum=0)]
 
 
 class WorkSection(FileModel):
