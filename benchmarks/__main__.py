@@ -24,6 +24,8 @@ NAMES = (
     "optimize",
     "fleet",
     "fleet_replay",
+    "fleet_overflow",
+    "fleet_scale",
     "pollux",
     "skypilot_choice",
     "deadlines",
