@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 from costopt.catalog.site_machines import account_catalog
 from costopt.domain.account import Account
@@ -155,6 +158,21 @@ class NewCluster:
     def pod_path(self, name: str, part: str = "") -> str:
         """The path of a pod of the namespace."""
         return f"api/v1/namespaces/{self.namespace}/pods/{name}{part}"
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Wait for the server's own programs."""
+        give_up_at = time.monotonic() + 30
+        while True:
+            with suppress(HTTPError):
+                if holds():
+                    return
+            assert time.monotonic() < give_up_at
+            time.sleep(0.05)
+
+    def wait_scheduled(self, pods: int) -> None:
+        """Wait until so many pods have nodes, and run them."""
+        self.until(lambda: sum("nodeName" in pod["spec"] for pod in self.pods()) >= pods)
+        self.kubelet.settle()
 
     def taint(self, host: str, key: str = "karpenter.sh/disrupted") -> None:
         """Write a taint on a node, as what is about to take it does."""
