@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib.metadata import entry_points
@@ -246,7 +246,14 @@ class CloudPrices:
         if self._options.cloud_options is None:
             return self._dated(pool), None
         offers = self._offers.get(None, now, lambda: self._ask(now))
-        found = list(_of_pool(offers, pool))
+        of_type = [
+            offer
+            for offer in offers
+            if offer.pool.instance_type == pool.instance_type
+            and offer.pool.capacity_type is pool.capacity_type
+        ]
+        # AWS's adapter names zones by their IDs, which nodes do not have: then of any zone.
+        found = [offer for offer in of_type if offer.pool.zone == pool.zone] or of_type
         if not found:
             return None, None
         dearest = max(found, key=lambda each: _value(each.price_usd_per_hour))
@@ -282,17 +289,6 @@ class CloudPrices:
         if not isinstance(adapter, Provider):
             raise ProviderError(f"{options.cloud_provider} is not a provider")
         return adapter
-
-
-def _of_pool(offers: Iterable[Offer], pool: Pool) -> Iterator[Offer]:
-    """Yield the cloud's offers of the same type and terms, in the zone, or in all for any zone."""
-    for offer in offers:
-        same = (offer.pool.instance_type, offer.pool.capacity_type)
-        if same == (pool.instance_type, pool.capacity_type) and Place.of(pool).zone in (
-            "",
-            offer.pool.zone,
-        ):
-            yield offer
 
 
 def _value(price: Estimate | None) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,8 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
 ]
 TYPE = "g4dn.xlarge"
-NODES = 4
+ZONES = ("zone-a", "zone-b", "zone-c")
+"""A pool that took a node is left alone for a while."""
 STEPS = 60
 POOL = Pool("kubernetes", "test", "zone-a", TYPE, CapacityType.SPOT)
 
@@ -58,8 +59,9 @@ class Run(CloudRun):
 @pytest.fixture
 def run(cluster: NewCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     cluster.proxy.reset()
-    for number in range(NODES):
-        cluster.add(node(f"t4-{number}", POOL))
+    for zone in ZONES:
+        for number in range(2):
+            cluster.add(node(f"t4-{zone}-{number}", replace(POOL, zone=zone)))
     write_job(tmp_path / "job", "T4", STEPS)
     with served(FakeGcs(("runs",))) as storage:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage)

@@ -13,6 +13,7 @@ import click
 
 import costopt_aws.instances
 import costopt_gcp.instances
+import costopt_kubernetes.labels
 import costopt_sim
 import costopt_slurm.gang_tags
 from costopt.checkpoint.replicas.snapshot import Tier
@@ -29,9 +30,9 @@ from costopt.domain.control import ActionKind, DesiredState, Mode, ProposalState
 from costopt.domain.errors import CostoptError, ProviderError
 from costopt.domain.estimate import Basis
 from costopt.domain.events.node import NOT_SENT_ERROR
-from costopt.domain.fleet import EndCause, NodeState
+from costopt.domain.fleet import EndCause, LaunchRequest, NodeState
 from costopt.domain.job import GangState, WorkUnit
-from costopt.domain.market import CapacityType
+from costopt.domain.market import CapacityType, Pool
 from costopt.domain.plan import COOLDOWN, PlanStatus, Rejection
 from costopt.domain.policy import CONCURRENT_LIMITS, CarbonSignal, ObjectiveTerm, RuleSignal
 from costopt.domain.view import Decision
@@ -54,7 +55,7 @@ from tests.support.golden import check, example
 
 T = TypeVar("T", bound=CostoptError)
 
-PROVIDERS = (costopt_aws, costopt_gcp, costopt_sim, costopt_slurm)
+PROVIDERS = (costopt_aws, costopt_gcp, costopt_kubernetes, costopt_sim, costopt_slurm)
 ENUMS: Mapping[str, type[Enum]] = {
     "aim of a policy": ObjectiveTerm,
     "basis of an estimate": Basis,
@@ -262,9 +263,12 @@ def test_names_outside() -> None:
         owner="text", job="text", key="text", pool="text", usd_per_hour="1"
     )
     slurm_tags = costopt_slurm.gang_tags.GangTags("text", "text", "text", "text", 1, 1.0, 1.0)
+    request = LaunchRequest("text", "text", Pool.parse("a/b/c/d/spot"), 1, "text")
     check(
         "names",
         {
+            "annotations of pods": sorted(costopt_kubernetes.labels.notes(request, 1.0)),
+            "labels of pods": sorted(costopt_kubernetes.labels.labels(request)),
             "EC2 tags": sorted(tag["Key"] for tag in aws),
             "Compute Engine labels": sorted(costopt_gcp.instances.labels("text", "text", "text")),
             "Slurm comment": sorted(json.loads(slurm_tags.comment())),

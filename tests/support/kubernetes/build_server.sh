@@ -4,7 +4,7 @@
 set -euo pipefail
 
 RELEASE=${COSTOPT_KUBERNETES_RELEASE:-bookworm}
-CACHE=${COSTOPT_KUBERNETES_SERVER:-${XDG_CACHE_HOME:-$HOME/.cache}/costopt/kubernetes-1.20.2}
+CACHE=${COSTOPT_KUBERNETES_SERVER:-$HOME/.cache/costopt/kubernetes-1.20.2}
 PROGRAMS="kube-apiserver kube-scheduler"
 complete() { for each in $PROGRAMS; do [ -x "$CACHE/$each" ] || return 1; done; }
 complete && { echo "$CACHE"; exit 0; }

@@ -296,3 +296,29 @@ def test_the_command_line_checks_a_cluster(cluster: NewCluster) -> None:
     assert done.exit_code == 0, done.output
     printed = CliRunner().invoke(cli, ["doctor", "kubernetes", "--account", str(path), "--rbac"])
     assert yaml.safe_load(printed.output)["kind"] == "List"
+
+
+def test_slices_of_an_owned_node_share_it(cluster: NewCluster) -> None:
+    """Two pods of two GPUs each on one node of eight; their price is their share of the node's."""
+    shape = {"gpu": "A100-SXM4-80GB", "gpus": 8, "vcpus": 64, "memory_gib": 512}
+    provider = cluster.connect(
+        cloud=None, node_types={"dgx": shape}, nodes={"dgx": 1}, usd_per_gpu_hour=1.5
+    )
+    item = node("dgx-1", Pool("kubernetes", CLUSTER, "zone-a", "dgx", CapacityType.ON_DEMAND))
+    amounts = {"cpu": "64", "memory": "512Gi", "pods": "50", "nvidia.com/gpu": "8"}
+    item["status"] |= {"capacity": amounts, "allocatable": amounts}
+    cluster.add(item)
+    half = Pool("kubernetes", CLUSTER, "zone-a", "dgx:2", CapacityType.ON_DEMAND)
+
+    def offer(pool: Pool) -> tuple[int | None, float | None]:
+        found = {o.pool: o for o in provider.offers(cluster.clock.now())}[pool]
+        price = found.price_usd_per_hour
+        return found.nodes_available, None if price is None else price.value
+
+    assert offer(half) == (4, 3.0)
+    nodes = provider.launch(cluster.request(2, pool=half))
+    assert {n.usd_per_hour for n in nodes} == {3.0}
+    assert {pod["spec"]["nodeName"] for pod in cluster.pods()} == {"dgx-1"}
+    assert offer(half) == (2, 3.0)
+    whole = Pool("kubernetes", CLUSTER, "zone-a", "dgx", CapacityType.ON_DEMAND)
+    assert offer(whole) == (0, 12.0)
