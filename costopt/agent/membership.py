@@ -13,6 +13,8 @@ trainers that join:
 - To add a node, start a trainer there. To remove one, give its trainer a notice: it leaves after a
   step, and the others continue. The fastest to join is a process that has already imported torch
   and torch._dynamo (0.8 s; every optimizer imports it when it is created) and then runs the script.
+- Trainers of a sharded model join as units, which hold one copy of it together: only whole units
+  form gangs, and the loss of one member ends its unit.
 - A gang is the oldest members, up to the number of virtual shards; members beyond that are spares,
   which replace the next one to leave.
 - ``generation`` numbers the gangs and only rises. It is the fencing token of checkpoints: a trainer
@@ -124,14 +126,23 @@ class Membership:
         """Remove a member. ``agreed``: its gang knows and disbands without an error."""
         gone = self._members.pop(name, None)
         self.outbox = [(to, letter) for to, letter in self.outbox if to != name]
-        if gone is None or name not in self.gang:
+        if gone is None:
+            return
+        lost = {name} if agreed else {name, *self._end_unit(gone.hello, f"{name}: {why}")}
+        if name not in self.gang:
             return
         if agreed:
-            self.gang = tuple(other for other in self.gang if other != name)
             self._over_at = now if self._over_at is None else self._over_at
         else:
             self._end_gang(f"{name}: {why}", now)
-            self.gang = tuple(other for other in self.gang if other != name)
+        self.gang = tuple(other for other in self.gang if other not in lost)
+
+    def _end_unit(self, lost: JoinMessage, why: str) -> list[str]:
+        """Return the others of a unit that lost a member; they are told to end."""
+        mates = [n for n, m in self._members.items() if lost.unit and m.hello.unit == lost.unit]
+        for mate in mates:
+            self._send(mate, GangOverMessage(self.generation, why, unit_over=True))
+        return mates
 
     def advance(self, now: float) -> tuple[str, ...]:
         """Remove members that are unreachable or hang, and form a gang if it is time.
@@ -177,10 +188,24 @@ class Membership:
 
     def _announce(self) -> None:
         """Notify the gang of the trainers that wait, if there are free places."""
-        waiting = [name for name, member in self._members.items() if member.ready]
-        if waiting and self._over_at is None and len(self.gang) < self._most():
+        waiting = [name for unit in self._units(ready=True) for name in unit]
+        training = {self._members[name].hello.unit or name for name in self.gang}
+        if waiting and self._over_at is None and len(training) < self._most():
             for name in self.gang:
                 self._send(name, JoinPendingMessage(f"{', '.join(waiting)} joined"))
+
+    def _units(self, *, ready: bool = False) -> list[tuple[str, ...]]:
+        """Return the units of which all members are here (and ready), the oldest unit first."""
+        found: dict[str, list[str]] = {}
+        for name, member in self._members.items():
+            if member.ready or not ready:
+                found.setdefault(member.hello.unit or name, []).append(name)
+        hellos = {name: member.hello for name, member in self._members.items()}
+        return [
+            tuple(sorted(names, key=lambda name: hellos[name].position))
+            for names in found.values()
+            if len(names) == hellos[names[0]].unit_size
+        ]
 
     def _end_gang(self, why: str, now: float) -> None:
         if self._over_at is None:
@@ -196,27 +221,28 @@ class Membership:
         return [name for name, member in self._members.items() if not member.ready]
 
     def _may_form(self, now: float) -> bool:
-        ready = [member for member in self._members.values() if member.ready]
-        if not ready:
+        units = self._units(ready=True)
+        if not units:
             return False
         if self.gang:
             return self._over_at is not None and all(self._members[n].ready for n in self.gang)
-        if len(ready) < len(self._members):
+        if len(units) < len(self._units()):
             return False
-        if any(self._counts(member.standing) for member in ready):
+        if any(self._step(unit) >= 0 for unit in units):
             return True
+        ready = [self._members[name] for unit in units for name in unit]
         expected = max((m.hello.expected or 0) for m in ready)
         settled = now - max(member.joined_at for member in ready) >= self.settle_s
-        return settled or 0 < expected <= len(ready)
+        return settled or 0 < expected <= len(units)
 
     def _form(self) -> None:
-        candidates = [name for name, member in self._members.items() if member.ready]
-        first = [name for name in candidates if name in self.gang]
-        rest = [name for name in candidates if name not in self.gang]
-        gang = (*first, *rest)[: self._most()]
+        # sorted() keeps the order among equals: those of the last gang come first.
+        candidates = sorted(self._units(ready=True), key=lambda unit: unit[0] not in self.gang)
+        units = candidates[: self._most()]
+        gang = tuple(name for unit in units for name in unit)
         self.generation += 1
         self.gang, self._over_at, self._missing = gang, None, set()
-        source, aligned = self._source(gang)
+        source, aligned = self._source(units)
         formed = GangFormedMessage(
             self.generation,
             gang,
@@ -230,13 +256,17 @@ class Membership:
             self._members[name].ready = False
             self._send(name, formed)
 
-    def _source(self, gang: tuple[str, ...]) -> tuple[int | None, bool]:
-        """Return the most advanced member of the last gang, and whether all have its state."""
-        standings = [self._members[name].standing for name in gang]
-        steps = [s.step if s.step is not None and self._counts(s) else -1 for s in standings]
+    def _source(self, units: list[tuple[str, ...]]) -> tuple[int | None, bool]:
+        """Return a rank of the most advanced unit, and whether all units have its state."""
+        steps = [self._step(unit) for unit in units]
         if max(steps) < 0:
             return None, False
-        return steps.index(max(steps)), min(steps) == max(steps)
+        return steps.index(max(steps)) * len(units[0]), min(steps) == max(steps)
+
+    def _step(self, unit: tuple[str, ...]) -> int:
+        """Return the steps after which all of a unit have a state to resume from, -1 for none."""
+        standings = [self._members[name].standing for name in unit]
+        return min(-1 if s.step is None or not self._counts(s) else s.step for s in standings)
 
     def _counts(self, standing: TrainerProgress) -> bool:
         """Whether a gang may resume from this state: not if the trainer was left behind, since the

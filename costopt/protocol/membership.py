@@ -42,7 +42,8 @@ class JoinMessage:
     ``conditions`` are what bit-equality depends on, as "name=value" texts. ``generation`` is the
     newest gang that was announced to it; ``standing`` refers to that gang only once the trainer has
     its state. ``gang`` lists its members if the trainer continues there and only its connection is
-    new.
+    new. Trainers that share a ``unit`` hold one copy of the model together, ``unit_size`` of them,
+    each at a ``position``: they train and are lost together.
     """
 
     wire_kind = "hello"
@@ -55,6 +56,9 @@ class JoinMessage:
     conditions: tuple[str, ...] = ()
     generation: int = 0
     gang: tuple[str, ...] = ()
+    unit: str = ""
+    position: int = 0
+    unit_size: int = 1
 
     @property
     def ready(self) -> bool:
@@ -97,7 +101,7 @@ class GangFormedMessage:
 
     ``source`` is the rank whose state counts, None if no member has one; ``aligned`` says that all
     have that same state. ``store`` is where the group meets; ``conditions`` are those of every
-    member, by rank.
+    member, by rank. The members of a unit follow each other, by position.
     """
 
     wire_kind = "formed"
@@ -113,12 +117,16 @@ class GangFormedMessage:
 
 @dataclass(frozen=True, slots=True)
 class GangOverMessage:
-    """``generation`` can complete no further step: leave it and send Ready."""
+    """``generation`` can complete no further step: leave it and send Ready.
+
+    ``unit_over``: the receiver's unit has lost a member, so that the receiver cannot go on either.
+    """
 
     wire_kind = "over"
 
     generation: int
     why: str
+    unit_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)

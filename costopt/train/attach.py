@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,8 +21,9 @@ from costopt.train.checkpointer import Checkpointer
 from costopt.train.elastic_group import ElasticGroup
 from costopt.train.group import RankGroup
 from costopt.train.loop import LossMonitor, RollbackPolicy, StopRequest, TrainingLoop
-from costopt.train.membership_client import MembershipClient
+from costopt.train.membership_client import MembershipClient, UnitPlace
 from costopt.train.reduction import GradientLayout, Reduction
+from costopt.train.replica_groups import ElasticReplicas, FixedReplicas, Replicas
 from costopt.train.reporter import Reporter
 from costopt.train.run_state import (
     ExactnessGuarantee,
@@ -32,6 +34,11 @@ from costopt.train.run_state import (
     nondeterministic_kernels,
     runtime_conditions,
 )
+from costopt.train.sharded_checkpointer import ShardedCheckpointer
+from costopt.train.sharded_gradients import CopyReduction, ShardedGradientLayout
+from costopt.train.sharded_ranks import CopyRanks
+from costopt.train.sharded_run import AttachedShards, ShardedRunState
+from costopt.train.sharded_state import ModelMesh, find_mesh
 from costopt.train.tree_reduction import TreeReduction
 
 Exactness = Literal["exact", "close"]
@@ -75,6 +82,10 @@ def attach(
     continue. Otherwise, under torchrun or the agent, the process group is formed here (gloo, or
     NCCL if CUDA is available).
 
+    A model that is sharded already (FSDP2, HSDP, tensor parallel) is found to be so: the processes
+    of its mesh hold one copy, and other copies are summed over here. With a membership each copy
+    has a torch.distributed world of its own, and joins, leaves and is lost as a whole.
+
     ``loop.guarantee`` says "close" and why if bit-equality was voided: other threads, kernels,
     GPUs. Raise CheckpointError if the state cannot be restored, CostoptError if an argument is
     wrong.
@@ -91,18 +102,14 @@ def attach(
     found = runtime_conditions()
     found |= {"mode": mode, "seed": str(seed), "global batch": str(global_batch)}
     found["virtual shards"] = str(virtual_shards)
-    group = _group(env, virtual_shards, found)
-    state = RunState(
-        TrainingState(model, optimizer, scheduler),
-        group=group,
-        guarantee=_guarantee(mode),
-        conditions=found,
+    parts = _AttachArguments(model, optimizer, scheduler, env, mode, virtual_shards, found)
+    mesh = find_mesh(model)
+    uri = env.checkpoint_uri or checkpoint
+    run = (
+        _attach_whole(parts, uri, keep) if mesh is None else _attach_shards(parts, mesh, uri, keep)
     )
-    layout = GradientLayout(model)
-    reduction = _REDUCTIONS[mode](group, layout, virtual_shards)
     leads = os.environ.get("LOCAL_RANK", "0") == "0"
     reporter = Reporter(env.status_file if leads else None, env.generation)
-    checkpointer = _checkpointer(env, checkpoint, keep)
     stop = StopRequest(env.notice_file)
     cadence = SaveInterval(
         interval_s=env.checkpoint_interval_s or interval_s,
@@ -114,44 +121,134 @@ def attach(
         model,
         optimizer,
         scheduler,
-        group=group,
-        state=state,
+        group=run.group,
+        state=run.state,
         saving=CheckpointManager(
-            checkpointer,
+            run.checkpointer,
             cadence,
             reporter,
-            group,
-            state.capture,
+            run.group,
+            run.state.capture,
             overlap=True,
             notice=stop.notice,
         ),
-        work=ShardWorker(samples, layout, reduction, seed=seed),
+        work=ShardWorker(
+            samples,
+            run.layout,
+            run.reduction,
+            seed=seed,
+            data_ranks=1 if mesh is None else mesh.data_ranks,
+            data_rank=0 if mesh is None else mesh.data_rank,
+        ),
         stop=stop,
         reporter=reporter,
         watch=None if rollback is None else LossMonitor(rollback),
         clip_norm=clip_norm,
         total_units=env.total_units,
-        on_formed=lambda generation: _outrank(checkpointer, generation),
+        on_formed=lambda generation: _outrank(run.checkpointer, generation),
     )
 
 
-def _group(env: TrainerEnv, shards: int, found: dict[str, str]) -> RankGroup:
-    """Return an elastic group if there is a membership."""
-    membership = env.membership
-    if membership is None:
-        return RankGroup()
-    expected = os.environ.get("WORLD_SIZE")
+@dataclass(frozen=True, slots=True)
+class _AttachArguments:
+    model: nn.Module
+    optimizer: Optimizer
+    scheduler: Stateful | None
+    env: TrainerEnv
+    mode: Exactness
+    shards: int
+    conditions: dict[str, str]
 
-    def join(store_at: Callable[[str], str]) -> MembershipClient:
+
+@dataclass(frozen=True, slots=True)
+class _AttachedRun:
+    group: RankGroup
+    state: RunState
+    layout: GradientLayout
+    reduction: Reduction
+    checkpointer: Checkpointer | AttachedShards | None
+
+
+def _attach_whole(
+    parts: _AttachArguments, uri: str | Path | None, keep: int | RetentionPolicy
+) -> _AttachedRun:
+    env, membership = parts.env, parts.env.membership
+    expected = os.environ.get("WORLD_SIZE")
+    group = RankGroup()
+    if membership is not None:
+        group = ElasticGroup(
+            lambda store_at: MembershipClient(
+                membership,
+                store_at=store_at,
+                most=parts.shards,
+                expected=None if expected is None else int(expected),
+                conditions=encode_conditions(parts.conditions),
+            )
+        )
+    state = RunState(
+        TrainingState(parts.model, parts.optimizer, parts.scheduler),
+        group=group,
+        guarantee=_guarantee(parts.mode),
+        conditions=parts.conditions,
+    )
+    layout = GradientLayout(parts.model)
+    reduction = _REDUCTIONS[parts.mode](group, layout, parts.shards)
+    checkpointer = None
+    if uri is not None:
+        checkpointer = Checkpointer(uri, keep=keep, generation=env.generation, near=env.snapshots)
+    return _AttachedRun(group, state, layout, reduction, checkpointer)
+
+
+def _attach_shards(
+    parts: _AttachArguments, mesh: ModelMesh, uri: str | Path | None, keep: int | RetentionPolicy
+) -> _AttachedRun:
+    if parts.shards % mesh.data_ranks:
+        raise CostoptError(
+            f"{parts.shards} virtual shards cannot be computed {mesh.data_ranks} at a time, as "
+            f"the mesh ({mesh.label}) does",
+            hint=f"choose virtual_shards as a multiple of {mesh.data_ranks}",
+        )
+    env, membership = parts.env, parts.env.membership
+    found = parts.conditions
+    found["mesh"] = mesh.label
+    copies = parts.shards // mesh.data_ranks
+    ranks = CopyRanks.of(mesh.ranks)
+
+    def join(store_at: Callable[[str], str], unit: UnitPlace) -> MembershipClient:
+        conditions = encode_conditions(found)
         return MembershipClient(
-            membership,
-            store_at=store_at,
-            most=shards,
-            expected=None if expected is None else int(expected),
-            conditions=encode_conditions(found),
+            membership or "", store_at=store_at, most=copies, conditions=conditions, unit=unit
         )
 
-    return ElasticGroup(join)
+    group: Replicas
+    if membership is None:
+        group = FixedReplicas(ranks.everyone, mesh)
+    else:
+        group = ElasticReplicas(ranks.everyone, join)
+    state = ShardedRunState(
+        parts.model,
+        parts.optimizer,
+        parts.scheduler,
+        group=group,
+        guarantee=_guarantee(parts.mode),
+        conditions=found,
+    )
+    layout = ShardedGradientLayout(parts.model)
+    reduction = CopyReduction(_REDUCTIONS[parts.mode](group, layout, copies), group)
+    checkpointer = None
+    if uri is not None:
+        rest: dict[str, Any] = {}
+        saver = ShardedCheckpointer(
+            uri,
+            parts.model,
+            parts.optimizer,
+            keep=keep,
+            generation=env.generation,
+            extra=lambda: rest,
+            ranks=ranks,
+        )
+        checkpointer = AttachedShards(saver, rest)
+    return _AttachedRun(group, state, layout, reduction, checkpointer)
 
 
 def _guarantee(mode: Exactness) -> ExactnessGuarantee:
@@ -161,16 +258,7 @@ def _guarantee(mode: Exactness) -> ExactnessGuarantee:
     return ExactnessGuarantee([reason for reason in reasons if reason is not None])
 
 
-def _checkpointer(
-    env: TrainerEnv, uri: str | Path | None, keep: int | RetentionPolicy
-) -> Checkpointer | None:
-    chosen = env.checkpoint_uri or uri
-    if chosen is None:
-        return None
-    return Checkpointer(chosen, keep=keep, generation=env.generation, near=env.snapshots)
-
-
-def _outrank(checkpointer: Checkpointer | None, generation: int) -> None:
+def _outrank(checkpointer: Checkpointer | AttachedShards | None, generation: int) -> None:
     """Make saves of older gangs fail from now on."""
     if checkpointer is not None:
         checkpointer.set_parent(generation)

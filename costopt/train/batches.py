@@ -139,10 +139,21 @@ class ShardWorker:
     """Supplies the batches of the shards that this process owns, and collects their gradients."""
 
     def __init__(
-        self, samples: BatchSource, layout: GradientLayout, reduction: Reduction, *, seed: int
+        self,
+        samples: BatchSource,
+        layout: GradientLayout,
+        reduction: Reduction,
+        *,
+        seed: int,
+        data_ranks: int = 1,
+        data_rank: int = 0,
     ) -> None:
+        """A copy of the model on ``data_ranks`` processes computes as many shards at once, this
+        one being that of ``data_rank``; the reduction counts them as one.
+        """
         self._samples, self._layout, self._reduction = samples, layout, reduction
         self._seed = seed
+        self._data_ranks, self._data_rank = data_ranks, data_rank
         self._step = 0
         self._handed: dict[int, tuple[int, Any]] = {}
         self._latest: int | None = None
@@ -154,7 +165,7 @@ class ShardWorker:
         if not self._reduction.accumulated_count():
             self._layout.drop_gradients()
         for shard in self._reduction.missing_shards():
-            batch = self._samples.batch(position, shard)
+            batch = self._samples.batch(position, self._number(shard))
             self._handed[id(batch)] = (shard, batch)
             self._latest = shard
             yield batch
@@ -172,12 +183,15 @@ class ShardWorker:
             )
         self._current = shard
         self._layout.begin_shard()
-        seed_generators(self._seed, SHARD, self._step, shard)
+        seed_generators(self._seed, SHARD, self._step, self._number(shard))
         try:
             yield
         finally:
             self._current = None
         self._reduction.take(shard)
+
+    def _number(self, shard: int) -> int:
+        return shard * self._data_ranks + self._data_rank
 
     def observe(self, loss: float | Tensor) -> None:
         """Record the loss of the shard that is being computed."""
@@ -205,6 +219,10 @@ class ShardWorker:
         decision = self._reduction.reduce(vote)
         self._handed.clear()
         return decision
+
+    def clip_gradients(self, max_norm: float) -> None:
+        """Scale the mean gradients down to this norm."""
+        self._layout.clip_gradients(max_norm)
 
     def salvage(self) -> None:
         """Drop what was computed in a step whose reduction failed."""

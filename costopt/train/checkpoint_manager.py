@@ -24,6 +24,7 @@ from costopt.train.checkpointer import Checkpointer, RestoredCheckpoint
 from costopt.train.group import RankGroup, broadcast_state
 from costopt.train.reporter import Reporter
 from costopt.train.save_queue import FailedSave, SaveOutcome
+from costopt.train.sharded_run import AttachedShards
 from costopt.train.state_layout import StateLayout
 
 MAX_FAILED_SAVES = 2
@@ -46,7 +47,7 @@ class CheckpointManager:
 
     def __init__(
         self,
-        checkpointer: Checkpointer | None,
+        checkpointer: Checkpointer | AttachedShards | None,
         cadence: SaveInterval,
         reporter: Reporter,
         group: RankGroup,
@@ -158,7 +159,8 @@ class CheckpointManager:
             self._restored = self._checkpointer.restore()
             self._checkpointer.claim(wait=False)
         chosen = self._group.broadcast(_in_short(self._restored))
-        if chosen is not None and chosen[1] != Tier.STORE:
+        is_sharded = isinstance(self._checkpointer, AttachedShards)
+        if chosen is not None and (is_sharded or chosen[1] != Tier.STORE):
             self._restored = broadcast_restored(self._group, self._restored)
         elif chosen is not None and self._group.rank != 0:
             self._restored = self._loaded(chosen[0])
@@ -192,7 +194,7 @@ class CheckpointManager:
 
     def _loaded(self, name: str) -> RestoredCheckpoint:
         """A process that was suspended may find that the others removed it: raise PeerLostError."""
-        assert self._checkpointer is not None
+        assert isinstance(self._checkpointer, Checkpointer)
         try:
             return self._checkpointer.load(name)
         except CheckpointError:
@@ -233,6 +235,8 @@ class CheckpointManager:
 
     def _what_is_late(self, state: dict[str, Any]) -> str | None:
         """Return why an upload is not worth waiting for; None if it may finish in time."""
+        if isinstance(self._checkpointer, AttachedShards):
+            return None
         notice, now = self._notice(), time.time()
         size_bytes = StateLayout.of(state).tensor_bytes
         spare_s = NOTICE_MARGIN_S / self._cadence.speed

@@ -251,15 +251,7 @@ class Checkpointer:
 
     def describe(self, restored: RestoredCheckpoint) -> SavedCheckpoint:
         """Return the report of a restored checkpoint."""
-        manifest = restored.manifest
-        return SavedCheckpoint(
-            name=restored.name,
-            units=float(manifest.step),
-            uri=self._place.path(restored.name),
-            at=manifest.at,
-            size_bytes=manifest.own_bytes,
-            save_s=manifest.save_s,
-        )
+        return describe_checkpoint(self._place, restored.name, restored.manifest)
 
     def close(self) -> None:
         """Wait for saves in progress, then end the writing process and free the memory."""
@@ -335,6 +327,20 @@ def _read_state(manifest: Manifest, read: Callable[[Part], bytes]) -> dict[str, 
             hint=SAFE_HINT,
             code="unsafe_objects",
         ) from error
+
+
+def describe_checkpoint(
+    place: CheckpointRepository, name: str, manifest: Manifest
+) -> SavedCheckpoint:
+    """Return the report of a checkpoint that exists."""
+    return SavedCheckpoint(
+        name=name,
+        units=float(manifest.step),
+        uri=place.path(name),
+        at=manifest.at,
+        size_bytes=manifest.own_bytes,
+        save_s=manifest.save_s,
+    )
 
 
 def _state(

@@ -6,6 +6,7 @@ import ctypes
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from costopt.protocol.membership import GangFormedMessage, TrainerProgress
 from costopt.train.group import PeerLostError, RankGroup
-from costopt.train.membership_client import MembershipClient
+from costopt.train.membership_client import MembershipClient, UnitPlace
 
 c10d: Any = torch._C._distributed_c10d
 """The C part of torch.distributed; its type stubs are incomplete."""
@@ -23,6 +24,7 @@ RENDEZVOUS_TIMEOUT_S = 5.0
 COLLECTIVE_TIMEOUT_S = 600.0
 POLL_S = 0.02
 POLL_INTERVAL_S = 0.0005
+ALONE = UnitPlace("", 0, 1)
 
 
 class ElasticGroup(RankGroup):
@@ -34,8 +36,15 @@ class ElasticGroup(RankGroup):
     over, which was written from PyTorch's interface and has not been tried on GPUs.
     """
 
-    def __init__(self, join: Callable[[Callable[[str], str]], MembershipClient]) -> None:
-        """``join`` returns the member, given the function that opens this process' store."""
+    def __init__(
+        self, join: Callable[[Callable[[str], str]], MembershipClient], unit: UnitPlace = ALONE
+    ) -> None:
+        """``join`` returns the member, given the function that opens this process' store.
+
+        Of a sharded model, ranks and sizes count ``unit``s, and a process meets those at its own
+        position.
+        """
+        self._place = unit
         self._stores: dict[str, Any] = {}
         self.member = join(self._store_at)
         self.generation = 0
@@ -54,16 +63,19 @@ class ElasticGroup(RankGroup):
         formed = self.member.next_gang(failed=failed)
         old, self._links = self._links, None
         self.generation = formed.generation
-        self.size, self.rank = len(formed.members), formed.members.index(self.member.name)
+        self.size = len(formed.members) // self._place.size
+        self.rank = formed.members.index(self.member.name) // self._place.size
         self._keep(old)
         if self.size > 1:
             try:
                 self._links = self._connect(formed)
             except RuntimeError as error:
                 raise PeerLostError(f"the gang did not meet: {error}") from error
-        return formed
+        if formed.source is None:
+            return formed
+        return replace(formed, source=formed.source // self._place.size)
 
-    def publish_state(self, step: int) -> None:
+    def publish_state(self, step: int | None) -> None:
         """Report that this process holds the state after ``step`` steps in the present gang."""
         self.member.standing = TrainerProgress(self.generation or 0, step)
 
@@ -132,7 +144,8 @@ class ElasticGroup(RankGroup):
         host, _, port = formed.store.rpartition(":")
         meet = timedelta(seconds=RENDEZVOUS_TIMEOUT_S)
         store = c10d.TCPStore(host, int(port), is_master=False, timeout=meet)
-        place = c10d.PrefixStore(f"generation-{formed.generation}", store)
+        meeting = f"generation-{formed.generation}-{self._place.position}"
+        place = c10d.PrefixStore(meeting, store)
         if self.device.type == "cuda":
             return c10d.ProcessGroupNCCL(
                 place, self.rank, self.size, c10d.ProcessGroupNCCL.Options()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,6 +90,14 @@ class RankGroup:
         """Whether a process waits to join: never if the group is fixed."""
         return False
 
+    def share_vote(self, vote: StepVote) -> StepVote:
+        """Return the vote of all processes of a sharded copy."""
+        return vote
+
+    def agreeing(self) -> AbstractContextManager[None]:
+        """Make a lost peer an error on all processes of a sharded copy, or on none of them."""
+        return nullcontext()
+
     def fence(self) -> None:
         """Raise PeerLostError if the others may have continued without this process.
 
@@ -96,8 +105,8 @@ class RankGroup:
         read.
         """
 
-    def publish_state(self, step: int) -> None:
-        """Report that this process holds the state after ``step`` steps."""
+    def publish_state(self, step: int | None) -> None:
+        """Report that this process holds the state after ``step`` steps; None: of no step."""
 
     def leave(self) -> None:
         """Close the group in good order."""

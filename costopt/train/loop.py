@@ -197,6 +197,7 @@ class TrainingLoop:
             save=self._saving.is_due() or self._save_soon,
             part=self._group.is_join_pending(),
         )
+        vote = self._group.share_vote(vote)
         decision = self._work.reduce(vote)
         wrong = None if self._watch is None else self._watch.wrong(decision.loss)
         if wrong is not None:
@@ -208,7 +209,7 @@ class TrainingLoop:
     def _make_step(self, loss: float | None) -> None:
         self._saving.copied()
         if self._clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._clip_norm)
+            self._work.clip_gradients(self._clip_norm)
         self._optimizer.step()
         if self._scheduler is not None:
             self._scheduler.step()
@@ -302,27 +303,29 @@ class TrainingLoop:
 
     def _restore(self) -> None:
         """Restore the newest valid checkpoint; if there is none, all begin with rank 0's state."""
-        restored = self._saving.restore()
-        if restored is not None:
-            self._state.load(
-                restored.state, f"checkpoint {restored.name} in {restored.describe_source}"
-            )
-        else:
-            self._state.align(0)
+        with self._group.agreeing():
+            restored = self._saving.restore()
+            if restored is not None:
+                source = f"checkpoint {restored.name} in {restored.describe_source}"
+                self._state.load(restored.state, source)
+            else:
+                self._state.align(0)
 
     def _roll_back(self, wrong: str) -> None:
         assert self._watch is not None
         bad, limit = self.step, self._watch.rule.limit
         skipped, done = self._state.skipped, self._state.rollbacks
         self._saving.copied()
-        restored = self._saving.restore() if done < limit else None
+        with self._group.agreeing():
+            restored = self._saving.restore() if done < limit else None
+            if restored is not None:
+                self._state.load(restored.state, f"checkpoint {restored.name}")
         if restored is None:
             raise CostoptError(
                 f"step {bad}: {wrong}, after {done} rollbacks of at most {limit}",
                 hint="check the data and the learning rate; without a checkpoint no rollback "
                 "is possible",
             )
-        self._state.load(restored.state, f"checkpoint {restored.name}")
         self._state.skipped = skipped + bad - self.step + 1
         self._state.rollbacks = done + 1
         self._optimizer.zero_grad(set_to_none=True)

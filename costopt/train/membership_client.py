@@ -10,7 +10,8 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from costopt.checkpoint.replicas.wire import authenticate
 from costopt.domain.errors import StoreError
@@ -40,6 +41,15 @@ would break only after many minutes."""
 SUSPENDED_SHARE = 0.8
 
 
+@dataclass(frozen=True, slots=True)
+class UnitPlace:
+    """The unit that a process is part of, and its position among the ``size`` of them."""
+
+    name: str
+    position: int
+    size: int
+
+
 class MembershipClient:
     """Connects when it is created, and again whenever the connection breaks.
 
@@ -47,7 +57,8 @@ class MembershipClient:
     for the group to meet at, at an address of this machine, and returns "host:port". A process that
     was suspended for so long that the others remove it treats its gang as over before any message
     says so. Without a membership that answers, training continues; only forming the next gang
-    waits, ``patience_s`` at most.
+    waits, ``patience_s`` at most. Where another process of this one's ``unit`` is lost, this one
+    ends: it may wait for the other in a collective that nothing else interrupts.
     """
 
     def __init__(
@@ -59,12 +70,20 @@ class MembershipClient:
         expected: int | None = None,
         conditions: tuple[str, ...] = (),
         patience_s: float = PATIENCE_S,
+        unit: UnitPlace | None = None,
     ) -> None:
         node = os.environ.get("COSTOPT_NODE") or socket.gethostname()
         self.name = f"{node}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
         self.standing = TrainerProgress()
         self._address, self._store_at = address, store_at
         self._hello = JoinMessage(self.name, "", TrainerProgress(), most, expected, conditions)
+        if unit is not None:
+            place: dict[str, Any] = {
+                "unit": unit.name,
+                "position": unit.position,
+                "unit_size": unit.size,
+            }
+            self._hello = replace(self._hello, **place)
         self._patience_s = patience_s
         self._changed = threading.Condition()
         self._formed: GangFormedMessage | None = None
@@ -197,6 +216,8 @@ class MembershipClient:
                 self._formed, self._unseen = letter, True
                 self._awaits = self._others_wait = False
             elif isinstance(letter, GangOverMessage):
+                if letter.unit_over:
+                    _end_process(letter.why)
                 self._ended[letter.generation] = letter.why
             elif isinstance(letter, JoinPendingMessage):
                 self._others_wait = True
@@ -218,6 +239,12 @@ class MembershipClient:
 
     def _silence_s(self) -> float:
         return time.monotonic() - self._connected_at
+
+
+def _end_process(why: str) -> None:
+    print(f"costopt: this shard group has lost a process, and ends: {why}", file=sys.stderr)  # noqa: T201
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def _entered(address: MembershipAddress) -> socket.socket:

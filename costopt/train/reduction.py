@@ -82,13 +82,21 @@ class GradientLayout:
             for module in tracked
             if module.num_batches_tracked is not None
         ]
-        self._tensors: list[Tensor] = [*self.parameters, *self._statistics]
+        self._tensors: list[Tensor] = [*map(self.local, self.parameters), *self._statistics]
         self._sizes = [tensor.numel() for tensor in self._tensors]
         self.length = sum(self._sizes)
         wide = any(t.dtype is torch.float64 for t in self._tensors)
         self.dtype = torch.float64 if wide else torch.float32
         self.device = self.parameters[0].device if named else torch.device("cpu")
         self._before: list[Tensor] = []
+
+    def local(self, tensor: Tensor) -> Tensor:
+        """Return this process' part of a parameter or gradient: all of it."""
+        return tensor
+
+    def placed(self, part: Tensor, parameter: Tensor) -> Tensor:  # noqa: ARG002
+        """Return the gradient of ``parameter`` of which ``part`` is this process' part."""
+        return part
 
     @property
     def slots(self) -> int:
@@ -116,7 +124,8 @@ class GradientLayout:
 
     def found(self) -> list[Tensor | None]:
         """Return a shard's gradients, None for a parameter without one, then its statistics."""
-        return [*(parameter.grad for parameter in self.parameters), *self._statistics]
+        gradients = (parameter.grad for parameter in self.parameters)
+        return [*(None if g is None else self.local(g) for g in gradients), *self._statistics]
 
     def drop_gradients(self) -> None:
         """Remove the gradients from the parameters."""
@@ -127,7 +136,7 @@ class GradientLayout:
         """Load the slots into gradients, None if no rank had any, and statistics."""
         count = len(self.parameters)
         for parameter, view, has in zip(self.parameters, views[:count], present, strict=False):
-            parameter.grad = view.to(parameter.dtype) if has else None
+            parameter.grad = self.placed(view.to(parameter.dtype), parameter) if has else None
         for buffer, view in zip(self._statistics, views[count:], strict=True):
             buffer.copy_(view)
         if self._before:
@@ -136,6 +145,10 @@ class GradientLayout:
             ):
                 counter.copy_(before + 1)
         self._before = []
+
+    def clip_gradients(self, max_norm: float) -> None:
+        """Scale the gradients down to this norm of all of them together."""
+        nn.utils.clip_grad_norm_(self.parameters, max_norm)
 
     def discard(self) -> None:
         """Restore the statistics from before the step."""

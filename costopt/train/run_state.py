@@ -102,9 +102,11 @@ class Stateful(Protocol):
 class TrainingState:
     """Model, optimizer and scheduler as one state."""
 
+    _parts: dict[str, Any]
+
     def __init__(self, model: nn.Module, optimizer: Optimizer, scheduler: Stateful | None) -> None:
         self._model = model
-        self._parts: dict[str, Any] = {"model": model, "optimizer": optimizer}
+        self._parts = {"model": model, "optimizer": optimizer}
         if scheduler is not None:
             self._parts["scheduler"] = scheduler
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import pickle
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -11,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -26,10 +23,12 @@ from costopt.checkpoint.sharded.source import ShardSource
 from costopt.checkpoint.writer import process_start_time
 from costopt.domain.errors import CheckpointError
 from costopt.protocol.trainer_files import RejectedCheckpoint, SavedCheckpoint
+from costopt.train.checkpointer import describe_checkpoint
 from costopt.train.save_queue import FailedSave, SaveOutcome, SaveQueue, SaveState
-from costopt.train.sharded_ranks import ShardRanks, node_ranks
+from costopt.train.sharded_objects import load_objects, pack_objects
+from costopt.train.sharded_ranks import CopyRanks
 from costopt.train.sharded_restore import pour
-from costopt.train.sharded_state import ShardCopyLayout, ShardedState, ShardPlan, pack_objects
+from costopt.train.sharded_state import ShardCopyLayout, ShardedState, ShardPlan
 from costopt.train.state_layout import unloadable_reason
 
 Extra = Callable[[], dict[str, Any]]
@@ -77,7 +76,9 @@ class ShardedCheckpointer:
         generation: int = 0,
         extra: Extra | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
+        ranks: CopyRanks | None = None,
     ) -> None:
+        """``ranks`` are those that save together, by default all."""
         self.uri = str(uri) if "://" in str(uri) else str(Path(uri).absolute())
         self.refused: tuple[RejectedCheckpoint, ...] = ()
         self._keep = RetentionPolicy(keep) if isinstance(keep, int) else keep
@@ -86,12 +87,13 @@ class ShardedCheckpointer:
         self._timeout_s = timeout_s
         self._place = CheckpointRepository.open(self.uri)
         self._state = ShardedState(model, optimizer)
-        self._ranks = ShardRanks()
-        self._node = node_ranks(self._ranks)
+        ranks = CopyRanks.of() if ranks is None else ranks
+        self._ranks, self._node = ranks.everyone, ranks.node
         self._plan: ShardPlan | None = None
         self._queue: SaveQueue | None = None
         self._parent: str | None = None
-        self._is_checked = False
+        self._is_checked = self._is_outdated = False
+        self._ended: tuple[SaveOutcome, ...] = ()
 
     @property
     def writer_pid(self) -> int | None:
@@ -114,11 +116,15 @@ class ShardedCheckpointer:
 
     def poll(self) -> tuple[SaveOutcome, ...]:
         """Return the saves that ended since the last call, in order, without waiting."""
-        return () if self._queue is None else self._queue.outcomes(wait=False)
+        return self._outcomes(wait=False)
 
     def wait(self) -> tuple[SaveOutcome, ...]:
         """Return as ``poll`` does, once no save of this rank is in progress."""
-        return () if self._queue is None else self._queue.outcomes(wait=True)
+        return self._outcomes(wait=True)
+
+    def _outcomes(self, *, wait: bool) -> tuple[SaveOutcome, ...]:
+        before, self._ended = self._ended, ()
+        return before if self._queue is None else (*before, *self._queue.outcomes(wait=wait))
 
     def save(self, step: int, *, labels: Mapping[str, str] | None = None) -> SavedCheckpoint:
         """Save, and return once the checkpoint of all ranks is committed.
@@ -171,11 +177,23 @@ class ShardedCheckpointer:
         self._parent = None if restored is None else restored.name
         return restored
 
+    def set_parent(self, generation: int) -> None:
+        """Save from now on in this generation, unless an older one than before, and claim the
+        repository first.
+        """
+        self._generation = max(self._generation, generation)
+        self._parent, self._is_outdated = None, self._queue is not None
+
+    def describe(self, name: str, manifest: Manifest) -> SavedCheckpoint:
+        """Return the report of a restored checkpoint."""
+        return describe_checkpoint(self._place, name, manifest)
+
     def close(self) -> None:
         """Wait for this rank's saves in progress, then end its writing process."""
         if self._queue is not None:
             self._queue.close()
             self._queue = None
+        self._is_outdated = False
 
     def _add(
         self,
@@ -185,6 +203,9 @@ class ShardedCheckpointer:
         overlap: bool,
         as_delta: bool = False,
     ) -> int:
+        if self._is_outdated:
+            self._ended = self.wait()
+            self.close()
         queue = self._queue = self._queue or self._form()
         shards = self._state.shards()
         held = [shard.held for shard in shards]
@@ -265,9 +286,9 @@ class ShardedCheckpointer:
         world = source.manifest.world_size
 
         def objects() -> tuple[dict[str, Any], dict[str, Any]]:
-            common = _load_objects(source.objects(0))
+            common = load_objects(source.objects(0))
             rank = self._ranks.rank if world == self._ranks.size else 0
-            own = common if rank == 0 else _load_objects(source.objects(rank))
+            own = common if rank == 0 else load_objects(source.objects(rank))
             self._state.prepare(source.tensors, common)
             return common, own
 
@@ -277,16 +298,3 @@ class ShardedCheckpointer:
 
     def _refusal(self, name: str, message: str) -> RejectedCheckpoint:
         return RejectedCheckpoint(name, self._place.path(name), message)
-
-
-def _load_objects(data: bytes) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise CheckpointError(
-            "the checkpoint holds objects that PyTorch does not load safely: "
-            f"{str(error).splitlines()[0]}",
-            hint="allow them with torch.serialization.add_safe_globals before restoring",
-            code="unsafe_objects",
-        ) from error
-    return found

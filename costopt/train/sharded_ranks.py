@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 import torch.distributed as dist
 
-from costopt.domain.errors import CheckpointError
+from costopt.domain.errors import CheckpointError, CostoptError
 
 T = TypeVar("T")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -43,6 +45,25 @@ class ShardRanks:
         dist.all_gather_object(found, value, group=self._group)
         return found
 
+    def gather_numbers(self, numbers: Sequence[float]) -> list[list[float]]:
+        """Return the numbers of all ranks, as many of each; faster than ``gather``.
+
+        Raise CostoptError if a rank is gone.
+        """
+        own = torch.tensor(list(numbers), dtype=torch.float64)
+        if self.size == 1:
+            return [own.tolist()]
+        found = torch.empty(self.size * len(numbers), dtype=torch.float64)
+        try:
+            self._group._allgather_base(found, own).wait()
+        except RuntimeError as error:
+            raise CostoptError(
+                f"a process of this shard group is gone: {str(error).splitlines()[0]}",
+                hint="start all processes of the group again: they join the others",
+            ) from error
+        rows: list[list[float]] = found.view(self.size, -1).tolist()
+        return rows
+
     def share(self, value: Any) -> Any:
         """Return the first rank's value."""
         if self.size == 1:
@@ -72,13 +93,28 @@ class ShardRanks:
         return shared
 
 
-def node_ranks(everyone: ShardRanks) -> ShardRanks:
-    """Return the processes on this machine. Collective over ``everyone``."""
-    machines = everyone.gather(_machine())
+@dataclass(frozen=True, slots=True)
+class CopyRanks:
+    """The processes that hold one copy of a model together, and those of them on this node."""
+
+    everyone: ShardRanks
+    node: ShardRanks
+
+    @classmethod
+    def of(cls, copy: Hashable = None) -> CopyRanks:
+        """Return those that pass an equal ``copy``, by default all. Collective over all."""
+        world = ShardRanks()
+        everyone = world if copy is None else _alike(world, copy)
+        return cls(everyone, _alike(world, (copy, _machine())))
+
+
+def _alike(world: ShardRanks, key: Hashable) -> ShardRanks:
+    """Return the processes with an equal key. Collective over all processes."""
+    keys = world.gather(key)
     own = None
-    for machine in dict.fromkeys(machines):
-        found = ShardRanks([rank for rank, each in enumerate(machines) if each == machine])
-        own = found if machine == machines[everyone.rank] else own
+    for each in dict.fromkeys(keys):
+        found = ShardRanks([rank for rank, other in enumerate(keys) if other == each])
+        own = found if each == keys[world.rank] else own
     assert own is not None
     return own
 

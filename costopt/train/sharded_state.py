@@ -6,14 +6,16 @@ public way to it takes milliseconds for many tensors (torch 2.13: 33 ms for 2,20
 
 from __future__ import annotations
 
-import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.optim import Optimizer
@@ -21,7 +23,7 @@ from torch.optim import Optimizer
 from costopt.checkpoint.manifest import TensorSpec
 from costopt.checkpoint.sharded.boxes import HeldBox, TensorBox, assign_writers, whole_box
 from costopt.checkpoint.sharded.index import ITEM_BYTES, PlacedBox, ShardLayout
-from costopt.domain.errors import CheckpointError
+from costopt.domain.errors import CheckpointError, CostoptError
 from costopt.train.state_layout import ALIGNMENT, DTYPE_NAMES, StorageExtent
 
 WRAPPERS = re.compile(r"\b(_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)\.")
@@ -58,6 +60,63 @@ def local_tensor(tensor: Tensor) -> Tensor:
     return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
 
 
+@dataclass(frozen=True, slots=True)
+class ModelMesh:
+    """The processes that hold one copy of a model together.
+
+    ``ranks`` are theirs, in order of position. They compute ``data_ranks`` shards of a batch at
+    once, this process that of ``data_rank``. ``label`` is the mesh for people, as in "dp 4".
+    """
+
+    ranks: tuple[int, ...]
+    data_ranks: int
+    data_rank: int
+    label: str
+
+
+def find_mesh(model: nn.Module) -> ModelMesh | None:
+    """Return the mesh on which a model is sharded; None if it is not.
+
+    Raise CostoptError if it has parameters of which each process would train its own.
+    """
+    trained = [p for p in model.parameters() if p.requires_grad]
+    mesh = largest_mesh(trained)
+    if mesh is None:
+        return None
+    ranks = tuple(sorted(mesh.mesh.flatten().tolist()))
+    groups = (m._get_fsdp_state()._fsdp_param_group for m in model.modules() if is_fsdp(m))
+    data = next((group.mesh_info.mesh for group in groups if group is not None), None)
+    shares = [dist.get_rank()] if data is None else data.mesh.flatten().tolist()
+    if data is not None and not all(isinstance(p, DTensor) for p in trained):
+        raise CostoptError(
+            "some parameters are sharded and others are not, so each process would train its own",
+            hint="call fully_shard(model) on the whole model after its layers",
+        )
+    return ModelMesh(ranks, len(shares), shares.index(dist.get_rank()), mesh_label(mesh))
+
+
+def largest_mesh(tensors: Iterable[Tensor]) -> DeviceMesh | None:
+    """Return the mesh with the most dimensions; None if no tensor is sharded."""
+    meshes = (tensor.device_mesh for tensor in tensors if isinstance(tensor, DTensor))
+    return max(meshes, key=lambda mesh: mesh.ndim, default=None)
+
+
+def mesh_sizes(mesh: DeviceMesh) -> tuple[tuple[str, int], ...]:
+    """Return the names and sizes of a mesh's dimensions."""
+    names = mesh.mesh_dim_names or tuple(f"dim{number}" for number in range(mesh.ndim))
+    return tuple(zip(names, mesh.shape, strict=True))
+
+
+def mesh_label(mesh: DeviceMesh) -> str:
+    """Return a mesh for people."""
+    return " x ".join(f"{name} {size}" for name, size in mesh_sizes(mesh))
+
+
+def is_fsdp(module: nn.Module) -> TypeGuard[FSDPModule]:
+    """Return whether ``fully_shard`` was applied to a module."""
+    return isinstance(module, FSDPModule)
+
+
 class ShardedState:
     """Model and optimizer as shards, found once and again only where they have changed."""
 
@@ -82,12 +141,8 @@ class ShardedState:
 
     def mesh(self) -> tuple[tuple[str, int], ...]:
         """Return names and sizes of the mesh of the first sharded tensor; empty without one."""
-        meshes = (s.holder.device_mesh for s in self.shards() if isinstance(s.holder, DTensor))
-        mesh = max(meshes, key=lambda mesh: mesh.ndim, default=None)
-        if mesh is None:
-            return ()
-        names = mesh.mesh_dim_names or tuple(f"dim{number}" for number in range(mesh.ndim))
-        return tuple(zip(names, mesh.shape, strict=True))
+        mesh = largest_mesh(shard.holder for shard in self.shards())
+        return () if mesh is None else mesh_sizes(mesh)
 
     def objects(self) -> dict[str, Any]:
         """Return the rest: the optimizer's settings, and numbers in its state."""
@@ -108,17 +163,21 @@ class ShardedState:
 
         Raise CheckpointError, with nothing changed, if what was saved is of another model.
         """
-        if self._optimizer is not None:
-            self._check_groups(objects["groups"])
+        groups = objects.get("groups")
+        if self._optimizer is not None and groups is not None:
+            self._check_groups(groups)
         self._check_model(saved)
         if self._optimizer is None:
             return
-        for group, before in zip(self._optimizer.param_groups, objects["groups"], strict=True):
+        # What was imported has no settings: the optimizer's own remain.
+        groups = [{} for _ in self._optimizer.param_groups] if groups is None else groups
+        numbers = objects.get("numbers", {})
+        for group, before in zip(self._optimizer.param_groups, groups, strict=True):
             group.update({k: v for k, v in before.items() if k not in OWN_SETTINGS})
             for parameter in group["params"]:
                 name = self._name(parameter)
                 self._prepare_moments(group, parameter, saved, f"optimizer.{name}.")
-                self._optimizer.state[parameter].update(objects["numbers"].get(name, {}))
+                self._optimizer.state[parameter].update(numbers.get(name, {}))
 
     def _check_groups(self, groups: Sequence[Mapping[str, Any]]) -> None:
         assert self._optimizer is not None
@@ -295,10 +354,3 @@ class ShardCopyLayout:
             tensor._version != version and tensor.nbytes >= min_bytes
             for tensor, version in self.versions
         )
-
-
-def pack_objects(objects: Mapping[str, Any]) -> bytes:
-    """Return objects as they are stored."""
-    packed = io.BytesIO()
-    torch.save(dict(objects), packed)
-    return packed.getvalue()

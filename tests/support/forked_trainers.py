@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -145,9 +146,9 @@ def _doze(job: Any, options: dict[str, Any]) -> None:
 class TrainerFactory:
     """Starts trainers by forking; ``with`` ends those that are left."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str = __file__) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__],
+            [sys.executable, program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -206,7 +207,8 @@ def result(output: Path) -> dict[str, Any]:
     return found
 
 
-def _serve() -> None:
+def serve(trains: Callable[[dict[str, Any]], None]) -> None:
+    """Fork a process for each request; each of them calls ``trains`` with its options."""
     import torch._dynamo  # optimizers import it when they are made
     import torch.distributed  # noqa: F401
 
@@ -225,7 +227,7 @@ def _serve() -> None:
             continue
         child = os.fork()
         if child == 0:
-            _run(question)
+            _run(question, trains)
         ended.pop(child, None)  # numbers of processes come again
         _say(child)
 
@@ -235,14 +237,14 @@ def _say(answer: object) -> None:
     sys.stdout.flush()
 
 
-def _run(question: dict[str, Any]) -> None:
+def _run(question: dict[str, Any], trains: Callable[[dict[str, Any]], None]) -> None:
     code = 1
     try:
         os.environ.update(question["env"])
         log = Path(question["options"]["output"]).with_suffix(".log").open("ab", buffering=0)
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
-        train(question["options"])
+        trains(question["options"])
         code = 0
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else 1
@@ -257,4 +259,4 @@ def _run(question: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    _serve()
+    serve(train)
