@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -45,7 +46,7 @@ VERDICTS = (Column("name", "Checkpoint"), Column("verdict", "Verdict", fold_at=6
 
 @click.group()
 def checkpoints() -> None:
-    """List, verify and prune checkpoints, roll back, branch off.
+    """List, verify and prune checkpoints, roll back, branch off, export and import.
 
     JOB is a job file, the address of its checkpoints (a folder, s3://… or gs://…), or the name of a
     job that has saved in the state directory's ledger. CHECKPOINT is a name or a tag that list
@@ -133,6 +134,56 @@ def branch(job: str, checkpoint: str, place: str, state_dir: Path) -> None:
     """Copy a checkpoint to PLACE, an empty folder, s3://… or gs://…, for another job."""
     branched = _history(job, state_dir).branch(checkpoint, place)
     _say(f"{branched.names()[0]} is the first checkpoint in {branched.uri}")
+
+
+@checkpoints.command("export")
+@job_argument
+@click.argument("checkpoint")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--to", "form", type=click.Choice(["safetensors", "dcp"]), required=True,
+              help="The format to write.")  # fmt: skip
+@state_dir_option
+def export_(job: str, checkpoint: str, folder: Path, form: str, state_dir: Path) -> None:
+    """Write a sharded checkpoint into FOLDER for other programs, verified, with little memory.
+
+    safetensors holds the weights alone, in files of 5 GB with Hugging Face's index; dcp, for
+    torch.distributed.checkpoint, also the optimizer's state, and needs PyTorch.
+    """
+    from costopt.checkpoint.sharded.safetensors import export_safetensors
+    from costopt.checkpoint.sharded.tensor_stream import open_source
+
+    history = _history(job, state_dir)
+    source = open_source(history.place, history.resolve(checkpoint))
+    write = export_safetensors if form == "safetensors" else _dcp_files().export_dcp
+    for path in write(source, folder):
+        click.echo(path)
+
+
+@checkpoints.command("import")
+@click.argument("path", type=click.Path(exists=True, path_type=Path))
+@click.argument("place")
+@click.option("--from", "form", type=click.Choice(["safetensors", "dcp"]), required=True,
+              help="The format of PATH.")  # fmt: skip
+@click.option("--step", type=click.IntRange(min=0), default=0, show_default=True,
+              help="The step that training goes on from.")  # fmt: skip
+def import_(path: Path, place: str, form: str, step: int) -> None:
+    """Make PATH the first checkpoint in PLACE, an empty folder, s3://… or gs://….
+
+    ShardedCheckpointer restores it onto any mesh; an optimizer without a saved state begins anew.
+    """
+    from costopt.checkpoint.repository import CheckpointRepository
+    from costopt.checkpoint.sharded.importing import import_tensors
+    from costopt.checkpoint.sharded.safetensors import read_safetensors
+
+    read = read_safetensors if form == "safetensors" else _dcp_files().read_dcp
+    target = CheckpointRepository.open(place)
+    name = import_tensors(target, read(path), step)
+    _say(f"{name} is the first checkpoint in {target.uri}")
+
+
+def _dcp_files() -> Any:
+    """The command line does not import PyTorch, but what reads and writes its files does."""
+    return importlib.import_module("costopt.train.dcp_files")
 
 
 @checkpoints.command()

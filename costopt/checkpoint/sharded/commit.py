@@ -10,9 +10,10 @@ same bytes from any rank.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from costopt.checkpoint.commit import CommitResult, Committer, SaveRequest, SupersededError
 from costopt.checkpoint.lineage import read_head
@@ -139,11 +140,48 @@ class ShardCommitter(Committer):
         """Write this rank's files and their index, without what its files in ``base`` hold."""
         prefix = self.gang.prefix(self.gang.rank)
         files = {prefix + file_name: data for file_name, data in saving.files.items()}
-        objects = prefix + OBJECTS
         # HEAD retains the base: no later checkpoint is whole, and the gang continues from it.
         parts, delta = self._write_parts(name, files, *base)
         if delta is not None:
             self.place.pin_base(name, delta.base)
+        return self._write_index(name, saving, parts, delta)
+
+    def commit_stream(
+        self, saving: SaveRequest, parts: Iterable[bytes], layout: Callable[[], bytes]
+    ) -> CommitResult:
+        """Commit as ``commit`` does, with tensors that come in parts of a file each.
+
+        ``layout`` is called once all have come. Nothing is left of what raises an error.
+        """
+        name = CheckpointName(self.generation, saving.step, self.gang.attempt)
+        self._take(name)
+        prefix = self.gang.prefix(self.gang.rank)
+        try:
+            files = {prefix + key: data for key, data in saving.files.items()}
+            written, _ = self._write_parts(name, files)
+            for number, data in enumerate(parts):
+                key = f"{prefix}tensors-{number:05d}.bin"
+                part = Part.of(key, memoryview(data), self.chunk_bytes)
+                with checkpoint_errors():
+                    self.place.store.put(f"{name}/{key}", data)
+                written = (*written, part)
+            self._write_index(name, replace(saving, layout=layout()), written, None)
+        except CheckpointError:
+            self.place.remove_all([name])
+            raise
+        manifest = self._decision(name)
+        self._await_head(name)
+        return CommitResult(name, manifest, time.monotonic() - saving.began_at)
+
+    def _write_index(
+        self,
+        name: CheckpointName,
+        saving: SaveRequest,
+        parts: tuple[Part, ...],
+        delta: Delta | None,
+    ) -> tuple[Part, ...]:
+        prefix = self.gang.prefix(self.gang.rank)
+        objects = prefix + OBJECTS
         began_at = time.time() - (time.monotonic() - saving.began_at)
         index = ShardIndex(
             SaveIdentity(
