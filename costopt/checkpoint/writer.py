@@ -134,7 +134,7 @@ class CheckpointWriter:
             began_at=message["began_at"],
             files={
                 "objects.pt": view[layout_end : message["tensor_bytes"] + message["object_bytes"]],
-                **_files(view, message["tensor_bytes"]),
+                **split_files(view, message["tensor_bytes"]),
             },
             labels=tuple((name, value) for name, value in message["labels"]),
             as_delta=message.get("as_delta", False),
@@ -171,8 +171,8 @@ class CheckpointWriter:
         return ReplicaWriter(self._near, self._opened(), saving, arena, notify)
 
 
-def _files(view: memoryview, tensor_bytes: int) -> dict[str, memoryview]:
-    """The arena begins with the tensors, cut here into files of equal length."""
+def split_files(view: memoryview, tensor_bytes: int) -> dict[str, memoryview]:
+    """Return the tensors, with which the memory begins, cut into files of equal length."""
     files = {}
     for number, begin in enumerate(range(0, tensor_bytes, PART_BYTES)):
         end = min(begin + PART_BYTES, tensor_bytes)

@@ -27,6 +27,7 @@ except ImportError as error:
 
 from costopt.train.attach import attach
 from costopt.train.checkpointer import Checkpointer, RestoredCheckpoint
+from costopt.train.dcp_storage import StorageReader, StorageWriter
 from costopt.train.loop import RegroupEvent, RollbackPolicy, TrainingExit, TrainingLoop
 from costopt.train.save_queue import FailedSave
 from costopt.train.sharded_checkpointer import RestoredShards, ShardedCheckpointer
@@ -41,6 +42,8 @@ __all__ = [
     "RollbackPolicy",
     "SavedCheckpoint",
     "ShardedCheckpointer",
+    "StorageReader",
+    "StorageWriter",
     "TrainingExit",
     "TrainingLoop",
     "attach",

@@ -172,19 +172,7 @@ class _AttachedRun:
 def _attach_whole(
     parts: _AttachArguments, uri: str | Path | None, keep: int | RetentionPolicy
 ) -> _AttachedRun:
-    env, membership = parts.env, parts.env.membership
-    expected = os.environ.get("WORLD_SIZE")
-    group = RankGroup()
-    if membership is not None:
-        group = ElasticGroup(
-            lambda store_at: MembershipClient(
-                membership,
-                store_at=store_at,
-                most=parts.shards,
-                expected=None if expected is None else int(expected),
-                conditions=encode_conditions(parts.conditions),
-            )
-        )
+    env, group = parts.env, _whole_group(parts)
     state = RunState(
         TrainingState(parts.model, parts.optimizer, parts.scheduler),
         group=group,
@@ -197,6 +185,22 @@ def _attach_whole(
     if uri is not None:
         checkpointer = Checkpointer(uri, keep=keep, generation=env.generation, near=env.snapshots)
     return _AttachedRun(group, state, layout, reduction, checkpointer)
+
+
+def _whole_group(parts: _AttachArguments) -> RankGroup:
+    membership = parts.env.membership
+    if membership is None:
+        return RankGroup()
+    expected = os.environ.get("WORLD_SIZE")
+    return ElasticGroup(
+        lambda store_at: MembershipClient(
+            membership,
+            store_at=store_at,
+            most=parts.shards,
+            expected=None if expected is None else int(expected),
+            conditions=encode_conditions(parts.conditions),
+        )
+    )
 
 
 def _attach_shards(

@@ -233,33 +233,14 @@ class ShardedCheckpointer:
     def _form(self) -> SaveQueue:
         """Claim the repository for these processes. Collective."""
         mesh = self._state.mesh()
-        word, attempt, generation = self._ranks.on_first(self._claim)
+        word, attempt, generation = self._ranks.on_first(
+            lambda: claim_place(self._place, self._generation)
+        )
         self._generation = generation
         group = ShardGroup(word, attempt, self._ranks.rank, self._ranks.size, mesh, self._timeout_s)
         queue = SaveQueue(self._place, self._keep, generation, group=group)
         queue.resume(self._parent, generation)
         return queue
-
-    def _claim(self) -> tuple[str, int, int]:
-        """Return a new fencing token, which HEAD then holds, with an attempt of its own."""
-        word = uuid.uuid4().hex
-
-        def change(found: Head | None) -> Head:
-            latest = 0 if found is None else found.generation
-            is_late = found is not None and found.at > process_start_time()
-            if is_late and 0 < self._generation < latest:
-                raise SupersededError(
-                    f"generation {self._generation} may not save in {self.uri}: generation "
-                    f"{latest} has taken over since this process began",
-                    hint=SUPERSEDED_HINT,
-                    code="superseded",
-                )
-            line = current_lineage(self._place, found)
-            return Head(max(self._generation, latest), word, line, time.time())
-
-        head = compare_and_swap_head(self._place, change)
-        attempt = 1 + max((name.attempt for name in self._place.names()), default=-1)
-        return word, attempt, head.generation
 
     def _open(self, name: CheckpointName) -> ShardSource:
         """Return the checkpoint, its manifest and indexes read once per node and verified.
@@ -298,3 +279,28 @@ class ShardedCheckpointer:
 
     def _refusal(self, name: str, message: str) -> RejectedCheckpoint:
         return RejectedCheckpoint(name, self._place.path(name), message)
+
+
+def claim_place(place: CheckpointRepository, generation: int) -> tuple[str, int, int]:
+    """Return a new fencing token, which HEAD then holds, with an attempt of its own.
+
+    Raise SupersededError if a later generation has claimed the place since this process began.
+    """
+    word = uuid.uuid4().hex
+
+    def change(found: Head | None) -> Head:
+        latest = 0 if found is None else found.generation
+        is_late = found is not None and found.at > process_start_time()
+        if is_late and 0 < generation < latest:
+            raise SupersededError(
+                f"generation {generation} may not save in {place.uri}: generation "
+                f"{latest} has taken over since this process began",
+                hint=SUPERSEDED_HINT,
+                code="superseded",
+            )
+        line = current_lineage(place, found)
+        return Head(max(generation, latest), word, line, time.time())
+
+    head = compare_and_swap_head(place, change)
+    attempt = 1 + max((name.attempt for name in place.names()), default=-1)
+    return word, attempt, head.generation

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from costopt.checkpoint.sharded.source import ByteSpan, ReadWindow, ShardSource, TensorPiece
+from costopt.checkpoint.sharded.boxes import TensorBox
+from costopt.checkpoint.sharded.source import ByteSpan, ShardSource, TensorPiece
 from costopt.checkpoint.writer_client import SharedMemory
 from costopt.domain.errors import CheckpointError
 from costopt.train.sharded_ranks import ShardRanks
@@ -45,26 +47,24 @@ def pour(source: ShardSource, shards: Sequence[Shard], node: ShardRanks) -> None
         # It ends on all once all have poured the window before: its half may be overwritten next.
         node.together(lambda w=window, v=view: source.read(w, v, node.rank, node.size))  # type: ignore[misc]
         while piece is not None and piece.span <= last:
-            _take(piece, by_name[piece.tensor.name], window, memory, base)
+            shard = by_name[piece.tensor.name]
+            place = base + window.offset(piece.span)
+            take_piece(piece, shard.box, shard.local, memory.map, place)
             piece = next(waiting)
         view.release()
 
 
-def _take(
-    piece: TensorPiece, shard: Shard, window: ReadWindow, memory: SharedMemory, base: int
+def take_piece(
+    piece: TensorPiece, box: TensorBox, target: Tensor, memory: Any, offset: int
 ) -> None:
-    dtype = shard.local.dtype
-    size_bytes = piece.span.end - piece.span.begin
-    flat = torch.frombuffer(
-        memory.map,
-        dtype=dtype,
-        count=size_bytes // dtype.itemsize,
-        offset=base + window.offset(piece.span),
-    )
-    places = zip(piece.box.starts, shard.box.starts, piece.box.sizes, strict=True)
-    target = tuple(slice(start - own, start - own + size) for start, own, size in places)
+    """Copy a piece into ``target``, which holds ``box``. The piece's bytes are in ``memory``."""
+    dtype = target.dtype
+    count = (piece.span.end - piece.span.begin) // dtype.itemsize
+    flat = torch.frombuffer(memory, dtype=dtype, count=count, offset=offset)
+    places = zip(piece.box.starts, box.starts, piece.box.sizes, strict=True)
+    part = tuple(slice(start - own, start - own + size) for start, own, size in places)
     with torch.no_grad():
-        shard.local[target].copy_(flat.as_strided(piece.box.sizes, piece.strides))
+        target[part].copy_(flat.as_strided(piece.box.sizes, piece.strides))
 
 
 def _shared_memory(size_bytes: int, node: ShardRanks) -> SharedMemory:

@@ -11,10 +11,18 @@ import os
 import sys
 import traceback
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_state_dict,
+    set_state_dict,
+)
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
@@ -26,7 +34,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from costopt.domain.errors import CheckpointError
-from costopt.train import FailedSave, ShardedCheckpointer
+from costopt.train import FailedSave, ShardedCheckpointer, StorageReader, StorageWriter
 
 WORLD = {"one": 1, "fsdp2": 2, "fsdp3": 3, "fsdp4": 4, "hsdp2x2": 4, "tp2x2": 4}
 WIDTH = 48
@@ -90,7 +98,7 @@ def _bytes(tensor: Tensor) -> bytes:
     return whole.detach().contiguous().numpy().tobytes()
 
 
-def act(folder: Path, kind: str, actions: list[str]) -> None:
+def act(folder: Path, kind: str, actions: list[str]) -> None:  # noqa: C901 - a list of actions
     """Do what was said, and write digests of states for the test to compare."""
     model, optimizer = build(kind)
     rank = dist.get_rank() if dist.is_initialized() else 0
@@ -127,7 +135,43 @@ def act(folder: Path, kind: str, actions: list[str]) -> None:
                 saver.restore()
             except CheckpointError as error:
                 _note(folder, rank, f"{error.code}: {error.message}")
+        elif name == "full":
+            _write_full(folder, model, optimizer)
+        else:
+            _use_dcp(folder, rank, step, action, model, optimizer)
     saver.close()
+
+
+def _use_dcp(
+    folder: Path,
+    rank: int,
+    step: int,
+    action: str,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+) -> None:
+    """Save as in ``dcp.save``, or load as in ``dcp.load:FOLDER``, through our storage."""
+    state = _nested(model, optimizer)
+    name, _, place = action.partition(":")
+    if name == "dcp.save":
+        save(state, storage_writer=StorageWriter(folder / "dcp", step=step))
+        return
+    load(state, storage_reader=StorageReader(folder / place))
+    weights, moments = state["model"], state["optim"]
+    set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
+    _note(folder, rank, digest(model, optimizer))
+
+
+def _nested(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    weights, moments = get_state_dict(model, optimizer)
+    return {"model": weights, "optim": moments}
+
+
+def _write_full(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    weights, moments = get_state_dict(model, optimizer, options=options)
+    if not dist.is_initialized() or dist.get_rank() == 0:
+        torch.save({"model": weights, "optim": moments}, folder / "full.pt")
 
 
 def _step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -86,6 +86,10 @@ class ShardSource:
         index = self._indexes[rank]
         return self._place.read(self._name, index.objects, index.delta)
 
+    def boxes(self, name: str) -> list[TensorBox]:
+        """Return the boxes in which a tensor is stored."""
+        return [box for _, _, box in self._stored[name]]
+
     def pieces(self, wanted: Mapping[str, TensorBox]) -> list[TensorPiece]:
         """Return the pieces that make up the boxes, in the order in which they are stored."""
         found: list[TensorPiece] = []
