@@ -138,7 +138,7 @@ class Membership:
         self.gang = tuple(other for other in self.gang if other not in lost)
 
     def _end_unit(self, lost: JoinMessage, why: str) -> list[str]:
-        """Return the others of a unit that lost a member; they are told to end."""
+        """Return the others of a unit that lost a member; they are asked to end."""
         mates = [n for n, m in self._members.items() if lost.unit and m.hello.unit == lost.unit]
         for mate in mates:
             self._send(mate, GangOverMessage(self.generation, why, unit_over=True))

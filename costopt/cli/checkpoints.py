@@ -169,7 +169,7 @@ def export_(job: str, checkpoint: str, folder: Path, form: str, state_dir: Path)
 def import_(path: Path, place: str, form: str, step: int) -> None:
     """Make PATH the first checkpoint in PLACE, an empty folder, s3://… or gs://….
 
-    ShardedCheckpointer restores it onto any mesh; an optimizer without a saved state begins anew.
+    ShardedCheckpointer restores it onto any mesh; an optimizer without a saved state starts fresh.
     """
     from costopt.checkpoint.repository import CheckpointRepository
     from costopt.checkpoint.sharded.importing import import_tensors
