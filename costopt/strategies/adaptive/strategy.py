@@ -4,7 +4,7 @@ Each tick, it compares the alternatives by their expected cost to the end: to st
 spot gang, to wait, to stay on or launch the safe gang. The expectations come from the dynamic
 program of ``costopt.strategies.adaptive.program`` over lifetimes that are learned pool by pool
 (``costopt.market.lifetime``). The program is solved again only when an estimate has moved, a price
-by 3 % or a rate by 20 %.
+by 3 % or a rate by 30 %.
 
 Of one pool the lifetimes may be those of several scenarios (``LifetimeModel.scenarios``). Each has
 a program, and an alternative costs its mean over them: slack that is spent in the belief that spot
