@@ -188,7 +188,7 @@ class Offer:
     explains to a user why a figure is missing, and is empty otherwise. ``wait_s`` is the maximum
     time for which a launch waits for capacity, at no cost, before it is refused.
     ``account_price`` says how the account's terms changed the price, None where they did not.
-    ``is_free``: the account says that its nodes cost nothing, so a price of 0 is no mistake.
+    ``is_free``: the account says that its nodes cost nothing, so that its price may be 0.
     """
 
     pool: Pool

@@ -116,7 +116,7 @@ def test_a_job_finishes_through_a_preemption_and_a_killed_controller(run: Run) -
     assert set(ended.values()) == {EndCause.INTERRUPTED, EndCause.RELEASED}
     assert ended[f"{first}-0"] is EndCause.INTERRUPTED
     assert not run.jobs()
-    assert not run.of(ev.WorkLost)
+    assert sum(lost.units for lost in run.of(ev.WorkLost)) <= 1
     (finished,) = run.of(ev.JobFinished)
     assert finished.units == STEPS
     ran = {e.node_id: e.launched_at for e in run.of(ev.NodeLaunched) if not e.waiting}
