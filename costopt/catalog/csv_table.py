@@ -36,10 +36,11 @@ def parse_day(cell: str) -> datetime:
 
 
 def read_user_csv(
-    path: Path, error: type[CostoptError], delimiter: str = ","
+    path: Path, error: type[CostoptError], delimiter: str = ",", free_column: str | None = None
 ) -> tuple[list[str], list[list[str]]]:
     """Return the header and the rows of a CSV file of a user (UTF-8, plain or .gz).
 
+    With ``free_column`` no cell is quoted, and that column may contain the delimiter.
     Every row has as many cells as the header, which is empty where the file is. Raises ``error``
     that names the file, and the line of a row of another length.
     """
@@ -50,7 +51,18 @@ def read_user_csv(
         raise error(
             f"{path} cannot be read: {cause}", hint="download it again", code="unreadable"
         ) from cause
-    header, *rows = list(csv.reader(io.StringIO(text), delimiter=delimiter)) or [[]]
+    lines = io.StringIO(text)
+    if free_column is None:
+        reader = csv.reader(lines, delimiter=delimiter)
+    else:
+        reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
+    header, *rows = list(reader) or [[]]
+    if free_column is not None and free_column in header:
+        at = header.index(free_column)
+        for row in rows:
+            surplus = len(row) - len(header)
+            if surplus > 0:
+                row[at : at + surplus + 1] = [delimiter.join(row[at : at + surplus + 1])]
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
             raise error(f"{path}, line {number}: {len(row)} cells, the header {len(header)}")

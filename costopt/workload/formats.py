@@ -35,6 +35,7 @@ class WorkloadFormat:
     tenant_column: str | None
     from_start: bool = False
     delimiter: str = ","
+    free_column: str | None = None
 
 
 def _acme(row: Record) -> RecordedJob:
@@ -202,6 +203,7 @@ FORMATS: Mapping[str, WorkloadFormat] = {
         ("JobID", "Account", "State", "Submit", "Start", "End", "AllocTRES"),
         "Account",
         delimiter="|",
+        free_column="JobName",
     ),
     "csv": WorkloadFormat(_csv, ("job_id", "duration_s", "gpus"), "tenant"),
 }
@@ -222,7 +224,7 @@ def import_workload(
         jobs, left = read_rows(_philly_rows(path), _philly)
     else:
         kind = FORMATS[form]
-        header, rows = read_user_csv(path, WorkloadError, kind.delimiter)
+        header, rows = read_user_csv(path, WorkloadError, kind.delimiter, kind.free_column)
         missing = _missing_column(kind, header, tenant)
         if missing is not None:
             raise WorkloadError(

@@ -94,6 +94,22 @@ def _import(
     return rows, left
 
 
+RECORDED_SACCT = """\
+JobID|Account|JobName|State|Submit|Start|End|AllocTRES
+1|vision|train|big|COMPLETED|2026-11-25T21:06:47|2026-11-25T21:06:47|2026-11-25T21:06:51|billing=1,cpu=1,gres/gpu=8,mem=32000M,node=1
+2|speech|evaluate|FAILED|2026-11-25T21:06:47|2026-11-25T21:06:47|2026-11-25T21:06:50|billing=2,cpu=2,gres/gpu=8,mem=62.50G,node=2
+3|vision|cancelled one|CANCELLED by 0|2026-11-25T21:06:47|2026-11-25T21:06:47|2026-11-25T21:07:06|billing=1,cpu=1,gres/gpu=2,mem=32000M,node=1
+5|vision|no gpu|COMPLETED|2026-11-25T21:06:47|2026-11-25T21:06:52|2026-11-25T21:06:54|billing=1,cpu=1,mem=32000M,node=1
+6|speech|preempted|RUNNING|2026-11-25T21:06:47|2026-11-25T21:07:09|Unknown|billing=4,cpu=4,gres/gpu=32,mem=125G,node=4
+4_0|speech|sweep|COMPLETED|2026-11-25T21:06:47|2026-11-25T21:06:51|2026-11-25T21:06:52|billing=1,cpu=1,gres/gpu=1,mem=32000M,node=1
+4_1|speech|sweep|COMPLETED|2026-11-25T21:06:47|2026-11-25T21:06:51|2026-11-25T21:06:52|billing=1,cpu=1,gres/gpu=1,mem=32000M,node=1
+4_2|speech|sweep|COMPLETED|2026-11-25T21:06:47|2026-11-25T21:06:52|2026-11-25T21:06:53|billing=1,cpu=1,gres/gpu=1,mem=32000M,node=1
+9|vision|others|COMPLETED|2026-11-25T21:07:01|2026-11-25T21:07:06|2026-11-25T21:07:09|billing=32,cpu=32,gres/gpu=32,mem=125G,node=4
+"""
+"""What Slurm 22.05 printed from its accounting database: a job failed, one was cancelled, one had no
+GPU, three were an array, and one was preempted and runs again."""
+
+
 def test_the_command_offers_every_format() -> None:
     assert commands.FORMAT_NAMES == FORMAT_NAMES
 
@@ -121,6 +137,19 @@ def test_each_documented_form_is_read(
     assert read == jobs
     assert {(each.column, each.first_line) for each in left_out} == left
     assert all(each.rows == 1 for each in left_out)
+
+
+def test_a_recorded_accounting_database_is_read(tmp_path: Path) -> None:
+    read, left = _import(tmp_path, "sacct", RECORDED_SACCT)
+    assert read == [
+        ("1", "vision", 8, 4), ("2", "speech", 8, 3), ("3", "vision", 2, 19),
+        ("4_0", "speech", 1, 1), ("4_1", "speech", 1, 1), ("4_2", "speech", 1, 1),
+        ("9", "vision", 32, 3),
+    ]  # fmt: skip
+    assert {(each.column, each.first_line) for each in left} == {("AllocTRES", 5), ("End", 6)}
+    workload, _ = import_workload(tmp_path / "record.txt", "sacct")
+    names = [job.name for job in workload.jobs]
+    assert names[:2] == ["train|big", "evaluate"]
 
 
 @pytest.mark.parametrize(
