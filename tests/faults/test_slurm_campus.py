@@ -106,8 +106,9 @@ def test_the_finetune_job_leaves_a_preempted_partition_in_time(
         _, said = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, said + run.log()
     assert no_traceback(said)
-    pools = [node.pool for node in run.of(ev.NodeLaunched)]
-    assert [pool.startswith("slurm/campus/spot/") for pool in pools] == [True] * 4 + [False] * 2
+    on_campus = [node.pool.startswith("slurm/campus/spot/") for node in run.of(ev.NodeLaunched)]
+    assert sum(on_campus) >= 4
+    assert on_campus == [True] * (len(on_campus) - 2) + [False] * 2
     (finished,) = run.of(ev.JobFinished)
     assert finished.units == STEPS
     assert finished.at <= run.of(ev.JobSubmitted)[0].deadline_at
