@@ -162,6 +162,17 @@ def checkpoint_storage(
     return None if save is None or kept is None else (save, kept)
 
 
+def milestone_count(job: Job) -> int:
+    """Return how many checkpoints the job keeps for good by the time that it is over."""
+    every = job.checkpoint.keep_every
+    return 0 if every is None else int(job.work.amount // every)
+
+
+def mean_kept_checkpoints(job: Job) -> float:
+    """Return how many checkpoints are kept on average: the newest, and half of the milestones."""
+    return job.checkpoint.keep + milestone_count(job) / 2
+
+
 def _storage_price(region: str, prices: TransferPrices | None) -> StoragePrice | None:
     within = None if prices is None else prices(region, region)
     return None if within is None else within.storage

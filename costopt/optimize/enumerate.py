@@ -19,6 +19,7 @@ from costopt.domain.limits import ROUNDING, Resource
 from costopt.domain.market import InstanceType, Pool
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Limits
+from costopt.domain.transfers import mean_kept_checkpoints
 from costopt.optimize.configuration_table import (
     StartupCosts,
     build_table,
@@ -90,7 +91,7 @@ class TableEnumerator:
         )
         within = ("rows", usable, sizes, job.tenant, job.budget.max_usd_per_hour)
         rows, refused = self._once(within, lambda: self._rows(columns, sizes, job))
-        where = stored_locations(job), job.cache
+        where = stored_locations(job), job.cache, mean_kept_checkpoints(job)
         group = job.resources.gpus_per_group if job.elastic else None
         starts = (job.overhead_s, replace(job.checkpoint, uri=""), group, where)
         gangs = self._once(("gangs", within), lambda: DistinctGangs.of(columns, rows))

@@ -19,11 +19,11 @@ from costopt.domain.fleet import NodeState
 from costopt.domain.job import Job
 from costopt.domain.market import CapacityType, InstanceType, Offer, Pool
 from costopt.domain.power import NodePower, PowerCap
-from costopt.domain.storage import KEPT_CHECKPOINTS
 from costopt.domain.transfers import (
     Transfer,
     cache_transfers,
     checkpoint_storage,
+    mean_kept_checkpoints,
     volume_usd_per_hour,
 )
 from costopt.optimize.rates import Array
@@ -268,7 +268,7 @@ def _storage(pool: Pool, job: Job, transfers: Transfers) -> tuple[float, float, 
 
     volume_usd = volume_usd_per_hour(pool, known) or 0.0
     save_usd, kept_usd = checkpoint_storage(job, job.checkpoint.size_gib, known) or (0.0, 0.0)
-    return save_usd, KEPT_CHECKPOINTS * kept_usd, volume_usd
+    return save_usd, mean_kept_checkpoints(job) * kept_usd, volume_usd
 
 
 def stored_locations(job: Job) -> Stored:

@@ -19,6 +19,7 @@ from costopt.domain.market import InstanceType, Offer
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import energy_term
 from costopt.domain.power import NodePower
+from costopt.domain.transfers import mean_kept_checkpoints
 from costopt.market.screening import screen_for_job, screen_offers
 from costopt.optimize.demand import Demand
 from costopt.optimize.limits import all_quotas
@@ -61,7 +62,7 @@ class OfferScreen:
         self._unpowered = [n for n, o in enumerate(self.offers) if o.pool not in request.powers]
         self._dated = [n for n, o in enumerate(self.offers) if o.from_at or o.until_at]
         self._way, self._ways = _ways(self.offers, self._machine.tolist())
-        self._fetches: dict[tuple[Stored, object], list[TransferCosts | None]] = {}
+        self._fetches: dict[tuple[Stored, object, float], list[TransferCosts | None]] = {}
 
     def screen(self, demand: Demand) -> ScreenResult:
         """Return the offers that the job may use, and the rejections of the others."""
@@ -141,7 +142,7 @@ class OfferScreen:
 
     def _fetch(self, job: Job) -> list[TransferCosts | None]:
         """By the number of the way: region × machine."""
-        what = stored_locations(job), job.cache
+        what = stored_locations(job), job.cache, mean_kept_checkpoints(job)
         if what not in self._fetches:
             self._fetches[what] = [
                 transfer_costs(

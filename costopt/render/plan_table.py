@@ -284,7 +284,7 @@ def _notes(
     if forecast is not None and made.allocations:
         yield _summary(made, job, forecast, options)
         yield from _allocations(made, options)
-        yield from storage_note(made, job, account, forecast.usd_p50)
+        yield from storage_note(made, job, account, forecast)
         yield from budget_warnings(job, policy, made.made_at, forecast)
     if explain:
         yield from _explanation(made)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from costopt.catalog import load_catalog
 from costopt.domain.account import Account
 from costopt.domain.checkpoint_interval import checkpoint_interval_s
 from costopt.domain.job import Job
-from costopt.domain.plan import Plan
-from costopt.domain.storage import KEPT_CHECKPOINTS
-from costopt.domain.transfers import checkpoint_storage, volume_usd_per_hour, with_root_volumes
-from costopt.formatting import percent_text, usd_text
+from costopt.domain.plan import Allocation, Forecast, Plan
+from costopt.domain.storage import HOURS_PER_MONTH, KEPT_CHECKPOINTS
+from costopt.domain.transfers import (
+    checkpoint_storage,
+    mean_kept_checkpoints,
+    milestone_count,
+    save_transfer,
+    volume_usd_per_hour,
+    with_root_volumes,
+)
+from costopt.formatting import percent_text, seconds_text, usd_text
 from costopt.render.table import Row
 
 MIN_SHARE = 0.005
@@ -27,14 +35,18 @@ def storage_row(made: Plan, job: Job, account: Account) -> Row:
     return {"usd": usd, "unknown": unknown}
 
 
-def storage_note(made: Plan, job: Job, account: Account, plan_usd: float) -> Iterator[str]:
-    """Yield a line where storage matters to a plan of ``plan_usd``, or a price is unknown."""
+def storage_note(made: Plan, job: Job, account: Account, forecast: Forecast) -> Iterator[str]:
+    """Yield lines where storage matters to a plan, a price is unknown, or where a keep rule or an
+    interval costs more than it saves."""
+    plan_usd = forecast.usd_p50
     usd, unknown = _storage(made, job, account)
     if unknown:
         yield f"Not counted, as their price is unknown: {', '.join(unknown)}."
     if usd > MIN_SHARE * plan_usd > 0:
         share = percent_text(usd / plan_usd)
         yield f"Disks and storage: {usd_text(usd)} of it, {share} (list prices)."
+    yield from _keep_note(made, job, account, plan_usd)
+    yield from _interval_note(made, job, account, forecast)
 
 
 def _storage(made: Plan, job: Job, account: Account) -> tuple[float, list[str]]:
@@ -52,10 +64,60 @@ def _storage(made: Plan, job: Job, account: Account) -> tuple[float, list[str]]:
     for each in made.allocations:
         if each.job != job.name:
             continue
-        hours = (each.end_at - each.start_at).total_seconds() / 3600
+        hours = _hours(each)
         volume_usd = volume_usd_per_hour(each.pool, prices)
         if volume_usd is None:
             unknown.add(f"root volumes in {each.pool.provider}/{each.pool.region}")
         usd += each.node_hours * (volume_usd or 0.0)
-        usd += hours * (KEPT_CHECKPOINTS * kept_usd + save_usd * 3600 / interval_s)
+        usd += hours * (mean_kept_checkpoints(job) * kept_usd + save_usd * 3600 / interval_s)
     return usd, sorted(unknown)
+
+
+def _keep_note(made: Plan, job: Job, account: Account, plan_usd: float) -> Iterator[str]:
+    """Yield a line where the keep rule costs more than the three newest would, and it matters."""
+    prices = with_root_volumes(load_catalog().transfer, account.providers)
+    stored = checkpoint_storage(job, job.checkpoint.size_gib, prices)
+    if stored is None:
+        return
+    hours = sum(_hours(each) for each in made.allocations if each.job == job.name)
+    more_usd = hours * (mean_kept_checkpoints(job) - KEPT_CHECKPOINTS) * stored[1]
+    if more_usd > MIN_SHARE * plan_usd:
+        yield (
+            f"The keep rule costs {usd_text(more_usd)} more than the {KEPT_CHECKPOINTS} newest "
+            "checkpoints, from which training goes on as well."
+        )
+    milestones = milestone_count(job)
+    month_usd = milestones * stored[1] * HOURS_PER_MONTH
+    if month_usd > MIN_SHARE * plan_usd:
+        yield (
+            f"{milestones} milestones stay when the job is over: {usd_text(month_usd)} a month "
+            "until they are pruned."
+        )
+
+
+def _interval_note(made: Plan, job: Job, account: Account, forecast: Forecast) -> Iterator[str]:
+    """Yield a line where saves cost clearly more than the work that they spare, or spare too little
+    of it, at the interval that the file states."""
+    stated_s, mine = job.checkpoint.interval_s, [a for a in made.allocations if a.job == job.name]
+    hours = sum(map(_hours, mine))
+    lost = forecast.expected_interruptions
+    if stated_s is None or not hours or not lost or job.resources.gpus_per_group is not None:
+        return
+    prices = with_root_volumes(load_catalog().transfer, account.providers)
+    stored = checkpoint_storage(job, job.checkpoint.size_gib, prices) or (0.0, 0.0)
+    sent = [move.usd or 0.0 for a in mine if (move := save_transfer(job, a.pool, prices))]
+    usd_per_s = forecast.usd_p50 / hours / 3600
+    save_usd = stored[0] + max(sent, default=0.0) + job.checkpoint.save_s * usd_per_s
+    saves_usd, redone_usd = 3600 * hours * save_usd / stated_s, lost * stated_s / 2 * usd_per_s
+    best_s = math.sqrt(2 * 3600 * hours * save_usd / (lost * usd_per_s))
+    best_usd = lost * best_s * usd_per_s
+    if saves_usd + redone_usd - best_usd > MIN_SHARE * forecast.usd_p50:
+        yield (
+            f"checkpoint.interval: a save each {seconds_text(stated_s)} costs "
+            f"{usd_text(saves_usd)}, for {usd_text(redone_usd)} of work lost by interruptions; "
+            f"each {seconds_text(best_s)} both together are {usd_text(best_usd)}."
+        )
+
+
+def _hours(each: Allocation) -> float:
+    return (each.end_at - each.start_at).total_seconds() / 3600

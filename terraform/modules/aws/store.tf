@@ -86,5 +86,24 @@ resource "aws_s3_bucket_lifecycle_configuration" "store" {
     }
   }
 
+  # Parts of checkpoints that are kept for long; what is small costs more there than here.
+  dynamic "rule" {
+    for_each = var.cold_after_days == null ? [] : [var.cold_after_days]
+
+    content {
+      id     = "cold-checkpoints"
+      status = "Enabled"
+
+      filter {
+        object_size_greater_than = 1048576
+      }
+
+      transition {
+        days          = rule.value
+        storage_class = "STANDARD_IA"
+      }
+    }
+  }
+
   depends_on = [aws_s3_bucket_versioning.store]
 }

@@ -39,5 +39,23 @@ resource "google_storage_bucket" "store" {
     }
   }
 
+  # Parts of checkpoints that are kept for long, by how their names end.
+  dynamic "lifecycle_rule" {
+    for_each = var.cold_after_days == null ? [] : [var.cold_after_days]
+
+    content {
+      condition {
+        age                   = lifecycle_rule.value
+        matches_storage_class = ["STANDARD"]
+        matches_suffix        = [".bin"]
+      }
+
+      action {
+        type          = "SetStorageClass"
+        storage_class = "NEARLINE"
+      }
+    }
+  }
+
   depends_on = [google_project_service.needed]
 }

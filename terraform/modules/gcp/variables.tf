@@ -233,6 +233,17 @@ variable "keep_old_versions_days" {
   }
 }
 
+variable "cold_after_days" {
+  description = "After how many days checkpoints that are still there go to Nearline, which is cheaper to keep, is billed for 30 days at the least and for reading; null: never."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.cold_after_days == null ? true : var.cold_after_days >= 30
+    error_message = "cold_after_days must be 30 or more."
+  }
+}
+
 variable "force_destroy" {
   description = "Whether destroy deletes the bucket with all checkpoints in it, and the database."
   type        = bool

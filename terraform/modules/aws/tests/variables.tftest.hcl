@@ -398,3 +398,22 @@ run "owner_tag_on_everything" {
   variables { tags = { "costopt:owner" = "costopt" } }
   expect_failures = [var.tags]
 }
+
+run "cold_before_it_may" {
+  command = plan
+  variables { cold_after_days = 7 }
+  expect_failures = [var.cold_after_days]
+}
+
+run "cold_after_two_months" {
+  command = plan
+  variables { cold_after_days = 60 }
+
+  assert {
+    condition = anytrue([
+      for rule in aws_s3_bucket_lifecycle_configuration.store.rule :
+      anytrue([for step in rule.transition : step.days == 60 && step.storage_class == "STANDARD_IA"])
+    ])
+    error_message = "Kept checkpoints stay in the standard class."
+  }
+}

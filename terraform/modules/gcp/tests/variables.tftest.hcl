@@ -160,3 +160,22 @@ run "alarms_for_nobody" {
   variables { alarm_emails = ["me"] }
   expect_failures = [var.alarm_emails]
 }
+
+run "cold_before_it_may" {
+  command = plan
+  variables { cold_after_days = 7 }
+  expect_failures = [var.cold_after_days]
+}
+
+run "cold_after_two_months" {
+  command = plan
+  variables { cold_after_days = 60 }
+
+  assert {
+    condition = anytrue([
+      for rule in google_storage_bucket.store.lifecycle_rule :
+      anytrue([for action in rule.action : action.storage_class == "NEARLINE"])
+    ])
+    error_message = "Kept checkpoints stay in the standard class."
+  }
+}
