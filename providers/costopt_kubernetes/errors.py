@@ -20,7 +20,6 @@ from costopt.domain.text import excerpt
 EXISTS = "AlreadyExists"
 MISSING = "NotFound"
 CONFLICT = "Conflict"
-EXPIRED = "Expired"
 OVER_QUOTA = "exceeded quota"
 """Of a 403 by a ResourceQuota, which else looks like that of a missing right."""
 POD_SECURITY = "violates PodSecurity"

@@ -19,7 +19,6 @@ LAUNCH = f"{PREFIX}launch"
 KEY = f"{PREFIX}key"
 POOL = f"{PREFIX}pool"
 PRICE = f"{PREFIX}usd-per-hour"
-NODES = f"{PREFIX}nodes"
 RELEASED = f"{PREFIX}released-at"
 MANAGED = "app.kubernetes.io/managed-by"
 US = "costopt"
@@ -66,7 +65,6 @@ def notes(request: LaunchRequest, usd_per_hour: float) -> dict[str, str]:
         KEY: request.key,
         POOL: str(request.pool),
         PRICE: repr(usd_per_hour),
-        NODES: str(request.nodes),
         "karpenter.sh/do-not-disrupt": "true",
         "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
     }

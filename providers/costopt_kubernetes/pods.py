@@ -19,7 +19,6 @@ from costopt_kubernetes import labels
 TAKEN = frozenset({"Evicted", "NodeLost", "NodeShutdown", "Preempting", "Shutdown", "Terminated"})
 """Reasons in the status of a pod that was ended for its node's sake."""
 OUT_OF_TIME = "DeadlineExceeded"
-GATED = "SchedulingGated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,6 @@ class ReadPod:
     node: Node
     uid: str
     host: str
-    nodes: int
     created_at: datetime
     started_at: datetime | None
     ends_at: datetime | None
@@ -48,7 +46,6 @@ def read_pod(item: Mapping[str, Any]) -> ReadPod | None:
     try:
         pool, price = Pool.parse(notes[labels.POOL]), float(notes[labels.PRICE])
         owner, job, key = notes[labels.OWNER], notes[labels.JOB], notes[labels.KEY]
-        nodes = int(notes[labels.NODES])
     except (KeyError, ValueError):
         return None
     created_at = time_of(metadata.get("creationTimestamp"))
@@ -79,7 +76,6 @@ def read_pod(item: Mapping[str, Any]) -> ReadPod | None:
         ),
         uid=metadata["uid"],
         host=host,
-        nodes=nodes,
         created_at=created_at,
         started_at=time_of(status.get("startTime")),
         ends_at=deleted_at if ours is None else None,

@@ -19,7 +19,6 @@ NOTES = {
     labels.KEY: "key",
     labels.POOL: "kubernetes/test/zone-a/g5.xlarge/spot",
     labels.PRICE: "0.25",
-    labels.NODES: "1",
 }
 
 
