@@ -65,8 +65,10 @@ def resolve_run_target(
 def _simulated(
     market: Path, account: Account, simulation: Simulation, carbon: Path | None
 ) -> RunTarget:
+    from costopt.catalog.site_machines import account_clusters
     from costopt.controller.live_carbon import LIVE, check_present
     from costopt.controller.simulated_site import SimulatedSiteConfig
+    from costopt.market.cluster_market import with_clusters
     from costopt.market.history_file import read_history
 
     history = read_history(market)
@@ -84,8 +86,10 @@ def _simulated(
         simulation.notice_s,
         simulation.price_forecasts,
         intensities,
+        account=account,
     )
-    return RunTarget(site, lambda now: recorded_quotes(history, now, intensities))
+    shown = with_clusters(history, account_clusters(account))
+    return RunTarget(site, lambda now: recorded_quotes(shown, now, intensities))
 
 
 def _rented(account: Account, providers: tuple[str, ...], carbon: Path | None) -> RunTarget:

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from costopt.catalog import load_catalog
+from costopt.catalog.site_machines import account_catalog, account_clusters
 from costopt.controller.forecasts import (
     CatalogModels,
     carbon_record,
@@ -20,14 +21,16 @@ from costopt.controller.preflight import check_checkpoint_storage, check_secrets
 from costopt.controller.runtime import MailboxRuntime
 from costopt.controller.site import LiveSite, connect_provider
 from costopt.controller.state_dir import CLOCK
+from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import StoreError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
-from costopt.domain.ports import Clock
+from costopt.domain.ports import Clock, InstanceCatalog
 from costopt.domain.secret import SecretSource
 from costopt.energy.carbon import CarbonHistory
 from costopt.energy.live import LiveCarbon
 from costopt.engine.loop import ScaledClock
+from costopt.market.cluster_market import with_clusters
 from costopt.provider.base import Provider
 from costopt.store.folder import FileStore
 from costopt.store.host_secrets import host_secrets_folder
@@ -41,6 +44,7 @@ NODES = "nodes"
 class SimulatedSiteConfig:
     """``market`` is played from ``start_at``, ``speed`` times as fast as the wall.
 
+    The nodes of clusters that the ``account`` owns are played beside it, without an adapter.
     ``notice_s`` is market time. Prices are forecast from the record so far if ``price_forecasts``,
     intensities from the recorded ones in ``carbon`` if there are any.
     """
@@ -52,6 +56,7 @@ class SimulatedSiteConfig:
     price_forecasts: bool = False
     carbon: CarbonHistory | LiveCarbon | None = None
     owner: str = "costopt"
+    account: Account = UNLIMITED
 
     def start_time(self) -> datetime:
         """Where in the record the run begins."""
@@ -67,7 +72,8 @@ class SimulatedSiteConfig:
             reset_market_clock(folder / CLOCK)
         clock = load_market_clock(folder / CLOCK, self.start_at, self.speed)
         carbon = carbon_record(self.carbon)
-        models = CatalogModels(load_catalog(), carbon, self.price_forecasts)
+        models = CatalogModels(account_catalog(self.account), carbon, self.price_forecasts)
+        market = with_clusters(self.market, account_clusters(self.account))
         hazards = models.hazards()
         runtime = MailboxRuntime(
             FileStore(folder / STORE),
@@ -77,7 +83,9 @@ class SimulatedSiteConfig:
             notice_s=self.notice_s,
             machines=models.catalog,
         )
-        provider = connect_simulator(self.market, clock, folder, runtime, self.notice_s)
+        provider = connect_simulator(
+            market, clock, folder, runtime, self.notice_s, machines=models.catalog
+        )
         return LiveSite(
             owner=self.owner,
             clock=clock,
@@ -88,7 +96,7 @@ class SimulatedSiteConfig:
             hazards=hazards,
             notice_s=self.notice_s,
             transfers=models.catalog.transfer,
-            forecasts=models.forecasts(self.market),
+            forecasts=models.forecasts(market),
             carbon=carbon,
             prepare_job=lambda job: job,
             check=check_local_job,
@@ -96,7 +104,7 @@ class SimulatedSiteConfig:
             upload_payload=runtime.publish_array,  # else nodes share this machine's files
             retry=runtime.forget_failures,
             logs=FolderLogs(folder / NODES, FileStore(folder / STORE)),
-            market=self.market,
+            market=market,
             live_carbon=self.carbon if isinstance(self.carbon, LiveCarbon) else None,
         )
 
@@ -107,11 +115,12 @@ def connect_simulator(
     folder: Path,
     runtime: MailboxRuntime,
     notice_s: float = DEFAULT_NOTICE_S,
+    machines: InstanceCatalog | None = None,
 ) -> Provider:
     """The simulator in process mode; it finds the nodes that ``folder`` holds."""
     options = {
         "market": market,
-        "machines": load_catalog(),
+        "machines": machines or load_catalog(),
         "mode": "process",
         "notice_s": notice_s,
         "state_dir": folder,

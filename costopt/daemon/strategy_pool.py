@@ -23,12 +23,13 @@ from costopt.domain.view import Decision, Desired, JobView, View
 from costopt.engine.cohort import JobTerms
 from costopt.market.hazard import LearnedHazard
 from costopt.market.lifetime import LifetimeModel
-from costopt.strategies import is_joint
+from costopt.strategies import is_joint, joins_tenants
 from costopt.strategies.adaptive.program import ProgramCache
 from costopt.strategies.fault_isolation import lifetime_model, share_lifetimes, share_programs
 
 FOLDER = "learned"
 HAZARDS = "hazards.json"
+ALL_TENANTS = ""
 
 
 class StrategyPool:
@@ -49,8 +50,9 @@ class StrategyPool:
 
     def terms(self, policy: Policy, submission: Submission, now: datetime) -> JobTerms:
         """Return the terms of a job with this policy. Its limits do not apply to other tenants'
-        jobs."""
-        key = submission.tenant, submission.policy_document
+        jobs, unless one strategy decides for all tenants."""
+        tenant = ALL_TENANTS if joins_tenants(policy.strategy.name) else submission.tenant
+        key = tenant, submission.policy_document
         strategy = self._followed.get(key)
         if strategy is None:
             strategy = self._followed[key] = self._strategy(policy, key[1], now)

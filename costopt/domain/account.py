@@ -85,6 +85,12 @@ class Account:
     carbon: CarbonSource | None = None
     price_terms: PriceTerms = field(default_factory=PriceTerms)
 
+    def owns(self, pool: Pool) -> bool:
+        """Return whether the pool is a node of a cluster that the account owns, or a slice."""
+        options = self.providers.get(pool.provider)
+        is_reserved = pool.capacity_type is CapacityType.RESERVED
+        return is_reserved and options is not None and bool(options.get("nodes"))
+
     @property
     def commitment_quotas(self) -> tuple[Quota, ...]:
         """Return as quotas how much of each commitment all nodes together may use."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+
+from costopt.domain.market import CapacityType, Pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +55,18 @@ def slice_sizes(node_gpus: int) -> tuple[int, ...]:
     number is a power of two, too.
     """
     return tuple(1 << power for power in range((node_gpus - 1).bit_length()))
+
+
+def owned_pools(provider: str, cluster: Cluster) -> Iterator[tuple[Pool, int, int]]:
+    """Yield the pools of a cluster's nodes, each with its GPUs and how many fit in the empty node.
+
+    Each node is a zone, so that a pool says where on the cluster a gang is: the whole node, and
+    each size of slice. The nodes are in the cluster's order.
+    """
+    pairs = zip(cluster.node_types, cluster.node_gpus, strict=True)
+    for number, (node_type, node_gpus) in enumerate(pairs, start=1):
+        sizes = {slice_type(node_type, gpus): gpus for gpus in slice_sizes(node_gpus)}
+        for name, gpus in {node_type: node_gpus, **sizes}.items():
+            zone = f"n{number:04d}"
+            pool = Pool(provider, cluster.name, zone, name, CapacityType.RESERVED)
+            yield pool, gpus, node_gpus // gpus

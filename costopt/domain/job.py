@@ -68,7 +68,8 @@ class Resources:
     A node's GPUs must be a multiple of ``gpu_multiple``. GPUs beyond ``useful_gpus`` in total would
     have nothing to do: None where there is no such bound. Gangs that cannot hold ``memory``, which
     the model takes, are left out. A gang consists of whole groups of ``gpus_per_group`` GPUs, each
-    of which holds the state; None: the gang is one such group, of any size.
+    of which holds the state; None: the gang is one such group, of any size. ``asked_gpus`` is
+    what the job asks for of a shared cluster.
     """
 
     gpu_models: tuple[str, ...] = ()
@@ -83,6 +84,7 @@ class Resources:
     useful_gpus: int | None = None
     memory: GpuMemory | None = None
     gpus_per_group: int | None = None
+    asked_gpus: int | None = None
 
     def name_reason(self, machine: InstanceType) -> str | None:
         """Return why the names that the job allows exclude ``machine``, or None."""

@@ -93,6 +93,20 @@ class Alternative:
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class CapacityPlan:
+    """What a round of a cluster planned for a job: ``gpus`` of it, 0 for none, at this price.
+
+    The price is what a GPU-hour of the cluster is worth to those that compete for it; it is not
+    paid. ``asked_gpus`` are those that the job asks for.
+    """
+
+    cluster: str
+    usd_per_gpu_hour: float
+    gpus: int
+    asked_gpus: int
+
+
 STOP = "stop"
 """The rule of a decision for a job that must checkpoint and release its nodes."""
 
@@ -106,7 +120,8 @@ class Decision:
     remain if the job went to its safest capacity now; None where no such capacity is allowed.
     ``alternatives`` are those that the strategy assessed, if it does. ``wait_usd`` is what running
     on nothing until the next tick is expected to cost beyond ``targets``, infinite where the job
-    would be late; None where the strategy does not say.
+    would be late; None where the strategy does not say. ``plan`` is that of a
+    cluster's round, None where there was none.
     """
 
     job: str
@@ -116,6 +131,7 @@ class Decision:
     slack_s: float | None = None
     alternatives: tuple[Alternative, ...] = ()
     wait_usd: float | None = None
+    plan: CapacityPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from costopt.engine.gate import Releases
 from costopt.engine.guards import LaunchLimits
 from costopt.engine.journal import Journal
 from costopt.engine.launcher import Launcher, LaunchResults
+from costopt.engine.owned_room import OwnedRoom
 from costopt.engine.settings import EngineSettings, World
 
 
@@ -47,15 +48,41 @@ class Executor:
         now: datetime,
     ) -> LaunchResults:
         """Execute the actions. ``nodes`` are all living ones. Launches come first, so that running
-        nodes are retained where a launch is refused."""
+        nodes are retained where a launch is refused; on owned nodes they come last, once gangs that
+        shrink have left."""
         launches = [action for action in actions if isinstance(action, Launch)]
-        done = self._launcher.launch(launches, nodes, bounds, now)
+        owned = [each for each in launches if self._settings.account.owns(each.pool)]
+        rented = [each for each in launches if each not in owned] if owned else launches
+        done = self._launcher.launch(rented, nodes, bounds, now)
         drains = (a for a in actions if isinstance(a, Drain) and a.job not in done.held)
         for job, reasons in _reasons(drains).items():
             self._drain(job, reasons, now)
         for job, reasons in _reasons(a for a in actions if isinstance(a, Terminate)).items():
             self._releases.release(job, reasons, now)
+        if owned:
+            self._launch_where_room_is(owned, nodes, bounds, done, now)
         return done
+
+    def _launch_where_room_is(
+        self,
+        launches: Sequence[Launch],
+        nodes: Sequence[Node],
+        bounds: Mapping[str, LaunchLimits],
+        done: LaunchResults,
+        now: datetime,
+    ) -> None:
+        """Launch on owned nodes what fits beside the gangs that have not left yet; the rest waits
+        for the next tick."""
+        self.terminate_drained(now)
+        room = OwnedRoom(self._world, {launch.pool.provider for launch in launches}, now)
+        gone = frozenset(n for r in self._journal.records.values() for n in r.releasing)
+        there = [node for node in (*nodes, *done.nodes) if node.node_id not in gone]
+        placed = self._launcher.launch(
+            [each for each in launches if room.take(each)], there, bounds, now
+        )
+        done.nodes += placed.nodes
+        done.refusing |= placed.refusing
+        done.refused |= placed.refused
 
     def terminate_drained(self, now: datetime, stopping: Collection[str] = ()) -> None:
         """Terminate the nodes that have finished draining, or exceeded the drain timeout.

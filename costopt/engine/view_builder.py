@@ -240,11 +240,12 @@ class ViewBuilder:
 
 
 def _prices(view: View) -> Mapping[Pool, float]:
-    """Return dollars per node-hour of the pools with capacity."""
+    """Return dollars per node-hour of the pools with capacity, now or once gangs have shrunk."""
     return {
         o.pool: o.price_usd_per_hour.value
         for o in view.offers
-        if o.price_usd_per_hour is not None and o.nodes_available != 0
+        if o.price_usd_per_hour is not None
+        and (o.nodes_available != 0 or view.account.owns(o.pool))
     }
 
 

@@ -130,6 +130,11 @@ class ResourcesSection(FileModel):
     instance_types: list[Text] = Field(
         default_factory=list, description="instance types allowed; default: all"
     )
+    gpus: Count | None = Field(
+        default=None,
+        description="the GPUs that it asks for of a shared cluster, which may give it fewer or "
+        "more, from min_gpus to max_gpus; default: min_gpus",
+    )
     min_nodes: Count = Field(default=1, description="the smallest gang")
     max_nodes: Count | None = Field(
         default=None,

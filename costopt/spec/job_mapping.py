@@ -53,7 +53,7 @@ HORIZON = timedelta(seconds=MAX_DURATION_S)
 BEYOND_HORIZON = "beyond_horizon"
 IN_PAST = "in_past"
 AnyJobFile = TrainingJobFile | ModelJobFile | ArrayJobFile
-GANG_SIZES = ("min_nodes", "max_nodes", "min_gpus", "max_gpus", "gpus_per_group")
+GANG_SIZES = ("gpus", "min_nodes", "max_nodes", "min_gpus", "max_gpus", "gpus_per_group")
 
 
 def job_of(file: AnyJobFile, document: Document, now: datetime) -> Job:
@@ -232,7 +232,8 @@ class _Mapping:
 
     def _resources(self, card: ModelCard | None = None) -> Resources:
         asked = self.file.resources
-        max_nodes = asked.max_nodes or asked.max_gpus or asked.min_gpus or asked.min_nodes
+        min_gpus, max_gpus = asked.min_gpus or asked.gpus, asked.max_gpus or asked.gpus
+        max_nodes = asked.max_nodes or max_gpus or min_gpus or asked.min_nodes
         at: FieldPath = ("resources",)
         if max_nodes < asked.min_nodes:
             self._refuse((*at, "max_nodes"), f"{max_nodes} is below min_nodes, {asked.min_nodes}")
@@ -242,6 +243,9 @@ class _Mapping:
             self._refuse(
                 (*at, "max_gpus"), f"{asked.max_gpus} is below min_nodes, {asked.min_nodes}"
             )
+        if asked.gpus and not (min_gpus or 1) <= asked.gpus <= (max_gpus or asked.gpus):
+            message = f"{asked.gpus} is outside the {min_gpus} to {max_gpus} of the gang"
+            self._refuse((*at, "gpus"), message)
         for index, model in enumerate(asked.gpu_models):
             self._check_gpu((*at, "gpu_models", index), model)
         return Resources(
@@ -249,8 +253,9 @@ class _Mapping:
             instance_types=tuple(asked.instance_types),
             min_nodes=asked.min_nodes,
             max_nodes=max_nodes,
-            min_gpus=asked.min_gpus,
-            max_gpus=asked.max_gpus,
+            min_gpus=min_gpus,
+            max_gpus=max_gpus,
+            asked_gpus=asked.gpus,
             min_gpu_memory_gib=asked.min_gpu_memory_gib,
             min_memory_gib=asked.min_memory_gib,
             memory=self._memory(card),

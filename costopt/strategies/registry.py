@@ -57,6 +57,14 @@ def is_joint(name: str) -> bool:
     return bool(getattr(find_factory(name), "joint", False))
 
 
+def joins_tenants(name: str) -> bool:
+    """Return whether one strategy decides the jobs of all tenants that follow a policy.
+
+    Raise SpecError if the strategy is unknown or cannot be imported.
+    """
+    return bool(getattr(find_factory(name), "joins_tenants", False))
+
+
 def build(choice: StrategySpec) -> Strategy:
     """Return the strategy of a policy, shielded.
 

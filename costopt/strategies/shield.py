@@ -64,7 +64,7 @@ class ShieldedStrategy:
     """A strategy whose decisions are overruled where they would endanger the deadline.
 
     Jobs without a deadline get that of ``with_deadlines``, unless the strategy ``plans_open_ended``
-    jobs itself.
+    jobs itself: then nothing is to be kept, and its decision stands.
     """
 
     def __init__(self, inner: Strategy) -> None:
@@ -77,7 +77,9 @@ class ShieldedStrategy:
         by_job = {decision.job: decision for decision in desired.decisions}
         return Desired(
             tuple(
-                apply_shield(view, jv, by_job[jv.job.name])
+                by_job[jv.job.name]
+                if jv.job.deadline_at is None
+                else apply_shield(view, jv, by_job[jv.job.name])
                 for jv in view.jobs
                 if jv.job.name in by_job
             )
@@ -98,7 +100,7 @@ def _shield(view: View, job_view: JobView, decision: Decision) -> Decision:
         return decision
     left_s = seconds_left(view, job_view)
     slack_s = left_s - _seconds_from_now(view, job_view, fallback, units_left)
-    if _is_safe(view, job_view, decision, candidates):
+    if _is_safe(view, job_view, decision, candidates) or _is_in_time(view, job_view, decision):
         return _with_slack(decision, slack_s)
     if decision.targets and not _is_shaky(decision):
         return _replace_slow(decision, fallback, slack_s, view.policy.risk.reserve_s)
@@ -118,6 +120,7 @@ def _shield(view: View, job_view: JobView, decision: Decision) -> Decision:
         rule=rule,
         slack_s=slack_s,
         alternatives=decision.alternatives,
+        plan=decision.plan,
     )
 
 
@@ -241,6 +244,24 @@ def _is_safe(
     capped = with_power_caps(view, option, decision.targets)
     needed_s = seconds_to_finish(capped, job_view.job, units, start_s)
     return needed_s <= seconds_left(view, job_view) + ROUNDING_S
+
+
+def _is_in_time(view: View, job_view: JobView, decision: Decision) -> bool:
+    """Whether a gang over several nodes of a cluster, each a pool, ends in time."""
+    if len(decision.targets) < 2 or _is_shaky(decision):
+        return False
+    job, gpus = job_view.job, 0
+    for target in decision.targets:
+        gpus += target.nodes * view.machines[target.pool].gpu_count
+    machine = view.machines[decision.targets[0].pool]
+    speed = job.gpus_units_per_s(machine, gpus, job.phase_at(job_view.progress.done_units))
+    if speed is None:
+        return False
+    running = is_running(job_view, decision.targets)
+    start_s = remaining_startup_s(view, job_view) if running else job.overhead_s
+    kept = job_view.progress.done_units if running else job_view.progress.saved_units
+    needed_s = (job.work.amount - kept) / (speed.low * job_view.speed_factor)
+    return start_s + needed_s + job.checkpoint.save_s <= seconds_left(view, job_view)
 
 
 def _like(decision: Decision, candidates: list[GangOption]) -> GangOption | None:

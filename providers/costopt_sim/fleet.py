@@ -22,6 +22,7 @@ from costopt.domain.fleet import EndCause, LaunchRequest, Node, NodeState
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Interruption, Pool
 from costopt_sim.flex_start import FlexStartQueue
+from costopt_sim.owned_nodes import OwnedNodes
 
 LAUNCH_ABORTED = "its launch was cut short"
 KEEP_ENDED = timedelta(hours=2)
@@ -57,6 +58,7 @@ class SimFleet:
         self._scan_from: dict[Pool, datetime] = {}
         self._next_scan = self._next_interruption_at = END_OF_TIME
         self._flex = FlexStartQueue(market, self.running)
+        self._owned = OwnedNodes(market)
 
     def advance(self, now: datetime) -> None:
         """Play the record up to ``now``: announce, strike, start and end what is due."""
@@ -79,7 +81,7 @@ class SimFleet:
                     return tuple(self._nodes[node_id] for node_id in known)
                 self._undo(known, now)
             nodes = self._planned(request, launch_price(self.market, request, now), now)
-            if request.nodes <= self._free(request.pool, now):
+            if request.nodes <= (self.free(request.pool, now) or 0):
                 self._start(nodes)
             elif request.pool.capacity_type is CapacityType.FLEX_START:
                 nodes = tuple(replace(node, state=NodeState.WAITING) for node in nodes)
@@ -88,7 +90,7 @@ class SimFleet:
             else:
                 raise NoCapacityError(
                     f"{request.pool}: {request.nodes} nodes wanted, "
-                    f"{self._free(request.pool, now)} free at {now:%Y-%m-%d %H:%M:%S} UTC"
+                    f"{self.free(request.pool, now)} free at {now:%Y-%m-%d %H:%M:%S} UTC"
                 )
             self._nodes |= {node.node_id: node for node in nodes}
             self._by_key[request.key] = tuple(node.node_id for node in nodes)
@@ -163,11 +165,14 @@ class SimFleet:
         """The nodes that run in ``pool``."""
         return [self._nodes[node_id] for node_id in self._alive.get(pool, ())]
 
-    def _free(self, pool: Pool, now: datetime) -> int:
-        """How many more nodes the pool carries, where the record tells."""
+    def free(self, pool: Pool, now: datetime) -> int | None:
+        """How many more nodes the pool carries; None where the record does not tell."""
         state = self.cursors[pool].at(now)
-        available = 0 if state is None else state.nodes_available or 0
-        return max(available - self.running(pool), 0)
+        if state is None or state.nodes_available is None:
+            return None
+        if pool in self._owned:
+            return self._owned.free(pool, self.running)
+        return max(state.nodes_available - self.running(pool), 0)
 
     def _planned(
         self, request: LaunchRequest, price_usd_per_hour: float, now: datetime

@@ -92,7 +92,7 @@ class SimProvider(Provider):
         state = cursor.at(now)
         if state is None:
             return Offer(pool, None, hazard, None)
-        price, capacity = state.price_usd_per_hour, state.nodes_available
+        price = state.price_usd_per_hour
         estimate = None
         if price is not None:
             estimate = Estimate.exact(price, Basis.MEASURED, self.fleet.market.name, now)
@@ -100,5 +100,4 @@ class SimProvider(Provider):
             return flex_start_offer(
                 Offer(pool, estimate, hazard, None), self.fleet.living(pool), now
             )
-        free = None if capacity is None else max(capacity - self.fleet.running(pool), 0)
-        return Offer(pool, estimate, hazard, free)
+        return Offer(pool, estimate, hazard, self.fleet.free(pool, now))

@@ -14,8 +14,8 @@ import numpy as np
 from costopt.optimize.rounds.durations import DurationHistory
 from costopt.optimize.rounds.gangs import Flags, Floats, GangTable, Ints
 from costopt.optimize.rounds.jobs import RoundJobs, RoundPolicy
+from costopt.optimize.rounds.placed import place_round
 from costopt.optimize.rounds.placement import Placement
-from costopt.optimize.rounds.rigid import PROTECTED_S
 from costopt.optimize.rounds.virtual_share import VirtualShares
 from costopt.workload.workload import Workload
 
@@ -27,11 +27,13 @@ SIZE_CLASSES = 64
 @dataclass(frozen=True, slots=True)
 class ReplaySettings:
     """``round_s`` is the time between decisions, ``restart_s`` what a resize or preemption costs
-    a job. ``knows_work``: an oracle that is given all durations."""
+    a job. ``knows_work``: an oracle that is given all durations. ``every_round``: decide in rounds
+    in which nothing is submitted or ends, too, as a daemon does."""
 
     round_s: float = 60.0
     restart_s: float = 60.0
     knows_work: bool = False
+    every_round: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,11 +152,9 @@ class FleetReplay:
         jobs = self._jobs(active)
         sizes = self._policy.decide(jobs, self._gpus)
         assert int(sizes.sum()) <= self._gpus, "a policy gave more GPUs than there are"
-        chosen = np.flatnonzero(sizes != self._held[active])
-        if len(chosen):
-            first = frozenset(active[jobs.is_behind].tolist())
-            self._apply(active[chosen], sizes[chosen], first)
-        return not len(chosen) and bool((self._held[active] > 0).all())
+        is_settled = bool((sizes == jobs.held).all())
+        self._apply(place_round(self._placement, active, jobs, sizes))
+        return is_settled and bool((self._held[active] > 0).all())
 
     def _jobs(self, active: Ints) -> RoundJobs:
         served_s = self._work.duration_s[active] - self._left_s[active]
@@ -177,17 +177,8 @@ class FleetReplay:
             is_behind=is_behind,
         )
 
-    def _apply(self, jobs: Ints, sizes: Ints, first: frozenset[int]) -> None:
-        """Place the new gangs; a gang that is changed or moved restarts."""
-        fresh = self._active[self._now_s - self._since_s[self._active] < PROTECTED_S]
-        fixed = frozenset(fresh[self._held[fresh] > 0].tolist())
-        wanted = {int(job): int(gpus) for job, gpus in zip(jobs, sizes, strict=True)}
-        refused, moved = self._placement.change(wanted.items(), fixed, first)
-        for job in sorted(refused):
-            del wanted[job]
-            if not self._held[job]:
-                wanted |= self._placed_smaller(job, fixed, moved)
-        wanted |= {job: int(self._held[job]) for job in moved - wanted.keys()}
+    def _apply(self, wanted: dict[int, int]) -> None:
+        """Let each job go on with its new GPUs; a gang that is changed or moved restarts."""
         if not wanted:
             return
         changed = np.array(list(wanted), dtype=np.int64)
@@ -204,20 +195,10 @@ class FleetReplay:
         _, speed = table.pick(table.column(gpus))
         self._speed[changed] = np.where(runs, speed, 0.0)
 
-    def _placed_smaller(self, job: int, fixed: frozenset[int], moved: set[int]) -> dict[int, int]:
-        """Start a job that found no room on the largest of its smaller gangs that does."""
-        wished = [int(gpus) for gpus in self._gangs.gpus[job, : self._gangs.asked[job]]]
-        for gpus in reversed(wished):
-            refused, also = self._placement.change([(job, gpus)], fixed)
-            moved |= also
-            if not refused:
-                return {job: gpus}
-        return {}
-
     def _next_round_s(self, is_settled: bool) -> float:
         """The next round; where nothing changes, the first after the next end or submission."""
         round_s = self._settings.round_s
-        if not is_settled:
+        if not is_settled or (self._settings.every_round and len(self._active)):
             return self._now_s + round_s
         coming_s = np.inf
         if self._arrived < len(self._work.jobs):

@@ -34,6 +34,13 @@ class Placement:
         """The GPUs of each node that no job has."""
         return tuple(int(gpus) for gpus in self._free)
 
+    def restore(self, job: int, slices: Mapping[int, int]) -> bool:
+        """Give a job exactly these GPUs, which it had before; False where one of them is taken."""
+        if any(self._free[node] < gpus for node, gpus in slices.items()):
+            return False
+        self._set(job, dict(slices))
+        return True
+
     def change(
         self,
         sizes: Iterable[tuple[int, int]],
@@ -61,7 +68,7 @@ class Placement:
                 and self._place(job, gpus)
             ):
                 refused.add(job)
-        return refused, moved - refused
+        return refused, moved
 
     def _shrink(self, job: int, gpus: int) -> None:
         """Keep the fullest slices of a gang."""

@@ -33,14 +33,18 @@ class PricedPolicy:
 
     def decide(self, jobs: RoundJobs, gpus: int) -> Ints:
         """Return the sizes of the round."""
+        return self.price_and_sizes(jobs, gpus)[1]
+
+    def price_and_sizes(self, jobs: RoundJobs, gpus: int) -> tuple[float, Ints]:
+        """Return the price of a GPU-hour, and the sizes of the round."""
         if not len(jobs.held):
-            return jobs.held
+            return 0.0, jobs.held
         price, target = self._target(jobs, gpus)
         sizes = self._without_needless_changes(jobs, target, price)
         _shed(jobs, sizes, target, gpus)
         _start(jobs, sizes, gpus)
         self._grow(jobs, sizes, gpus)
-        return sizes
+        return price, sizes
 
     def _target(self, jobs: RoundJobs, gpus: int) -> tuple[float, Ints]:
         """The price, and the gangs that it gives, those that wait with 0."""

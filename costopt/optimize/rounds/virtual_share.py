@@ -36,6 +36,14 @@ class VirtualShares:
         self._is_worse = np.zeros(len(partition_gpus), dtype=bool)
         self._now_s = 0.0
 
+    def grow(self, tenant: int, gpus: int) -> None:
+        """Number one more job."""
+        self._tenant, self._gpus = np.append(self._tenant, tenant), np.append(self._gpus, gpus)
+        self._running = np.append(self._running, np.False_)
+        self._is_over = np.append(self._is_over, np.False_)
+        self._served_s = np.append(self._served_s, 0.0)
+        self._known_s = np.append(self._known_s, np.inf)
+
     def submit(self, job: int) -> None:
         """Add a job to its tenant's queue."""
         tenant = self._tenant[job]

@@ -151,7 +151,7 @@ def test_jobs_are_behind_where_their_tenant_will_be_worse_off_than_in_its_partit
 
     def behind(now_s: float, served_s: list[float]) -> list[bool]:
         shares.advance(now_s, active, needed_s)
-        return shares.is_behind(active, np.array(served_s)).tolist()
+        return [bool(each) for each in shares.is_behind(active, np.array(served_s))]
 
     # Job 1 waits behind job 0 in the partition, too; tenant 1 has more than it would have there.
     assert behind(1000.0, [0.0, 0.0, 1500.0]) == [False, False, False]

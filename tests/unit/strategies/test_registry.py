@@ -24,14 +24,14 @@ from tests.support.engine_fixtures import SAFE, SPOT_A, Machines, Powers, always
 from tests.support.installed_strategy import MINE, install_strategy
 from tests.support.market_fixtures import T0, market, training_job
 
-OWN = ("adaptive", "greedy_spot", "milp", "on_demand", "uniform_progress")
+OWN = ("adaptive", "greedy_spot", "milp", "on_demand", "priced", "uniform_progress")
 JOB = training_job(4 * 3600.0, deadline_s=8 * 3600.0)
 MARKET = market(always(SPOT_A, 9, 2.0), always(SAFE, 9, 8.0))
 
 
 def test_costopt_s_own_are_entry_points_of_its_project() -> None:
     assert strategy_names()[: len(OWN)] == OWN
-    assert [name for name in OWN if is_joint(name)] == ["milp"]
+    assert [name for name in OWN if is_joint(name)] == ["milp", "priced"]
 
 
 def test_another_package_s_strategy_is_used_by_a_policy(

@@ -1,0 +1,40 @@
+"""From the sizes of a round to gangs on nodes: what changes once every gang has its place."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from costopt.optimize.rounds.gangs import Ints
+from costopt.optimize.rounds.jobs import RoundJobs
+from costopt.optimize.rounds.placement import Placement
+from costopt.optimize.rounds.rigid import PROTECTED_S
+
+
+def place_round(placement: Placement, ids: Ints, jobs: RoundJobs, sizes: Ints) -> dict[int, int]:
+    """Place the gangs that change. Return the GPUs of each job that restarts or stops, by its id.
+
+    The placement knows the job of each row by its id in ``ids``. Fresh gangs are not moved to make
+    room. A job that finds no room keeps what it has, or starts on the largest of its smaller gangs
+    that does.
+    """
+    held, gangs = jobs.held, jobs.gangs
+    chosen = np.flatnonzero(sizes != held)
+    if not len(chosen):
+        return {}
+    row_of = {int(job): row for row, job in enumerate(ids)}
+    fixed = frozenset(ids[(jobs.held_s < PROTECTED_S) & (held > 0)].tolist())
+    first = frozenset(ids[jobs.is_behind].tolist())
+    wanted = {int(ids[row]): int(sizes[row]) for row in chosen}
+    refused, moved = placement.change(wanted.items(), fixed, first)
+    for job in sorted(refused):
+        del wanted[job]
+        row = row_of[job]
+        if held[row]:
+            continue
+        for gpus in reversed([int(each) for each in gangs.gpus[row, : gangs.asked[row]]]):
+            unplaced, also = placement.change([(job, gpus)], fixed)
+            moved |= also
+            if not unplaced:
+                wanted[job] = gpus
+                break
+    return wanted | {job: int(held[row_of[job]]) for job in moved - wanted.keys()}

@@ -1,0 +1,153 @@
+"""The rounds of a cluster: sizes and places of its jobs' gangs, from one tick to the next.
+
+It runs ``costopt.optimize.rounds`` as the replay of fleets does, and remembers between ticks what
+each job was given. After a restart that is read off the nodes that run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from costopt.optimize.rounds.gangs import Flags, GangTable, Ints
+from costopt.optimize.rounds.jobs import RoundJobs
+from costopt.optimize.rounds.placed import place_round
+from costopt.optimize.rounds.placement import Placement
+from costopt.optimize.rounds.priced import PricedPolicy
+from costopt.optimize.rounds.virtual_share import VirtualShares
+from costopt.strategies.priced.cluster_job import ClusterJob
+from costopt.strategies.priced.owned_nodes import OwnedNodes, Slices
+
+FIRST_SINCE_S = 0.0
+
+
+class ClusterRounds:
+    """The jobs of the nodes of one type. ``tenant_weights`` bound tenants by their virtual shares;
+    without any there is no bound."""
+
+    def __init__(
+        self, nodes: OwnedNodes, policy: PricedPolicy, tenant_weights: Mapping[str, float]
+    ) -> None:
+        self.nodes = nodes
+        self.price_usd_per_gpu_hour = 0.0
+        self._policy = policy
+        self._placement = Placement([nodes.node_gpus] * len(nodes.zones))
+        self._ids: dict[str, int] = {}
+        self._count = 0
+        self._held: dict[int, int] = {}
+        self._since_s: dict[int, float] = {}
+        self._needed_s: dict[int, float] = {}
+        self._tenants = {name: index for index, name in enumerate(tenant_weights)}
+        none = np.zeros(0, dtype=np.int64)
+        together = sum(tenant_weights.values())
+        self._partitions = np.array(
+            [int(nodes.gpus * weight / together) for weight in tenant_weights.values()],
+            dtype=np.int64,
+        )
+        self._shares = (
+            VirtualShares(none, none, self._partitions) if len(tenant_weights) > 1 else None
+        )
+
+    def held_gpus(self, job: str) -> int:
+        """Return the GPUs that the job was given, 0 where it waits."""
+        return self._held.get(self._ids.get(job, -1), 0)
+
+    def slices(self, job: str) -> Slices:
+        """Return the job's GPUs by node."""
+        return dict(self._placement.slices(self._ids.get(job, -1)))
+
+    @property
+    def idle_gpus(self) -> int:
+        """Return the GPUs that no job was given."""
+        return sum(self._placement.free_gpus)
+
+    def knows(self, job: str) -> bool:
+        """Return whether the job was in a round before."""
+        return job in self._ids
+
+    def adopt(self, job: ClusterJob, slices: Slices, since_s: float) -> None:
+        """Take over a gang that runs, as after a restart, if it is one of the job's."""
+        number = self._number(job)
+        gpus = sum(slices.values())
+        if gpus in dict(job.gangs.options) and self._placement.restore(number, slices):
+            self._held[number], self._since_s[number] = gpus, since_s
+
+    def leave(self, job: str) -> None:
+        """Take a job's GPUs back: it runs elsewhere."""
+        number = self._ids.get(job, -1)
+        if self._held.pop(number, 0):
+            self._placement.change([(number, 0)], frozenset())
+
+    def decide(
+        self, now_s: float, jobs: Sequence[ClusterJob], elsewhere: Sequence[ClusterJob]
+    ) -> None:
+        """Give each of the jobs its GPUs; those elsewhere count for their tenants alone.
+
+        Jobs of the last round that are in neither have ended.
+        """
+        known = {job.name for job in (*jobs, *elsewhere)}
+        self._end([name for name in self._ids if name not in known])
+        for job in (*jobs, *elsewhere):
+            self._needed_s[self._number(job)] = job.served_s + job.remaining_s
+        behind = self._behind(now_s, (*jobs, *elsewhere))[: len(jobs)]
+        if not jobs:
+            self.price_usd_per_gpu_hour = 0.0
+            return
+        ids = np.array([self._ids[job.name] for job in jobs], dtype=np.int64)
+        table = self._round_jobs(now_s, ids, jobs, behind)
+        price, sizes = self._policy.price_and_sizes(table, self.nodes.gpus)
+        self.price_usd_per_gpu_hour = price
+        changed = place_round(self._placement, ids, table, sizes)
+        for number, gpus in changed.items():
+            self._held[number], self._since_s[number] = gpus, now_s
+
+    def _round_jobs(
+        self, now_s: float, ids: Ints, jobs: Sequence[ClusterJob], behind: Flags
+    ) -> RoundJobs:
+        remaining_s = np.array([job.remaining_s for job in jobs])
+        since_s = np.array([self._since_s.get(int(number), FIRST_SINCE_S) for number in ids])
+        return RoundJobs(
+            gangs=GangTable.of([j.gangs.options for j in jobs], [j.gangs.asked for j in jobs]),
+            weight=np.array([job.weight for job in jobs]),
+            held=np.array([self._held.get(int(n), 0) for n in ids], dtype=np.int64),
+            held_s=now_s - since_s,
+            served_s=np.array([job.served_s for job in jobs]),
+            remaining_s=remaining_s,
+            index=1 / np.maximum(remaining_s, 1.0),
+            submit_s=np.array([job.submit_s for job in jobs]),
+            is_behind=behind | np.array([job.is_urgent for job in jobs]),
+        )
+
+    def _behind(self, now_s: float, jobs: Sequence[ClusterJob]) -> Flags:
+        """Which jobs have had less than in their tenant's own part of the cluster."""
+        if self._shares is None or not jobs:
+            return np.zeros(len(jobs), dtype=bool)
+        ids = np.array([self._ids[job.name] for job in jobs], dtype=np.int64)
+        served_s = np.array([job.served_s for job in jobs])
+        remaining_s = np.array([job.remaining_s for job in jobs])
+        self._shares.advance(now_s, ids, served_s + remaining_s)
+        return self._shares.is_behind(ids, served_s)
+
+    def _number(self, job: ClusterJob) -> int:
+        """Return the job's number, a new one where it is new."""
+        known = self._ids.get(job.name)
+        if known is not None:
+            return known
+        number = self._ids[job.name] = self._count
+        self._count += 1
+        if self._shares is not None:
+            tenant = self._tenants.get(job.tenant, 0)
+            self._shares.grow(tenant, min(job.gangs.asked, int(self._partitions[tenant])))
+            self._shares.submit(number)
+        return number
+
+    def _end(self, names: Sequence[str]) -> None:
+        numbers = [self._ids.pop(name) for name in names]
+        self._placement.change([(n, 0) for n in numbers if self._held.get(n)], frozenset())
+        if self._shares is not None and numbers:
+            needed_s = np.array([self._needed_s[number] for number in numbers])
+            self._shares.end(np.array(numbers, dtype=np.int64), needed_s)
+        for number in numbers:
+            for memory in (self._held, self._since_s, self._needed_s):
+                memory.pop(number, None)

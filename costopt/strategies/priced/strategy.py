@@ -1,0 +1,163 @@
+"""The strategy `priced`: it shrinks, grows, preempts and resumes a cluster's jobs, all together.
+
+A job that the cluster has no room for goes to spot where that is worth its price. Nodes that an
+account owns are scheduled; other capacity is taken for such jobs, and by the shield where a
+deadline binds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import ClassVar
+
+from costopt.domain.view import CapacityPlan, Decision, Desired, JobView, View
+from costopt.optimize.rounds.priced import PricedPolicy
+from costopt.strategies.priced.cluster_job import (
+    ClusterGangs,
+    ClusterJob,
+    cluster_gangs,
+    cluster_job,
+)
+from costopt.strategies.priced.cluster_rounds import ClusterRounds
+from costopt.strategies.priced.overflow import Overflow
+from costopt.strategies.priced.owned_nodes import find_owned_nodes
+from costopt.strategies.remaining_time import keep_current
+
+OUTAGE_S = 600.0
+"""For so long, nodes that are no longer offered are not taken to be gone."""
+
+
+class PricedStrategy:
+    """``restart_s`` is what a change of its gang costs a job, beyond what its file says.
+
+    One instance decides for the jobs of all tenants: a cluster has one price.
+    """
+
+    joint: ClassVar[bool] = True
+    joins_tenants: ClassVar[bool] = True
+    plans_open_ended: ClassVar[bool] = True
+
+    def __init__(self, restart_s: float = 60.0) -> None:
+        self.restart_s = restart_s
+        self._began_at: datetime | None = None
+        self._decided_at: datetime | None = None
+        self._seen_at: datetime | None = None
+        self._rounds: dict[tuple[str, str, str], ClusterRounds] = {}
+        self._gangs: dict[str, tuple[object, ClusterGangs | None, ClusterRounds | None]] = {}
+        self._jobs: dict[str, ClusterJob] = {}
+
+    def decide(self, view: View) -> Desired:
+        """Return the decisions of this round; asked again at the same instant, the same sizes."""
+        self._began_at = self._began_at or view.now
+        if view.now != self._decided_at:
+            if not self._see_nodes(view):
+                return Desired(tuple(_kept(each) for each in view.jobs))
+            self._decide_rounds(view)
+            self._decided_at = view.now
+        cloud = _cloud(view)
+        return Desired(tuple(self._decision(cloud, each) for each in view.jobs))
+
+    def _see_nodes(self, view: View) -> bool:
+        """Learn which nodes there are; False where some are missing, for a time."""
+        found = find_owned_nodes(view)
+        zones = {nodes.key: nodes.zones for nodes in found}
+        if self._rounds and {key: r.nodes.zones for key, r in self._rounds.items()} == zones:
+            self._seen_at = view.now
+            return True
+        known = sum(len(rounds.nodes.zones) for rounds in self._rounds.values())
+        is_fewer = sum(len(nodes.zones) for nodes in found) < known
+        missing_s = (view.now - (self._seen_at or view.now)).total_seconds()
+        if is_fewer and missing_s < OUTAGE_S:
+            return False
+        weights = {tenant.name: tenant.weight for tenant in view.account.tenants.values()}
+        policy = PricedPolicy(self.restart_s)
+        self._rounds = {nodes.key: ClusterRounds(nodes, policy, weights) for nodes in found}
+        self._gangs, self._seen_at = {}, view.now
+        return True
+
+    def _decide_rounds(self, view: View) -> None:
+        here: dict[int, list[ClusterJob]] = {}
+        elsewhere: dict[int, list[ClusterJob]] = {}
+        self._jobs = {}
+        names = {job_view.job.name for job_view in view.jobs}
+        self._gangs = {name: known for name, known in self._gangs.items() if name in names}
+        for job_view in view.jobs:
+            gangs, rounds = self._gangs_of(job_view)
+            if gangs is None or rounds is None:
+                continue
+            job = self._jobs[job_view.job.name] = cluster_job(
+                view, job_view, gangs, self._seconds(job_view.job.start_at)
+            )
+            is_here = self._is_here(view, job_view, job, rounds)
+            (here if is_here else elsewhere).setdefault(id(rounds), []).append(job)
+        for rounds in self._rounds.values():
+            rounds.decide(
+                self._seconds(view.now), here.get(id(rounds), ()), elsewhere.get(id(rounds), ())
+            )
+
+    def _is_here(
+        self, view: View, job_view: JobView, job: ClusterJob, rounds: ClusterRounds
+    ) -> bool:
+        """Whether the job is for the cluster's round, and not on other capacity."""
+        slices = rounds.nodes.slices(job_view)
+        if not job_view.nodes or slices:
+            if slices and not rounds.knows(job.name):
+                since = max(node.launched_at for node in job_view.nodes)
+                rounds.adopt(job, slices, self._seconds(since))
+            return True
+        rounds.leave(job.name)
+        has_room = rounds.idle_gpus >= job.gangs.options[0][0]
+        return has_room and self._overflow(_cloud(view), rounds).should_return(job_view, job)
+
+    def _overflow(self, cloud: View, rounds: ClusterRounds) -> Overflow:
+        return Overflow(cloud, rounds.price_usd_per_gpu_hour, self.restart_s)
+
+    def _decision(self, cloud: View, job_view: JobView) -> Decision:
+        name = job_view.job.name
+        gangs, rounds = self._gangs_of(job_view)
+        job = self._jobs.get(name)
+        if gangs is None or rounds is None or job is None:
+            return replace(_kept(job_view), reason="no owned node can run the job")
+        gpus, price = rounds.held_gpus(name), rounds.price_usd_per_gpu_hour
+        plan = CapacityPlan(rounds.nodes.region, price, gpus, gangs.asked)
+        at = f"at ${price:.4g} per GPU-hour"
+        if gpus:
+            reason = f"{gpus} GPUs, {gangs.asked} asked for, {at}"
+            targets = rounds.nodes.targets(rounds.slices(name))
+            return Decision(name, targets, reason, plan=plan)
+        if job_view.nodes and not rounds.nodes.slices(job_view):
+            reason = f"cheaper than the cluster {at}"
+            return Decision(name, keep_current(job_view), reason, plan=plan)
+        spot = self._overflow(cloud, rounds).better_spot(job_view, job)
+        if spot is None:
+            return Decision(name, (), f"waits for {gangs.asked} GPUs {at}", plan=plan)
+        return Decision(name, spot.targets, f"cheaper than the cluster {at}", plan=plan)
+
+    def _gangs_of(self, job_view: JobView) -> tuple[ClusterGangs | None, ClusterRounds | None]:
+        """The job's gangs, on the nodes of the type of which there are most that it can run on."""
+        job, phase = job_view.job, job_view.job.phase_at(job_view.progress.done_units)
+        parts = (job.resources, job.throughput, phase)
+        known = self._gangs.get(job.name)
+        if known is None or known[0] != parts:
+            found = (
+                (gangs, rounds)
+                for rounds in self._rounds.values()
+                if (gangs := cluster_gangs(job, phase, rounds.nodes)) is not None
+            )
+            known = self._gangs[job.name] = (parts, *next(found, (None, None)))
+        return known[1], known[2]
+
+    def _seconds(self, at: datetime) -> float:
+        assert self._began_at is not None
+        return (at - self._began_at).total_seconds()
+
+
+def _cloud(view: View) -> View:
+    """The view without the nodes of clusters."""
+    return replace(view, offers=tuple(o for o in view.offers if not view.account.owns(o.pool)))
+
+
+def _kept(job_view: JobView) -> Decision:
+    reason = "what runs is kept, as nodes of the cluster are not offered now"
+    return Decision(job_view.job.name, keep_current(job_view), reason)
