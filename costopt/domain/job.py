@@ -310,10 +310,9 @@ class Job:
     usd_per_hour_waited: float = USD_PER_HOUR_WAITED
 
     def __post_init__(self) -> None:
-        for name in ("start_at", "deadline_at"):
-            at = getattr(self, name)
+        for at in (self.start_at, self.deadline_at):
             if at is not None and at.tzinfo is None:
-                raise ValueError(f"job {self.name!r}: {name} must be an aware time")
+                raise ValueError(f"job {self.name!r}: {at} must be an aware time")
 
     @property
     def until_at(self) -> datetime:

@@ -22,7 +22,7 @@ from costopt.domain.fleet import EndCause, LaunchRequest, Node, NodeState
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Interruption, Pool
 from costopt_sim.flex_start import FlexStartQueue
-from costopt_sim.owned_nodes import OwnedNodes
+from costopt_sim.node_slices import NodeSlices
 
 LAUNCH_ABORTED = "its launch was cut short"
 KEEP_ENDED = timedelta(hours=2)
@@ -58,7 +58,7 @@ class SimFleet:
         self._scan_from: dict[Pool, datetime] = {}
         self._next_scan = self._next_interruption_at = END_OF_TIME
         self._flex = FlexStartQueue(market, self.running)
-        self._owned = OwnedNodes(market)
+        self._slices = NodeSlices(market)
 
     def advance(self, now: datetime) -> None:
         """Play the record up to ``now``: announce, strike, start and end what is due."""
@@ -170,8 +170,8 @@ class SimFleet:
         state = self.cursors[pool].at(now)
         if state is None or state.nodes_available is None:
             return None
-        if pool in self._owned:
-            return self._owned.free(pool, self.running)
+        if pool in self._slices:
+            return self._slices.free(pool, self.running)
         return max(state.nodes_available - self.running(pool), 0)
 
     def _planned(

@@ -23,7 +23,7 @@ class OwnedNodes:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Return what tells these nodes from others."""
+        """Return provider, region and instance type."""
         return self.provider, self.region, self.machine.name
 
     @property

@@ -14,7 +14,7 @@ from costopt.domain.market import CapacityType, Pool
 Place = tuple[str, str, str]
 
 
-class OwnedNodes:
+class NodeSlices:
     """Which pools of a market share a node, and how many GPUs each takes of it."""
 
     def __init__(self, market: MarketHistory) -> None:
