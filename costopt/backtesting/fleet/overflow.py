@@ -97,7 +97,7 @@ class OverflowReplay(FleetReplay):
             self._end_s[job], usd = self.spot.run(self._now_s, self._left_s[job])
             if np.isnan(self._first_s[job]):
                 self._first_s[job] = self._now_s
-            self.overflow_usd += usd * int(gpus[job])
+            self.overflow_usd += float(usd) * int(gpus[job])
             self.overflow_jobs += 1
         if len(going):
             if self._shares is not None:

@@ -17,6 +17,12 @@ from costopt.optimize.rounds.gangs import Flags, Floats, Ints
 MARGIN = 0.02
 """A tenant that was worse off must gain this part of its jobs' time before it is not."""
 
+MAX_SHARE = 0.25
+"""Of the partitions' GPUs. Where more than that asks to come first there are too few GPUs for all
+partitions, and only jobs are served first that lag as below, of tenants that have lost by now."""
+MIN_LAG_S = 300.0
+MIN_LAG_SHARE = 0.05
+
 
 class VirtualShares:
     """Follows all partitions as time goes on; jobs are numbered as in the arrays given."""
@@ -24,6 +30,7 @@ class VirtualShares:
     def __init__(self, tenant: Ints, gpus: Ints, partition_gpus: Ints) -> None:
         self._tenant, self._gpus = tenant, gpus
         self._free = partition_gpus.copy()
+        self._all_gpus = int(partition_gpus.sum())
         self._queues: list[deque[int]] = [deque() for _ in partition_gpus]
         self._running = np.zeros(len(tenant), dtype=bool)
         self._is_over = np.zeros(len(tenant), dtype=bool)
@@ -90,4 +97,8 @@ class VirtualShares:
         np.add.at(gained_s, tenant, -lag_s)
         self._is_worse = gained_s < np.where(self._is_worse, MARGIN * self._there_s, 0.0) - 1e-9
         has_begun = self._running[active] | self._is_over[active]
-        return has_begun & (lag_s >= 0) & self._is_worse[tenant]
+        is_behind = has_begun & (lag_s >= 0) & self._is_worse[tenant]
+        if int(self._gpus[active[is_behind]].sum()) > MAX_SHARE * self._all_gpus:
+            late_s = np.maximum(MIN_LAG_S, MIN_LAG_SHARE * self._served_s[active])
+            is_behind = (lag_s > late_s) & (self._lead_s[tenant] < 0)
+        return is_behind
