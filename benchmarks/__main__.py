@@ -34,6 +34,7 @@ NAMES = (
     "shared_limits",
     "checkpoints",
     "deltas",
+    "sharded",
     "elastic",
     "daemon",
     "daemon_ledger",
@@ -65,7 +66,7 @@ def _figures(name: str, wanted: argparse.Namespace) -> Iterable[tuple[str, float
     figures: Iterable[tuple[str, float, str]]
     if name == "fleet":
         figures = module.run(wanted.size or module.SIZES, wanted.time_limit)
-    elif name in ("checkpoints", "daemon_ledger"):
+    elif name in ("checkpoints", "daemon_ledger", "sharded"):
         figures = module.run(wanted.size)
     elif name == "pollux":
         figures = module.run(wanted.pollux)

@@ -31,6 +31,7 @@ from costopt.train.dcp_storage import StorageReader, StorageWriter
 from costopt.train.loop import RegroupEvent, RollbackPolicy, TrainingExit, TrainingLoop
 from costopt.train.save_queue import FailedSave
 from costopt.train.sharded_checkpointer import RestoredShards, ShardedCheckpointer
+from costopt.train.stream import Stream
 
 __all__ = [
     "Checkpointer",
@@ -44,6 +45,7 @@ __all__ = [
     "ShardedCheckpointer",
     "StorageReader",
     "StorageWriter",
+    "Stream",
     "TrainingExit",
     "TrainingLoop",
     "attach",

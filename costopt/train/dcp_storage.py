@@ -58,7 +58,7 @@ HOLDERS = "dcp_holders"
 
 
 class StorageWriter(storage.StorageWriter):
-    """Saves one state; make another for each save. Raise CheckpointError on all ranks as other saves do.
+    """Saves one state; make another for each save. Raise CheckpointError on all ranks.
 
     ``keep`` and ``generation`` are as for ``Checkpointer``. Each save supersedes who saved there.
     """
