@@ -143,7 +143,7 @@ def test_what_has_run_long_is_expected_to_run_longer() -> None:
 
 
 def test_jobs_are_behind_where_their_tenant_will_be_worse_off_than_in_its_partition() -> None:
-    shares = VirtualShares(np.array([0, 0, 1]), np.array([8, 8, 1]), np.array([8, 1]))
+    shares = VirtualShares(np.array([0, 0, 1]), np.array([8, 8, 1]), np.array([8, 1, 64]))
     for job in range(3):
         shares.submit(job)
     active = np.arange(3)
@@ -160,6 +160,15 @@ def test_jobs_are_behind_where_their_tenant_will_be_worse_off_than_in_its_partit
     assert behind(1060.0, [0.0, 100.0, 1500.0]) == [True, False, False]
     assert behind(1060.0, [0.0, 200.0, 1500.0]) == [False, False, False]
     assert behind(1060.0, [0.0, 61.0, 1500.0]) == [False, False, False]
+
+
+def test_where_too_many_ask_to_come_first_only_those_that_have_lost_do() -> None:
+    shares = VirtualShares(np.array([0, 0]), np.array([8, 8]), np.array([16]))
+    for job in range(2):
+        shares.submit(job)
+    for now_s in (0.0, 1000.0):
+        shares.advance(now_s, np.arange(2), np.full(2, 5000.0))
+        assert not shares.is_behind(np.arange(2), np.zeros(2)).any()
 
 
 def test_room_is_made_where_a_job_that_is_behind_grows() -> None:
