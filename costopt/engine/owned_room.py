@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from datetime import datetime
 
@@ -14,12 +15,12 @@ from costopt.engine.settings import World
 class OwnedRoom:
     """GPUs that are free on each node; launches take them one after the other.
 
-    A provider that does not answer has none.
+    A provider that does not answer has none; where it does not say how many, there is room.
     """
 
     def __init__(self, world: World, providers: Collection[str], now: datetime) -> None:
         self._machines = world.machines
-        self._free: dict[tuple[str, str, str], int] = {}
+        self._free: dict[tuple[str, str, str], float] = {}
         for provider in world.providers:
             if provider.names.isdisjoint(providers):
                 continue
@@ -29,7 +30,8 @@ class OwnedRoom:
                 continue
             for offer in offers:
                 if offer.pool.provider in providers:
-                    gpus = (offer.nodes_available or 0) * self._gpus(offer.pool)
+                    count = offer.nodes_available
+                    gpus = math.inf if count is None else count * self._gpus(offer.pool)
                     node = _node(offer.pool)
                     self._free[node] = max(gpus, self._free.get(node, 0))
 
