@@ -114,8 +114,9 @@ class ViewBuilder:
         )
 
     def build_all(self, view: View) -> View:
-        """Return the same view with every offer that has a price, allowed or not."""
-        priced, _ = screen_offers(self._offers.latest, ANY_POLICY, view.now, check_age=False)
+        """Return the same view with every offer to rent that has a price, allowed or not."""
+        offers = [each for each in self._offers.latest if not view.account.owns(each.pool)]
+        priced, _ = screen_offers(offers, ANY_POLICY, view.now, check_age=False)
         return replace(view, offers=self._fit(priced))
 
     def _sight(self, cohort: Cohort, background: View, refused: frozenset[Pool]) -> CohortView:
