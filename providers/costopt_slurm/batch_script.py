@@ -22,6 +22,16 @@ WARNING_S = 120.0
 LOG_TIMEOUT_S = 10
 LAUNCHES = "launches"
 ENDED = "ended"
+UNUSED_DAYS = 7
+"""Days without a write after which a node's folder goes whose launch never recorded its end."""
+_REMOVE_OLD_FOLDERS = (
+    'for old in "$disk"/costopt-slurm-*; do',
+    '  [ -O "$old" ] || continue',
+    '  name="${old##*/costopt-slurm-}"',
+    f'  if [ -e "${{launch%/*}}/${{name%-*}}/{ENDED}" ]'
+    f' || [ -z "$(find "$old" -mtime -{UNUSED_DAYS} -print -quit)" ]; then rm -rf "$old"; fi',
+    "done",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +59,8 @@ def agent_command(payload: Payload, node: NodeCommand) -> str:
     return "\n".join(
         [
             'disk="${SLURM_TMPDIR:-${TMPDIR:-/tmp}}"',
-            'find "$disk" -maxdepth 1 -name "costopt-slurm-*" -user "$(id -un)" -mtime +2 '
-            "-exec rm -rf {} + 2>/dev/null",
-            'place="$disk/costopt-slurm-$SLURM_JOB_ID-$1"',
+            *_REMOVE_OLD_FOLDERS,
+            'place="$disk/costopt-slurm-${launch##*/}-$1"',
             'mkdir -p "$place" || exit 73',
             f"exec {shlex.quote(node.python)} -m costopt.agent {shlex.join(options)} "
             '--node "$SLURM_JOB_ID-$1" --host "$(hostname)" --folder "$place/agent" '
@@ -71,7 +80,7 @@ def batch_script(
         f"# costopt: launch {request.key}",
         "unset SLURM_TIME_FORMAT LC_ALL",
         "trap '' TERM",
-        f"launch={launch}",
+        f"export launch={launch}",
         'if ! mkdir "$launch"; then',
         '  [ -d "$launch" ] || exit 73',
         f'  echo "costopt: this launch has run before" >&2; exit {REPEATED}',
