@@ -20,7 +20,7 @@ from typing import Any
 
 RANKS = 4
 SIZES_MB = ("41",)
-SAVES = 5
+SAVES = 3
 LAYERS = 8
 BYTES_PER_WEIGHT = 12
 PLANNED_TENSORS = 2169
