@@ -43,7 +43,8 @@ def restores(size_mb: int, state: dict[str, Any], folder: Path) -> Iterator[Figu
     from costopt.train import Checkpointer
 
     with _peer() as address:
-        circle = ReplicaGroup(GangKey(*KEY), (PeerClient("peer", address),))
+        peers = (PeerClient("peer", address),)
+        circle = ReplicaGroup(GangKey(*KEY), peers, peers)
         disk = DiskTier(folder / "near", 1 << 40)
         tiers = ReplicaManager(MemoryTier(1 << 40), disk, circle)
         desk = SnapshotSocketServer(tiers)

@@ -62,10 +62,15 @@ class ReplicaService:
             self._server.key = key
         old = self._tiers.circle
         kept = () if old is None else tuple(p for p in old.peers if p.node in gang.members)
-        self._tiers.circle = None if key is None else ReplicaGroup(key, kept)
+        receivers = () if old is None else tuple(p for p in old.receivers if p in kept)
+        self._tiers.circle = None if key is None else ReplicaGroup(key, kept, receivers)
 
     def follow(self, gang: Gang, peers: PeerMonitor) -> None:
-        """Replicate to the peers heard from recently: in other zones first, then by rank."""
+        """Replicate to the peers heard from recently, by rank: to those of this node's zone, or
+        across zones to those of others first.
+
+        Snapshots are fetched from all of them: one that only another zone has is worth its price.
+        """
         key, own = self._key, gang.rank(self._settings.node_id)
         if key is None or own is None or key.generation != gang.generation:
             return
@@ -73,9 +78,10 @@ class ReplicaService:
         addresses = peers.snapshot_addresses(since=time.monotonic() - HEARTBEAT_TIMEOUT_S)
         found = [PeerClient(n, addresses[n], gang.zone(n)) for n in after if n in addresses]
         zone = gang.zone(self._settings.node_id)
-        self._tiers.circle = ReplicaGroup(
-            key, tuple(sorted(found, key=lambda peer: peer.zone == zone))
-        )
+        here = tuple(peer for peer in found if peer.zone == zone)
+        others = tuple(peer for peer in found if peer.zone != zone)
+        receivers = (*others, *here) if gang.across_zones else here
+        self._tiers.circle = ReplicaGroup(key, (*here, *others), receivers)
 
     def forget(self) -> None:
         """Free memory and disk: the job is done."""

@@ -129,6 +129,7 @@ class MailboxRuntime:
                 power_cap_w=None if power_cap is None else power_cap.cap_w,
                 elastic=job.elastic,
                 zones=tuple(f"{node.pool.region}/{node.pool.zone}" for node in nodes),
+                across_zones=job.checkpoint.across_zones,
                 former=() if standing is None else self._still_training(mailbox, standing, nodes),
                 secret=secrets.token_hex(16),
                 data_uri=None if job.data is None else _absolute(job.data.uri, job.workdir),

@@ -194,13 +194,12 @@ class Resources:
 class CheckpointSpec:
     """Where and how the job saves. If ``interval_s`` is None, it is derived from the hazard.
 
-    ``region`` is "provider/region" of the store, None where it is unknown. A save stops the
-    training for ``save_s`` and is durable ``persist_s`` after it began, None: when training goes
-    on. With ``auto_save`` and ``auto_restore`` these figures and ``restore_s`` are those of the
-    job's slowest gang, and ``on`` returns those of another. Each of its nodes then exchanges its
-    share of the state with the store, at the measured ``gbps``, None: at ``STORE_GBPS``, and no
-    faster than its network. The ``keep`` newest checkpoints are kept, and those at multiples of
-    ``keep_every`` units of work, None: no others.
+    ``region`` is "provider/region" of the store, None: unknown. A save stops the training for
+    ``save_s`` and is durable ``persist_s`` after it began, None: when training goes on. With
+    ``auto_save`` and ``auto_restore`` these and ``restore_s`` are those of the slowest gang, ``on``
+    returns another's; each node then exchanges its share of the state with the store, at ``gbps``,
+    None: ``STORE_GBPS``, and no faster than its network. The ``keep`` newest checkpoints are kept
+    and multiples of ``keep_every`` units, None: none. ``across_zones``: snapshots leave their zone.
     """
 
     uri: str
@@ -215,6 +214,7 @@ class CheckpointSpec:
     gbps: float | None = None
     keep: int = KEPT_CHECKPOINTS
     keep_every: float | None = None
+    across_zones: bool = False
 
     @property
     def durable_s(self) -> float:

@@ -244,7 +244,8 @@ class Gang:
     before it trains. The trainers of an ``elastic`` gang form the next
     one among themselves when a member joins or leaves. ``secret`` is new in each generation: with
     it the members authenticate each other to exchange snapshots, which requires it, and to form
-    gangs. ``zones`` are the members' zones by rank, empty if unknown. ``former`` are nodes of the
+    gangs. ``zones`` are the members' zones by rank, empty if unknown; snapshots go to members in
+    other zones only ``across_zones``. ``former`` are nodes of the
     previous gang that may still be saving the state from which this one resumes, if none of them is
     a member. ``task_slots`` are how many tasks of an array each member runs at once, by rank; empty
     if the job is not an array. Each has ``task_gpus`` GPUs, takes about ``task_s`` of
@@ -273,6 +274,7 @@ class Gang:
     data_uri: str | None = None
     elastic: bool = False
     zones: tuple[str, ...] = ()
+    across_zones: bool = False
     former: tuple[str, ...] = ()
     secret: str = field(default="", repr=False)
     task_slots: tuple[int, ...] = ()

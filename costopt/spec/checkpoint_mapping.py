@@ -44,6 +44,7 @@ class CheckpointMapping:
             gbps=said.gbps,
             keep=said.keep,
             keep_every=said.keep_every,
+            across_zones=said.across_zones,
         )
         if said.save is not None:
             spec = replace(spec, save_s=said.save)

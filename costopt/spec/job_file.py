@@ -269,6 +269,7 @@ class CheckpointSection(FileModel):
         description="units of work: those at its multiples are kept, too, as the trainer's "
         "`every_steps` says; default: none",
     )
+    across_zones: bool = Field(default=False, description="whether snapshots go to other zones")
 
 
 class BudgetSection(FileModel):

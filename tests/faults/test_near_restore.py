@@ -59,7 +59,8 @@ class Nodes:
         self.peer = MemoryTier(1 << 30)
         self.server = PeerServer(self.peer)
         self.server.key = KEY
-        circle = ReplicaGroup(KEY, (PeerClient("n2", self.server.address, "b"),))
+        peers = (PeerClient("n2", self.server.address, "b"),)
+        circle = ReplicaGroup(KEY, peers, peers)
         disk = DiskTier(folder / "disk", 1 << 30)
         self.tiers = ReplicaManager(MemoryTier(1 << 30), disk, circle)
         self.desk = SnapshotSocketServer(self.tiers)

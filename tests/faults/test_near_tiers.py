@@ -68,13 +68,14 @@ def test_a_peer_holds_what_it_was_given_and_gives_it_back(node: Node) -> None:
 def test_a_peer_that_dies_while_it_receives_costs_nothing_but_itself(node: Node) -> None:
     other = Node()
     dying, line = lined(other, upward=MIB // 2)
-    tiers = ReplicaManager(MemoryTier(64 * MIB), circle=ReplicaGroup(KEY, (dying, node.peer)))
+    peers = (dying, node.peer)
+    tiers = ReplicaManager(MemoryTier(64 * MIB), circle=ReplicaGroup(KEY, peers, peers))
     reported = list(tiers.store(held(7)))
     assert [(kept.tier, kept.node, kept.complaint) for kept in reported] == [
         (Tier.MEMORY, "", ""),
         (Tier.PEER, "n2", ""),
     ]
-    tiers.circle = ReplicaGroup(KEY, (dying,))
+    tiers.circle = ReplicaGroup(KEY, (dying,), (dying,))
     (complaint,) = [kept.complaint for kept in tiers.store(held(8)) if kept.tier is Tier.PEER]
     assert complaint.startswith(f"n3 at {line.address}")
     line.close()
@@ -206,7 +207,8 @@ def test_a_full_disk_keeps_what_it_had_and_the_other_tiers_go_on(
     node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = DiskTier(tmp_path, 64 * MIB)
-    tiers = ReplicaManager(MemoryTier(64 * MIB), disk, ReplicaGroup(KEY, (node.peer,)))
+    circle = ReplicaGroup(KEY, (node.peer,), (node.peer,))
+    tiers = ReplicaManager(MemoryTier(64 * MIB), disk, circle)
     assert not [kept.complaint for kept in tiers.store(held(7)) if kept.complaint]
 
     def full(path: Path, data: bytes) -> None:
@@ -238,6 +240,6 @@ def test_the_disk_is_bounded_and_what_is_damaged_there_is_found(tmp_path: Path) 
 
 
 def test_a_peer_that_has_left_the_gang_is_not_asked(node: Node) -> None:
-    tiers = ReplicaManager(MemoryTier(MIB), circle=ReplicaGroup(KEY, ()))
+    tiers = ReplicaManager(MemoryTier(MIB), circle=ReplicaGroup(KEY, (), ()))
     with pytest.raises(CheckpointError, check=has_code("not_a_member")):
         tiers.fetch(AvailableSnapshot(Tier.PEER, held(7).snapshot, "n2"))

@@ -74,6 +74,7 @@ class Fleet(AgentFleet):
                 checkpoint_uri=str(self.folder / "ckpt"),
                 checkpoint_interval_s=0.3,
                 zones=tuple(f"r/{name}" for name in members),
+                across_zones=True,
                 secret=f"secret-{generation}",
             )
         )

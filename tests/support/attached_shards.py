@@ -52,7 +52,7 @@ def build(kind: str, seed: int) -> Any:
     elif kind == "tp":
         whole = init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("dp", "tp"))
         plan = {"0.0": ColwiseParallel(), "0.3": RowwiseParallel()}
-        parallelize_module(model, whole["tp"], plan)  # type: ignore[arg-type]
+        parallelize_module(model, whole["tp"], plan)
         mesh = whole["dp"]
     else:
         size = 2 if kind == "hsdp" else int(kind)

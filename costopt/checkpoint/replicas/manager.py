@@ -20,10 +20,12 @@ PEERS_TRIED = 2
 
 @dataclass(frozen=True, slots=True)
 class ReplicaGroup:
-    """The gang as this node sees it: its key, and the other nodes in order of preference."""
+    """The gang as this node sees it: its key, the other nodes in the order in which their snapshots
+    are preferred, and those that this node's are sent to, in order of preference."""
 
     key: GangKey
     peers: tuple[PeerClient, ...]
+    receivers: tuple[PeerClient, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class ReplicaManager:
         """
         yield _attempt(Tier.MEMORY, lambda: self._hold(held))
         done: queue.SimpleQueue[Replica] = queue.SimpleQueue()
-        works = [(Tier.PEER, lambda: self._give(held))] if self._peers() else []
+        works = [(Tier.PEER, lambda: self._give(held))] if self._receivers() else []
         if self.disk is not None:
             works.append((Tier.DISK, lambda: self._write(held)))
         for tier, work in works:
@@ -90,8 +92,8 @@ class ReplicaManager:
             with self._writing:
                 self.disk.clear()
 
-    def _peers(self) -> tuple[PeerClient, ...]:
-        return () if self.circle is None else self.circle.peers
+    def _receivers(self) -> tuple[PeerClient, ...]:
+        return () if self.circle is None else self.circle.receivers
 
     def _hold(self, held: MemorySnapshot) -> Replica:
         self.memory.put(held)
@@ -107,7 +109,7 @@ class ReplicaManager:
         """Send to the first peer that accepts it."""
         assert self.circle is not None
         circle, complaints = self.circle, []
-        for peer in circle.peers[:PEERS_TRIED]:
+        for peer in circle.receivers[:PEERS_TRIED]:
             try:
                 peer.send(circle.key, held.snapshot, held.view)
             except CheckpointError as error:

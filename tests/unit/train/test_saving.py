@@ -82,7 +82,7 @@ def test_who_finds_what_it_should_restore_removed_was_asleep(tmp_path: Path) -> 
 
 def stopped_writer(saves: CheckpointManager) -> int:
     """The process that writes for it, which stands still from here on."""
-    assert saves._checkpointer is not None
+    assert isinstance(saves._checkpointer, Checkpointer)
     saves._checkpointer.claim()
     writer = saves._checkpointer.writer_pid
     assert writer is not None
@@ -156,7 +156,8 @@ def desk() -> Iterator[SnapshotSocketServer]:
     memory = MemoryTier(1 << 30)
     server, key = PeerServer(memory), GangKey("j", 1, "secret")
     server.key = key
-    circle = ReplicaGroup(key, (PeerClient("n2", server.address, "b"),))
+    peers = (PeerClient("n2", server.address, "b"),)
+    circle = ReplicaGroup(key, peers, peers)
     made = SnapshotSocketServer(ReplicaManager(MemoryTier(1 << 30), circle=circle))
     yield made
     made.close()
