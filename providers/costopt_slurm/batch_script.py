@@ -22,6 +22,10 @@ WARNING_S = 120.0
 LOG_TIMEOUT_S = 10
 LAUNCHES = "launches"
 ENDED = "ended"
+"""The file with the instant at which a launch's script ended and, if its job was preempted, a line
+that begins with PREEMPTED: the accounts call a job completed whose agents left on the notice."""
+PREEMPTED = "PreemptTime="
+SCONTROL_TIMEOUT_S = 10
 UNUSED_DAYS = 7
 """Days without a write after which a node's folder goes whose launch never recorded its end."""
 _REMOVE_OLD_FOLDERS = (
@@ -74,6 +78,7 @@ def batch_script(
 ) -> str:
     """Return the script that runs ``command`` on each node. ``folder`` is shared by all nodes."""
     bin_ = "" if programs is None else f"{programs}/"
+    scontrol, srun = shlex.quote(f"{bin_}scontrol"), shlex.quote(f"{bin_}srun")
     launch = shlex.quote(f"{launches_folder(folder)}/{request.key}")
     lines = [
         "#!/bin/bash",
@@ -89,8 +94,8 @@ def batch_script(
         node.setup,
         f"command={shlex.quote(command)}",
         "number=0",
-        f'for node in $({shlex.quote(f"{bin_}scontrol")} show hostnames "$SLURM_JOB_NODELIST"); do',
-        f'  {shlex.quote(f"{bin_}srun")} --nodes=1 --ntasks=1 --nodelist="$node" '
+        f'for node in $({scontrol} show hostnames "$SLURM_JOB_NODELIST"); do',
+        f'  {srun} --nodes=1 --ntasks=1 --nodelist="$node" '
         '--job-name="node-$number" --mem=0 --cpu-bind=none '
         f"--gres={shlex.quote(node.gres)} --kill-on-bad-exit=0 --wait=0 "
         '/bin/bash -c "$command" costopt "$number" &',
@@ -98,6 +103,9 @@ def batch_script(
         "done",
         "wait",
         f'date +%s > "$launch/{ENDED}"',
+        f'timeout {SCONTROL_TIMEOUT_S} {scontrol} --oneliner show job "$SLURM_JOB_ID" 2> /dev/null'
+        f' | grep -o "{PREEMPTED}[0-9][^ ]*" >> "$launch/{ENDED}"',
+        "exit 0",
     ]
     return "\n".join(line for line in lines if line) + "\n"
 

@@ -75,7 +75,7 @@ class ClusterState:
 
     def is_preempted(self, partition: PartitionState, now: datetime) -> bool:
         """Return whether jobs of a higher partition take its nodes, as far as the cluster says."""
-        preempts = not self.settings(now).preempt_type.endswith("/none")
+        preempts = self.settings(now).is_preempting
         return preempts and partition.preempt_mode.upper() not in ("OFF", "", "DISABLED")
 
     def grace_s(self, partition: str, now: datetime) -> float:

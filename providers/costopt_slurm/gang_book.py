@@ -7,12 +7,13 @@ leaves in the shared folder; else the node is lost.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from threading import RLock
 
 from costopt.domain.fleet import EndCause, Node, NodeState
 from costopt.domain.market import Pool
+from costopt_slurm.batch_script import PREEMPTED
 
 KEEP_ENDED = timedelta(hours=2)
 
@@ -91,8 +92,18 @@ def _order(node_id: str) -> tuple[int, ...]:
     return tuple(int(part) for part in node_id.split("-") if part.isdecimal())
 
 
-def parse_epoch(text: str | None) -> datetime | None:
-    """Return the instant that a batch script recorded, None where it recorded none."""
-    if text is None or not text.strip().isdigit():
-        return None
-    return datetime.fromtimestamp(int(text), UTC)
+@dataclass(frozen=True, slots=True)
+class ScriptEnd:
+    """What a batch script recorded of its end."""
+
+    at: datetime
+    preempted: bool
+
+    @classmethod
+    def parse(cls, text: str | None) -> ScriptEnd | None:
+        """Return the record in a file, None where there is none."""
+        lines = (text or "").splitlines()
+        if not lines or not lines[0].isdigit():
+            return None
+        at = datetime.fromtimestamp(int(lines[0]), UTC)
+        return cls(at, any(line.startswith(PREEMPTED) for line in lines[1:]))

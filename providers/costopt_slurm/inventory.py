@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import compress
 
-from costopt.domain.fleet import EndCause, Node
+from costopt.domain.fleet import EndCause, Node, NodeState
 from costopt.domain.market import Interruption
 from costopt_slurm.batch_script import ENDED, launches_folder
 from costopt_slurm.cluster_state import ClusterState
-from costopt_slurm.gang_book import GangBook, parse_epoch
+from costopt_slurm.gang_book import GangBook, ScriptEnd
 from costopt_slurm.gang_nodes import announced_ends, gang_nodes
 from costopt_slurm.gang_tags import GangTags, job_name, parse_node_id
 from costopt_slurm.queries import SlurmQueries
@@ -102,20 +104,27 @@ class GangInventory:
             accounted = own_gangs(self._queries.ended_jobs(by_job), by_job)
             for job_id, (job, tags) in accounted.items():
                 if job.is_over:
-                    self._book.see(gang_nodes(job, tags), now)
+                    end = self._script_end(tags.key)
+                    preempted_at = job.ends_at if end is not None and end.preempted else None
+                    ended = replace(job, preempted_at=preempted_at)
+                    self._book.see(gang_nodes(ended, tags), now)
                     del by_job[job_id]
         for nodes in by_job.values():
             self._close_unaccounted(nodes, now)
 
     def _close_unaccounted(self, nodes: list[Node], now: datetime) -> None:
-        record = f"{launches_folder(self._folder)}/{nodes[0].key}/{ENDED}"
-        ended_at = parse_epoch(self._queries.read_file(record))
-        if ended_at is None:
+        end = self._script_end(nodes[0].key)
+        if end is None:
             why = "Slurm has forgotten the job, and its script left no record of its end"
             self._book.end(nodes, now, EndCause.LOST, why, now)
             return
         why = "Slurm has forgotten the job; its script ended when its agents had left"
-        self._book.end(nodes, ended_at, EndCause.FAILED, why, now)
+        cause = EndCause.INTERRUPTED if end.preempted else EndCause.FAILED
+        self._book.end(nodes, end.at, cause, f"{why}{' on a preemption' * end.preempted}", now)
+
+    def _script_end(self, key: str) -> ScriptEnd | None:
+        record = f"{launches_folder(self._folder)}/{key}/{ENDED}"
+        return ScriptEnd.parse(self._queries.read_file(record))
 
 
 def own_gangs(
@@ -133,8 +142,11 @@ def own_gangs(
 
 
 def _tags_of(nodes: list[Node]) -> GangTags:
+    """Return the tags of a gang's known nodes: those that stop while others run were released."""
     first = nodes[0]
     numbers = [parsed[1] for node in nodes if (parsed := parse_node_id(node.node_id))]
+    stopping = [node.state is NodeState.STOPPING for node in nodes]
+    released = () if all(stopping) else compress(numbers, stopping)
     return GangTags(
         owner=first.owner,
         job=first.job,
@@ -143,6 +155,7 @@ def _tags_of(nodes: list[Node]) -> GangTags:
         nodes=max(numbers) + 1,
         usd_per_hour=first.usd_per_hour,
         wait_s=0.0,
+        released=tuple(released),
     )
 
 

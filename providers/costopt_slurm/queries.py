@@ -53,7 +53,7 @@ class SlurmQueries:
         return ClusterSettings(
             version=config.get("SLURM_VERSION", ""),
             name=config.get("ClusterName", ""),
-            preempt_type=config.get("PreemptType", ""),
+            preempt_type=known(config.get("PreemptType", "")),
             min_job_age_s=parse_duration_s(config.get("MinJobAge", "")) or 0.0,
             accounting=config.get("AccountingStorageType", "").endswith("slurmdbd"),
             proctrack=config.get("ProctrackType", ""),

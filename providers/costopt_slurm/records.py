@@ -104,3 +104,8 @@ class ClusterSettings:
     min_job_age_s: float
     accounting: bool
     proctrack: str
+
+    @property
+    def is_preempting(self) -> bool:
+        """Return whether jobs are preempted at all: newer versions show (null) for none."""
+        return self.preempt_type not in ("", "preempt/none")

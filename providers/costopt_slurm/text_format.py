@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from costopt.domain.errors import ProviderUnavailableError
 
 NOTHING = frozenset({"", "(null)", "None", "none", "N/A", "n/a", "Unknown", "NONE", "NOT_SET"})
+NO_LIMIT = frozenset({"UNLIMITED", "INFINITE", "INVALID", "Partition_Limit"})
 _PAIR = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:]*)=")
 _BRACKETS = re.compile(r"\[([^\]]*)\]")
 _DURATION = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+)(?::(\d+))?")
@@ -54,7 +55,7 @@ def _expand(part: str) -> Iterator[str]:
 def parse_duration_s(text: str) -> float | None:
     """Return the seconds of "2-00:00:00", "30:00" or "100 sec"; None where there is no limit."""
     words = text.split()
-    if not words or words[0] in NOTHING or words[0] in ("UNLIMITED", "INFINITE", "INVALID"):
+    if not words or words[0] in NOTHING or words[0] in NO_LIMIT:
         return None
     if len(words) > 1:
         return float(words[0])

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.reserved_port import reserved_port
+from tests.support.slurm import accounting
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 COMMAND_S = 15.0
@@ -66,6 +67,7 @@ class SlurmCluster:
     """The cluster's processes, and commands to it. ``settings`` are further lines of slurm.conf.
 
     Nodes are called n1, n2, …; those that other lines name are started by ``start_node``.
+    ``accounts``: slurmdbd keeps what sacct shows, after ``skip_without_accounting``.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class SlurmCluster:
         partitions: Sequence[Partition] = PARTITIONS,
         settings: Sequence[str] = (),
         kill_wait_s: int = 5,
+        accounts: bool = False,
     ) -> None:
         self.folder = folder
         self.nodes = tuple(f"n{number}" for number in range(1, nodes + 1))
@@ -87,6 +90,7 @@ class SlurmCluster:
         self._partitions = partitions
         self._settings = settings
         self._kill_wait_s = kill_wait_s
+        self._accounts = accounts
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._ports = ExitStack()
 
@@ -99,6 +103,8 @@ class SlurmCluster:
         """Start everything, and wait until all nodes are idle."""
         self._write_configuration()
         self.start_munge()
+        if self._accounts:
+            self._start_accounts()
         self.start_controller()
         for node in self.nodes:
             self.start_node(node)
@@ -121,6 +127,26 @@ class SlurmCluster:
             f"--seed-file={at / 'seed'}",
         )  # fmt: skip
         until((at / "socket").exists)
+
+    def _start_accounts(self) -> None:
+        """Start MariaDB and slurmdbd, without which slurmctld does not start at first."""
+        data, port, database_port = self.folder / "database", self._port(), self._port()
+        subprocess.run(
+            accounting.install_command(data), capture_output=True, check=True, timeout=2 * START_S
+        )
+        self._spawn("mariadbd", *accounting.database_command(data, database_port))
+        ping = ("mariadb-admin", "--no-defaults", f"--socket={data / 'socket'}", "ping")
+        until(lambda: self.ask(*ping).returncode == 0)
+        settings = accounting.cluster_settings(self.folder, port)
+        with self.conf.open("a", encoding="utf-8") as conf:
+            conf.writelines(f"{line}\n" for line in settings)
+        accounting.write_slurmdbd_conf(self.folder, port, database_port, PLUGINS)
+        self.start_slurmdbd()
+
+    def start_slurmdbd(self) -> None:
+        """Start the daemon that keeps accounts, and wait until it answers."""
+        self._spawn("slurmdbd", "slurmdbd", "-D")
+        until(lambda: self.ask("sacctmgr", "-nP", "show", "cluster").returncode == 0)
 
     def start_controller(self) -> None:
         """Start slurmctld, and wait until it answers."""
@@ -324,11 +350,20 @@ def slurm_cluster(
     partitions: Sequence[Partition] = PARTITIONS,
     settings: Sequence[str] = (),
     kill_wait_s: int = 5,
+    accounts: bool = False,
 ) -> Iterator[SlurmCluster]:
     """A running cluster; it ends with the block, and where this process is killed."""
     folder = Path(tempfile.mkdtemp(prefix="costopt-slurm-"))
     folder.chmod(0o755)
-    cluster = SlurmCluster(folder, nodes=nodes, gpus=gpus, partitions=partitions, settings=settings)
+    cluster = SlurmCluster(
+        folder,
+        nodes=nodes,
+        gpus=gpus,
+        partitions=partitions,
+        settings=settings,
+        kill_wait_s=kill_wait_s,
+        accounts=accounts,
+    )
     try:
         with _watched(folder):
             cluster.start()

@@ -53,6 +53,7 @@ def test_a_torn_hostlist_is_refused(text: str) -> None:
         ("infinite".upper(), None),
         ("NONE", None),
         ("INVALID", None),
+        ("Partition_Limit", None),  # sacct, where a job has no limit of its own
     ],
 )
 def test_durations(text: str, seconds: float | None) -> None:
