@@ -48,6 +48,11 @@ class Run(CloudRun):
         """The checkpoints in the shared store."""
         return sorted(self.folder.glob("store/checkpoints/tiny/step-*"))
 
+    def knows_saves(self) -> bool:
+        """Whether the controller has heard of the newest checkpoint."""
+        heard = {event.units for event in self.of(ev.CheckpointCommitted)}
+        return int(self.saves()[-1].name.split("-")[1]) in heard
+
     def log(self) -> str:
         logs = sorted(self.folder.glob("shared/launches/*.log"))
         return "\n".join(f"{path}:\n{path.read_text()}" for path in logs)
@@ -98,7 +103,11 @@ def run(tmp_path: Path) -> Iterator[Run]:
 
 
 def test_a_job_finishes_through_a_preemption_and_a_killed_controller(run: Run) -> None:
-    """The agent saves on Slurm's SIGTERM; another controller goes on from there."""
+    """The agent saves on Slurm's SIGTERM; another controller goes on from there.
+
+    No work is lost. A controller killed before it had heard of that save would leave the next one
+    to count the steps since the save before as lost: this trainer does not say where it resumed.
+    """
     run.hold.touch()
     with run.controlled() as process:
         run.wait(lambda: bool(run.saves()) or process.poll() is not None, "first save")
@@ -106,6 +115,7 @@ def test_a_job_finishes_through_a_preemption_and_a_killed_controller(run: Run) -
         (first,) = run.jobs()
         run.slurm.preempt(2)
         run.wait(lambda: len(run.of(ev.NodeLaunched)) >= 3, "second node")
+        run.wait(run.knows_saves, "news of the save on the notice")
         process.kill()
     run.hold.unlink()
     with run.controlled() as process:
@@ -116,7 +126,7 @@ def test_a_job_finishes_through_a_preemption_and_a_killed_controller(run: Run) -
     assert set(ended.values()) == {EndCause.INTERRUPTED, EndCause.RELEASED}
     assert ended[f"{first}-0"] is EndCause.INTERRUPTED
     assert not run.jobs()
-    assert sum(lost.units for lost in run.of(ev.WorkLost)) <= 1
+    assert not run.of(ev.WorkLost)
     (finished,) = run.of(ev.JobFinished)
     assert finished.units == STEPS
     ran = {e.node_id: e.launched_at for e in run.of(ev.NodeLaunched) if not e.waiting}
