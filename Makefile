@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 FOCUS_PYTHON ?= python3.12
 
-.PHONY: demo demo-harsh quick test kubernetes-test-server check workflows wheel sbom docs notebooks bench soak checkov focus audit format clean
+.PHONY: demo demo-harsh demo-fleet quick test kubernetes-test-server check workflows wheel sbom docs notebooks bench soak checkov focus audit format clean
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -22,6 +22,9 @@ demo: $(VENV)/.run  ## train the example on a typical market, and write its repo
 
 demo-harsh: $(VENV)/.run  ## the same on a market with less capacity
 	$(BIN)/python examples/finetune/demo.py --profile harsh
+
+demo-fleet: $(VENV)/.dev  ## ten trainings of three tenants on a simulated cluster with spot
+	$(BIN)/python examples/fleet/demo.py
 
 quick: $(VENV)/.dev  ## unit and contract tests without processes, browser, database or test cloud
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q \

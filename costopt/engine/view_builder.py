@@ -272,7 +272,7 @@ def job_submitted_event(job: Job, policy: Policy, view: View, now: datetime) -> 
         work_units=job.work.amount,
         unit=job.work.unit.value,
         start_at=job.start_at,
-        deadline_at=job.until_at,
+        deadline_at=job.deadline_at,
         policy=policy.name,
         strategy=policy.strategy.name,
         tenant=job.tenant,

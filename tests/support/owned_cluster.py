@@ -111,7 +111,7 @@ def cluster_controller(
 ) -> Controller:
     """A controller of these jobs, all under one policy with the strategy ``priced``."""
     settings = ControllerSettings(account=account, new_key=deterministic_key)
-    controller = Controller(site, ledger or MemoryLedger(), settings)
+    controller = Controller(site, MemoryLedger() if ledger is None else ledger, settings)
     strategy = build_strategy(POLICY)
     for job in jobs:
         controller.add(job, POLICY, strategy)

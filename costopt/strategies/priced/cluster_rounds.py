@@ -102,6 +102,12 @@ class ClusterRounds:
         for number, gpus in changed.items():
             self._held[number], self._since_s[number] = gpus, now_s
 
+    def price_with(self, now_s: float, jobs: Sequence[ClusterJob]) -> float:
+        """Return the price of a GPU-hour in a round of these jobs; nothing changes by it."""
+        ids = np.array([self._number(job) for job in jobs], dtype=np.int64)
+        table = self._round_jobs(now_s, ids, jobs, np.zeros(len(jobs), dtype=bool))
+        return self._policy.price_and_sizes(table, self.nodes.gpus)[0]
+
     def _round_jobs(
         self, now_s: float, ids: Ints, jobs: Sequence[ClusterJob], behind: Flags
     ) -> RoundJobs:

@@ -78,7 +78,7 @@ class PricedStrategy:
 
     def _decide_rounds(self, view: View) -> None:
         here: dict[int, list[ClusterJob]] = {}
-        elsewhere: dict[int, list[ClusterJob]] = {}
+        elsewhere: dict[int, list[tuple[JobView, ClusterJob]]] = {}
         self._jobs = {}
         names = {job_view.job.name for job_view in view.jobs}
         self._gangs = {name: known for name, known in self._gangs.items() if name in names}
@@ -89,16 +89,21 @@ class PricedStrategy:
             job = self._jobs[job_view.job.name] = cluster_job(
                 view, job_view, gangs, self._seconds(job_view.job.start_at)
             )
-            is_here = self._is_here(view, job_view, job, rounds)
-            (here if is_here else elsewhere).setdefault(id(rounds), []).append(job)
+            if self._is_here(job_view, job, rounds):
+                here.setdefault(id(rounds), []).append(job)
+            else:
+                elsewhere.setdefault(id(rounds), []).append((job_view, job))
+        now_s, cloud = self._seconds(view.now), _cloud(view)
         for rounds in self._rounds.values():
-            rounds.decide(
-                self._seconds(view.now), here.get(id(rounds), ()), elsewhere.get(id(rounds), ())
-            )
+            jobs, away = here.get(id(rounds), []), elsewhere.get(id(rounds), ())
+            stay = [
+                job
+                for job_view, job in away
+                if not self._returns(cloud, job_view, job, rounds, jobs, now_s)
+            ]
+            rounds.decide(now_s, jobs, stay)
 
-    def _is_here(
-        self, view: View, job_view: JobView, job: ClusterJob, rounds: ClusterRounds
-    ) -> bool:
+    def _is_here(self, job_view: JobView, job: ClusterJob, rounds: ClusterRounds) -> bool:
         """Whether the job is for the cluster's round, and not on other capacity."""
         slices = rounds.nodes.slices(job_view)
         if not job_view.nodes or slices:
@@ -107,8 +112,28 @@ class PricedStrategy:
                 rounds.adopt(job, slices, self._seconds(since))
             return True
         rounds.leave(job.name)
-        has_room = rounds.idle_gpus >= job.gangs.options[0][0]
-        return has_room and self._overflow(_cloud(view), rounds).should_return(job_view, job)
+        return False
+
+    def _returns(
+        self,
+        cloud: View,
+        job_view: JobView,
+        job: ClusterJob,
+        rounds: ClusterRounds,
+        jobs: list[ClusterJob],
+        now_s: float,
+    ) -> bool:
+        """Let a job that is elsewhere join ``jobs`` if the cluster is cheaper with it there, too.
+
+        At the price without it, it would come back, raise the price, and leave again.
+        """
+        if rounds.idle_gpus < job.gangs.options[0][0]:
+            return False
+        price = rounds.price_with(now_s, [*jobs, job])
+        returns = Overflow(cloud, price, self.restart_s).should_return(job_view, job)
+        if returns:
+            jobs.append(job)
+        return returns
 
     def _overflow(self, cloud: View, rounds: ClusterRounds) -> Overflow:
         return Overflow(cloud, rounds.price_usd_per_gpu_hour, self.restart_s)

@@ -1,0 +1,79 @@
+"""The demo of a cluster: a real daemon, ten trainings of three tenants, two nodes and spot."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from costopt.domain import events as ev
+from costopt.domain.market import CapacityType, Pool
+from costopt.ledger.base import open_ledger
+from costopt.ledger.fold_cache import summaries
+from tests.support.node_folder import ROOT, processes_under, variables
+
+pytestmark = [pytest.mark.slow, pytest.mark.process]
+
+DEMO = ROOT / "examples" / "fleet" / "demo.py"
+NODE_GPUS = 8
+SHARE_OF_WORK = 0.3
+Held = list[tuple[datetime, int, int]]
+
+
+def _most_gpus(launched: list[ev.NodeLaunched], ended: dict[str, ev.NodeEnded]) -> dict[str, int]:
+    """The most GPUs of each owned node that were held at an instant, by zone."""
+    changes: dict[str, Held] = {}
+    for event in launched:
+        pool = Pool.parse(event.pool)
+        if pool.capacity_type is CapacityType.RESERVED:
+            part = pool.instance_type.partition(":")[2]
+            gpus = int(part) if part else NODE_GPUS
+            zone = changes.setdefault(str(pool.zone), [])
+            zone += [(event.launched_at, 1, gpus), (ended[event.node_id].ended_at, 0, -gpus)]
+    most: Counter[str] = Counter()
+    for name, each in changes.items():
+        held = 0
+        for _, _, gpus in sorted(each):
+            held += gpus
+            most[name] = max(most[name], held)
+    return most
+
+
+def test_all_jobs_are_done_and_no_gpu_is_held_twice(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, str(DEMO), "--work", str(SHARE_OF_WORK), "--folder", str(folder)]
+    done = subprocess.run(command, env=variables(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not processes_under(folder), "a node that outlived its job"
+    with open_ledger(folder / "state" / "ledger.sqlite", create=False) as ledger:
+        events = [recorded.event for recorded in ledger.events()]
+        found = {each.job: each for each in summaries(ledger, lambda _, at: at)}
+
+    trainings = runpy.run_path(str(DEMO))["TRAININGS"]
+    assert set(found) == {training.name for training in trainings}
+    for training in trainings:
+        steps = max(1, round(training.steps * SHARE_OF_WORK))
+        assert found[training.name].done_units == steps
+        assert found[training.name].finished_at is not None
+        assert found[training.name].deadline_at is None
+
+    launched = [each for each in events if isinstance(each, ev.NodeLaunched)]
+    ended = {each.node_id: each for each in events if isinstance(each, ev.NodeEnded)}
+    assert sorted(each.node_id for each in launched) == sorted(ended), "a node twice, or no end"
+    most = _most_gpus(launched, ended)
+    assert set(most) == {"n0001", "n0002"}
+    assert max(most.values()) <= NODE_GPUS, "a GPU twice"
+
+    micros: dict[str, float] = defaultdict(float)
+    for event in launched:
+        hours = (ended[event.node_id].ended_at - event.launched_at).total_seconds() / 3600
+        micros[event.job] += event.micros_per_hour * hours
+    for name, summary in found.items():
+        nodes_micros = summary.spot_usd_micros + summary.on_demand_usd_micros
+        assert nodes_micros == pytest.approx(micros[name], abs=100), name
+    assert (folder / "report.html").stat().st_size > 0

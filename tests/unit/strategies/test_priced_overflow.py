@@ -1,0 +1,79 @@
+"""Jobs of a cluster that overflow to spot, and come back where there is room for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from itertools import groupby
+
+import pytest
+
+from costopt.domain.events import JobSubmitted
+from costopt.domain.job import Job
+from costopt.engine.loop import VirtualClock
+from costopt.ledger.base import MemoryLedger
+from tests.support.owned_cluster import (
+    START_AT,
+    cluster_controller,
+    cluster_site,
+    job_of,
+    made_workload,
+    owner,
+)
+
+SPEEDS = tuple((1 << power, 1.7**power) for power in range(4))
+JOBS = (
+    (8, 700, 4.0, 0),
+    (4, 400, 2.0, 0),
+    (2, 200, 1.0, 0),
+    (1, 100, 0.5, 0),
+    (8, 600, 3.0, 0),
+    (4, 300, 2.0, 20),
+    (4, 400, 2.0, 20),
+    (2, 150, 1.0, 40),
+    (1, 60, 0.5, 40),
+    (2, 150, 1.0, 60),
+)
+"""GPUs asked for, half minutes of work on one, dollars an hour waited, minute of submission."""
+
+
+def _jobs() -> list[Job]:
+    recorded = made_workload(len(JOBS), seed=1, hours=0.0, tenants={"a": 1.0}).jobs
+    shapes = zip(recorded, JOBS, strict=True)
+    jobs = [
+        replace(
+            each,
+            gpus=gpus,
+            smallest_gpus=1,
+            largest_gpus=8,
+            duration_s=work * 30.0,
+            speeds=SPEEDS,
+            usd_per_hour_waited=usd,
+        )
+        for each, (gpus, work, usd, _) in shapes
+    ]
+    return [
+        replace(job_of(job), start_at=START_AT + timedelta(minutes=minute))
+        for job, (*_, minute) in zip(jobs, JOBS, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("tick_s", [60.0, 400.0])
+def test_a_job_that_came_back_does_not_leave_again(tick_s: float) -> None:
+    """Of ticks that last longer than a gang is protected, too."""
+    account, ledger = owner(2), MemoryLedger()
+    site = cluster_site(account, spot_nodes=9, spot_usd=1.5)
+    assert isinstance(site.clock, VirtualClock)
+    engine = cluster_controller(site, account, _jobs(), ledger).engine
+    places: dict[str, list[str]] = {}
+    while not (result := engine.tick()).is_done:
+        for each in result.desired.decisions:
+            for target in each.targets[:1]:
+                places.setdefault(each.job, []).append(target.pool.provider)
+        site.clock.sleep(tick_s)
+    stays = {job: [place for place, _ in groupby(each)] for job, each in places.items()}
+    assert any("aws" in each and each[-1] == "onprem" for each in stays.values()), "none came back"
+    for job, stay in stays.items():
+        assert "onprem, aws, onprem, aws" not in ", ".join(stay), (job, stay)
+    submitted = [each.event for each in ledger.events() if isinstance(each.event, JobSubmitted)]
+    assert [each.deadline_at for each in submitted] == [None] * len(JOBS)
