@@ -24,7 +24,7 @@ SCALING = 1.7
 
 
 class Training:
-    """The model, its saves, and what the agent is told."""
+    """The model, its saves, and what is reported to the agent."""
 
     def __init__(self, output: Path) -> None:
         self.env = TrainerEnv.read()
@@ -39,7 +39,7 @@ class Training:
             self.step, self.a, self.b = saved["step"], saved["a"], saved["b"]
 
     def run(self, steps: int, step_s: float) -> None:
-        """Train to the last step, or until told to leave."""
+        """Train to the last step, or until asked to leave."""
         print(f"step {self.step} of {steps}, {1 / step_s:.1f} steps a second", flush=True)
         self.tell(TrainerState.TRAINING)
         while self.step < steps:

@@ -215,7 +215,7 @@ def test_doctor_of_an_unknown_provider_names_those_that_are_installed() -> None:
     for more in ((), ("--regions", "x"), ("--iam-policy",)):
         done = invoke("doctor", "azure", *more)
         assert done.exit_code == 1
-        assert "aws, gcp, sim" in done.stderr
+        assert "aws, gcp, kubernetes, sim, slurm" in done.stderr
         assert "pip install" not in done.stderr
 
 

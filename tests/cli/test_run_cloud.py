@@ -71,7 +71,7 @@ def test_an_adapter_that_is_not_installed_is_named(job: Path, account: Path) -> 
     code, said = refusal("plan", job, "--account", account, "--provider", "none-such")
     assert code == 1
     assert "'none-such'" in said
-    assert "aws, gcp, sim" in said
+    assert "aws, gcp, kubernetes, sim, slurm" in said
 
 
 def test_a_wrong_option_of_a_provider_is_named(job: Path, account: Path) -> None:

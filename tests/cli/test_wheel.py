@@ -56,7 +56,9 @@ def test_it_holds_the_packages_with_their_data_and_nothing_else(wheel: zipfile.Z
         _files(ROOT / "costopt", "costopt")
         | _files(ROOT / "providers" / "costopt_aws", "costopt_aws")
         | _files(ROOT / "providers" / "costopt_gcp", "costopt_gcp")
+        | _files(ROOT / "providers" / "costopt_kubernetes", "costopt_kubernetes")
         | _files(ROOT / "providers" / "costopt_sim", "costopt_sim")
+        | _files(ROOT / "providers" / "costopt_slurm", "costopt_slurm")
         | _files(ROOT / "policies", "costopt/policies")
     )
     for needed in (

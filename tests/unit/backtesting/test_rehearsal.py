@@ -106,5 +106,5 @@ def test_a_job_that_a_guard_stopped_is_reported_as_such() -> None:
 def test_an_adapter_that_is_not_installed_names_those_that_are() -> None:
     with pytest.raises(ProviderError, match="'azure'") as caught:
         connect_provider("azure", VirtualClock(T0), {})
-    assert "aws, gcp, sim" in caught.value.message
+    assert "aws, gcp, kubernetes, sim, slurm" in caught.value.message
     assert "pip install" not in (caught.value.hint or "")
