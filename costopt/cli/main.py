@@ -132,7 +132,7 @@ COMMANDS = {
     "checkpoints": CommandEntry(
         "costopt.cli.checkpoints",
         "checkpoints",
-        "List, verify and prune checkpoints, roll back, branch off, export and import.",
+        "Verify, prune, roll back, branch, export and import checkpoints.",
     ),
     "submit": CommandEntry("costopt.cli.jobs", "submit", "Submit a job to the daemon."),
     "submit-from": CommandEntry(
