@@ -46,7 +46,7 @@ VERDICTS = (Column("name", "Checkpoint"), Column("verdict", "Verdict", fold_at=6
 
 @click.group()
 def checkpoints() -> None:
-    """Verify, prune, roll back, branch, export and import checkpoints.
+    """List, verify, move and prune checkpoints, or roll back.
 
     JOB is a job file, the address of its checkpoints (a folder, s3://… or gs://…), or the name of a
     job that has saved in the state directory's ledger. CHECKPOINT is a name or a tag that list

@@ -132,7 +132,7 @@ COMMANDS = {
     "checkpoints": CommandEntry(
         "costopt.cli.checkpoints",
         "checkpoints",
-        "Verify, prune, roll back, branch, export and import checkpoints.",
+        "List, verify, move and prune checkpoints, or roll back.",
     ),
     "submit": CommandEntry("costopt.cli.jobs", "submit", "Submit a job to the daemon."),
     "submit-from": CommandEntry(
