@@ -57,7 +57,7 @@ def agent_command(payload: Payload, node: NodeCommand) -> str:
     options = [
         *("--store", payload.store, "--job", payload.job),
         *("--bundle", payload.bundle.key, "--bundle-sha256", payload.bundle.sha256),
-        *("--notices", f"slurm:{node.grace_s:g}", "--processes", str(node.gpus)),
+        *("--notices", f"sigterm:{node.grace_s:g}", "--processes", str(node.gpus)),
         *("--logs-s", str(LOG_TIMEOUT_S)),
     ]
     return "\n".join(

@@ -10,15 +10,15 @@ from pathlib import Path
 from costopt.agent.notices.aws import AwsNoticeSource
 from costopt.agent.notices.base import FileNoticeSource, NoNotices, NoticeSource
 from costopt.agent.notices.gcp import GcpNoticeSource
-from costopt.agent.notices.slurm import SlurmNoticeSource
+from costopt.agent.notices.sigterm import SigtermNoticeSource
 
-KINDS = "file:PATH, aws, gcp, slurm:SECONDS, sigterm:SECONDS or none"
+KINDS = "file:PATH, aws, gcp, sigterm:SECONDS or none"
 MAX_GRACE_S = 86_400.0
 
 
 def notice_source(text: str, poll_s: float = 1.0) -> NoticeSource:
-    """Return the source for ``file:PATH``, ``aws``, ``gcp``, ``gcp:SECONDS``, ``slurm:SECONDS``,
-    ``sigterm:SECONDS`` or ``none``.
+    """Return the source for ``file:PATH``, ``aws``, ``gcp``, ``gcp:SECONDS``, ``sigterm:SECONDS``
+    or ``none``.
 
     SECONDS is the notice period: 30 or 120 of Google Cloud, the partition's GraceTime of Slurm, a
     pod's grace period after its kubelet's SIGTERM. ``poll_s`` is the interval between requests to a
@@ -34,8 +34,8 @@ def notice_source(text: str, poll_s: float = 1.0) -> NoticeSource:
             return GcpNoticeSource(poll_s)
         case "gcp", seconds if seconds.isdigit():
             return GcpNoticeSource(poll_s, notice_s=float(seconds))
-        case "slurm" | "sigterm", seconds if (grace_s := _seconds(seconds)) is not None:
-            return SlurmNoticeSource(grace_s)
+        case "sigterm", seconds if (grace_s := _seconds(seconds)) is not None:
+            return SigtermNoticeSource(grace_s)
         case "none", "":
             return NoNotices()
     raise ValueError(f"{text!r} is not a source of notices: use {KINDS}")

@@ -155,7 +155,7 @@ class ApiProxy:
         try:
             connection.request(handler.command, handler.path, body or None, headers)
             answer = connection.getresponse()
-            told = {k: v for k, v in answer.getheaders() if k.lower() not in HOP}
-            return Reply(answer.status, answer.read(), told)
+            answered = {k: v for k, v in answer.getheaders() if k.lower() not in HOP}
+            return Reply(answer.status, answer.read(), answered)
         finally:
             connection.close()

@@ -66,7 +66,7 @@ def install_command(data: Path) -> tuple[str, ...]:
 
 
 def database_command(data: Path, port: int) -> tuple[str, ...]:
-    """Return the command that serves it on the loopback, to whoever asks."""
+    """Return the command that serves it on the loopback, to any client."""
     return (
         "mariadbd", "--no-defaults", f"--user={getpass.getuser()}", f"--datadir={data}",
         f"--port={port}", "--bind-address=127.0.0.1", f"--socket={data}/socket",

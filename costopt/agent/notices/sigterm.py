@@ -1,9 +1,9 @@
-"""Preemptions and time limits of Slurm, which sends SIGTERM to the processes that srun started.
+"""SIGTERM as the notice of an interruption: what Slurm and a pod's kubelet send.
 
-The nodes are taken after the partition's GraceTime, or earlier where all processes have left. At
-``scancel`` a step gets the same signal; its processes are killed after the cluster's KillWait. With
-cgroups only the process that srun started is signalled, which is the agent; without, what it
-started is signalled too.
+Slurm signals the processes that srun started at preemptions and time limits. The nodes are taken
+after the partition's GraceTime, or earlier where all processes have left. At ``scancel`` a step gets
+the same signal; its processes are killed after the cluster's KillWait. With cgroups only the process
+that srun started is signalled, which is the agent; without, what it started is signalled too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import FrameType
 from costopt.agent.notices.base import NoNotices, Notice
 
 
-class SlurmNoticeSource(NoNotices):
+class SigtermNoticeSource(NoNotices):
     """Takes SIGTERM as the notice of an end in ``grace_s`` seconds."""
 
     signals = frozenset({signal.SIGTERM})
