@@ -1,9 +1,10 @@
 """SIGTERM as the notice of an interruption: what Slurm and a pod's kubelet send.
 
 Slurm signals the processes that srun started at preemptions and time limits. The nodes are taken
-after the partition's GraceTime, or earlier where all processes have left. At ``scancel`` a step gets
-the same signal; its processes are killed after the cluster's KillWait. With cgroups only the process
-that srun started is signalled, which is the agent; without, what it started is signalled too.
+after the partition's GraceTime, or earlier where all processes have left. At ``scancel`` a step
+gets the same signal; its processes are killed after the cluster's KillWait. With cgroups only the
+process that srun started is signalled, which is the agent; without, what it started is signalled
+too.
 """
 
 from __future__ import annotations
