@@ -286,13 +286,20 @@ def _moving_usd_per_hour(
     left = job.work.amount - job_view.progress.done_units
     hours = max(left / pace.units_per_s / 3600, MIN_WORK_H)
     there = any(region_key(node.pool) == region_key(pool) for node in job_view.nodes)
-    interval_s = job.checkpoint.interval_s or checkpoint_interval_s(
-        hazard_per_hour=EXPECTED_HAZARD_PER_HOUR, blocking_save_s=job.checkpoint.save_s
-    )
+    interval_s = save_interval_s(job.checkpoint)
     saves = fetch.save_usd * 3600 / max(interval_s, view.tick_s)
     fetched_usd = (0.0 if there else fetch.usd) + new_nodes * fetch.node_usd
     stored = fetch.hour_usd + pace.nodes * fetch.node_hour_usd
     return view.policy.objective.usd * (fetched_usd / hours + saves + stored)
+
+
+def save_interval_s(
+    checkpoint: CheckpointSpec, hazard_per_hour: float = EXPECTED_HAZARD_PER_HOUR
+) -> float:
+    """Return the seconds between saves, at this hazard where the job leaves them open."""
+    return checkpoint.interval_s or checkpoint_interval_s(
+        hazard_per_hour=hazard_per_hour, blocking_save_s=checkpoint.save_s
+    )
 
 
 def uninterruptible_options(all_options: Iterable[GangOption]) -> list[GangOption]:

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from costopt.domain.checkpoint_interval import checkpoint_interval_s
 from costopt.domain.market import Pool
 from costopt.domain.view import JobView, View
 from costopt.market.lifetime import AgeRates, LifetimeModel, lifetime_key
-from costopt.strategies.gang_options import EXPECTED_HAZARD_PER_HOUR, GangOption
+from costopt.strategies.gang_options import GangOption, save_interval_s
 from costopt.strategies.remaining_time import (
     is_running,
     remaining_startup_s,
@@ -242,7 +241,4 @@ def _at_risk_s(view: View, job_view: JobView) -> float:
     checkpoint = job_view.job.checkpoint
     if view.uninterruptible_s >= view.tick_s - 1e-6 and checkpoint.save_s == 0:
         return 0.0
-    interval_s = checkpoint.interval_s or checkpoint_interval_s(
-        hazard_per_hour=EXPECTED_HAZARD_PER_HOUR, blocking_save_s=checkpoint.save_s
-    )
-    return view.tick_s + interval_s + checkpoint.durable_s - checkpoint.save_s
+    return view.tick_s + save_interval_s(checkpoint) + checkpoint.durable_s - checkpoint.save_s

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from costopt.domain.checkpoint_interval import checkpoint_interval_s
 from costopt.domain.view import JobView, View
 from costopt.strategies.gang_options import (
     EXPECTED_HAZARD_PER_HOUR,
     GangOption,
     gang_options,
+    save_interval_s,
     spot_options,
 )
 from costopt.strategies.priced.cluster_job import ClusterJob
@@ -61,9 +61,7 @@ class Overflow:
         known = [o.hazard_per_hour for o in self.view.offers if o.pool == option.pool]
         each = next((h.value for h in known if h is not None), EXPECTED_HAZARD_PER_HOUR)
         hazard_per_hour = each * option.nodes
-        interval_s = saves.interval_s or checkpoint_interval_s(
-            hazard_per_hour=hazard_per_hour, blocking_save_s=saves.save_s
-        )
+        interval_s = save_interval_s(saves, hazard_per_hour)
         lost_h = (option.start_s + interval_s / 2) / 3600
         speed = option.units_per_s / job.gangs.units_per_s
         hours = job.remaining_s / speed / 3600 * (1 + hazard_per_hour * lost_h)
