@@ -39,6 +39,7 @@ JOB: dict[str, Any] = {
     },
     "start": "1h",
     "deadline": "72h",
+    "value": {"usd_per_hour_waited": 2.0, "priority": 1.5},
     "phases": [
         {
             "name": "a", "share": 1.0, "min_nodes": 1, "max_nodes": 2, "may_pause": False,

@@ -166,16 +166,3 @@ run "cold_before_it_may" {
   variables { cold_after_days = 7 }
   expect_failures = [var.cold_after_days]
 }
-
-run "cold_after_two_months" {
-  command = plan
-  variables { cold_after_days = 60 }
-
-  assert {
-    condition = anytrue([
-      for rule in google_storage_bucket.store.lifecycle_rule :
-      anytrue([for action in rule.action : action.storage_class == "NEARLINE"])
-    ])
-    error_message = "Kept checkpoints stay in the standard class."
-  }
-}
