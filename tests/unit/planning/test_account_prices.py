@@ -19,6 +19,7 @@ from costopt.domain.price_terms import PriceTerms
 from costopt.domain.view import JobView, View
 from costopt.optimize.planner import plan
 from costopt.optimize.request import build_request
+from costopt.optimize.segments import TOLERANCE
 from costopt.planning.account_bill import bill_notes, planned_bill
 from costopt.planning.quotes import QuoteSet
 from tests.support.optimize_fixtures import NOW, job, machine, offer, pool, power
@@ -27,6 +28,7 @@ FIRM = pool("a", kind=CapacityType.ON_DEMAND)
 OTHER_ZONE = pool("b", kind=CapacityType.ON_DEMAND)
 BIG = pool("a", kind=CapacityType.ON_DEMAND, name="gpu.huge")
 AWS = PoolPattern("aws")
+SOLVER_TOLERANCE = timedelta(hours=TOLERANCE)
 OFFERS = (offer(FIRM, 10.0), offer(OTHER_ZONE, 10.0), offer(BIG, 11.0))
 
 
@@ -53,8 +55,8 @@ def planned(jobs: list[Job], terms: PriceTerms) -> Plan:
 
 
 def used_at_most(made: Plan, commitment: Commitment) -> float:
-    """The most of the commitment that the plan uses at an instant."""
-    edges = [each.start_at for each in made.allocations]
+    """The most of the commitment that the plan uses for longer than the solver's tolerance."""
+    edges = [each.start_at + SOLVER_TOLERANCE for each in made.allocations]
     return max(
         sum(
             commitment.load(each.pool) * each.nodes
