@@ -47,6 +47,10 @@ def gang_status(
     states = {m.heartbeat.state for m in members if m.heartbeat is not None}
     if NodeActivity.FINISHED in states and _is_complete(job, members, saved):
         return GangState.FINISHED, ""
+    if states == {NodeActivity.FINISHED} and _all_heard(members):
+        return GangState.FAILED, (
+            f"the command ended with {saved:g} of {job.work.amount:g} {job.work.unit.value} saved"
+        )
     failure = _final_failure(mailbox, gang, retries)
     if failure is not None:
         return GangState.FAILED, _failure_text(failure, retries)

@@ -37,6 +37,7 @@ class Training:
         if newest is not None:
             saved = json.loads(newest.read_text(encoding="utf-8"))
             self.step, self.a, self.b = saved["step"], saved["a"], saved["b"]
+            self.note_save(newest, time.time())
 
     def run(self, steps: int, step_s: float) -> None:
         """Train to the last step, or until asked to leave."""
@@ -48,7 +49,7 @@ class Training:
             leaves = self.env.notice_file is not None and self.env.notice_file.exists()
             if leaves or self.step % SAVE_EVERY == 0 or self.step == steps:
                 self.save()
-            if leaves:
+            if leaves and self.step < steps:
                 print(f"saved step {self.step}, and leaves", flush=True)
                 self.tell(TrainerState.STOPPED)
                 return
@@ -71,8 +72,13 @@ class Training:
         fresh = path.with_suffix(".new")
         fresh.write_text(json.dumps({"step": self.step, "a": self.a, "b": self.b}))
         fresh.replace(path)
+        self.note_save(path, time.time())
+
+    def note_save(self, path: Path, at: float) -> None:
+        """Remember a save of this step, also the one that it goes on from: it is what counts as
+        saved."""
         size = path.stat().st_size
-        saved = SavedCheckpoint(path.name, float(self.step), str(path), time.time(), size, 0.01)
+        saved = SavedCheckpoint(path.name, float(self.step), str(path), at, size, 0.01)
         self.saves = (*self.saves, saved)
 
     def tell(self, state: TrainerState, units_per_s: float | None = None) -> None:

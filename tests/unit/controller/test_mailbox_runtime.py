@@ -169,6 +169,14 @@ def test_finished_needs_all_the_work_saved(desk: Desk) -> None:
     assert desk.state() is GangState.FINISHED
 
 
+def test_a_gang_that_finished_without_saving_all_its_work_has_failed(desk: Desk) -> None:
+    for node_id in ("n1", "n2"):
+        assert desk.state() is not GangState.FAILED, "another member may still save"
+        desk.say(node_id=node_id, state=NodeActivity.FINISHED, done_units=1000.0, saved_units=900.0)
+    assert desk.state() is GangState.FAILED
+    assert "900 of 1000 steps" in desk.runtime.progress(JOB, NOW).message
+
+
 def fail(desk: Desk, generation: int, saved_units: float) -> GangState:
     desk.runtime.form_gang(JOB, generation, (node("n1"),), 600.0)
     failure = CommandFailure("n1", generation, 1, 0.0, saved_units, "ValueError: x", "/log")
