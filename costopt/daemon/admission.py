@@ -23,10 +23,11 @@ from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.control import Submission
 from costopt.domain.errors import CostoptError, InfeasibleError, SpecError, StoreError
 from costopt.domain.job import Job
+from costopt.domain.plan import Plan
 from costopt.domain.policy import Policy
 from costopt.optimize.planner import plan
 from costopt.optimize.request import build_request
-from costopt.planning.request import build_view, raise_if_infeasible
+from costopt.planning.request import build_view, plan_with_patience, raise_if_infeasible
 from costopt.spec import parse_job, parse_policy
 from costopt.spec.policy_file import bundled_policies, bundled_policy_path
 from costopt.spec.yaml_document import (
@@ -171,10 +172,13 @@ class AdmissionPlanner:
         return replace(account, quotas=(*account.quotas, *self._board.quotas))
 
     def _planned(self, job: Job, policy: Policy) -> AdmissionResult:
-        seen = self._board.snapshot
-        view = build_view((job,), policy, seen.offers, seen.now, self._full_account())
-        request = build_request(view)
-        made = plan(request, time_limit_s=PLAN_S, explain=False)
+        seen, account = self._board.snapshot, self._full_account()
+
+        def make(each: Job) -> Plan:
+            view = build_view((each,), policy, seen.offers, seen.now, account)
+            return plan(build_request(view), time_limit_s=PLAN_S, explain=False)
+
+        made = plan_with_patience(job, make)
         raise_if_infeasible(made, job)
         forecast = made.forecast_of(job.name)
         if forecast is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -34,7 +34,22 @@ def plan_job(
     """The plan of a job that has not begun. Raises StaleDataError."""
     from costopt.optimize.planner import plan
 
-    return plan(build_plan_request((job,), policy, seen, account), explain=explain)
+    return plan_with_patience(
+        job,
+        lambda each: plan(build_plan_request((each,), policy, seen, account), explain=explain),
+    )
+
+
+def plan_with_patience(job: Job, make: Callable[[Job], Plan]) -> Plan:
+    """Return the plan that ``make`` returns of the job.
+
+    A job without a deadline has one in plans, its last start on safe capacity. That may leave no
+    time, as where waiting is worth more than the capacity costs: then no time limits the job.
+    """
+    made = make(job)
+    if made.status is not PlanStatus.INFEASIBLE or job.deadline_at is not None:
+        return made
+    return make(replace(job, deadline_at=job.until_at))
 
 
 def plan_frontier(

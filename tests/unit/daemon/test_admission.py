@@ -57,6 +57,17 @@ def test_a_job_that_cannot_is_refused_with_what_binds(
         verdict(scene, hours, nodes)
 
 
+def test_a_job_without_a_deadline_is_never_late(scene: DaemonScene) -> None:
+    scene.go(1)
+    text = document("new").replace("deadline: 100h", "value: {usd_per_hour_waited: 1000}")
+    read = scene.daemon.service.read(text, POLICY, workdir="", who="me", priority=0)
+    scene.clock.sleep(300.0)
+    scene.go(1)
+    reported = scene.daemon.service.verdict(read)
+    assert reported.in_time, reported.why
+    assert reported.finish_at is not None
+
+
 def test_quotas_that_the_clouds_tell_bind(scene: DaemonScene) -> None:
     scene.go(1)
     scene.daemon.board.quotas = (Quota("told by the cloud", max_gpus=1),)
