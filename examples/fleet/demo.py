@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -65,7 +66,6 @@ class Training:
             "value": {"usd_per_hour_waited": self.usd_per_hour_waited},
             "checkpoint": {"uri": self.output, "size_gib": 0.001, "save": "5s", "restore": "30s"},
             "startup": "90s",
-            "elastic": True,
             "run": command,
         }
         return json.dumps(document, indent=1) + "\n"
@@ -94,6 +94,7 @@ def main() -> int:
     """Run the demo in a fresh folder; 0 once all jobs are done."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=float, default=1.0, help="factor of each training's steps")
+    parser.add_argument("--jobs", type=int, default=len(TRAININGS), help="only the first so many")
     parser.add_argument("--folder", type=Path, help="a new folder; default: below demo-output")
     options = parser.parse_args()
     named = Path("demo-output") / f"fleet-{datetime.now():%Y%m%d-%H%M%S}"  # noqa: DTZ005 - a name
@@ -105,24 +106,26 @@ def main() -> int:
     begun = time.monotonic()
     with _started(folder, DAEMON) as daemon:
         try:
-            _submit_all(folder, options.work, daemon)
+            _submit_all(folder, TRAININGS[: options.jobs], options.work, daemon)
             _await_all(folder, daemon)
         finally:
             daemon.send_signal(signal.SIGTERM)
             daemon.wait()
-    print(f"\nall {len(TRAININGS)} jobs are done after {time.monotonic() - begun:.0f} s")
+    print(f"\nall {options.jobs} jobs are done after {time.monotonic() - begun:.0f} s")
     _costopt(folder, ("status", *STATE))
     _costopt(folder, ("report", TRAININGS[0].name, *STATE, "--to", "report.html"))
     return 0
 
 
-def _submit_all(folder: Path, work: float, daemon: subprocess.Popen[bytes]) -> None:
+def _submit_all(
+    folder: Path, trainings: Sequence[Training], work: float, daemon: subprocess.Popen[bytes]
+) -> None:
     while not (folder / "state" / "daemon.sock").exists():
         if daemon.poll() is not None:
             sys.exit(f"the daemon ended; see {folder / 'daemon.log'}")
         time.sleep(0.2)
     begun = time.monotonic()
-    for training in TRAININGS:
+    for training in trainings:
         time.sleep(max(0.0, begun + training.after_s * work - time.monotonic()))
         less = Training(
             training.name, training.tenant, training.gpus, max(1, round(training.steps * work)),
@@ -130,7 +133,7 @@ def _submit_all(folder: Path, work: float, daemon: subprocess.Popen[bytes]) -> N
         )  # fmt: skip
         (folder / f"{training.name}.yaml").write_text(less.job(), encoding="utf-8")
         file = f"{training.name}.yaml"
-        _costopt(folder, ("submit", file, "--policy", "policy.yaml", "--anyway", *SERVER))
+        _costopt(folder, ("submit", file, "--policy", "policy.yaml", *SERVER))
 
 
 def _await_all(folder: Path, daemon: subprocess.Popen[bytes]) -> None:
@@ -142,6 +145,9 @@ def _await_all(folder: Path, daemon: subprocess.Popen[bytes]) -> None:
         rows = json.loads(listed.stdout)["rows"]
         if all(row["state"] == "finished" and row["nodes"] == 0 for row in rows):
             return
+        failed = [row["job"] for row in rows if row["state"] == "failed"]
+        if failed:
+            sys.exit(f"{', '.join(failed)} failed; see costopt events {failed[0]}")
         line = ", ".join(f"{row['job']} {row['done_share'] or 0:.0%}" for row in rows)
         if line != before:
             print(line, flush=True)
