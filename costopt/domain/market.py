@@ -189,6 +189,8 @@ class Offer:
     time for which a launch waits for capacity, at no cost, before it is refused.
     ``account_price`` says how the account's terms changed the price, None where they did not.
     ``is_free``: the account says that its nodes cost nothing, so that its price may be 0.
+    ``nodes_ours`` is how many of it may be ours at once on an owned node, those that are included,
+    as others use the rest of it; None: it has no other users.
     """
 
     pool: Pool
@@ -202,6 +204,7 @@ class Offer:
     wait_s: float = 0.0
     account_price: AccountPrice | None = None
     is_free: bool = False
+    nodes_ours: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

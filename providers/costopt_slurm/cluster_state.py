@@ -12,6 +12,7 @@ from costopt_slurm.options import SlurmNodeType, SlurmOptions
 from costopt_slurm.queries import SlurmQueries
 from costopt_slurm.records import (
     ClusterSettings,
+    NodeLoad,
     PartitionNode,
     PartitionState,
     ReservedTime,
@@ -89,6 +90,10 @@ class ClusterState:
     def snapshot(self) -> NodeListing:
         """Return nodes and reservations as they are."""
         return NodeListing(self._queries.nodes(), self._queries.reservations())
+
+    def loads(self, partition: str) -> Mapping[str, NodeLoad]:
+        """Return what jobs hold of the nodes of a partition, as it is."""
+        return self._queries.loads(partition)
 
     def max_run_s(self, partition: PartitionState) -> float | None:
         """Return the time limit of a launch; None where neither cluster nor account name one."""

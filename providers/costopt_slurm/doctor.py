@@ -59,6 +59,8 @@ class SlurmDoctor:
             CapacityType.SPOT: f"preemptible, {grace_s:g} s grace",
             CapacityType.ON_DEMAND: "not preemptible, firm",
         }.get(kind, "not preemptible, queued")
+        if name == self._options.owned_partition:
+            kind, said = CapacityType.RESERVED, "owned, shared out by the policy priced"
         detail = f"{kind.value}: {said}, {limit}{'' if state.is_up else ', not up'}"
         problem = self._problem(name, state.is_up, limit_s, grace_s, kind)
         verdict = CheckStatus.BROKEN if limit_s is None else CheckStatus.OK
@@ -83,7 +85,8 @@ class SlurmDoctor:
             return f"`scontrol show partition {name}` shows its state"
         if kind is CapacityType.SPOT and grace_s < MIN_GRACE_S:
             return "checkpoints have to be saved in less than the grace time, or work is lost"
-        if self._options.partitions[name].usd_per_hour(1) is None:
+        is_priced = self._options.partitions[name].usd_per_hour(1) is not None
+        if kind is not CapacityType.RESERVED and not is_priced:
             return "it has no price, so it is left out: add usd_per_gpu_hour, 0 if it is free"
         return None
 

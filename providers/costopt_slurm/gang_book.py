@@ -83,6 +83,11 @@ class GangBook:
         with self._lock:
             return tuple(node for node in self._nodes.values() if node.pool == pool)
 
+    def in_zone(self, zone: str) -> tuple[Node, ...]:
+        """Return the nodes of all owners that were seen in the pools of a zone."""
+        with self._lock:
+            return tuple(node for node in self._nodes.values() if node.pool.zone == zone)
+
     def unseen(self, owner: str, seen: Collection[str]) -> tuple[Node, ...]:
         """Return living nodes that are not among those seen now."""
         return tuple(n for n in self.known(owner) if n.state.is_alive and n.node_id not in seen)

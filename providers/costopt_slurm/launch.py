@@ -74,6 +74,8 @@ class GangLauncher:
                 f"{pool}: not a pool of cluster {options.cluster}",
                 hint=f"its partitions in use are {', '.join(options.partitions)}",
             )
+        if options.is_owned(pool) and options.type_and_gpus(pool)[0] in options.nodes:
+            return
         known = pool.zone in options.partitions
         if not known or pool.instance_type not in options.node_types_of(pool.zone):
             raise BadRequestError(f"{pool}: the account file names no such partition or node type")
@@ -85,32 +87,47 @@ class GangLauncher:
 
     def _order(self, request: LaunchRequest, now: datetime) -> BatchOrder:
         pool, options = request.pool, self._options
-        terms, node_type = options.partitions[pool.zone], options.node_types[pool.instance_type]
-        usd, wait_s = terms.usd_per_hour(node_type.gpus), terms.max_wait_s(pool.capacity_type)
+        name, gpus = options.type_and_gpus(pool)
+        partition, node_type = options.partition_of(pool), options.node_types[name]
+        terms = options.partitions[partition]
+        usd, wait_s = terms.usd_per_hour(gpus), terms.max_wait_s(pool.capacity_type)
+        is_owned = options.is_owned(pool)
+        if is_owned:
+            usd, wait_s = options.usd_per_gpu_hour * gpus, 0.0
         if usd is None:
             raise NoCapacityError(f"{pool}: its price is not known, so nothing is launched there")
         snapshot = self._cluster.snapshot()
-        if wait_s == 0 and self._offers.idle(pool, snapshot) < request.nodes:
+        sizes: tuple[str, ...] = ("--exclusive", "--mem=0")
+        if is_owned:
+            sizes = self._offers.owned.size_options(pool)
+        elif wait_s == 0 and self._offers.idle(pool, snapshot) < request.nodes:
             raise NoCapacityError(f"{pool}: fewer than {request.nodes} nodes are idle")
         tags = GangTags.of_request(request, usd, wait_s)
         node = NodeCommand(
             python=options.python,
             setup=options.setup,
-            gpus=node_type.gpus,
-            gres=node_type.requested_gres,
-            grace_s=self._cluster.grace_s(pool.zone, now),
+            gpus=gpus,
+            gres=node_type.gres_of(gpus),
+            grace_s=self._cluster.grace_s(partition, now),
         )
         text = batch_script(
             request, node, self._command_of(request, node), options.folder, options.bin
         )
-        return BatchOrder(text, self._sbatch_options(request, tags, snapshot, now))
+        asked = self._sbatch_options(request, tags, node, snapshot, now)
+        return BatchOrder(text, (*asked, *sizes))
 
     def _sbatch_options(
-        self, request: LaunchRequest, tags: GangTags, snapshot: NodeListing, now: datetime
+        self,
+        request: LaunchRequest,
+        tags: GangTags,
+        node: NodeCommand,
+        snapshot: NodeListing,
+        now: datetime,
     ) -> tuple[str, ...]:
         pool = request.pool
-        terms, node_type = self._options.partitions[pool.zone], self._options.node_types
-        features = (node_type[pool.instance_type].constraint, terms.constraint)
+        terms = self._options.partitions[self._options.partition_of(pool)]
+        node_type = self._options.node_types[self._options.type_and_gpus(pool)[0]]
+        features = (node_type.constraint, terms.constraint)
         passed_on = {
             "account": terms.account,
             "qos": terms.qos,
@@ -121,12 +138,10 @@ class GangLauncher:
         return (
             f"--job-name={job_name(request.key)}",
             f"--comment={tags.comment()}",
-            f"--partition={pool.zone}",
+            f"--partition={self._options.partition_of(pool)}",
             f"--nodes={request.nodes}",
             "--ntasks-per-node=1",
-            "--exclusive",
-            "--mem=0",
-            f"--gres={node_type[pool.instance_type].requested_gres}",
+            f"--gres={node.gres}",
             f"--time={self._limit_minutes(request, snapshot, now)}",
             f"--signal=TERM@{WARNING_S:.0f}",
             "--no-requeue",
@@ -140,8 +155,9 @@ class GangLauncher:
     def _limit_minutes(self, request: LaunchRequest, snapshot: NodeListing, now: datetime) -> int:
         """Return the time limit, which ends before nodes are reserved for something else."""
         pool = request.pool
-        terms = self._options.partitions[pool.zone]
-        max_run_s = self._cluster.max_run_s(self._cluster.partition(pool.zone, now))
+        partition = self._options.partition_of(pool)
+        terms = self._options.partitions[partition]
+        max_run_s = self._cluster.max_run_s(self._cluster.partition(partition, now))
         if max_run_s is None:
             raise BadRequestError(
                 f"{pool}: the partition has neither MaxTime nor DefaultTime",

@@ -12,6 +12,7 @@ from costopt_slurm.cluster_state import ClusterState, NodeListing, reserved_from
 from costopt_slurm.gang_book import GangBook
 from costopt_slurm.gang_tags import NAME
 from costopt_slurm.options import SlurmOptions, SlurmPartition
+from costopt_slurm.owned_partition import OwnedPartition
 from costopt_slurm.records import PartitionNode, PartitionState
 
 PRICE_SOURCE = "the account file's rate"
@@ -26,6 +27,7 @@ class PartitionOffers:
         self._options = options
         self._cluster = cluster
         self._book = book
+        self.owned = OwnedPartition(options, cluster, book)
 
     def now(self, now: datetime) -> tuple[Offer, ...]:
         """Return an offer for every pool. Raise ProviderError where Slurm does not answer."""
@@ -49,13 +51,22 @@ class PartitionOffers:
 
     def hosts(self, pool: Pool, snapshot: NodeListing) -> tuple[PartitionNode, ...]:
         """Return the nodes of a pool."""
-        terms = self._options.partitions[pool.zone]
-        node_type = self._options.node_types[pool.instance_type]
-        return snapshot.hosts_of(pool.zone, node_type, terms.constraint)
+        partition = self._options.partition_of(pool)
+        terms = self._options.partitions[partition]
+        node_type = self._options.node_types[self._options.type_and_gpus(pool)[0]]
+        hosts = snapshot.hosts_of(partition, node_type, terms.constraint)
+        if self._options.is_owned(pool):
+            return tuple(node for node in hosts if node.host == pool.zone)
+        return hosts
 
     def _of(self, name: str, snapshot: NodeListing, now: datetime) -> Iterator[Offer]:
         state, terms = self._cluster.partition(name, now), self._options.partitions[name]
+        is_owned = name == self._options.owned_partition
+        if is_owned and state.is_up and self._cluster.max_run_s(state) is not None:
+            yield from self.owned.offers(snapshot, now)
         for node_type in self._options.node_types_of(name):
+            if is_owned and node_type in self._options.nodes:
+                continue
             yield self._offer(self.pool(name, node_type, now), state, terms, snapshot, now)
 
     def _offer(

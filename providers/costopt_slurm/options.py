@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
-from pydantic import Field, InstanceOf, SkipValidation, ValidationInfo, field_validator
+from pydantic import (
+    Field,
+    InstanceOf,
+    SkipValidation,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
+from costopt.domain.cluster import SLICE
 from costopt.domain.fleet import MAX_WAIT
-from costopt.domain.market import CapacityType
+from costopt.domain.market import CapacityType, Pool
 from costopt.domain.ports import InstanceCatalog
 from costopt.domain.runtime import Payload
 from costopt.provider.options import Listed, OptionModel, Seconds, Text, matches
-from costopt.provider.site import CloudRegion, ClusterName, NodeShape
+from costopt.provider.site import NodeShape, SiteOptions
 
 SlurmName = Annotated[str, matches(r"[A-Za-z0-9_.@+-]{1,64}", "a name as Slurm shows it")]
 Gres = Annotated[
@@ -42,6 +50,10 @@ class SlurmNodeType(NodeShape):
     def requested_gres(self) -> str:
         """Return what sbatch is asked for on each node."""
         return self.gres or f"gpu:{self.gpus}"
+
+    def gres_of(self, gpus: int) -> str:
+        """Return what sbatch is asked for a slice of so many GPUs."""
+        return f"{self.requested_gres.rpartition(':')[0]}:{gpus}"
 
 
 class SlurmPartition(OptionModel):
@@ -102,7 +114,7 @@ class SlurmPartition(OptionModel):
         return None if self.usd_per_gpu_hour is None else self.usd_per_gpu_hour * gpus
 
 
-class SlurmOptions(OptionModel):
+class SlurmOptions(SiteOptions):
     """Every option: ``machines`` and ``payloads`` come from costopt, the rest from the file."""
 
     injected: ClassVar[frozenset[str]] = frozenset({"machines", "payloads"})
@@ -113,15 +125,16 @@ class SlurmOptions(OptionModel):
     payloads: InstanceOf[Mapping[str, Payload]] = Field(
         default_factory=dict, description="a mapping of what nodes fetch, by job"
     )
-    cluster: ClusterName = Field(description="the cluster's name: the region of its pools")
-    cloud: CloudRegion | None = Field(
-        default=None, description="the cloud region whose grid the cluster has: aws/us-east-1"
-    )
     node_types: Annotated[Mapping[Text, SlurmNodeType], Field(min_length=1)] = Field(
         description="a mapping of node types to their shape"
     )
     partitions: Annotated[Mapping[SlurmName, SlurmPartition], Field(min_length=1)] = Field(
         description="a mapping of the partitions in use to their terms"
+    )
+    owned_partition: SlurmName | None = Field(
+        default=None,
+        description="the partition whose nodes (nodes:) the policy priced shares out among all "
+        "jobs; usd_per_gpu_hour is the rate there",
     )
     folder: SharedFolder = Field(
         description="a folder that the login node and all nodes share: scripts' records and output"
@@ -176,6 +189,28 @@ class SlurmOptions(OptionModel):
                         {"name": name, "type": repr(each)},
                     )
         return partitions
+
+    @model_validator(mode="after")
+    def _owned_partition_has_nodes(self) -> Self:
+        owned = self.owned_partition
+        if (owned is None) != (not self.nodes) or (owned and owned not in self.partitions):
+            raise PydanticCustomError(
+                "option", "owned_partition: one of partitions:, and nodes: go together"
+            )
+        return self
+
+    def is_owned(self, pool: Pool) -> bool:
+        """Return whether a pool is a node of the owned partition, or a slice of one."""
+        return pool.capacity_type is CapacityType.RESERVED and self.owned_partition is not None
+
+    def partition_of(self, pool: Pool) -> str:
+        """Return the partition of a pool: its zone, but for owned nodes."""
+        return self.owned_partition or "" if self.is_owned(pool) else pool.zone
+
+    def type_and_gpus(self, pool: Pool) -> tuple[str, int]:
+        """Return the node type of a pool, and how many GPUs of such a node it has."""
+        name, _, part = pool.instance_type.partition(SLICE)
+        return name, int(part) if part else self.node_types[name].gpus
 
     def node_types_of(self, partition: str) -> Mapping[str, SlurmNodeType]:
         """Return the node types that may be launched in a partition."""

@@ -11,6 +11,7 @@ from costopt_slurm.commands import CommandRunner
 from costopt_slurm.records import (
     BatchJob,
     ClusterSettings,
+    NodeLoad,
     PartitionNode,
     PartitionState,
     ReservedTime,
@@ -35,6 +36,8 @@ ACCOUNTS = (
     "JobIDRaw", "JobName", "State", "Partition", "NodeList", "Submit", "Start", "End", "Timelimit",
     "ExitCode", "Comment",
 )  # fmt: skip
+LOADS = {"NodeList": 256, "StateLong": 30, "GresUsed": 1024, "CPUsState": 40, "Memory": 20}
+TAKES_JOBS = frozenset({"idle", "idle~", "mixed", "planned", "completing"})
 NODES = ("host", "partition", "state", "gres", "features")
 GONE = re.compile(r"invalid job id|already (completing or )?completed|invalid job step", re.I)
 
@@ -68,6 +71,14 @@ class SlurmQueries:
         """Return every node, once for each of its partitions."""
         text = self.runner.slurm("sinfo", "--noheader", "--Node", "-o", "%N|%R|%T|%G|%f")
         return tuple(_node(row) for row in parse_columns(text, NODES))
+
+    def loads(self, partition: str) -> Mapping[str, NodeLoad]:
+        """Return what jobs hold of each node of a partition, by node."""
+        columns = ",".join(f"{name}:{width}|" for name, width in LOADS.items())
+        text = self.runner.slurm(
+            "sinfo", "--noheader", "--Node", f"--partition={partition}", "--Format", columns
+        )
+        return {row["NodeList"]: _load(row) for row in parse_columns(text, tuple(LOADS))}
 
     def reservations(self) -> tuple[ReservedTime, ...]:
         """Return the reservations that have not ended."""
@@ -157,6 +168,13 @@ def _node(row: Mapping[str, str]) -> PartitionNode:
     features = frozenset(known(row["features"]).split(",")) - {""}
     gres = re.sub(r"\([^)]*\)", "", known(row["gres"]))
     return PartitionNode(row["host"], row["partition"], row["state"], gres, features)
+
+
+def _load(row: Mapping[str, str]) -> NodeLoad:
+    used = re.findall(r"\bgpu(?::[^:,()]+)?:(\d+)", row["GresUsed"])
+    _, idle, _, cpus = (int(each) for each in row["CPUsState"].split("/"))
+    is_up = row["StateLong"] in TAKES_JOBS
+    return NodeLoad(is_up, sum(map(int, used)), cpus, idle, int(row["Memory"]))
 
 
 def _reservation(row: Mapping[str, str]) -> ReservedTime | None:

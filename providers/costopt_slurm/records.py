@@ -85,6 +85,22 @@ class PartitionNode:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeLoad:
+    """What jobs of all users hold of a node; ``is_up``: it takes new ones."""
+
+    is_up: bool
+    gpus_used: int
+    cpus: int
+    cpus_idle: int
+    memory_mb: int
+
+    def free_gpus(self, gpus: int) -> int:
+        """Return how many of the node's GPUs are free, with their share of its processors."""
+        by_cpus = self.cpus_idle * gpus // max(1, self.cpus)
+        return max(0, min(gpus - self.gpus_used, by_cpus)) if self.is_up else 0
+
+
+@dataclass(frozen=True, slots=True)
 class ReservedTime:
     """A reservation of nodes, such as for maintenance."""
 

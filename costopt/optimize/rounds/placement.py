@@ -24,6 +24,7 @@ class Placement:
         self._free = self._size.copy()
         self._slices: dict[int, Slices] = {}
         self._on_node: list[set[int]] = [set() for _ in node_gpus]
+        self._others = np.zeros_like(self._size)
 
     def slices(self, job: int) -> Mapping[int, int]:
         """Return the GPUs of a job by node; none where it waits."""
@@ -33,6 +34,15 @@ class Placement:
     def free_gpus(self) -> Sequence[int]:
         """The GPUs of each node that no job has."""
         return tuple(int(gpus) for gpus in self._free)
+
+    def reserve(self, node: int, gpus: int) -> bool:
+        """Keep so many GPUs of a node for others; False where gangs have them."""
+        more = gpus - self._others[node]
+        if more > self._free[node]:
+            return False
+        self._others[node] += more
+        self._free[node] -= more
+        return True
 
     def restore(self, job: int, slices: Mapping[int, int]) -> bool:
         """Give a job exactly these GPUs, which it had before; False where one of them is taken."""

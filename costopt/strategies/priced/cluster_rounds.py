@@ -6,7 +6,7 @@ each job was given. After a restart that is read off the nodes that run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -48,6 +48,18 @@ class ClusterRounds:
         self._shares = (
             VirtualShares(none, none, self._partitions) if len(tenant_weights) > 1 else None
         )
+        self.see(nodes, ())
+
+    def see(self, nodes: OwnedNodes, running: Collection[str]) -> None:
+        """Leave to others what they use of the same nodes now. Gangs in their way that are not
+        ``running`` yet lose their GPUs."""
+        self.nodes = nodes
+        for node, gpus in enumerate(nodes.others):
+            if not self._placement.reserve(node, gpus):
+                for job, number in self._ids.items():
+                    if job not in running and node in self._placement.slices(number):
+                        self.leave(job)
+                self._placement.reserve(node, gpus)
 
     def held_gpus(self, job: str) -> int:
         """Return the GPUs that the job was given, 0 where it waits."""
@@ -60,7 +72,8 @@ class ClusterRounds:
     @property
     def idle_gpus(self) -> int:
         """Return the GPUs that no job was given."""
-        return sum(self._placement.free_gpus)
+        free = sum(self._placement.free_gpus)
+        return min(free, self.nodes.usable_gpus - sum(self._held.values()))
 
     def knows(self, job: str) -> bool:
         """Return whether the job was in a round before."""
@@ -96,7 +109,7 @@ class ClusterRounds:
             return
         ids = np.array([self._ids[job.name] for job in jobs], dtype=np.int64)
         table = self._round_jobs(now_s, ids, jobs, behind)
-        price, sizes = self._policy.price_and_sizes(table, self.nodes.gpus)
+        price, sizes = self._policy.price_and_sizes(table, self.nodes.usable_gpus)
         self.price_usd_per_gpu_hour = price
         changed = place_round(self._placement, ids, table, sizes)
         for number, gpus in changed.items():
@@ -106,7 +119,7 @@ class ClusterRounds:
         """Return the price of a GPU-hour in a round of these jobs; nothing changes by it."""
         ids = np.array([self._number(job) for job in jobs], dtype=np.int64)
         table = self._round_jobs(now_s, ids, jobs, np.zeros(len(jobs), dtype=bool))
-        return self._policy.price_and_sizes(table, self.nodes.gpus)[0]
+        return self._policy.price_and_sizes(table, self.nodes.usable_gpus)[0]
 
     def _round_jobs(
         self, now_s: float, ids: Ints, jobs: Sequence[ClusterJob], behind: Flags

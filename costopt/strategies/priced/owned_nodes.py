@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from costopt.domain.cluster import SLICE, slice_type
 from costopt.domain.market import CapacityType, InstanceType, Pool
 from costopt.domain.view import JobView, Target, View
 
+Key = tuple[str, str, str]
 Slices = dict[int, int]
 """GPUs by node."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnedNodes:
-    """The nodes of one type that a cluster owns, numbered in the order of ``zones``."""
+    """The nodes of one type that a cluster owns, numbered in the order of ``zones``.
+
+    ``others`` are the GPUs of each that somebody else uses; ``max_gpus`` is what a quota allows.
+    """
 
     provider: str
     region: str
     machine: InstanceType
     zones: tuple[str, ...]
+    others: tuple[int, ...] = ()
+    max_gpus: float = math.inf
 
     @property
-    def key(self) -> tuple[str, str, str]:
+    def key(self) -> Key:
         """Return provider, region and instance type."""
         return self.provider, self.region, self.machine.name
 
@@ -35,6 +42,11 @@ class OwnedNodes:
     def gpus(self) -> int:
         """Return the GPUs of all nodes."""
         return self.node_gpus * len(self.zones)
+
+    @property
+    def usable_gpus(self) -> int:
+        """Return the GPUs that jobs may have together now."""
+        return int(min(self.gpus - sum(self.others), self.max_gpus))
 
     def machine_name(self, gpus: int) -> str:
         """Return the instance type of so many GPUs of one node."""
@@ -64,14 +76,35 @@ class OwnedNodes:
 
 def find_owned_nodes(view: View) -> tuple[OwnedNodes, ...]:
     """Return the owned nodes of the view, by type, the most GPUs first."""
-    zones: dict[tuple[str, str, str], list[str]] = {}
-    machines: dict[tuple[str, str, str], InstanceType] = {}
+    ours: dict[Key, dict[str, float]] = {}
+    machines: dict[Key, InstanceType] = {}
+    max_gpus: dict[Key, float] = {}
     for offer in view.offers:
         pool = offer.pool
-        if SLICE in pool.instance_type or not view.account.owns(pool):
+        if not view.account.owns(pool):
             continue
-        key = pool.provider, pool.region, pool.instance_type
-        zones.setdefault(key, []).append(pool.zone)
-        machines[key] = view.machines[pool]
-    found = [OwnedNodes(*key[:2], machines[key], tuple(zones[key])) for key in zones]
+        key, machine = (pool.provider, pool.region, _node_type(pool)), view.machines[pool]
+        gpus = math.inf if offer.nodes_ours is None else offer.nodes_ours * machine.gpu_count
+        zones = ours.setdefault(key, {})
+        zones[pool.zone] = max(gpus, zones.get(pool.zone, 0))
+        if SLICE not in pool.instance_type:
+            machines[key] = machine
+            quotas = (q for q in view.account.quotas if not q.tenant and q.matches(pool, machine))
+            max_gpus[key] = min(
+                (q.max_gpus for q in quotas if q.max_gpus is not None), default=math.inf
+            )
+    found = [
+        OwnedNodes(
+            *key[:2],
+            machine,
+            tuple(ours[key]),
+            tuple(int(max(0, machine.gpu_count - gpus)) for gpus in ours[key].values()),
+            max_gpus[key],
+        )
+        for key, machine in machines.items()
+    ]
     return tuple(sorted(found, key=lambda each: (-each.gpus, each.key)))
+
+
+def _node_type(pool: Pool) -> str:
+    return pool.instance_type.partition(SLICE)[0]

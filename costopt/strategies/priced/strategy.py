@@ -64,6 +64,9 @@ class PricedStrategy:
         zones = {nodes.key: nodes.zones for nodes in found}
         if self._rounds and {key: r.nodes.zones for key, r in self._rounds.items()} == zones:
             self._seen_at = view.now
+            running = {node.job for job_view in view.jobs for node in job_view.nodes}
+            for nodes in found:
+                self._rounds[nodes.key].see(nodes, running)
             return True
         known = sum(len(rounds.nodes.zones) for rounds in self._rounds.values())
         is_fewer = sum(len(nodes.zones) for nodes in found) < known

@@ -1,6 +1,7 @@
-"""A trainer without torch: s3_trainer.py STEPS PACE_S HOLD.
+"""A trainer without torch: s3_trainer.py STEPS PACE_S HOLD [HELD_AT].
 
-It saves its count in the job's store, and does not take the last step while the file HOLD is there.
+It saves its count in the job's store, and does not go beyond step HELD_AT, else the last but one,
+while the file HOLD is there.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from costopt.store import open_store
 SAVE_EVERY = 10
 
 
-def main(steps: int, pace_s: float, hold: Path) -> None:
+def main(steps: int, pace_s: float, hold: Path, held_at: int) -> None:
     """Count from the newest save on; save now and then, when told to stop, and at the end."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # without cgroups, Slurm sends it to all
     env = TrainerEnv.read()
@@ -42,7 +43,7 @@ def main(steps: int, pace_s: float, hold: Path) -> None:
     while step < steps:
         time.sleep(pace_s)
         stops = env.notice_file.exists()
-        held = step == steps - 1 and hold.exists()
+        held = step >= held_at and hold.exists()
         step += stops or not held
         if stops or step % SAVE_EVERY == 0 or step == steps:
             name = f"step-{step:06d}"
@@ -58,4 +59,5 @@ def main(steps: int, pace_s: float, hold: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3]))
+    last = int(sys.argv[4]) if len(sys.argv) > 4 else int(sys.argv[1]) - 1
+    main(int(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3]), last)
