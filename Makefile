@@ -15,6 +15,7 @@ $(VENV)/.run: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.run
 	$(PIP) install --quiet -c constraints.txt -e '.[train,report,daemon,dev]'
+	$(PIP) install --quiet -c constraints.txt --no-deps torchtitan
 	@touch $@
 
 demo: $(VENV)/.run  ## train the example on a typical market, and write its report

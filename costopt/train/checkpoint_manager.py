@@ -91,6 +91,10 @@ class CheckpointManager:
             return False
         return True
 
+    def request(self) -> None:
+        """Make a save due, whatever the interval: it begins once none is in progress."""
+        self._owed = True
+
     def save(self, step: int) -> None:
         """Begin a save, on rank 0.
 

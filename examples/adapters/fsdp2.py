@@ -1,8 +1,8 @@
 """A model sharded by fully_shard (FSDP2): checkpoints that any number of processes can take up.
 
-torchrun --nproc-per-node=4 fsdp2.py, then the same with 2 or 3: the state is gathered on rank 0's
-CPU, saved whole, and sharded again when it is restored. Bit-equality does not outlast a change of
-the number of processes ("close"); a state that does not fit one host's memory needs sharded files.
+torchrun --nproc-per-node=4 fsdp2.py, then the same with 2 or 3: each process writes its own shards,
+and reads those that it needs. Bit-equality does not outlast a change of the number of processes
+("close").
 """
 
 from __future__ import annotations
@@ -12,16 +12,11 @@ import argparse
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_state_dict,
-    set_state_dict,
-)
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
 
-from costopt.train import Checkpointer
+from costopt.train import ShardedCheckpointer
 
 SEED = 20
 SAVE_EVERY = 10
@@ -32,33 +27,6 @@ def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
     draw = torch.Generator().manual_seed((SEED * 1_000_003 + step) * 1009 + dist.get_rank())
     points = torch.randn(32, 2, generator=draw)
     return points, (points[:, 1] > points[:, 0].sin()).long()
-
-
-def restore(checkpointer: Checkpointer, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Every rank reads the whole state and keeps its part. Returns the step."""
-    restored = checkpointer.restore()
-    if restored is None:
-        return 0
-    set_state_dict(
-        model,
-        optimizer,
-        model_state_dict=restored.state["model"],
-        optim_state_dict=restored.state["optimizer"],
-        options=StateDictOptions(full_state_dict=True),
-    )
-    return int(restored.state["step"])
-
-
-def save(
-    checkpointer: Checkpointer, model: nn.Module, optimizer: torch.optim.Optimizer, step: int
-) -> None:
-    """Collective: gather the whole state on rank 0, which writes it."""
-    whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    weights, moments = get_state_dict(model, optimizer, options=whole)
-    if dist.get_rank() == 0:
-        state = {"model": weights, "optimizer": moments, "step": step}
-        checkpointer.save(step, state, world_size=dist.get_world_size())
-        print(f"saved step {step} of {dist.get_world_size()} processes", flush=True)
 
 
 def main() -> None:
@@ -77,8 +45,9 @@ def main() -> None:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    checkpointer = Checkpointer(options.checkpoint)
-    step = restore(checkpointer, model, optimizer)
+    checkpointer = ShardedCheckpointer(options.checkpoint, model, optimizer)
+    restored = checkpointer.restore()
+    step = 0 if restored is None else restored.step
     if dist.get_rank() == 0:
         print(f"begins at step {step}", flush=True)
 
@@ -88,9 +57,13 @@ def main() -> None:
         optimizer.step()
         optimizer.zero_grad()
         step += 1
-        if step % SAVE_EVERY == 0 or step == options.steps:
-            save(checkpointer, model, optimizer, step)
-    dist.barrier()
+        if step == options.steps:
+            saved = checkpointer.save(step)
+            if dist.get_rank() == 0:
+                print(f"saved step {step} of {dist.get_world_size()} processes as {saved.name}")
+        elif step % SAVE_EVERY == 0:
+            checkpointer.begin(step)  # training goes on meanwhile
+    checkpointer.close()
     dist.destroy_process_group()
 
 

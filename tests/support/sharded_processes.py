@@ -10,6 +10,8 @@ import hashlib
 import os
 import sys
 import traceback
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -185,10 +187,9 @@ def _note(folder: Path, rank: int, text: str) -> None:
         file.write(text + "\n")
 
 
-def run(folder: Path, kind: str, actions: list[str]) -> None:
-    """Fork the processes and wait for all. Raise SystemExit if one fails."""
-    world = WORLD[kind]
-    meeting = folder / f"meeting-{kind}-{os.urandom(4).hex()}"
+def fork(world: int, folder: Path, work: Callable[[], None]) -> None:
+    """Fork processes of one gloo group and wait for all. Raise SystemExit if one fails."""
+    meeting = folder / f"meeting-{os.urandom(4).hex()}"
     children = []
     for rank in range(world):
         child = os.fork()
@@ -200,21 +201,23 @@ def run(folder: Path, kind: str, actions: list[str]) -> None:
                     dist.init_process_group(
                         "gloo", init_method=meeting.as_uri(), rank=rank, world_size=world
                     )
-                act(folder, kind, actions)
+                work()
                 if world > 1:
                     dist.destroy_process_group()
                 status = 0
             except BaseException:  # noqa: BLE001 - a fork never goes on as its parent
                 traceback.print_exc()
+            sys.stdout.flush()
             sys.stderr.flush()
             os._exit(status)
         children.append(child)
     statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     if any(statuses):
-        raise SystemExit(f"{kind} {actions}: {statuses}")
+        raise SystemExit(f"processes ended with {statuses}")
 
 
 if __name__ == "__main__":
     for plan in sys.argv[2:]:
         kind, *actions = plan.split(",")
-        run(Path(sys.argv[1]), kind, actions)
+        folder = Path(sys.argv[1])
+        fork(WORLD[kind], folder, partial(act, folder, kind, actions))

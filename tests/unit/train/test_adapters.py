@@ -61,11 +61,3 @@ def test_a_sharded_model_is_cut_anew(tmp_path: Path) -> None:
     said = run(tmp_path, "fsdp2.py", 12)
     assert "begins at step 10" in said
     assert "saved step 12 of 1 processes" in said
-
-
-def test_a_trainer_of_hugging_face_goes_on(tmp_path: Path) -> None:
-    pytest.importorskip("transformers", reason="transformers is not installed")
-    assert "saved step 3" in run(tmp_path, "hugging_face.py", 3)
-    said = run(tmp_path, "hugging_face.py", 5)
-    assert "begins at step 3" in said
-    assert "saved step 5" in said

@@ -1,0 +1,48 @@
+"""Trainings by other frameworks end on a notice, and go on as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(folder: Path, framework: str, *plans: str) -> dict[str, list[list[str]]]:
+    """What each rank of each run held in the end: step, learning rate and digest."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.support.framework_processes", str(folder), framework, *plans],
+        env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'providers'}"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return {
+        each.name: [path.read_text().splitlines() for path in sorted(each.glob("rank*"))]
+        for each in folder.iterdir()
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("processes")
+@pytest.mark.parametrize("framework", ["hugging_face", "torchtitan"])
+def test_a_training_goes_on_after_a_notice(tmp_path: Path, framework: str) -> None:
+    pytest.importorskip("transformers" if framework == "hugging_face" else framework)
+    plans = ["once,2,7", "twice,2,7,3", "twice,2,7"]
+    if framework == "hugging_face":  # torchtitan's data loader refuses another number
+        plans += ["twice,1,9", "twice,1,9"]
+    held = run(tmp_path, framework, *plans)
+    for rank in (0, 1):
+        (once,), (stopped, resumed, *_) = held["once"][rank], held["twice"][rank]
+        assert stopped.startswith("3 ")
+        assert resumed == once
+    if framework == "hugging_face":
+        alone, finished = held["twice"][0][2:]
+        assert alone.startswith("9 ")
+        assert finished == alone
