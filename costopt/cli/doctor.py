@@ -222,10 +222,16 @@ def _doctor(name: str, regions: str | None, account: Account) -> Iterator[Provid
     from costopt.catalog.site_machines import account_catalog
     from costopt.controller.site import connect_provider, find_adapter
     from costopt.engine.loop import WallClock
+    from costopt.spec.account_file import options_model
 
-    find_adapter(name)
+    model = options_model(find_adapter(name))
     options = {"machines": account_catalog(account), **account.providers.get(name, {})}
     if not options.get("cluster"):
+        if model is not None and "regions" not in model.model_fields:
+            raise click.UsageError(
+                f"provider {name} is a cluster: give --account FILE, with cluster: NAME and what "
+                f"else describes it under providers: {name}:"
+            )
         asked = None if regions is None else words(regions)
         options["regions"] = asked or options.get("regions") or _usual_region(name)
     elif regions is not None:

@@ -330,7 +330,7 @@ def provider_problems(
             if isinstance(region, str) and (why := unknown_region(f"{name}/{region}")):
                 at = (SECTION, name, "regions", index)
                 yield document.problem(at, why, code="unknown_name")
-        model = _model(installed[name]) if name in installed else None
+        model = options_model(installed[name]) if name in installed else None
         if model is not None:
             yield from _problems(model, document, name, options)
 
@@ -349,7 +349,8 @@ def _problems(
         yield document.problem(at, message, on_key=problem.is_unknown, code=code)
 
 
-def _model(entry: EntryPoint) -> type[OptionModel] | None:
+def options_model(entry: EntryPoint) -> type[OptionModel] | None:
+    """Return the model of an adapter's options, None where it has none or is not installed."""
     try:
         model = getattr(import_module(entry.module), MODEL, None)
     except ImportError:
