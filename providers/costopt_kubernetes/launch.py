@@ -111,10 +111,7 @@ class PodLauncher:
             raise NoCapacityError(f"{pool}: no node of the cluster is of this kind")
         if room.pods is None or room.pods >= request.nodes:
             return room
-        there = self._api.list(
-            self._api.pods(), labelSelector=labels.launched_by(request.owner, request.key)
-        )
-        if room.pods < request.nodes - len(there):
+        if room.pods < request.nodes - len(self._pods(request)):
             raise NoCapacityError(f"{pool}: room for {room.pods} of {request.nodes} nodes")
         return room
 
@@ -158,18 +155,16 @@ class PodLauncher:
     def _take_back(self, request: LaunchRequest, error: ProviderError) -> None:
         """Delete what a refused launch made. Raise ProviderUnavailableError where that fails."""
         try:
-            for name in labels.pod_names(request):
-                self._remove(request, name)
+            for pod in self._pods(request):
+                began = (pod.get("status") or {}).get("phase") != "Pending"
+                metadata, grace_s = pod["metadata"], None if began else 0
+                self._api.delete(self._api.pods(metadata["name"]), metadata["uid"], grace_s)
         except ProviderError as failure:
             raise ProviderUnavailableError(
                 f"{error.message}; not all of it could be taken back: {failure.message}"
             ) from failure
         self._book.drop(labels.pod_names(request))
 
-    def _remove(self, request: LaunchRequest, name: str) -> None:
-        found = self._api.get(self._api.pods(name))
-        notes = {} if found is None else found["metadata"].get("annotations") or {}
-        if found is None or notes.get(labels.KEY) != request.key:
-            return
-        began = (found.get("status") or {}).get("phase") != "Pending"
-        self._api.delete(self._api.pods(name), found["metadata"]["uid"], None if began else 0)
+    def _pods(self, request: LaunchRequest) -> list[Object]:
+        selector = labels.launched_by(request.owner, request.key)
+        return self._api.list(self._api.pods(), labelSelector=selector)

@@ -70,6 +70,10 @@ class Place:
         zone = self.zone or f"{cluster}{ANY_ZONE}"
         return Pool(NAME, cluster, zone, instance_type, self.capacity_type)
 
+    def is_owned(self, options: KubernetesOptions) -> bool:
+        """Return whether it is a node that the account owns: its name is the zone."""
+        return self.capacity_type is CapacityType.RESERVED and self.node_type in options.nodes
+
     @classmethod
     def of(cls, pool: Pool) -> Place:
         """Return the place of a pool."""
@@ -90,7 +94,7 @@ class ClusterNode:
 
 def read_cluster_node(item: Mapping[str, Any], options: KubernetesOptions) -> ClusterNode:
     """Return a node as the API lists it."""
-    labels = item["metadata"].get("labels") or {}
+    name, labels = item["metadata"]["name"], item["metadata"].get("labels") or {}
     spec, status = item.get("spec") or {}, item.get("status") or {}
     taints = spec.get("taints") or ()
     ready = any(
@@ -99,16 +103,20 @@ def read_cluster_node(item: Mapping[str, Any], options: KubernetesOptions) -> Cl
     )
     tolerated = all(is_tolerated(taint, options) for taint in taints)
     return ClusterNode(
-        name=item["metadata"]["name"],
-        place=Place(
-            labels.get(ZONE_LABEL, ""),
-            labels.get(options.node_type_label, ""),
-            _capacity_type(labels),
-        ),
+        name=name,
+        place=_place(name, labels, options),
         allocatable=amounts(status.get("allocatable")),
         usable=ready and tolerated and not spec.get("unschedulable"),
         ending=any(taint["key"] in ENDING_TAINTS for taint in taints),
     )
+
+
+def _place(name: str, labels: Mapping[str, str], options: KubernetesOptions) -> Place:
+    """An owned node is a zone of its own, so that a pool says on which node its pods are."""
+    of_type = labels.get(options.node_type_label, "")
+    if of_type in options.nodes:
+        return Place(name, of_type, CapacityType.RESERVED)
+    return Place(labels.get(ZONE_LABEL, ""), of_type, _capacity_type(labels))
 
 
 def _capacity_type(labels: Mapping[str, str]) -> CapacityType:
@@ -141,6 +149,8 @@ def node_affinity(pool: Pool, options: KubernetesOptions) -> dict[str, Any]:
     ruled out.
     """
     place = Place.of(pool)
+    if place.is_owned(options):
+        return _required([{"matchFields": [_in("metadata.name", place.zone)]}])
     common = [_in(options.node_type_label, place.node_type)]
     if place.zone:
         common.append(_in(ZONE_LABEL, place.zone))
@@ -152,11 +162,11 @@ def node_affinity(pool: Pool, options: KubernetesOptions) -> dict[str, Any]:
             for key in CAPACITY_LABELS
             if (values := _values(key, place.capacity_type))
         ]
-    return {
-        "requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": [{"matchExpressions": term} for term in terms]
-        }
-    }
+    return _required([{"matchExpressions": term} for term in terms])
+
+
+def _required(terms: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
 
 
 def _not_others() -> Iterator[dict[str, Any]]:

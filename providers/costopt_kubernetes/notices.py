@@ -47,13 +47,14 @@ class NoticeReader:
         signs: set[tuple[str, str]] = set()
         found = []
         for pod in pods:
+            node = pod.node
             ends = dict(self._ends(pod, ending, now))
-            signs |= {(pod.node.node_id, sign) for sign in ends}
             at = min(ends.values(), default=None)
-            self._book.doom(pod.node.node_id, at)
+            self._book.doom(node.node_id, at)
             if at is not None:
-                noticed_at = min(self._seen_at[pod.node.node_id, sign] for sign in ends)
-                found.append(Interruption(pod.node.node_id, pod.node.pool, noticed_at, at))
+                signs |= {(node.node_id, sign) for sign in ends}
+                noticed_at = min(self._first(pod, sign, now) for sign in ends)
+                found.append(Interruption(node.node_id, node.pool, noticed_at, at))
         self._seen_at = {sign: at for sign, at in self._seen_at.items() if sign in signs}
         return tuple(found)
 
@@ -70,7 +71,6 @@ class NoticeReader:
         """Yield each sign that the pod is to end, and when."""
         grace = timedelta(seconds=self._options.grace_s)
         if pod.ends_at is not None:
-            self._first(pod, "deletion", now)
             yield "deletion", pod.ends_at
         if pod.disrupted:
             yield "disruption", self._first(pod, "disruption", now) + grace
@@ -80,7 +80,6 @@ class NoticeReader:
         if pod.started_at is not None:
             ends_at = pod.started_at + timedelta(seconds=self._options.max_run_s)
             if now >= ends_at - DRAIN_LEAD:
-                self._first(pod, "max_run_s", now)
                 yield "max_run_s", ends_at
 
     def _first(self, pod: ReadPod, sign: str, now: datetime) -> datetime:

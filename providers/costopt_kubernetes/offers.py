@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib.metadata import entry_points
@@ -15,6 +16,7 @@ from costopt.domain.market import CapacityType, InstanceType, Offer, Pool
 from costopt.domain.ports import Clock
 from costopt.provider.base import Provider
 from costopt.provider.cache import TtlCache
+from costopt_kubernetes import labels
 from costopt_kubernetes.clients import ApiClient
 from costopt_kubernetes.errors import StatusError
 from costopt_kubernetes.machines import (
@@ -35,6 +37,7 @@ from costopt_kubernetes.quantities import (
     wanted_by,
 )
 
+Taken = dict[str, list[tuple[bool, Amounts]]]
 NODES_PATH = "api/v1/nodes"
 PODS_PATH = "api/v1/pods"
 NODEPOOLS_PATH = "apis/karpenter.sh/v1/nodepools"
@@ -46,15 +49,14 @@ NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "on-demand nodes are not i
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How many more pods a pool takes, None where unknown; ``autoscaled``: nodes may be brought."""
+    """How many more pods a pool takes, None where unknown; ``autoscaled``: nodes may be brought.
+
+    ``ours`` is how many there may be with ours on an owned node, None where it is not one.
+    """
 
     pods: int | None
     autoscaled: bool = False
-
-    def with_more(self, pods: int | None, autoscaled: bool) -> Room:
-        """Return the room together with more of it."""
-        both = None if self.pods is None or pods is None else self.pods + pods
-        return Room(both, self.autoscaled or autoscaled)
+    ours: int | None = None
 
 
 class ClusterCapacity:
@@ -80,24 +82,38 @@ class ClusterCapacity:
         nodes = self.cluster_nodes()
         taken = self._taken()
         rooms: dict[Pool, Room] = {}
-        for node in nodes:
+        for node in self._without_surplus(nodes):
             for machine in self._of_type(node.place.node_type):
                 pool = node.place.pool(self._options.cluster, machine.name)
-                _add(rooms, pool, self._places(node, machine, taken), autoscaled=False)
+                room = Room(self._places(node, machine, taken))
+                if taken is not None and node.place.is_owned(self._options):
+                    room = replace(room, ours=self._places(node, machine, taken, of_others=True))
+                rooms[pool] = _both(rooms.get(pool), room)
         zones = sorted({node.place.zone for node in nodes if node.place.zone})
         for place, machine, most in self._autoscaled(zones):
-            _add(rooms, place.pool(self._options.cluster, machine.name), most, autoscaled=True)
+            pool = place.pool(self._options.cluster, machine.name)
+            rooms[pool] = _both(rooms.get(pool), Room(most, autoscaled=True))
         return rooms
 
+    def _without_surplus(self, nodes: Iterable[ClusterNode]) -> Iterator[ClusterNode]:
+        """Yield the nodes, but of owned types no more than the account has."""
+        seen = Counter[str]()
+        for node in sorted(nodes, key=lambda each: each.name):
+            of_type = node.place.node_type
+            seen[of_type] += 1
+            if seen[of_type] <= self._options.nodes.get(of_type, seen[of_type]):
+                yield node
+
     def _places(
-        self, node: ClusterNode, machine: InstanceType, taken: Mapping[str, list[Amounts]] | None
+        self, node: ClusterNode, machine: InstanceType, taken: Taken | None, of_others: bool = False
     ) -> int | None:
         if not node.usable or node.ending:
             return 0
         if taken is None:
             return None
-        free = minus(node.allocatable, taken.get(node.name, ()))
-        return places(free, wanted_by(machine, self._options))
+        pods = taken.get(node.name, ())
+        counted = [amounts for is_ours, amounts in pods if not (of_others and is_ours)]
+        return places(minus(node.allocatable, counted), wanted_by(machine, self._options))
 
     def _of_type(self, name: str) -> Iterator[InstanceType]:
         """Yield the whole node's machine, and those of the slices of a type that is owned."""
@@ -111,33 +127,34 @@ class ClusterCapacity:
                 if found is not None:
                     yield found
 
-    def _taken(self) -> dict[str, list[Amounts]] | None:
-        """Return what pods ask for by node; None where the pods of others may not be listed."""
+    def _taken(self) -> Taken | None:
+        """Return by node what pods ask for, and whether they are ours; None where the pods of
+        others may not be listed."""
         try:
             pods = self._api.list(PODS_PATH, fieldSelector=LIVING)
         except ForbiddenError:
             return None
-        taken: dict[str, list[Amounts]] = {}
+        taken: Taken = {}
         for pod in pods:
-            name = pod["spec"].get("nodeName")
+            name, metadata = pod["spec"].get("nodeName"), pod["metadata"]
             if name:
-                taken.setdefault(name, []).append(pod_requests(pod))
+                managed_by = (metadata.get("labels") or {}).get(labels.MANAGED)
+                is_ours = (metadata["namespace"], managed_by) == (self._api.namespace, labels.US)
+                taken.setdefault(name, []).append((is_ours, pod_requests(pod)))
         return taken
 
     def _node_pools(self) -> tuple[NodePool, ...]:
         try:
             return tuple(read_node_pools(self._api.list(NODEPOOLS_PATH), self._options))
-        except ForbiddenError:
+        except (ForbiddenError, StatusError):  # a cluster without Karpenter does not know the path
             return ()
-        except StatusError:
-            return ()  # a cluster without Karpenter does not know the path
 
     def _autoscaled(self, zones: list[str]) -> Iterator[tuple[Place, InstanceType, int | None]]:
         """Yield what may be brought, and how many at most."""
         options = self._options
         for pool in self._node_pools():
             for machine in self._machines.values():
-                if SLICE not in machine.name:
+                if SLICE not in machine.name and machine.name not in options.nodes:
                     yield from self._of_node_pool(pool, machine, zones)
         for name, group in options.autoscaled.items():
             known = self._machines.get(name)
@@ -158,9 +175,11 @@ class ClusterCapacity:
                     yield place, machine, room
 
 
-def _add(rooms: dict[Pool, Room], pool: Pool, more: int | None, *, autoscaled: bool) -> None:
-    known = rooms.get(pool)
-    rooms[pool] = Room(more, autoscaled) if known is None else known.with_more(more, autoscaled)
+def _both(known: Room | None, more: Room) -> Room:
+    if known is None:
+        return more
+    pods = None if known.pods is None or more.pods is None else known.pods + more.pods
+    return Room(pods, known.autoscaled or more.autoscaled, known.ours)
 
 
 class ClusterOffers:
@@ -192,6 +211,7 @@ class ClusterOffers:
             nodes_available=room.pods,
             unknown_because=why,
             wait_s=self._options.wait_s if room.autoscaled else 0.0,
+            nodes_ours=room.ours,
         )
 
     def _price(self, pool: Pool, now: datetime) -> tuple[Estimate | None, Estimate | None, str]:

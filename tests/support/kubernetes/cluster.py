@@ -36,9 +36,11 @@ PAYLOAD = Payload("job", "file:/nowhere", FILE, FILE)
 _namespaces = count(1)
 
 
-def node(name: str, pool: Pool, gpus: int = 1, **more: str) -> Object:
+def node(
+    name: str, pool: Pool, gpus: int = 1, cpu: str = "4", memory: str = "16Gi", **more: str
+) -> Object:
     """A node of the cluster that is ready, as large as a g5.xlarge."""
-    amounts = {"cpu": "4", "memory": "16Gi", "pods": "50", "nvidia.com/gpu": str(gpus)}
+    amounts = {"cpu": cpu, "memory": memory, "pods": "50", "nvidia.com/gpu": str(gpus)}
     capacity = {CapacityType.SPOT: "spot", CapacityType.ON_DEMAND: "on-demand"}
     return {
         "apiVersion": "v1",

@@ -78,6 +78,48 @@ class Running:
     codes: dict[str, int] = field(default_factory=dict)
 
 
+class QuotaController:
+    """Counts what a namespace's pods use into its ResourceQuota, as kube-controller-manager does;
+    the API server itself only adds."""
+
+    def __init__(self, server: ApiServer, path: str, namespace: str) -> None:
+        self._server = server
+        self._path = path
+        self._pods = f"api/v1/namespaces/{namespace}/pods"
+        self._stop = Event()
+        self._thread = Thread(target=self._run, name="quota", daemon=True)
+
+    def __enter__(self) -> None:
+        self._count()
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.2):
+            with suppress(OSError):
+                self._count()
+
+    def _count(self) -> None:
+        hard = self._server.ask("GET", self._path)["spec"]["hard"]
+        ended = ("Succeeded", "Failed")
+        pods = [p for p in self._server.items(self._pods) if p["status"]["phase"] not in ended]
+        used = {
+            name: str(
+                sum(int(_requests(pod).get(name.removeprefix("requests."), 0)) for pod in pods)
+            )
+            for name in hard
+        }
+        self._server.patch(f"{self._path}/status", {"status": {"hard": hard, "used": used}})
+
+
+def _requests(pod: Object) -> Object:
+    requests: Object = pod["spec"]["containers"][0]["resources"].get("requests", {})
+    return requests
+
+
 class PodProcesses:
     """Runs the containers of scheduled pods as processes of this machine, each in its folder.
 
@@ -114,7 +156,8 @@ class PodProcesses:
                 self._sync()
 
     def _sync(self) -> None:
-        listed = {p["metadata"]["uid"]: p for p in self._server.items("api/v1/pods", ON_NODES)}
+        pods = self._server.items("api/v1/pods", ON_NODES)
+        listed = {p["metadata"]["uid"]: p for p in pods if p["spec"].get("initContainers")}
         for uid, pod in listed.items():
             running = self.pods.get(uid)
             if running is None:

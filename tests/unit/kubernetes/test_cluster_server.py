@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -308,7 +309,7 @@ def test_slices_of_an_owned_node_share_it(cluster: NewCluster) -> None:
     amounts = {"cpu": "64", "memory": "512Gi", "pods": "50", "nvidia.com/gpu": "8"}
     item["status"] |= {"capacity": amounts, "allocatable": amounts}
     cluster.add(item)
-    half = Pool("kubernetes", CLUSTER, "zone-a", "dgx:2", CapacityType.ON_DEMAND)
+    half = Pool("kubernetes", CLUSTER, "dgx-1", "dgx:2", CapacityType.RESERVED)
 
     def offer(pool: Pool) -> tuple[int | None, float | None]:
         found = {o.pool: o for o in provider.offers(cluster.clock.now())}[pool]
@@ -320,5 +321,5 @@ def test_slices_of_an_owned_node_share_it(cluster: NewCluster) -> None:
     assert {n.usd_per_hour for n in nodes} == {3.0}
     assert {pod["spec"]["nodeName"] for pod in cluster.pods()} == {"dgx-1"}
     assert offer(half) == (2, 3.0)
-    whole = Pool("kubernetes", CLUSTER, "zone-a", "dgx", CapacityType.ON_DEMAND)
+    whole = replace(half, instance_type="dgx")
     assert offer(whole) == (0, 12.0)
