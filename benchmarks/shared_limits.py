@@ -1,15 +1,16 @@
-"""Five jobs under one quota: served by what waiting costs each, and decided one by one.
+"""Five jobs under one quota: at its prices, by what waiting costs each, and decided one by one.
 
 Each job is 4.2 hours of work on two nodes of T4 in three zones of one region and takes twenty
 minutes for a launch; the jobs are due in 7, 9, 11, 13 and 15 hours, in another order on each of 20
 generated markets. The quota allows four or six nodes at a time, of spot or of any capacity.
-"One by one" is ``adaptive`` without what waiting costs: jobs that run stay, then in order.
+"At prices" is ``adaptive``, "by waiting" the same without prices of the quota, and "one by one"
+also without what waiting costs: jobs that run stay, then in order.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from statistics import fmean
@@ -53,20 +54,27 @@ class OneByOne(AdaptiveStrategy):
         return Desired(tuple(replace(decision, wait_usd=None) for decision in decisions))
 
 
+WAYS: dict[str, Callable[[], AdaptiveStrategy]] = {
+    "at prices": AdaptiveStrategy,
+    "by waiting": lambda: AdaptiveStrategy(prices_limits=False),
+    "one by one": lambda: OneByOne(prices_limits=False),
+}
+
+
 def run(markets: int | None = None) -> Iterator[Figure]:
     """Yield, quota by quota, mean dollars of the five jobs, and how many were late."""
     policy = co.load_policy("cheapest")
     for quota in (*QUOTAS, None):
         limit = "no quota" if quota is None else f"{quota.max_nodes} nodes, {quota.name}"
-        for make in (AdaptiveStrategy, OneByOne):
-            what = f"{limit}, {'by waiting' if make is AdaptiveStrategy else 'one by one'}"
+        for way, make in WAYS.items():
+            what = f"{limit}, {way}"
             runs = [_run(policy, make, quota, seed) for seed in range(markets or MARKETS)]
             yield f"{what}: dollars", fmean(usd for usd, _ in runs), "$"
             yield f"{what}: late", sum(late for _, late in runs), "jobs"
 
 
 def _run(
-    policy: Policy, make: type[AdaptiveStrategy], quota: Quota | None, seed: int
+    policy: Policy, make: Callable[[], AdaptiveStrategy], quota: Quota | None, seed: int
 ) -> tuple[float, int]:
     """Return dollars and late jobs on one market."""
     catalog = load_catalog()

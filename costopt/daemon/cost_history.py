@@ -7,8 +7,7 @@ once, and again when its figures change, such as when a bill arrives.
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from threading import Lock
@@ -17,7 +16,7 @@ from costopt.daemon.shared_state import JobStatus
 from costopt.domain.ports import Ledger
 from costopt.ledger.fold_cache import FoldState, load_fold
 from costopt.ledger.job_account import JobAccount
-from costopt.ledger.summary import JobSummary, SpendPoint
+from costopt.ledger.summary import JobSummary, SpendPoint, spend_at
 
 READ_TIMEOUT_S = 2.0
 """Jobs that were not read by then are left to the next call, which finds these ones read."""
@@ -112,9 +111,9 @@ def costs_of(account: JobAccount, now: datetime) -> JobCosts:
     days: dict[date, DayCost] = {}
     at = points[0].at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     times = [point.at for point in points]
-    begin = _at(points, times, at)
+    begin = spend_at(points, times, at)
     while at <= points[-1].at:
-        end = _at(points, times, at + DAY)
+        end = spend_at(points, times, at + DAY)
         busy = any(start < at + DAY and stop > at for start, stop in spans)
         if busy or end.usd_micros != begin.usd_micros:
             days[at.date()] = DayCost(end.usd_micros - begin.usd_micros, _between(begin, end, busy))
@@ -126,22 +125,6 @@ def _between(begin: SpendPoint, end: SpendPoint, busy: bool) -> float | None:
     if not busy:
         return 0.0
     return None if begin.wh is None or end.wh is None else end.wh - begin.wh
-
-
-def _at(points: Sequence[SpendPoint], times: Sequence[datetime], at: datetime) -> SpendPoint:
-    """Return the point of the curve at an instant; the curve is straight between its points."""
-    after = bisect_right(times, at)
-    if after == 0:
-        return SpendPoint(at, 0, 0.0)
-    left = points[after - 1]
-    if after == len(points):
-        return SpendPoint(at, left.usd_micros, left.wh)
-    right = points[after]
-    share = (at - left.at) / (right.at - left.at)
-    usd_micros = left.usd_micros + round(share * (right.usd_micros - left.usd_micros))
-    unknown = left.wh is None or right.wh is None
-    wh = None if unknown else left.wh + share * (right.wh - left.wh)  # type: ignore[operator]
-    return SpendPoint(at, usd_micros, wh)
 
 
 def _merged(spans: Iterable[Span]) -> tuple[Span, ...]:

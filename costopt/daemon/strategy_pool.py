@@ -25,7 +25,12 @@ from costopt.market.hazard import LearnedHazard
 from costopt.market.lifetime import LifetimeModel
 from costopt.strategies import is_joint, joins_tenants
 from costopt.strategies.adaptive.program import ProgramCache
-from costopt.strategies.fault_isolation import lifetime_model, share_lifetimes, share_programs
+from costopt.strategies.fault_isolation import (
+    lifetime_model,
+    share_lifetimes,
+    share_programs,
+    shared_limits,
+)
 
 FOLDER = "learned"
 HAZARDS = "hazards.json"
@@ -116,13 +121,16 @@ class StrategyGroup:
         if peer is not None:
             share_lifetimes(self._first, peer._first)
         self.lifetimes: LifetimeModel | None = lifetime_model(self._first)
+        self._limits = shared_limits(self._first)
 
     def decide(self, view: View) -> Desired:
         """Return one decision per job, in the order of the view."""
         return Desired(tuple(self.decide_one(view, job_view) for job_view in view.jobs))
 
     def decide_one(self, view: View, job_view: JobView) -> Decision:
-        """Return the decision of the job's own strategy."""
+        """Return the decision of the job's own strategy; the view is of all its jobs."""
+        if self._limits is not None:
+            self._limits.observe(view)
         name = job_view.job.name
         if name not in self._of_job:
             self._of_job[name] = self._make()

@@ -169,3 +169,18 @@ class Plan:
     def forecast_of(self, job: str) -> Forecast | None:
         """Return the forecast of one job, or None."""
         return dict(self.forecasts).get(job)
+
+
+@dataclass(frozen=True, slots=True)
+class HourlyPlan:
+    """What a plan of jobs that share limits holds for one of them, in hours from ``from_at`` on.
+
+    ``usd_micros`` and ``wh`` are its own by hour, ``wh`` None where a node's power is unknown.
+    ``prices`` are by limit that binds, by hour: dollars that one more unit would save in an hour,
+    of a budget per dollar or kWh.
+    """
+
+    from_at: datetime
+    usd_micros: tuple[int, ...]
+    wh: tuple[float | None, ...]
+    prices: tuple[tuple[str, tuple[float, ...]], ...] = ()

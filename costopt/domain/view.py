@@ -12,7 +12,7 @@ from costopt.domain.estimate import Series
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import InstanceType, Offer, Pool
-from costopt.domain.plan import Rejection
+from costopt.domain.plan import HourlyPlan, Rejection
 from costopt.domain.policy import Policy
 from costopt.domain.power import NodePower
 from costopt.domain.transfers import Transfer
@@ -46,8 +46,10 @@ class View:
     next grid point on a recorded market. ``transfers`` are by ("provider/region" from,
     "provider/region" to), for the places of the jobs' data and checkpoints. ``price_forecasts`` are
     dollars per node-hour by pool, the present price where there is none; ``carbon_forecasts`` g/kWh
-    by "provider/region". ``worked_out`` is the memo that strategies share, by the id of a JobView
-    and together with it; a view that is derived from this one begins with an empty one.
+    by "provider/region". ``limit_prices`` are dollars per node-hour by pool that the need of others
+    for the limits that jobs share makes a node worth; they are not paid. ``worked_out`` is the memo
+    that strategies share, by the id of a JobView and together with it; a view that is derived from
+    this one begins with an empty one.
     """
 
     now: datetime
@@ -63,6 +65,7 @@ class View:
     account: Account = UNLIMITED
     price_forecasts: Mapping[Pool, Series] = field(default_factory=dict)
     carbon_forecasts: Mapping[str, Series] = field(default_factory=dict)
+    limit_prices: Mapping[Pool, Series] = field(default_factory=dict)
     memo: dict[int, tuple[JobView, Any]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -121,7 +124,7 @@ class Decision:
     ``alternatives`` are those that the strategy assessed, if it does. ``wait_usd`` is what running
     on nothing until the next tick is expected to cost beyond ``targets``, infinite where the job
     would be late; None where the strategy does not say. ``plan`` is that of a
-    cluster's round, None where there was none.
+    cluster's round, or of jobs that share limits, None where there was none.
     """
 
     job: str
@@ -131,7 +134,7 @@ class Decision:
     slack_s: float | None = None
     alternatives: tuple[Alternative, ...] = ()
     wait_usd: float | None = None
-    plan: CapacityPlan | None = None
+    plan: CapacityPlan | HourlyPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)

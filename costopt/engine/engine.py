@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 
 from costopt.domain.account import Account
 from costopt.domain.errors import LedgerError
-from costopt.domain.events import DecisionMade, Event
+from costopt.domain.events import DecisionMade, Event, PlanMade
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import Offer, Pool
-from costopt.domain.plan import COOLDOWN
+from costopt.domain.plan import COOLDOWN, HourlyPlan
 from costopt.domain.view import Decision, Desired, View
 from costopt.engine.admission import FairAdmission
 from costopt.engine.billing import BillCollector, SpendTracker
@@ -315,9 +315,28 @@ class Engine:
         return Desired(tuple(decisions))
 
     def _record(self, decisions: Iterable[Decision], now: datetime) -> None:
-        """Record new decisions in one write, as there may be many jobs."""
-        made = (self._made(decision, now) for decision in decisions)
-        self.journal.write(*[event for event in made if event is not None])
+        """Record new decisions and plans in one write, as there may be many jobs."""
+        decided = tuple(decisions)
+        news: list[Event | None] = [self._planned(decision, now) for decision in decided]
+        news += [self._made(decision, now) for decision in decided]
+        self.journal.write(*[event for event in news if event is not None])
+
+    def _planned(self, decision: Decision, now: datetime) -> PlanMade | None:
+        """Return the event for the plan that a decision rests on, or None where it is the last."""
+        plan, last = decision.plan, self.journal.records[decision.job].planned
+        if not isinstance(plan, HourlyPlan):
+            return None
+        figures = (plan.from_at, plan.usd_micros, plan.wh, plan.prices)
+        if last and figures == (last.from_at, last.usd_micros, last.wh, last.prices):
+            return None
+        return PlanMade(
+            at=now,
+            job=decision.job,
+            from_at=plan.from_at,
+            usd_micros=plan.usd_micros,
+            wh=plan.wh,
+            prices=plan.prices,
+        )
 
     def _made(self, decision: Decision, now: datetime) -> DecisionMade | None:
         """Return the event for a decision, or None where it equals the last one."""

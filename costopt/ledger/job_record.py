@@ -64,6 +64,7 @@ class JobRecord:
     decision_count: int = 0
     targets: tuple[tuple[str, int], ...] | None = None
     rule: str | None = None
+    planned: ev.PlanMade | None = None
     generation: int = 0
     members: tuple[str, ...] = ()
     trainers: set[str] = field(default_factory=set)
@@ -124,6 +125,10 @@ def _decided(record: JobRecord, event: ev.DecisionMade) -> None:
     record.decision_count += 1
     record.targets = event.targets
     record.rule = event.rule
+
+
+def _planned(record: JobRecord, event: ev.PlanMade) -> None:
+    record.planned = event
 
 
 def _intended(record: JobRecord, event: ev.LaunchIntended) -> None:
@@ -351,6 +356,7 @@ def _failed(record: JobRecord, event: ev.JobFailed) -> None:
 _CHANGES: dict[type[ev.Event], Callable[[JobRecord, Any], None]] = {
     ev.JobSubmitted: _submitted,
     ev.DecisionMade: _decided,
+    ev.PlanMade: _planned,
     ev.LaunchIntended: _intended,
     ev.NodeLaunched: _launched,
     ev.LaunchFailed: _launch_failed,

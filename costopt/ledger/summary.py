@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -272,6 +273,23 @@ class RunCurves:
 
     spend: tuple[SpendPoint, ...]
     progress: tuple[ProgressPoint, ...]
+
+
+def spend_at(points: Sequence[SpendPoint], times: Sequence[datetime], at: datetime) -> SpendPoint:
+    """Return the point of the curve at an instant; the curve is straight between its points."""
+    after = bisect_right(times, at)
+    if after == 0:
+        return SpendPoint(at, 0, 0.0)
+    left = points[after - 1]
+    if after == len(points):
+        return SpendPoint(at, left.usd_micros, left.wh)
+    right = points[after]
+    share = (at - left.at) / (right.at - left.at)
+    usd_micros = left.usd_micros + round(share * (right.usd_micros - left.usd_micros))
+    wh = None
+    if left.wh is not None and right.wh is not None:
+        wh = left.wh + share * (right.wh - left.wh)
+    return SpendPoint(at, usd_micros, wh)
 
 
 def spend_points(

@@ -254,8 +254,8 @@ class SlotCosts:
 def time_weighted_means(series: Series, spans: Sequence[tuple[datetime, datetime]]) -> Array:
     """Return the time-weighted mean of a step series over each span, shape (spans,).
 
-    The means are in the unit of the series. Spans are pairs of aware times, the end after the
-    beginning.
+    The means are in the unit of the series. Spans are pairs of aware times, the end not before the
+    beginning; of an empty one the mean is the value there.
     """
     at = np.array([instant.timestamp() for instant in series.at])
     values = np.asarray(series.values, dtype=float)
@@ -263,7 +263,8 @@ def time_weighted_means(series: Series, spans: Sequence[tuple[datetime, datetime
     edges = np.array([[begin.timestamp(), end.timestamp()] for begin, end in spans])
     place = np.clip(np.searchsorted(at, edges, side="right") - 1, 0, None)
     integral = area[place] + values[place] * (edges - at[place])
-    mean: Array = (integral[:, 1] - integral[:, 0]) / (edges[:, 1] - edges[:, 0])
+    width, mean = edges[:, 1] - edges[:, 0], values[place[:, 0]]
+    np.divide(integral[:, 1] - integral[:, 0], width, out=mean, where=width > 0)
     return mean
 
 

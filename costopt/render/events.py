@@ -43,6 +43,7 @@ from costopt.domain.events import (
     NodeReplaced,
     NodeReturned,
     NoticeWithdrawn,
+    PlanMade,
     PowerLimitProbed,
     PowerLimitReported,
     PriceChanged,
@@ -69,6 +70,7 @@ from costopt.ledger.codec import encode
 from costopt.render.table import Column, Row, Table
 
 ROUTINE = (
+    PlanMade,
     TaskEnded,
     ProgressReported,
     NodeMeasured,
@@ -146,6 +148,12 @@ def _decided(event: DecisionMade) -> str:
     rule = "" if event.rule is None else f" [{event.rule}]"
     slack = "" if event.slack_s is None else f"; slack {seconds_text(event.slack_s)}"
     return f"{targets}: {event.reason}{rule}{slack}"
+
+
+def _planned(event: PlanMade) -> str:
+    prices = [f"{name} at ${max(by_hour):.4g}" for name, by_hour in event.prices]
+    total = usd_micros_text(sum(event.usd_micros))
+    return f"{total} in {len(event.usd_micros)} h; limits at most: {', '.join(prices)}"
 
 
 def _launched(event: NodeLaunched) -> str:
@@ -242,6 +250,7 @@ def _proposed(event: ActionProposed) -> str:
 _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
     JobSubmitted: ("Job submitted", "note", _submitted),
     DecisionMade: ("Decision", "note", _decided),
+    PlanMade: ("Plan", "note", _planned),
     LaunchIntended: ("Launch intended", "plain", lambda e: f"{e.nodes} × {e.pool}"),
     NodeLaunched: ("Node launched", "plain", _launched),
     LaunchFailed: ("Launch refused", "bad", lambda e: f"{e.error}: {e.message}"),

@@ -22,6 +22,7 @@ from costopt.ledger.node_account import NodeInterval
 from costopt.ledger.summary import JobState, JobSummary
 from costopt.render.events import EventText, describe_event
 from costopt.render.html import render_page, require_report_extra, write_page
+from costopt.render.planned_table import planned_table
 from costopt.render.run_charts import energy_plot, pool_label, progress_plot, spend_plot, timeline
 from costopt.render.run_rates import carbon_plot, price_plot
 from costopt.render.run_tables import (
@@ -100,6 +101,7 @@ def _page(run: RunView, title: str, cost_basis: str, charges: Sequence[ProviderC
         price=price_plot(run),
         carbon=carbon_plot(run),
         decisions=decision_table(run.decisions, run.begun_at, "Decisions"),
+        planned=planned_table(run.events, run.curves.spend, run.ended_at),
         spend=spend_plot(run),
         energy=energy_plot(run),
         progress=progress_plot(run),

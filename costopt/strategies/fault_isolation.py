@@ -19,6 +19,7 @@ from costopt.strategies.shield import ShieldedStrategy, apply_shield
 if TYPE_CHECKING:
     from costopt.market.lifetime import LifetimeModel
     from costopt.strategies.adaptive.program import ProgramCache
+    from costopt.strategies.shared_limits import SharedLimits
 
 
 FAILED = "failed"
@@ -112,6 +113,19 @@ class LearningStrategy(Protocol):
     programs: ProgramCache
 
 
+@runtime_checkable
+class PricesLimits(Protocol):
+    """A strategy whose jobs pay for the limits that they share; None where they do not."""
+
+    limits: SharedLimits | None
+
+
+def shared_limits(strategy: Strategy) -> SharedLimits | None:
+    """Return the prices of limits of a strategy, wrapped or not; None for one without any."""
+    inner = _inner(strategy)
+    return inner.limits if isinstance(inner, PricesLimits) else None
+
+
 def lifetime_model(strategy: Strategy) -> LifetimeModel | None:
     """Return what a strategy, wrapped or not, has learned; None for one that learns nothing."""
     inner = _inner(strategy)
@@ -119,10 +133,12 @@ def lifetime_model(strategy: Strategy) -> LifetimeModel | None:
 
 
 def share_lifetimes(strategy: Strategy, other: Strategy) -> None:
-    """Let a strategy, wrapped or not, learn and solve together with another of its kind."""
+    """Let a strategy, wrapped or not, learn, solve and price limits with another of its kind."""
     mine, its = _inner(strategy), _inner(other)
     if isinstance(mine, LearningStrategy) and isinstance(its, LearningStrategy):
         mine.lifetimes, mine.programs = its.lifetimes, its.programs
+    if isinstance(mine, PricesLimits) and isinstance(its, PricesLimits):
+        mine.limits = its.limits
 
 
 def share_programs(strategy: Strategy, programs: ProgramCache) -> None:

@@ -259,14 +259,16 @@ def _units_per_s(
 def _score_usd_per_hour(
     view: View, job: Job, pool: Pool, nodes: int, usd: float, cap_w: float | None = None
 ) -> float:
+    toll = view.limit_prices.get(pool)
+    shared_usd = 0.0 if toll is None else nodes * toll.value(view.now)
     power = view.powers.get(pool)
     if power is None:
-        return view.policy.objective.score_usd(usd, 0.0, 0.0)
+        return view.policy.objective.score_usd(usd, 0.0, 0.0) + shared_usd
     efficiency = job.scaling_efficiency(view.machines[pool], nodes)
     kwh = nodes * power.in_gang(efficiency).capped(cap_w).kwh(0.0, 3600.0)
     carbon = view.carbon_forecasts.get(f"{pool.provider}/{pool.region}")
     gco2e = power.gco2e(kwh) or 0.0 if carbon is None else kwh * carbon.value(view.now)
-    return view.policy.objective.score_usd(usd, kwh, gco2e)
+    return view.policy.objective.score_usd(usd, kwh, gco2e) + shared_usd
 
 
 def _moving_usd_per_hour(

@@ -23,6 +23,7 @@ from costopt.domain.events.job import (
     LaunchesAllowed,
     LaunchesHalted,
     ModeChanged,
+    PlanMade,
     ProgressReported,
     RunStopped,
     SignalStale,
@@ -90,6 +91,7 @@ __all__ = [
     "NodeReplaced",
     "NodeReturned",
     "NoticeWithdrawn",
+    "PlanMade",
     "PowerLimitProbed",
     "PowerLimitReported",
     "PriceChanged",
@@ -106,6 +108,7 @@ __all__ = [
 EVENT_TYPES: tuple[type[Event], ...] = (
     JobSubmitted,
     DecisionMade,
+    PlanMade,
     LaunchIntended,
     NodeLaunched,
     LaunchFailed,

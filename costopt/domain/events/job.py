@@ -68,6 +68,24 @@ class DecisionMade(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlanMade(Event):
+    """What a plan of jobs that share limits holds for this one, in hours from ``from_at`` on;
+    recorded when it changes.
+
+    ``usd_micros`` and ``wh`` are the job's own by hour, ``wh`` None where a node's power is
+    unknown. ``prices`` are by limit, by hour: dollars that one more unit of it would save in an
+    hour, of a budget per dollar or kWh.
+    """
+
+    kind = "PlanMade"
+
+    from_at: datetime
+    usd_micros: tuple[int, ...]
+    wh: tuple[float | None, ...]
+    prices: tuple[tuple[str, tuple[float, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobFinished(Event):
     """All the work is done and saved."""
 

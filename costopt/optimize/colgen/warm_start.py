@@ -47,7 +47,8 @@ class WarmStart:
     ``shared`` are prices by limit's name with the slot that each was for, ``work`` by job and
     stage's name. ``gap`` is how near to its bound the last plan came, None before the
     first. ``bolder`` are those of plans that hold back less of the margin for the worst, and
-    ``margin`` is the share of the one that was taken, None for the whole.
+    ``margin`` is the share of the one that was taken, None for the whole. ``plan`` is the last one
+    over slots.
     """
 
     shared: dict[str, list[tuple[datetime, datetime, float]]] = field(default_factory=dict)
@@ -56,6 +57,12 @@ class WarmStart:
     gap: float | None = None
     margin: float | None = None
     bolder: dict[float, WarmStart] = field(default_factory=dict)
+    plan: FleetPlan | None = None
+
+    @property
+    def chosen_plan(self) -> FleetPlan | None:
+        """Return the plan over slots that was taken last; None where jobs were planned apart."""
+        return self.plan if self.margin is None else self.of_margin(self.margin).plan
 
     def of_margin(self, share: float) -> WarmStart:
         """Return the state left by the plans that reserved this share of the margin."""
@@ -78,7 +85,7 @@ class WarmStart:
             for part, schedule in zip(parts, plan.schedules, strict=True)
             if schedule is not None
         }
-        self.gap = plan.gap
+        self.gap, self.plan = plan.gap, plan
 
     def prices(
         self, parts: Sequence[PlannedJob], capacity: SharedCapacity, start: DualValues

@@ -292,7 +292,8 @@ def step_objective_usd(situation: ProgramState, option: GangOption) -> Tariff:
     carbon = _finite(view.carbon_forecasts.get(f"{pool.provider}/{pool.region}"))
     if power is None or not objective.usd_per_tonne_co2e:
         carbon = None
-    if prices is None and carbon is None:
+    toll = view.limit_prices.get(pool)
+    if prices is None and carbon is None and toll is None:
         return ()
     spans = situation.spans()
     efficiency = situation.job_view.job.scaling_efficiency(view.machines[pool], option.nodes)
@@ -305,7 +306,10 @@ def step_objective_usd(situation: ProgramState, option: GangOption) -> Tariff:
     grams = (power.gco2e(kwh) or 0.0) if power is not None else 0.0
     score = objective.usd * np.asarray(usd) + objective.usd_per_kwh * kwh
     co2e = grams if carbon is None else kwh * time_weighted_means(carbon, spans)
-    by_step = np.broadcast_to(score + objective.usd_per_tonne_co2e * co2e / 1e6, len(spans))
+    score = score + objective.usd_per_tonne_co2e * co2e / 1e6
+    if toll is not None:
+        score = score + time_weighted_means(toll, spans)
+    by_step = np.broadcast_to(score, len(spans))
     return (float(by_step[0]), *by_step.tolist())
 
 

@@ -21,6 +21,9 @@ the next, and pay two starts for nothing. So decisions rest on the running mean 
 of the last hours, and on uninterruptible capacity on the lower of that mean and of recent
 measurements: the job leaves such capacity only once it has been fast for a while. The shield uses
 every report at once, because the deadline does not wait for means.
+
+Jobs that compete for quotas, dollars or kilowatts pay the prices of these limits in their programs
+(``costopt.strategies.shared_limits``), which come from one plan of all of them.
 """
 
 from __future__ import annotations
@@ -58,6 +61,7 @@ from costopt.strategies.remaining_time import (
     seconds_left,
     seconds_to_finish,
 )
+from costopt.strategies.shared_limits import SharedLimits
 from costopt.strategies.shield import choose_fallback
 from costopt.strategies.uniform_progress import CapacityMode, current_mode
 
@@ -68,7 +72,8 @@ MAX_SPARE_STEPS = 480
 class AdaptiveStrategy:
     """``step_s`` is the program's step at least, ``pools`` how many pools it weighs, one at least.
 
-    ``lifetimes`` is what is known beforehand; by default the prior of the public records.
+    ``lifetimes`` is what is known beforehand; by default the prior of the public records. Without
+    ``prices_limits`` jobs are decided one by one, whatever they share.
     """
 
     def __init__(
@@ -77,11 +82,13 @@ class AdaptiveStrategy:
         pools: float = 6,
         memory_h: float = 72.0,
         lifetimes: LifetimeModel | None = None,
+        prices_limits: bool = True,
     ) -> None:
         self.step_s = step_s
         self.pools = max(1, int(pools))
         self.lifetimes = lifetimes or LifetimeModel(memory_h=memory_h)
         self.programs = ProgramCache()
+        self.limits = SharedLimits() if prices_limits else None
         self._programs: tuple[dict[str, ValueFunction], ...] = tuple({} for _ in PACES)
         self._compared: tuple[dict[str, ValueFunction], ...] = ({}, {})
         self._tolerances = ToleranceFollower(self.pools, self._compared_program)
@@ -95,7 +102,17 @@ class AdaptiveStrategy:
                 del kept[job]
         self._tolerances.keep(jobs)
         self._speeds = {job: s for job, s in self._speeds.items() if job in jobs}
-        return Desired(tuple(self._decide(view, self._believed(jv, view.now)) for jv in view.jobs))
+        if self.limits is not None:
+            self.limits.observe(view)
+        return Desired(tuple(self._priced(view, self._believed(jv, view.now)) for jv in view.jobs))
+
+    def _priced(self, view: View, job_view: JobView) -> Decision:
+        """Decide at the prices of the limits that the job shares with others."""
+        if self.limits is None:
+            return self._decide(view, job_view)
+        name = job_view.job.name
+        decision = self._decide(self.limits.priced(view, name), job_view)
+        return replace(decision, plan=self.limits.plan_of(name))
 
     def _believed(self, job_view: JobView, now: datetime) -> JobView:
         """The job as fast as it is taken to be."""
