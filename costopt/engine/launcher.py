@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import takewhile
 
 from costopt.domain.errors import ProviderError, ProviderUnavailableError
 from costopt.domain.events import LaunchFailed, LaunchIntended
@@ -127,7 +128,7 @@ class Launcher:
         now: datetime,
     ) -> dict[LaunchIntended, Launch]:
         """Record the intents of the next launches, at most ``most``, each checked as if those
-        before it succeed.
+        before it succeed. A gang over several pools is launched whole or not at all.
 
         Ends before one that a guard would then refuse: it is checked again once that is known.
         """
@@ -137,16 +138,40 @@ class Launcher:
             while left and len(announced) < most:
                 launch, mine = left[0], bounds[left[0].job]
                 usd = mine.prices.get(launch.pool)
+                gang = tuple(takewhile(lambda each: each.job == left[0].job, left))
                 if usd is None or launch.pool in done.refusing:
                     done.record(launch, LaunchRefused("its pool has no price, or has just refused"))
-                elif refusal := halt or self._guards.launch_refusal(launch, usd, expected, mine):
+                elif refusal := halt or self._gang_refusal(gang, expected, mine, now):
                     if announced:
                         break
-                    self._refuse(launch, refusal, tally, mine, done, now)
+                    for each in gang:
+                        self._refuse(each, refusal, tally, mine, done, now)
+                    for _ in gang[1:]:
+                        left.popleft()
                 else:
                     announced[self._intend(launch, usd, expected, now)] = launch
                 left.popleft()
         return announced
+
+    def _gang_refusal(
+        self, gang: Sequence[Launch], expected: UsageTally, mine: LaunchLimits, now: datetime
+    ) -> GuardViolation | None:
+        """Return the first guard's refusal if these launches of a job are all made, or None."""
+        together = expected.copy() if len(gang) > 1 else expected
+        for launch in gang:
+            usd = mine.prices.get(launch.pool)
+            if usd is None:
+                continue
+            refusal = self._guards.launch_refusal(launch, usd, together, mine)
+            if refusal is not None:
+                return refusal
+            if launch is not gang[-1]:
+                self._expect(_intent(launch, usd, "", now), together)
+        return None
+
+    def _expect(self, intent: LaunchIntended, tally: UsageTally) -> None:
+        tally.add(intent.job, ResourceUsage(launched=intent.nodes))
+        self._guards.quotas.add_nodes(tally, _planned(intent))
 
     def _refuse(
         self,
@@ -184,18 +209,10 @@ class Launcher:
     ) -> LaunchIntended:
         """Record the intent; ``expected`` counts its nodes in."""
         number = self._journal.records[launch.job].launch_count + 1
-        intent = LaunchIntended(
-            at=now,
-            job=launch.job,
-            key=self._settings.new_key(launch.job, number),
-            pool=str(launch.pool),
-            nodes=launch.nodes,
-            planned_micros_per_hour=to_micros(usd),
-        )
+        intent = _intent(launch, usd, self._settings.new_key(launch.job, number), now)
         self._journal.write(intent)
         self._unsent.add(intent.key)
-        expected.add(launch.job, ResourceUsage(launched=launch.nodes))
-        self._guards.quotas.add_nodes(expected, _planned(intent))
+        self._expect(intent, expected)
         return intent
 
     def _count(
@@ -324,6 +341,17 @@ class Launcher:
         reasons = {node.node_id: "more expensive than planned" for node in started}
         self._releases.release(intent.job, reasons, now)
         return LaunchRefused(f"guard max_price_ratio: {message}")
+
+
+def _intent(launch: Launch, usd: float, key: str, now: datetime) -> LaunchIntended:
+    return LaunchIntended(
+        at=now,
+        job=launch.job,
+        key=key,
+        pool=str(launch.pool),
+        nodes=launch.nodes,
+        planned_micros_per_hour=to_micros(usd),
+    )
 
 
 def _planned(intent: LaunchIntended) -> Iterator[Node]:

@@ -195,6 +195,24 @@ def test_a_guard_that_trips_anew_is_reported_anew() -> None:
     assert len(scene.events(GuardTripped)) == 2
 
 
+@pytest.mark.parametrize(
+    "limits",
+    [Limits(max_nodes=3), Limits(max_usd_per_hour=9.0), Limits(max_launches_per_hour=3)],
+    ids=["nodes", "$/h", "rate"],
+)
+def test_of_a_gang_over_two_pools_a_guard_allows_all_or_nothing(limits: Limits) -> None:
+    scene = Scene(
+        always(SPOT_A, 4, 2.0),
+        always(SPOT_B, 4, 3.0),
+        jobs=[task(nodes=(4, 4))],
+        strategy=Follow(Target(SPOT_A, 2), Target(SPOT_B, 2)),
+        policy=rules("greedy_spot", limits=limits),
+    )
+    scene.go(300)
+    assert scene.events(LaunchIntended) == []
+    assert len(scene.events(GuardTripped)) == 1
+
+
 def test_a_full_fleet_can_still_move() -> None:
     want = Follow(Target(SPOT_A, 1))
     scene = Scene(
