@@ -31,6 +31,7 @@ NAMES = (
     "deadlines",
     "zones",
     "generated",
+    "spread_gangs",
     "shared_limits",
     "checkpoints",
     "deltas",
@@ -39,7 +40,7 @@ NAMES = (
     "daemon",
     "daemon_ledger",
 )
-REPLAYS = ("deadlines", "zones", "generated")
+REPLAYS = ("deadlines", "zones", "generated", "spread_gangs")
 """Those that run many trials, in processes and resumably."""
 
 

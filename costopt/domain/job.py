@@ -66,10 +66,10 @@ class Resources:
     """Which machines may run the job. Empty tuples allow everything.
 
     A node's GPUs must be a multiple of ``gpu_multiple``. GPUs beyond ``useful_gpus`` in total would
-    have nothing to do: None where there is no such bound. Gangs that cannot hold ``memory``, which
-    the model takes, are left out. A gang consists of whole groups of ``gpus_per_group`` GPUs, each
-    of which holds the state; None: the gang is one such group, of any size. ``asked_gpus`` is
-    what the job asks for of a shared cluster.
+    be idle, None: no such bound. Gangs that cannot hold ``memory``, which the model takes, are left
+    out. A gang is whole groups of ``gpus_per_group`` GPUs, each of which holds the state, None: one
+    group of any size. ``asked_gpus`` is what the job asks for of a shared cluster. A unit of work
+    sends ``zone_traffic_gib`` between zones if its gang is in several, None: it is in one.
     """
 
     gpu_models: tuple[str, ...] = ()
@@ -85,6 +85,7 @@ class Resources:
     memory: GpuMemory | None = None
     gpus_per_group: int | None = None
     asked_gpus: int | None = None
+    zone_traffic_gib: float | None = None
 
     def name_reason(self, machine: InstanceType) -> str | None:
         """Return why the names that the job allows exclude ``machine``, or None."""
@@ -118,10 +119,7 @@ class Resources:
         return self._memory_reason(machine, allowed[-1]) or self._group_reason(machine)
 
     def node_counts(self, machine: InstanceType) -> range:
-        """Return the gang sizes of ``machine`` that the job allows and that hold its model.
-
-        See ``Job.gang_sizes``.
-        """
+        """Return all gang sizes allowed that hold the model; see ``Job.gang_sizes``."""
         allowed, step = self._allowed_nodes(machine), self.nodes_per_group(machine)
         if not allowed or step is None:
             return range(0)

@@ -161,6 +161,10 @@ class LifetimeModel:
             if record.seen_at >= since or id(record) in watched
         }
 
+    def knows(self, key: Hashable) -> bool:
+        """Whether it was ever observed."""
+        return key in self._records
+
     def age_h(self, key: Hashable) -> float:
         """How long the present period has lasted, as far as is known."""
         record = self._records.get(key)
@@ -269,7 +273,7 @@ class LifetimeModel:
         record.endings[record.up][of_age] += up != record.up
 
 
-def lifetime_key(job: str, pool: Pool, nodes: int) -> tuple[str, str, int]:
+def lifetime_key(job: str, pool: Pool | str, nodes: int) -> tuple[str, str, int]:
     """The key under which capacity is learned: other jobs' nodes take from the same pool."""
     return job, str(pool), nodes
 

@@ -132,8 +132,7 @@ class ResourcesSection(FileModel):
     )
     gpus: Count | None = Field(
         default=None,
-        description="the GPUs that it asks for of a shared cluster, which may give it fewer or "
-        "more, from min_gpus to max_gpus; default: min_gpus",
+        description="GPUs asked of a shared cluster, between min_gpus, the default, and max_gpus",
     )
     min_nodes: Count = Field(default=1, description="the smallest gang")
     max_nodes: Count | None = Field(
@@ -146,8 +145,11 @@ class ResourcesSection(FileModel):
     min_memory_gib: Positive | None = Field(default=None, description="main memory of a node, GiB")
     gpus_per_group: Count | None = Field(
         default=None,
-        description="GPUs of a shard group (HSDP), which hold the state together: gangs are "
-        "multiples of it; default: the whole gang shards the state",
+        description="GPUs of a shard group (HSDP): gangs are multiples of it; default: the gang",
+    )
+    zone_traffic_gib: NotNegative | None = Field(
+        default=None,
+        description="GiB that a unit of work sends between zones; default: a gang is in one zone",
     )
 
 
@@ -157,9 +159,7 @@ class PointSection(FileModel):
     gpu: Text = Field(description="the GPU model it was measured on")
     units_per_s: Positive = Field(description="units of work per second of the whole gang")
     gpus: Count | None = Field(default=None, description="GPUs in total; default: 1")
-    nodes: Count | None = Field(
-        default=None, description="nodes, with gpus_per_node in place of gpus"
-    )
+    nodes: Count | None = Field(default=None, description="nodes, with gpus_per_node, not gpus")
     gpus_per_node: Count | None = Field(default=None, description="GPUs of each node")
 
 

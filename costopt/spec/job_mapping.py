@@ -260,6 +260,7 @@ class _Mapping:
             min_memory_gib=asked.min_memory_gib,
             memory=self._memory(card),
             gpus_per_group=asked.gpus_per_group,
+            zone_traffic_gib=asked.zone_traffic_gib,
         )
 
     def _check_gpu(self, at: FieldPath, model: str) -> None:

@@ -35,7 +35,10 @@ class PhaseSpeed:
 
 @dataclass(frozen=True, slots=True)
 class GangOption:
-    """A whole gang in one pool. Rates are the gang's; ``score`` is the policy's objective.
+    """A whole gang. Rates are the gang's; ``score`` is the policy's objective.
+
+    It is in one pool, or has ``parts`` in several zones (``costopt.strategies.spread_gangs``), of
+    which ``pool`` is the largest.
 
     The score holds what moving data to and from the pool's region costs, spread over the hours of
     remaining work.
@@ -67,6 +70,7 @@ class GangOption:
     power_cap_w: float | None = None
     parallel_tasks: int | None = None
     checkpoint: CheckpointSpec | None = None
+    parts: tuple[Target, ...] = ()
 
     def units_to_last(self, units: float) -> float:
         """Return the units; of an array, with what idle nodes could do until its last task ends.
@@ -105,7 +109,12 @@ class GangOption:
     @property
     def targets(self) -> tuple[Target, ...]:
         """Return this gang as a decision's targets."""
-        return (Target(self.pool, self.nodes, self.power_cap_w),)
+        return self.parts or (Target(self.pool, self.nodes, self.power_cap_w),)
+
+    @property
+    def place(self) -> str:
+        """Return the name under which its capacity is known: of parts, the zones of the region."""
+        return str(replace(self.pool, zone="*") if self.parts else self.pool)
 
 
 def gang_options(view: View, job_view: JobView) -> tuple[GangOption, ...]:

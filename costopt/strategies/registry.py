@@ -98,8 +98,8 @@ def check(policy: Policy) -> None:
     spreads = getattr(find_factory(policy.strategy.name), "spreads_zones", False)
     if policy.limits.max_zone_share is not None and not spreads:
         raise SpecError(
-            f"strategy {policy.strategy.name!r} puts a gang in one zone and cannot keep "
-            "limits.max_zone_share",
+            f"strategy {policy.strategy.name!r} puts a gang in as few zones as have room and "
+            "cannot keep limits.max_zone_share",
             hint="use strategy milp, or leave the limit out",
         )
 

@@ -54,6 +54,7 @@ from costopt.strategies.remaining_time import (
     seconds_left,
     seconds_to_finish,
 )
+from costopt.strategies.spread_gangs import spread_of
 
 NO_PAUSE = "no_pause"
 SHIELD = "shield"
@@ -306,6 +307,7 @@ def _holds(
     job, left_s = job_view.job, seconds_left(view, job_view)
     wanted = without_power_caps(decision.targets)
     chosen = next((o for o in all_options if o.targets == wanted), None)
+    chosen = chosen or spread_of(view, job_view, wanted)
     if chosen is None or chosen.wait_s is not None or not _is_firm(view, job_view):
         units_after = _worst_units_now(view, job_view)
     else:

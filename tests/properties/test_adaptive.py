@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from costopt.backtesting.replay import replay
 from costopt.domain.estimate import Series
+from costopt.domain.events import NodeEnded, NodeLaunched
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Phase
 from costopt.domain.market import Pool
 from costopt.domain.policy import CarbonSignal, Objective
+from costopt.domain.ports import RecordedEvent
 from costopt.domain.throughput import Throughput, ThroughputSample
 from tests.properties.test_shield import GAP_S, traces
 from tests.support.cant_be_late import (
@@ -37,15 +39,23 @@ TASK_H = 6.0
     other=traces,
     slack_h=st.floats(0.5, 6.0),
     overhead_h=st.sampled_from([0.02, 0.1, 0.3]),
+    nodes=st.sampled_from([1, 2]),
 )
 def test_it_is_in_time_on_any_market(
-    trace: list[int], other: list[int], slack_h: float, overhead_h: float
+    trace: list[int], other: list[int], slack_h: float, overhead_h: float, nodes: int
 ) -> None:
+    """A gang of two has one node in each of two zones, or is on demand."""
     deadline_h = TASK_H + overhead_h + GAP_S / 3600 + slack_h
     ticks = int(3.1 * deadline_h * 3600 / GAP_S)
     here = market((trace * 100)[:ticks], GAP_S)
     there = market((other * 100)[:ticks], GAP_S, zone="us-west-2b")
     task = job(deadline_h, overhead_h, TASK_H)
+    task = replace(
+        task,
+        resources=replace(task.resources, min_nodes=nodes, max_nodes=nodes, zone_traffic_gib=0.0),
+        phases=(Phase("all", 1.0, nodes, nodes),),
+        throughput=Throughput((ThroughputSample("V100", nodes, 1.0),)),
+    )
     run = replay(
         task,
         policy("adaptive"),
@@ -57,7 +67,20 @@ def test_it_is_in_time_on_any_market(
     assert run.strategy_failure is None
     assert run.summary.on_time is True
     assert run.summary.done_units == pytest.approx(task.work.amount)
-    assert run.summary.usd < ON_DEMAND_USD * (deadline_h + 2 * GAP_S / 3600)
+    assert run.summary.usd < nodes * ON_DEMAND_USD * (deadline_h + 2 * GAP_S / 3600)
+    assert max(_living(run.events)) <= 2 * nodes
+
+
+def _living(events: Iterable[RecordedEvent]) -> Iterator[int]:
+    """How many nodes live after each event: at most a gang that comes and the one that leaves."""
+    living = set[str]()
+    for recorded in events:
+        match recorded.event:
+            case NodeLaunched(node_id=node_id):
+                living.add(node_id)
+            case NodeEnded(node_id=node_id):
+                living.discard(node_id)
+        yield len(living)
 
 
 @settings(max_examples=25, deadline=None)

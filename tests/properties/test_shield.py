@@ -12,6 +12,7 @@ from costopt.backtesting.replay import replay
 from costopt.domain.view import Decision, Desired, View
 from costopt.strategies.gang_options import gang_options, spot_options
 from costopt.strategies.shield import ShieldedStrategy
+from costopt.strategies.spread_gangs import spread_options
 from tests.support.cant_be_late import NoHazard, OneMachine, OnePower, job, market, policy
 
 GAP_S = 600.0
@@ -21,12 +22,13 @@ traces = st.lists(st.tuples(st.booleans(), st.integers(1, 20)), min_size=1, max_
 
 
 class Reckless:
-    """Spot or nothing, without any thought of the deadline."""
+    """Spot or nothing, in one zone or several, without any thought of the deadline."""
 
     def decide(self, view: View) -> Desired:
         decisions = []
         for job_view in view.jobs:
-            best = next(iter(spot_options(gang_options(view, job_view))), None)
+            options = (*gang_options(view, job_view), *spread_options(view, job_view))
+            best = next(iter(spot_options(options)), None)
             decisions.append(Decision(job_view.job.name, best.targets if best else (), "reckless"))
         return Desired(tuple(decisions))
 

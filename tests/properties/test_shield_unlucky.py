@@ -17,14 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costopt.domain.history import MarketHistory
-from costopt.domain.job import Job
+from costopt.domain.job import Job, Phase
 from costopt.domain.policy import Policy
 from costopt.domain.ports import Strategy
+from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.ledger.summary import JobSummary
 from costopt.strategies import build
 from costopt.strategies.shield import ShieldedStrategy
 from tests.properties.test_shield import Reckless
-from tests.support.engine_fixtures import BIG_SAFE, SAFE, SPOT_A, Machines, rules, task
+from tests.support.engine_fixtures import BIG_SAFE, SAFE, SPOT_A, SPOT_B, Machines, rules, task
 from tests.support.market_fixtures import market, pool_history
 from tests.support.unreliable_cloud import live_through
 
@@ -39,12 +40,15 @@ spans = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, ma
 """Ticks with spot capacity, then without."""
 
 
-def _market(runs: list[tuple[int, int]], *, on_grid: bool, with_fast: bool) -> MarketHistory:
+def _market(
+    runs: list[tuple[int, int]], *, on_grid: bool, with_fast: bool, in_a_zone: int = 4
+) -> MarketHistory:
     lengths = [length for _ in range(20) for run in runs for length in run]
     begins = [0, *accumulate(lengths)][:-1]
-    spot = [(TICK_S * tick, 4 * (1 - i % 2), 2.0) for i, tick in enumerate(begins)]
+    spot = [(TICK_S * tick, in_a_zone * (1 - i % 2), 2.0) for i, tick in enumerate(begins)]
     pools = [
         pool_history(SPOT_A, [state for state in spot if state[0] < ENDS_S], ENDS_S),
+        pool_history(SPOT_B, [(0, 0, 2.0), (2 * TICK_S, in_a_zone % 4, 2.0)], ENDS_S),
         pool_history(SAFE, [(0, 4, 8.0)], ENDS_S),
     ]
     if with_fast:
@@ -58,6 +62,16 @@ def _task(save_s: float, interval_s: float, spare_s: float, restore_s: float = 4
     job = task(WORK_S, START_S + WORK_S + saves_s + spare_s, save_s=save_s)
     checkpoint = replace(job.checkpoint, restore_s=restore_s, interval_s=interval_s)
     return replace(job, startup_s=START_S - restore_s, checkpoint=checkpoint)
+
+
+def _pair(job: Job) -> Job:
+    """The same on two nodes, which may be in two zones."""
+    return replace(
+        job,
+        resources=replace(job.resources, min_nodes=2, max_nodes=2, zone_traffic_gib=0.0),
+        phases=(Phase("all", 1.0, 2, 2),),
+        throughput=Throughput((ThroughputSample("V100", 2, 1.0),), scaling_efficiency=1.0),
+    )
 
 
 def _strategy(name: str) -> tuple[Policy, Strategy]:
@@ -107,6 +121,7 @@ def _live(
     on_grid=st.booleans(),
     with_fast=st.booleans(),
     name=st.sampled_from(["reckless", "greedy_spot", "uniform_progress", "adaptive", "on_demand"]),
+    spread=st.booleans(),
 )
 def test_refused_launches_and_late_starts_within_the_reserve_make_nothing_late(
     runs: list[tuple[int, int]],
@@ -119,14 +134,16 @@ def test_refused_launches_and_late_starts_within_the_reserve_make_nothing_late(
     on_grid: bool,
     with_fast: bool,
     name: str,
+    spread: bool,
 ) -> None:
     retry_ticks = max(1, math.ceil(cooldown_s / TICK_S)) if with_fast else 1
     # A slower pool that takes the launch meanwhile does not begin the count again.
     refused = refusals[:1] if with_fast else refusals * 50
     reserve_s = _reserve_s(max(refused), retry_ticks * TICK_S, late_s, on_grid=on_grid)
+    job = _task(save_s, interval_s, reserve_s + slack_s)
     summary = _live(
-        _task(save_s, interval_s, reserve_s + slack_s),
-        _market(runs, on_grid=on_grid, with_fast=with_fast),
+        _pair(job) if spread else job,
+        _market(runs, on_grid=on_grid, with_fast=with_fast, in_a_zone=1 if spread else 4),
         name,
         reserve_s,
         refusals=refused,

@@ -74,8 +74,8 @@ class _CandidateGang:
 
     @property
     def identity(self) -> tuple[str, int]:
-        """Pool and nodes."""
-        return str(self.option.pool), self.option.nodes
+        """Place and nodes."""
+        return self.option.place, self.option.nodes
 
 
 def collect_candidates(
@@ -91,11 +91,11 @@ def collect_candidates(
     each share of the time. In a fixed order, for pools that come and go not to make a program of
     their own each time.
     """
-    by_pool: dict[Pool, list[_CandidateGang]] = {}
+    by_place: dict[str, list[_CandidateGang]] = {}
     for option in gangs:
         share = _share(job_view, option, lifetimes)
-        by_pool.setdefault(option.pool, []).append(_CandidateGang(option, share))
-    sizes = sorted((_sizes(each, fallback) for each in by_pool.values()), key=_price)[:most]
+        by_place.setdefault(option.place, []).append(_CandidateGang(option, share))
+    sizes = sorted((_sizes(each, fallback) for each in by_place.values()), key=_price)[:most]
     chosen = {each[0].identity: each[0].option for each in sizes}
     for each in sorted(sizes, key=lambda each: each[0].option.score_usd_per_unit)[:ELASTIC_POOLS]:
         chosen |= {gang.identity: gang.option for gang in each}
@@ -105,7 +105,7 @@ def collect_candidates(
 
 def option_key(job: str, option: GangOption) -> tuple[str, str, int]:
     """The key under which capacity is learned: other jobs' nodes take from the same pool."""
-    return lifetime_key(job, option.pool, option.nodes)
+    return lifetime_key(job, option.place, option.nodes)
 
 
 def candidate_of(
@@ -115,14 +115,43 @@ def candidate_of(
     known = option_key(job_view.job.name, option)
     lasting = not option.pool.capacity_type.is_interruptible
     rates = _lasting(lifetimes.prior) if lasting else lifetimes.rates(known)
+    age_h = 0.0 if lasting else lifetimes.age_h(known)
+    if option.parts:
+        rates, age_h = _of_parts(job_view.job.name, option, lifetimes, rates, age_h)
     return InterruptibleCandidate(
         option=option,
         up=option.free or option.running,
         present=is_running(job_view, option.targets),
-        age_h=0.0 if lasting else lifetimes.age_h(known),
+        age_h=age_h,
         share=_share(job_view, option, lifetimes),
         rates=rates,
     )
+
+
+def part_key(job: str, pool: Pool) -> tuple[str, str, int]:
+    """Return the key under which the zone of a spread's part is known: whether it has any room."""
+    return lifetime_key(job, str(pool), 1)
+
+
+def _of_parts(
+    job: str, option: GangOption, lifetimes: LifetimeModel, rates: AgeRates, age_h: float
+) -> tuple[AgeRates, float]:
+    """The rates and age of a spread: it is as old as its youngest part, and goes with the first.
+
+    Parts that are older keep their own age's rate until the youngest has reached it. The sum takes
+    them for independent; shortage is shared, so they go less often than that. ``rates`` and
+    ``age_h`` are those at which the zones together come and go.
+    """
+    keys = [part_key(job, target.pool) for target in option.parts]
+    there = option.free or option.running
+    ages = [lifetimes.age_h(key) if there else 0.0 for key in keys]
+    each = [lifetimes.rates(key) for key in keys]
+    least = [part.class_at(age) for part, age in zip(each, ages, strict=True)]
+    ends = tuple(
+        sum(p.up_per_hour[max(k, first)] for p, first in zip(each, least, strict=True))
+        for k in range(len(rates.from_h))
+    )
+    return replace(rates, up_per_hour=ends), min(ages) if there else age_h
 
 
 def candidate_scenarios(

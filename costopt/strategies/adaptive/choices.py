@@ -165,7 +165,8 @@ def _spot_choice(
         cost += program.on_spot(steps, spare, lane, of_age)
     verb = "stay on" if candidate.present else "launch on"
     verb = verb if option.wait_s is None else "wait for"
-    return ValuedAlternative(cost, option.targets, f"{verb} {option.pool}", _estimates(candidate))
+    where = _named(option.parts) if option.parts else option.pool
+    return ValuedAlternative(cost, option.targets, f"{verb} {where}", _estimates(candidate))
 
 
 def value_waiting(
@@ -198,7 +199,7 @@ def _safe_choice(
     needed_s = start_s + situation.work_s
     if needed_s <= situation.step_s:
         cost = fallback.score_usd_per_hour * needed_s / 3600
-    if not present and len({candidate.option.pool for candidate in candidates}) > 1:
+    if not present and len({candidate.option.place for candidate in candidates}) > 1:
         cost += RESTART_SHARE * fallback.score_usd_per_hour * fallback.start_s / 3600
     verb = "stay on" if present else "go to"
     return ValuedAlternative(cost, fallback.targets, f"{verb} {fallback.pool}")

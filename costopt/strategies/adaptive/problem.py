@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from costopt.domain.estimate import Series
-from costopt.domain.market import Pool
 from costopt.market.lifetime import AgeRates
 from costopt.strategies.adaptive.candidates import LONG_DOWN_H, InterruptibleCandidate, ProgramState
 from costopt.strategies.gang_options import GangOption
@@ -142,10 +141,10 @@ def build_problem(
 ) -> DeadlineProblem:
     """The program's terms, one lane per candidate."""
     fallback, step_s = situation.fallback, situation.step_s
-    sizes = Counter(candidate.option.pool for candidate in candidates)
+    sizes = Counter(candidate.option.place for candidate in candidates)
     latest = _latest_down(candidates)
     lanes = tuple(
-        _lane(each, situation, sizes[each.option.pool] > 1, each.option.pool == latest)
+        _lane(each, situation, sizes[each.option.place] > 1, each.option.place == latest)
         for each in candidates
     )
     safe_tariff = step_objective_usd(situation, fallback)
@@ -173,11 +172,11 @@ def has_changed(old: DeadlineProblem, new: DeadlineProblem) -> bool:
     )
 
 
-def _latest_down(candidates: Sequence[InterruptibleCandidate]) -> Pool | None:
-    """The pool that went last where all are down: the class of age is its own."""
+def _latest_down(candidates: Sequence[InterruptibleCandidate]) -> str | None:
+    """The place that went last where all are down: the class of age is its own."""
     if not candidates or any(each.up for each in candidates):
         return None
-    return min(candidates, key=lambda each: each.age_h).option.pool
+    return min(candidates, key=lambda each: each.age_h).option.place
 
 
 def _lane(
@@ -200,7 +199,7 @@ def _lane(
         rates=candidate.rates,
         share=share,
         down_class=0 if class_is_its_own else down_class,
-        place=str(option.pool) if one_of_several else "",
+        place=option.place if one_of_several else "",
         tariff=tariff,
     )
 
@@ -282,13 +281,14 @@ def step_objective_usd(situation: ProgramState, option: GangOption) -> Tariff:
     """The policy's objective by steps to go; empty where no series that counts is known.
 
     Step n lasts from n to n − 1 steps before the end of the time that is left; of the present one
-    only what is still ahead counts. Figures without a series stay what they are now.
+    only what is still ahead counts. Figures without a series stay what they are now, and so do the
+    prices of a spread over zones.
     """
     from costopt.optimize.slot_costs import time_weighted_means
 
     view, objective, pool = situation.view, situation.view.policy.objective, option.pool
     power = view.powers.get(pool)
-    prices = _finite(view.price_forecasts.get(pool)) if objective.usd else None
+    prices = _finite(view.price_forecasts.get(pool)) if objective.usd and not option.parts else None
     carbon = _finite(view.carbon_forecasts.get(f"{pool.provider}/{pool.region}"))
     if power is None or not objective.usd_per_tonne_co2e:
         carbon = None

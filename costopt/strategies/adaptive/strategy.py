@@ -32,6 +32,7 @@ import math
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from costopt.domain.transfers import region_key
 from costopt.domain.view import Decision, Desired, JobView, View
 from costopt.market.lifetime import PACES, LifetimeModel
 from costopt.strategies.adaptive.candidates import (
@@ -40,6 +41,7 @@ from costopt.strategies.adaptive.candidates import (
     candidate_scenarios,
     collect_candidates,
     option_key,
+    part_key,
 )
 from costopt.strategies.adaptive.choices import (
     ValuedAlternative,
@@ -53,7 +55,7 @@ from costopt.strategies.adaptive.choices import (
 )
 from costopt.strategies.adaptive.problem import build_problem, has_changed, step_objective_usd
 from costopt.strategies.adaptive.program import ProgramCache, ValueFunction
-from costopt.strategies.adaptive.tolerance import ToleranceFollower
+from costopt.strategies.adaptive.tolerance import ToleranceFollower, followed_aim
 from costopt.strategies.gang_options import GangOption, gang_options, uninterruptible_options
 from costopt.strategies.remaining_time import (
     is_running,
@@ -63,6 +65,7 @@ from costopt.strategies.remaining_time import (
 )
 from costopt.strategies.shared_limits import SharedLimits
 from costopt.strategies.shield import choose_fallback
+from costopt.strategies.spread_gangs import spread_options, zone_room
 from costopt.strategies.uniform_progress import CapacityMode, current_mode
 
 MAX_SPARE_STEPS = 480
@@ -133,6 +136,8 @@ class AdaptiveStrategy:
                 option.free or option.running,
                 view.now,
             )
+        spreads = self._spreads(view, job_view)
+        gangs, all_options = [*gangs, *spreads], (*all_options, *spreads)
         units = job.work.amount - job_view.progress.done_units
         # A flex-start gang that is left would have to be waited for again: no way back to it.
         safes = [
@@ -159,6 +164,24 @@ class AdaptiveStrategy:
             alternatives=alternatives(weighed, candidates),
             wait_usd=extra_for_waiting(best, waiting),
         )
+
+    def _spreads(self, view: View, job_view: JobView) -> list[GangOption]:
+        """The gangs over several zones, once there was reason for one.
+
+        Not where an aim is followed within a tolerance, whose spending is counted by pools.
+        """
+        job = job_view.job
+        if job.resources.zone_traffic_gib is None or followed_aim(view.policy.objective):
+            return []
+        known = []
+        for option in spread_options(view, job_view):
+            key, up = option_key(job.name, option), option.free or option.running
+            if up or self.lifetimes.knows(key):
+                self.lifetimes.observe(key, f"{region_key(option.pool)} spread", up, view.now)
+                known.append(option)
+        for pool, room in zone_room(view, job_view).items():
+            self.lifetimes.observe(part_key(job.name, pool), region_key(pool), room > 0, view.now)
+        return known
 
     def _weigh(
         self, job: str, candidates: list[InterruptibleCandidate], situation: ProgramState
