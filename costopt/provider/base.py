@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import NoReturn
 
 from costopt.domain.account import Quota
-from costopt.domain.errors import NotSupportedError
+from costopt.domain.errors import NotSupportedError, ProviderError
 from costopt.domain.estimate import Estimate
 from costopt.domain.fleet import LaunchRequest, Node, NodeBill, ProviderCharge
 from costopt.domain.market import Interruption, Offer, Pool
@@ -81,6 +81,11 @@ class Check:
     verdict: CheckStatus
     detail: str
     hint: str | None = None
+
+    @classmethod
+    def broken(cls, name: str, error: ProviderError) -> Check:
+        """Return the finding of what failed."""
+        return cls(name, CheckStatus.BROKEN, error.message, error.hint)
 
 
 @dataclass(frozen=True, slots=True)

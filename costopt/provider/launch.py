@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from threading import Lock
@@ -19,11 +19,24 @@ from costopt.domain.errors import (
 )
 from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.market import CapacityType
+from costopt.domain.runtime import Payload
 
 FindNodes = Callable[[LaunchRequest, datetime], tuple[Node, ...]]
 """The nodes of a request's key where all of them are known; () where none are or some may come."""
 
 T = TypeVar("T")
+
+
+def payload_of(payloads: Mapping[str, Payload], request: LaunchRequest) -> Payload:
+    """Return what nodes of the request's job fetch. Raise BadRequestError if nothing was uploaded
+    for them."""
+    payload = payloads.get(request.job)
+    if payload is None:
+        raise BadRequestError(
+            f"{request.pool}: nothing was uploaded for nodes of job {request.job!r}",
+            hint="start the job with `costopt run`, which uploads its folder",
+        )
+    return payload
 
 
 class IdempotentLauncher(Generic[T]):

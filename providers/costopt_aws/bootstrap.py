@@ -18,6 +18,7 @@ from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.runtime import Payload
 from costopt.provider.boot_script import render_boot_script
+from costopt.provider.launch import payload_of
 from costopt.provider.options import Listed, OptionModel, Text, matches
 from costopt_aws.boot import Ec2Platform
 from costopt_aws.clients import Clients
@@ -100,12 +101,7 @@ class AwsBootstrap:
         ProviderUnavailableError.
         """
         region, options = request.pool.region, self._options
-        payload = options.payloads.get(request.job)
-        if payload is None:
-            raise BadRequestError(
-                f"{request.pool}: nothing was uploaded for nodes of job {request.job!r}",
-                hint="start the job with `costopt run`, which uploads its folder",
-            )
+        payload = payload_of(options.payloads, request)
         image = self._images.image(region, datetime.now(UTC))
         store_region, endpoint = self._bucket(bucket_of(payload.store))
         return NodeSetup(

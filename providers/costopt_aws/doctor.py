@@ -82,7 +82,7 @@ class Doctor:
             with map_errors("sts:GetCallerIdentity", "credentials"):
                 arn = self._clients.reading("sts", region).get_caller_identity()["Arn"]
         except ProviderError as error:
-            return None, _broken("credentials", error)
+            return None, Check.broken("credentials", error)
         return arn, Check("credentials", CheckStatus.OK, arn)
 
     def _region(self, region: str, now: datetime) -> Check:
@@ -93,7 +93,7 @@ class Doctor:
                 answer = self._clients.reading("ec2", region).describe_availability_zones()
                 zones = len(answer["AvailabilityZones"])
         except ProviderError as error:
-            return _broken(name, error)
+            return Check.broken(name, error)
         return Check(name, CheckStatus.OK, f"enabled, {zones} zones")
 
     def _permissions(
@@ -125,7 +125,7 @@ class Doctor:
                 continue
             for error in permissions.dry_runs(region, image_id, owner, self._network(region)):
                 refused = True
-                yield _broken(f"permission in {region}", error)
+                yield Check.broken(f"permission in {region}", error)
         if not refused:
             yield Check(
                 "permissions",
@@ -151,7 +151,7 @@ class Doctor:
         except ForbiddenError as error:
             return _unknown(name, error)
         except ProviderError as error:
-            return _broken(name, error)
+            return Check.broken(name, error)
         gpus = [q for q in quotas if {f.lower()[:1] for f in q.families} & GPU_FAMILIES]
         none = [q.name for q in gpus if not q.max_vcpus]
         spot = [q for q in gpus if q.capacity_type is CapacityType.SPOT and q.max_vcpus]
@@ -171,7 +171,7 @@ class Doctor:
         try:
             return Check(name, CheckStatus.OK, self._images.image(region, now).image_id)
         except ProviderError as error:
-            return _broken(name, error)
+            return Check.broken(name, error)
 
     def _role(self, profile: str) -> Check:
         name = f"node role {profile}"
@@ -194,7 +194,7 @@ class Doctor:
         except ForbiddenError as error:
             return _unknown(name, error)
         except ProviderError as error:
-            return _broken(name, error)
+            return Check.broken(name, error)
         return Check(name, CheckStatus.OK, url)
 
     def _store(self, store: str | None) -> Iterator[Check]:
@@ -206,7 +206,7 @@ class Doctor:
             bucket = bucket_of(store)
             region = bucket_region(self._clients, bucket)
         except ProviderError as error:
-            yield _broken("store", error)
+            yield Check.broken("store", error)
             return
         try:
             with map_errors("s3:GetBucketVersioning", f"bucket {bucket}"):
@@ -218,7 +218,7 @@ class Doctor:
             yield _unknown("store", error)
             return
         except ProviderError as error:
-            yield _broken("store", error)
+            yield Check.broken("store", error)
             return
         hint: str | None = None
         if region not in self._options.regions:
@@ -236,10 +236,6 @@ class Doctor:
         except ProviderError as error:
             return f"see that a lifecycle rule ends replaced versions: {error.message}"
         return "versions of replaced objects are kept, and paid for: add a lifecycle rule"
-
-
-def _broken(name: str, error: ProviderError) -> Check:
-    return Check(name, CheckStatus.BROKEN, error.message, error.hint)
 
 
 def _unknown(name: str, error: ForbiddenError) -> Check:

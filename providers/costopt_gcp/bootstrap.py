@@ -21,6 +21,7 @@ from costopt.domain.fleet import LaunchRequest
 from costopt.domain.runtime import Payload
 from costopt.provider.boot_script import render_boot_script
 from costopt.provider.cache import TtlCache
+from costopt.provider.launch import payload_of
 from costopt.provider.options import Listed, OptionModel, Text, matches
 from costopt_gcp.boot import GcePlatform
 from costopt_gcp.clients import Clients
@@ -237,12 +238,7 @@ class GcpBootstrap:
         Raise BadRequestError if the job has no payload or there is no image, ProviderError.
         """
         options = self._options
-        payload = options.payloads.get(request.job)
-        if payload is None:
-            raise BadRequestError(
-                f"{request.pool}: nothing was uploaded for nodes of job {request.job!r}",
-                hint="start the job with `costopt run`, which uploads its folder",
-            )
+        payload = payload_of(options.payloads, request)
         account = options.job_service_accounts.get(request.job, options.service_account)
         if account is None:
             raise BadRequestError(

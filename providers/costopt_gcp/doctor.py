@@ -58,7 +58,7 @@ class Doctor:
         try:
             detail = f"{self._clients.identity()} in {self._clients.project}"
         except ProviderError as error:
-            yield _broken("credentials", error)
+            yield Check.broken("credentials", error)
             return
         yield Check("credentials", CheckStatus.OK, detail)
         yield from self._apis()
@@ -94,7 +94,7 @@ class Doctor:
         try:
             zones = self._regions.facts(region, now).zones
         except ProviderError as error:
-            return _broken(name, error)
+            return Check.broken(name, error)
         return Check(name, CheckStatus.OK, f"zones {', '.join(zones)}")
 
     def _quota(self, region: str, now: datetime) -> Check:
@@ -102,7 +102,7 @@ class Doctor:
         try:
             quotas = self._quotas.of(region, now)
         except ProviderError as error:
-            return _broken(name, error)
+            return Check.broken(name, error)
         spot = [q for q in quotas if q.capacity_type is not CapacityType.ON_DEMAND and q.max_gpus]
         if not spot:
             return Check(
@@ -119,7 +119,7 @@ class Doctor:
         try:
             return Check("image", CheckStatus.OK, self._images.image(now).path)
         except ProviderError as error:
-            return _broken("image", error)
+            return Check.broken("image", error)
 
     def _account(self) -> Iterator[Check]:
         emails = self._options.nodes.accounts
@@ -149,7 +149,7 @@ class Doctor:
         try:
             bucket = bucket_of(store)
         except ProviderError as error:
-            yield _broken("store", error)
+            yield Check.broken("store", error)
             return
         yield self._bucket(bucket)
         yield from _allowed(
@@ -162,7 +162,7 @@ class Doctor:
         except ForbiddenError as error:
             return Check("store", CheckStatus.MISSING, error.message, error.hint)
         except ProviderError as error:
-            return _broken("store", error)
+            return Check.broken("store", error)
         advice = []
         if bucket.location not in self._options.regions:
             advice.append(
@@ -178,10 +178,6 @@ class Doctor:
             advice.append("objects have access rules of their own: turn uniform access on")
         detail = f"{name} in {bucket.location}, {'' if bucket.versioned else 'not '}versioned"
         return Check("store", CheckStatus.OK, detail, "; ".join(advice) or None)
-
-
-def _broken(name: str, error: ProviderError) -> Check:
-    return Check(name, CheckStatus.BROKEN, error.message, error.hint)
 
 
 def _allowed(name: str, missing: Callable[[], tuple[str, ...]]) -> Iterator[Check]:

@@ -15,6 +15,7 @@ from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.runtime import Payload
 from costopt.provider.boot_script import render_boot_script
+from costopt.provider.launch import payload_of
 from costopt_kubernetes.boot import PodPlatform
 from costopt_kubernetes.options import KubernetesOptions
 from costopt_kubernetes.quantities import MIB, Amounts, resources
@@ -58,12 +59,7 @@ def containers(
 
     Raise BadRequestError where the job has no payload, or no image is named.
     """
-    payload = options.payloads.get(request.job)
-    if payload is None:
-        raise BadRequestError(
-            f"{request.pool}: nothing was uploaded for nodes of job {request.job!r}",
-            hint="start the job with `costopt run`, which uploads its folder",
-        )
+    payload = payload_of(options.payloads, request)
     if options.image is None:
         raise BadRequestError(
             f"{request.pool}: no image is named for pods",

@@ -72,7 +72,7 @@ class ClusterDoctor:
         try:
             version = self._api.version()
         except ProviderError as error:
-            yield _broken("cluster", error)
+            yield Check.broken("cluster", error)
             return
         detail = f"{self._api.server}, {version}, namespace {self._api.namespace}"
         yield Check("cluster", CheckStatus.OK, detail)
@@ -115,7 +115,7 @@ class ClusterDoctor:
         try:
             denied = self._denied(right, place)
         except ProviderError as error:
-            return _broken(name, error)
+            return Check.broken(name, error)
         if not denied:
             return Check(name, CheckStatus.OK, f"allowed: {', '.join(right.verbs)}")
         verdict = CheckStatus.MISSING if right.purpose else CheckStatus.BROKEN
@@ -180,7 +180,7 @@ class ClusterDoctor:
             (pod,) = PodRequest(request, options, self._api.namespace, size, 0.0).pods()
             self._api.create(self._api.pods(), pod, dry_run=True)
         except ProviderError as error:
-            return _broken("pod", error)
+            return Check.broken("pod", error)
         return Check("pod", CheckStatus.OK, "the server would accept one")
 
 
@@ -203,12 +203,8 @@ def _role(
     }
 
 
-def _broken(name: str, error: ProviderError) -> Check:
-    return Check(name, CheckStatus.BROKEN, error.message, error.hint)
-
-
 def _found(name: str, ask: Callable[[], Check]) -> Check:
     try:
         return ask()
     except ProviderError as error:
-        return _broken(name, error)
+        return Check.broken(name, error)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, InstanceOf, SkipValidation, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from costopt.domain.market import CapacityType
-from costopt.domain.ports import InstanceCatalog
-from costopt.domain.runtime import Payload
 from costopt.provider.options import Listed, NodeCount, OptionModel, Seconds, Text, matches
 from costopt.provider.site import SiteOptions
 
@@ -49,14 +47,6 @@ class AutoscaledNodes(OptionModel):
 class KubernetesOptions(SiteOptions):
     """``machines`` and ``payloads`` come from costopt, the rest from the account file."""
 
-    injected: ClassVar[frozenset[str]] = frozenset({"machines", "payloads"})
-
-    machines: SkipValidation[InstanceCatalog | None] = Field(
-        default=None, description="the catalogue"
-    )
-    payloads: InstanceOf[Mapping[str, Payload]] = Field(
-        default_factory=dict, description="a mapping of what nodes fetch, by job"
-    )
     kubeconfig: Text | None = Field(
         default=None,
         description="a kubeconfig file; default: the pod's own service account, then KUBECONFIG, "

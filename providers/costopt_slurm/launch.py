@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from costopt.domain.errors import BadRequestError, NoCapacityError
 from costopt.domain.fleet import LaunchRequest, Node
-from costopt.provider.launch import CapacityBackoff, IdempotentLauncher
+from costopt.provider.launch import CapacityBackoff, IdempotentLauncher, payload_of
 from costopt_slurm.batch_script import (
     WARNING_S,
     NodeCommand,
@@ -171,13 +171,7 @@ class GangLauncher:
         return max(1, math.floor(limit_s / 60))
 
     def _agent(self, request: LaunchRequest, node: NodeCommand) -> str:
-        payload = self._options.payloads.get(request.job)
-        if payload is None:
-            raise BadRequestError(
-                f"{request.pool}: nothing was uploaded for nodes of job {request.job!r}",
-                hint="start the job with `costopt run`, which uploads its folder",
-            )
-        return agent_command(payload, node)
+        return agent_command(payload_of(self._options.payloads, request), node)
 
     def _submit(self, order: BatchOrder, now: datetime) -> None:  # noqa: ARG002
         self._queries.make_folder(launches_folder(self._options.folder))

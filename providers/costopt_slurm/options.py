@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Self
 
 from pydantic import (
     Field,
-    InstanceOf,
-    SkipValidation,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -19,8 +17,6 @@ from pydantic_core import PydanticCustomError
 from costopt.domain.cluster import SLICE
 from costopt.domain.fleet import MAX_WAIT
 from costopt.domain.market import CapacityType, Pool
-from costopt.domain.ports import InstanceCatalog
-from costopt.domain.runtime import Payload
 from costopt.provider.options import Listed, OptionModel, Seconds, Text, matches
 from costopt.provider.site import NodeShape, SiteOptions
 
@@ -117,14 +113,6 @@ class SlurmPartition(OptionModel):
 class SlurmOptions(SiteOptions):
     """Every option: ``machines`` and ``payloads`` come from costopt, the rest from the file."""
 
-    injected: ClassVar[frozenset[str]] = frozenset({"machines", "payloads"})
-
-    machines: SkipValidation[InstanceCatalog | None] = Field(
-        default=None, description="the catalogue"
-    )
-    payloads: InstanceOf[Mapping[str, Payload]] = Field(
-        default_factory=dict, description="a mapping of what nodes fetch, by job"
-    )
     node_types: Annotated[Mapping[Text, SlurmNodeType], Field(min_length=1)] = Field(
         description="a mapping of node types to their shape"
     )
