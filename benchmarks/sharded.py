@@ -34,11 +34,10 @@ def run(sizes_mb: list[str] | None = None) -> Iterator[Figure]:
         with tempfile.TemporaryDirectory() as folder:
             yield from _run(size, Path(folder))
     for ranks in (64, 512):
-        yield (
-            f"planning a save, {ranks} simulated ranks x {PLANNED_TENSORS} tensors",
-            _plan_s(ranks),
-            "s",
-        )
+        planned_s, tiled_s = _plan_s(ranks)
+        who = f"{ranks} simulated ranks x {PLANNED_TENSORS} tensors"
+        yield f"planning a save, {who}", planned_s, "s"
+        yield f"checking that it is whole, once per layout, {who}", tiled_s, "s"
 
 
 def _run(size: int, folder: Path) -> Iterator[Figure]:
@@ -189,19 +188,35 @@ def _restore(model: Any, optimizer: Any, width: int, folder: Path) -> dict[str, 
     return {**times, "read": restored.bytes_read, "needed": needed}
 
 
-def _plan_s(ranks: int) -> float:
-    """Return the seconds that one rank takes to decide who writes what."""
+def _plan_s(ranks: int) -> tuple[float, float]:
+    """Return the seconds that one rank takes to decide who writes what, from what all others sent,
+    and the coordinator's writer to see that what they wrote tiles every tensor.
+    """
     from costopt.checkpoint.manifest import TensorSpec
-    from costopt.checkpoint.sharded.boxes import HeldBox, TensorBox, assign_writers
+    from costopt.checkpoint.sharded.boxes import HeldBox, TensorBox
+    from costopt.checkpoint.sharded.tiling import incomplete_reason
+    from costopt.checkpoint.sharded.writers import box_keys
+    from costopt.train.sharded_state import ShardPlan
 
     specs = [TensorSpec(f"t{n}", "float32", (ranks * 8, 64)) for n in range(PLANNED_TENSORS)]
-    held = {
-        rank: [HeldBox(spec, TensorBox((rank * 8, 0), (8, 64)), 2048) for spec in specs]
-        for rank in range(ranks)
-    }
+
+    def held(rank: int) -> list[HeldBox]:
+        return [HeldBox(spec, TensorBox((rank * 8, 0), (8, 64)), 2048) for spec in specs]
+
+    keys = [box_keys(held(rank)) for rank in range(ranks)]
+    own = held(0)
     began = time.monotonic()
-    assign_writers(held)
-    return time.monotonic() - began
+    box_keys(own)
+    layouts = [ShardPlan(own, keys, 0).layout]
+    planned_s = time.monotonic() - began
+    nobody = [box_keys([])] * (ranks - 1)
+    layouts += [ShardPlan(held(rank), [box_keys(held(rank)), *nobody], 0).layout
+                for rank in range(1, ranks)]  # fmt: skip
+    streams = [2048 * PLANNED_TENSORS] * ranks
+    began = time.monotonic()
+    reason = incomplete_reason(layouts, streams)
+    assert reason is None, reason
+    return planned_s, time.monotonic() - began
 
 
 if __name__ == "__main__":

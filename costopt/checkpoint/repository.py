@@ -33,7 +33,8 @@ from costopt.checkpoint.manifest import (
     encode_with_digest,
     merge_chunks,
 )
-from costopt.checkpoint.sharded.index import ShardIndex, incomplete_reason
+from costopt.checkpoint.sharded.index import ShardIndex
+from costopt.checkpoint.sharded.tiling import incomplete_reason
 from costopt.domain.errors import CheckpointError, StoreError
 from costopt.domain.ports import ObjectStore
 from costopt.store import open_store
@@ -163,7 +164,7 @@ class CheckpointRepository:
             yield part, manifest.delta
         if manifest.shards is not None:
             indexes = self.indexes(name, manifest.shards)
-            layouts = [index.layout for index in indexes]
+            layouts = [index.layout_data for index in indexes]
             streams = [sum(part.size_bytes for part in index.tensors) for index in indexes]
             reason = incomplete_reason(layouts, streams)
             if reason is not None:

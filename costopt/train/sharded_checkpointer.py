@@ -20,6 +20,7 @@ from costopt.checkpoint.repository import CheckpointRepository, Head
 from costopt.checkpoint.sharded.commit import DEFAULT_TIMEOUT_S, ShardGroup
 from costopt.checkpoint.sharded.index import ShardIndex
 from costopt.checkpoint.sharded.source import ShardSource
+from costopt.checkpoint.sharded.writers import box_keys
 from costopt.checkpoint.writer import process_start_time
 from costopt.domain.errors import CheckpointError
 from costopt.protocol.trainer_files import RejectedCheckpoint, SavedCheckpoint
@@ -28,7 +29,7 @@ from costopt.train.save_queue import FailedSave, SaveOutcome, SaveQueue, SaveSta
 from costopt.train.sharded_objects import load_objects, pack_objects
 from costopt.train.sharded_ranks import CopyRanks
 from costopt.train.sharded_restore import pour
-from costopt.train.sharded_state import ShardCopyLayout, ShardedState, ShardPlan
+from costopt.train.sharded_state import Shard, ShardCopyLayout, ShardedState, ShardPlan
 from costopt.train.state_layout import unloadable_reason
 
 Extra = Callable[[], dict[str, Any]]
@@ -90,6 +91,7 @@ class ShardedCheckpointer:
         ranks = CopyRanks.of() if ranks is None else ranks
         self._ranks, self._node = ranks.everyone, ranks.node
         self._plan: ShardPlan | None = None
+        self._planned: list[Shard] = []
         self._queue: SaveQueue | None = None
         self._parent: str | None = None
         self._is_checked = self._is_outdated = False
@@ -208,9 +210,13 @@ class ShardedCheckpointer:
             self.close()
         queue = self._queue = self._queue or self._form()
         shards = self._state.shards()
-        held = [shard.held for shard in shards]
-        if self._plan is None or self._plan.held != held:
-            self._plan = ShardPlan(held, self._ranks.gather(held), self._ranks.rank)
+        if self._plan is None or self._planned is not shards:
+            held = [shard.held for shard in shards]
+            # Tensors may have moved on some ranks alone; the boxes change on all or on none.
+            if self._plan is None or self._plan.held != held:
+                everyone = self._ranks.gather(box_keys(held))
+                self._plan = ShardPlan(held, everyone, self._ranks.rank)
+            self._planned = shards
         layout = ShardCopyLayout.of(self._plan, shards, self._objects())
         state = SaveState(step, {}, self._ranks.size, tuple((labels or {}).items()))
         layout_bytes = len(self._plan.layout)

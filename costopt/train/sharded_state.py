@@ -21,8 +21,9 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from torch.optim import Optimizer
 
 from costopt.checkpoint.manifest import TensorSpec
-from costopt.checkpoint.sharded.boxes import HeldBox, TensorBox, assign_writers, whole_box
+from costopt.checkpoint.sharded.boxes import HeldBox, TensorBox, whole_box
 from costopt.checkpoint.sharded.index import ITEM_BYTES, PlacedBox, ShardLayout
+from costopt.checkpoint.sharded.writers import Column, assign_writers
 from costopt.domain.errors import CheckpointError, CostoptError
 from costopt.train.state_layout import ALIGNMENT, DTYPE_NAMES, StorageExtent
 
@@ -292,16 +293,17 @@ def _other_model(what: str) -> CheckpointError:
 class ShardPlan:
     """What this rank writes of a state, decided once for the boxes that all ranks hold."""
 
-    def __init__(self, held: Sequence[HeldBox], everyone: Sequence[Sequence[HeldBox]], rank: int):
+    def __init__(self, held: Sequence[HeldBox], everyone: Sequence[Column], rank: int):
+        """``everyone`` are the ``box_keys`` of all ranks."""
         self.held = list(held)
-        mine = set(assign_writers(dict(enumerate(everyone)))[rank])
+        mine = assign_writers(everyone)[rank]
         tensors = tuple(dict.fromkeys(box.tensor for box in held))
         numbers = {tensor: number for number, tensor in enumerate(tensors)}
         self.offsets: list[int | None] = []
         placed: list[PlacedBox] = []
         end = 0
-        for box in held:
-            if box not in mine:
+        for box, is_mine in zip(held, mine, strict=True):
+            if not is_mine:
                 self.offsets.append(None)
                 continue
             self.offsets.append(end)

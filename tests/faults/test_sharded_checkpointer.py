@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from costopt.checkpoint.history import CheckpointHistory
+from costopt.checkpoint.sharded.writers import box_keys
 from costopt.domain.errors import CheckpointError
 from costopt.train import Checkpointer, ShardedCheckpointer
 from costopt.train.sharded_state import ShardedState, ShardPlan
@@ -181,7 +182,7 @@ def test_a_layout_is_kept_until_the_tensors_are_others() -> None:
     model.weight.data = model.weight.data.clone()
     assert state.shards() is not trained
     held = [shard.held for shard in state.shards()]
-    plan = ShardPlan(held, [held, held], 0)
+    plan = ShardPlan(held, [box_keys(held), box_keys(held)], 0)
     assert 0 < sum(offset is not None for offset in plan.offsets) < 8
 
 

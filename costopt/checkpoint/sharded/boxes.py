@@ -6,7 +6,7 @@ The boxes of a checkpoint tile each tensor: every element lies in exactly one of
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import prod
 from typing import NamedTuple
@@ -113,23 +113,3 @@ class HeldBox(NamedTuple):
     tensor: TensorSpec
     box: TensorBox
     size_bytes: int
-
-
-def assign_writers(held: Mapping[int, Iterable[HeldBox]]) -> dict[int, list[HeldBox]]:
-    """Return what each rank writes: every box once, by the holder with the least to write so far.
-
-    The same on each rank. No rank writes empty boxes.
-    """
-    holders: dict[HeldBox, list[int]] = defaultdict(list)
-    for rank in sorted(held):
-        for box in held[rank]:
-            if box.size_bytes:
-                holders[box].append(rank)
-    load = dict.fromkeys(sorted(held), 0)
-    chosen: dict[int, list[HeldBox]] = {rank: [] for rank in load}
-    # Those without a choice come first, then the large ones: the small ones even the load out.
-    for box in sorted(holders, key=lambda box: (len(holders[box]) > 1, -box.size_bytes, box)):
-        rank = min(holders[box], key=lambda rank: (load[rank], rank))
-        load[rank] += box.size_bytes
-        chosen[rank].append(box)
-    return {rank: sorted(boxes) for rank, boxes in chosen.items()}

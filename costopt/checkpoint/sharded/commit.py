@@ -38,8 +38,9 @@ from costopt.checkpoint.sharded.index import (
     SHARD_CHUNK_BYTES,
     SaveIdentity,
     ShardIndex,
-    incomplete_reason,
+    all_tensors,
 )
+from costopt.checkpoint.sharded.tiling import incomplete_reason
 from costopt.domain.errors import CheckpointError
 
 OBJECTS = "objects.pt"
@@ -331,13 +332,11 @@ class ShardCommitter(Committer):
         seen = tuple(
             (index.layout_data, stream) for index, stream in zip(indexes, streams, strict=True)
         )
-        layouts = [index.layout for index in indexes] if seen != self._tiled else []
-        reason = incomplete_reason(layouts, streams) if layouts else None
-        if reason is not None:
-            raise ValueError(reason)
-        if layouts:
-            self._tiled = seen
-            self._tensors = tuple(sorted({t for layout in layouts for t in layout.tensors}))
+        if seen != self._tiled:
+            reason = incomplete_reason([index.layout_data for index in indexes], streams)
+            if reason is not None:
+                raise ValueError(reason)
+            self._tiled, self._tensors = seen, all_tensors(indexes)
         return self._tensors
 
     def _await_head(self, name: CheckpointName) -> None:

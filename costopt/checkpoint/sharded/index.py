@@ -5,7 +5,9 @@ It is binary, since a large state has millions of digests, and sealed: it detect
     costopt-index 1\\n
     length of the header, 8 bytes, little-endian
     header, JSON: which save, which rank, names and lengths of the files, chunks that a base holds
-    layout, JSON: tensors and boxes; the same bytes in each save of a gang
+    layout: tensors as a line of JSON, then 8 bytes each, little-endian: the number of boxes, their
+        tensors, their offsets, where they start and how far they reach by dimension; the same bytes
+        in each save of a gang
     digests of the files' chunks, 16 bytes each
     XXH3 of all that, 16 bytes
 """
@@ -13,14 +15,17 @@ It is binary, since a large state has millions of digests, and sealed: it detect
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
+
 from costopt.checkpoint.manifest import XXH3, Delta, Part, TensorSpec, compute_digest
-from costopt.checkpoint.sharded.boxes import TensorBox, untiled_reason
+from costopt.checkpoint.sharded.boxes import TensorBox
+from costopt.checkpoint.sharded.writers import Column
 
 MAGIC = b"costopt-index 1\n"
 LENGTH_BYTES = 8
@@ -47,6 +52,55 @@ class PlacedBox:
 
 
 @dataclass(frozen=True, slots=True)
+class BoxColumns:
+    """The boxes of a layout as columns, a row each: tensor, offset, and the box by dimension.
+
+    What a tensor has less of dimensions than others is filled with starts of 0 and sizes of 1.
+    """
+
+    tensors: tuple[TensorSpec, ...]
+    numbers: Column
+    offsets: Column
+    starts: Column
+    sizes: Column
+
+    @classmethod
+    def decode(cls, data: bytes) -> BoxColumns:
+        """Return the columns of a layout's document. Raise ValueError if it is not one."""
+        head, _, rest = data.partition(b"\n")
+        tensors, dimensions = _tensors(head)
+        if len(rest) % 8:
+            raise ValueError("the index holds no layout: its boxes are cut short")
+        flat = np.frombuffer(rest, dtype="<i8")
+        count = int(flat[0]) if len(flat) else -1
+        numbers, offsets, flat = np.split(flat[1:], [count, 2 * count])
+        if count < 0 or not ((numbers >= 0) & (numbers < len(tensors))).all():
+            raise ValueError("the index holds no layout: a box is of no tensor")
+        there = np.arange(max(dimensions, default=0)) < np.array(dimensions, int)[numbers, None]
+        if len(flat) != 2 * there.sum():
+            raise ValueError("the index holds no layout: its boxes have other dimensions")
+        starts, sizes = np.zeros(there.shape, int), np.ones(there.shape, int)
+        starts[there], sizes[there] = np.split(flat, 2)
+        return cls(tensors, numbers, offsets, starts, sizes)
+
+    def box(self, row: int) -> TensorBox:
+        """Return one box."""
+        end = len(self.tensors[self.numbers[row]].shape)
+        starts, sizes = self.starts[row, :end], self.sizes[row, :end]
+        return TensorBox(tuple(starts.tolist()), tuple(sizes.tolist()))
+
+
+@lru_cache(4)
+def _tensors(head: bytes) -> tuple[tuple[TensorSpec, ...], tuple[int, ...]]:
+    """Return tensors and their dimensions; the ranks of a gang mostly list the same."""
+    try:
+        tensors = tuple(TensorSpec(name, dtype, tuple(s)) for name, dtype, s in json.loads(head))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the index holds no layout: {error}") from error
+    return tensors, tuple(len(tensor.shape) for tensor in tensors)
+
+
+@dataclass(frozen=True, slots=True)
 class ShardLayout:
     """The boxes that one rank writes. Elements are in row-major order."""
 
@@ -55,24 +109,15 @@ class ShardLayout:
 
     def encode(self) -> bytes:
         """Return the document; the same layout gives the same bytes."""
-        boxes = [(each.tensor, each.box.starts, each.box.sizes, each.offset) for each in self.boxes]
-        fields = {"tensors": self.tensors, "boxes": boxes}
-        return json.dumps(fields, separators=(",", ":")).encode()
-
-    @classmethod
-    def decode(cls, data: bytes) -> ShardLayout:
-        """Return the layout in a document. Raise ValueError if it is not one."""
-        try:
-            fields = json.loads(data)
-            return cls(
-                tuple(TensorSpec(name, dtype, tuple(s)) for name, dtype, s in fields["tensors"]),
-                tuple(
-                    PlacedBox(number, TensorBox(tuple(starts), tuple(sizes)), offset)
-                    for number, starts, sizes, offset in fields["boxes"]
-                ),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"the index holds no layout: {error}") from error
+        columns = (
+            [len(self.boxes)],
+            [placed.tensor for placed in self.boxes],
+            [placed.offset for placed in self.boxes],
+            [start for placed in self.boxes for start in placed.box.starts],
+            [size for placed in self.boxes for size in placed.box.sizes],
+        )
+        flat = np.array([number for column in columns for number in column], dtype="<i8")
+        return json.dumps(self.tensors, separators=(",", ":")).encode() + b"\n" + flat.tobytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +164,6 @@ class ShardIndex:
         if self.delta is None:
             return sum(part.size_bytes for part in self.parts)
         return sum(self.delta.changed_bytes(part) for part in self.parts)
-
-    @property
-    def layout(self) -> ShardLayout:
-        """Return the boxes. Raise ValueError if they are not valid."""
-        return ShardLayout.decode(self.layout_data)
 
     def encode(self) -> bytes:
         """Return the document to store."""
@@ -195,24 +235,7 @@ def _seal(body: memoryview) -> bytes:
     return bytes.fromhex(compute_digest(XXH3, body))
 
 
-def incomplete_reason(layouts: Sequence[ShardLayout], streams: Sequence[int]) -> str | None:
-    """Return why the ranks' boxes are not a whole state, or None if they tile every tensor.
-
-    ``streams`` are the bytes of tensors that each rank wrote.
-    """
-    specs: dict[str, TensorSpec] = {}
-    boxes: dict[str, list[TensorBox]] = defaultdict(list)
-    for rank, (layout, stream_bytes) in enumerate(zip(layouts, streams, strict=True)):
-        for tensor in layout.tensors:
-            if specs.setdefault(tensor.name, tensor) != tensor:
-                return f"rank {rank} has another type or shape of {tensor.name} than others"
-            if tensor.dtype not in ITEM_BYTES:
-                return f"{tensor.name} has the unsupported type {tensor.dtype}"
-        for placed in layout.boxes:
-            tensor = layout.tensors[placed.tensor]
-            end = placed.offset + placed.box.volume * ITEM_BYTES[tensor.dtype]
-            if placed.offset < 0 or end > stream_bytes:
-                return f"rank {rank} did not write all of its part of {tensor.name}"
-            boxes[tensor.name].append(placed.box)
-    reasons = (untiled_reason(specs[name], boxes[name]) for name in sorted(specs))
-    return next((reason for reason in reasons if reason is not None), None)
+def all_tensors(indexes: Iterable[ShardIndex]) -> tuple[TensorSpec, ...]:
+    """Return the tensors that ranks list, sorted. Raise ValueError if a layout is not valid."""
+    lists = {BoxColumns.decode(data).tensors for data in {i.layout_data for i in indexes}}
+    return tuple(sorted({tensor for each in lists for tensor in each}))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from costopt.checkpoint.manifest import CheckpointName, Manifest, Part, TensorSpec, compute_digest
 from costopt.checkpoint.repository import CheckpointRepository
 from costopt.checkpoint.sharded.boxes import TensorBox
-from costopt.checkpoint.sharded.index import ITEM_BYTES, SHARD_CHUNK_BYTES, ShardIndex
+from costopt.checkpoint.sharded.index import ITEM_BYTES, SHARD_CHUNK_BYTES, BoxColumns, ShardIndex
 from costopt.domain.errors import StoreError
 from costopt.store.ranges import KeyRange, read_ranges
 
@@ -76,10 +76,10 @@ class ShardSource:
         self._shared = [dict(index.delta.shared) if index.delta else {} for index in indexes]
         self._stored: dict[str, list[tuple[int, int, TensorBox]]] = defaultdict(list)
         for rank, index in enumerate(indexes):
-            layout = index.layout
-            for placed in layout.boxes:
-                tensor = layout.tensors[placed.tensor].name
-                self._stored[tensor].append((rank, placed.offset, placed.box))
+            columns = BoxColumns.decode(index.layout_data)
+            for row, number in enumerate(columns.numbers.tolist()):
+                stored = rank, int(columns.offsets[row]), columns.box(row)
+                self._stored[columns.tensors[number].name].append(stored)
 
     def objects(self, rank: int) -> bytes:
         """Return the verified objects of a rank. Raise ValueError if they are damaged."""

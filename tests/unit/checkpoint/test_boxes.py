@@ -13,17 +13,18 @@ from costopt.checkpoint.manifest import Part, TensorSpec
 from costopt.checkpoint.sharded.boxes import (
     HeldBox,
     TensorBox,
-    assign_writers,
     untiled_reason,
     whole_box,
 )
 from costopt.checkpoint.sharded.index import (
+    BoxColumns,
     PlacedBox,
     SaveIdentity,
     ShardIndex,
     ShardLayout,
-    incomplete_reason,
 )
+from costopt.checkpoint.sharded.tiling import incomplete_reason
+from costopt.checkpoint.sharded.writers import assign_writers, box_keys
 
 SQUARE = TensorSpec("w", "float32", (6, 4))
 
@@ -48,6 +49,7 @@ def rows(*bounds: int) -> list[TensorBox]:
 )  # fmt: skip
 def test_boxes_that_tile(boxes: list[TensorBox]) -> None:
     assert untiled_reason(SQUARE, boxes) is None
+    assert incomplete_reason(*written(boxes)) is None
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,19 @@ def test_boxes_that_tile(boxes: list[TensorBox]) -> None:
     ],
 )
 def test_boxes_that_do_not_tile(boxes: list[TensorBox]) -> None:
-    assert untiled_reason(SQUARE, boxes) is not None
+    reason = untiled_reason(SQUARE, boxes)
+    assert reason is not None
+    if all(len(box.starts) == 2 for box in boxes):
+        assert incomplete_reason(*written(boxes)) == reason
+
+
+def written(boxes: list[TensorBox]) -> tuple[list[bytes], list[int]]:
+    """The documents of ranks that write a box each, beside a whole tensor and a number."""
+    step, cube = TensorSpec("step", "float32", ()), TensorSpec("cube", "int8", (2, 2, 2))
+    placed = [[PlacedBox(1, box, 0)] for box in boxes] or [[]]
+    placed[0] += [PlacedBox(0, whole_box(()), 0), PlacedBox(2, whole_box((2, 2, 2)), 0)]
+    layouts = [ShardLayout((step, SQUARE, cube), tuple(each)).encode() for each in placed]
+    return layouts, [200] * len(layouts)
 
 
 def test_scalars_and_empty_tensors_tile() -> None:
@@ -111,13 +125,37 @@ def test_each_box_is_written_once_and_replicas_are_balanced() -> None:
         + [HeldBox(TensorSpec("step", "float32", ()), TensorBox((), ()), 4)]
         for rank in range(4)
     }  # fmt: skip
-    chosen = assign_writers(held)
-    assert assign_writers(dict(reversed(held.items()))) == chosen
+    writes = assign_writers([box_keys(held[rank]) for rank in range(4)])
+    chosen = {
+        rank: [box for box, own in zip(held[rank], writes[rank], strict=True) if own]
+        for rank in held
+    }
     written = [box for boxes in chosen.values() for box in boxes]
     assert sorted(written) == sorted({box for boxes in held.values() for box in boxes})
     loads = [sum(box.size_bytes for box in boxes) for boxes in chosen.values()]
     assert max(loads) <= 1.02 * min(loads)
-    assert all(set(chosen[rank]) <= set(held[rank]) for rank in held)
+
+
+def test_any_boxes_are_written_once_whoever_holds_them() -> None:
+    draw = random.Random(4)
+    for _ in range(50):
+        ranks = draw.randint(1, 6)
+        boxes = [
+            HeldBox(TensorSpec(f"t{n}", "int8", (n,)), TensorBox((0,), (n,)), draw.choice([0, n]))
+            for n in range(draw.randint(0, 30))
+        ]
+        held: list[list[HeldBox]] = [[] for _ in range(ranks)]
+        for box in boxes:
+            for rank in draw.sample(range(ranks), draw.randint(1, ranks)):
+                held[rank].append(box)
+        writes = assign_writers([box_keys(each) for each in held])
+        written = [
+            box
+            for each, own in zip(held, writes, strict=True)
+            for box, is_own in zip(each, own, strict=True)
+            if is_own
+        ]
+        assert sorted(written) == sorted(box for box in boxes if box.size_bytes)
 
 
 def index() -> ShardIndex:
@@ -131,7 +169,7 @@ def index() -> ShardIndex:
 
 def test_an_index_comes_back() -> None:
     assert ShardIndex.decode(index().encode()) == index()
-    assert index().layout.boxes[0].box == TensorBox((0, 0), (6, 4))
+    assert BoxColumns.decode(index().layout_data).box(0) == TensorBox((0, 0), (6, 4))
     empty = replace(index(), objects=Part.of("o", memoryview(b"")), tensors=())
     assert ShardIndex.decode(empty.encode()) == empty
 
@@ -148,14 +186,14 @@ def test_damage_of_an_index_is_found() -> None:
 
 
 def test_ranks_must_agree_on_tensors_and_write_what_they_list() -> None:
-    layout = index().layout
+    layout = index().layout_data
     assert incomplete_reason([layout], [96]) is None
     assert "did not write all" in (incomplete_reason([layout], [95]) or "")
-    other = ShardLayout((replace_dtype(SQUARE, "bfloat16"),), ())
+    other = ShardLayout((replace_dtype(SQUARE, "bfloat16"),), ()).encode()
     assert "another type" in (incomplete_reason([layout, other], [96, 0]) or "")
-    only_held = ShardLayout((TensorSpec("v", "float32", (2,)),), ())
+    only_held = ShardLayout((TensorSpec("v", "float32", (2,)),), ()).encode()
     assert "elements of v are missing" in (incomplete_reason([layout, only_held], [96, 0]) or "")
-    unknown = ShardLayout((replace_dtype(SQUARE, "quint4"),), ())
+    unknown = ShardLayout((replace_dtype(SQUARE, "quint4"),), ()).encode()
     assert "unsupported type" in (incomplete_reason([unknown], [0]) or "")
 
 

@@ -1,0 +1,107 @@
+"""Whether the boxes that all ranks wrote are a whole state: sorted once, compared as columns.
+
+Neighbours in a sorted column prove the grid of a mesh. Tensors for which they prove nothing are
+looked at box by box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from costopt.checkpoint.manifest import TensorSpec
+from costopt.checkpoint.sharded.boxes import TensorBox, untiled_reason
+from costopt.checkpoint.sharded.index import ITEM_BYTES, BoxColumns
+from costopt.checkpoint.sharded.writers import Column
+
+
+def incomplete_reason(layouts: Iterable[bytes], streams: Sequence[int]) -> str | None:
+    """Return why the ranks' boxes are not a whole state, or None if they tile every tensor.
+
+    ``layouts`` are the ranks' documents, ``streams`` the bytes of tensors that each wrote. Raise
+    ValueError if a document is not valid.
+    """
+    ranks = [BoxColumns.decode(layout) for layout in layouts]
+    specs: dict[str, int] = {}
+    tensors: list[TensorSpec] = []
+    tables: dict[int, Column] = {}
+    for rank, columns in enumerate(ranks):
+        if id(columns.tensors) in tables:
+            continue
+        for tensor in columns.tensors:
+            if specs.setdefault(tensor.name, len(specs)) == len(tensors):
+                tensors.append(tensor)
+            if tensors[specs[tensor.name]] != tensor:
+                return f"rank {rank} has another type or shape of {tensor.name} than others"
+            if tensor.dtype not in ITEM_BYTES:
+                return f"{tensor.name} has the unsupported type {tensor.dtype}"
+        table = [specs[tensor.name] for tensor in columns.tensors]
+        tables[id(columns.tensors)] = np.array(table, dtype=int)
+    items = np.array([ITEM_BYTES[tensor.dtype] for tensor in tensors], dtype=int)
+    numbers = [tables[id(columns.tensors)][columns.numbers] for columns in ranks]
+    for rank, (columns, own, stream_bytes) in enumerate(zip(ranks, numbers, streams, strict=True)):
+        ends = columns.offsets + columns.sizes.prod(axis=1) * items[own]
+        short = np.flatnonzero((columns.offsets < 0) | (ends > stream_bytes))
+        if len(short):
+            return f"rank {rank} did not write all of its part of {tensors[own[short[0]]].name}"
+    return _untiled_reason(tensors, ranks, numbers)
+
+
+def _untiled_reason(
+    tensors: Sequence[TensorSpec], ranks: Sequence[BoxColumns], numbers: Sequence[Column]
+) -> str | None:
+    width = max((len(tensor.shape) for tensor in tensors), default=0)
+    every = np.concatenate(numbers) if numbers else np.zeros(0, int)
+    starts = np.concatenate([_widened(columns.starts, width, 0) for columns in ranks])
+    sizes = np.concatenate([_widened(columns.sizes, width, 1) for columns in ranks])
+    shapes = np.ones((len(tensors), width), int)
+    for shape, tensor in zip(shapes, tensors, strict=True):
+        shape[: len(tensor.shape)] = tensor.shape
+    beyond = ((starts < 0) | (sizes < 0) | (starts + sizes > shapes[every])).any(axis=1)
+    volumes = sizes.prod(axis=1)
+    held = np.bincount(every, volumes, len(tensors))
+    suspects = {*np.flatnonzero(held != shapes.prod(axis=1)), *every[beyond]}
+    filled = np.flatnonzero(volumes > 0)
+    suspects |= _overlapping(every[filled], starts[filled], sizes[filled])
+    for number in sorted(suspects, key=lambda number: tensors[number].name):
+        boxes = list(_boxes(ranks, numbers, int(number)))
+        reason = untiled_reason(tensors[number], boxes)
+        if reason is not None:
+            return reason
+    return None
+
+
+def _overlapping(tensors: Column, starts: Column, sizes: Column) -> set[int]:
+    """Return the tensors whose boxes may overlap.
+
+    Boxes of a mesh form a grid: those with the same interval on one axis are compared on the next.
+    """
+    suspects: set[int] = set()
+    order = np.argsort(tensors, kind="stable")
+    groups = tensors[order]
+    for axis in range(starts.shape[1]):
+        begin, size = starts[order, axis], sizes[order, axis]
+        same = groups[1:] == groups[:-1]
+        steps = np.diff(begin)
+        if (same & ((steps < 0) | ((steps == 0) & (np.diff(size) < 0)))).any():
+            again = np.lexsort((size, begin, groups))
+            order, begin, size = order[again], begin[again], size[again]
+            steps = np.diff(begin)
+        equal = same & (steps == 0) & (np.diff(size) == 0)
+        suspects.update(tensors[order[1:][same & ~equal & (steps < size[:-1])]])
+        groups = np.concatenate([[0], np.cumsum(~equal)])[: len(order)]
+    suspects.update(tensors[order[1:][groups[1:] == groups[:-1]]])
+    return suspects
+
+
+def _widened(column: Column, width: int, filling: int) -> Column:
+    missing = width - column.shape[1]
+    return np.pad(column, ((0, 0), (0, missing)), constant_values=filling) if missing else column
+
+
+def _boxes(
+    ranks: Iterable[BoxColumns], numbers: Iterable[Column], number: int
+) -> Iterator[TensorBox]:
+    for columns, own in zip(ranks, numbers, strict=True):
+        yield from map(columns.box, np.flatnonzero(own == number).tolist())
