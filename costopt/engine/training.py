@@ -372,7 +372,7 @@ def checkpoint_event(
 ) -> CheckpointCommitted:
     """Return the event of a durable checkpoint, with what storing it costs."""
     gib = job.checkpoint.size_gib if saved.size_bytes is None else saved.size_bytes / 2**30
-    stored = checkpoint_storage(job, gib, prices)
+    stored, every = checkpoint_storage(job, gib, prices), job.checkpoint.keep_every
     return CheckpointCommitted(
         at=saved.committed_at,
         job=job.name,
@@ -385,6 +385,8 @@ def checkpoint_event(
         if stored is None
         else to_micros(stored[1] * HOURS_PER_MONTH),
         region=job.checkpoint.region,
+        keep=job.checkpoint.keep,
+        is_milestone=bool(every and saved.units % every == 0),
     )
 
 

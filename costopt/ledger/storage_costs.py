@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from costopt.domain.events import CheckpointCommitted
-from costopt.domain.storage import HOURS_PER_MONTH, KEPT_CHECKPOINTS
+from costopt.domain.storage import HOURS_PER_MONTH
 from costopt.ledger.node_account import NodeAccount
 from costopt.ledger.node_meter import MS_PER_HOUR, to_milliseconds
 
@@ -19,8 +19,8 @@ def volume_usd_micros(node: NodeAccount, now_ms: int) -> int:
 
 
 class CheckpointStorage:
-    """Micro-dollars at list prices. Each checkpoint is kept until ``KEPT_CHECKPOINTS`` newer ones
-    are there, at most until the job is over; what it costs after that is not the job's.
+    """Micro-dollars at list prices. Each checkpoint is kept until as many newer ones are there as
+    its job keeps, milestones until the job is over; what they cost after that is not the job's.
 
     ``has_unknown``: the prices of one are unknown, or its event is of a ledger without them.
     ``uri`` and ``region`` are the newest one's of those that cost anything, "" before the first.
@@ -30,8 +30,10 @@ class CheckpointStorage:
         self.has_unknown = False
         self.uri = self.region = ""
         self._starts: list[int] = []
-        self._prices: list[tuple[int, int]] = []
-        self._closed_micros = [0]
+        self._sums = [(0, 0, 0)]
+        """From each start on: micro-dollars of requests, micro-dollars per month times milliseconds
+        up to it, and micro-dollars per month."""
+        self._newest: list[tuple[int, bool]] = []
         self._end_ms: int | None = None
 
     def commit(self, event: CheckpointCommitted) -> None:
@@ -43,11 +45,14 @@ class CheckpointStorage:
         if put_micros or micros_per_month:
             self.uri, self.region = event.uri, event.region or ""
         at_ms = max([to_milliseconds(event.at), *self._starts[-1:]])
+        puts, kept, rate = self._sums[-1]
+        kept += rate * (at_ms - (self._starts or [at_ms])[-1])
+        self._newest.append((micros_per_month, event.is_milestone))
+        replaced = self._newest[: -event.keep]
+        self._newest = self._newest[-event.keep :]
+        rate += micros_per_month - sum(price for price, stays in replaced if not stays)
         self._starts.append(at_ms)
-        self._prices.append((put_micros, micros_per_month))
-        replaced = len(self._starts) - 1 - KEPT_CHECKPOINTS
-        if replaced >= 0:
-            self._closed_micros.append(self._closed_micros[-1] + self._micros(replaced, at_ms))
+        self._sums.append((puts + put_micros, kept, rate))
 
     @property
     def since_ms(self) -> int | None:
@@ -63,10 +68,6 @@ class CheckpointStorage:
         if self._end_ms is not None:
             ms = min(ms, self._end_ms)
         saved = bisect_left(self._starts, ms)
-        first = max(0, saved - KEPT_CHECKPOINTS)
-        kept = sum(self._micros(number, ms) for number in range(first, saved))
-        return self._closed_micros[first] + kept
-
-    def _micros(self, number: int, until_ms: int) -> int:
-        put_micros, micros_per_month = self._prices[number]
-        return put_micros + micros_per_month * (until_ms - self._starts[number]) // MS_PER_MONTH
+        puts, kept, rate = self._sums[saved]
+        since = self._starts[saved - 1] if saved else ms
+        return puts + (kept + rate * (ms - since)) // MS_PER_MONTH

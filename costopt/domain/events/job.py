@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import ClassVar
 
 from costopt.domain.array import TaskOutcome
+from costopt.domain.storage import KEPT_CHECKPOINTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +218,7 @@ class CheckpointCommitted(Event):
 
     ``put_usd_micros`` is what the requests of the save cost, ``kept_usd_micros_per_month`` what
     keeping it costs in a month of 730 hours, at the list prices of ``region``, "provider/region";
-    None where unknown.
+    None where unknown. From then on the job keeps the ``keep`` newest and its milestones.
     """
 
     kind = "CheckpointCommitted"
@@ -229,6 +230,8 @@ class CheckpointCommitted(Event):
     put_usd_micros: int | None = None
     kept_usd_micros_per_month: int | None = None
     region: str | None = None
+    keep: int = KEPT_CHECKPOINTS
+    is_milestone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

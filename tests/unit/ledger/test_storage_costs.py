@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -21,10 +22,12 @@ def hours(number: float) -> datetime:
     return T0 + timedelta(hours=number)
 
 
-def saved(number: int, *, put: int | None = 10, kept: int | None = MONTHLY) -> CheckpointCommitted:
+def saved(
+    number: int, *, put: int | None = 10, kept: int | None = MONTHLY, **fields: Any
+) -> CheckpointCommitted:
     return CheckpointCommitted(
         at=hours(number), job="j", units=float(number), uri=f"s3://b/{number}", size_bytes=1,
-        save_s=1.0, put_usd_micros=put, kept_usd_micros_per_month=kept,
+        save_s=1.0, put_usd_micros=put, kept_usd_micros_per_month=kept, **fields,
     )  # fmt: skip
 
 
@@ -51,6 +54,14 @@ def test_each_checkpoint_is_kept_until_three_newer_ones_are_there() -> None:
     assert summary.storage_usd_micros == round(sum(kept_h) * 1e6) + 6 * 10
     assert summary.usd_micros == summary.storage_usd_micros
     assert one.usd_micros_between(hours(2.5), hours(3.5)) == round((2 + 0.5 + 0.0) * 1e6) + 10
+
+
+def test_the_jobs_own_rule_says_what_is_kept() -> None:
+    one = account(*(saved(number, keep=2, is_milestone=number == 2) for number in range(1, 6)))
+    kept_h = [2, 3.5, 2, 1.5, 0.5]
+    assert one.summary(hours(5.5)).storage_usd_micros == round(sum(kept_h) * 1e6) + 5 * 10
+    many = account(*(saved(number, keep=9) for number in range(1, 6)))
+    assert many.summary(hours(5)).storage_usd_micros == 10 * 1_000_000 + 4 * 10
 
 
 def test_storage_counts_until_the_job_is_over() -> None:
