@@ -158,6 +158,11 @@ class TensorSpec(NamedTuple):
     shape: tuple[int, ...]
 
 
+def shard_prefix(rank: int, word: str) -> str:
+    """Return how the names of a rank's files begin; ``word`` is its gang's fencing token."""
+    return f"r{rank:05d}-{word[:8]}-"
+
+
 @dataclass(frozen=True, slots=True)
 class ShardSet:
     """What the ranks of a gang wrote: each its own parts and the index of them.

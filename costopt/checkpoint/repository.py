@@ -34,7 +34,6 @@ from costopt.checkpoint.manifest import (
     merge_chunks,
 )
 from costopt.checkpoint.sharded.index import ShardIndex
-from costopt.checkpoint.sharded.tiling import incomplete_reason
 from costopt.domain.errors import CheckpointError, StoreError
 from costopt.domain.ports import ObjectStore
 from costopt.store import open_store
@@ -163,6 +162,8 @@ class CheckpointRepository:
         for part in manifest.parts:
             yield part, manifest.delta
         if manifest.shards is not None:
+            from costopt.checkpoint.sharded.tiling import incomplete_reason
+
             indexes = self.indexes(name, manifest.shards)
             layouts = [index.layout_data for index in indexes]
             streams = [sum(part.size_bytes for part in index.tensors) for index in indexes]

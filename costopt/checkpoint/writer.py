@@ -14,16 +14,22 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from costopt.checkpoint.commit import Committer, SaveRequest
 from costopt.checkpoint.history import RetentionPolicy
 from costopt.checkpoint.manifest import Origin, detect_origin
-from costopt.checkpoint.replicas.agent_socket import ReplicaClient, ReplicaWriter
+from costopt.checkpoint.replicas.agent_socket import (
+    ReplicaClient,
+    ReplicaWriter,
+    whole_snapshot,
+)
 from costopt.checkpoint.repository import CheckpointRepository
 from costopt.checkpoint.sharded.commit import ShardCommitter, ShardGroup
 from costopt.checkpoint.sharded.index import SHARD_CHUNK_BYTES
+from costopt.checkpoint.sharded.snapshot import shard_snapshot
 from costopt.checkpoint.writer_client import Channel, SharedMemory
 from costopt.domain.errors import CheckpointError, CostoptError
 
@@ -168,7 +174,11 @@ class CheckpointWriter:
             with suppress(OSError):  # the trainer is gone
                 self.channel.send({"kept": ticket, **kept})
 
-        return ReplicaWriter(self._near, self._opened(), saving, arena, notify)
+        committer = self._opened()
+        take = shard_snapshot if isinstance(committer, ShardCommitter) else whole_snapshot
+        # The commit beside it changes the parent.
+        made = partial(take, committer, saving, arena, committer.parent, committer.generation)
+        return ReplicaWriter(self._near, made, notify)
 
 
 def split_files(view: memoryview, tensor_bytes: int) -> dict[str, memoryview]:

@@ -24,7 +24,9 @@ from costopt.protocol.trainer_files import SavedCheckpoint
 from costopt.train.state_layout import CopyLayout, SnapshotCopy, StateLayout, unloadable_reason
 
 SLOTS = 2
-"""Buffers: only a save that cannot wait until the first is written uses the second."""
+"""Buffers: only a save that cannot wait until the first is written uses the second. A rank with
+near tiers, which read its two newest snapshots in their buffers, has one more.
+"""
 
 MAX_REMEMBERED_REPLICAS = 64
 
@@ -64,7 +66,8 @@ class SaveQueue:
         self._near = near
         self._group = group
         self._kept: deque[tuple[int, Replica]] = deque(maxlen=MAX_REMEMBERED_REPLICAS)
-        self._last_slot = SLOTS - 1
+        self._slots = list(range(SLOTS + (near is not None and group is not None)))
+        """The buffers, that used last at the end."""
         self._place = place
         self._keep = keep
         self._generation = generation
@@ -258,16 +261,14 @@ class SaveQueue:
     def _free_slot(self) -> int:
         while True:
             used = {pending.slot for pending in self._pending.values()}
-            free = [slot for slot in range(SLOTS) if slot not in used]
+            free = [slot for slot in self._slots if slot not in used]
             if free:
-                self._last_slot = self._spared(free)
-                return self._last_slot
+                # Without near tiers one buffer is enough while it is free.
+                chosen = min(free) if self._near is None else free[0]
+                self._slots.remove(chosen)
+                self._slots.append(chosen)
+                return chosen
             self._receive(wait=True)
-
-    def _spared(self, free: list[int]) -> int:
-        """The near tiers read the newest snapshot in its slot: then the other slot is used."""
-        others = [slot for slot in free if slot != self._last_slot]
-        return others[0] if self._near is not None and others else free[0]
 
     def _running_writer(self) -> WriterProcess:
         """Return the writer; start one if there is none or this process is a fork of its owner."""

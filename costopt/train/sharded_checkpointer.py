@@ -16,9 +16,11 @@ from costopt.checkpoint.commit import SUPERSEDED_HINT, SupersededError
 from costopt.checkpoint.history import RetentionPolicy
 from costopt.checkpoint.lineage import compare_and_swap_head, current_lineage
 from costopt.checkpoint.manifest import CheckpointName, Manifest
+from costopt.checkpoint.replicas.snapshot import Replica, Tier
 from costopt.checkpoint.repository import CheckpointRepository, Head
 from costopt.checkpoint.sharded.commit import DEFAULT_TIMEOUT_S, ShardGroup
 from costopt.checkpoint.sharded.index import ShardIndex
+from costopt.checkpoint.sharded.snapshot import NearSave
 from costopt.checkpoint.sharded.source import ShardSource
 from costopt.checkpoint.sharded.writers import box_keys
 from costopt.checkpoint.writer import process_start_time
@@ -28,6 +30,7 @@ from costopt.train.checkpointer import describe_checkpoint
 from costopt.train.save_queue import FailedSave, SaveOutcome, SaveQueue, SaveState
 from costopt.train.sharded_objects import load_objects, pack_objects
 from costopt.train.sharded_ranks import CopyRanks
+from costopt.train.sharded_replicas import ShardReplicas
 from costopt.train.sharded_restore import pour
 from costopt.train.sharded_state import Shard, ShardCopyLayout, ShardedState, ShardPlan
 from costopt.train.state_layout import unloadable_reason
@@ -40,13 +43,17 @@ class RestoredShards:
     """A checkpoint that model and optimizer were filled from.
 
     ``extra`` is what this rank's ``extra()`` returned when it was saved, or that of rank 0 where
-    the number of processes was another. ``bytes_read`` are those of tensors that this process read.
+    the number of processes was another. ``bytes_read`` are those of tensors that this process read
+    from the store, ``near_bytes`` those from near tiers; ``tier`` is the one they came from, the
+    farthest of several. A snapshot that is not yet in the store has no name.
     """
 
     name: str
     manifest: Manifest
     extra: dict[str, Any]
     bytes_read: int
+    near_bytes: int = 0
+    tier: Tier = Tier.STORE
 
     @property
     def step(self) -> int:
@@ -64,7 +71,8 @@ class ShardedCheckpointer:
 
     ``keep`` is as for ``Checkpointer``, and so is ``generation``. A save of which a rank's files do
     not arrive within ``timeout_s`` fails on all ranks. ``refused`` names what the last restore
-    rejected and why.
+    rejected and why. ``near`` is as for ``Checkpointer``: a restore takes the newest step of which
+    the near tiers, or they and the store, hold every rank's part, each range from the nearest.
     """
 
     def __init__(
@@ -78,6 +86,7 @@ class ShardedCheckpointer:
         extra: Extra | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         ranks: CopyRanks | None = None,
+        near: str | None = None,
     ) -> None:
         """``ranks`` are those that save together, by default all."""
         self.uri = str(uri) if "://" in str(uri) else str(Path(uri).absolute())
@@ -87,6 +96,7 @@ class ShardedCheckpointer:
         self._extra = extra
         self._timeout_s = timeout_s
         self._place = CheckpointRepository.open(self.uri)
+        self._near_address = near
         self._state = ShardedState(model, optimizer)
         ranks = CopyRanks.of() if ranks is None else ranks
         self._ranks, self._node = ranks.everyone, ranks.node
@@ -159,16 +169,21 @@ class ShardedCheckpointer:
         self.close()
         names, complaint = self._ranks.on_first(self._place.candidates)
         refused = [] if complaint is None else [self._refusal("HEAD", complaint)]
+        near = ShardReplicas(self._near_address, self._place, self._ranks, self._node)
         is_partial = False
         restored = None
-        for name in names:
+        candidates: list[NearSave | CheckpointName] = [*near.saves(), *names]
+        for candidate in candidates:
             try:
-                source = self._open(name)
+                if isinstance(candidate, NearSave):
+                    source = near.open(candidate)
+                else:
+                    source = self._open(candidate, near)
                 is_partial = True
-                restored = self._fill(name, source)
+                restored = self._fill(source)
                 break
             except ValueError as error:
-                refused.append(self._refusal(str(name), str(error)))
+                refused.append(self._refusal(str(candidate), str(error)))
         self.refused = tuple(refused)
         if restored is None and is_partial:
             raise CheckpointError(
@@ -176,7 +191,7 @@ class ShardedCheckpointer:
                 hint="roll back to one that `costopt checkpoints verify` finds whole",
                 code="damaged",
             )
-        self._parent = None if restored is None else restored.name
+        self._parent = None if restored is None else restored.name or restored.manifest.parent
         return restored
 
     def set_parent(self, generation: int) -> None:
@@ -189,6 +204,10 @@ class ShardedCheckpointer:
     def describe(self, name: str, manifest: Manifest) -> SavedCheckpoint:
         """Return the report of a restored checkpoint."""
         return describe_checkpoint(self._place, name, manifest)
+
+    def pop_replicas(self) -> tuple[Replica, ...]:
+        """Return the results of the near tiers since the last call, in order."""
+        return () if self._queue is None else self._queue.pop_replicas()
 
     def close(self) -> None:
         """Wait for this rank's saves in progress, then end its writing process."""
@@ -244,11 +263,11 @@ class ShardedCheckpointer:
         )
         self._generation = generation
         group = ShardGroup(word, attempt, self._ranks.rank, self._ranks.size, mesh, self._timeout_s)
-        queue = SaveQueue(self._place, self._keep, generation, group=group)
+        queue = SaveQueue(self._place, self._keep, generation, self._near_address, group)
         queue.resume(self._parent, generation)
         return queue
 
-    def _open(self, name: CheckpointName) -> ShardSource:
+    def _open(self, name: CheckpointName, near: ShardReplicas) -> ShardSource:
         """Return the checkpoint, its manifest and indexes read once per node and verified.
 
         Raise ValueError if it is not valid. Collective.
@@ -266,9 +285,10 @@ class ShardedCheckpointer:
             return manifest, [self._place.read(name, part, None) for part in parts]
 
         manifest, data = self._ranks.together(lambda: self._node.on_first(read))
-        return ShardSource(self._place, name, manifest, [ShardIndex.decode(each) for each in data])
+        indexes = [ShardIndex.decode(each) for each in data]
+        return ShardSource(self._place, name, manifest, indexes, near.of(manifest))
 
-    def _fill(self, name: CheckpointName, source: ShardSource) -> RestoredShards:
+    def _fill(self, source: ShardSource) -> RestoredShards:
         """Raise ValueError if a byte is not valid. Collective."""
         world = source.manifest.world_size
 
@@ -281,7 +301,10 @@ class ShardedCheckpointer:
 
         _, own = self._ranks.together(objects)
         self._ranks.together(lambda: pour(source, self._state.shards(), self._node))
-        return RestoredShards(str(name), source.manifest, own["extra"], source.bytes_read)
+        manifest = source.manifest
+        return RestoredShards(
+            manifest.name, manifest, own["extra"], source.bytes_read, source.near_bytes, source.tier
+        )
 
     def _refusal(self, name: str, message: str) -> RejectedCheckpoint:
         return RejectedCheckpoint(name, self._place.path(name), message)

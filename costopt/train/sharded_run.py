@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from costopt.checkpoint.manifest import TensorSpec
+from costopt.checkpoint.manifest import CheckpointName, TensorSpec
+from costopt.checkpoint.replicas.snapshot import Replica
 from costopt.protocol.trainer_files import RejectedCheckpoint, SavedCheckpoint
 from costopt.train.checkpointer import RestoredCheckpoint
 from costopt.train.group import BUCKET_BYTES
@@ -163,8 +164,15 @@ class AttachedShards:
         found = self._saver.restore()
         if found is None:
             return None
+        parent = CheckpointName.parse(found.manifest.parent or "")
+        durable_step = None if parent is None else parent.step
         return RestoredCheckpoint(
-            found.name, found.manifest, found.extra, durable_step=found.manifest.step
+            found.name or str(CheckpointName(found.manifest.generation, found.step, 0)),
+            found.manifest,
+            found.extra,
+            tier=found.tier,
+            durable=bool(found.name),
+            durable_step=found.step if found.name else durable_step,
         )
 
     def copied(self) -> None:
@@ -186,9 +194,9 @@ class AttachedShards:
         """Save from now on in this generation."""
         self._saver.set_parent(generation)
 
-    def pop_replicas(self) -> tuple[()]:
-        """Return nothing: sharded snapshots go to the store alone."""
-        return ()
+    def pop_replicas(self) -> tuple[Replica, ...]:
+        """Return the results of the near tiers since the last call."""
+        return self._saver.pop_replicas()
 
     def describe(self, restored: RestoredCheckpoint) -> SavedCheckpoint:
         """Return the report of a restored checkpoint."""

@@ -37,6 +37,7 @@ from torch.distributed.tensor.parallel import (
 
 from costopt.domain.errors import CheckpointError
 from costopt.train import FailedSave, ShardedCheckpointer, StorageReader, StorageWriter
+from costopt.train.sharded_ranks import CopyRanks, _alike
 
 WORLD = {"one": 1, "fsdp2": 2, "fsdp3": 3, "fsdp4": 4, "hsdp2x2": 4, "tp2x2": 4}
 WIDTH = 48
@@ -104,8 +105,18 @@ def act(folder: Path, kind: str, actions: list[str]) -> None:  # noqa: C901 - a 
     """Do what was said, and write digests of states for the test to compare."""
     model, optimizer = build(kind)
     rank = dist.get_rank() if dist.is_initialized() else 0
+    ranks = CopyRanks.of()
+    near = os.environ.get("TEST_NEAR", "").split()
+    if near:  # each rank is on a node of its own
+        ranks = CopyRanks(ranks.everyone, _alike(ranks.everyone, rank))
     saver = ShardedCheckpointer(
-        folder / "checkpoints", model, optimizer, extra=lambda: {"rank": rank}, timeout_s=30
+        folder / "checkpoints",
+        model,
+        optimizer,
+        extra=lambda: {"rank": rank},
+        timeout_s=30,
+        ranks=ranks,
+        near=near[rank] if near else None,
     )
     step = 0
     for action in actions:
@@ -124,6 +135,17 @@ def act(folder: Path, kind: str, actions: list[str]) -> None:  # noqa: C901 - a 
             (outcome,) = saver.wait()
             assert not isinstance(outcome, FailedSave), outcome
             _note(folder, rank, made)
+        elif name == "lost":  # a save that only the near tiers take
+            (folder / "checkpoints" / f"step-{step:09d}.0.0").touch()
+            saver.begin(step)
+            (outcome,) = saver.wait()
+            assert isinstance(outcome, FailedSave)
+        elif name == "near":
+            restored = saver.restore()
+            assert restored is not None
+            said = f"{restored.step} {restored.tier} {restored.bytes_read} {restored.name or '-'}"
+            _note(folder, rank, f"{digest(model, optimizer)} {said}")
+            assert saver.refused == ()
         elif name == "note":
             _note(folder, rank, digest(model, optimizer))
         elif name == "restore":

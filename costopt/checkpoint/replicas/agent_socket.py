@@ -14,9 +14,10 @@ import struct
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +92,12 @@ class SnapshotSocketServer:
         if offer.tier is Tier.DISK and self._tiers.disk is not None:
             send_frame(link, {"folder": str(self._tiers.disk.folder)})
             return
-        held = self._tiers.fetch(offer)
-        send_frame(link, {"arena_bytes": held.arena.size_bytes}, held.arena.descriptor)
+        ranges = request.get("ranges")
+        if offer.tier is Tier.PEER and ranges is not None:
+            arena = self._tiers.fetch_ranges(offer, ranges)
+        else:
+            arena = self._tiers.fetch(offer).arena
+        send_frame(link, {"arena_bytes": arena.size_bytes}, arena.descriptor)
 
 
 def socket_name(address: str) -> str:
@@ -170,6 +175,32 @@ class ReplicaClient:
             )
         )
 
+    def read(self, offer: AvailableSnapshot, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return ranges of a snapshot's bytes, not verified; those of a peer alone are sent."""
+        request = {
+            "op": "fetch",
+            "tier": offer.tier,
+            "node": offer.node,
+            "snapshot": offer.snapshot.encode(),
+            "ranges": ranges,
+        }
+        with self._asked(request) as link:
+            fields, descriptor = receive_frame_and_descriptor(link)
+            answer = _answer(fields)
+            if descriptor is None:
+                disk = DiskTier(Path(answer["folder"]), 0)
+                return [disk.read_range(offer.snapshot, *each) for each in ranges]
+            try:
+                begins = [begin for begin, _ in ranges]
+                if offer.tier is Tier.PEER:
+                    begins = list(accumulate((end - begin for begin, end in ranges), initial=0))
+                return [
+                    _bytes(descriptor, first, end - begin)
+                    for first, (begin, end) in zip(begins, ranges, strict=False)
+                ]
+            finally:
+                os.close(descriptor)
+
     @contextmanager
     def _asked(
         self, request: dict[str, Any], descriptor: int | None = None
@@ -219,24 +250,16 @@ Notify = Callable[[dict[str, Any]], None]
 
 
 class ReplicaWriter:
-    """Writes one snapshot to the near tiers, in a thread.
+    """Writes one snapshot, which ``take`` returns, to the near tiers, in a thread.
 
     The near tiers come first, and the store does not wait for them. ``notify`` is called for each
     tier, with a dictionary of ``Replica``.
     """
 
     def __init__(
-        self,
-        client: ReplicaClient,
-        committer: Committer,
-        saving: SaveRequest,
-        arena: SharedMemory,
-        notify: Notify,
+        self, client: ReplicaClient, take: Callable[[], MemorySnapshot], notify: Notify
     ) -> None:
-        self._client, self._committer = client, committer
-        self._saving, self._arena, self._notify = saving, arena, notify
-        self._parent = committer.parent
-        self._generation = committer.generation
+        self._client, self._take, self._notify = client, take, notify
         self._thread = threading.Thread(target=self._run, name="near")
         self._thread.start()
 
@@ -246,32 +269,51 @@ class ReplicaWriter:
 
     def _run(self) -> None:
         try:
-            for kept in self._client.store(MemorySnapshot(self._snapshot(), self._arena)):
+            for kept in self._client.store(self._take()):
                 self._notify(asdict(kept))
         except CostoptError as error:
             self._notify(asdict(Replica(Tier.MEMORY, complaint=error.message)))
 
-    def _snapshot(self) -> Snapshot:
-        saving = self._saving
-        # In the arena the objects follow the tensors.
-        names = sorted(saving.files, key=lambda name: (name == OBJECTS, name))
-        manifest = Manifest(
-            step=saving.step,
-            generation=self._generation,
-            world_size=saving.world_size,
-            parts=tuple(Part.of(name, saving.files[name]) for name in names),
-            at=time.time() - (time.monotonic() - saving.began_at),
-            save_s=0.0,
-            parent=self._parent or self._newest(),
-            origin=self._committer.origin,
-            labels=saving.labels,
-        )
-        return Snapshot(self._committer.writer, manifest)
 
-    def _newest(self) -> str | None:
-        """A first save continues from the newest checkpoint at that time."""
-        try:
-            head = read_head(self._committer.place)
-        except CheckpointError:
-            return None
-        return head.line[0] if head is not None and head.line else None
+def whole_snapshot(
+    committer: Committer,
+    saving: SaveRequest,
+    arena: SharedMemory,
+    parent: str | None,
+    generation: int,
+) -> MemorySnapshot:
+    """Return the snapshot of a state that one process saves; in its arena objects come last."""
+    names = sorted(saving.files, key=lambda name: (name == OBJECTS, name))
+    parts = tuple(Part.of(name, saving.files[name]) for name in names)
+    manifest = snapshot_manifest(committer, saving, parts, parent, generation)
+    return MemorySnapshot(Snapshot(committer.writer, manifest), arena)
+
+
+def snapshot_manifest(
+    committer: Committer,
+    saving: SaveRequest,
+    parts: tuple[Part, ...],
+    parent: str | None,
+    generation: int,
+) -> Manifest:
+    """Return the manifest of a snapshot; ``parent`` and ``generation`` are as the save began."""
+    return Manifest(
+        step=saving.step,
+        generation=generation,
+        world_size=saving.world_size,
+        parts=parts,
+        at=time.time() - (time.monotonic() - saving.began_at),
+        save_s=0.0,
+        parent=parent or _newest(committer),
+        origin=committer.origin,
+        labels=saving.labels,
+    )
+
+
+def _newest(committer: Committer) -> str | None:
+    """A first save continues from the newest checkpoint at that time."""
+    try:
+        head = read_head(committer.place)
+    except CheckpointError:
+        return None
+    return head.line[0] if head is not None and head.line else None

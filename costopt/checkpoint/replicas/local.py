@@ -1,9 +1,10 @@
 """The tiers of one node: snapshots in its memory and on its disk, both bounded.
 
-Memory holds the newest snapshot of this node's trainers and the newest that a peer sent. The disk
-serves a node whose agent is restarted:
+Memory holds the newest snapshot of this node's trainers and the newest that a peer sent; of ranks
+that save a sharded state the two newest each, as one counts only if all ranks have taken it. The
+disk serves a node whose agent is restarted:
 
-<writer>-<step>.<generation>-<microseconds>/
+<writer>-<step>.<generation>-<microseconds>[-<rank>]/
     objects.pt, tensors-NNNNN.bin
     snapshot.json                   written last
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,10 @@ class MemorySnapshot:
         return memoryview(self.arena.map)[: self.snapshot.size_bytes]
 
 
+Ranked = dict[int | None, tuple[MemorySnapshot, ...]]
+"""Snapshots by rank, the newest first."""
+
+
 class MemoryTier:
     """Snapshots in memory, for several threads. One that is replaced stays until the new one is
     complete.
@@ -47,14 +52,14 @@ class MemoryTier:
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._own: MemorySnapshot | None = None
-        self._received: MemorySnapshot | None = None
+        self._own: Ranked = {}
+        self._received: Ranked = {}
         self._expected_bytes = 0
 
     def newest(self) -> tuple[MemorySnapshot, ...]:
         """Return the stored snapshots."""
         with self._lock:
-            return tuple(held for held in (self._own, self._received) if held is not None)
+            return tuple(self._all())
 
     def find(self, snapshot: Snapshot) -> MemorySnapshot | None:
         """Return exactly this snapshot, None if it is not stored."""
@@ -66,9 +71,13 @@ class MemoryTier:
             size_bytes = held.snapshot.size_bytes
             if size_bytes + self._expected_bytes > self.max_bytes:
                 raise self._no_room(held.snapshot)
-            self._own = held
+            rank = held.snapshot.rank
+            before = self._own.get(rank, ())
+            self._own[rank] = _with(held, before)
+            self._make_room(held.snapshot, 0, keeps_received=False)
             if self._sum() > self.max_bytes:
-                self._received = None
+                self._own[rank] = before
+                raise self._no_room(held.snapshot)
 
     @contextmanager
     def receiving(self, snapshot: Snapshot) -> Iterator[memoryview]:
@@ -81,7 +90,8 @@ class MemoryTier:
             held = MemorySnapshot(snapshot, arena)
             yield held.view
             with self._lock:
-                self._received = held
+                before = self._received.get(snapshot.rank, ())
+                self._received[snapshot.rank] = _with(held, before)
         finally:
             with self._lock:
                 self._expected_bytes -= snapshot.size_bytes
@@ -89,16 +99,16 @@ class MemoryTier:
     def clear(self) -> None:
         """Free all memory."""
         with self._lock:
-            self._own = self._received = None
+            self._own, self._received = {}, {}
 
     def _reserve(self, snapshot: Snapshot) -> SharedMemory:
         with self._lock:
-            if self._received is not None and self._received.snapshot.age > snapshot.age:
+            before = self._received.get(snapshot.rank)
+            if before and before[0].snapshot.age > snapshot.age:
                 raise CheckpointError(
                     f"{snapshot.title} comes after a newer one", code="out_of_order"
                 )
-            if self._sum() + snapshot.size_bytes > self.max_bytes:
-                self._drop_stale(snapshot)
+            self._make_room(snapshot, snapshot.size_bytes, keeps_received=True)
             if self._sum() + snapshot.size_bytes > self.max_bytes:
                 raise self._no_room(snapshot)
             self._expected_bytes += snapshot.size_bytes
@@ -109,18 +119,29 @@ class MemoryTier:
                 self._expected_bytes -= snapshot.size_bytes
             raise
 
-    def _drop_stale(self, incoming: Snapshot) -> None:
-        """Remove what generations before the incoming snapshot's have left."""
+    def _make_room(self, incoming: Snapshot, size_bytes: int, *, keeps_received: bool) -> None:
+        """Remove what earlier generations left, then ranks' older snapshots, then peers'."""
         generation = incoming.manifest.generation
-        if self._own is not None and self._own.snapshot.manifest.generation < generation:
-            self._own = None
-        if self._received is not None:
-            old = self._received.snapshot.manifest.generation < generation
-            self._received = None if old else self._received
+        steps: list[Callable[[int, MemorySnapshot], bool]] = [
+            lambda _, held: held.snapshot.manifest.generation >= generation,
+            lambda number, _: number == 0,
+        ]
+        for stays in steps:
+            for ranked in (self._received, self._own):
+                for rank, held in tuple(ranked.items()):
+                    if self._sum() + size_bytes <= self.max_bytes:
+                        return
+                    ranked[rank] = tuple(h for n, h in enumerate(held) if stays(n, h))
+        if not keeps_received and self._sum() + size_bytes > self.max_bytes:
+            self._received = {}
+
+    def _all(self) -> Iterator[MemorySnapshot]:
+        for ranked in (self._own, self._received):
+            for held in ranked.values():
+                yield from held
 
     def _sum(self) -> int:
-        held = (each for each in (self._own, self._received) if each is not None)
-        return self._expected_bytes + sum(each.snapshot.size_bytes for each in held)
+        return self._expected_bytes + sum(each.snapshot.size_bytes for each in self._all())
 
     def _no_room(self, snapshot: Snapshot) -> CheckpointError:
         size, most = snapshot.size_bytes / 2**20, self.max_bytes / 2**20
@@ -129,6 +150,16 @@ class MemoryTier:
             hint="set the agents' --snapshot-gib to twice the size of the state",
             code="no_room",
         )
+
+
+def _with(held: MemorySnapshot, before: tuple[MemorySnapshot, ...]) -> tuple[MemorySnapshot, ...]:
+    older = tuple(each for each in before if each.snapshot != held.snapshot)
+    return (held, *older)[: snapshots_kept(held.snapshot)]
+
+
+def snapshots_kept(snapshot: Snapshot) -> int:
+    """Return how many of its kind a tier holds: ranks take the same step at different times."""
+    return 1 if snapshot.rank is None else 2
 
 
 RECORD = "snapshot.json"
@@ -156,11 +187,15 @@ class DiskTier:
                 hint="raise --snapshot-disk-gib",
                 code="too_large",
             )
-        names = {name: found for name, found in self._found().items() if found != snapshot}
-        keep = max(names, key=lambda n: names[n].age, default=None)
-        if keep is not None and names[keep].size_bytes + size_bytes > self.max_bytes:
-            keep = None
-        self._remove_all_but(keep)
+        found = {name: each for name, each in self._found().items() if each != snapshot}
+        mine = {n: each for n, each in found.items() if each.rank == snapshot.rank}
+        keep = max(mine, key=lambda n: mine[n].age, default=None)
+        kept = {n for n in found if n not in mine or n == keep}
+        if sum(found[n].size_bytes for n in kept) + size_bytes > self.max_bytes:
+            kept.discard(keep or "")
+            generation = snapshot.manifest.generation
+            kept = {n for n in kept if found[n].manifest.generation >= generation}
+        self._remove_all_but(kept)
         name = _name(snapshot)
         try:
             for part, begin in snapshot.extents():
@@ -172,7 +207,9 @@ class DiskTier:
             raise CheckpointError(
                 error.message, hint=error.hint, code=error.code, subject=error.subject
             ) from error
-        self._remove_all_but(name)
+        if snapshots_kept(snapshot) == 1:
+            kept.discard(keep or "")
+        self._remove_all_but({*kept, name})
 
     def snapshots(self) -> tuple[Snapshot, ...]:
         """Return the snapshots that were written completely."""
@@ -187,9 +224,20 @@ class DiskTier:
         part.check(memoryview(data))
         return data
 
+    def read_range(self, snapshot: Snapshot, begin: int, end: int) -> bytes:
+        """Return bytes of a snapshot, not verified. Raise OSError, or return less, if missing."""
+        pieces = []
+        for part, first in snapshot.extents():
+            start, stop = max(begin, first), min(end, first + part.size_bytes)
+            if start < stop:
+                with (self.folder / _name(snapshot) / part.name).open("rb") as file:
+                    file.seek(start - first)
+                    pieces.append(file.read(stop - start))
+        return b"".join(pieces)
+
     def clear(self) -> None:
         """Free all space."""
-        self._remove_all_but(None)
+        self._remove_all_but(set())
 
     def _found(self) -> dict[str, Snapshot]:
         found = {}
@@ -198,9 +246,9 @@ class DiskTier:
                 found[path.parent.name] = Snapshot.decode(json.loads(path.read_bytes()))
         return found
 
-    def _remove_all_but(self, kept: str | None) -> None:
+    def _remove_all_but(self, kept: Collection[str]) -> None:
         for path in self.folder.glob("*/"):
-            if path.name != kept:
+            if path.name not in kept:
                 (path / RECORD).unlink(missing_ok=True)
                 shutil.rmtree(path, ignore_errors=True)
 
@@ -208,4 +256,5 @@ class DiskTier:
 def _name(snapshot: Snapshot) -> str:
     manifest = snapshot.manifest
     micro = round(manifest.at * 1e6)
-    return f"{snapshot.writer}-{manifest.step}.{manifest.generation}-{micro}"
+    rank = "" if snapshot.rank is None else f"-{snapshot.rank}"
+    return f"{snapshot.writer}-{manifest.step}.{manifest.generation}-{micro}{rank}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -79,7 +79,7 @@ class ReplicaManager:
     def fetch(self, offer: AvailableSnapshot) -> MemorySnapshot:
         """Return a snapshot in this node's memory or a peer's. Raise CheckpointError if gone."""
         if offer.tier is Tier.PEER:
-            return self._fetched(offer)
+            return MemorySnapshot(offer.snapshot, self.fetch_ranges(offer, None))
         held = self.memory.find(offer.snapshot)
         if held is None:
             raise CheckpointError(f"{offer.snapshot.title} is no longer stored on this node")
@@ -118,16 +118,22 @@ class ReplicaManager:
                 return Replica(Tier.PEER, peer.node, peer.zone)
         raise CheckpointError("; ".join(complaints))
 
-    def _fetched(self, offer: AvailableSnapshot) -> MemorySnapshot:
+    def fetch_ranges(
+        self, offer: AvailableSnapshot, ranges: Sequence[tuple[int, int]] | None
+    ) -> SharedMemory:
+        """Return ranges of a peer's snapshot, one after the other, or all of it, verified.
+
+        Raise CheckpointError if it is gone.
+        """
         circle = self.circle
-        peers = () if circle is None else circle.peers
-        for peer in peers:
+        whole = [(0, offer.snapshot.size_bytes)]
+        size_bytes = sum(end - begin for begin, end in (ranges or whole))
+        for peer in () if circle is None else circle.peers:
             if peer.node == offer.node and circle is not None:
-                held = MemorySnapshot(
-                    offer.snapshot, SharedMemory.create(offer.snapshot.size_bytes)
-                )
-                peer.fetch(circle.key, offer.snapshot, held.view)
-                return held
+                arena = SharedMemory.create(size_bytes)
+                target = memoryview(arena.map)[:size_bytes]
+                peer.fetch(circle.key, offer.snapshot, target, ranges)
+                return arena
         raise CheckpointError(
             f"{offer.node} is no longer a member of this gang", code="not_a_member"
         )

@@ -26,6 +26,7 @@ from costopt.checkpoint.manifest import (
     ShardSet,
     TensorSpec,
     encode_abandoned,
+    shard_prefix,
 )
 from costopt.checkpoint.repository import (
     MANIFEST,
@@ -38,9 +39,7 @@ from costopt.checkpoint.sharded.index import (
     SHARD_CHUNK_BYTES,
     SaveIdentity,
     ShardIndex,
-    all_tensors,
 )
-from costopt.checkpoint.sharded.tiling import incomplete_reason
 from costopt.domain.errors import CheckpointError
 
 OBJECTS = "objects.pt"
@@ -70,7 +69,7 @@ class ShardGroup:
 
     def prefix(self, rank: int) -> str:
         """Return how the names of a rank's files begin: a gang that wakes overwrites nothing."""
-        return f"r{rank:05d}-{self.word[:8]}-"
+        return shard_prefix(rank, self.word)
 
 
 @dataclass(slots=True)
@@ -181,10 +180,20 @@ class ShardCommitter(Committer):
         parts: tuple[Part, ...],
         delta: Delta | None,
     ) -> tuple[Part, ...]:
-        prefix = self.gang.prefix(self.gang.rank)
-        objects = prefix + OBJECTS
+        index = self.index(saving, parts, delta)
+        with checkpoint_errors():
+            self.place.store.put(
+                f"{name}/{self.gang.prefix(self.gang.rank)}{INDEX}", index.encode()
+            )
+        return parts
+
+    def index(
+        self, saving: SaveRequest, parts: tuple[Part, ...], delta: Delta | None
+    ) -> ShardIndex:
+        """Return the index of this rank's files of a save."""
+        objects = self.gang.prefix(self.gang.rank) + OBJECTS
         began_at = time.time() - (time.monotonic() - saving.began_at)
-        index = ShardIndex(
+        return ShardIndex(
             SaveIdentity(
                 step=saving.step,
                 generation=self.generation,
@@ -202,9 +211,6 @@ class ShardCommitter(Committer):
             tuple(part for part in parts if part.name != objects),
             delta,
         )
-        with checkpoint_errors():
-            self.place.store.put(f"{name}/{prefix}{INDEX}", index.encode())
-        return parts
 
     def _decision(self, name: CheckpointName) -> Manifest:
         """Wait until the save is committed or abandoned; commit it when it is this rank's turn."""
@@ -333,6 +339,8 @@ class ShardCommitter(Committer):
             (index.layout_data, stream) for index, stream in zip(indexes, streams, strict=True)
         )
         if seen != self._tiled:
+            from costopt.checkpoint.sharded.tiling import all_tensors, incomplete_reason
+
             reason = incomplete_reason([index.layout_data for index in indexes], streams)
             if reason is not None:
                 raise ValueError(reason)

@@ -15,17 +15,14 @@ It is binary, since a large state has millions of digests, and sealed: it detect
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import struct
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
-
 from costopt.checkpoint.manifest import XXH3, Delta, Part, TensorSpec, compute_digest
 from costopt.checkpoint.sharded.boxes import TensorBox
-from costopt.checkpoint.sharded.writers import Column
 
 MAGIC = b"costopt-index 1\n"
 LENGTH_BYTES = 8
@@ -52,55 +49,6 @@ class PlacedBox:
 
 
 @dataclass(frozen=True, slots=True)
-class BoxColumns:
-    """The boxes of a layout as columns, a row each: tensor, offset, and the box by dimension.
-
-    What a tensor has less of dimensions than others is filled with starts of 0 and sizes of 1.
-    """
-
-    tensors: tuple[TensorSpec, ...]
-    numbers: Column
-    offsets: Column
-    starts: Column
-    sizes: Column
-
-    @classmethod
-    def decode(cls, data: bytes) -> BoxColumns:
-        """Return the columns of a layout's document. Raise ValueError if it is not one."""
-        head, _, rest = data.partition(b"\n")
-        tensors, dimensions = _tensors(head)
-        if len(rest) % 8:
-            raise ValueError("the index holds no layout: its boxes are cut short")
-        flat = np.frombuffer(rest, dtype="<i8")
-        count = int(flat[0]) if len(flat) else -1
-        numbers, offsets, flat = np.split(flat[1:], [count, 2 * count])
-        if count < 0 or not ((numbers >= 0) & (numbers < len(tensors))).all():
-            raise ValueError("the index holds no layout: a box is of no tensor")
-        there = np.arange(max(dimensions, default=0)) < np.array(dimensions, int)[numbers, None]
-        if len(flat) != 2 * there.sum():
-            raise ValueError("the index holds no layout: its boxes have other dimensions")
-        starts, sizes = np.zeros(there.shape, int), np.ones(there.shape, int)
-        starts[there], sizes[there] = np.split(flat, 2)
-        return cls(tensors, numbers, offsets, starts, sizes)
-
-    def box(self, row: int) -> TensorBox:
-        """Return one box."""
-        end = len(self.tensors[self.numbers[row]].shape)
-        starts, sizes = self.starts[row, :end], self.sizes[row, :end]
-        return TensorBox(tuple(starts.tolist()), tuple(sizes.tolist()))
-
-
-@lru_cache(4)
-def _tensors(head: bytes) -> tuple[tuple[TensorSpec, ...], tuple[int, ...]]:
-    """Return tensors and their dimensions; the ranks of a gang mostly list the same."""
-    try:
-        tensors = tuple(TensorSpec(name, dtype, tuple(s)) for name, dtype, s in json.loads(head))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"the index holds no layout: {error}") from error
-    return tensors, tuple(len(tensor.shape) for tensor in tensors)
-
-
-@dataclass(frozen=True, slots=True)
 class ShardLayout:
     """The boxes that one rank writes. Elements are in row-major order."""
 
@@ -109,15 +57,13 @@ class ShardLayout:
 
     def encode(self) -> bytes:
         """Return the document; the same layout gives the same bytes."""
-        columns = (
-            [len(self.boxes)],
-            [placed.tensor for placed in self.boxes],
-            [placed.offset for placed in self.boxes],
-            [start for placed in self.boxes for start in placed.box.starts],
-            [size for placed in self.boxes for size in placed.box.sizes],
-        )
-        flat = np.array([number for column in columns for number in column], dtype="<i8")
-        return json.dumps(self.tensors, separators=(",", ":")).encode() + b"\n" + flat.tobytes()
+        flat = [len(self.boxes)]
+        flat += [placed.tensor for placed in self.boxes]
+        flat += [placed.offset for placed in self.boxes]
+        flat += [start for placed in self.boxes for start in placed.box.starts]
+        flat += [size for placed in self.boxes for size in placed.box.sizes]
+        tensors = json.dumps(self.tensors, separators=(",", ":")).encode()
+        return tensors + b"\n" + struct.pack(f"<{len(flat)}q", *flat)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +179,3 @@ def _parts(listed: Sequence[tuple[str, int, int]], digests: Sequence[str]) -> li
 
 def _seal(body: memoryview) -> bytes:
     return bytes.fromhex(compute_digest(XXH3, body))
-
-
-def all_tensors(indexes: Iterable[ShardIndex]) -> tuple[TensorSpec, ...]:
-    """Return the tensors that ranks list, sorted. Raise ValueError if a layout is not valid."""
-    lists = {BoxColumns.decode(data).tensors for data in {i.layout_data for i in indexes}}
-    return tuple(sorted({tensor for each in lists for tensor in each}))

@@ -6,13 +6,16 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import NamedTuple
 
 from costopt.checkpoint.manifest import CheckpointName, Manifest, Part, TensorSpec, compute_digest
+from costopt.checkpoint.replicas.snapshot import Tier
 from costopt.checkpoint.repository import CheckpointRepository
 from costopt.checkpoint.sharded.boxes import TensorBox
-from costopt.checkpoint.sharded.index import ITEM_BYTES, SHARD_CHUNK_BYTES, BoxColumns, ShardIndex
+from costopt.checkpoint.sharded.index import ITEM_BYTES, SHARD_CHUNK_BYTES, ShardIndex
+from costopt.checkpoint.sharded.snapshot import NearRanges
+from costopt.checkpoint.sharded.tiling import BoxColumns
 from costopt.domain.errors import StoreError
 from costopt.store.ranges import KeyRange, read_ranges
 
@@ -55,19 +58,33 @@ class ReadWindow:
         return self.offsets[number] + span.begin - self.runs[number].begin
 
 
+class StoredChunk(NamedTuple):
+    """A chunk that is needed: where it goes in a window, and among what a rank wrote it lies."""
+
+    offset: int
+    run: ByteSpan
+    part: Part
+    number: int
+
+
 class ShardSource:
-    """A sharded checkpoint to read from. ``indexes`` are verified."""
+    """A sharded checkpoint to read from. ``indexes`` are verified.
+
+    What ``near`` holds of it is read there, the rest from the store: nothing where ``name`` is
+    None. ``bytes_read`` are those of tensors from the store, ``near_bytes`` those from near tiers.
+    """
 
     def __init__(
         self,
         place: CheckpointRepository,
-        name: CheckpointName,
+        name: CheckpointName | None,
         manifest: Manifest,
         indexes: Sequence[ShardIndex],
+        near: NearRanges | None = None,
     ) -> None:
         self.manifest = manifest
-        self.bytes_read = 0
-        self._place, self._name, self._indexes = place, name, indexes
+        self.bytes_read = self.near_bytes = 0
+        self._place, self._name, self._indexes, self._near = place, name, indexes, near
         assert manifest.shards is not None
         self.tensors = {tensor.name: tensor for tensor in manifest.shards.tensors}
         self._begins = [
@@ -84,7 +101,19 @@ class ShardSource:
     def objects(self, rank: int) -> bytes:
         """Return the verified objects of a rank. Raise ValueError if they are damaged."""
         index = self._indexes[rank]
+        near = None if self._near is None else self._near.objects(rank, index.objects)
+        if near is not None:
+            return near
+        if self._name is None:
+            raise ValueError(f"no near tier holds the objects of rank {rank} any more")
         return self._place.read(self._name, index.objects, index.delta)
+
+    @property
+    def tier(self) -> Tier:
+        """Return where the tensors were read: the farthest of several tiers."""
+        used = [Tier.STORE] if self.bytes_read or self._near is None else []
+        near = () if self._near is None else self._near.used
+        return max((*used, *near), key=lambda tier: tier.distance, default=Tier.MEMORY)
 
     def boxes(self, name: str) -> list[TensorBox]:
         """Return the boxes in which a tensor is stored."""
@@ -140,19 +169,42 @@ class ShardSource:
         """
         wanted = list(self._chunks(window))
         wanted = wanted[share * len(wanted) // shares : (share + 1) * len(wanted) // shares]
-        ranges = [stored for _, _, _, stored in wanted]
+        wanted = self._read_near(wanted, into)
+        if wanted and self._name is None:
+            raise ValueError(f"no near tier holds all of rank {wanted[0].run.source} any more")
+        ranges = [self._stored_range(chunk) for chunk in wanted]
         try:
-            for (offset, part, number, stored), data in zip(
-                wanted, read_ranges(self._place.store, ranges), strict=True
+            for chunk, stored, data in zip(
+                wanted, ranges, read_ranges(self._place.store, ranges), strict=True
             ):
-                verified = self._verified(part, number, stored, data)
-                into[offset : offset + len(verified)] = verified
+                verified = self._verified(chunk, stored, data)
+                into[chunk.offset : chunk.offset + len(verified)] = verified
         except StoreError as error:
             raise ValueError(error.message) from error
         self.bytes_read += sum(end - begin for _, begin, end in ranges)
 
-    def _chunks(self, window: ReadWindow) -> Iterator[tuple[int, Part, int, KeyRange]]:
-        """Yield the window's chunks: where each goes, its part and number, where it is stored."""
+    def _read_near(self, wanted: list[StoredChunk], into: memoryview) -> list[StoredChunk]:
+        """Read what near tiers hold; return the chunks that they do not."""
+        if self._near is None:
+            return wanted
+        left: list[StoredChunk] = []
+        for rank, group in groupby(wanted, key=lambda chunk: chunk.run.source):
+            chunks = list(group)
+            asked = [
+                (c.run.begin, c.run.end, c.part.algorithm, c.part.digests[c.number]) for c in chunks
+            ]
+            found = self._near.read(rank, asked)
+            for number, chunk in enumerate(chunks):
+                data = found.get(number)
+                if data is None:
+                    left.append(chunk)
+                else:
+                    into[chunk.offset : chunk.offset + len(data)] = data
+                    self.near_bytes += len(data)
+        return left
+
+    def _chunks(self, window: ReadWindow) -> Iterator[StoredChunk]:
+        """Yield the window's chunks, in their order."""
         for run, offset in zip(window.runs, window.offsets, strict=True):
             begins = self._begins[run.source]
             begin = run.begin
@@ -160,13 +212,14 @@ class ShardSource:
                 number = bisect_right(begins, begin) - 1
                 part, first = self._indexes[run.source].tensors[number], begins[number]
                 end = min(begin + part.chunk_bytes, first + part.size_bytes, run.end)
+                place = ByteSpan(run.source, begin, end)
                 chunk = (begin - first) // part.chunk_bytes
-                stored = self._stored_range(run.source, part, chunk, end - begin)
-                yield offset + begin - run.begin, part, chunk, stored
+                yield StoredChunk(offset + begin - run.begin, place, part, chunk)
                 begin = end
 
-    def _stored_range(self, rank: int, part: Part, chunk: int, size_bytes: int) -> KeyRange:
+    def _stored_range(self, stored: StoredChunk) -> KeyRange:
         """Return where a chunk is: in the base, or among those that the rank wrote itself."""
+        _, (rank, first, last), part, chunk = stored
         shared = self._shared[rank].get(part.name, ())
         before = bisect_left(shared, chunk)
         name, place = str(self._name), chunk - before
@@ -175,10 +228,10 @@ class ShardSource:
             assert delta is not None
             name, place = delta.base, chunk
         begin = place * part.chunk_bytes
-        return f"{name}/{part.name}", begin, begin + size_bytes
+        return f"{name}/{part.name}", begin, begin + last - first
 
-    def _verified(self, part: Part, chunk: int, stored: KeyRange, data: memoryview) -> memoryview:
-        digest = part.digests[chunk]
+    def _verified(self, chunk: StoredChunk, stored: KeyRange, data: memoryview) -> memoryview:
+        part, digest = chunk.part, chunk.part.digests[chunk.number]
         if compute_digest(part.algorithm, data) == digest:
             return data
         # What was damaged on the way is whole when it is read again; what is stored so is not.

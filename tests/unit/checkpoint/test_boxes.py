@@ -17,13 +17,12 @@ from costopt.checkpoint.sharded.boxes import (
     whole_box,
 )
 from costopt.checkpoint.sharded.index import (
-    BoxColumns,
     PlacedBox,
     SaveIdentity,
     ShardIndex,
     ShardLayout,
 )
-from costopt.checkpoint.sharded.tiling import incomplete_reason
+from costopt.checkpoint.sharded.tiling import BoxColumns, incomplete_reason
 from costopt.checkpoint.sharded.writers import assign_writers, box_keys
 
 SQUARE = TensorSpec("w", "float32", (6, 4))
