@@ -266,6 +266,7 @@ class Attempt:
             checkpoint_uri=gang.checkpoint_uri,
             checkpoint_interval_s=gang.checkpoint_interval_s,
             hazard_per_hour=gang.hazard_per_hour,
+            save_paid_s=gang.save_paid_s,
             noticed_share=gang.noticed_share,
             speed=gang.speed,
             total_units=gang.total_units,

@@ -107,6 +107,7 @@ class AccountSiteConfig:
             gang_hazard=lambda _, nodes: gang_hazard_per_hour(hazards, nodes),
             notice_s=self.notice_s,
             machines=models.catalog,
+            transfers=models.catalog.transfer,
         )
 
         def upload(job: Job) -> None:

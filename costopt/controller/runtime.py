@@ -32,6 +32,7 @@ from costopt.domain.runtime import (
     RejectedCheckpointRecord,
 )
 from costopt.domain.secret import SecretSource
+from costopt.domain.transfers import TransferPrices, save_paid_s
 from costopt.protocol.mailbox import Mailbox, MessageReader
 from costopt.protocol.messages import Gang, Heartbeat, SecretName
 from costopt.protocol.tasks import TaskBoard
@@ -57,6 +58,7 @@ class MailboxRuntime:
     and times that nodes report are converted. ``gang_hazard`` answers interruptions per hour of
     the whole gang, from which trainers recompute their checkpoint interval as they measure how
     long a save takes; without it, or where the job fixes the interval, they keep the one given.
+    What a save costs is by the prices of ``transfers``.
     ``notice_s`` is how long before an interruption its notice comes; 0 where none does.
 
     A node is unreachable if its heartbeat has not changed for ``silent_s`` of real time, by this
@@ -77,12 +79,14 @@ class MailboxRuntime:
         retries: int = RETRIES,
         silent_s: float = HEARTBEAT_TIMEOUT_S,
         machines: InstanceCatalog | None = None,
+        transfers: TransferPrices | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._speed = speed
         self._gang_hazard = gang_hazard
         self._notice_s = notice_s
+        self._transfers = transfers
         self._retries = retries
         self._silent_s = silent_s
         self._last_change: dict[tuple[str, str], tuple[int, float]] = {}
@@ -124,6 +128,7 @@ class MailboxRuntime:
                 checkpoint_uri=_absolute(job.checkpoint.uri, job.workdir),
                 checkpoint_interval_s=checkpoint_interval_s,
                 hazard_per_hour=hazard,
+                save_paid_s=save_paid_s(job, nodes, self._transfers),
                 noticed_share=noticed_share(self._notice_s, job.checkpoint.durable_s),
                 speed=self._speed,
                 power_cap_w=None if power_cap is None else power_cap.cap_w,

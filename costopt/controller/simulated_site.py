@@ -82,6 +82,7 @@ class SimulatedSiteConfig:
             gang_hazard=lambda _, nodes: gang_hazard_per_hour(hazards, nodes),
             notice_s=self.notice_s,
             machines=models.catalog,
+            transfers=models.catalog.transfer,
         )
         provider = connect_simulator(
             market, clock, folder, runtime, self.notice_s, machines=models.catalog

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 
 MIN_INTERVAL_S = 5.0
+LOSS_BUDGET_S = 1800.0
+"""The most work that one interruption may lose."""
 
 
 def noticed_share(notice_s: float, save_s: float) -> float:
@@ -20,12 +22,14 @@ def checkpoint_interval_s(
     blocking_save_s: float,
     noticed_share: float = 0.0,
     persist_s: float = 0.0,
-    loss_budget_s: float = 1800.0,
+    paid_s: float = 0.0,
+    loss_budget_s: float = LOSS_BUDGET_S,
 ) -> float:
     """Return the seconds between saves: τ = √(2 · MTBF · c / (1 − p)), floored and capped.
 
-    c is ``blocking_save_s``, the time for which a save stops the training; p is
-    ``noticed_share``, the share of interruptions with a notice long enough to save on. With
+    c is ``blocking_save_s``, the time for which a save stops the training, and ``paid_s``, for how
+    long the gang could train for the dollars of a save; p is ``noticed_share``, the share of
+    interruptions with a notice long enough to save on. With
     p = 0 this is Young's first-order optimum (Young 1974; Daly 2006, doi:10.1016/
     j.future.2004.11.016); only unannounced interruptions lose work, so their rate is the hazard
     times (1 − p). The floor is ``persist_s``, since a save must be durable before the next, and
@@ -37,6 +41,7 @@ def checkpoint_interval_s(
         blocking_save_s=blocking_save_s,
         noticed_share=noticed_share,
         persist_s=persist_s,
+        paid_s=paid_s,
         loss_budget_s=loss_budget_s,
     ).interval_s
 
@@ -55,7 +60,8 @@ def explained_interval(
     blocking_save_s: float,
     noticed_share: float = 0.0,
     persist_s: float = 0.0,
-    loss_budget_s: float = 1800.0,
+    paid_s: float = 0.0,
+    loss_budget_s: float = LOSS_BUDGET_S,
 ) -> ChosenInterval:
     """Return the interval as ``checkpoint_interval_s``, with its reason."""
     floor = max(persist_s, MIN_INTERVAL_S)
@@ -65,11 +71,13 @@ def explained_interval(
         return ChosenInterval(
             cap, f"no interruption without notice is expected: at most {loss_budget_s:g} s are lost"
         )
-    interval = math.sqrt(2 * (3600 / unannounced) * max(blocking_save_s, 0.0))
+    interval = math.sqrt(2 * (3600 / unannounced) * max(blocking_save_s + paid_s, 0.0))
     reason = (
         f"an unannounced interruption every {1 / unannounced:.3g} h, "
         f"a save stops training for {blocking_save_s:.3g} s"
     )
+    if paid_s:
+        reason += f" and costs as much as {paid_s:.3g} s of it"
     if interval < floor:
         return ChosenInterval(floor, f"{reason}; no shorter than a save takes to be durable")
     if interval > cap:

@@ -33,6 +33,14 @@ REFORM_S = 30.0
 COMMIT_S = 2.0
 """What a save or a restore takes besides the bytes, for indexes and manifest: an assumption."""
 
+ZONE_USD_PER_GIB = {"aws": 0.02, "gcp": 0.01}
+"""List prices of a GiB sent to another zone of its region, by provider.
+
+AWS charges $0.01 where it leaves and $0.01 where it arrives
+(https://aws.amazon.com/ec2/pricing/on-demand/#Data_Transfer_within_the_same_AWS_Region), Google
+Cloud where it leaves (https://cloud.google.com/vpc/pricing).
+"""
+
 PRICED_DISK = "pd-balanced"
 """The type of disk that the recorded prices of Google Cloud are of."""
 

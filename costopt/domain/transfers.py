@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from costopt.domain.cached_data import GIGABITS_PER_GIB
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job
 from costopt.domain.market import InstanceType, Pool
-from costopt.domain.storage import PRICED_DISK, ROOT_GIB, StoragePrice
+from costopt.domain.storage import PRICED_DISK, ROOT_GIB, ZONE_USD_PER_GIB, StoragePrice
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +138,30 @@ def save_transfer(job: Job, pool: Pool, prices: TransferPrices | None) -> DataTr
     if there is None or there == here or gib <= 0:
         return None
     return DataTransfer(here, there, gib, None if prices is None else prices(here, there))
+
+
+def zone_copy_usd(job: Job, provider: str) -> float:
+    """Return dollars of what a save of a gang in several zones sends to another zone; 0 where the
+    job keeps its snapshots in their zone, or the price is unknown."""
+    usd_per_gib = ZONE_USD_PER_GIB.get(provider, 0.0) if job.checkpoint.across_zones else 0.0
+    return job.checkpoint.size_gib * usd_per_gib
+
+
+def save_paid_s(job: Job, nodes: Sequence[Node], prices: TransferPrices | None) -> float:
+    """Return for how many seconds the gang could train for the dollars of one save.
+
+    They are those of requests and of what it sends to another region or zone, as far as their
+    prices are known. 0 where the nodes cost nothing.
+    """
+    usd_per_hour = sum(node.usd_per_hour for node in nodes)
+    if usd_per_hour <= 0:
+        return 0.0
+    usd, _ = checkpoint_storage(job, job.checkpoint.size_gib, prices) or (0.0, 0.0)
+    sent = [save_transfer(job, node.pool, prices) for node in nodes]
+    usd += sum(move.usd or 0.0 for move in sent if move is not None) / len(nodes)
+    if len({(node.pool.region, node.pool.zone) for node in nodes}) > 1:
+        usd += zone_copy_usd(job, nodes[0].pool.provider)
+    return 3600 * usd / usd_per_hour
 
 
 def volume_usd_per_hour(pool: Pool, prices: TransferPrices | None) -> float | None:

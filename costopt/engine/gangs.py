@@ -10,6 +10,7 @@ from costopt.domain.checkpoint_interval import checkpoint_interval_s
 from costopt.domain.events import GangFormed
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.job import GangState, Job
+from costopt.domain.transfers import save_paid_s
 from costopt.domain.view import Decision, Desired
 from costopt.engine.failures import JobFailures
 from costopt.engine.fleet import FleetObserver
@@ -201,4 +202,5 @@ class GangManager:
             blocking_save_s=job.checkpoint.save_s,
             noticed_share=self._settings.noticed_share_of(job),
             persist_s=job.checkpoint.durable_s,
+            paid_s=save_paid_s(job, members, self._world.transfers),
         )

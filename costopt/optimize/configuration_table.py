@@ -46,8 +46,8 @@ class StartupCosts:
     """What a start and a save take, besides the price of the nodes.
 
     ``times`` are by distinct gang. ``hours`` and ``usd`` of a start's transfer, ``save_usd`` of a
-    save's, ``node_usd`` of a new node's, ``hour_usd`` and ``node_hour_usd`` of storage (see
-    ``TransferCosts``) are by offer, shape (offers,).
+    save's, ``zone_usd`` of its copies in another zone, ``node_usd`` of a new node's, ``hour_usd``
+    and ``node_hour_usd`` of storage (see ``TransferCosts``) are by offer, shape (offers,).
     """
 
     times: GangTimes
@@ -57,6 +57,7 @@ class StartupCosts:
     node_usd: Array
     hour_usd: Array
     node_hour_usd: Array
+    zone_usd: Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,7 +152,10 @@ def terms_of(
     availability = -gang_max(rows, -columns.availability)
     availability_low = -gang_max(rows, -columns.availability_low)
     save_s, groups = times.save_s, times.groups
-    interval = intervals_s(hazard, interval_s, save_s, times.persist_s - save_s)
+    saved_usd = starts.save_usd[first]
+    saved_usd[rows.spread.rows] += starts.zone_usd[first][rows.spread.rows]
+    paid_s = 3600 * np.divide(saved_usd, usd, out=np.zeros_like(usd), where=usd > 0)
+    interval = intervals_s(hazard, interval_s, save_s, times.persist_s - save_s, paid_s)
 
     paid_start_h, wait_h = times.overhead_s / 3600 + starts.hours[first], columns.wait_h[first]
     start_h = wait_h + paid_start_h
@@ -164,7 +168,7 @@ def terms_of(
     saves_per_hour = 3600 / (interval + save_s)
     # An interruption takes one node; nodes of other groups hold the data and the state.
     lost_usd = np.where(groups > 1, 0.0, starts.usd[first]) + node_usd / rows.nodes
-    save_usd = saves_per_hour * starts.save_usd[first] + starts.hour_usd[first]
+    save_usd = saves_per_hour * saved_usd + starts.hour_usd[first]
     moving_usd = hazard * lost_usd + save_usd
     usd_per_start = usd * paid_start_h + transfer_usd
 

@@ -25,6 +25,7 @@ from costopt.domain.transfers import (
     checkpoint_storage,
     mean_kept_checkpoints,
     volume_usd_per_hour,
+    zone_copy_usd,
 )
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
@@ -214,7 +215,8 @@ class TransferCosts:
     """The hours and dollars of each start's transfer, and the dollars of each save's.
 
     Each new node costs ``node_usd`` more. A gang that runs costs ``hour_usd`` for each hour of its
-    checkpoints in the store, and ``node_hour_usd`` for that of each node's root volume.
+    checkpoints in the store, and ``node_hour_usd`` for that of each node's root volume. One in
+    several zones pays ``zone_usd`` more for a save.
     """
 
     hours: float = 0.0
@@ -223,6 +225,7 @@ class TransferCosts:
     node_usd: float = 0.0
     hour_usd: float = 0.0
     node_hour_usd: float = 0.0
+    zone_usd: float = 0.0
 
 
 def transfer_costs(
@@ -254,7 +257,8 @@ def transfer_costs(
         return None
     node_usd = sum(each or 0.0 for each in cached)
     hours += job.slow_cache_s(machine) / 3600
-    return TransferCosts(hours, usd, save_usd, node_usd, hour_usd, node_hour_usd)
+    zone_usd = zone_copy_usd(job, pool.provider)
+    return TransferCosts(hours, usd, save_usd, node_usd, hour_usd, node_hour_usd, zone_usd)
 
 
 def _storage(pool: Pool, job: Job, transfers: Transfers) -> tuple[float, float, float]:

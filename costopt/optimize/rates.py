@@ -15,7 +15,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from costopt.domain.checkpoint_interval import checkpoint_interval_s
+from costopt.domain.checkpoint_interval import LOSS_BUDGET_S, MIN_INTERVAL_S
 
 Array = NDArray[np.float64]
 
@@ -59,22 +59,20 @@ def base_units(stage_units: Array, pace: Array) -> Array:
 
 
 def intervals_s(
-    hazard_per_hour: Array, stated_s: float | None, save_s: Array, lag_s: Array
+    hazard_per_hour: Array, stated_s: float | None, save_s: Array, lag_s: Array, paid_s: Array
 ) -> Array:
     """Return the checkpoint interval in seconds of each gang, in the shape of the hazard.
 
-    It is the job's own interval, else the one that loses least, and no shorter than the ``lag_s``
-    for which a save goes on after the training does.
+    It is the job's own interval, else that of ``checkpoint_interval_s``, which loses least, and no
+    shorter than the ``lag_s`` for which a save goes on after the training does.
     """
     if stated_s is not None:
         return np.full(hazard_per_hour.shape, stated_s)
-    gangs = np.stack((hazard_per_hour, save_s, lag_s))
-    distinct, place = np.unique(gangs, axis=1, return_inverse=True)
-    best = [
-        checkpoint_interval_s(hazard_per_hour=hazard, blocking_save_s=save, persist_s=lag)
-        for hazard, save, lag in distinct.T.tolist()
-    ]
-    return np.asarray(best, dtype=float)[place.reshape(hazard_per_hour.shape)]
+    floor = np.maximum(lag_s, MIN_INTERVAL_S)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        best = np.sqrt(2 * (3600 / hazard_per_hour) * np.maximum(save_s + paid_s, 0.0))
+    best = np.where(hazard_per_hour > 0, best, np.inf)
+    return np.clip(best, floor, np.maximum(floor, LOSS_BUDGET_S))
 
 
 def mean_square_loss_s2(interval_s: Array, restart_s: Array | float) -> Array:

@@ -142,7 +142,11 @@ class OfferScreen:
 
     def _fetch(self, job: Job) -> list[TransferCosts | None]:
         """By the number of the way: region × machine."""
-        what = stored_locations(job), job.cache, mean_kept_checkpoints(job)
+        what = (
+            stored_locations(job),
+            (job.cache, job.checkpoint.across_zones),
+            mean_kept_checkpoints(job),
+        )
         if what not in self._fetches:
             self._fetches[what] = [
                 transfer_costs(

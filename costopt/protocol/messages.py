@@ -236,7 +236,8 @@ class Gang:
     The generation is a fencing token: reports of another generation are not believed.
     ``checkpoint_interval_s`` and ``hazard_per_hour`` (interruptions of the gang) are in the job's
     time, which runs ``speed`` times faster than the wall; ``formed_at`` is wall time in POSIX
-    seconds. ``hazard_per_hour`` None means: leave the interval as it is. ``power_cap_w`` is the
+    seconds. ``hazard_per_hour`` None means: leave the interval as it is; ``save_paid_s`` is for how
+    long the gang could train for the dollars of a save. ``power_cap_w`` is the
     limit of each GPU, None for none; it may change within a generation. So may ``probe``: each node
     measures once, for ``probe_s`` seconds of wall time, what it does under the limit
     ``probe_cap_w``, None for none, and removes it; 0 asks for nothing. ``data_uri`` is the address
@@ -265,6 +266,7 @@ class Gang:
     checkpoint_uri: str | None = None
     checkpoint_interval_s: float | None = None
     hazard_per_hour: float | None = None
+    save_paid_s: float = 0.0
     noticed_share: float = 0.0
     speed: float = 1.0
     power_cap_w: float | None = None

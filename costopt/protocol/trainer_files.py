@@ -23,6 +23,7 @@ STATUS_FILE = "COSTOPT_STATUS_FILE"
 CHECKPOINT_URI = "COSTOPT_CHECKPOINT_URI"
 CHECKPOINT_INTERVAL_S = "COSTOPT_CHECKPOINT_INTERVAL_S"
 HAZARD_PER_HOUR = "COSTOPT_HAZARD_PER_HOUR"
+SAVE_PAID_S = "COSTOPT_SAVE_PAID_S"
 NOTICED_SHARE = "COSTOPT_NOTICED_SHARE"
 SPEED = "COSTOPT_SPEED"
 TOTAL_UNITS = "COSTOPT_TOTAL_UNITS"
@@ -43,7 +44,8 @@ class TrainerEnv:
 
     ``notice_file`` exists once the trainer must save and stop. ``checkpoint_interval_s`` and
     ``hazard_per_hour`` (of the whole gang) are in the job's time, which runs ``speed`` times faster
-    than the wall; with a hazard the interval is recomputed as save times are measured. ``data_dir``
+    than the wall; with a hazard the interval is recomputed as save times are measured, and weighs
+    ``save_paid_s``, for how long the gang could train for the dollars of a save. ``data_dir``
     holds the job's data on this node's disk, ``cache_dir`` what its cache names.
     ``upload_bytes_per_s`` is how fast an earlier trainer on this node made a checkpoint durable.
     ``membership`` is where trainers form gangs among
@@ -60,6 +62,7 @@ class TrainerEnv:
     checkpoint_uri: str | None = None
     checkpoint_interval_s: float | None = None
     hazard_per_hour: float | None = None
+    save_paid_s: float = 0.0
     noticed_share: float = 0.0
     speed: float = 1.0
     total_units: float | None = None
@@ -80,6 +83,7 @@ class TrainerEnv:
             CHECKPOINT_URI: self.checkpoint_uri,
             CHECKPOINT_INTERVAL_S: self.checkpoint_interval_s,
             HAZARD_PER_HOUR: self.hazard_per_hour,
+            SAVE_PAID_S: self.save_paid_s,
             NOTICED_SHARE: self.noticed_share,
             SPEED: self.speed,
             TOTAL_UNITS: self.total_units,
@@ -105,6 +109,7 @@ class TrainerEnv:
             checkpoint_uri=variables.get(CHECKPOINT_URI) or None,
             checkpoint_interval_s=_number(variables, CHECKPOINT_INTERVAL_S),
             hazard_per_hour=_number(variables, HAZARD_PER_HOUR),
+            save_paid_s=_number(variables, SAVE_PAID_S) or 0.0,
             noticed_share=_number(variables, NOTICED_SHARE) or 0.0,
             speed=_number(variables, SPEED) or 1.0,
             total_units=_number(variables, TOTAL_UNITS),

@@ -115,6 +115,7 @@ def attach(
         interval_s=env.checkpoint_interval_s or interval_s,
         hazard_per_hour=env.hazard_per_hour,
         noticed_share=env.noticed_share,
+        paid_s=env.save_paid_s,
         speed=env.speed,
     )
     return TrainingLoop(
@@ -250,6 +251,7 @@ def _attach_shards(
             generation=env.generation,
             extra=lambda: rest,
             ranks=ranks,
+            near=env.snapshots,
         )
         checkpointer = AttachedShards(saver, rest)
     return _AttachedRun(group, state, layout, reduction, checkpointer)

@@ -326,9 +326,9 @@ class SaveInterval:
     """When to save; intervals are in the job's time, ``speed`` times faster than the wall.
 
     With ``hazard_per_hour`` (of the whole gang) the interval follows from the measured blocking
-    time of a save, and is no shorter than a save takes to become durable; without, it is
-    ``interval_s``, or half an hour if that is None. ``reason`` says what a measured interval
-    follows from; it is "" until one was measured.
+    time of a save and its dollars, which pay for ``paid_s`` of training, and is no shorter than a
+    save takes to become durable; without, it is ``interval_s``, or half an hour if that is None.
+    ``reason`` says what a measured interval follows from; it is "" until one was measured.
     """
 
     def __init__(
@@ -337,12 +337,14 @@ class SaveInterval:
         interval_s: float | None = None,
         hazard_per_hour: float | None = None,
         noticed_share: float = 0.0,
+        paid_s: float = 0.0,
         speed: float = 1.0,
     ) -> None:
         self.interval_s = DEFAULT_INTERVAL_S if interval_s is None else interval_s
         self.reason = ""
         self._hazard_per_hour = hazard_per_hour
         self._noticed_share = noticed_share
+        self._paid_s = paid_s
         self.speed = speed
         self._save_s: float | None = None
         self._persist_s: float | None = None
@@ -370,6 +372,7 @@ class SaveInterval:
                 blocking_save_s=self._save_s * self.speed,
                 noticed_share=self._noticed_share,
                 persist_s=self._persist_s * self.speed,
+                paid_s=self._paid_s,
             )
             self.interval_s, self.reason = chosen.interval_s, chosen.reason
         self.begun()

@@ -9,7 +9,7 @@ import pytest
 from costopt.domain.gang_sizes import ladder
 from costopt.domain.job import CheckpointSpec, Job, Progress, Resources
 from costopt.domain.model_card import ModelCard, TrainingMethod
-from costopt.domain.policy import Policy
+from costopt.domain.policy import Limits, Policy
 from costopt.domain.storage import COMMIT_S, REFORM_S
 from costopt.domain.view import JobView
 from costopt.engine.measurements import with_measured_saves
@@ -124,3 +124,30 @@ def test_a_lost_node_stops_its_group_and_not_the_gang() -> None:
     assert costs[0] is not None
     assert costs[1] is not None
     assert costs[0].usd_p50 < costs[1].usd_p50
+
+
+def test_copies_in_another_zone_are_paid_by_spread_gangs_alone() -> None:
+    a, b = pool("a"), pool("b")
+    offers = (offer(a, 10.0, hazard=0.02), offer(b, 10.0, hazard=0.02))
+    saves = CheckpointSpec("./run", 840.0, save_s=0.0, interval_s=60.0)
+
+    def usd_per_hour(saves: CheckpointSpec) -> dict[bool, float]:
+        wanted = replace(grouped(gpus=None, most=2), checkpoint=saves)
+        request = replace(
+            request_of(wanted),
+            policy=Policy("wide", limits=Limits(max_zone_share=0.5)),
+            offers=offers,
+            machines=machines_of(offers),
+            powers={a: power(), b: power()},
+        )
+        (part,), _ = prepare(request)
+        table = part.table
+        return {
+            bool(table.spread[row]): float(table.usd_per_hour[row])
+            for row in range(len(table))
+            if table.nodes[row] == 2
+        }
+
+    near, far = usd_per_hour(saves), usd_per_hour(replace(saves, across_zones=True))
+    # 70B, each minute: about a thousand dollars an hour.
+    assert far[True] - near[True] == pytest.approx(840 * 0.02 * 60)
