@@ -3,7 +3,8 @@
 ``python -m benchmarks sharded --size 41``: the same state is saved in turn by ``begin`` and by
 ``dcp.async_save`` in a process that stages meanwhile; "blocked" is the slowest process' time from
 the call to the end of the optimizer's step, less that of a step without a save. Restores are of the
-slowest process, ours verified, DCP's not. Planning is simulated in one process.
+slowest process, ours verified, DCP's not; those from near tiers are of processes on a node of its
+own each, over loopback. Planning is simulated in one process.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tests.support.near_nodes import NearNodes
+
 RANKS = 4
 SIZES_MB = ("41",)
 SAVES = 3
 LAYERS = 8
 BYTES_PER_WEIGHT = 12
 PLANNED_TENSORS = 2169
+NEAR = "COSTOPT_BENCH_NEAR"
 
 Figure = tuple[str, float, str]
 
@@ -52,6 +56,27 @@ def _run(size: int, folder: Path) -> Iterator[Figure]:
             yield f"{size} MB, {key}: restore, {RANKS} to {ranks}", 1e3 * slowest, "ms"
         read, needed = (sum(each[key] for each in found) for key in ("read", "needed"))
         yield f"{size} MB, costopt: read / needed, {RANKS} to {ranks}", read / needed, ""
+    yield from _near(size, folder)
+
+
+def _near(size: int, folder: Path) -> Iterator[Figure]:
+    """Of four nodes in a ring, each with the snapshot of its process and the one of its neighbour,
+    one is lost: the others read all of its shards from its neighbour's memory.
+    """
+    nodes = NearNodes(RANKS, alive=RANKS - 1)
+    os.environ[NEAR] = " ".join(nodes.addresses)
+    _processes(RANKS, size, folder, "near")
+    for ranks in (RANKS, RANKS - 1):
+        found = _processes(ranks, size, folder, "near")
+        slowest = max(each["restored"] for each in found)
+        yield (
+            f"{size} MB, costopt: restore from near tiers, {RANKS} to {ranks}",
+            1e3 * slowest,
+            "ms",
+        )
+        stored = sum(each["read"] for each in found)
+        yield f"{size} MB, costopt: read from the store, {RANKS} to {ranks}", stored, "bytes"
+    nodes.close()
 
 
 def _processes(ranks: int, size: int, folder: Path, work: str) -> list[dict[str, Any]]:
@@ -93,7 +118,7 @@ def _work(rank: int, ranks: int, size: int, folder: Path, meeting: Path, work: s
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    measure = _save if work == "save" else _restore
+    measure = {"save": _save, "restore": _restore, "near": _restore_near}[work]
     found = measure(model, optimizer, width, folder)
     (folder / f"{work}-{rank}").write_text(json.dumps(found))
     dist.destroy_process_group()
@@ -186,6 +211,27 @@ def _restore(model: Any, optimizer: Any, width: int, folder: Path) -> dict[str, 
     needed = sum(shard.held.size_bytes for shard in saver._state.shards())
     times = {"costopt: restored": ours_s, "dcp: restored": dcp_s}
     return {**times, "read": restored.bytes_read, "needed": needed}
+
+
+def _restore_near(model: Any, optimizer: Any, width: int, folder: Path) -> dict[str, Any]:
+    import torch.distributed as dist
+
+    from costopt.train import ShardedCheckpointer
+    from costopt.train.sharded_ranks import CopyRanks, _alike
+
+    everyone = CopyRanks.of().everyone
+    ranks = CopyRanks(everyone, _alike(everyone, everyone.rank))
+    address = os.environ[NEAR].split()[everyone.rank]
+    _step(model, optimizer, width)
+    saver = ShardedCheckpointer(folder / "near", model, optimizer, ranks=ranks, near=address)
+    dist.barrier()
+    began = time.monotonic()
+    restored = saver.restore()
+    took_s = time.monotonic() - began
+    if restored is None:
+        saver.save(1)
+    saver.close()
+    return {"restored": took_s, "read": 0 if restored is None else restored.bytes_read}
 
 
 def _plan_s(ranks: int) -> tuple[float, float]:

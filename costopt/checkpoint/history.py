@@ -31,6 +31,14 @@ from costopt.checkpoint.repository import (
 )
 from costopt.domain.errors import CheckpointError
 
+COLD_DAYS = 30
+"""The minimum duration of S3 Standard-IA, from when objects are moved there, and of GCS Nearline,
+to which their time in the class before counts.
+
+https://docs.aws.amazon.com/AmazonS3/latest/userguide/storage-class-intro.html
+https://docs.cloud.google.com/storage/docs/lifecycle#setstorageclass-cost
+"""
+SECONDS_PER_DAY = 86_400
 TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
 
@@ -214,10 +222,14 @@ class CheckpointHistory:
         whole = replace(shards, indexes=tuple(indexes), size_bytes=size_bytes, own_bytes=size_bytes)
         return replace(manifest, delta=None, shards=whole)
 
-    def prune(self, rule: RetentionPolicy, *, apply: bool) -> tuple[str, ...]:
+    def prune(
+        self, rule: RetentionPolicy, *, apply: bool, cold_after_days: int | None = None
+    ) -> tuple[str, ...]:
         """Return the checkpoints that ``rule`` does not retain; with ``apply``, remove them.
 
-        Incomplete saves are removed as well, except one that may still be in progress.
+        Incomplete saves are removed as well, except one that may still be in progress. Where the
+        bucket moves parts to a cold class ``cold_after_days`` after they were written, those whose
+        minimum duration there is not over stay: it is charged also if they are removed.
         """
         names = self.place.names()
         head = read_head(self.place)
@@ -229,12 +241,23 @@ class CheckpointHistory:
         latest = 0 if head is None else head.generation
         if kept:
             doomed = [name for name in doomed if name < kept[0] or name.generation < latest]
+        if cold_after_days is not None:
+            doomed = [name for name in doomed if not self._is_paid_anyway(name, cold_after_days)]
         if apply and doomed:
             # HEAD drops them first: it must not name a checkpoint that is partly removed.
             gone = {str(name) for name in doomed}
             compare_and_swap_head(self.place, lambda found: _without(found, gone))
             self.place.remove_all(doomed)
         return tuple(str(name) for name in doomed)
+
+    def _is_paid_anyway(self, name: CheckpointName, cold_after_days: int) -> bool:
+        """Whether a checkpoint is in a cold class, whose minimum duration is not over."""
+        end_days = cold_after_days + COLD_DAYS if self.place.uri.startswith("s3:") else COLD_DAYS
+        try:
+            age_days = (time.time() - self.place.manifest(name).at) / SECONDS_PER_DAY
+        except ValueError:
+            return False
+        return cold_after_days <= age_days < end_days
 
     def _entry(
         self, name: CheckpointName, line: tuple[str, ...], tags: dict[str, str]

@@ -195,6 +195,9 @@ def _dcp_files() -> Any:
               help="Also keep this many with the lowest --metric.")  # fmt: skip
 @click.option("--metric", default="loss", show_default=True,
               help="The label of checkpoints that --best compares.")  # fmt: skip
+@click.option("--cold-after", type=click.IntRange(min=0), metavar="DAYS",
+              help="Spare what the bucket moved to a cold class after so many days, until its "
+                   "minimum duration there is over.")  # fmt: skip
 @click.option("--apply", is_flag=True, allow_from_autoenv=False,
               help="Delete them. Without this flag, only list them.")  # fmt: skip
 @state_dir_option
@@ -204,6 +207,7 @@ def prune(
     every: int | None,
     best: int,
     metric: str,
+    cold_after: int | None,
     apply: bool,
     state_dir: Path,
 ) -> None:
@@ -211,7 +215,7 @@ def prune(
     from costopt.checkpoint.history import RetentionPolicy
 
     rule = RetentionPolicy(last, every, best, metric)
-    doomed = _history(job, state_dir).prune(rule, apply=apply)
+    doomed = _history(job, state_dir).prune(rule, apply=apply, cold_after_days=cold_after)
     for name in doomed:
         click.echo(name)
     if not doomed:

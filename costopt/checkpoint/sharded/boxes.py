@@ -5,16 +5,14 @@ The boxes of a checkpoint tile each tensor: every element lies in exactly one of
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
 from costopt.checkpoint.manifest import TensorSpec
 
 MAX_PAIRS = 4_000_000
-"""Boxes that do not form a grid are compared in pairs, but no more of them than this."""
+"""Boxes of which no grid is known are compared in pairs, but no more of them than this."""
 
 
 class TensorBox(NamedTuple):
@@ -83,25 +81,12 @@ def untiled_reason(tensor: TensorSpec, boxes: Sequence[TensorBox]) -> str | None
     held = sum(box.volume for box in boxes)
     if held < whole.volume:
         return f"{whole.volume - held} of the {whole.volume} elements of {tensor.name} are missing"
-    if held > whole.volume or not _are_disjoint(boxes, 0):
+    if held > whole.volume or not _are_disjoint(boxes):
         return f"parts of {tensor.name} overlap"
     return None
 
 
-def _are_disjoint(boxes: Sequence[TensorBox], axis: int) -> bool:
-    """Boxes of a mesh form a grid: those with the same interval on one axis are compared on the
-    next. What forms none is compared in pairs.
-    """
-    if len(boxes) <= 1:
-        return True
-    if axis == len(boxes[0].sizes):
-        return False
-    groups: dict[tuple[int, int], list[TensorBox]] = defaultdict(list)
-    for box in boxes:
-        groups[box.starts[axis], box.sizes[axis]].append(box)
-    intervals = sorted(groups)
-    if all(first + size <= second for (first, size), (second, _) in pairwise(intervals)):
-        return all(_are_disjoint(group, axis + 1) for group in groups.values())
+def _are_disjoint(boxes: Sequence[TensorBox]) -> bool:
     if len(boxes) ** 2 > MAX_PAIRS:
         return False
     return not any(one.intersect(other) for n, one in enumerate(boxes) for other in boxes[n + 1 :])

@@ -229,3 +229,12 @@ def test_the_history_needs_no_torch() -> None:
         "sys.exit(any(m in sys.modules for m in ('torch', 'numpy', 'obstore', 'pydantic')))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_prune_spares_what_a_cold_class_charges_anyway(tmp_path: Path) -> None:
+    by = committer(str(tmp_path), RetentionPolicy(9))
+    names = [commit(by, step) for step in (1, 2, 3)]
+    history = CheckpointHistory.open(str(tmp_path))
+    rule = RetentionPolicy(1)
+    assert history.prune(rule, apply=True, cold_after_days=0) == ()
+    assert history.prune(rule, apply=True, cold_after_days=1) == (names[1], names[0])
