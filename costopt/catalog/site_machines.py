@@ -124,4 +124,16 @@ def _regions(known: Catalog, provider: str, options: Mapping[str, Any]) -> Itera
                 f"no region {options['cloud']!r} in the catalogue",
                 hint="costopt catalog --regions lists them all",
             )
-        yield replace(region, provider=provider, name=str(options["cluster"]))
+        pue = options.get("pue") or region.pue
+        yield replace(region, provider=provider, name=str(options["cluster"]), pue=pue)
+    elif options.get("pue"):
+        yield Region(
+            provider=provider,
+            name=str(options["cluster"]),
+            pue=float(options["pue"]),
+            average_gco2e_per_kwh=None,
+            marginal_gco2e_per_kwh=None,
+            electricity_maps_zone=None,
+            year=0,
+            source="the account file",
+        )

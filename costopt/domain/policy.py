@@ -145,7 +145,7 @@ class Limits:
             "launches per hour",
             LimitUnit.NUMBER,
             LimitScope.LAUNCHES,
-            "nodes launched within any hour",
+            "nodes launched within any hour, those of owned clusters apart",
         ),
     )
     max_zone_share: float | None = field(

@@ -69,9 +69,10 @@ class Guards:
 
     def close(self, job: str, payer: Payer, now: datetime) -> None:
         """Store a closed job's launches of the last hour, before the journal forgets it."""
-        past = FormerLaunches(payer, tuple(self._journal.records[job].launches.values()))
-        if past.nodes_since(now - timedelta(hours=1)):
-            self._former[job] = past
+        recent = self._journal.records[job].launches_since(now - timedelta(hours=1))
+        rented = ((at, self.counted_nodes(Pool.parse(pool), nodes)) for at, nodes, pool in recent)
+        if launches := tuple(each for each in rented if each[1]):
+            self._former[job] = FormerLaunches(payer, launches)
 
     def reopen(self, job: str) -> None:
         """Count the job from the journal again, which has opened it."""
@@ -104,13 +105,20 @@ class Guards:
         """Return what these nodes hold, and what was requested in the last hour."""
         tally, hour_ago = self.quotas.tally(nodes), now - timedelta(hours=1)
         for job, record in self._journal.records.items():
-            tally.add(job, ResourceUsage(launched=record.launches_since(hour_ago)))
+            recent = record.launches_since(hour_ago)
+            counted = (self.counted_nodes(Pool.parse(pool), nodes) for _, nodes, pool in recent)
+            tally.add(job, ResourceUsage(launched=sum(counted)))
         self._former = {job: each for job, each in self._former.items() if each.last_at > hour_ago}
         for each in self._former.values():
             launched = each.nodes_since(hour_ago)
             tally.whole.add(ResourceUsage(launched=launched))
             tally.launched_for[each.payer] = tally.launched_for.get(each.payer, 0) + launched
         return tally
+
+    def counted_nodes(self, pool: Pool, nodes: int) -> int:
+        """Return how many of the nodes count against limits on launches: none of a cluster that the
+        account owns, where each change of a gang's slices is a launch and costs nothing."""
+        return 0 if self.account.owns(pool) else nodes
 
     def launch_refusal(
         self,
@@ -161,6 +169,8 @@ class Guards:
     def _rate_refusal(
         self, launch: Launch, tally: UsageTally, bounds: LaunchLimits
     ) -> GuardViolation | None:
+        if self.account.owns(launch.pool):
+            return None
         former = tally.launched_for.get(self._spending.payer(launch.job), 0)
         together = tally.of(bounds.jobs).launched + former
         most = bounds.limits.max_launches_per_hour

@@ -170,7 +170,8 @@ class Launcher:
         return None
 
     def _expect(self, intent: LaunchIntended, tally: UsageTally) -> None:
-        tally.add(intent.job, ResourceUsage(launched=intent.nodes))
+        counted = self._guards.counted_nodes(Pool.parse(intent.pool), intent.nodes)
+        tally.add(intent.job, ResourceUsage(launched=counted))
         self._guards.quotas.add_nodes(tally, _planned(intent))
 
     def _refuse(
@@ -222,7 +223,8 @@ class Launcher:
         started = answer if isinstance(answer, tuple) else ()
         record = self._journal.records[intent.job]
         if intent.key in record.launches:
-            tally.add(intent.job, ResourceUsage(launched=intent.nodes))
+            counted = self._guards.counted_nodes(Pool.parse(intent.pool), intent.nodes)
+            tally.add(intent.job, ResourceUsage(launched=counted))
         unknown = not started and intent.key in record.intents
         self._guards.quotas.add_nodes(tally, _planned(intent) if unknown else started)
 

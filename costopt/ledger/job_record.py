@@ -59,7 +59,7 @@ class JobRecord:
     resting_from: dict[Pool, datetime] = field(default_factory=dict)
     cooldown_from: dict[Pool, datetime] = field(default_factory=dict)
     short_of_capacity: set[Pool] = field(default_factory=set)
-    launches: dict[str, tuple[datetime, int]] = field(default_factory=dict)
+    launches: dict[str, tuple[datetime, int, str]] = field(default_factory=dict)
     launch_count: int = 0
     decision_count: int = 0
     targets: tuple[tuple[str, int], ...] | None = None
@@ -108,9 +108,9 @@ class JobRecord:
         drained = self.draining.keys() | self.replaced.keys()
         return drained | self.noticed.keys() | self.given_up.keys()
 
-    def launches_since(self, when: datetime) -> int:
-        """Return the nodes requested since ``when``, without refused ones."""
-        return sum(nodes for at, nodes in self.launches.values() if at > when)
+    def launches_since(self, when: datetime) -> tuple[tuple[datetime, int, str], ...]:
+        """Return (time, nodes, pool) of what was requested since ``when``, without refused ones."""
+        return tuple(launch for launch in self.launches.values() if launch[0] > when)
 
 
 def _submitted(record: JobRecord, _: ev.JobSubmitted) -> None:
@@ -137,7 +137,7 @@ def _intended(record: JobRecord, event: ev.LaunchIntended) -> None:
     record.guard = None
     hour_ago = event.at - timedelta(hours=1)
     recent = {key: launch for key, launch in record.launches.items() if launch[0] > hour_ago}
-    record.launches = recent | {event.key: (event.at, event.nodes)}
+    record.launches = recent | {event.key: (event.at, event.nodes, event.pool)}
 
 
 def _launched(record: JobRecord, event: ev.NodeLaunched) -> None:

@@ -70,6 +70,14 @@ class SiteOptions(OptionModel):
         strict=False,
         description="the site's rate for a GPU of an owned node that is held",
     )
+    pue: float | None = Field(
+        default=None,
+        ge=1,
+        le=5,
+        strict=False,
+        description="the site's power usage effectiveness; default: that of the cloud region, else "
+        "unknown, and energy with it",
+    )
 
     @field_validator("nodes")
     @classmethod

@@ -105,7 +105,7 @@ class GuardsSection(FileModel):
     max_usd_per_hour: Positive | None = Field(default=None, description="default: no limit")
     max_nodes: Count | None = Field(default=None, description="at once; default: no limit")
     max_launches_per_hour: LargeCount | None = Field(
-        default=None, description="nodes; default: no limit"
+        default=None, description="nodes, those of owned clusters apart; default: no limit"
     )
 
 

@@ -27,7 +27,6 @@ kind: policy
 version: 1
 name: shared
 strategy: {name: priced, parameters: {restart_s: 1}}
-limits: {max_launches_per_hour: 1000}
 """
 TENANTS = [{"name": "vision", "weight": 1}, {"name": "speech", "weight": 1}]
 STEPS = 30

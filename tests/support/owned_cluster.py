@@ -16,7 +16,7 @@ from costopt.domain.cluster import Cluster
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.job import CheckpointSpec, Job, Phase, Resources, WorkAmount, WorkUnit
 from costopt.domain.market import CapacityType, Pool
-from costopt.domain.policy import Limits, Policy, StrategySpec
+from costopt.domain.policy import Policy, StrategySpec
 from costopt.domain.ports import Ledger
 from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.engine.settings import deterministic_key
@@ -29,9 +29,7 @@ from tests.support.cant_be_late import NoHazard, OnePower
 START_AT = datetime(2026, 3, 2, tzinfo=UTC)
 SHAPE = {"gpu": "H100", "gpus": 8, "vcpus": 224, "memory_gib": 2048}
 SPOT = Pool("aws", "us-east-1", "us-east-1a", "p5.48xlarge", CapacityType.SPOT)
-POLICY = Policy(
-    "shared", strategy=StrategySpec("priced"), limits=Limits(max_launches_per_hour=100_000)
-)
+POLICY = Policy("shared", strategy=StrategySpec("priced"))
 RESTART_S = 60.0
 
 

@@ -10,6 +10,7 @@ from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.cluster import slice_sizes
 from costopt.domain.errors import CatalogError
 from costopt.domain.market import CapacityType, Pool
+from costopt.energy import NodePowerModel
 from costopt.provider.site import SiteOptions
 
 SHAPE = {"gpu": "H100", "gpus": 8, "vcpus": 224, "memory_gib": 2048}
@@ -105,3 +106,21 @@ def test_wrong_nodes_are_refused_at_their_field(
 ) -> None:
     problems = SiteOptions.problems({"cluster": "prod", "node_types": {"dgx": SHAPE}, **options})
     assert [problem.at for problem in problems] == [at]
+
+
+def test_a_sites_energy_is_known_with_its_pue_alone() -> None:
+    shapes = {"dgx": SHAPE}
+    unknown = NodePowerModel(account_catalog(cluster(node_types=shapes, nodes={"dgx": 1})))
+    assert unknown.node_power(pool("dgx:2")) is None
+    known = NodePowerModel(account_catalog(cluster(node_types=shapes, nodes={"dgx": 1}, pue=1.4)))
+    part, whole = known.node_power(pool("dgx:2")), known.node_power(pool("dgx"))
+    assert part is not None
+    assert whole is not None
+    assert part.pue == whole.pue == 1.4
+    assert part.busy_w == pytest.approx(whole.busy_w / 4, rel=0.01)
+    assert part.gco2e_per_kwh is None
+    cloud = NodePowerModel(account_catalog(cluster(cloud="aws/us-east-1", pue=1.5)))
+    rented = cloud.node_power(pool("p5.48xlarge"))
+    assert rented is not None
+    assert rented.pue == 1.5
+    assert rented.gco2e_per_kwh
