@@ -21,6 +21,8 @@ from costopt.ledger.sql_ledger import SqlLedger, open_sqlite_ledger
 
 LEDGER = "ledger.sqlite"
 CLOCK = "clock.json"
+CLOUD = "cloud"
+"""The folder of a daemon's site, which is a simulated cloud where there is a clock in it."""
 RUNS, DAEMONS = "runs.lock", "daemons.lock"
 LOCK_ATTEMPTS = 5
 PAUSE_S = 0.05
@@ -114,13 +116,15 @@ def check_known(ledger: DurableLedger, place: Path | str, job: str) -> None:
 
 
 def job_now(state_dir: Path | None, job: str, last_at: datetime) -> datetime:
-    """Return the market time of a run that has its own clock, otherwise the wall clock's.
+    """Return the market time of a run that has its own clock, or of a daemon's simulated cloud,
+    otherwise the wall clock's.
 
     Never before ``last_at``, its last event. None: not in a state directory.
     """
     now = datetime.now(UTC)
-    clock = None if state_dir is None else state_dir / "jobs" / job / CLOCK
-    if clock is not None and clock.exists():
+    folders = () if state_dir is None else (state_dir / "jobs" / job, state_dir / CLOUD)
+    clock = next((folder / CLOCK for folder in folders if (folder / CLOCK).exists()), None)
+    if clock is not None:
         from costopt.controller.simulated_site import load_market_clock
 
         now = load_market_clock(clock, now, 1.0).now()

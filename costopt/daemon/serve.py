@@ -10,7 +10,7 @@ from threading import Event
 
 from costopt.controller.live_run import handle_stop_signals
 from costopt.controller.site import ScaledClockPort, SiteConfig
-from costopt.controller.state_dir import LEDGER, daemon_lock
+from costopt.controller.state_dir import CLOUD, LEDGER, daemon_lock
 from costopt.daemon.backups import Backups
 from costopt.daemon.daemon import Daemon
 from costopt.daemon.http.server import bind_listeners, serve_api
@@ -23,8 +23,6 @@ from costopt.ledger.base import open_ledger
 from costopt.registry.registry import REGISTRY, open_registry
 
 POLL_S = 0.5
-SITE = "cloud"
-"""The folder of the site's own files."""
 GC_THRESHOLD = 50_000
 """Number of new objects that triggers a garbage collection. A tick over a thousand jobs makes a
 million objects that are not garbage, and with Python's default of 700 the collector takes a sixth
@@ -55,7 +53,7 @@ def serve(
             Backups(settings.state_dir, settings.backups).check()
         registry = held.enter_context(open_registry(database or settings.state_dir / REGISTRY))
         ledger = held.enter_context(open_ledger(database or settings.state_dir / LEDGER))
-        site = site_config.connect(settings.state_dir / SITE)
+        site = site_config.connect(settings.state_dir / CLOUD)
         daemon = Daemon(site, registry, ledger, account, settings, say)
         held.callback(daemon.close)
         known = max(ledger.last_seqs().values(), default=0)

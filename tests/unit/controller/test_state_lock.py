@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from costopt.controller.state_dir import daemon_lock, run_lock
+from costopt.controller.simulated_site import load_market_clock
+from costopt.controller.state_dir import CLOCK, CLOUD, daemon_lock, job_now, run_lock
 from costopt.domain.errors import LedgerError
 from tests.support.errors import has_code
 
@@ -68,3 +70,11 @@ def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "runs.lock").mkdir()
     with pytest.raises(LedgerError, check=has_code("cannot_lock")), run_lock(tmp_path):
         pass
+
+
+def test_a_daemons_simulated_cloud_has_the_time_of_its_jobs(tmp_path: Path) -> None:
+    begun_at = datetime(2024, 1, 1, tzinfo=UTC)
+    load_market_clock(tmp_path / CLOUD / CLOCK, begun_at, 60.0)
+    assert begun_at <= job_now(tmp_path, "any", begun_at) < begun_at + timedelta(days=1)
+    wall = datetime.now(UTC)
+    assert job_now(tmp_path / "elsewhere", "any", begun_at) >= wall
