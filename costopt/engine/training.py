@@ -194,13 +194,20 @@ class TrainingObserver:
     def _resumed_from(self, record: JobRecord, progress: Progress, news: Sequence[Event]) -> float:
         """Return the work units that the present gang began with, as it reports.
 
-        Else what was saved when it was formed, or the newest checkpoint that is not ahead of the
-        work known so far.
+        Else what was saved when it was formed, of which an earlier controller may not have heard,
+        or the newest checkpoint that is not ahead of the work known so far: that may be its own.
         """
         if progress.resumed_units is not None:
             return progress.resumed_units
-        saved = [event.units for event in news if isinstance(event, CheckpointCommitted)]
-        known = [units for units in (*saved, record.checkpoint_units) if units <= record.done_units]
+        gang = self._journal.accounts[record.name].gang
+        saves = [event for event in news if isinstance(event, CheckpointCommitted)]
+        known = [
+            event.units
+            for event in saves
+            if event.units <= record.done_units or (gang is not None and event.at <= gang.at)
+        ]
+        if record.checkpoint_units <= record.done_units:
+            known.append(record.checkpoint_units)
         return max([self._begins_from.get(record.name, 0.0), *known])
 
     def _training_changes(

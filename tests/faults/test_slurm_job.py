@@ -48,11 +48,6 @@ class Run(CloudRun):
         """The checkpoints in the shared store."""
         return sorted(self.folder.glob("store/checkpoints/tiny/step-*"))
 
-    def knows_saves(self) -> bool:
-        """Whether the controller has heard of the newest checkpoint."""
-        heard = {event.units for event in self.of(ev.CheckpointCommitted)}
-        return int(self.saves()[-1].name.split("-")[1]) in heard
-
     def log(self) -> str:
         logs = sorted(self.folder.glob("shared/launches/*.log"))
         return "\n".join(f"{path}:\n{path.read_text()}" for path in logs)
@@ -105,8 +100,8 @@ def run(tmp_path: Path) -> Iterator[Run]:
 def test_a_job_finishes_through_a_preemption_and_a_killed_controller(run: Run) -> None:
     """The agent saves on Slurm's SIGTERM; another controller goes on from there.
 
-    No work is lost. A controller killed before it had heard of that save would leave the next one
-    to count the steps since the save before as lost: this trainer does not say where it resumed.
+    No work is lost, though the first controller may not have heard of that save, and this trainer
+    does not say where it resumed.
     """
     run.hold.touch()
     with run.controlled() as process:
@@ -115,7 +110,6 @@ def test_a_job_finishes_through_a_preemption_and_a_killed_controller(run: Run) -
         (first,) = run.jobs()
         run.slurm.preempt(2)
         run.wait(lambda: len(run.of(ev.NodeLaunched)) >= 3, "second node")
-        run.wait(run.knows_saves, "news of the save on the notice")
         process.kill()
     run.hold.unlink()
     with run.controlled() as process:

@@ -23,6 +23,7 @@ from costopt.domain.events import (
 from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.power import PowerCap
+from costopt.domain.runtime import CheckpointRecord
 from costopt.ledger.summary import JobState
 from tests.support.engine_fixtures import (
     HOUR_S,
@@ -228,6 +229,52 @@ def test_what_a_gang_found_in_the_memory_of_a_node_is_not_lost(
     assert summary.lost_units == sum(lost)
     assert summary.done_units == 1000.0
     assert [event.units for event in scene.events(TrainingStarted)] == [0.0, resumed]
+
+
+@pytest.mark.parametrize(("saved", "committed_s", "lost"), [(900, 899, 0), (950, 1400, 270)])
+def test_a_save_that_a_killed_controller_had_not_heard_of(
+    saved: float, committed_s: float, lost: float
+) -> None:
+    """870 of 900 were reported when it was killed, and 600 saved. Its second gang, whose command
+    does not say where it resumed, trains when the next controller begins: it resumed from what was
+    saved before it was formed. What was saved later may be its own."""
+
+    class Unheard(Changed):
+        def checkpoints(self, _: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
+            known = [(600.0, 500.0), *([(saved, committed_s)] if is_heard else [])]
+            return tuple(
+                CheckpointRecord(units, f"saves/{units}", after(s))
+                for units, s in known
+                if units > after_units and scene.clock.now() >= after(s)
+            )
+
+    def figures_of(progress: Progress) -> Progress:
+        now, first = scene.clock.now(), progress.generation == 1
+        if progress.generation == 0:
+            return progress
+        trains = now < after(900) if first else is_heard
+        state = GangState.IDLE if first else GangState.STARTING
+        return replace(
+            progress,
+            state=GangState.TRAINING if trains else state,
+            done_units=(870.0 if first else 1000.0) if trains else 600.0,
+            saved_units=saved if is_heard else 600.0,
+            lost_units=0.0,
+            resumed_units=None,
+        )
+
+    is_heard = False
+    scene = Scene(always(SPOT_A, 4, 2.0), always(SAFE, 4, 8.0), jobs=[task(3600)], tick_s=300)
+    scene.cloud.runtime = Unheard(scene.cloud.inner.runtime, figures_of)
+    scene.restart()
+    for _ in range(4):
+        scene.go(300)
+    assert len(scene.events(GangFormed)) == 2
+    is_heard = True
+    scene.restart()
+    scene.go(300)
+    assert sum(event.units for event in scene.events(WorkLost)) == lost
+    assert scene.events(TrainingStarted)[-1].units == (900 if lost == 0 else 600)
 
 
 def test_a_gang_that_starts_or_stops_has_lost_nothing_yet() -> None:
