@@ -106,7 +106,10 @@ def test_the_finetune_job_leaves_a_preempted_partition_in_time(
         _, said = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, said + run.log()
     assert no_traceback(said)
-    on_campus = [node.pool.startswith("slurm/campus/spot/") for node in run.of(ev.NodeLaunched)]
+    launched = run.of(ev.NodeLaunched)
+    on_campus = [node.pool.startswith("slurm/campus/spot/") for node in launched]
+    prices = [node.micros_per_hour for node in launched]
+    assert [price == 0 for price in prices] == on_campus
     assert sum(on_campus) >= 4
     assert on_campus == [True] * (len(on_campus) - 2) + [False] * 2
     (finished,) = run.of(ev.JobFinished)
