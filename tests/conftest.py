@@ -14,7 +14,7 @@ from tests.support.aws.fixtures import account, aws_clients, aws_server, cloud
 from tests.support.gcp.fixtures import gcp_cloud, gcp_server, project
 from tests.support.kubernetes.fixtures import cluster, kubernetes_proxy, kubernetes_server
 from tests.support.postgres_server import postgres, postgres_url
-from tests.support.slurm.fixtures import slurm, slurm_world
+from tests.support.slurm.fixtures import slurm, slurm_rest_world, slurm_world
 
 __all__ = [
     "account",
@@ -30,6 +30,7 @@ __all__ = [
     "postgres_url",
     "project",
     "slurm",
+    "slurm_rest_world",
     "slurm_world",
 ]
 

@@ -1,24 +1,20 @@
 """What `costopt slurm` asks of Slurm: the gang that each job needs, and the states of nodes.
 
-Slurm starts its programs without PATH, and its commands block for minutes where no controller
-answers, so each has a time limit. Functions raise CostoptError where a command fails.
+Functions raise CostoptError where a command fails.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from costopt.domain.errors import CostoptError
+from costopt.provider.slurm_commands import CommandRunner
 
-COMMAND_TIMEOUT_S = 20.0
-SEARCH_PATH = "/usr/local/bin:/usr/bin:/opt/slurm/bin:/usr/local/slurm/bin"
 MAX_REASON_LENGTH = 200
 POWERING_DOWN = ("%", "~", "!")
 """With which sinfo marks nodes that are powered down, are powering down, or are about to."""
@@ -109,25 +105,5 @@ def _gang_of_job(nodes: tuple[str, ...], job_id: int) -> BurstGang:
     return BurstGang(nodes, job_id, seconds, at)
 
 
-def _run(*command: str) -> str:
-    path = os.pathsep.join(filter(None, (os.environ.get("PATH"), SEARCH_PATH)))
-    program = shutil.which(command[0], path=path)
-    if program is None:
-        raise CostoptError(f"{command[0]} is not installed in {path}")
-    try:
-        done = subprocess.run(  # noqa: S603
-            [program, *command[1:]],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_TIMEOUT_S,
-            env={**os.environ, "SLURM_TIME_FORMAT": "%s"},
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise CostoptError(
-            f"{' '.join(command[:3])} did not answer within {COMMAND_TIMEOUT_S:g} s"
-        ) from None
-    if done.returncode != 0:
-        raise CostoptError(f"{' '.join(command[:3])}: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout
+def _run(program: str, *arguments: str) -> str:
+    return CommandRunner(slurm_conf=os.environ.get("SLURM_CONF")).slurm(program, *arguments)

@@ -1,4 +1,4 @@
-"""Slurm: the partitions of a cluster as pools, reached by its own commands, here or over ssh.
+"""Slurm: the partitions of a cluster as pools, reached by its commands, here or over ssh, or REST.
 
 ``connect`` is the entry point ``slurm``. It needs no rights beyond those of a user of the cluster,
 and nothing to be installed there but costopt itself.
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from costopt.domain.ports import Clock
 from costopt.provider.base import ProviderOptions
-from costopt_slurm.commands import CommandRunner
+from costopt_slurm.access import open_access
 from costopt_slurm.options import SlurmOptions
 from costopt_slurm.provider import SlurmProvider
-from costopt_slurm.queries import SlurmQueries
 
 __all__ = ["OPTIONS", "SlurmOptions", "SlurmProvider", "connect"]
 
@@ -24,5 +23,4 @@ def connect(clock: Clock, options: ProviderOptions) -> SlurmProvider:
     Raise BadRequestError if an option is missing, unknown or malformed. No command is run yet.
     """
     parsed = SlurmOptions.parse(options)
-    runner = CommandRunner(parsed.host, parsed.slurm_conf, parsed.bin, parsed.timeout_s)
-    return SlurmProvider(clock, parsed, SlurmQueries(runner))
+    return SlurmProvider(clock, parsed, open_access(parsed))

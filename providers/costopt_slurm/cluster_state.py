@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 
 from costopt.domain.errors import BadRequestError
 from costopt.provider.cache import TtlCache
+from costopt_slurm.access import SlurmAccess
 from costopt_slurm.options import SlurmNodeType, SlurmOptions
-from costopt_slurm.queries import SlurmQueries
 from costopt_slurm.records import (
     ClusterSettings,
     NodeLoad,
@@ -48,7 +48,7 @@ class NodeListing:
 class ClusterState:
     """Raises ProviderError where Slurm does not answer. Safe to share between threads."""
 
-    def __init__(self, queries: SlurmQueries, options: SlurmOptions) -> None:
+    def __init__(self, queries: SlurmAccess, options: SlurmOptions) -> None:
         self._queries = queries
         self._options = options
         self._settings: TtlCache[None, ClusterSettings] = TtlCache(SETTINGS_TTL_S, USABLE_S)
@@ -75,7 +75,18 @@ class ClusterState:
         return known[name]
 
     def is_preempted(self, partition: PartitionState, now: datetime) -> bool:
-        """Return whether jobs of a higher partition take its nodes, as far as the cluster says."""
+        """Return whether jobs of a higher partition take its nodes: the account's word counts.
+
+        Raise BadRequestError where neither it nor the cluster says so.
+        """
+        named = self._options.partitions[partition.name].preemptible
+        if named is not None:
+            return named
+        if partition.preempt_mode is None:
+            raise BadRequestError(
+                f"slurmrestd does not show whether partition {partition.name} is preempted",
+                hint=f"add preemptible: true or false to partition {partition.name}",
+            )
         preempts = self.settings(now).is_preempting
         return preempts and partition.preempt_mode.upper() not in ("OFF", "", "DISABLED")
 

@@ -10,20 +10,27 @@ from urllib.parse import urlsplit
 from costopt.domain.errors import ProviderError
 from costopt.domain.market import CapacityType
 from costopt.provider.base import Check, CheckStatus
+from costopt.provider.slurm_commands import CommandRunner
+from costopt_slurm.access import SlurmAccess
 from costopt_slurm.cluster_state import ClusterState, NodeListing, reserved_from
 from costopt_slurm.options import SlurmOptions
-from costopt_slurm.queries import SlurmQueries
 from costopt_slurm.records import ClusterSettings
 
 MIN_VERSION = (21, 8)
 LOCAL_DISKS = frozenset({"ext2/ext3", "xfs", "btrfs", "tmpfs", "overlayfs", "zfs"})
 MIN_GRACE_S = 30.0
+NOT_TRIED = Check(
+    "nodes",
+    CheckStatus.MISSING,
+    "folder, Python and store were not tried: slurmrestd runs no commands",
+    "see docs/slurm.md for what nodes have to share",
+)
 
 
 class SlurmDoctor:
     """Runs the checks in order, from what everything needs to what only nodes need."""
 
-    def __init__(self, queries: SlurmQueries, cluster: ClusterState, options: SlurmOptions) -> None:
+    def __init__(self, queries: SlurmAccess, cluster: ClusterState, options: SlurmOptions) -> None:
         self._queries = queries
         self._cluster = cluster
         self._options = options
@@ -36,13 +43,18 @@ class SlurmDoctor:
         except ProviderError as error:
             yield _broken("slurmctld", error)
             return
-        yield _version(settings.version, f"{settings.name} on {self._queries.runner.where}")
+        place = " on ".join(filter(None, (settings.name, self._queries.where)))
+        yield _version(settings.version, place)
         for name in self._options.partitions:
             yield from self._partition(name, snapshot, now)
         yield from _settings(settings)
-        yield self._tried("folder", lambda: self._folder(self._options.folder))
-        yield self._tried("Python", self._python)
-        yield self._tried("store", lambda: self._store(store))
+        runner = self._queries.runner
+        if runner is None:
+            yield NOT_TRIED
+            return
+        yield self._tried("folder", lambda: _folder(runner, self._options.folder))
+        yield self._tried("Python", lambda: _python(runner, self._options.python))
+        yield self._tried("store", lambda: _store(runner, store))
 
     def _partition(self, name: str, snapshot: NodeListing, now: datetime) -> Iterator[Check]:
         about, terms = f"partition {name}", self._options.partitions[name]
@@ -90,40 +102,43 @@ class SlurmDoctor:
             return "it has no price, so it is left out: add usd_per_gpu_hour, 0 if it is free"
         return None
 
-    def _folder(self, path: str) -> Check:
-        kind = self._queries.runner.run("stat", "--file-system", "--format=%T", path).strip()
-        if kind in LOCAL_DISKS:
-            return Check(
-                "folder",
-                CheckStatus.MISSING,
-                f"{path} looks like a disk of the login node ({kind})",
-                "nodes have to share it: use one below your home or a project folder",
-            )
-        return Check("folder", CheckStatus.OK, f"{path} on {kind}")
-
-    def _python(self) -> Check:
-        """Of the login node: the shared one is that of the nodes."""
-        code = "import costopt, sys; print(costopt.__version__, sys.version.split()[0])"
-        said = self._queries.runner.run(self._options.python, "-c", code).split()
-        return Check("Python", CheckStatus.OK, f"costopt {said[0]} on Python {said[1]}")
-
-    def _store(self, store: str | None) -> Check:
-        if store is None:
-            hint = "add store: a folder that nodes share, or s3://bucket/prefix"
-            return Check("store", CheckStatus.MISSING, "the account names none", hint)
-        parts = urlsplit(store)
-        if parts.scheme not in ("", "file"):
-            hint = "nodes need a way out, and credentials in your home, to reach it"
-            return Check("store", CheckStatus.OK, f"{store}: not tried from nodes", hint)
-        self._queries.runner.run("test", "-d", parts.path)
-        found = self._folder(parts.path)
-        return Check("store", found.verdict, found.detail, found.hint)
-
     def _tried(self, name: str, check: Callable[[], Check]) -> Check:
         try:
             return check()
         except ProviderError as error:
             return _broken(name, error)
+
+
+def _folder(runner: CommandRunner, path: str) -> Check:
+    kind = runner.run("stat", "--file-system", "--format=%T", path).strip()
+    if kind in LOCAL_DISKS:
+        return Check(
+            "folder",
+            CheckStatus.MISSING,
+            f"{path} looks like a disk of the login node ({kind})",
+            "nodes have to share it: use one below your home or a project folder",
+        )
+    return Check("folder", CheckStatus.OK, f"{path} on {kind}")
+
+
+def _python(runner: CommandRunner, python: str) -> Check:
+    """Of the login node: the shared one is that of the nodes."""
+    code = "import costopt, sys; print(costopt.__version__, sys.version.split()[0])"
+    said = runner.run(python, "-c", code).split()
+    return Check("Python", CheckStatus.OK, f"costopt {said[0]} on Python {said[1]}")
+
+
+def _store(runner: CommandRunner, store: str | None) -> Check:
+    if store is None:
+        hint = "add store: a folder that nodes share, or s3://bucket/prefix"
+        return Check("store", CheckStatus.MISSING, "the account names none", hint)
+    parts = urlsplit(store)
+    if parts.scheme not in ("", "file"):
+        hint = "nodes need a way out, and credentials in your home, to reach it"
+        return Check("store", CheckStatus.OK, f"{store}: not tried from nodes", hint)
+    runner.run("test", "-d", parts.path)
+    found = _folder(runner, parts.path)
+    return Check("store", found.verdict, found.detail, found.hint)
 
 
 def _version(version: str, where: str) -> Check:
@@ -145,10 +160,10 @@ def _settings(settings: ClusterSettings) -> Iterator[Check]:
             "accounting",
             CheckStatus.MISSING,
             "the cluster has none",
-            f"Slurm forgets jobs {settings.min_job_age_s:.0f} s after their end: unless the "
+            f"Slurm forgets jobs {settings.min_job_age_s or 300:.0f} s after their end: unless the "
             "controller runs meanwhile, their end may not be known",
         )
-    if not settings.proctrack.endswith("cgroup"):
+    if settings.proctrack is not None and not settings.proctrack.endswith("cgroup"):
         yield Check(
             "signals",
             CheckStatus.MISSING,

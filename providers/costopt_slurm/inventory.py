@@ -9,12 +9,12 @@ from itertools import compress
 
 from costopt.domain.fleet import EndCause, Node, NodeState
 from costopt.domain.market import Interruption
+from costopt_slurm.access import SlurmAccess
 from costopt_slurm.batch_script import ENDED, launches_folder
 from costopt_slurm.cluster_state import ClusterState
 from costopt_slurm.gang_book import GangBook, ScriptEnd
 from costopt_slurm.gang_nodes import announced_ends, gang_nodes
 from costopt_slurm.gang_tags import GangTags, job_name, parse_node_id
-from costopt_slurm.queries import SlurmQueries
 from costopt_slurm.records import BatchJob
 
 IDLE_START_S = 60.0
@@ -28,7 +28,7 @@ class GangInventory:
     """Lists and expires the batch jobs of all owners."""
 
     def __init__(
-        self, queries: SlurmQueries, cluster: ClusterState, book: GangBook, folder: str
+        self, queries: SlurmAccess, cluster: ClusterState, book: GangBook, folder: str
     ) -> None:
         self._queries = queries
         self._cluster = cluster

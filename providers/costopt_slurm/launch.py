@@ -11,19 +11,18 @@ from operator import attrgetter
 from costopt.domain.errors import BadRequestError, NoCapacityError
 from costopt.domain.fleet import LaunchRequest, Node
 from costopt.provider.launch import CapacityBackoff, IdempotentLauncher, payload_of
+from costopt_slurm.access import SlurmAccess
 from costopt_slurm.batch_script import (
     WARNING_S,
     NodeCommand,
     agent_command,
     batch_script,
-    launches_folder,
 )
 from costopt_slurm.cluster_state import ClusterState, NodeListing, reserved_from, run_limit_s
 from costopt_slurm.gang_tags import NAME, GangTags, job_name
 from costopt_slurm.inventory import GangInventory
 from costopt_slurm.offers import PartitionOffers
 from costopt_slurm.options import SlurmOptions
-from costopt_slurm.queries import SlurmQueries
 
 CommandOf = Callable[[LaunchRequest, NodeCommand], str]
 """Returns the shell text that each node of a launch runs."""
@@ -43,7 +42,7 @@ class GangLauncher:
     def __init__(
         self,
         options: SlurmOptions,
-        queries: SlurmQueries,
+        queries: SlurmAccess,
         cluster: ClusterState,
         offers: PartitionOffers,
         inventory: GangInventory,
@@ -134,7 +133,6 @@ class GangLauncher:
             "constraint": "&".join(each for each in features if each),
             "reservation": terms.reservation,
         }
-        folder = launches_folder(self._options.folder)
         return (
             f"--job-name={job_name(request.key)}",
             f"--comment={tags.comment()}",
@@ -148,7 +146,7 @@ class GangLauncher:
             "--dependency=singleton",
             "--open-mode=append",
             "--chdir=/",
-            f"--output={folder}/{request.key}.log",
+            "--output=/dev/null",
             *(f"--{name}={value}" for name, value in passed_on.items() if value),
         )
 
@@ -174,5 +172,4 @@ class GangLauncher:
         return agent_command(payload_of(self._options.payloads, request), node)
 
     def _submit(self, order: BatchOrder, now: datetime) -> None:  # noqa: ARG002
-        self._queries.make_folder(launches_folder(self._options.folder))
         self._queries.submit(order.script, order.options)

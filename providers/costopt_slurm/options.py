@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 from collections.abc import Mapping
 from typing import Annotated, Self
@@ -21,6 +22,13 @@ from costopt.provider.options import Listed, OptionModel, Seconds, Text, matches
 from costopt.provider.site import NodeShape, SiteOptions
 
 SlurmName = Annotated[str, matches(r"[A-Za-z0-9_.@+-]{1,64}", "a name as Slurm shows it")]
+RestAddress = Annotated[
+    str,
+    matches(
+        r"unix:/[^\s?#]+|https?://[A-Za-z0-9_.-]+(:\d+)?",
+        "unix:/PATH, http://HOST:PORT or https://HOST",
+    ),
+]
 Gres = Annotated[
     str, matches(r"[a-z]+(:[A-Za-z0-9_.-]+)?:\d+", "KIND:COUNT or KIND:MODEL:COUNT: gpu:h100:8")
 ]
@@ -92,8 +100,8 @@ class SlurmPartition(OptionModel):
     reservation: SlurmName | None = Field(default=None, description="a reservation to run in")
 
     def capacity_type(self, preempted: bool) -> CapacityType:
-        """Return the terms of its nodes. ``preempted`` is what the cluster itself says."""
-        if self.preemptible or (self.preemptible is None and preempted):
+        """Return the terms of its nodes."""
+        if preempted:
             return CapacityType.SPOT
         return CapacityType.ON_DEMAND if self.firm else CapacityType.FLEX_START
 
@@ -148,6 +156,20 @@ class SlurmOptions(SiteOptions):
     )
     host: LoginHost | None = Field(
         default=None, description="the login node, reached by ssh; default: this machine is one"
+    )
+    rest: RestAddress | None = Field(
+        default=None,
+        description="a slurmrestd that is asked in place of Slurm's commands: unix:/PATH or "
+        "http://HOST:PORT",
+    )
+    rest_user: SlurmName = Field(
+        default_factory=getpass.getuser,
+        description="whose jobs those of rest: are; default: who runs costopt",
+    )
+    token_file: SharedFolder | None = Field(
+        default=None,
+        description="a file with the user's token for rest:, as `scontrol token` prints it; "
+        "default: SLURM_JWT",
     )
     slurm_conf: SharedFolder | None = Field(
         default_factory=lambda: os.environ.get("SLURM_CONF") or None,

@@ -10,6 +10,7 @@ from costopt.domain.fleet import EndCause, LaunchRequest, Node, NodeBill
 from costopt.domain.market import Interruption, Offer
 from costopt.domain.ports import Clock
 from costopt.provider.base import Capability, Check, Provider
+from costopt_slurm.access import SlurmAccess
 from costopt_slurm.batch_script import step_name
 from costopt_slurm.cluster_state import ClusterState
 from costopt_slurm.doctor import SlurmDoctor
@@ -19,7 +20,6 @@ from costopt_slurm.inventory import GangInventory
 from costopt_slurm.launch import CommandOf, GangLauncher
 from costopt_slurm.offers import PartitionOffers
 from costopt_slurm.options import SlurmOptions
-from costopt_slurm.queries import SlurmQueries
 
 CAPABILITIES = frozenset({Capability.BILLS, Capability.ACCOUNT_CHECKS, Capability.KNOWN_NODES})
 
@@ -34,7 +34,7 @@ class SlurmProvider(Provider):
         self,
         clock: Clock,
         options: SlurmOptions,
-        queries: SlurmQueries,
+        queries: SlurmAccess,
         command_of: CommandOf | None = None,
     ) -> None:
         self.options = options

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 
 from costopt.domain.errors import BadRequestError, ProviderError
-from costopt_slurm.commands import CommandRunner
+from costopt.provider.slurm_commands import CommandRunner
 from costopt_slurm.records import (
     BatchJob,
     ClusterSettings,
@@ -47,6 +47,7 @@ class SlurmQueries:
 
     def __init__(self, runner: CommandRunner) -> None:
         self.runner = runner
+        self.where = runner.where
 
     def settings(self) -> ClusterSettings:
         """Return what scontrol says of the cluster's configuration."""
@@ -130,10 +131,6 @@ class SlurmQueries:
             if not GONE.search(error.message):
                 raise
 
-    def make_folder(self, path: str) -> None:
-        """Create a folder on the login node, with those above it."""
-        self.runner.run("mkdir", "-p", path)
-
     def read_file(self, path: str) -> str | None:
         """Return a small file of the login node, None where it does not exist."""
         try:
@@ -210,13 +207,12 @@ def _queued(row: Mapping[str, str]) -> BatchJob:
 
 def _accounted(row: Mapping[str, str]) -> BatchJob:
     submitted_at = parse_instant(row["Submit"]) or datetime.fromtimestamp(0, UTC)
-    hosts = () if row["NodeList"] == "None assigned" else parse_hostlist(row["NodeList"])
     return BatchJob(
         job_id=_job_id(row["JobIDRaw"]),
         name=row["JobName"],
         state=row["State"].partition(" ")[0],
         partition=row["Partition"],
-        hosts=hosts,
+        hosts=parse_hostlist(row["NodeList"]),
         submitted_at=submitted_at,
         started_at=parse_instant(row["Start"]),
         ends_at=parse_instant(row["End"]),

@@ -57,11 +57,14 @@ class BatchJob:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition. Time limits are None where there is none; ``grace_s`` is its GraceTime."""
+    """A partition. Time limits are None where there is none; ``grace_s`` is its GraceTime.
+
+    ``preempt_mode`` is None where it is not shown, as by slurmrestd.
+    """
 
     name: str
     is_up: bool
-    preempt_mode: str
+    preempt_mode: str | None
     grace_s: float
     max_time_s: float | None
     default_time_s: float | None
@@ -112,16 +115,19 @@ class ReservedTime:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """What the cluster's configuration says. ``accounting``: sacct knows ended jobs."""
+    """What the cluster's configuration says; None where it is not shown, as by slurmrestd.
+
+    ``accounting``: the accounts know ended jobs.
+    """
 
     version: str
     name: str
-    preempt_type: str
-    min_job_age_s: float
+    preempt_type: str | None
+    min_job_age_s: float | None
     accounting: bool
-    proctrack: str
+    proctrack: str | None
 
     @property
     def is_preempting(self) -> bool:
-        """Return whether jobs are preempted at all: newer versions show (null) for none."""
+        """Return whether jobs may be preempted at all: newer versions show (null) for none."""
         return self.preempt_type not in ("", "preempt/none")

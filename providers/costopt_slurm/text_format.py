@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 
 from costopt.domain.errors import ProviderUnavailableError
 
-NOTHING = frozenset({"", "(null)", "None", "none", "N/A", "n/a", "Unknown", "NONE", "NOT_SET"})
+NOTHING = frozenset(
+    {"", "(null)", "None", "none", "N/A", "n/a", "Unknown", "NONE", "NOT_SET", "None assigned"}
+)
 NO_LIMIT = frozenset({"UNLIMITED", "INFINITE", "INVALID", "Partition_Limit"})
 _PAIR = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:]*)=")
 _BRACKETS = re.compile(r"\[([^\]]*)\]")

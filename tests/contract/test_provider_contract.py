@@ -145,10 +145,10 @@ def skeleton(_: pytest.FixtureRequest) -> World:
     )
 
 
-def slurm_partitions(request: pytest.FixtureRequest) -> World:
+def slurm_partitions(request: pytest.FixtureRequest, fixture: str = "slurm_world") -> World:
     from tests.support.slurm.world import EMPTY, FIRM, GRACE_S, SPOT, UNKNOWN, SlurmWorld
 
-    site: SlurmWorld = request.getfixturevalue("slurm_world")
+    site: SlurmWorld = request.getfixturevalue(fixture)
     site.falls_to(SPOT, 1, after_s=3600)
     return World(
         site.provider,
@@ -162,6 +162,10 @@ def slurm_partitions(request: pytest.FixtureRequest) -> World:
     )
 
 
+def slurm_rest(request: pytest.FixtureRequest) -> World:
+    return slurm_partitions(request, "slurm_rest_world")
+
+
 WORLDS: dict[str, Callable[[pytest.FixtureRequest], World]] = {
     "aws": amazon,
     "gcp": google,
@@ -169,6 +173,7 @@ WORLDS: dict[str, Callable[[pytest.FixtureRequest], World]] = {
     "sim-virtual": virtual_sim,
     "skeleton": skeleton,
     "slurm": slurm_partitions,
+    "slurm-rest": slurm_rest,
 }
 
 

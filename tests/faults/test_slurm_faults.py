@@ -14,9 +14,9 @@ from costopt.domain.errors import ForbiddenError, NoCapacityError, ProviderUnava
 from costopt.domain.fleet import EndCause, LaunchRequest, Node, NodeState
 from costopt.domain.market import CapacityType, Pool
 from costopt.engine.loop import WallClock
+from costopt.provider.slurm_commands import CommandRunner
 from costopt_slurm import SlurmOptions, SlurmProvider, inventory
 from costopt_slurm.batch_script import NodeCommand
-from costopt_slurm.commands import CommandRunner
 from costopt_slurm.queries import SlurmQueries
 from tests.support.slurm.cluster import SlurmCluster, slurm_cluster, until
 from tests.support.slurm.fixtures import skip_without_slurm

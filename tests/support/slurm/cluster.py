@@ -90,7 +90,7 @@ class SlurmCluster:
         self._partitions = partitions
         self._settings = settings
         self._kill_wait_s = kill_wait_s
-        self._accounts = accounts
+        self.accounts = accounts
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._ports = ExitStack()
 
@@ -103,7 +103,7 @@ class SlurmCluster:
         """Start everything, and wait until all nodes are idle."""
         self._write_configuration()
         self.start_munge()
-        if self._accounts:
+        if self.accounts:
             self._start_accounts()
         self.start_controller()
         for node in self.nodes:
@@ -236,7 +236,7 @@ class SlurmCluster:
 
     def _write_configuration(self) -> None:
         for name in ("munge", "state", "spool", "run", "log", "dev", "jobs"):
-            (self.folder / name).mkdir(mode=0o700 if name == "munge" else 0o755)
+            (self.folder / name).mkdir(mode=0o711 if name == "munge" else 0o755)
         key = self.folder / "munge" / "key"
         key.write_bytes(os.urandom(1024))
         key.chmod(0o600)
@@ -299,7 +299,7 @@ def until(reached: Callable[[], bool], seconds: float = START_S) -> None:
     deadline = time.monotonic() + seconds
     while not reached():
         assert time.monotonic() < deadline, f"not reached within {seconds:g} s"
-        time.sleep(0.05)
+        time.sleep(0.1)
 
 
 def kill_processes(folder: Path) -> None:

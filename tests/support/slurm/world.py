@@ -7,16 +7,19 @@ as what the clock said at that instant.
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.market import CapacityType, Pool
+from costopt.provider.slurm_commands import CommandRunner
 from costopt_slurm import SlurmOptions, SlurmProvider
+from costopt_slurm.access import SlurmAccess
 from costopt_slurm.batch_script import NodeCommand
-from costopt_slurm.commands import CommandRunner
 from costopt_slurm.queries import SlurmQueries
+from costopt_slurm.rest_client import RestClient
 from tests.support.slurm.cluster import Partition, SlurmCluster, until
 
 GRACE_S = 4
@@ -76,6 +79,10 @@ class StandingClock:
         self._at = target
         self._history.append((float(round(time.time())), target))
 
+    def shift(self, said: str) -> str:
+        """Return what Slurm said with its instants by this clock."""
+        return EPOCH.sub(lambda found: str(self.shown(int(found[0]))), said)
+
 
 class ShiftedRunner(CommandRunner):
     """Shows Slurm's instants by the test's clock."""
@@ -85,13 +92,27 @@ class ShiftedRunner(CommandRunner):
         self._clock = clock
 
     def run(self, *command: str, stdin: str = "") -> str:
-        said = super().run(*command, stdin=stdin)
-        return EPOCH.sub(lambda found: str(self._clock.shown(int(found[0]))), said)
+        return self._clock.shift(super().run(*command, stdin=stdin))
+
+
+class ShiftedClient(RestClient):
+    """Shows Slurm's instants by the test's clock."""
+
+    clock: StandingClock
+
+    def _exchange(self, method: str, path: str, body: object = None) -> tuple[int, bytes]:
+        status, content = super()._exchange(method, path, body)
+        return status, self.clock.shift(content.decode()).encode()
 
 
 def patient(_: LaunchRequest, __: NodeCommand) -> str:
-    """A node that stays to the very end."""
-    return "trap '' TERM; sleep 3600 & wait; sleep 3600"
+    """A node that stays for most of the grace time. Slurm looks every 30 s alone whether it is
+    over: tests of accounting see nodes that stay to the very end."""
+    code = (
+        "import signal, time; term = {signal.SIGTERM}; "
+        "signal.pthread_sigmask(signal.SIG_BLOCK, term); signal.sigwait(term); time.sleep(2)"
+    )
+    return f"exec {sys.executable} -c '{code}'"
 
 
 class SlurmWorld:
@@ -105,7 +126,7 @@ class SlurmWorld:
         cluster.run("scontrol", "update", "nodename=n6", "state=drain", "reason=test")
         self.provider = self.connect()
 
-    def connect(self, runner: CommandRunner | None = None, **more: object) -> SlurmProvider:
+    def connect(self, access: SlurmAccess | None = None, **more: object) -> SlurmProvider:
         """Another controller of the same account, which remembers nothing."""
         partition = {"usd_per_gpu_hour": 0.5}
         options = SlurmOptions.parse(
@@ -121,8 +142,8 @@ class SlurmWorld:
                 **more,
             }
         )
-        runner = runner or ShiftedRunner(self.cluster, self.clock)
-        return SlurmProvider(self.clock, options, SlurmQueries(runner), patient)
+        access = access or SlurmQueries(ShiftedRunner(self.cluster, self.clock))
+        return SlurmProvider(self.clock, options, access, patient)
 
     def falls_to(self, pool: Pool, nodes: int, after_s: float) -> None:
         """Others take all nodes but these then, which Slurm announces the grace time before."""

@@ -15,8 +15,8 @@ import pytest
 from costopt.domain.errors import BadRequestError, ProviderUnavailableError
 from costopt.engine.loop import WallClock
 from costopt.provider.base import CheckStatus
+from costopt.provider.slurm_commands import CommandRunner
 from costopt_slurm import SlurmProvider, connect
-from costopt_slurm.commands import CommandRunner
 from costopt_slurm.queries import SlurmQueries
 from tests.support.reserved_port import reserved_port
 from tests.support.slurm.cluster import SlurmCluster, until

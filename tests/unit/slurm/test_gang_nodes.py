@@ -17,7 +17,7 @@ from costopt.domain.errors import (
     ThrottledError,
 )
 from costopt.domain.fleet import EndCause, NodeState
-from costopt_slurm.commands import error_of
+from costopt.provider.slurm_commands import error_of
 from costopt_slurm.gang_nodes import announced_ends, gang_nodes
 from costopt_slurm.gang_tags import GangTags, job_name
 from costopt_slurm.records import BatchJob

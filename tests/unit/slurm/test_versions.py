@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from costopt_slurm.commands import CommandRunner
+from costopt.provider.slurm_commands import CommandRunner
 from costopt_slurm.queries import SlurmQueries
 from costopt_slurm.records import PartitionState
 

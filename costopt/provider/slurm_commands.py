@@ -26,6 +26,8 @@ from costopt.domain.errors import (
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR")
 """What Slurm's commands need of our environment. sbatch passes its own on to the job: credentials
 of the controller must not be in it."""
+SEARCH_PATH = "/usr/local/bin:/usr/bin:/opt/slurm/bin:/usr/local/slurm/bin"
+"""Searched after the PATH: Slurm starts its own programs, such as ResumeProgram, without one."""
 EPOCH = "SLURM_TIME_FORMAT"
 SSH_FAILED = 255
 CONNECT_TIMEOUT_S = 10
@@ -127,7 +129,8 @@ class CommandRunner:
 
     def _environment(self) -> Mapping[str, str]:
         ours = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-        return ours | self._variables
+        path = os.pathsep.join(filter(None, (ours.get("PATH"), SEARCH_PATH)))
+        return {**ours, "PATH": path, **self._variables}
 
     def _error(self, program: str, code: int, said: str) -> ProviderError:
         said = " ".join(said.split())[:MAX_SAID]
