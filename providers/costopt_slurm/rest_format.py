@@ -13,6 +13,7 @@ from costopt_slurm.records import (
     STOPPING_STATES,
     WAITING_STATES,
     BatchJob,
+    NodeLoad,
     PartitionNode,
     PartitionState,
     ReservedTime,
@@ -23,6 +24,11 @@ Record = TypeVar("Record")
 Row = Mapping[str, Any]
 NO_VALUES = (-1, 0xFFFFFFFE, 0xFFFFFFFF)
 """What stands for no number, and for no limit, in the form before 23.02."""
+MARKS = ("PLANNED", "COMPLETING")
+TAKES_JOBS = frozenset(
+    {"idle", "idle~", "mixed", *(f"{base}+{mark}" for base in ("idle", "mixed") for mark in MARKS)}
+)
+"""States of nodes that take another job beside those that they have."""
 PLACES = frozenset({"CLOUD", "DYNAMIC_FUTURE", "DYNAMIC_NORM"})
 """Marks of a node's state that do not keep jobs from starting there."""
 
@@ -125,6 +131,17 @@ def parse_node(row: Row) -> tuple[PartitionNode, ...]:
     return tuple(
         PartitionNode(row["name"], partition, shown, gres, frozenset(features) - {""})
         for partition in row["partitions"]
+    )
+
+
+def parse_load(row: Row) -> tuple[str, NodeLoad]:
+    """Return the name of a node and what jobs hold of it."""
+    (node, *_) = parse_node(row)
+    used = re.findall(r"\bgpu(?::[^:,()]+)?:(\d+)", row["gres_used"] or "")
+    idle = row["idle_cpus"] if "idle_cpus" in row else row["alloc_idle_cpus"]
+    is_up = node.state in TAKES_JOBS
+    return node.host, NodeLoad(
+        is_up, sum(map(int, used)), int(row["cpus"]), int(idle), int(row["real_memory"])
     )
 
 

@@ -13,6 +13,7 @@ from costopt_slurm.queries import GONE
 from costopt_slurm.records import (
     BatchJob,
     ClusterSettings,
+    NodeLoad,
     PartitionNode,
     PartitionState,
     ReservedTime,
@@ -21,6 +22,7 @@ from costopt_slurm.rest_client import TYPED_SINCE, RestClient
 from costopt_slurm.rest_format import (
     parse_account,
     parse_job,
+    parse_load,
     parse_node,
     parse_partition,
     parse_reservation,
@@ -38,6 +40,9 @@ NAMES = {
 """What sbatch's options are called where they are not called the same. The form before 23.02 was
 found by trial on 22.05, which ignores "requeue" and lists of node counts; that since is in the
 schemas that 23.02 to 25.11 publish."""
+
+
+COUNTS = ("tasks_per_node", "cpus_per_task")
 
 
 class SlurmRest:
@@ -78,6 +83,12 @@ class SlurmRest:
         """Return every node, once for each of its partitions."""
         found = parse_rows(self._client.get("nodes"), "nodes", parse_node)
         return tuple(chain.from_iterable(found))
+
+    def loads(self, partition: str) -> Mapping[str, NodeLoad]:
+        """Return what jobs hold of each node of a partition, by node."""
+        rows = self._client.get("nodes")["nodes"]
+        own = [row for row in rows if partition in row["partitions"]]
+        return dict(parse_rows({"nodes": own}, "nodes", parse_load))
 
     def reservations(self) -> tuple[ReservedTime, ...]:
         """Return the reservations that have not ended."""
@@ -137,17 +148,22 @@ def job_properties(options: Collection[str], api: int) -> Mapping[str, Any]:
     job: dict[str, Any] = {
         NAMES.get(name, name.replace("-", "_")): value or True for name, value in given.items()
     }
+    is_exclusive = job.pop("exclusive", False)
     if api < TYPED_SINCE:
-        return job | {"exclusive": "exclusive", "environment": {"PATH": PATH}}
+        exclusive = {"exclusive": "exclusive"} if is_exclusive else {}
+        return job | exclusive | {"environment": {"PATH": PATH}}
     signal, _, lead_s = job.pop("signal").partition("@")
-    del job["exclusive"], job["no_requeue"]
+    if is_exclusive:
+        job["shared"] = ["none"]
+    if "nodelist" in job:
+        job["required_nodes"] = [job.pop("nodelist")]
+    job |= {name: int(job[name]) for name in COUNTS if name in job}
+    gres, requeue = job.pop("gres"), not job.pop("no_requeue")
     return job | {
-        "tasks_per_node": int(job["tasks_per_node"]),
         "time_limit": _typed(job["time_limit"]),
-        "memory_per_node": _typed(job["memory_per_node"]),
-        "shared": ["none"],
-        "requeue": False,
-        "tres_per_node": f"gres{'/' if api >= SLASH_SINCE else ':'}{job.pop('gres')}",
+        "memory_per_node": _typed(job["memory_per_node"].removesuffix("M")),
+        "tres_per_node": f"gres{'/' if api >= SLASH_SINCE else ':'}{gres}",
+        "requeue": requeue,
         "kill_warning_signal": signal,
         "kill_warning_delay": _typed(lead_s),
         "open_mode": [job["open_mode"].upper()],

@@ -125,6 +125,12 @@ def test_options_of_sbatch_by_version() -> None:
     assert (old["time_limit"], new["time_limit"]["number"]) == ("60", 60)
     assert (old["no_requeue"], new["requeue"]) == (True, False)
     assert set(new).isdisjoint({"exclusive", "no_requeue", "gres", "signal"})
+    whole = {"--exclusive", "--mem=0"}
+    part = ("--nodelist=n3", "--cpus-per-task=2", "--mem=8000M")
+    sliced = job_properties([*(o for o in SBATCH if o not in whole), *part], 44)
+    assert (sliced["required_nodes"], sliced["cpus_per_task"]) == (["n3"], 2)
+    assert sliced["memory_per_node"]["number"] == 8000
+    assert "shared" not in sliced
     assert (new["kill_warning_signal"], new["kill_warning_delay"]["number"]) == ("TERM", 120)
     assert new["tres_per_node"] == "gres/gpu:h100:8"
     assert job_properties(SBATCH, 39)["tres_per_node"] == "gres:gpu:h100:8"
@@ -146,6 +152,8 @@ def test_it_answers_as_the_commands_do(cluster: SlurmCluster) -> None:
     )  # fmt: skip
     cluster.run("scontrol", "update", "nodename=n3", "state=drain", "reason=fans")
     commands = SlurmQueries(CommandRunner(slurm_conf=str(cluster.conf)))
+    part = ("--time=5", "--gres=gpu:2", "--nodelist=n4", "--cpus-per-task=2", "--mem=8000M")
+    cluster.sbatch("sleep 60", "-p", "batch", *part)
     with rest_on_socket(cluster) as client:
         rest = SlurmRest(client)
         job_id = rest.submit("#!/bin/bash\nsleep 60\n", [o for o in SBATCH if "fast" not in o])
@@ -161,6 +169,9 @@ def test_it_answers_as_the_commands_do(cluster: SlurmCluster) -> None:
                               "requeue") for name, each in commands.partitions().items()
             }  # fmt: skip
             assert rest.reservations() == commands.reservations()
+            free = {name: load.free_gpus(8) for name, load in commands.loads("batch").items()}
+            assert {name: load.free_gpus(8) for name, load in rest.loads("batch").items()} == free
+            assert (free["n3"], free["n4"]) == (0, 6)
             assert {(n.host, n.partition, n.gres, n.features, n.is_idle) for n in rest.nodes()} == {
                 (n.host, n.partition, n.gres, n.features, n.is_idle) for n in commands.nodes()
             }
