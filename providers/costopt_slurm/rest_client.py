@@ -31,7 +31,7 @@ NO_REASON = "Unspecified error"
 class RestClient:
     """Requests of one user. Safe to share between threads.
 
-    ``address`` is unix:/path or an HTTP URL. The token is read anew for each request from
+    ``address`` is unix:/path or an HTTP URL. The token is read before each request from
     ``token_file``, else from SLURM_JWT: tokens are replaced before they expire.
     """
 
