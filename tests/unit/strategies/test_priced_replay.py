@@ -10,6 +10,7 @@ import pytest
 from costopt.backtesting.fleet.policies import FleetTrial
 from costopt.backtesting.fleet.replay import FleetReplay, ReplaySettings
 from costopt.domain.account import Tenant
+from costopt.domain.view import CapacityPlan
 from costopt.engine.engine import TickResult
 from costopt.engine.loop import run_until_done
 from costopt.optimize.rounds.priced import PricedPolicy
@@ -71,9 +72,11 @@ def _in_engine(workload: Workload) -> tuple[Sizes, dict[str, float]]:
     sizes: Sizes = {}
 
     def note(result: TickResult) -> None:
-        plans = {each.job: each.plan for each in result.desired.decisions}
+        plans = ((each.job, each.plan) for each in result.desired.decisions)
         at_s = (result.now - START_AT).total_seconds()
-        sizes[at_s] = {job: plan.gpus for job, plan in plans.items() if plan and plan.gpus}
+        sizes[at_s] = {
+            job: plan.gpus for job, plan in plans if isinstance(plan, CapacityPlan) and plan.gpus
+        }
 
     run_until_done(controller.engine, note)
     accounts = controller.engine.journal.accounts
