@@ -68,7 +68,9 @@ class OfferCollector:
         """Return the latest offers that may be used, and why the others may not.
 
         A pool in cooldown, or one that has just ``refused`` a launch, has no capacity now but may
-        be planned on for later. Uninterruptible capacity is not put in cooldown where some job has
+        be planned on for later.
+        Spot that does not tell its room may have half of what it refused to a job whose gang may be
+        in several zones. Uninterruptible capacity is not put in cooldown where some job has
         no alternative: capacity that meets a deadline is requested again at every tick. A pool
         where nodes run stays among the offers, without capacity for more, whatever its price:
         running nodes are retained.
@@ -145,7 +147,16 @@ class OfferCollector:
 
     def _without_room(self, offer: Offer) -> Offer:
         availability = offer.availability or self._world.hazards.availability(offer.pool)
-        return replace(offer, nodes_available=0, availability=availability)
+        refused: list[int] = []
+        if offer.nodes_available is None and offer.pool.capacity_type.is_interruptible:
+            refused = [
+                record.refused_nodes[offer.pool]
+                for name, record in self._journal.records.items()
+                if offer.pool in record.refused_nodes
+                and self._jobs[name].resources.zone_traffic_gib is not None
+            ]
+        room = min(refused, default=0) // 2
+        return replace(offer, nodes_available=room, availability=availability)
 
     def _cooling_at(self, now: datetime) -> dict[Pool, datetime]:
         cooldown = timedelta(seconds=self._settings.cooldown_s)

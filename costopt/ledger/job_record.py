@@ -20,7 +20,8 @@ from costopt.domain.market import Pool
 class JobRecord:
     """What the engine remembers; all of it is folded from the ledger, so a restart loses nothing.
 
-    ``short_of_capacity`` are pools last avoided because they had no capacity, ``lost`` nodes whose
+    ``short_of_capacity`` are pools last avoided because they had no capacity, ``refused_nodes`` how
+    many nodes they refused where none has gone since, ``lost`` nodes whose
     end is an assumption. ``noticed`` are nodes with an interruption notice, by when they end; the
     ``unconfirmed`` ones only the node itself reported, at that time. Their pools rest for this job
     alone, since ``resting_from``; those in ``cooldown_from`` rest for all jobs. What nodes that are
@@ -59,6 +60,7 @@ class JobRecord:
     resting_from: dict[Pool, datetime] = field(default_factory=dict)
     cooldown_from: dict[Pool, datetime] = field(default_factory=dict)
     short_of_capacity: set[Pool] = field(default_factory=set)
+    refused_nodes: dict[Pool, int] = field(default_factory=dict)
     launches: dict[str, tuple[datetime, int, str]] = field(default_factory=dict)
     launch_count: int = 0
     decision_count: int = 0
@@ -152,14 +154,17 @@ def _launched(record: JobRecord, event: ev.NodeLaunched) -> None:
 
 
 def _launch_failed(record: JobRecord, event: ev.LaunchFailed) -> None:
-    record.intents.pop(event.key, None)
+    intent = record.intents.pop(event.key, None)
     record.launches.pop(event.key, None)
     if event.error == NOT_SENT_ERROR:
         return
     pool = Pool.parse(event.pool)
     record.cooldown_from[pool] = event.at
+    record.refused_nodes.pop(pool, None)
     if event.error == NoCapacityError.code:
         record.short_of_capacity.add(pool)
+        if intent is not None:
+            record.refused_nodes[pool] = intent.nodes
     else:
         record.short_of_capacity.discard(pool)
 
@@ -182,6 +187,7 @@ def _noticed(record: JobRecord, event: ev.InterruptionNoticed) -> None:
     if event.confirmed:
         record.unconfirmed.pop(event.node_id, None)
         record.cooldown_from[Pool.parse(event.pool)] = event.interrupts_at
+        record.refused_nodes.pop(Pool.parse(event.pool), None)
     else:
         record.unconfirmed[event.node_id] = event.at
         record.resting_from[Pool.parse(event.pool)] = event.at
@@ -214,6 +220,7 @@ def _ended(record: JobRecord, event: ev.NodeEnded) -> None:
         record.last_words = event.message
     if event.cause in (EndCause.INTERRUPTED, EndCause.NO_CAPACITY):
         record.cooldown_from[Pool.parse(event.pool)] = event.ended_at
+        record.refused_nodes.pop(Pool.parse(event.pool), None)
     if event.cause is EndCause.NO_CAPACITY:
         record.short_of_capacity.add(Pool.parse(event.pool))
 

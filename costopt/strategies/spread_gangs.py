@@ -109,7 +109,8 @@ def _of_parts(
     running = is_running(job_view, targets)
     return replace(
         first,
-        usd_per_hour=sum(zone.usd_per_hour * share for zone, share in shares),
+        usd_per_hour=sum(zone.usd_per_hour * share for zone, share in shares)
+        + traffic_usd_per_hour,
         score_usd_per_hour=sum(zone.score_usd_per_hour * share for zone, share in shares)
         + view.policy.objective.usd * traffic_usd_per_hour,
         start_s=max(zone.start_s for zone, _ in shares),

@@ -92,7 +92,8 @@ def test_traffic_between_zones_counts() -> None:
     """4 units a second: at 0.1 GiB each, $28.80 an hour."""
     view = _view(TWO_ZONES, _job(0.1))
     (spread,) = spread_options(view, view.jobs[0])
-    assert spread.score_usd_per_hour == pytest.approx(4 * 2.0 + 28.8)
+    assert spread.usd_per_hour == pytest.approx(4 * 2.0 + 28.8)
+    assert spread.score_usd_per_hour == spread.usd_per_hour
     assert len(_decide(TWO_ZONES, _job(0.1)).targets) < 2
 
 
@@ -140,6 +141,28 @@ def test_the_shield_counts_what_a_spread_does_within_a_tick() -> None:
     decision = Decision("job", HALVES, "as told")
     assert apply_shield(view, view.jobs[0], decision).targets == HALVES
     assert spread_of(view, view.jobs[0], (Target(SPOT_A, 2), Target(SAFE, 2))) is None
+
+
+def test_where_zones_do_not_tell_their_room_halves_are_tried_once_they_refuse_the_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(
+        always(SPOT_A, 2, 2.0),
+        always(SPOT_B, 3, 2.0),
+        always(SAFE, 9, 8.0),
+        jobs=[_job()],
+        policy=rules("adaptive"),
+    )
+    told = scene.cloud.offers
+    monkeypatch.setattr(
+        scene.cloud, "offers", lambda now: [replace(o, nodes_available=None) for o in told(now)]
+    )
+    scene.tick()
+    asked = [(request.pool, request.nodes) for request in scene.cloud.requests]
+    assert asked == [(SPOT_A, 4), (SPOT_B, 4), (SPOT_A, 2), (SPOT_B, 2)]
+    assert scene.pools() == [SPOT_A, SPOT_A, SPOT_B, SPOT_B]
+    scene.go(1200)
+    assert len(scene.cloud.requests) == 4
 
 
 def test_a_job_goes_on_with_what_is_left_of_its_gang_and_is_done() -> None:
