@@ -21,7 +21,7 @@ from costopt.catalog import load_catalog
 from costopt.controller.controller import Controller, ControllerSettings, build_strategy
 from costopt.controller.forecasts import CatalogModels
 from costopt.controller.virtual_site import virtual_site
-from costopt.domain.account import Account, Quota
+from costopt.domain.account import Account, AccountGuards, Quota
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.market import CapacityType
@@ -32,6 +32,7 @@ from costopt.engine.settings import deterministic_key
 from costopt.ledger.base import MemoryLedger
 from costopt.market.generator import DEFAULT_START_AT, generate_market
 from costopt.strategies.adaptive.strategy import AdaptiveStrategy
+from costopt.strategies.shield import ShieldedStrategy
 
 MARKETS = 20
 DEADLINES_H = (7.0, 9.0, 11.0, 13.0, 15.0)
@@ -41,6 +42,8 @@ QUOTAS = (
     Quota("all", max_nodes=4),
     Quota("all", max_nodes=6),
 )
+BUDGET_USD = 26.0
+"""Of the account, for all five jobs: what they cost on demand alone is some $24."""
 
 Figure = tuple[str, float, str]
 
@@ -87,10 +90,11 @@ def _run(
         hazards=models.hazards(),
         notice_s=120.0,
     )
-    account = Account(quotas=() if quota is None else (quota,))
+    guards = AccountGuards(max_usd=BUDGET_USD)
+    account = Account(quotas=() if quota is None else (quota,), guards=guards)
     settings = ControllerSettings(tick_s=TICK_S, account=account, new_key=deterministic_key)
     controller = Controller(site, MemoryLedger(), settings)
-    strategy = build_strategy(policy, make)
+    strategy = build_strategy(policy, lambda: ShieldedStrategy(make()))
     for job in _jobs(seed):
         controller.add(job, policy, strategy)
     run_until_done(controller.engine)

@@ -33,6 +33,7 @@ the deadline itself.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 from costopt.domain.job import Job
@@ -55,6 +56,7 @@ from costopt.strategies.remaining_time import (
     seconds_to_finish,
 )
 from costopt.strategies.spread_gangs import spread_of
+from costopt.strategies.turns import SafeRun, with_turns
 
 NO_PAUSE = "no_pause"
 SHIELD = "shield"
@@ -73,7 +75,9 @@ class ShieldedStrategy:
 
     def decide(self, view: View) -> Desired:
         """Return the inner strategy's decisions, each checked by the shield."""
-        view = view if getattr(self.inner, "plans_open_ended", False) else with_deadlines(view)
+        if not getattr(self.inner, "plans_open_ended", False):
+            view = with_deadlines(view)
+            view = with_turns(view, _safe_runs(view)) if view.account.limits else view
         desired = self.inner.decide(view)
         by_job = {decision.job: decision for decision in desired.decisions}
         return Desired(
@@ -85,6 +89,17 @@ class ShieldedStrategy:
                 if jv.job.name in by_job
             )
         )
+
+
+def _safe_runs(view: View) -> Iterator[SafeRun]:
+    """Yield what each job would need on safe capacity from now on."""
+    for job_view in view.jobs:
+        units_left = _worst_units_now(view, job_view)
+        candidates = uninterruptible_options(gang_options(view, job_view))
+        gang = choose_fallback(view, job_view, candidates, units_left)
+        if gang is not None and len(view.jobs) > 1:
+            needed_s = _seconds_from_now(view, job_view, gang, units_left)
+            yield SafeRun(job_view, gang, needed_s, seconds_left(view, job_view))
 
 
 def apply_shield(view: View, job_view: JobView, decision: Decision) -> Decision:
