@@ -1,9 +1,9 @@
 """Owned GPUs and spot overflow on Philly: dollars of `priced` against Starburst's waiting rules.
 
 Prices and availability are those of V100 in five zones, February to April 2023. The owned GPUs
-are too few for the load. Starburst knows all durations; its rules wait a constant time, or one in
-proportion to GPUs × duration. Each rule is compared with the cheapest setting of `priced` with
-a mean completion time at most as late.
+are too few for the load. Starburst knows all durations and no tenants; its rules wait a constant
+time, or one in proportion to GPUs × duration. `priced` knows no tenants either, and durations or
+not. Each rule is compared with `priced` at the same mean completion time.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ import numpy as np
 from benchmarks.fleet_replay import PHILLY, TINY_TENANTS
 from benchmarks.results import Figure
 from costopt.backtesting.fleet.overflow import OverflowReplay, SpotRecord, replay_starburst
-from costopt.backtesting.fleet.policies import FleetTrial
-from costopt.domain.cluster import Cluster
+from costopt.backtesting.fleet.replay import ReplaySettings
 from costopt.optimize.rounds.gangs import GangTable, SpeedCurve
 from costopt.optimize.rounds.priced import PricedPolicy
 from costopt.workload.formats import import_workload
@@ -35,9 +34,9 @@ Point = tuple[float, float]
 BEGIN_AT = datetime(2017, 10, 2, tzinfo=UTC)
 OWNED_SHARE = 0.7
 """Of the mean demand."""
-WORTH_USD = (0.0, 0.25, 0.5, 1.0)
-CONSTANT_H = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-WEIGHTED = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
+WORTH_USD = (0.0, 1.0, 3.0, 6.0, 20.0)
+CONSTANT_H = (0.0, 0.5, 2.0, 8.0, 64.0)
+WEIGHTED = (0.05, 0.1, 0.25, 0.5, 1.0, 4.0)
 
 
 def run(days: float = 14.0) -> Iterator[Figure]:
@@ -57,36 +56,39 @@ def run(days: float = 14.0) -> Iterator[Figure]:
     asked_s = work.gpus * work.duration_s
     waits = {f"wait {hours:g} h": np.full(len(work.jobs), hours * 3600) for hours in CONSTANT_H}
     waits |= {f"wait {factor:g} × GPU-time": factor * asked_s for factor in WEIGHTED}
-    rules: list[Point] = []
+    rules: dict[str, Point] = {}
     for name, wait_s in waits.items():
         end_s, usd = replay_starburst(work, sum(nodes), spot, wait_s)
-        rules.append((float((end_s - work.submit_s).mean()), usd))
-        yield f"Starburst, {name}: mean", rules[-1][0], "s"
-        yield f"Starburst, {name}: dollars", rules[-1][1], "$"
-    trial = FleetTrial(work, before, Cluster("owned", nodes), days)
-    for growth, curve in (("", SpeedCurve()), (", no growth", SpeedCurve(grow=1))):
+        rules[name] = float((end_s - work.submit_s).mean()), usd
+        yield f"Starburst, {name}: mean", rules[name][0], "s"
+        yield f"Starburst, {name}: dollars", usd, "$"
+    for note, curve, known in (
+        ("no growth, work declared", SpeedCurve(grow=1), True),
+        ("no growth", SpeedCurve(grow=1), False),
+        ("growth", SpeedCurve(), False),
+    ):
         options = [curve.options(job.gpus, None, None) for job in work.jobs]
-        found: list[Point] = []
+        table = GangTable.of(options, work.gpus.tolist())
+        ours: list[Point] = []
         for worth in WORTH_USD:
-            table = GangTable.of(options, work.gpus.tolist())
-            replay = OverflowReplay(
-                work, before, table, nodes, PricedPolicy(), trial.settings, trial.partitions
-            )
+            cap = spot.usd_per_work_hour / worth if worth else np.inf
+            policy, settings = PricedPolicy(price_cap=cap), ReplaySettings(knows_work=known)
+            replay = OverflowReplay(work, before, table, nodes, policy, settings)
             replay.spot, replay.worth_usd = spot, worth
-            mean_s = float((replay.run().end_s - work.submit_s).mean())
-            found.append((mean_s, replay.overflow_usd))
-            yield f"priced{growth}, ${worth:g} an hour: mean", mean_s, "s"
-            yield f"priced{growth}, ${worth:g} an hour: dollars", replay.overflow_usd, "$"
-        yield f"priced{growth}: dollars × Starburst's, worst of its rules", worst(found, rules), ""
+            ours.append((float((replay.run().end_s - work.submit_s).mean()), replay.overflow_usd))
+            yield f"priced, {note}, ${worth:g} an hour: mean", ours[-1][0], "s"
+            yield f"priced, {note}, ${worth:g} an hour: dollars", ours[-1][1], "$"
+        for name, rule in rules.items():
+            yield f"priced, {note}: dollars × Starburst's, {name}", ratio(ours, rule), ""
 
 
-def worst(ours: list[Point], rules: list[Point]) -> float:
-    """Return the greatest ratio of dollars over the rules; infinite where one is earlier."""
-    ratios = []
-    for mean_s, usd in rules:
-        as_early = [each_usd for each_s, each_usd in ours if each_s <= mean_s]
-        ratios.append(min(as_early) / max(usd, 1e-9) if as_early else np.inf)
-    return float(max(ratios))
+def ratio(ours: list[Point], rule: Point) -> float:
+    """Return our dollars over a rule's at its mean time; infinite where none of ours is as early.
+
+    Between two settings lies the straight line, which is above what one in between gives.
+    """
+    mean_s, usd = np.array(sorted(ours)).T
+    return float(np.interp(rule[0], mean_s, usd, left=np.inf)) / rule[1]
 
 
 def spot_record(path: Path) -> SpotRecord:

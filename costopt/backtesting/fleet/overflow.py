@@ -13,7 +13,6 @@ import numpy as np
 
 from costopt.backtesting.fleet.replay import FleetReplay
 from costopt.optimize.rounds.gangs import Floats, Ints
-from costopt.optimize.rounds.priced import MAX_PRICE
 from costopt.optimize.rounds.sizes import first_fit
 from costopt.workload.workload import Workload
 
@@ -72,8 +71,8 @@ class SpotRecord:
 class OverflowReplay(FleetReplay):
     """A replay in which jobs that wait may go to spot; ``worth_usd`` is an hour until an end.
 
-    A job goes where the price λ of its owned GPUs exceeds that of spot with its start and what is
-    expected to be lost. Where jobs wait, λ is the greatest that the policy pays.
+    A job goes where the time that it saves itself and those behind it is worth more than spot for
+    what it needs yet, with its start and what is expected to be lost.
     """
 
     spot: SpotRecord
@@ -83,27 +82,48 @@ class OverflowReplay(FleetReplay):
 
     def _round(self) -> bool:
         is_settled = super()._round()
-        waiting = self._active[self._held[self._active] == 0]
-        if not len(waiting):
-            return is_settled
-        gpus = self._work.gpus
-        price = MAX_PRICE * self.worth_usd / float(gpus[self._active].mean())
-        spot = self.spot.usd_per_work_hour
-        done_s = self._work.duration_s[waiting] - self._left_s[waiting]
-        expected_s = np.maximum(self._history.remaining_s(self._group[waiting], done_s), 60.0)
-        start = (self.worth_usd / gpus[waiting] + spot) * self.spot.start_s / expected_s
-        going = waiting[price > spot + start]
+        waiting = self._active[self._held[self._active] < self._work.gpus[self._active]]
+        going = waiting[self._gain_usd(waiting) > 0]
         for job in going:
             self._end_s[job], usd = self.spot.run(self._now_s, self._left_s[job])
             if np.isnan(self._first_s[job]):
                 self._first_s[job] = self._now_s
-            self.overflow_usd += float(usd) * int(gpus[job])
+            self.overflow_usd += float(usd) * int(self._work.gpus[job])
             self.overflow_jobs += 1
         if len(going):
+            self._held[going] = 0
+            self._placement.change(((int(job), 0) for job in going), frozenset())
             if self._shares is not None:
                 self._shares.end(going, self._work.duration_s[going])
             self._active = np.setdiff1d(self._active, going)
         return is_settled and not len(going)
+
+    def _gain_usd(self, waiting: Ints) -> Floats:
+        """What it is worth that each of them goes now, less what spot costs."""
+        gpus, start_s = self._work.gpus[waiting], self.spot.start_s
+        done_s = self._work.duration_s[waiting] - self._left_s[waiting]
+        expected_s = self._history.remaining_s(self._group[waiting], done_s)
+        left_s = np.where(self._knows[waiting], self._left_s[waiting], expected_s)
+        waited_s = self._now_s - self._work.submit_s[waiting] - done_s
+        needed_s = gpus * (np.maximum(left_s, 60.0) + start_s)
+        saved_s = saved_by_leaving_s(waited_s, needed_s, self._gpus)
+        usd = self.spot.usd_per_work_hour * needed_s + self.worth_usd * start_s
+        return (self.worth_usd * saved_s - usd) / 3600
+
+
+def saved_by_leaving_s(waited_s: Floats, needed_s: Floats, gpus: int) -> Floats:
+    """Return the job-seconds that each job of a queue saves by leaving it.
+
+    ``needed_s`` are GPU-seconds; the shortest is served first, on ``gpus`` GPUs that are all busy.
+    A job that leaves saves the time of the work ahead of it, and each job behind it the time of its
+    own. Those who come later are unknown: as much again as was waited is expected.
+    """
+    order = np.argsort(needed_s, kind="stable")
+    ahead_s, behind = np.empty(len(order)), np.empty(len(order))
+    ahead_s[order] = needed_s[order].cumsum() - needed_s[order]
+    behind[order] = np.arange(len(order))[::-1]
+    saved_s: Floats = waited_s + (ahead_s + behind * needed_s) / gpus
+    return saved_s
 
 
 def replay_starburst(

@@ -27,9 +27,11 @@ MIN_GROWTH_GAIN_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PricedPolicy:
-    """``restart_s`` is what a change of a gang costs a job."""
+    """``restart_s`` is what a change of a gang costs a job. ``price_cap`` is what a GPU-hour costs
+    elsewhere, in the unit of weights: no job is made smaller where that is cheaper."""
 
     restart_s: float = 60.0
+    price_cap: float = np.inf
 
     def decide(self, jobs: RoundJobs, gpus: int) -> Ints:
         """Return the sizes of the round."""
@@ -42,7 +44,8 @@ class PricedPolicy:
         price, target = self._target(jobs, gpus)
         sizes = self._without_needless_changes(jobs, target, price)
         _shed(jobs, sizes, target, gpus)
-        _start(jobs, sizes, gpus)
+        if price < self.price_cap:
+            _start(jobs, sizes, gpus)
         self._grow(jobs, sizes, gpus)
         return price, sizes
 
@@ -50,7 +53,7 @@ class PricedPolicy:
         """The price, and the gangs that it gives, those that wait with 0."""
         table = jobs.gangs
         asked, _ = table.pick(table.asked)
-        max_price = MAX_PRICE * float(jobs.weight.sum() / asked.sum())
+        max_price = min(self.price_cap, MAX_PRICE * float(jobs.weight.sum() / asked.sum()))
         steps = table.step_price * jobs.weight[:, None]
         if jobs.is_behind.any():
             columns = np.arange(steps.shape[1])[None, :]
