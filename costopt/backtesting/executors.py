@@ -27,6 +27,8 @@ from costopt.controller.child import exit_with_parent
 from costopt.domain.errors import CostoptError, MissingExtraError, install_hint
 
 Task = TypeVar("Task")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 MIN_TRIALS_PER_PROCESS = 8
 """Runs that a process must have to do before starting it, some two seconds, is worth while."""
@@ -208,9 +210,7 @@ def run_on_ray(
     ``jobs`` CPUs of this machine are used where it is local. Raises MissingExtraError, and
     CostoptError where the cluster cannot be reached or a trial is lost for good.
     """
-    ray = require_ray()
-    _join(ray, address, jobs)
-    try:
+    with _cluster(address, jobs) as ray:
         shared, run = ray.put(bench), ray.remote(_score_batch)
         workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
 
@@ -220,10 +220,33 @@ def run_on_ray(
                 yield reference, ray.get(reference)
 
         yield from _in_batches(trials, workers, lambda batch: run.remote(shared, batch), collect)
+
+
+def map_on_ray(
+    function: Callable[[Item], Result], items: Sequence[Item], address: str
+) -> list[Result]:
+    """Return ``function`` of each item, from the cluster at ``address``. Raises as run_on_ray."""
+    with _cluster(address, None) as ray:
+        run = ray.remote(_call)
+        shared = ray.put(function)
+        results: list[Result] = ray.get([run.remote(shared, item) for item in items])
+        return results
+
+
+def _call(function: Callable[[Item], Result], item: Item) -> Result:
+    return function(item)
+
+
+@contextmanager
+def _cluster(address: str, jobs: int | None) -> Iterator[ModuleType]:
+    ray = require_ray()
+    _join(ray, address, jobs)
+    try:
+        yield ray
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     except ray.exceptions.RayError as error:
-        raise CostoptError(f"Ray lost a trial: {error}", hint="run the backtest again") from error
+        raise CostoptError(f"Ray lost a task: {error}", hint="run it again") from error
     finally:
         ray.shutdown()
 

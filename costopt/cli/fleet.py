@@ -71,13 +71,16 @@ def _trial_options(command: Command) -> Command:
 
 @fleet.command()
 @_trial_options
-@click.option("--policies", default=",".join(POLICY_NAMES), metavar="A,B,…",
-              help="Policies to compare.")  # fmt: skip
+@click.option(
+    "--policies", default=",".join(POLICY_NAMES), metavar="A,B,…", help="Policies to compare."
+)
 @click.option("--report", type=FILE, metavar="FILE", help="Write an HTML report here.")
+@click.option("--ray", metavar="ADDRESS",
+              help="Run the policies on this Ray cluster; local starts one here.")  # fmt: skip
 @output_option
 def replay(
     jobs: Path, cluster: Path, from_at: datetime | None, days: float | None, without_tenants: str,
-    restart_s: float, speed: str, policies: str, report: Path | None, output: str,
+    restart_s: float, speed: str, policies: str, report: Path | None, ray: str | None, output: str,
 ) -> None:  # fmt: skip
     """Replay recorded jobs under several policies.
 
@@ -107,7 +110,7 @@ def replay(
     if report is not None:
         _check_report(report)
     trial = _trial(jobs, cluster, from_at, days, without_tenants, restart_s, speed)
-    result = replay_fleet(trial, chosen)
+    result = replay_fleet(trial, chosen, ray)
     title = (
         f"{trial.workload.title}: {len(trial.workload.jobs):,} jobs of {trial.days:g} days on "
         f"{trial.cluster.name}"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
+from costopt.backtesting.executors import map_on_ray
 from costopt.backtesting.fleet.figures import PolicyFigures, measure
 from costopt.backtesting.fleet.partitions import RULE, partition_sizes
 from costopt.backtesting.fleet.queues import QueueSchedule
@@ -125,16 +127,22 @@ class FleetResult:
     notes: tuple[str, ...]
 
 
-def replay_fleet(trial: FleetTrial, policies: Sequence[str]) -> FleetResult:
-    """Return the figures of each policy, against the tenants' own partitions."""
-    static = trial.static()
-    figures = []
-    for name in policies:
-        schedule = static if name == STATIC else trial.replay(name)
-        gpus = int(trial.partitions.sum()) if name == STATIC else trial.cluster.gpus
-        figures.append(measure(name, schedule, static, trial.workload, trial.cluster, gpus,
-                               trial.days))  # fmt: skip
+def replay_fleet(trial: FleetTrial, policies: Sequence[str], ray: str | None = None) -> FleetResult:
+    """Return the figures of each policy, against the tenants' own partitions.
+
+    The policies are tasks of the Ray cluster at ``ray`` where an address is given. Raises
+    MissingExtraError, and CostoptError where that cluster does not answer.
+    """
+    run = partial(_replayed, trial, trial.static())
+    names = list(policies)
+    figures = [run(name) for name in names] if ray is None else map_on_ray(run, names, ray)
     return FleetResult(tuple(figures), _notes(trial, figures))
+
+
+def _replayed(trial: FleetTrial, static: FleetSchedule, name: str) -> PolicyFigures:
+    schedule = static if name == STATIC else trial.replay(name)
+    gpus = int(trial.partitions.sum()) if name == STATIC else trial.cluster.gpus
+    return measure(name, schedule, static, trial.workload, trial.cluster, gpus, trial.days)
 
 
 def _notes(trial: FleetTrial, figures: Sequence[PolicyFigures]) -> tuple[str, ...]:

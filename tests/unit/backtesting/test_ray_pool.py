@@ -6,9 +6,12 @@ import sys
 
 import pytest
 
+from benchmarks.fleet_scale import START_AT, generated_jobs
 from costopt.backtesting.backtest import shift_job
 from costopt.backtesting.executors import LOCAL, require_ray, run_on_ray
+from costopt.backtesting.fleet.policies import FleetTrial, replay_fleet
 from costopt.backtesting.trial import Trial, Window
+from costopt.domain.cluster import Cluster
 from costopt.domain.errors import CostoptError, MarketError, MissingExtraError
 from tests.support.engine_fixtures import HOUR_S, rules
 from tests.support.errors import has_code
@@ -40,6 +43,15 @@ def test_ray_scores_as_this_process_does() -> None:
     trials = every_trial(record, 2)
     bench = bench_on(record)
     assert figures_of(run_on_ray(bench, trials, LOCAL, 2)) == figures_of(run_here(bench, trials))
+
+
+@on_a_real_one
+def test_a_fleet_is_replayed_on_ray_as_here() -> None:
+    pytest.importorskip("ray")
+    work = generated_jobs(12)[0]
+    trial = FleetTrial(work, work.window(START_AT, 1)[1], Cluster("small", (8, 8)), 1.0)
+    policies = ("static", "gittins", "priced")
+    assert replay_fleet(trial, policies, LOCAL) == replay_fleet(trial, policies)
 
 
 @on_a_real_one
