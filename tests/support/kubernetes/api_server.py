@@ -13,11 +13,13 @@ import shutil
 import socket
 import ssl
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,48 @@ def missing_reason() -> str | None:
     return None if shutil.which("etcd") else "no etcd: apt-get install etcd-server"
 
 
+class Connections:
+    """A connection to the server for each thread: a new one for each request would take longer
+    than the requests."""
+
+    def __init__(self, port: int, context: ssl.SSLContext) -> None:
+        self._port, self._context = port, context
+        self._of_thread = threading.local()
+        self._all: list[HTTPSConnection] = []
+
+    def ask(
+        self, method: str, path: str, body: str | bytes | None, headers: Mapping[str, str]
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Return status, headers and body of the answer."""
+        connection = getattr(self._of_thread, "connection", None)
+        if connection is None:
+            connection = HTTPSConnection("127.0.0.1", self._port, context=self._context, timeout=30)
+            self._of_thread.connection = connection
+            self._all.append(connection)
+        try:
+            return _answer(connection, method, path, body, headers)
+        except ConnectionError:  # the server closes what was idle for long
+            connection.close()
+            return _answer(connection, method, path, body, headers)
+
+    def close(self) -> None:
+        """Close them all."""
+        for connection in self._all:
+            connection.close()
+
+
+def _answer(
+    connection: HTTPSConnection,
+    method: str,
+    path: str,
+    body: str | bytes | None,
+    headers: Mapping[str, str],
+) -> tuple[int, dict[str, str], bytes]:
+    connection.request(method, path, body, dict(headers))
+    answer = connection.getresponse()
+    return answer.status, dict(answer.getheaders()), answer.read()
+
+
 class ApiServer:
     """The server at ``url``; requests here are the administrator's."""
 
@@ -57,6 +101,7 @@ class ApiServer:
         self.context = ssl.create_default_context()
         self.context.check_hostname = False
         self.context.verify_mode = ssl.CERT_NONE
+        self.connections = Connections(self.port, self.context)
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
@@ -88,6 +133,7 @@ class ApiServer:
 
     def stop(self) -> None:
         """End what was started."""
+        self.connections.close()
         for process in reversed(self._processes):
             process.kill()
             process.wait()
@@ -116,18 +162,16 @@ class ApiServer:
         self, method: str, path: str, body: Object | None = None, *, content: str = "json"
     ) -> Object:
         """Return the answer to the administrator. Raise HTTPError."""
-        request = urllib.request.Request(
-            f"{self.url}/{path}",
-            None if body is None else json.dumps(body).encode(),
-            {
-                "Authorization": f"Bearer {self.tokens[ADMIN]}",
-                "Content-Type": f"application/{content}",
-            },
-            method=method,
-        )
-        with urllib.request.urlopen(request, timeout=30, context=self.context) as answer:
-            found: Object = json.loads(answer.read())
-            return found
+        headers = {
+            "Authorization": f"Bearer {self.tokens[ADMIN]}",
+            "Content-Type": f"application/{content}",
+        }
+        text = None if body is None else json.dumps(body)
+        status, _, said = self.connections.ask(method, f"/{path}", text, headers)
+        if status >= 400:
+            raise urllib.error.HTTPError(path, status, said.decode(), None, None)  # type: ignore[arg-type]
+        found: Object = json.loads(said)
+        return found
 
     def items(self, path: str, query: str = "") -> list[Object]:
         """Return the objects of a list."""

@@ -34,7 +34,7 @@ find "$WORK/reflect2" \( -name '*.go' -o -name '*.s' \) ! -name '*_test.go' \
   -exec cp {} vendor/github.com/modern-go/reflect2/ \;
 
 export CGO_ENABLED=0 GOFLAGS=-p=${COSTOPT_KUBERNETES_COMPILERS:-1} KUBE_GIT_VERSION=v1.20.2 GOMAXPROCS=1
-nice -n 19 make WHAT="$(printf 'cmd/%s ' $PROGRAMS)" >&2
+nice -n 10 make WHAT="$(printf 'cmd/%s ' $PROGRAMS)" >&2
 for each in $PROGRAMS; do
   install -m 755 "_output/local/go/bin/$each" "$CACHE/$each.new"
   mv "$CACHE/$each.new" "$CACHE/$each"

@@ -31,7 +31,7 @@ def kubernetes_proxy(kubernetes_server: ApiServer) -> Iterator[ApiProxy]:
     """What stands between the adapter and the server."""
     from tests.support.kubernetes.proxy import ApiProxy
 
-    proxy = ApiProxy(kubernetes_server.port, kubernetes_server.context)
+    proxy = ApiProxy(kubernetes_server.connections)
     yield proxy
     proxy.stop()
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from typing import Any
+
+from tests.support.kubernetes.api_server import Connections
 
 HOP = frozenset({"connection", "transfer-encoding", "content-length", "host", "accept-encoding"})
 
@@ -86,8 +86,8 @@ class ApiProxy:
     ``after`` is called after each request that was forwarded, before it is answered.
     """
 
-    def __init__(self, port: int, context: ssl.SSLContext) -> None:
-        self._target, self._context = port, context
+    def __init__(self, connections: Connections) -> None:
+        self._server_side = connections
         self.sent: list[Sent] = []
         self.fault: Callable[[Sent], Fault | None] = lambda _: None
         self.after: Callable[[Sent], None] = lambda _: None
@@ -148,14 +148,8 @@ class ApiProxy:
             handler.wfile.write(reply.body)
 
     def _forward(self, handler: BaseHTTPRequestHandler, body: bytes) -> Reply:
-        connection = http.client.HTTPSConnection(
-            "127.0.0.1", self._target, context=self._context, timeout=30
-        )
         headers = {k: v for k, v in handler.headers.items() if k.lower() not in HOP}
-        try:
-            connection.request(handler.command, handler.path, body or None, headers)
-            answer = connection.getresponse()
-            answered = {k: v for k, v in answer.getheaders() if k.lower() not in HOP}
-            return Reply(answer.status, answer.read(), answered)
-        finally:
-            connection.close()
+        status, answered, said = self._server_side.ask(
+            handler.command, handler.path, body or None, headers
+        )
+        return Reply(status, said, {k: v for k, v in answered.items() if k.lower() not in HOP})
