@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from tests.support.fake_gcs import FakeGcs
 from tests.support.kubernetes.cluster import NewCluster, node
 from tests.support.kubernetes.kubelet import PodProcesses
 from tests.support.live_run import PATIENCE_S, no_traceback
+from tests.support.node_folder import variables
 from tests.support.object_stores import served
 
 pytestmark = [
@@ -28,7 +30,7 @@ pytestmark = [
 TYPE = "g4dn.xlarge"
 ZONES = ("zone-a", "zone-b", "zone-c")
 """A pool that took a node is left alone for a while."""
-STEPS = 60
+STEPS = 20
 POOL = Pool("kubernetes", "test", "zone-a", TYPE, CapacityType.SPOT)
 
 
@@ -83,7 +85,10 @@ def run(cluster: NewCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_example_is_evicted_twice_and_resumes_exactly(run: Run) -> None:
-    """Two pods of real training; each time one is evicted, both save, and training goes on."""
+    """Two pods of real training; each time one is evicted, both save, and training goes on.
+
+    In the end the weights are those of an undisturbed run, bit by bit.
+    """
     write_example(run.folder / "job", STEPS)
     run.hold.touch()
     evicted: list[str] = []
@@ -123,6 +128,16 @@ def test_the_example_is_evicted_twice_and_resumes_exactly(run: Run) -> None:
     assert all(units > 0 for units in resumed)
     (finished,) = run.of(ev.JobFinished)
     assert finished.units == STEPS
+    weights = {path.read_text() for path in run.folder.glob("pods/*/volume/**/weights.sha256")}
+    command = ["train.py", "--steps", str(STEPS), "--output", str(run.folder / "undisturbed")]
+    subprocess.run(
+        [sys.executable, *command],
+        cwd=run.folder / "job",
+        env=variables(),
+        check=True,
+        timeout=PATIENCE_S,
+    )
+    assert weights == {(run.folder / "undisturbed").read_text()}
 
 
 def test_a_pod_that_cannot_start_says_why(run: Run) -> None:
