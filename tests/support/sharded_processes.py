@@ -143,7 +143,8 @@ def act(folder: Path, kind: str, actions: list[str]) -> None:  # noqa: C901 - a 
         elif name == "near":
             restored = saver.restore()
             assert restored is not None
-            said = f"{restored.step} {restored.tier} {restored.bytes_read} {restored.name or '-'}"
+            step = restored.step
+            said = f"{step} {restored.tier} {restored.bytes_read} {restored.name or '-'}"
             _note(folder, rank, f"{digest(model, optimizer)} {said}")
             assert saver.refused == ()
         elif name == "note":
