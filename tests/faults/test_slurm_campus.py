@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -85,16 +85,32 @@ def write(folder: Path) -> None:
     (folder / "account.yaml").write_text(text)
 
 
+@contextmanager
+def start_undisturbed(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The same training in one process, while the other one waits for Slurm."""
+    write_example(folder / "undisturbed", STEPS)
+    command = ["train.py", "--steps", str(STEPS), "--output", str(folder / "whole")]
+    process = subprocess.Popen(
+        [sys.executable, *command], cwd=folder / "undisturbed", env=variables()
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_the_finetune_job_leaves_a_preempted_partition_in_time(
     tmp_path: Path, slurm: SlurmCluster
 ) -> None:
     write(tmp_path)
     run = CampusRun(tmp_path, environment=slurm.environment)
     run.hold.touch()
-    with run.controlled() as process:
+    with ExitStack() as stack, run.controlled() as process:
         run.wait(lambda: run.trains() or process.poll() is not None, "training")
         assert process.poll() is None, process.communicate()
         others = slurm.preempt(4)
+        undisturbed = stack.enter_context(start_undisturbed(tmp_path))
         slurm.await_state(others, "RUNNING", seconds=PATIENCE_S)
         run.wait(lambda: run.ended() >= 2, "end of the first gang")
         slurm.run("scancel", str(others))
@@ -105,6 +121,7 @@ def test_the_finetune_job_leaves_a_preempted_partition_in_time(
         run.hold.unlink()
         _, said = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, said + run.log()
+        assert undisturbed.wait(PATIENCE_S) == 0
     assert no_traceback(said)
     launched = run.of(ev.NodeLaunched)
     on_campus = [node.pool.startswith("slurm/campus/spot/") for node in launched]
@@ -115,8 +132,5 @@ def test_the_finetune_job_leaves_a_preempted_partition_in_time(
     (finished,) = run.of(ev.JobFinished)
     assert finished.units == STEPS
     assert finished.at <= run.of(ev.JobSubmitted)[0].deadline_at
-    command = ["train.py", "--steps", str(STEPS), "--output", str(tmp_path / "whole")]
-    whole = [sys.executable, *command]
-    subprocess.run(whole, cwd=tmp_path / "job", env=variables(), check=True, timeout=PATIENCE_S)
     weights = tmp_path / "job" / "output" / "weights.sha256"
     assert weights.read_text() == (tmp_path / "whole").read_text()
