@@ -24,6 +24,7 @@ FLEET_COLUMNS = (
     Column("gpus", "GPUs", _whole, right=True),
     Column("mean_s", "Mean s", _whole, right=True),
     Column("static_ratio", "× static", _ratio, right=True),
+    Column("completed_ratio", "completed", _ratio, right=True, rank=7),
     Column("p50_s", "P50 s", _whole, right=True, rank=3),
     Column("p95_s", "P95 s", _whole, right=True, rank=2),
     Column("p99_s", "P99 s", _whole, right=True, rank=2),
@@ -37,13 +38,15 @@ FLEET_COLUMNS = (
     Column("usd", "$", usd_text, right=True, rank=7),
     Column("kwh", "kWh", number_text, right=True, rank=7),
     Column("jobs", "Jobs", detail=True),
+    Column("completed_jobs", "Completed", detail=True),
     Column("tenant_ratios", "Tenants", detail=True),
     Column("switched_off", "Predictions off", detail=True),
 )
 MEANING = (
     "Times are from submission to end. × static: against the mean in the tenants' own partitions; "
-    "Worst tenant: the same for one tenant. Later: jobs that end more than a tenth later than "
-    "there. Allocated: the part of the GPUs that was held while jobs were submitted."
+    "completed: the same of jobs whose recorded state is so; Worst tenant: of one tenant. Later: "
+    "jobs that end more than a tenth later than there. Allocated: the part of the GPUs that was "
+    "held while jobs were submitted."
 )
 
 

@@ -12,6 +12,8 @@ from costopt.domain.cluster import Cluster
 from costopt.workload.workload import Workload
 
 LATER_BY = 0.1
+COMPLETED = frozenset(("completed", "pass", "passed", "success", "succeeded"))
+"""States of jobs that completed, in the records of Slurm, Helios, Acme, Philly and Kubernetes."""
 CURVE_POINTS = 240
 
 
@@ -22,8 +24,9 @@ class PolicyFigures:
     ``wait_s`` is the mean time to a job's first start; ``allocated_share`` the held part of the
     GPUs while jobs were submitted. ``tenant_ratios`` are mean completion times over those in the
     tenants' own partitions; ``later_share`` are the jobs that end more than a tenth later than
-    there. ``busy`` holds hours since the start with the GPUs held; ``completion_s`` are quantiles
-    in equal steps from the least to the greatest.
+    there. ``completed_ratio`` is ``static_ratio`` of the jobs that the record says completed, None
+    where it says so of none. ``busy`` holds hours since the start with the GPUs held;
+    ``completion_s`` are quantiles in equal steps from the least to the greatest.
     """
 
     policy: str
@@ -35,6 +38,8 @@ class PolicyFigures:
     p99_s: float
     wait_s: float
     static_ratio: float
+    completed_jobs: int
+    completed_ratio: float | None
     allocated_share: float
     gpu_hours: float
     restarts_per_job: float
@@ -66,6 +71,7 @@ def measure(
         for index, name in enumerate(workload.tenants)
         if (own := workload.tenant == index).any()
     }
+    completed = np.array([job.state.lower() in COMPLETED for job in workload.jobs], dtype=np.bool_)
     worst = max(ratios, key=lambda name: (ratios[name], name))
     span_h = days * 24
     busy = _busy_by_step(schedule, span_h)
@@ -82,6 +88,10 @@ def measure(
         p99_s=float(p99),
         wait_s=float((schedule.first_run_s - workload.submit_s).mean()),
         static_ratio=float(taken_s.mean() / static_s.mean()),
+        completed_jobs=int(completed.sum()),
+        completed_ratio=float(taken_s[completed].mean() / static_s[completed].mean())
+        if completed.any()
+        else None,
         allocated_share=held_share,
         gpu_hours=gpu_hours,
         restarts_per_job=float(schedule.restarts.mean()),

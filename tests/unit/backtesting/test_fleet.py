@@ -136,6 +136,22 @@ def test_priced_uses_fewer_gpus_than_partitions_for_the_same_time(made: Workload
     assert found.gpus == min(each.gpus for each in tried if each.is_enough)
 
 
+def test_jobs_that_completed_are_measured_apart(made: Workload) -> None:
+    states = ("COMPLETED", "Pass", "Killed", "")
+    jobs = [replace(job, state=states[n % 4]) for n, job in enumerate(made.jobs)]
+    trial = _trial(_workload(jobs))
+    (figures,) = replay_fleet(trial, ("easy",)).figures
+    completed = np.arange(len(jobs)) % 4 < 2
+    easy_s, static_s = (
+        (schedule.end_s - trial.workload.submit_s)[completed].mean()
+        for schedule in (trial.replay("easy"), trial.static())
+    )
+    assert figures.completed_jobs == completed.sum()
+    assert figures.completed_ratio == pytest.approx(easy_s / static_s)
+    (unknown,) = replay_fleet(_trial(made), ("easy",)).figures
+    assert (unknown.completed_jobs, unknown.completed_ratio) == (0, None)
+
+
 def test_known_watts_give_energy(made: Workload) -> None:
     powered = replace(CLUSTER, busy_w_per_gpu=300.0, idle_w_per_gpu=60.0)
     (figures,) = replay_fleet(_trial(made, powered), ("easy",)).figures
