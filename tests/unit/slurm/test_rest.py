@@ -19,10 +19,11 @@ from typing import Any
 import pytest
 
 from costopt.domain.errors import BadRequestError, ForbiddenError, ProviderUnavailableError
+from costopt.domain.market import CapacityType, Offer
 from costopt.engine.loop import WallClock
 from costopt.provider.base import CheckStatus
 from costopt.provider.slurm_commands import CommandRunner
-from costopt_slurm import connect
+from costopt_slurm import SlurmOptions, SlurmProvider, connect
 from costopt_slurm.queries import SlurmQueries
 from costopt_slurm.rest_client import RestClient
 from costopt_slurm.rest_queries import SlurmRest, job_properties
@@ -107,6 +108,28 @@ def test_what_versions_print_of_one_thing() -> None:
     assert training.ends_at == datetime.fromtimestamp(1748336953, UTC)
     (gpus,) = (n for n in rests["25.11"].nodes() if n.state == "idle")
     assert (gpus.gres, gpus.partition) == ("gpu:h100:4", "gpu")
+
+
+def test_whether_a_partition_is_preempted_has_to_be_said_since_23_02() -> None:
+    def offers(**terms: object) -> list[Offer]:
+        options = SlurmOptions.parse(
+            {
+                "cluster": "campus",
+                "node_types": {"h100x4": {"gpu": "H100", "gpus": 4, "vcpus": 8, "memory_gib": 31}},
+                "partitions": {"gpu": {"usd_per_gpu_hour": 0, **terms}},
+                "folder": "/shared",
+            }
+        )
+        provider = SlurmProvider(WallClock(), options, SlurmRest(Recorded("25.11", "me")))
+        return list(provider.offers(datetime.now(UTC)))
+
+    with pytest.raises(BadRequestError) as error:
+        offers()
+    assert "preemptible" in str(error.value.hint)
+    (offer,) = offers(preemptible=True)
+    assert (offer.pool.capacity_type, offer.nodes_available) == (CapacityType.SPOT, 1)
+    (offer,) = offers(preemptible=False, firm=True)
+    assert offer.pool.capacity_type is CapacityType.ON_DEMAND
 
 
 def test_a_form_that_is_not_known_is_refused() -> None:
