@@ -57,13 +57,14 @@ def spread_of(view: View, job_view: JobView, targets: Sequence[Target]) -> GangO
 
 
 def zone_room(view: View, job_view: JobView) -> Mapping[Pool, float]:
-    """Return, by spot pool, how many nodes the job has or could have there."""
+    """Return, by spot pool in which the job may have a gang, how many nodes it could have there."""
     here = Counter(node.pool for node in job_view.nodes)
+    usable = {option.pool for option in gang_options(view, job_view) if option.nodes > 1}
     return {
         offer.pool: here[offer.pool]
         + (math.inf if offer.nodes_available is None else offer.nodes_available)
         for offer in view.offers
-        if offer.pool.capacity_type.is_interruptible
+        if offer.pool in usable and offer.pool.capacity_type.is_interruptible
     }
 
 

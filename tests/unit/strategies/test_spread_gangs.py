@@ -29,7 +29,7 @@ from tests.support.engine_fixtures import (
     rules,
     task,
 )
-from tests.support.market_fixtures import after
+from tests.support.market_fixtures import P3, after
 from tests.support.strategy_fixtures import look, nodes_in, offer, only
 
 SPOT_C = replace(SPOT_A, zone="us-east-1c")
@@ -86,6 +86,22 @@ def test_a_zone_that_has_room_alone_is_left_for_cheaper_ones() -> None:
 
 def test_without_leave_of_the_job_a_gang_is_in_one_zone() -> None:
     assert len(_decide(TWO_ZONES, _job(None)).targets) < 2
+
+
+def test_to_allow_it_changes_nothing_for_a_job_on_one_node() -> None:
+    other = offer(replace(SPOT_A, instance_type="p3.8xlarge"), 9.0)
+    job = task(4 * HOUR_S, 16 * HOUR_S)
+    decided, learned = [], []
+    for traffic_gib in (None, 0.0):
+        strategy = AdaptiveStrategy()
+        allowed = replace(job.resources, zone_traffic_gib=traffic_gib, instance_types=(P3.name,))
+        for hour in range(3):
+            offers = (offer(SPOT_A, 2.0, hour % 2), offer(SPOT_B, 2.1, 1), other)
+            view = _view(offers, replace(job, resources=allowed), now_s=hour * HOUR_S)
+            decided.append(only(strategy.decide(view)))
+        learned.append(strategy.lifetimes.to_json())
+    assert decided[:3] == decided[3:]
+    assert learned[0] == learned[1]
 
 
 def test_traffic_between_zones_counts() -> None:
