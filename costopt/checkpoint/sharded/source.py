@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from typing import NamedTuple
@@ -21,6 +22,9 @@ from costopt.store.ranges import KeyRange, read_ranges
 
 MAX_PIECE_BYTES = 16 << 20
 ALIGNMENT = 64
+NEAR_CHUNKS = 64
+"""Read from near tiers in one request, 16 MiB: a single connection does not fill a fast network."""
+MAX_NEAR_REQUESTS = 4
 
 
 class ByteSpan(NamedTuple):
@@ -187,18 +191,26 @@ class ShardSource:
         """Read what near tiers hold; return the chunks that they do not."""
         if self._near is None:
             return wanted
-        left: list[StoredChunk] = []
-        for rank, group in groupby(wanted, key=lambda chunk: chunk.run.source):
+        near, requests, left = self._near, [], list[StoredChunk]()
+        for _, group in groupby(wanted, key=lambda chunk: chunk.run.source):
             chunks = list(group)
+            requests += [
+                chunks[begin : begin + NEAR_CHUNKS] for begin in range(0, len(chunks), NEAR_CHUNKS)
+            ]
+
+        def read(chunks: list[StoredChunk]) -> Mapping[int, bytes]:
             asked = [
                 (c.run.begin, c.run.end, c.part.algorithm, c.part.digests[c.number]) for c in chunks
             ]
-            found = self._near.read(rank, asked)
-            for number, chunk in enumerate(chunks):
-                data = found.get(number)
-                if data is None:
-                    left.append(chunk)
-                else:
+            return near.read(chunks[0].run.source, asked)
+
+        with ThreadPoolExecutor(MAX_NEAR_REQUESTS) as pool:
+            for chunks, found in zip(requests, pool.map(read, requests), strict=True):
+                for number, chunk in enumerate(chunks):
+                    data = found.get(number)
+                    if data is None:
+                        left.append(chunk)
+                        continue
                     into[chunk.offset : chunk.offset + len(data)] = data
                     self.near_bytes += len(data)
         return left
