@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from costopt.domain.errors import ProviderError
@@ -80,7 +81,7 @@ class ClusterDoctor:
         yield _found("machines", self._machines)
         yield _found("quotas", self._quotas)
         yield from self._image()
-        yield self._pod(owner, now)
+        yield _found("pod", lambda: self._pod(owner, now))
         if store is None:
             hint = "add store: to the account file, such as s3://bucket/costopt"
             yield Check("store", CheckStatus.MISSING, "the account names none", hint)
@@ -109,13 +110,11 @@ class ClusterDoctor:
         for rights, place in ((self._namespaced, self._api.namespace), (CLUSTER_WIDE, None)):
             where = "in the cluster" if place is None else f"in {place}"
             for right in rights:
-                yield self._right(right, place, f"{right.resource} {where}")
+                name = f"{right.resource} {where}"
+                yield _found(name, partial(self._right, right, place, name))
 
     def _right(self, right: Right, place: str | None, name: str) -> Check:
-        try:
-            denied = self._denied(right, place)
-        except ProviderError as error:
-            return Check.broken(name, error)
+        denied = self._denied(right, place)
         if not denied:
             return Check(name, CheckStatus.OK, f"allowed: {', '.join(right.verbs)}")
         verdict = CheckStatus.MISSING if right.purpose else CheckStatus.BROKEN
@@ -176,11 +175,8 @@ class ClusterDoctor:
         pool = Place("", "doctor", CapacityType.ON_DEMAND).pool(options.cluster, "doctor")
         request = LaunchRequest(owner, "doctor", pool, 1, now.isoformat())
         size = {"cpu": 0.5, "memory": 512.0 * MIB, "pods": 1.0}
-        try:
-            (pod,) = PodRequest(request, options, self._api.namespace, size, 0.0).pods()
-            self._api.create(self._api.pods(), pod, dry_run=True)
-        except ProviderError as error:
-            return Check.broken("pod", error)
+        (pod,) = PodRequest(request, options, self._api.namespace, size, 0.0).pods()
+        self._api.create(self._api.pods(), pod, dry_run=True)
         return Check("pod", CheckStatus.OK, "the server would accept one")
 
 

@@ -214,25 +214,13 @@ class PodInventory:
                 yield at, excerpt(untrusted_text(f"{event['reason']}: {event.get('message', '')}"))
 
 
-ENDINGS = frozenset(
-    {
-        "DeletingNode",
-        "Disrupted",
-        "Evicted",
-        "Killing",
-        "NodeNotReady",
-        "Preempted",
-        "Preempting",
-        "TaintManagerEviction",
-        "TerminatingEvictedPod",
-    }
-)
+ENDINGS = frozenset({
+    "DeletingNode", "Disrupted", "Evicted", "Killing", "NodeNotReady", "Preempted", "Preempting",
+    "TaintManagerEviction", "TerminatingEvictedPod",
+})  # fmt: skip
 """Reasons of events on pods that something ends; "Killing" is the kubelet's for all of them."""
 
 
 def _event_time(event: Object | Mapping[str, object]) -> datetime | None:
-    for field in ("lastTimestamp", "eventTime", "firstTimestamp"):
-        found = time_of(event.get(field))
-        if found is not None:
-            return found
-    return None
+    fields = ("lastTimestamp", "eventTime", "firstTimestamp")
+    return next(filter(None, (time_of(event.get(field)) for field in fields)), None)
