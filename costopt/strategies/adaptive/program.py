@@ -54,8 +54,9 @@ from costopt.strategies.adaptive.transitions import (
     survival_transitions,
 )
 
-Values = npt.NDArray[np.float64]
-Table = npt.NDArray[np.float32]
+Values = npt.NDArray[np.float32]
+"""In single precision: a solve moves more memory than it computes."""
+
 Rows = npt.NDArray[np.float64]
 """One figure per row of a table, that is per step to spare."""
 
@@ -95,7 +96,7 @@ class ValueFunction:
         return self._between(steps, spare, lambda row: row.safe, self._column(lane, of_age))
 
     def _between(
-        self, steps: float, spare: float, table: Callable[[_After], Table], column: int
+        self, steps: float, spare: float, table: Callable[[_After], Values], column: int
     ) -> float:
         """Interpolated between the whole n around ``steps``, with the same spare time in both."""
         low = min(max(math.floor(steps), self.first), self.steps)
@@ -116,9 +117,9 @@ class _After:
     In ``wait`` and ``safe`` the classes of one head come after those of the other, down last.
     """
 
-    spot: Table
-    wait: Table
-    safe: Table
+    spot: Values
+    wait: Values
+    safe: Values
 
 
 class _Recursion:
@@ -129,6 +130,7 @@ class _Recursion:
         self._u = np.arange(spare + 1, dtype=np.float64)
         classes, lanes = terms.classes, range(len(terms.lanes))
         self._blocks = [_block(terms.block_of(i), classes) for i in lanes]
+        self._alike = _alike(terms)
         self._faster = [(_block(block, classes), i) for block, i in terms.faster_lanes()]
         self._hop = _block(terms.hop_class, 1)
         self._stays = _stacked(
@@ -136,14 +138,15 @@ class _Recursion:
         )
         self._lost = _Leaps(_stacked([loss_transitions(terms, i) for i in lanes]))
         blocks = _columns_by_block(launchable_transitions(terms), classes)
-        self._lasting = np.zeros((len(blocks), classes, classes))
+        self._lasting = np.zeros((len(blocks), classes, classes), np.float32)
         for place, block in enumerate(blocks):
             self._lasting[place] = block[_block(place, classes)]
             block[_block(place, classes)] = 0.0
         self._leaps = _Leaps(blocks)
         shape = (spare + 1, (len(terms.heads) + 1) * classes)
-        self._after_spot = np.zeros((len(terms.lanes), spare + 1, classes))
-        self._after_wait, self._after_safe = np.zeros(shape), np.zeros(shape)
+        self._after_spot = np.zeros((len(terms.lanes), spare + 1, classes), np.float32)
+        self._after_wait = np.zeros(shape, np.float32)
+        self._after_safe = np.zeros(shape, np.float32)
         tariffs = (terms.safe_tariff, *(lane.tariff for lane in terms.lanes))
         steady = not terms.stages and not any(tariffs)
         self._steady = _figures(terms, 0, self._u) if steady else None
@@ -159,11 +162,7 @@ class _Recursion:
 
     def after(self) -> _After:
         """Return a copy of the values after a decision with as many steps to go as reached."""
-        return _After(
-            self._after_spot.astype(np.float32),
-            self._after_wait.astype(np.float32),
-            self._after_safe.astype(np.float32),
-        )
+        return _After(self._after_spot.copy(), self._after_wait.copy(), self._after_safe.copy())
 
     def _expected(self, values: Values) -> Values:
         """``values`` times the matrix of the market."""
@@ -185,16 +184,20 @@ class _Recursion:
             on_safe.idle(_sooner(after_wait, 1.0 + guard)),
         )
         spot = np.empty_like(after_spot)
-        for i, lane in enumerate(terms.lanes):
-            after, up = after_spot[i], self._blocks[i]
-            _lower(wait[:, up], here.on_lane(i, after, lane.start))
-            _lower(safe[:, up], on_safe.on_lane(i, after, lane.start + guard))
+        for lanes in self._alike:
+            after, start = after_spot[lanes], terms.lanes[lanes[0]].start
+            launched = here.on_lanes(lanes, after, start)
+            from_safe = on_safe.on_lanes(lanes, after, start + guard)
+            spot[lanes] = here.on_lanes(lanes, after, 0.0)
+            for place, i in enumerate(lanes):
+                _lower(wait[:, self._blocks[i]], launched[place])
+                _lower(safe[:, self._blocks[i]], from_safe[place])
         for up, i in self._faster:
-            lane, after = terms.lanes[i], after_spot[i][:, self._hop]
-            _mix(wait[:, up], here.on_lane(i, after, lane.start), lane.share)
-            _mix(safe[:, up], on_safe.on_lane(i, after, lane.start + guard), lane.share)
+            lane, after = terms.lanes[i], after_spot[i : i + 1, :, self._hop]
+            _mix(wait[:, up], here.on_lanes([i], after, lane.start)[0], lane.share)
+            _mix(safe[:, up], on_safe.on_lanes([i], after, lane.start + guard)[0], lane.share)
         for i, up in enumerate(self._blocks):
-            spot[i] = np.minimum(wait[:, up], here.on_lane(i, after_spot[i], 0.0))
+            _lower(spot[i], wait[:, up])
         done, safe_done = n - u - guard <= 1e-9, n - u <= 1e-9
         spot[:, done], wait[done], safe[safe_done] = 0.0, 0.0, 0.0
         return spot, wait, safe
@@ -231,17 +234,16 @@ class _Leaps:
 class _Figures:
     """What a step costs and how far it brings each lane; by row where the work has stages."""
 
-    costs: tuple[Rows | float, ...]
-    speeds: tuple[Rows | float, ...]
-    safe_cost: Rows | float
+    costs: tuple[Values | float, ...]
+    speeds: tuple[Values | float, ...]
+    safe_cost: Values | float
     may_wait: npt.NDArray[np.bool_] | None
 
-    def on_lane(self, lane: int, after: Values, launch: float) -> Values:
-        """The values of a step on the lane, of which ``launch`` steps are lost."""
-        cost, slower = self.costs[lane], 1.0 - self.speeds[lane]
-        if isinstance(cost, float):
-            return _sooner(cost + after, slower + launch)
-        return cost[:, None] + _sooner(after, slower + launch)
+    def on_lanes(self, lanes: list[int], after: Values, launch: float) -> Values:
+        """The values of a step on lanes that are alike, of which ``launch`` steps are lost."""
+        cost = np.array([self.costs[i] for i in lanes], np.float32)
+        later = _sooner(after, 1.0 - self.speeds[lanes[0]] + launch)
+        return cost.reshape(len(lanes), -1, 1) + later
 
     def idle(self, values: Values) -> Values:
         """``values`` where the job may wait."""
@@ -261,8 +263,8 @@ def _figures(terms: DeadlineProblem, n: int, work_left: Rows) -> _Figures:
     ends = np.array([stage.ends for stage in terms.stages[:-1]])
     stage_of = (work_left[:, None] <= ends).sum(axis=1)
 
-    def by_row(figures: list[float]) -> Rows:
-        rows: Rows = np.asarray(figures)[stage_of]
+    def by_row(figures: list[float]) -> Values:
+        rows: Values = np.asarray(figures, np.float32)[stage_of]
         return rows
 
     begins = by_row([stage.begins for stage in terms.stages])
@@ -278,36 +280,47 @@ def _figures(terms: DeadlineProblem, n: int, work_left: Rows) -> _Figures:
     )
 
 
+def _alike(terms: DeadlineProblem) -> list[list[int]]:
+    """The lanes, together where all their work is as fast and their launches take as long."""
+    groups: dict[tuple[float, ...], list[int]] = {}
+    for i, lane in enumerate(terms.lanes):
+        speeds = (stage.speeds[i] for stage in terms.stages)
+        groups.setdefault((lane.start, lane.speed, *speeds), []).append(i)
+    return list(groups.values())
+
+
 def _block(place: int, classes: int) -> slice:
     return slice(place * classes, (place + 1) * classes)
 
 
-def _columns_by_block(matrix: Values, classes: int) -> Values:
+def _columns_by_block(matrix: npt.NDArray[np.float64], classes: int) -> Values:
     """Block by block of the columns, on a first axis."""
-    return matrix.reshape(len(matrix), -1, classes).swapaxes(0, 1).copy()
+    return matrix.reshape(len(matrix), -1, classes).swapaxes(0, 1).astype(np.float32)
 
 
-def _stacked(matrices: list[Values]) -> Values:
-    return np.stack(matrices) if matrices else np.zeros((0, 1, 1))
+def _stacked(matrices: list[npt.NDArray[np.float64]]) -> Values:
+    return np.stack(matrices).astype(np.float32) if matrices else np.zeros((0, 1, 1), np.float32)
 
 
-def _sooner(values: Values, steps: Rows | float) -> Values:
+def _sooner(values: Values, steps: Values | float) -> Values:
     """The values with ``steps`` fewer to spare; with more to spare than is kept, of the most."""
     if not isinstance(steps, float):
         return _sooner_by_row(values, steps)
     if steps == 0.0:
         return values
-    count, whole = len(values), math.floor(steps)
+    count, whole = values.shape[-2], math.floor(steps)
     part = steps - whole
     shifted: Values = np.empty_like(values)
     if whole < 0:
         body = max(0, count + whole)
-        shifted[body:] = values[-1]
-        shifted[:body] = _mixed(values[count - body :], values[count - body - 1 : -1], part)
+        shifted[..., body:, :] = values[..., -1:, :]
+        upper, lower = values[..., count - body :, :], values[..., count - body - 1 : -1, :]
+        shifted[..., :body, :] = _mixed(upper, lower, part)
         return shifted
     lost = min(count, whole + 1 if part > 0 else whole)
-    shifted[:lost] = INFEASIBLE_COST
-    shifted[lost:] = _mixed(values[lost - whole : count - whole], values[: count - lost], part)
+    shifted[..., :lost, :] = INFEASIBLE_COST
+    upper, lower = values[..., lost - whole : count - whole, :], values[..., : count - lost, :]
+    shifted[..., lost:, :] = _mixed(upper, lower, part)
     return shifted
 
 
@@ -316,17 +329,17 @@ def _mixed(upper: Values, lower: Values, part: float) -> Values:
     return upper if part == 0.0 else (1.0 - part) * upper + part * lower
 
 
-def _sooner_by_row(values: Values, steps: Rows) -> Values:
-    last = len(values) - 1
-    position = np.minimum(np.arange(len(values)) - steps, float(last))
+def _sooner_by_row(values: Values, steps: Values) -> Values:
+    last = values.shape[-2] - 1
+    position = np.minimum(np.arange(last + 1) - steps, float(last))
     low = np.clip(np.floor(position).astype(np.int64), 0, last - 1)
-    part = (position - low)[:, None]
-    shifted: Values = (1.0 - part) * values[low] + part * values[low + 1]
-    shifted[position < -1e-9] = INFEASIBLE_COST
+    part = (position - low).astype(np.float32)[:, None]
+    shifted: Values = (1.0 - part) * values[..., low, :] + part * values[..., low + 1, :]
+    shifted[..., position < -1e-9, :] = INFEASIBLE_COST
     return shifted
 
 
-def _at(values: Table, spare: float, column: int) -> float:
+def _at(values: Values, spare: float, column: int) -> float:
     """Interpolated; the most that is kept where there is more to spare, 0 where there is less."""
     last = len(values) - 1
     spare = min(max(spare, 0.0), float(last))
