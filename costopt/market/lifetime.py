@@ -13,12 +13,13 @@ the region's prior is fitted on recorded markets (data/lifetime.toml). What was 
 memory of ``memory_h`` hours, so that a market that has changed is believed.
 
 A pool that comes and goes more often than others does so at every age, and a dozen periods show it
-where a class of age alone has seen one or two. So a pool may be ``PACES`` times as fast as its
-prior, and the likelihood of what was seen tells how fast (``LifetimeModel.scenarios``):
+where a class of age alone has seen one or two. So pools may go, and come back, so many times as
+fast as the prior as one of ``LONE_PACES`` or ``JOINT_PACES`` says, and the likelihood of what was
+seen tells which (``LifetimeModel.scenarios``):
 
     P(s | n, h) ∝ P(s) · Π_a β_a^κ / (β_a + h_a)^(κ + n_a),  β_a = κ / (s · λ⁰_a)
 
-the negative binomial likelihoods of the classes, each with its Gamma prior at the pace s.
+the negative binomial likelihoods of the classes of all pools, with Gamma priors at the pace s.
 """
 
 from __future__ import annotations
@@ -26,13 +27,16 @@ from __future__ import annotations
 import math
 import tomllib
 from bisect import bisect_right
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
 from importlib.resources import files
 from itertools import chain
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from costopt.domain.market import Pool
 
@@ -47,11 +51,17 @@ PRIOR_ENDINGS = 10.0
 """κ, the endings that the prior weighs as much as, per class of age. Between 4 and 20 the costs on
 the recorded markets change by less than 0.1 %."""
 
-PACES = ((1.0, 0.6), (2.0, 0.4))
-"""How many times as fast as its prior a pool may come and go, with the probability beforehand.
+Paces = tuple[tuple[float, float, float], ...]
+"""How many times as fast as the prior says capacity goes, and comes back, each with the probability
+beforehand."""
 
-Half as fast is left out: to expect a pool to last costs more, where it does not, than it saves
-where it does."""
+LONE_PACES: Paces = ((1.0, 1.0, 0.6), (2.0, 2.0, 0.4))
+"""Those of one pool. Half as fast is left out: to expect a pool to last costs more, where it does
+not, than it saves where it does."""
+
+JOINT_PACES: Paces = ((1.0, 1.0, 0.6), (2.0, 1.0, 0.4))
+"""Those that several pools have in common. Until it has shown which of them it is, what has just
+come back is trusted less: on scarce markets on-demand capacity is not left for it in vain."""
 
 PRIOR_SHARE = 0.63
 """Mean share of time with capacity of the five V100 zones of the public 2023 records."""
@@ -78,11 +88,6 @@ class AgeRates:
     def class_at(self, age_h: float) -> int:
         """The class of a period of this age."""
         return bisect_right(self.from_h, age_h + 1e-9) - 1
-
-    def faster(self, pace: float) -> AgeRates:
-        """All of them so many times as high."""
-        ups, downs = (tuple(pace * rate for rate in self.of(up)) for up in (True, False))
-        return AgeRates(self.from_h, ups, downs)
 
     def differs(self, other: AgeRates, factor: float) -> bool:
         """Whether some rate is ``factor`` times the other's, or more, either way."""
@@ -186,21 +191,29 @@ class LifetimeModel:
         record = self._records.get(key)
         return self.prior if record is None else _posterior(self._shared(key, record), (record,))
 
-    def scenarios(self, key: Hashable) -> tuple[tuple[float, AgeRates], ...]:
-        """What the rates may be, each with its probability: the pool at each of ``PACES``."""
-        record = self._records.get(key)
-        seen = () if record is None else (record,)
-        shared = self.prior if record is None else self._shared(key, record)
-        priors = [shared.faster(pace) for pace, _ in PACES]
-        likely = [
-            math.log(probability) + sum(_log_likelihood(prior, each) for each in seen)
-            for prior, (_, probability) in zip(priors, PACES, strict=True)
-        ]
-        weights = [math.exp(each - max(likely)) for each in likely]
-        return tuple(
-            (weight / sum(weights), _posterior(prior, seen))
-            for weight, prior in zip(weights, priors, strict=True)
-        )
+    def scenarios(self, keys: Sequence[Hashable]) -> Iterator[tuple[float, tuple[AgeRates, ...]]]:
+        """What the rates of these may be, each with its probability: at each of their paces.
+
+        The evidence of keys of the same pool counts once.
+        """
+        records = [self._records.get(key) for key in keys]
+        first = {_pool_and_nodes(key)[0]: place for place, key in reversed([*enumerate(keys)])}
+        paces = np.array(LONE_PACES if len(first) == 1 else JOINT_PACES)
+        prior = np.array((self.prior.down_per_hour, self.prior.up_per_hour))
+        waited = PRIOR_ENDINGS / (prior * paces[:, 1::-1, None])[:, None]
+        endings, hours = self._seen([(record,) if record else () for record in records])
+        around = [self._elsewhere(k, r) if r else () for k, r in zip(keys, records, strict=True)]
+        other_endings, other_hours = self._seen(around)
+        shared = (waited + other_hours) * PRIOR_ENDINGS / (PRIOR_ENDINGS + other_endings)
+        rates = (PRIOR_ENDINGS + endings) / (shared + hours)
+        counted = list(first.values())
+        total = waited + hours[counted]
+        likely = (PRIOR_ENDINGS * np.log(waited / total) - endings[counted] * np.log(total)).sum(
+            axis=(1, 2, 3)
+        ) + np.log(paces[:, 2])
+        weights = np.exp(likely - likely.max())
+        for weight, of_keys in zip((weights / weights.sum()).tolist(), rates.tolist(), strict=True):
+            yield weight, tuple(AgeRates(self.prior.from_h, tuple(u), tuple(d)) for d, u in of_keys)
 
     def to_json(self) -> list[list[Any]]:
         """What was seen, as data that JSON can hold; of keys that are tuples of words and numbers.
@@ -245,6 +258,17 @@ class LifetimeModel:
             nearest = sizes[min(sizes, key=lambda count: abs(count - nodes))]
             if nearest is not record:
                 yield nearest
+
+    def _seen(
+        self, records_of: Iterable[Iterable[_LifetimeRecord]]
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Endings and hours in all records of each, by class of age, down and up."""
+        totals = []
+        for records in records_of:
+            counts = [(each.endings, each.hours) for each in records]
+            totals.append(np.sum(counts or [(self._nothing(), self._nothing())], axis=0))
+        endings, hours = np.moveaxis(np.array(totals), 1, 0)
+        return endings, hours
 
     def _compare(self, key: Hashable, record: _LifetimeRecord) -> None:
         """Whether this is now the one that is watched and has been for longest."""
@@ -299,16 +323,3 @@ def _posterior(prior: AgeRates, records: Iterable[_LifetimeRecord]) -> AgeRates:
         )
 
     return AgeRates(prior.from_h, of(True), of(False))
-
-
-def _log_likelihood(prior: AgeRates, record: _LifetimeRecord) -> float:
-    """Of the endings that were seen, up to a term that no prior changes."""
-    total = 0.0
-    for up in (False, True):
-        for rate, endings, hours in zip(
-            prior.of(up), record.endings[up], record.hours[up], strict=True
-        ):
-            waited = PRIOR_ENDINGS / rate
-            total += PRIOR_ENDINGS * math.log(waited / (waited + hours))
-            total -= endings * math.log(waited + hours)
-    return total

@@ -7,7 +7,7 @@ pools. The state is the remaining time and work, in steps of the program.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -117,7 +117,10 @@ def candidate_of(
     rates = _lasting(lifetimes.prior) if lasting else lifetimes.rates(known)
     age_h = 0.0 if lasting else lifetimes.age_h(known)
     if option.parts:
-        rates, age_h = _of_parts(job_view.job.name, option, lifetimes, rates, age_h)
+        job = job_view.job.name
+        if option.free or option.running:
+            age_h = min(lifetimes.age_h(part_key(job, part.pool)) for part in option.parts)
+        rates = _of_parts(job, option, lifetimes, rates, lifetimes.rates)
     return InterruptibleCandidate(
         option=option,
         up=option.free or option.running,
@@ -134,33 +137,51 @@ def part_key(job: str, pool: Pool) -> tuple[str, str, int]:
 
 
 def _of_parts(
-    job: str, option: GangOption, lifetimes: LifetimeModel, rates: AgeRates, age_h: float
-) -> tuple[AgeRates, float]:
-    """The rates and age of a spread: it is as old as its youngest part, and goes with the first.
+    job: str,
+    option: GangOption,
+    lifetimes: LifetimeModel,
+    rates: AgeRates,
+    rates_of: Callable[[tuple[str, str, int]], AgeRates],
+) -> AgeRates:
+    """The rates of a spread, which is as old as its youngest part and goes with the first.
 
     Parts that are older keep their own age's rate until the youngest has reached it. The sum takes
-    them for independent; shortage is shared, so they go less often than that. ``rates`` and
-    ``age_h`` are those at which the zones together come and go.
+    them for independent; shortage is shared, so they go less often than that. ``rates`` are those
+    at which the zones together come and go.
     """
     keys = [part_key(job, target.pool) for target in option.parts]
     there = option.free or option.running
-    ages = [lifetimes.age_h(key) if there else 0.0 for key in keys]
-    each = [lifetimes.rates(key) for key in keys]
-    least = [part.class_at(age) for part, age in zip(each, ages, strict=True)]
+    each = [rates_of(key) for key in keys]
+    least = [
+        part.class_at(lifetimes.age_h(key) if there else 0.0)
+        for part, key in zip(each, keys, strict=True)
+    ]
     ends = tuple(
         sum(p.up_per_hour[max(k, first)] for p, first in zip(each, least, strict=True))
         for k in range(len(rates.from_h))
     )
-    return replace(rates, up_per_hour=ends), min(ages) if there else age_h
+    return replace(rates, up_per_hour=ends)
 
 
 def candidate_scenarios(
-    job: str, candidate: InterruptibleCandidate, lifetimes: LifetimeModel
-) -> tuple[tuple[float, AgeRates], ...]:
-    """Return what the gang's rates may be, each with its probability."""
-    if not candidate.option.pool.capacity_type.is_interruptible:
-        return ((1.0, candidate.rates),)
-    return lifetimes.scenarios(option_key(job, candidate.option))
+    job: str, candidates: Sequence[InterruptibleCandidate], lifetimes: LifetimeModel
+) -> Iterator[tuple[float, list[InterruptibleCandidate]]]:
+    """Yield the candidates with what their rates may be, each with its probability."""
+    spot = [c.option for c in candidates if c.option.pool.capacity_type.is_interruptible]
+    keys = [option_key(job, option) for option in spot]
+    keys += [part_key(job, part.pool) for option in spot for part in option.parts]
+    if not keys:
+        yield 1.0, list(candidates)
+        return
+    for probability, rates in lifetimes.scenarios(keys):
+        known = dict(zip(keys, rates, strict=True))
+        supposed = []
+        for each in candidates:
+            its = known.get(option_key(job, each.option), each.rates)
+            if each.option.parts:
+                its = _of_parts(job, each.option, lifetimes, its, known.__getitem__)
+            supposed.append(replace(each, rates=its))
+        yield probability, supposed
 
 
 def _share(job_view: JobView, option: GangOption, lifetimes: LifetimeModel) -> float:
@@ -216,21 +237,31 @@ def _price(sizes: Sequence[_CandidateGang]) -> tuple[float, tuple[str, int]]:
     return first.option.score_usd_per_unit / max(first.share, 0.01), first.identity
 
 
-MAX_STEPS = 720
-"""A run to the deadline is cut into no more steps than this: 5 days of 10 minutes."""
+MAX_STEPS, MAX_JOINT_STEPS = 720, 240
+"""A run to the deadline is cut into no more steps than this, on one gang and on several, whose
+programs are larger: 5 days and 40 h of 10 minutes."""
 
 
 class ProgramState:
-    """The remaining time and work of a job, in steps of its program."""
+    """The remaining time and work of a job, in steps of its program.
+
+    ``step_s`` is the least; from the job's start to its deadline there are ``most`` at most.
+    """
 
     def __init__(
-        self, view: View, job_view: JobView, fallback: GangOption, units: float, step_s: float
+        self,
+        view: View,
+        job_view: JobView,
+        fallback: GangOption,
+        units: float,
+        step_s: float,
+        most: int = MAX_STEPS,
     ) -> None:
         job = job_view.job
         span_s = (job.until_at - job.start_at).total_seconds()
         ticks = max(1, round(step_s / view.tick_s))
         self.view, self.job_view, self.fallback, self.units = view, job_view, fallback, units
-        self.step_s = max(ticks * view.tick_s, span_s / MAX_STEPS)
+        self.step_s = max(ticks * view.tick_s, span_s / most)
         self.left_s = seconds_left(view, job_view)
         self.work_s = seconds_to_finish(fallback, job, units, 0.0)
         self.start_left_s = remaining_startup_s(view, job_view)

@@ -54,8 +54,8 @@ def value_alternatives(
         if candidate.up
     ]
     weighed.append(_safe_choice(situation, program, candidates))
-    waits_for_age = _waits_for_age(candidates) and not _cheaper_later(situation, program)
-    if may_pause(situation.job_view) and not waits_for_age:
+    stays = _waits_for_age(candidates) or _on_flex_start(candidates)
+    if may_pause(situation.job_view) and not (stays and not _cheaper_later(situation, program)):
         weighed.append(value_waiting(situation, program, candidates))
     return weighed
 
@@ -122,6 +122,15 @@ def _waits_for_age(candidates: Sequence[InterruptibleCandidate]) -> bool:
     enough = NEAR_CHEAPEST_RATIO * min(prices, default=0.0)
     pairs = zip(candidates, prices, strict=True)
     return len(candidates) > 1 and any(each.up and price <= enough for each, price in pairs)
+
+
+def _on_flex_start(candidates: Sequence[InterruptibleCandidate]) -> bool:
+    """Whether the job runs on a gang that would have to be waited for again: then it is not left
+    for spot that may come. The program takes it that there is a way back.
+    """
+    return any(
+        each.present and not each.option.pool.capacity_type.is_interruptible for each in candidates
+    )
 
 
 def _cheaper_later(situation: ProgramState, program: ValueFunction) -> bool:

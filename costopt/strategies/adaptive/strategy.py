@@ -6,10 +6,9 @@ program of ``costopt.strategies.adaptive.program`` over lifetimes that are learn
 (``costopt.market.lifetime``). The program is solved again only when an estimate has moved, a price
 by 3 % or a rate by 30 %.
 
-Of one pool the lifetimes may be those of several scenarios (``LifetimeModel.scenarios``). Each has
-a program, and an alternative costs its mean over them: slack that is spent in the belief that spot
-seldom goes is gone where it goes often, and then on-demand cannot be left again. Of several pools,
-where another replaces the one that goes, and of several sizes, one program has the posterior means.
+The lifetimes may be those of several scenarios (``LifetimeModel.scenarios``). Each has a program,
+and an alternative costs its mean over them: slack that is spent in the belief that spot seldom goes
+is gone where it goes often, and then on-demand cannot be left again.
 
 Time is measured on the safe gang that the shield would choose. Slack is the time to the deadline
 beyond the work on that gang, saves included; where an interruption may come within the tick, a tick
@@ -34,8 +33,10 @@ from datetime import datetime
 
 from costopt.domain.transfers import region_key
 from costopt.domain.view import Decision, Desired, JobView, View
-from costopt.market.lifetime import PACES, LifetimeModel
+from costopt.market.lifetime import JOINT_PACES, LifetimeModel
 from costopt.strategies.adaptive.candidates import (
+    MAX_JOINT_STEPS,
+    MAX_STEPS,
     InterruptibleCandidate,
     ProgramState,
     candidate_scenarios,
@@ -71,6 +72,9 @@ from costopt.strategies.uniform_progress import CapacityMode, current_mode
 MAX_SPARE_STEPS = 480
 """Spare steps beyond which more of them are taken to be worth nothing: 80 h of 10 minutes."""
 
+MIN_PROBABILITY = 0.05
+"""Scenarios that are less likely are not weighed."""
+
 
 class AdaptiveStrategy:
     """``step_s`` is the program's step at least, ``pools`` how many pools it weighs, one at least.
@@ -92,7 +96,7 @@ class AdaptiveStrategy:
         self.lifetimes = lifetimes or LifetimeModel(memory_h=memory_h)
         self.programs = ProgramCache()
         self.limits = SharedLimits() if prices_limits else None
-        self._programs: tuple[dict[str, ValueFunction], ...] = tuple({} for _ in PACES)
+        self._programs: tuple[dict[str, ValueFunction], ...] = tuple({} for _ in JOINT_PACES)
         self._compared: tuple[dict[str, ValueFunction], ...] = ({}, {})
         self._tolerances = ToleranceFollower(self.pools, self._compared_program)
         self._speeds: dict[str, SmoothedSpeed] = {}
@@ -151,10 +155,11 @@ class AdaptiveStrategy:
         followed = self._tolerances.decide(view, job_view, fallback, units, self.lifetimes)
         if followed is not None:
             return followed
-        situation = ProgramState(view, job_view, fallback, units, self.step_s)
+        candidates = collect_candidates(job_view, gangs, fallback, self.lifetimes, self.pools)
+        most = MAX_STEPS if len(candidates) == 1 else MAX_JOINT_STEPS
+        situation = ProgramState(view, job_view, fallback, units, self.step_s, most)
         if not gangs and not step_objective_usd(situation, fallback):
             return Decision(job.name, fallback.targets, "no spot capacity is allowed: on-demand")
-        candidates = collect_candidates(job_view, gangs, fallback, self.lifetimes, self.pools)
         *weighed, waiting = self._weigh(job.name, candidates, situation)
         best = choose(weighed)
         return Decision(
@@ -188,18 +193,25 @@ class AdaptiveStrategy:
     ) -> list[ValuedAlternative]:
         """The alternatives, and as the last one waiting, whether it may be chosen or not.
 
-        Of a lone pool each costs its mean over the scenarios.
+        Each costs its mean over the scenarios.
         """
-        if len(candidates) != 1:
-            program = self._kept(self._programs[0], job, candidates, situation)
-            return _with_waiting(situation, program, candidates)
-        valued = []
-        scenarios = candidate_scenarios(job, candidates[0], self.lifetimes)
-        for kept, (probability, rates) in zip(self._programs, scenarios, strict=False):
-            supposed = [replace(candidates[0], rates=rates)]
-            program = self._kept(kept, job, supposed, situation)
-            valued.append((probability, _with_waiting(situation, program, supposed)))
-        return mix_alternatives(valued)
+        scenarios = [
+            (probability, kept, supposed)
+            for kept, (probability, supposed) in zip(
+                self._programs, candidate_scenarios(job, candidates, self.lifetimes), strict=False
+            )
+            if probability >= MIN_PROBABILITY
+        ]
+        total = sum(probability for probability, _, _ in scenarios)
+        return mix_alternatives(
+            [
+                (
+                    probability / total,
+                    _with_waiting(situation, self._kept(kept, job, supposed, situation), supposed),
+                )
+                for probability, kept, supposed in scenarios
+            ]
+        )
 
     def _compared_program(
         self,

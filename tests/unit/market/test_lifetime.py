@@ -8,7 +8,14 @@ from datetime import timedelta
 
 import pytest
 
-from costopt.market.lifetime import PACES, PRIOR_ENDINGS, AgeRates, LifetimeModel, prior_rates
+from costopt.market.lifetime import (
+    JOINT_PACES,
+    LONE_PACES,
+    PRIOR_ENDINGS,
+    AgeRates,
+    LifetimeModel,
+    prior_rates,
+)
 from tests.support.market_fixtures import T0
 
 PRIOR = AgeRates((0.0, 1.0), (2.0, 0.5), (1.0, 0.2))
@@ -107,22 +114,50 @@ def test_what_was_seen_fades() -> None:
     assert fading.rates("a").up_per_hour[0] < 0.6 * lasting.rates("a").up_per_hour[0]
 
 
+def _probabilities(lifetimes: LifetimeModel, *keys: Hashable) -> list[float]:
+    return [probability for probability, _ in lifetimes.scenarios(keys)]
+
+
 def test_a_pool_that_comes_and_goes_often_is_believed_to_be_fast() -> None:
     lifetimes = LifetimeModel(PRIOR)
-    beforehand = [probability for probability, _ in lifetimes.scenarios("a")]
+    beforehand = _probabilities(lifetimes, "a")
     _watch(lifetimes, "01" * 20, "a", "r")
     _watch(lifetimes, "1" * 200, "b", "elsewhere")
-    slow, fast = ([p for p, _ in lifetimes.scenarios(key)] for key in ("b", "a"))
-    assert beforehand[-1] == pytest.approx(PACES[-1][1])
+    slow, fast = _probabilities(lifetimes, "b"), _probabilities(lifetimes, "a")
+    assert beforehand[-1] == pytest.approx(LONE_PACES[-1][-1])
     assert sum(slow) == pytest.approx(1.0) == sum(fast)
     assert slow[-1] < beforehand[-1] < fast[-1]
+
+
+def test_several_pools_that_go_often_and_stay_away_are_believed_to() -> None:
+    lifetimes = LifetimeModel(PRIOR)
+    keys = ("a", "b")
+    beforehand = _probabilities(lifetimes, *keys)
+    for key in keys:
+        _watch(lifetimes, "10000000" * 20, key)
+    assert beforehand == pytest.approx([probability for *_, probability in JOINT_PACES])
+    assert _probabilities(lifetimes, *keys)[-1] > beforehand[-1]
+    (_, as_prior), (_, sooner) = lifetimes.scenarios(keys)
+    for its, faster in zip(as_prior, sooner, strict=True):
+        assert its.up_per_hour[-1] < faster.up_per_hour[-1]
+        assert its.down_per_hour == pytest.approx(faster.down_per_hour)
+
+
+def test_what_gangs_of_one_pool_have_seen_counts_once() -> None:
+    lifetimes = LifetimeModel(PRIOR)
+    keys = [("job", "pool", nodes) for nodes in (1, 2)]
+    for key in keys:
+        _watch(lifetimes, "01" * 20, key)
+    assert _probabilities(lifetimes, *keys) == _probabilities(lifetimes, keys[0])
 
 
 def test_a_scenario_has_the_posterior_of_its_prior() -> None:
     lifetimes = LifetimeModel(PRIOR)
     _watch(lifetimes, "01" * 20)
-    same, faster = (rates for _, rates in lifetimes.scenarios("a"))
-    assert same == lifetimes.rates("a")
+    same, faster = (rates for _, (rates,) in lifetimes.scenarios(["a"]))
+    known = lifetimes.rates("a")
+    assert same.up_per_hour == pytest.approx(known.up_per_hour)
+    assert same.down_per_hour == pytest.approx(known.down_per_hour)
     assert same.up_per_hour[0] < faster.up_per_hour[0] < 2 * same.up_per_hour[0]
     assert faster.up_per_hour[-1] == pytest.approx(2 * same.up_per_hour[-1])
 
