@@ -77,20 +77,28 @@ class ShardRanks:
 
         Where it raises ValueError or CheckpointError on any, raise the first rank's error on all.
         """
-        value, error = None, None
-        try:
-            value = action()
-        except (ValueError, CheckpointError) as raised:
-            error = raised
-        first = next((each for each in self.gather(_encode(error)) if each is not None), None)
-        if first is not None:
-            raise _decode(first) from error
+        value, error = _attempt(action)
+        if any(failed for (failed,) in self.gather_numbers([error is not None])):
+            raise next(_decode(each) for each in self.gather(_encode(error)) if each) from error
         return value  # type: ignore[return-value]
 
     def on_first(self, action: Callable[[], T]) -> T:
-        """Return what ``action`` returns on the first rank, which alone runs it."""
-        shared: T = self.share(self.together(lambda: action() if self.rank == 0 else None))
-        return shared
+        """Return what ``action`` returns on the first rank, which alone runs it.
+
+        Raise its ValueError or CheckpointError on all.
+        """
+        value, error = _attempt(action) if self.rank == 0 else (None, None)
+        value, raised = self.share((value, _encode(error)))
+        if raised is not None:
+            raise _decode(raised) from error
+        return value  # type: ignore[return-value]
+
+
+def _attempt(action: Callable[[], T]) -> tuple[T | None, ValueError | CheckpointError | None]:
+    try:
+        return action(), None
+    except (ValueError, CheckpointError) as error:
+        return None, error
 
 
 @dataclass(frozen=True, slots=True)

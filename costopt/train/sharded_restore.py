@@ -20,8 +20,8 @@ from costopt.domain.errors import CheckpointError
 from costopt.train.sharded_ranks import ShardRanks
 from costopt.train.sharded_state import Shard
 
-WINDOW_BYTES = 128 << 20
-"""Read at once by a node; it holds two of them."""
+MIN_WINDOW_BYTES, MAX_WINDOW_BYTES = 16 << 20, 128 << 20
+"""Read at once by a node, which holds two of them: a quarter of what it needs, within these."""
 
 
 def pour(source: ShardSource, shards: Sequence[Shard], node: ShardRanks) -> None:
@@ -33,11 +33,12 @@ def pour(source: ShardSource, shards: Sequence[Shard], node: ShardRanks) -> None
     pieces = source.pieces({shard.spec.name: shard.box for shard in shards})
     own = [tuple(piece.span) for piece in pieces]
     spans = {span for each in node.gather(own) for span in map(ByteSpan._make, each)}
-    windows = list(source.windows(spans, WINDOW_BYTES))
+    share = sum(span.end - span.begin for span in spans) // 4
+    windows = list(source.windows(spans, max(MIN_WINDOW_BYTES, min(share, MAX_WINDOW_BYTES))))
     if not windows:
         return
     half = max(window.size_bytes for window, _ in windows)
-    memory = _shared_memory(2 * half, node)
+    memory = _shared_memory(min(2, len(windows)) * half, node)
     by_name = {shard.spec.name: shard for shard in shards}
     waiting = iter([*pieces, None])
     piece = next(waiting)
