@@ -36,6 +36,7 @@ NAMES = (
     "checkpoints",
     "deltas",
     "sharded",
+    "sharded_model",
     "elastic",
     "daemon",
     "daemon_ledger",

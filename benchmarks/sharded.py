@@ -1,10 +1,11 @@
 """Sharded checkpoints against PyTorch's: four processes on gloo, FSDP2, a state of AdamW.
 
-``python -m benchmarks sharded --size 41``: the same state is saved in turn by ``begin`` and by
-``dcp.async_save`` in a process that stages meanwhile; "blocked" is the slowest process' time from
-the call to the end of the optimizer's step, less that of a step without a save. Restores are of the
-slowest process, ours verified, DCP's not; those from near tiers are of processes on a node of its
-own each, over loopback. Planning is simulated in one process.
+``python -m benchmarks sharded --size 41 --size 309``: the same state is saved in turn by ``begin``
+and by ``dcp.async_save`` in a process that stages meanwhile, and restored in turn, ours verified,
+DCP's not. "blocked" is what the slowest process waits in calls: to begin, and before the
+optimizer's step. Figures are medians; ratios are of these. Memory is what the process and its
+writer took (PSS) beyond what the process had before its first save. Restores from near tiers are of
+processes on a node of its own each, over loopback. Planning is simulated in one process.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,40 +23,52 @@ from typing import Any
 from tests.support.near_nodes import NearNodes
 
 RANKS = 4
-SIZES_MB = ("41",)
-SAVES = 3
+SIZES_MB = ("41", "309")
+SAVES = 5
+RESTORES = 3
 LAYERS = 8
 BYTES_PER_WEIGHT = 12
 PLANNED_TENSORS = 2169
 NEAR = "COSTOPT_BENCH_NEAR"
+MESHES = {"4 to 4": 4, "4 to 3": 3, "4 to TP 2 x FSDP 2": 4}
 
 Figure = tuple[str, float, str]
+Found = dict[str, list[float]]
 
 
 def run(sizes_mb: list[str] | None = None) -> Iterator[Figure]:
-    """Milliseconds and ratios, for states of these sizes."""
-    for size in map(int, sizes_mb or SIZES_MB):
+    """Yield milliseconds and ratios, for states of these sizes; then what others cost."""
+    from benchmarks.sharded_costs import run_costs
+
+    for size in sizes_mb or SIZES_MB:
         with tempfile.TemporaryDirectory() as folder:
-            yield from _run(size, Path(folder))
+            yield from _run(int(size), Path(folder))
     for ranks in (64, 512):
         planned_s, tiled_s = _plan_s(ranks)
         who = f"{ranks} simulated ranks x {PLANNED_TENSORS} tensors"
         yield f"planning a save, {who}", planned_s, "s"
         yield f"checking that it is whole, once per layout, {who}", tiled_s, "s"
+    yield from run_costs()
 
 
 def _run(size: int, folder: Path) -> Iterator[Figure]:
+    import torch.distributed.checkpoint
+    import torch.distributed.fsdp
+    import torch.distributed.tensor.parallel  # noqa: F401 - once, before the processes are forked
+
+    import costopt.train  # noqa: F401
+
     saved = _processes(RANKS, size, folder, "save")
-    for key in ("costopt: blocked", "dcp: blocked", "costopt: durable", "dcp: durable"):
-        worst = [max(values) for values in zip(*(each[key] for each in saved), strict=True)]
-        yield f"{size} MB, {key}", 1e3 * median(worst[1:]), "ms"
-    for ranks in (RANKS, 3):
-        found = _processes(ranks, size, folder, "restore")
-        for key in ("costopt", "dcp"):
-            slowest = max(each[f"{key}: restored"] for each in found)
-            yield f"{size} MB, {key}: restore, {RANKS} to {ranks}", 1e3 * slowest, "ms"
-        read, needed = (sum(each[key] for each in found) for key in ("read", "needed"))
-        yield f"{size} MB, costopt: read / needed, {RANKS} to {ranks}", read / needed, ""
+    for what in ("blocked", "durable"):
+        yield from _compared(f"{size} MB, {what}", what, saved, skipped=1)
+    for kind in ("process", "writer"):
+        (most,) = _slowest(f"memory of the {kind}", saved)
+        yield f"{size} MB, memory of a {kind} / its shard", most, "x"
+    for mesh, ranks in MESHES.items():
+        found = _processes(ranks, size, folder, mesh)
+        yield from _compared(f"{size} MB, restore, {mesh}", "restored", found)
+        read, needed = (sum(each[key][0] for each in found) for key in ("read", "needed"))
+        yield f"{size} MB, restore, {mesh}: read / needed", read / needed, "x"
     yield from _near(size, folder)
 
 
@@ -68,18 +81,31 @@ def _near(size: int, folder: Path) -> Iterator[Figure]:
     _processes(RANKS, size, folder, "near")
     for ranks in (RANKS, RANKS - 1):
         found = _processes(ranks, size, folder, "near")
-        slowest = max(each["restored"] for each in found)
+        slowest = max(each["restored"][0] for each in found)
         yield (
             f"{size} MB, costopt: restore from near tiers, {RANKS} to {ranks}",
             1e3 * slowest,
             "ms",
         )
-        stored = sum(each["read"] for each in found)
+        stored = sum(each["read"][0] for each in found)
         yield f"{size} MB, costopt: read from the store, {RANKS} to {ranks}", stored, "bytes"
     nodes.close()
 
 
-def _processes(ranks: int, size: int, folder: Path, work: str) -> list[dict[str, Any]]:
+def _compared(label: str, what: str, found: list[Found], skipped: int = 0) -> Iterator[Figure]:
+    ours, theirs = (
+        median(_slowest(f"{way}: {what}", found)[skipped:]) for way in ("costopt", "dcp")
+    )
+    yield f"{label}: costopt", 1e3 * ours, "ms"
+    yield f"{label}: dcp", 1e3 * theirs, "ms"
+    yield f"{label}: costopt / dcp", ours / theirs, "x"
+
+
+def _slowest(key: str, found: list[Found]) -> list[float]:
+    return [max(values) for values in zip(*(each[key] for each in found), strict=True)]
+
+
+def _processes(ranks: int, size: int, folder: Path, work: str) -> list[Found]:
     """Fork the processes; return what each measured."""
     meeting = folder / f"meeting-{os.urandom(4).hex()}"
     children = []
@@ -106,6 +132,8 @@ def _work(rank: int, ranks: int, size: int, folder: Path, meeting: Path, work: s
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=meeting.as_uri(), rank=rank, world_size=ranks)
@@ -113,26 +141,29 @@ def _work(rank: int, ranks: int, size: int, folder: Path, meeting: Path, work: s
     torch.manual_seed(0)
     layers = [torch.nn.Linear(width, width, bias=False) for _ in range(LAYERS)]
     model = torch.nn.Sequential(*layers)
-    mesh = init_device_mesh("cpu", (ranks,))
+    mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("dp",))
+    if "TP" in work:
+        whole = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("dp", "tp"))
+        style = ColwiseParallel(output_layouts=Replicate())
+        mesh = whole["dp"]
+        parallelize_module(model, whole["tp"], {str(number): style for number in range(LAYERS)})
     for layer in layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    measure = {"save": _save, "restore": _restore, "near": _restore_near}[work]
+    measure = {"save": _save, "near": _restore_near}.get(work, _restore)
     found = measure(model, optimizer, width, folder)
     (folder / f"{work}-{rank}").write_text(json.dumps(found))
     dist.destroy_process_group()
 
 
-def _step(model: Any, optimizer: Any, width: int) -> None:
+def _gradients(model: Any, width: int) -> None:
     import torch
 
     model(torch.ones(8, width)).square().mean().backward()
-    optimizer.step()
-    optimizer.zero_grad()
 
 
-def _save(model: Any, optimizer: Any, width: int, folder: Path) -> dict[str, Any]:
+def _save(model: Any, optimizer: Any, width: int, folder: Path) -> Found:
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
@@ -143,77 +174,98 @@ def _save(model: Any, optimizer: Any, width: int, folder: Path) -> dict[str, Any
 
     saver = ShardedCheckpointer(folder / "costopt", model, optimizer, keep=9)
     stager = DefaultStager(StagingOptions(False, True, True, False))
-    found: dict[str, list[float]] = {
-        f"{way}: {what}": [] for way in ("costopt", "dcp") for what in ("blocked", "durable")
-    }
-    _step(model, optimizer, width)
-    for number in range(SAVES):
-        dist.barrier()
-        began = time.monotonic()
-        _step(model, optimizer, width)
-        plain_s = time.monotonic() - began
-        dist.barrier()
-        began = time.monotonic()
+    found: Found = {}
+    _gradients(model, width)
+    optimizer.step()
+    found |= _memory(saver)
+
+    def ours(number: int) -> Callable[[], Any]:
         saver.begin(number)
-        _step(model, optimizer, width)
-        found["costopt: blocked"].append(max(0.0, time.monotonic() - began - plain_s))
-        saver.wait()
-        found["costopt: durable"].append(time.monotonic() - began)
-        dist.barrier()
-        began = time.monotonic()
+        return saver.copied
+
+    def theirs(number: int) -> Callable[[], Any]:
         weights, moments = get_state_dict(model, optimizer)
-        response = dcp.async_save(  # type: ignore[attr-defined]
+        response: Any = dcp.async_save(  # type: ignore[attr-defined]
             {"model": weights, "optim": moments},
             checkpoint_id=folder / f"dcp-{number}",
             async_checkpointer_type=AsyncCheckpointerType.PROCESS,
             async_stager=stager,
         )
-        model(_inputs(width)).square().mean().backward()
-        if hasattr(response, "staging_completion"):
-            response.staging_completion.result()
-        optimizer.step()
-        optimizer.zero_grad()
-        found["dcp: blocked"].append(max(0.0, time.monotonic() - began - plain_s))
-        written: Any = getattr(response, "upload_completion", response)
-        written.result()
-        found["dcp: durable"].append(time.monotonic() - began)
+        written.append(getattr(response, "upload_completion", response))
+        staged: Any = getattr(response, "staging_completion", written[-1])
+        return lambda: staged.result()  # noqa: PLW0108
+
+    written: list[Any] = []
+    ways = {
+        "costopt": (ours, saver.wait),
+        "dcp": (theirs, lambda: written[-1].result()),  # noqa: PLW0108 - the last one by then
+    }
+    for number in range(1, SAVES + 1):
+        for way, (begin, wait) in ways.items():
+            dist.barrier()
+            began = time.monotonic()
+            copied = begin(number)
+            blocked_s = time.monotonic() - began
+            _gradients(model, width)
+            before = time.monotonic()
+            copied()
+            blocked_s += time.monotonic() - before
+            optimizer.step()
+            optimizer.zero_grad()
+            wait()
+            found.setdefault(f"{way}: durable", []).append(time.monotonic() - began)
+            found.setdefault(f"{way}: blocked", []).append(blocked_s)
     saver.close()
     return found
 
 
-def _inputs(width: int) -> Any:
-    import torch
+def _memory(saver: Any) -> Found:
+    """Return what a first save takes at most, as shares of this process' shard."""
+    before, most = _pss_bytes(os.getpid()), {"process": 0, "writer": 0}
+    saver.begin(0)
+    while not saver.poll():
+        most["process"] = max(most["process"], _pss_bytes(os.getpid()) - before)
+        most["writer"] = max(most["writer"], _pss_bytes(saver.writer_pid))
+        time.sleep(0.01)
+    shard = sum(shard.held.size_bytes for shard in saver._state.shards())
+    return {f"memory of the {kind}": [size / shard] for kind, size in most.items()}
 
-    return torch.ones(8, width)
+
+def _pss_bytes(pid: int) -> int:
+    """Return a process' memory, of what it shares its part."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
 
 
-def _restore(model: Any, optimizer: Any, width: int, folder: Path) -> dict[str, Any]:
+def _restore(model: Any, optimizer: Any, width: int, folder: Path) -> Found:
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
     from costopt.train import ShardedCheckpointer
 
-    _step(model, optimizer, width)
-    weights, moments = get_state_dict(model, optimizer)
-    dist.barrier()
-    began = time.monotonic()
-    state = {"model": weights, "optim": moments}
-    dcp.load(state, checkpoint_id=folder / f"dcp-{SAVES - 1}")  # type: ignore[attr-defined]
-    set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
-    dcp_s = time.monotonic() - began
-    saver = ShardedCheckpointer(folder / "costopt", model, optimizer)
-    dist.barrier()
-    began = time.monotonic()
-    restored = saver.restore()
-    ours_s = time.monotonic() - began
+    _gradients(model, width)
+    optimizer.step()
+    found: Found = {"costopt: restored": [], "dcp: restored": []}
+    for _ in range(RESTORES):
+        weights, moments = get_state_dict(model, optimizer)
+        dist.barrier()
+        began = time.monotonic()
+        state = {"model": weights, "optim": moments}
+        dcp.load(state, checkpoint_id=folder / f"dcp-{SAVES}")  # type: ignore[attr-defined]
+        set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
+        found["dcp: restored"].append(time.monotonic() - began)
+        saver = ShardedCheckpointer(folder / "costopt", model, optimizer)
+        dist.barrier()
+        began = time.monotonic()
+        restored = saver.restore()
+        found["costopt: restored"].append(time.monotonic() - began)
     assert restored is not None
     needed = sum(shard.held.size_bytes for shard in saver._state.shards())
-    times = {"costopt: restored": ours_s, "dcp: restored": dcp_s}
-    return {**times, "read": restored.bytes_read, "needed": needed}
+    return {**found, "read": [restored.bytes_read], "needed": [needed]}
 
 
-def _restore_near(model: Any, optimizer: Any, width: int, folder: Path) -> dict[str, Any]:
+def _restore_near(model: Any, optimizer: Any, width: int, folder: Path) -> Found:
     import torch.distributed as dist
 
     from costopt.train import ShardedCheckpointer
@@ -222,7 +274,8 @@ def _restore_near(model: Any, optimizer: Any, width: int, folder: Path) -> dict[
     everyone = CopyRanks.of().everyone
     ranks = CopyRanks(everyone, _alike(everyone, everyone.rank))
     address = os.environ[NEAR].split()[everyone.rank]
-    _step(model, optimizer, width)
+    _gradients(model, width)
+    optimizer.step()
     saver = ShardedCheckpointer(folder / "near", model, optimizer, ranks=ranks, near=address)
     dist.barrier()
     began = time.monotonic()
@@ -231,7 +284,7 @@ def _restore_near(model: Any, optimizer: Any, width: int, folder: Path) -> dict[
     if restored is None:
         saver.save(1)
     saver.close()
-    return {"restored": took_s, "read": 0 if restored is None else restored.bytes_read}
+    return {"restored": [took_s], "read": [0 if restored is None else restored.bytes_read]}
 
 
 def _plan_s(ranks: int) -> tuple[float, float]:

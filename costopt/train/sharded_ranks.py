@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -80,7 +80,7 @@ class ShardRanks:
         value, error = _attempt(action)
         if any(failed for (failed,) in self.gather_numbers([error is not None])):
             raise next(_decode(each) for each in self.gather(_encode(error)) if each) from error
-        return value  # type: ignore[return-value]
+        return cast("T", value)
 
     def on_first(self, action: Callable[[], T]) -> T:
         """Return what ``action`` returns on the first rank, which alone runs it.
@@ -91,7 +91,7 @@ class ShardRanks:
         value, raised = self.share((value, _encode(error)))
         if raised is not None:
             raise _decode(raised) from error
-        return value  # type: ignore[return-value]
+        return cast("T", value)
 
 
 def _attempt(action: Callable[[], T]) -> tuple[T | None, ValueError | CheckpointError | None]:

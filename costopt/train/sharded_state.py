@@ -44,6 +44,7 @@ class Shard:
     box: TensorBox
     holder: Tensor
     local: Tensor
+    address: int
     volatile: bool = False
 
     @property
@@ -53,7 +54,7 @@ class Shard:
 
     def is_current(self) -> bool:
         """Whether the memory is still where it was."""
-        return local_tensor(self.holder).data_ptr() == self.local.data_ptr()
+        return local_tensor(self.holder).data_ptr() == self.address
 
 
 def local_tensor(tensor: Tensor) -> Tensor:
@@ -279,7 +280,7 @@ def _shard(name: str, tensor: Tensor) -> Shard:
             code="unsupported_tensor",
         )
     volatile = name.startswith("model.") and not isinstance(tensor, nn.Parameter)
-    return Shard(TensorSpec(name, dtype, shape), box, tensor, local, volatile)
+    return Shard(TensorSpec(name, dtype, shape), box, tensor, local, local.data_ptr(), volatile)
 
 
 def _other_model(what: str) -> CheckpointError:
@@ -311,6 +312,35 @@ class ShardPlan:
             end += -(-box.size_bytes // ALIGNMENT) * ALIGNMENT
         self.tensor_bytes = end
         self.layout = ShardLayout(tensors, tuple(placed)).encode()
+        self._copied: Sequence[Shard] = ()
+        self._copies: tuple[tuple[StorageExtent, ...], tuple[Tensor, ...]] = ((), ())
+
+    def copies(
+        self, shards: Sequence[Shard]
+    ) -> tuple[tuple[StorageExtent, ...], tuple[Tensor, ...]]:
+        """Return the memory to copy, and the tensors that must not change meanwhile.
+
+        Kept for as long as the shards are the same: it takes 10 ms for 2,200 tensors.
+        """
+        if self._copied is shards:
+            return self._copies
+        extents, checked = [], []
+        self._copied = shards
+        for shard, offset in zip(shards, self.offsets, strict=True):
+            if offset is None:
+                continue
+            local = shard.local
+            if not local.is_contiguous():
+                # Its elements are copied, not its storage, which may be padded or strided.
+                local, self._copied = local.contiguous(), ()
+            item = local.element_size()
+            storage, begin = local.untyped_storage(), int(local.storage_offset()) * item
+            size_bytes = local.numel() * item
+            extents.append(StorageExtent(offset, size_bytes, storage, begin, shard.volatile))
+            if not shard.volatile:
+                checked.append(local)
+        self._copies = tuple(extents), tuple(checked)
+        return self._copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,33 +356,14 @@ class ShardCopyLayout:
     @classmethod
     def of(cls, plan: ShardPlan, shards: Sequence[Shard], objects: bytes) -> ShardCopyLayout:
         """Return the layout of what this rank writes by a plan."""
-        extents, versions = [], []
-        for shard, offset in zip(shards, plan.offsets, strict=True):
-            if offset is None:
-                continue
-            local = shard.local
-            # A shard may lie in padded or strided memory: its elements are copied, not its storage.
-            local = local if local.is_contiguous() else local.contiguous()
-            item = local.element_size()
-            extents.append(
-                StorageExtent(
-                    offset,
-                    local.numel() * item,
-                    local.untyped_storage(),
-                    int(local.storage_offset()) * item,
-                    shard.volatile,
-                )
-            )
-            versions.append((local, local._version))
-        return cls(tuple(extents), plan.tensor_bytes, tuple(versions), plan.layout + objects)
+        extents, checked = plan.copies(shards)
+        versions = tuple((local, local._version) for local in checked)
+        return cls(extents, plan.tensor_bytes, versions, plan.layout + objects)
 
     def pack(self) -> bytes:
         """Return what follows the tensors."""
         return self.rest
 
-    def changed(self, min_bytes: int) -> bool:
-        """Whether a large tensor was changed in place; not all such changes can be detected."""
-        return any(
-            tensor._version != version and tensor.nbytes >= min_bytes
-            for tensor, version in self.versions
-        )
+    def changed(self, min_bytes: int) -> bool:  # noqa: ARG002
+        """Whether a tensor was changed in place; not all such changes can be detected."""
+        return any(tensor._version != version for tensor, version in self.versions)

@@ -13,6 +13,7 @@ import io
 import json
 import pickle
 import threading
+import weakref
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -219,7 +220,9 @@ class _Cut:
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.extents)
-            self.extents.append(StorageExtent(self.end, size, storage))
+            # Forward passes change small buffers (batch norm).
+            is_volatile = size < SMALL_BYTES
+            self.extents.append(StorageExtent(self.end, size, storage, 0, is_volatile))
             self.end += -(-size // ALIGNMENT) * ALIGNMENT
         return number
 
@@ -301,7 +304,7 @@ def _tensor(
 
 
 SMALL_BYTES = 1 << 16
-"""Smaller storages are always copied at once: forward passes change such buffers (batch norm)."""
+"""Smaller storages of an unknown kind are copied at once, and not compared afterwards."""
 MODIFIED_DURING_COPY = "the state was changed while it was copied"
 
 _overlapped: set[SnapshotCopy] = set()
@@ -337,8 +340,8 @@ class SnapshotCopy:
         self._small: tuple[tuple[int, bytes], ...] = ()
         self._objects = None if overlap and layout.is_frozen else layout.pack()
         if overlap:
-            self._large = tuple(e for e in layout.extents if not _is_small(e))
-            self._small = tuple((e.offset, _bytes(e)) for e in layout.extents if _is_small(e))
+            self._large = tuple(e for e in layout.extents if not e.volatile)
+            self._small = tuple((e.offset, _bytes(e)) for e in layout.extents if e.volatile)
             self._thread = threading.Thread(target=self._run, name="costopt-snapshot")
             _hold_optimizers_for(self)
             self._thread.start()
@@ -399,10 +402,6 @@ def _wait_for_copies(*_: object) -> None:
         snapshot.join()
 
 
-def _is_small(extent: StorageExtent) -> bool:
-    return extent.volatile or extent.size_bytes < SMALL_BYTES
-
-
 def _bytes(extent: StorageExtent) -> bytes:
     if extent.storage.device.type == "cpu":
         return ctypes.string_at(extent.address, extent.size_bytes)
@@ -410,13 +409,36 @@ def _bytes(extent: StorageExtent) -> bytes:
 
 
 def _copy_all(extents: Sequence[StorageExtent], target: int, arena: SharedMemory) -> None:
+    devices: dict[torch.device, list[StorageExtent]] = {}
     for extent in extents:
         if extent.storage.device.type == "cpu":
             ctypes.memmove(target + extent.offset, extent.address, extent.size_bytes)
         else:
+            devices.setdefault(extent.storage.device, []).append(extent)
+    for device, found in devices.items():
+        _copy_from_gpu(device, found, target, arena)
+
+
+_pinned: weakref.WeakSet[SharedMemory] = weakref.WeakSet()
+
+
+def _copy_from_gpu(
+    device: torch.device, extents: Sequence[StorageExtent], target: int, arena: SharedMemory
+) -> None:
+    """Copy beside the kernels, through memory that is pinned once. Not tried on a GPU."""
+    runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    if arena not in _pinned and int(runtime.cudaHostRegister(target, arena.size_bytes, 0)) == 0:
+        _pinned.add(arena)
+        weakref.finalize(arena, runtime.cudaHostUnregister, target)
+    stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    # What was launched before has made the values; what changes them next waits for this copy.
+    stream.wait_stream(torch.cuda.default_stream(device))
+    with torch.cuda.stream(stream):
+        for extent in extents:
             size, offset = extent.size_bytes, extent.offset
             copy = torch.frombuffer(arena.map, dtype=torch.uint8, count=size, offset=offset)
-            copy.copy_(_flat(extent))
+            copy.copy_(_flat(extent), non_blocking=True)
+    stream.synchronize()
 
 
 def _flat(extent: StorageExtent) -> Tensor:
