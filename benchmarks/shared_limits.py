@@ -3,8 +3,8 @@
 Each job is 4.2 hours of work on two nodes of T4 in three zones of one region and takes twenty
 minutes for a launch; the jobs are due in 7, 9, 11, 13 and 15 hours, in another order on each of 20
 generated markets. The quota allows four or six nodes at a time, of spot or of any capacity.
-"At prices" is ``adaptive``, "by waiting" the same without prices of the quota, and "one by one"
-also without what waiting costs: jobs that run stay, then in order.
+"By waiting" is ``adaptive``, "at prices" the same with ``prices_limits``, and "one by one" without
+what waiting costs: jobs that run stay, then in order.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class OneByOne(AdaptiveStrategy):
 
 
 WAYS: dict[str, Callable[[], AdaptiveStrategy]] = {
-    "at prices": AdaptiveStrategy,
-    "by waiting": lambda: AdaptiveStrategy(prices_limits=False),
-    "one by one": lambda: OneByOne(prices_limits=False),
+    "at prices": lambda: AdaptiveStrategy(prices_limits=True),
+    "by waiting": AdaptiveStrategy,
+    "one by one": OneByOne,
 }
 
 

@@ -21,8 +21,8 @@ of the last hours, and on uninterruptible capacity on the lower of that mean and
 measurements: the job leaves such capacity only once it has been fast for a while. The shield uses
 every report at once, because the deadline does not wait for means.
 
-Jobs that compete for quotas, dollars or kilowatts pay the prices of these limits in their programs
-(``costopt.strategies.shared_limits``), which come from one plan of all of them.
+With ``prices_limits`` jobs that compete for quotas, dollars or kilowatts pay the prices of these
+limits in their programs (``costopt.strategies.shared_limits``), from one plan of all of them.
 """
 
 from __future__ import annotations
@@ -79,8 +79,7 @@ MIN_PROBABILITY = 0.05
 class AdaptiveStrategy:
     """``step_s`` is the program's step at least, ``pools`` how many pools it weighs, one at least.
 
-    ``lifetimes`` is what is known beforehand; by default the prior of the public records. Without
-    ``prices_limits`` jobs are decided one by one, whatever they share.
+    ``lifetimes`` is what is known beforehand; by default the prior of the public records.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class AdaptiveStrategy:
         pools: float = 6,
         memory_h: float = 72.0,
         lifetimes: LifetimeModel | None = None,
-        prices_limits: bool = True,
+        prices_limits: bool = False,
     ) -> None:
         self.step_s = step_s
         self.pools = max(1, int(pools))

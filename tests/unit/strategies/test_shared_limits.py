@@ -34,7 +34,7 @@ def _view(account: Account, limits: Limits | None = None) -> View:
 
 
 def test_to_wait_costs_less_where_others_need_the_quota() -> None:
-    together, alone = AdaptiveStrategy(), AdaptiveStrategy(prices_limits=False)
+    together, alone = AdaptiveStrategy(prices_limits=True), AdaptiveStrategy()
     priced = {d.job: d.wait_usd for d in together.decide(_view(ONE_NODE)).decisions}
     free = {d.job: d.wait_usd for d in alone.decide(_view(ONE_NODE)).decisions}
     assert priced["loose"] is not None
@@ -106,7 +106,7 @@ def _total(table: Table, name: str) -> int:
 def test_plans_are_recorded_when_they_change_and_compared_with_what_was_spent() -> None:
     scene = Scene(
         always(SPOT_A, 9, 2.0), always(SAFE, 9, 8.0), jobs=[TIGHT, LOOSE],
-        policy=rules("adaptive"), account=ONE_NODE, tick_s=600.0,
+        policy=rules("adaptive", prices_limits=True), account=ONE_NODE, tick_s=600.0,
     )  # fmt: skip
     scene.finish()
     made = scene.events(PlanMade, "tight")
