@@ -14,12 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.pollux_policy import in_simulator
-from benchmarks.pollux_simulator import completion_times, load_simulator, tiresias
+from benchmarks.pollux_simulator import ROUND_S, completion_times, load_simulator, tiresias
 from benchmarks.results import Figure
 from costopt.optimize.rounds.priced import PricedPolicy
 
 RESTART_S = 30.0
-"""What a change of a gang costs in the simulator."""
+"""What a change of a gang costs in the simulator. Gangs may change in each round, as those of
+Pollux: speeds are learned by trying larger ones."""
 PUBLISHED_S = {"Pollux": 2_751, "Tiresias": 4_038, "Optimus": 5_682}
 """Means over the eight workloads (OSDI'21)."""
 REPRODUCED = 6
@@ -43,7 +44,7 @@ def run(folder: Path | None, workloads: Sequence[int] = WORKLOADS) -> Iterator[F
         means = []
         for number in workloads:
             policy = in_simulator(
-                simulator, PricedPolicy(restart_s=RESTART_S), is_declared=is_declared
+                simulator, PricedPolicy(RESTART_S, ROUND_S), is_declared=is_declared
             )
             path = folder / "workloads" / f"workload-{number}.csv"
             means.append(float(completion_times(simulator, path, policy).mean()))

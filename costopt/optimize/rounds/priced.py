@@ -27,10 +27,12 @@ MIN_GROWTH_GAIN_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PricedPolicy:
-    """``restart_s`` is what a change of a gang costs a job. ``price_cap`` is what a GPU-hour costs
+    """``restart_s`` is what a change of a gang costs a job; ``protected_s`` is how long a gang is
+    left as it is where there is any other way. ``price_cap`` is what a GPU-hour costs
     elsewhere, in the unit of weights: no job is made smaller where that is cheaper."""
 
     restart_s: float = 60.0
+    protected_s: float = PROTECTED_S
     price_cap: float = np.inf
 
     def decide(self, jobs: RoundJobs, gpus: int) -> Ints:
@@ -43,7 +45,7 @@ class PricedPolicy:
             return 0.0, jobs.held
         price, target = self._target(jobs, gpus)
         sizes = self._without_needless_changes(jobs, target, price)
-        _shed(jobs, sizes, target, gpus)
+        _shed(jobs, sizes, target, gpus, jobs.held_s < self.protected_s)
         if price < self.price_cap:
             _start(jobs, sizes, gpus)
         self._grow(jobs, sizes, gpus)
@@ -64,7 +66,7 @@ class PricedPolicy:
         want, speed = table.pick((steps > price).sum(axis=1))
         if int(want.sum()) <= gpus:
             return price, want
-        protected = (jobs.held > 0) & (jobs.held_s < PROTECTED_S)
+        protected = (jobs.held > 0) & (jobs.held_s < self.protected_s)
         want = np.where(protected, jobs.held, want)
         value = jobs.weight * jobs.index * speed / want
         order = np.lexsort((jobs.submit_s, -value, ~jobs.is_behind, ~protected))
@@ -73,7 +75,7 @@ class PricedPolicy:
     def _without_needless_changes(self, jobs: RoundJobs, target: Ints, price: float) -> Ints:
         """Running jobs keep a gang where the other one does not pay for the restart."""
         gain = self._gain(jobs, target, price)
-        is_kept = (jobs.held > 0) & (target > 0) & ((gain <= 0) | (jobs.held_s < PROTECTED_S))
+        is_kept = (jobs.held > 0) & (target > 0) & ((gain <= 0) | (jobs.held_s < self.protected_s))
         is_kept &= ~(jobs.is_behind & (target > jobs.held))
         return np.where(is_kept, jobs.held, target)
 
@@ -98,7 +100,7 @@ class PricedPolicy:
         is_changed = sizes != jobs.held
         restart_s = np.where(is_changed, 0.0, self.restart_s)
         saved_s = jobs.remaining_s / speed - jobs.remaining_s / faster - restart_s
-        may = (sizes > 0) & (larger > column) & (is_changed | (jobs.held_s >= PROTECTED_S))
+        may = (sizes > 0) & (larger > column) & (is_changed | (jobs.held_s >= self.protected_s))
         may &= (saved_s > MIN_GROWTH_GAIN_S) & (more - sizes <= idle)
         growing = np.flatnonzero(may)
         step = (more - sizes)[growing]
@@ -108,12 +110,11 @@ class PricedPolicy:
         sizes[growing[served]] += step[served]
 
 
-def _shed(jobs: RoundJobs, sizes: Ints, target: Ints, gpus: int) -> None:
+def _shed(jobs: RoundJobs, sizes: Ints, target: Ints, gpus: int, protected: Flags) -> None:
     """Take back what was kept beyond the capacity: shrink, undo growth, then stop.
 
     Where gangs are protected it is still done, as the last of each kind.
     """
-    protected = jobs.held_s < PROTECTED_S
     for candidates, smaller in (
         ((sizes == jobs.held) & (jobs.held > target) & (target > 0), target),
         ((sizes > jobs.held) & (jobs.held > 0), jobs.held),
