@@ -113,7 +113,7 @@ class TorchtitanCheckpoints(BaseCheckpointManager):  # type: ignore[misc]
         self._saves.copied()
 
     def _wait_for_saving(self) -> None:
-        """Do nothing: ``save_future`` is never set, and the next save waits by itself."""
+        """Do nothing: ``save_future`` is never set, and the next save waits without it."""
 
     def _close(self) -> None:
         self.enable = False
