@@ -21,7 +21,12 @@ TYPES: dict[Any, st.SearchStrategy[Any]] = {
     datetime: TIMES,
     float: FLOATS,
     float | None: st.none() | FLOATS,
+    tuple[tuple[datetime, int], ...]: st.lists(
+        st.tuples(TIMES, st.integers(0, 10**9)), min_size=1
+    ).map(tuple),
 }
+st.register_type_strategy(datetime, TIMES)
+st.register_type_strategy(float, FLOATS)
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "job": st.just("job"),
     "pool": POOLS,
@@ -31,7 +36,6 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "nodes": st.integers(1, 3),
     "generation": st.integers(0, 3),
     "micros_per_hour": st.integers(0, 10**9),
-    "prices": st.lists(st.tuples(TIMES, st.integers(0, 10**9)), min_size=1).map(tuple),
     "interval_s": st.floats(1, 1e6),
 }
 """Few of each, so that events speak of the same nodes."""
