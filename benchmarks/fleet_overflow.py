@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.fleet_replay import PHILLY, TINY_TENANTS
+from benchmarks.overflow_replay import OverflowReplay, SpotRecord, replay_starburst
 from benchmarks.results import Figure
-from costopt.backtesting.fleet.overflow import OverflowReplay, SpotRecord, replay_starburst
 from costopt.backtesting.fleet.replay import ReplaySettings
 from costopt.optimize.rounds.gangs import GangTable, SpeedCurve
 from costopt.optimize.rounds.priced import PricedPolicy
@@ -71,9 +71,8 @@ def run(days: float = 14.0) -> Iterator[Figure]:
         table = GangTable.of(options, work.gpus.tolist())
         ours: list[Point] = []
         for worth in WORTH_USD:
-            cap = spot.usd_per_work_hour / worth if worth else np.inf
-            policy, settings = PricedPolicy(price_cap=cap), ReplaySettings(knows_work=known)
-            replay = OverflowReplay(work, before, table, nodes, policy, settings)
+            settings = ReplaySettings(knows_work=known)
+            replay = OverflowReplay(work, before, table, nodes, PricedPolicy(), settings)
             replay.spot, replay.worth_usd = spot, worth
             ours.append((float((replay.run().end_s - work.submit_s).mean()), replay.overflow_usd))
             yield f"priced, {note}, ${worth:g} an hour: mean", ours[-1][0], "s"

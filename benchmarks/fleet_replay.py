@@ -123,6 +123,7 @@ def round_ms(count: int, rounds: int = 50) -> float:
         index=history.index(group, served_s),
         submit_s=np.arange(count, dtype=np.float64),
         is_behind=draw.random(count) < 0.01,
+        price_cap=np.full(count, np.inf),
     )
     times = []
     for _ in range(rounds):

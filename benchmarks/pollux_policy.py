@@ -106,6 +106,7 @@ class PricedAllocations:
             index=index,
             submit_s=np.array([job.submission_time for job in jobs], dtype=np.float64),
             is_behind=np.zeros(len(jobs), dtype=bool),
+            price_cap=np.full(len(jobs), np.inf),
         )
 
     def _held(self, job: Any) -> int:

@@ -153,14 +153,14 @@ class FleetReplay:
         sizes = self._policy.decide(jobs, self._gpus)
         assert int(sizes.sum()) <= self._gpus, "a policy gave more GPUs than there are"
         is_settled = bool((sizes == jobs.held).all())
-        self._apply(place_round(self._placement, active, jobs, sizes))
+        fresh_s = self._policy.protected_s
+        self._apply(place_round(self._placement, active, jobs, sizes, fresh_s))
         return is_settled and bool((self._held[active] > 0).all())
 
     def _jobs(self, active: Ints) -> RoundJobs:
-        served_s = self._work.duration_s[active] - self._left_s[active]
-        group, knows, left_s = self._group[active], self._knows[active], self._left_s[active]
-        remaining_s = np.where(knows, left_s, self._history.remaining_s(group, served_s))
-        index = np.where(knows, 1 / np.maximum(left_s, 1.0), self._history.index(group, served_s))
+        served_s, remaining_s = self._served_and_remaining_s(active)
+        known, found = 1 / np.maximum(self._left_s[active], 1.0), self._group[active]
+        index = np.where(self._knows[active], known, self._history.index(found, served_s))
         is_behind: Flags = np.zeros(len(active), dtype=bool)
         if self._shares is not None:
             self._shares.advance(self._now_s, active, served_s + remaining_s)
@@ -175,7 +175,14 @@ class FleetReplay:
             index=index,
             submit_s=self._work.submit_s[active],
             is_behind=is_behind,
+            price_cap=np.full(len(active), np.inf),
         )
+
+    def _served_and_remaining_s(self, active: Ints) -> tuple[Floats, Floats]:
+        left_s = self._left_s[active]
+        served_s = self._work.duration_s[active] - left_s
+        expected_s = self._history.remaining_s(self._group[active], served_s)
+        return served_s, np.where(self._knows[active], left_s, expected_s)
 
     def _apply(self, wanted: dict[int, int]) -> None:
         """Let each job go on with its new GPUs; a gang that is changed or moved restarts."""

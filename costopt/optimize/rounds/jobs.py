@@ -15,7 +15,9 @@ class RoundJobs:
     ``held`` GPUs run a job now, 0 where it waits; ``held_s`` is how long its gang has been as it
     is. ``served_s`` is the work done and ``remaining_s`` what is known or expected to remain, in
     seconds on the GPUs asked for; a higher ``index`` is served first. ``is_behind``: the job would
-    have ended in its tenant's own partition, and the tenant is worse off than there.
+    have ended in its tenant's own partition, and the tenant is worse off than there. ``price_cap``
+    is what a GPU-hour costs elsewhere, in the unit of weights: no job is made smaller where that is
+    cheaper.
     """
 
     gangs: GangTable
@@ -27,10 +29,17 @@ class RoundJobs:
     index: Floats
     submit_s: Floats
     is_behind: Flags
+    price_cap: Floats
 
 
 class RoundPolicy(Protocol):
-    """Decides a round: the GPUs of each job, 0 for those that wait, at most ``gpus`` in all."""
+    """Decides a round: the GPUs of each job, 0 for those that wait, at most ``gpus`` in all.
+
+    For ``protected_s`` a gang is left as it is where there is any other way.
+    """
+
+    @property
+    def protected_s(self) -> float: ...
 
     def decide(self, jobs: RoundJobs, gpus: int) -> Ints:
         """Return the sizes, each a gang of the job or 0."""

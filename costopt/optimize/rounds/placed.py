@@ -7,22 +7,23 @@ import numpy as np
 from costopt.optimize.rounds.gangs import Ints
 from costopt.optimize.rounds.jobs import RoundJobs
 from costopt.optimize.rounds.placement import Placement
-from costopt.optimize.rounds.rigid import PROTECTED_S
 
 
-def place_round(placement: Placement, ids: Ints, jobs: RoundJobs, sizes: Ints) -> dict[int, int]:
+def place_round(
+    placement: Placement, ids: Ints, jobs: RoundJobs, sizes: Ints, protected_s: float
+) -> dict[int, int]:
     """Place the gangs that change. Return the GPUs of each job that restarts or stops, by its id.
 
-    The placement knows the job of each row by its id in ``ids``. Fresh gangs are not moved to make
-    room. A job that finds no room keeps what it has, or starts on the largest of its smaller gangs
-    that does.
+    The placement knows the job of each row by its id in ``ids``. Gangs younger than ``protected_s``
+    are not moved to make room. A job that finds no room keeps what it has, or starts on the largest
+    of its smaller gangs that does.
     """
     held, gangs = jobs.held, jobs.gangs
     chosen = np.flatnonzero(sizes != held)
     if not len(chosen):
         return {}
     row_of = {int(job): row for row, job in enumerate(ids)}
-    fixed = frozenset(ids[(jobs.held_s < PROTECTED_S) & (held > 0)].tolist())
+    fixed = frozenset(ids[(jobs.held_s < protected_s) & (held > 0)].tolist())
     first = frozenset(ids[jobs.is_behind].tolist())
     wanted = {int(ids[row]): int(sizes[row]) for row in chosen}
     refused, moved = placement.change(wanted.items(), fixed, first)

@@ -28,12 +28,10 @@ MIN_GROWTH_GAIN_S = 60.0
 @dataclass(frozen=True, slots=True)
 class PricedPolicy:
     """``restart_s`` is what a change of a gang costs a job; ``protected_s`` is how long a gang is
-    left as it is where there is any other way. ``price_cap`` is what a GPU-hour costs
-    elsewhere, in the unit of weights: no job is made smaller where that is cheaper."""
+    left as it is where there is any other way."""
 
     restart_s: float = 60.0
     protected_s: float = PROTECTED_S
-    price_cap: float = np.inf
 
     def decide(self, jobs: RoundJobs, gpus: int) -> Ints:
         """Return the sizes of the round."""
@@ -46,8 +44,7 @@ class PricedPolicy:
         price, target = self._target(jobs, gpus)
         sizes = self._without_needless_changes(jobs, target, price)
         _shed(jobs, sizes, target, gpus, jobs.held_s < self.protected_s)
-        if price < self.price_cap:
-            _start(jobs, sizes, gpus)
+        _start(jobs, sizes, gpus, price < jobs.price_cap)
         self._grow(jobs, sizes, gpus)
         return price, sizes
 
@@ -55,12 +52,12 @@ class PricedPolicy:
         """The price, and the gangs that it gives, those that wait with 0."""
         table = jobs.gangs
         asked, _ = table.pick(table.asked)
-        max_price = min(self.price_cap, MAX_PRICE * float(jobs.weight.sum() / asked.sum()))
+        max_price = MAX_PRICE * float(jobs.weight.sum() / asked.sum())
+        max_price = min(float(jobs.price_cap.max()), max_price)
         steps = table.step_price * jobs.weight[:, None]
-        if jobs.is_behind.any():
-            columns = np.arange(steps.shape[1])[None, :]
-            below = jobs.is_behind[:, None] & (columns < table.asked[:, None])
-            steps = np.where(below, np.inf, steps)
+        is_firm = jobs.is_behind[:, None] | (steps > jobs.price_cap[:, None])
+        below = np.arange(steps.shape[1])[None, :] < table.asked[:, None]
+        steps = np.where(is_firm & below, np.inf, steps)
         least = int(table.gpus[:, 0].sum())
         price = capacity_price(steps, table.step_gpus, least, gpus, max_price)
         want, speed = table.pick((steps > price).sum(axis=1))
@@ -136,10 +133,10 @@ def _reduce(
     sizes[order[:count]] = smaller[order[:count]]
 
 
-def _start(jobs: RoundJobs, sizes: Ints, gpus: int) -> None:
-    """Let what waits start on its smallest gang, where GPUs are idle."""
+def _start(jobs: RoundJobs, sizes: Ints, gpus: int, may: Flags) -> None:
+    """Let what waits and may start on its smallest gang, where GPUs are idle."""
     idle = gpus - int(sizes.sum())
-    waiting = np.flatnonzero(sizes == 0)
+    waiting = np.flatnonzero((sizes == 0) & may)
     if idle <= 0 or not len(waiting):
         return
     least = jobs.gangs.gpus[waiting, 0]

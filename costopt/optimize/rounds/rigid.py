@@ -21,11 +21,12 @@ class RigidPolicy:
     """Serves in one order. ``by`` is attained-service, or index: Gittins, or SRPT if declared."""
 
     by: str
+    protected_s: float = PROTECTED_S
 
     def decide(self, jobs: RoundJobs, gpus: int) -> Ints:
         """Return the GPUs asked for by those that are served, first the protected ones."""
         asked, _ = jobs.gangs.pick(jobs.gangs.asked)
-        protected = (jobs.held > 0) & (jobs.held_s < PROTECTED_S)
+        protected = (jobs.held > 0) & (jobs.held_s < self.protected_s)
         order = np.lexsort((jobs.submit_s, self._rank(jobs, asked), ~protected))
         return np.where(first_fit(order, asked, gpus), asked, 0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from costopt.domain.cluster import slice_sizes
@@ -29,7 +30,8 @@ class ClusterGangs:
 
 @dataclass(frozen=True, slots=True)
 class ClusterJob:
-    """A job of a round; ``submit_s`` counts from the first round."""
+    """A job of a round; ``submit_s`` counts from the first round. Where a GPU-hour costs more than
+    ``spot_usd_per_gpu_hour`` it is not made smaller than it asked for."""
 
     name: str
     tenant: str
@@ -39,6 +41,7 @@ class ClusterJob:
     served_s: float
     remaining_s: float
     is_urgent: bool
+    spot_usd_per_gpu_hour: float = math.inf
 
 
 def cluster_gangs(job: Job, phase: Phase, nodes: OwnedNodes) -> ClusterGangs | None:

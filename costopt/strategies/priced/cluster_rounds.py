@@ -6,12 +6,14 @@ each job was given. After a restart that is read off the nodes that run.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from costopt.optimize.rounds.gangs import Flags, GangTable, Ints
 from costopt.optimize.rounds.jobs import RoundJobs
+from costopt.optimize.rounds.overflow import Queue
 from costopt.optimize.rounds.placed import place_round
 from costopt.optimize.rounds.placement import Placement
 from costopt.optimize.rounds.priced import PricedPolicy
@@ -111,15 +113,35 @@ class ClusterRounds:
         table = self._round_jobs(now_s, ids, jobs, behind)
         price, sizes = self._policy.price_and_sizes(table, self.nodes.usable_gpus)
         self.price_usd_per_gpu_hour = price
-        changed = place_round(self._placement, ids, table, sizes)
+        changed = place_round(self._placement, ids, table, sizes, self._policy.protected_s)
         for number, gpus in changed.items():
             self._held[number], self._since_s[number] = gpus, now_s
 
-    def price_with(self, now_s: float, jobs: Sequence[ClusterJob]) -> float:
-        """Return the price of a GPU-hour in a round of these jobs; nothing changes by it."""
-        ids = np.array([self._number(job) for job in jobs], dtype=np.int64)
-        table = self._round_jobs(now_s, ids, jobs, np.zeros(len(jobs), dtype=bool))
-        return self._policy.price_and_sizes(table, self.nodes.usable_gpus)[0]
+    def price_and_gpus_with(
+        self, now_s: float, jobs: Sequence[ClusterJob], job: ClusterJob
+    ) -> tuple[float, int]:
+        """Return the price of a GPU-hour in a round with ``job``, and its GPUs; nothing changes."""
+        all_jobs = [*jobs, job]
+        ids = np.array([self._number(each) for each in all_jobs], dtype=np.int64)
+        table = self._round_jobs(now_s, ids, all_jobs, np.zeros(len(all_jobs), dtype=bool))
+        price, sizes = self._policy.price_and_sizes(table, self.nodes.usable_gpus)
+        return price, int(sizes[-1])
+
+    def leaving(
+        self, now_s: float, jobs: Sequence[ClusterJob], spot_usd: Mapping[str, float]
+    ) -> list[str]:
+        """Return which of the jobs that have no GPU go to spot, at these dollars."""
+        short = [job for job in jobs if self.held_gpus(job.name) < job.gangs.asked]
+        usd = [
+            math.inf if self.held_gpus(j.name) else spot_usd.get(j.name, math.inf) for j in short
+        ]
+        queue = Queue(
+            weight=np.array([job.weight for job in short]),
+            waited_s=np.array([now_s - job.submit_s - job.served_s for job in short]),
+            needed_s=np.array([job.gangs.asked * job.remaining_s for job in short]),
+            spot_usd=np.array(usd),
+        )
+        return [short[index].name for index in queue.leaving(max(1, self.nodes.usable_gpus))]
 
     def _round_jobs(
         self, now_s: float, ids: Ints, jobs: Sequence[ClusterJob], behind: Flags
@@ -136,6 +158,7 @@ class ClusterRounds:
             index=1 / np.maximum(remaining_s, 1.0),
             submit_s=np.array([job.submit_s for job in jobs]),
             is_behind=behind | np.array([job.is_urgent for job in jobs]),
+            price_cap=np.array([job.spot_usd_per_gpu_hour for job in jobs]),
         )
 
     def _behind(self, now_s: float, jobs: Sequence[ClusterJob]) -> Flags:

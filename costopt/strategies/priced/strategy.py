@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from costopt.domain.view import CapacityPlan, Decision, Desired, JobView, View
 from costopt.optimize.rounds.priced import PricedPolicy
+from costopt.strategies.gang_options import GangOption
 from costopt.strategies.priced.cluster_job import (
     ClusterGangs,
     ClusterJob,
@@ -20,7 +21,7 @@ from costopt.strategies.priced.cluster_job import (
     cluster_job,
 )
 from costopt.strategies.priced.cluster_rounds import ClusterRounds
-from costopt.strategies.priced.overflow import Overflow
+from costopt.strategies.priced.overflow import best_on_spot, is_better_here
 from costopt.strategies.priced.owned_nodes import find_owned_nodes
 from costopt.strategies.remaining_time import keep_current
 
@@ -46,6 +47,8 @@ class PricedStrategy:
         self._rounds: dict[tuple[str, str, str], ClusterRounds] = {}
         self._gangs: dict[str, tuple[object, ClusterGangs | None, ClusterRounds | None]] = {}
         self._jobs: dict[str, ClusterJob] = {}
+        self._leaving: dict[str, GangOption] = {}
+        self._refused: set[str] = set()
 
     def decide(self, view: View) -> Desired:
         """Return the decisions of this round; asked again at the same instant, the same sizes."""
@@ -55,8 +58,7 @@ class PricedStrategy:
                 return Desired(tuple(_kept(each) for each in view.jobs))
             self._decide_rounds(view)
             self._decided_at = view.now
-        cloud = _cloud(view)
-        return Desired(tuple(self._decision(cloud, each) for each in view.jobs))
+        return Desired(tuple(self._decision(each) for each in view.jobs))
 
     def _see_nodes(self, view: View) -> bool:
         """Learn which nodes there are; False where some are missing, for a time."""
@@ -82,21 +84,33 @@ class PricedStrategy:
     def _decide_rounds(self, view: View) -> None:
         here: dict[int, list[ClusterJob]] = {}
         elsewhere: dict[int, list[tuple[JobView, ClusterJob]]] = {}
-        self._jobs = {}
         names = {job_view.job.name for job_view in view.jobs}
         self._gangs = {name: known for name, known in self._gangs.items() if name in names}
+        # What was sent to spot and has no node there met a guard, a quota or a lack of capacity.
+        self._refused |= {each.job.name for each in view.jobs if not each.nodes} & set(
+            self._leaving
+        )
+        self._refused &= names
+        self._jobs, self._leaving = {}, {}
+        cloud, rests = _cloud(view), {}
         for job_view in view.jobs:
             gangs, rounds = self._gangs_of(job_view)
             if gangs is None or rounds is None:
                 continue
-            job = self._jobs[job_view.job.name] = cluster_job(
-                view, job_view, gangs, self._seconds(job_view.job.start_at)
-            )
-            if self._is_here(job_view, job, rounds):
+            job = cluster_job(view, job_view, gangs, self._seconds(job_view.job.start_at))
+            is_here = self._is_here(job_view, job, rounds)
+            rest = best_on_spot(cloud, job_view, job)
+            if rest is not None:
+                rests[job.name] = rest
+                if job.name not in self._refused:
+                    job = replace(job, spot_usd_per_gpu_hour=rest.usd_per_gpu_hour)
+            self._jobs[job.name] = job
+            if is_here:
                 here.setdefault(id(rounds), []).append(job)
             else:
                 elsewhere.setdefault(id(rounds), []).append((job_view, job))
-        now_s, cloud = self._seconds(view.now), _cloud(view)
+        now_s = self._seconds(view.now)
+        spot_usd = {name: rest.extra_usd for name, rest in rests.items()}
         for rounds in self._rounds.values():
             jobs, away = here.get(id(rounds), []), elsewhere.get(id(rounds), ())
             stay = [
@@ -105,6 +119,8 @@ class PricedStrategy:
                 if not self._returns(cloud, job_view, job, rounds, jobs, now_s)
             ]
             rounds.decide(now_s, jobs, stay)
+            leaving = rounds.leaving(now_s, jobs, spot_usd)
+            self._leaving |= {name: rests[name].option for name in leaving}
 
     def _is_here(self, job_view: JobView, job: ClusterJob, rounds: ClusterRounds) -> bool:
         """Whether the job is for the cluster's round, and not on other capacity."""
@@ -115,6 +131,7 @@ class PricedStrategy:
                 rounds.adopt(job, slices, self._seconds(since))
             return True
         rounds.leave(job.name)
+        self._refused.discard(job.name)
         return False
 
     def _returns(
@@ -132,20 +149,16 @@ class PricedStrategy:
         """
         if rounds.idle_gpus < job.gangs.options[0][0]:
             return False
-        price = rounds.price_with(now_s, [*jobs, job])
-        returns = Overflow(cloud, price, self.restart_s).should_return(job_view, job)
+        price, gpus = rounds.price_and_gpus_with(now_s, jobs, job)
+        returns = is_better_here(cloud, job_view, job, price, gpus, self.restart_s)
         if returns:
             jobs.append(job)
         return returns
 
-    def _overflow(self, cloud: View, rounds: ClusterRounds) -> Overflow:
-        return Overflow(cloud, rounds.price_usd_per_gpu_hour, self.restart_s)
-
-    def _decision(self, cloud: View, job_view: JobView) -> Decision:
+    def _decision(self, job_view: JobView) -> Decision:
         name = job_view.job.name
         gangs, rounds = self._gangs_of(job_view)
-        job = self._jobs.get(name)
-        if gangs is None or rounds is None or job is None:
+        if gangs is None or rounds is None or name not in self._jobs:
             return replace(_kept(job_view), reason="no owned node can run the job")
         gpus, price = rounds.held_gpus(name), rounds.price_usd_per_gpu_hour
         plan = CapacityPlan(rounds.nodes.region, price, gpus, gangs.asked)
@@ -157,10 +170,10 @@ class PricedStrategy:
         if job_view.nodes and not rounds.nodes.slices(job_view):
             reason = f"cheaper than the cluster {at}"
             return Decision(name, keep_current(job_view), reason, plan=plan)
-        spot = self._overflow(cloud, rounds).better_spot(job_view, job)
-        if spot is None:
-            return Decision(name, (), f"waits for {gangs.asked} GPUs {at}", plan=plan)
-        return Decision(name, spot.targets, f"cheaper than the cluster {at}", plan=plan)
+        if name in self._leaving:
+            reason = "leaving the queue saves more than spot costs"
+            return Decision(name, self._leaving[name].targets, reason, plan=plan)
+        return Decision(name, (), f"waits for {gangs.asked} GPUs {at}", plan=plan)
 
     def _gangs_of(self, job_view: JobView) -> tuple[ClusterGangs | None, ClusterRounds | None]:
         """The job's gangs, on the nodes of the type of which there are most that it can run on."""

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from costopt.backtesting.fleet.overflow import OverflowReplay, SpotRecord, replay_starburst
-from costopt.backtesting.fleet.replay import ReplaySettings
+from benchmarks.overflow_replay import OverflowReplay, SpotRecord, replay_starburst
+from costopt.backtesting.fleet.replay import FleetReplay, ReplaySettings
 from costopt.optimize.rounds.gangs import GangTable, SpeedCurve
 from costopt.optimize.rounds.priced import PricedPolicy
 from costopt.workload.workload import RecordedJob, Workload
@@ -72,3 +72,25 @@ def test_jobs_that_wait_overflow_where_their_time_is_worth_it(worth_usd: float, 
     assert not np.isnan(schedule.end_s).any()
     assert (replay.overflow_jobs > 0) == (replay.overflow_usd > 0) == goes
     assert schedule.busy_gpus.max() <= 16
+
+
+@pytest.mark.parametrize(("usd_per_hour", "waits"), [(0.02, True), (20.0, False)])
+def test_no_job_is_smaller_than_spot_is_worth(usd_per_hour: float, waits: bool) -> None:
+    work = _jobs((0, 4 * HOUR_S, 8), (0, 4 * HOUR_S, 8))
+    table = GangTable.of([[(4, 0.9), (8, 1.0)]] * 2, [8, 8])
+    replay = OverflowReplay(
+        work, work.window(START_AT, 1)[1], table, (8,), PricedPolicy(), ReplaySettings()
+    )
+    replay.spot = _steady(usd_per_hour)
+    assert (replay.run().first_run_s > 0).any() == waits
+
+
+@pytest.mark.parametrize("protected_s", [60.0, 900.0])
+def test_a_gang_is_left_as_it_is_for_as_long_as_the_policy_says(protected_s: float) -> None:
+    work = _jobs((0, 40 * HOUR_S, 8), (30, HOUR_S, 8))
+    table = GangTable.of([[(8, 1.0)]] * 2, [8, 8])
+    policy = PricedPolicy(protected_s=protected_s)
+    replay = FleetReplay(
+        work, work.window(START_AT, 1)[1], table, (8,), policy, ReplaySettings(knows_work=True)
+    )
+    assert replay.run().first_run_s.tolist() == [0.0, protected_s]

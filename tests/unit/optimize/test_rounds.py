@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from costopt.optimize.rounds.durations import DurationHistory
 from costopt.optimize.rounds.gangs import NO_STEP, GangTable, Ints, SpeedCurve
 from costopt.optimize.rounds.jobs import RoundJobs
+from costopt.optimize.rounds.overflow import Queue
+from costopt.optimize.rounds.placed import place_round
 from costopt.optimize.rounds.placement import Placement
 from costopt.optimize.rounds.priced import PricedPolicy
 from costopt.optimize.rounds.rigid import RigidPolicy
@@ -41,6 +44,7 @@ def _jobs(asked: Sequence[int], seed: int) -> RoundJobs:
         index=draw.exponential(1e-3, count),
         submit_s=np.arange(count, dtype=np.float64),
         is_behind=draw.random(count) < 0.2,
+        price_cap=np.full(count, np.inf),
     )
 
 
@@ -112,6 +116,55 @@ def test_the_first_minutes_of_a_gang_are_not_interrupted() -> None:
     jobs.held[:], jobs.is_behind[:] = 0, False
     jobs.held[3], jobs.held_s[3], jobs.index[3] = 8, 10.0, 0.0
     assert PricedPolicy().decide(jobs, 16)[3] == 8
+
+
+def test_how_long_gangs_are_not_interrupted_is_the_policys() -> None:
+    jobs = _jobs([8] * 20, 1)
+    jobs.held[:], jobs.is_behind[:] = 0, False
+    jobs.held[3], jobs.held_s[3], jobs.index[3] = 8, 10.0, 0.0
+    assert PricedPolicy(protected_s=10.0).decide(jobs, 16)[3] == 0
+    # Nor is one moved to make room for a whole node.
+    jobs.held[:] = 0
+    jobs.held[[3, 7]] = 4
+    sizes = jobs.held.copy()
+    sizes[2] = 8
+    jobs.held_s[[3, 7]] = 10.0
+    for protected_s in (300.0, 10.0):
+        placement = Placement((8, 8))
+        placement.change([(3, 4), (5, 4)], frozenset())
+        placement.change([(7, 4)], frozenset())
+        placement.change([(5, 0)], frozenset())
+        changed = place_round(placement, np.arange(20), jobs, sizes, protected_s)
+        assert changed.get(2, 0) == (8 if protected_s == 10.0 else 4)
+
+
+@pytest.mark.parametrize(("cap", "sizes"), [(np.inf, [4, 4]), (0.02, [8, 0])])
+def test_no_gang_is_smaller_than_what_its_gpus_cost_elsewhere(cap: float, sizes: list[int]) -> None:
+    jobs = _jobs([8, 8], 1)
+    table = GangTable.of([[(4, 0.9), (8, 1.0)]] * 2, [8, 8])
+    jobs = replace(jobs, gangs=table, weight=np.ones(2), price_cap=np.full(2, cap))
+    jobs.held[:], jobs.is_behind[:], jobs.index[:] = 0, False, (2.0, 1.0)
+    jobs.remaining_s[:] = 3600.0
+    assert PricedPolicy().decide(jobs, 8).tolist() == sizes
+    # A job that has no other place may be.
+    jobs.price_cap[1] = np.inf
+    assert PricedPolicy().decide(jobs, 12).tolist() == [8, 4]
+
+
+def test_one_after_the_other_leaves_while_that_is_worth_spot() -> None:
+    # Of two alike each saves the other's time, so that once one has left there is nothing to save.
+    alike = np.ones(2)
+    queue = Queue(alike, 0 * alike, 3600 * alike, 0.1 * alike)
+    assert queue.leaving(8).tolist() == [0]
+    # The most time per dollar comes first; what cannot go stays, and time waited counts.
+    waits = Queue(
+        weight=np.array([1.0, 1.0, 2.0, 1.0, 1.0]),
+        waited_s=np.array([3600.0, 3600.0, 3600.0, 9e9, 0.0]),
+        needed_s=np.full(5, 1e-6),
+        spot_usd=np.array([0.5, 0.2, 0.5, np.inf, 0.2]),
+    )
+    assert waits.leaving(8).tolist() == [1, 2, 0]
+    assert Queue(alike[:0], alike[:0], alike[:0], alike[:0]).leaving(8).tolist() == []
 
 
 def test_predictions_that_are_worse_than_the_tenants_mean_are_switched_off() -> None:

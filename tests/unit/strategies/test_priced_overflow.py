@@ -8,6 +8,7 @@ from itertools import groupby
 
 import pytest
 
+from costopt.domain.account import Account, Quota
 from costopt.domain.events import JobSubmitted
 from costopt.domain.job import Job
 from costopt.engine.loop import VirtualClock
@@ -21,6 +22,7 @@ from tests.support.owned_cluster import (
     owner,
 )
 
+Speeds = tuple[tuple[int, float], ...]
 SPEEDS = tuple((1 << power, 1.7**power) for power in range(4))
 JOBS = (
     (8, 700, 4.0, 0),
@@ -56,6 +58,73 @@ def _jobs() -> list[Job]:
         replace(job_of(job), start_at=START_AT + timedelta(minutes=minute))
         for job, (*_, minute) in zip(jobs, JOBS, strict=True)
     ]
+
+
+def _job(name: str, gpus: int, hours: float, minute: int, speeds: Speeds, usd: float) -> Job:
+    (recorded,) = made_workload(1, seed=1, hours=0.0, tenants={"a": 1.0}).jobs
+    shape = replace(
+        recorded,
+        job_id=name,
+        gpus=gpus,
+        duration_s=hours * 3600,
+        speeds=speeds,
+        usd_per_hour_waited=usd,
+    )
+    return replace(job_of(shape), start_at=START_AT + timedelta(minutes=minute))
+
+
+def _beside_others(first_h: float, second_h: float) -> list[Job]:
+    """One that may have two GPUs, asks for four and can use eight, when others have all eight."""
+    return [
+        _job("first", 4, first_h, 0, ((4, 1.0),), 40.0),
+        _job("second", 2, second_h, 0, ((2, 1.0),), 40.0),
+        _job("third", 2, 9.0, 0, ((2, 1.0),), 40.0),
+        _job("ours", 4, 2.8, 2, ((2, 0.6), (4, 1.0), (8, 1.05)), 4.0),
+    ]
+
+
+def _stays(account: Account, jobs: list[Job], ticks: int, tick_s: float) -> dict[str, list[str]]:
+    """Where each job was, one after the other; empty while it waited."""
+    site = cluster_site(account, spot_nodes=9, spot_usd=1.5)
+    assert isinstance(site.clock, VirtualClock)
+    engine = cluster_controller(site, account, jobs).engine
+    places: dict[str, list[str]] = {}
+    for _ in range(ticks):
+        result = engine.tick()
+        for each in result.desired.decisions:
+            place = each.targets[0].pool.provider if each.targets else ""
+            places.setdefault(each.job, []).append(place)
+        site.clock.sleep(tick_s)
+        if result.is_done:
+            break
+    return {job: [place for place, _ in groupby(each)] for job, each in places.items()}
+
+
+@pytest.mark.parametrize(
+    ("first_h", "second_h", "tick_s", "expected"),
+    [
+        # Once it has left two GPUs are idle: too few. To take those of others costs more.
+        (9.0, 2.5, 60.0, ["", "aws"]),
+        (9.0, 2.5, 400.0, ["", "aws"]),
+        # Four are.
+        (3.0, 9.0, 60.0, ["", "aws", "onprem"]),
+        (3.0, 9.0, 400.0, ["", "aws", "onprem"]),
+        # Four are, but minutes before its end.
+        (4.33, 9.0, 60.0, ["", "aws"]),
+    ],
+)
+def test_a_job_comes_back_only_where_that_pays(
+    first_h: float, second_h: float, tick_s: float, expected: list[str]
+) -> None:
+    stays = _stays(owner(1), _beside_others(first_h, second_h), 600, tick_s)
+    assert stays.pop("ours") == expected
+    assert all(each == ["onprem"] for each in stays.values()), stays
+
+
+def test_a_job_that_spot_refuses_has_what_the_cluster_has() -> None:
+    account = replace(owner(1), quotas=(Quota("cloud", provider="aws", max_gpus=0),))
+    stays = _stays(account, _beside_others(9.0, 2.5), 160, 60.0)
+    assert stays["ours"][-1] == "onprem"
 
 
 @pytest.mark.parametrize("tick_s", [60.0, 400.0])

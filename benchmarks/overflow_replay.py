@@ -7,12 +7,14 @@ available zone of a record; leaving a zone costs every job on it a start, during
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from costopt.backtesting.fleet.replay import FleetReplay
 from costopt.optimize.rounds.gangs import Floats, Ints
+from costopt.optimize.rounds.jobs import RoundJobs
+from costopt.optimize.rounds.overflow import MIN_USD, Queue
 from costopt.optimize.rounds.sizes import first_fit
 from costopt.workload.workload import Workload
 
@@ -71,8 +73,8 @@ class SpotRecord:
 class OverflowReplay(FleetReplay):
     """A replay in which jobs that wait may go to spot; ``worth_usd`` is an hour until an end.
 
-    A job goes where the time that it saves itself and those behind it is worth more than spot for
-    what it needs yet, with its start and what is expected to be lost.
+    Jobs that have less than they asked for leave as ``Queue`` says, what is expected to be lost on
+    spot counted, and none is made smaller where its GPUs on spot would be cheaper.
     """
 
     spot: SpotRecord
@@ -80,10 +82,14 @@ class OverflowReplay(FleetReplay):
     overflow_usd: float = 0.0
     overflow_jobs: int = 0
 
+    def _jobs(self, active: Ints) -> RoundJobs:
+        cap = self.spot.usd_per_work_hour / max(self.worth_usd, MIN_USD)
+        return replace(super()._jobs(active), price_cap=np.full(len(active), cap))
+
     def _round(self) -> bool:
         is_settled = super()._round()
         waiting = self._active[self._held[self._active] < self._work.gpus[self._active]]
-        going = waiting[self._gain_usd(waiting) > 0]
+        going = waiting[self._queue(waiting).leaving(self._gpus)]
         for job in going:
             self._end_s[job], usd = self.spot.run(self._now_s, self._left_s[job])
             if np.isnan(self._first_s[job]):
@@ -98,32 +104,14 @@ class OverflowReplay(FleetReplay):
             self._active = np.setdiff1d(self._active, going)
         return is_settled and not len(going)
 
-    def _gain_usd(self, waiting: Ints) -> Floats:
-        """What it is worth that each of them goes now, less what spot costs."""
+    def _queue(self, waiting: Ints) -> Queue:
         gpus, start_s = self._work.gpus[waiting], self.spot.start_s
-        done_s = self._work.duration_s[waiting] - self._left_s[waiting]
-        expected_s = self._history.remaining_s(self._group[waiting], done_s)
-        left_s = np.where(self._knows[waiting], self._left_s[waiting], expected_s)
-        waited_s = self._now_s - self._work.submit_s[waiting] - done_s
-        needed_s = gpus * (np.maximum(left_s, 60.0) + start_s)
-        saved_s = saved_by_leaving_s(waited_s, needed_s, self._gpus)
-        usd = self.spot.usd_per_work_hour * needed_s + self.worth_usd * start_s
-        return (self.worth_usd * saved_s - usd) / 3600
-
-
-def saved_by_leaving_s(waited_s: Floats, needed_s: Floats, gpus: int) -> Floats:
-    """Return the job-seconds that each job of a queue saves by leaving it.
-
-    ``needed_s`` are GPU-seconds; the shortest is served first, on ``gpus`` GPUs that are all busy.
-    A job that leaves saves the time of the work ahead of it, and each job behind it the time of its
-    own. Those who come later are unknown: as much again as was waited is expected.
-    """
-    order = np.argsort(needed_s, kind="stable")
-    ahead_s, behind = np.empty(len(order)), np.empty(len(order))
-    ahead_s[order] = needed_s[order].cumsum() - needed_s[order]
-    behind[order] = np.arange(len(order))[::-1]
-    saved_s: Floats = waited_s + (ahead_s + behind * needed_s) / gpus
-    return saved_s
+        weight = self.worth_usd * self._weight[waiting]
+        served_s, remaining_s = self._served_and_remaining_s(waiting)
+        needed_s = gpus * (np.maximum(remaining_s, 60.0) + start_s)
+        usd = (self.spot.usd_per_work_hour * needed_s + weight * start_s) / 3600
+        waited_s = self._now_s - self._work.submit_s[waiting] - served_s
+        return Queue(weight, waited_s, needed_s, usd)
 
 
 def replay_starburst(
