@@ -162,12 +162,14 @@ class FleetReplay:
         known, found = 1 / np.maximum(self._left_s[active], 1.0), self._group[active]
         index = np.where(self._knows[active], known, self._history.index(found, served_s))
         is_behind: Flags = np.zeros(len(active), dtype=bool)
+        weight = self._weight[active]
         if self._shares is not None:
             self._shares.advance(self._now_s, active, served_s + remaining_s)
             is_behind = self._shares.is_behind(active, served_s)
+            weight = weight * self._shares.worth(active)
         return RoundJobs(
             gangs=self._gangs.rows(active),
-            weight=self._weight[active],
+            weight=weight,
             held=self._held[active],
             held_s=self._now_s - self._since_s[active],
             served_s=served_s,

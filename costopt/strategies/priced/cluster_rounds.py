@@ -147,10 +147,11 @@ class ClusterRounds:
         self, now_s: float, ids: Ints, jobs: Sequence[ClusterJob], behind: Flags
     ) -> RoundJobs:
         remaining_s = np.array([job.remaining_s for job in jobs])
+        weight = np.array([job.weight for job in jobs])
         since_s = np.array([self._since_s.get(int(number), FIRST_SINCE_S) for number in ids])
         return RoundJobs(
             gangs=GangTable.of([j.gangs.options for j in jobs], [j.gangs.asked for j in jobs]),
-            weight=np.array([job.weight for job in jobs]),
+            weight=weight if self._shares is None else weight * self._shares.worth(ids),
             held=np.array([self._held.get(int(n), 0) for n in ids], dtype=np.int64),
             held_s=now_s - since_s,
             served_s=np.array([job.served_s for job in jobs]),

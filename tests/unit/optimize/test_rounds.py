@@ -209,10 +209,13 @@ def test_jobs_are_behind_where_their_tenant_will_be_worse_off_than_in_its_partit
     # Job 1 waits behind job 0 in the partition, too; tenant 1 has more than it would have there.
     assert behind(1000.0, [0.0, 0.0, 1500.0]) == [False, False, False]
     assert behind(1060.0, [0.0, 0.0, 1500.0]) == [True, False, False]
+    mine, other = shares.worth(np.array([1, 2]))
+    assert mine > other == 1
     # A tenant whose other job has gained more than it lags is not worse off; nor does it flicker.
     assert behind(1060.0, [0.0, 100.0, 1500.0]) == [True, False, False]
     assert behind(1060.0, [0.0, 200.0, 1500.0]) == [False, False, False]
     assert behind(1060.0, [0.0, 61.0, 1500.0]) == [False, False, False]
+    assert (shares.worth(active) == 1).all()
 
 
 def test_where_too_many_ask_to_come_first_only_those_that_have_lost_do() -> None:
@@ -222,6 +225,8 @@ def test_where_too_many_ask_to_come_first_only_those_that_have_lost_do() -> None
     for now_s in (0.0, 1000.0):
         shares.advance(now_s, np.arange(2), np.full(2, 5000.0))
         assert not shares.is_behind(np.arange(2), np.zeros(2)).any()
+    # They do not come first, but an hour of them is worth more, and so are larger gangs.
+    assert (shares.worth(np.arange(2)) > 1).all()
 
 
 def test_room_is_made_where_a_job_that_is_behind_grows() -> None:
