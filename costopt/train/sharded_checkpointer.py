@@ -233,8 +233,15 @@ class ShardedCheckpointer:
             held = [shard.held for shard in shards]
             # Tensors may have moved on some ranks alone; the boxes change on all or on none.
             if self._plan is None or self._plan.held != held:
-                everyone = self._ranks.gather(box_keys(held))
-                self._plan = ShardPlan(held, everyone, self._ranks.rank)
+                everyone = self._ranks.gather((box_keys(held), self._state.weights_digest()))
+                if len({digest for _, digest in everyone}) > 1:
+                    raise CheckpointError(
+                        "the processes hold weights of other names, as the stages of a pipeline",
+                        hint="save models that all processes hold a part of: use no pipeline",
+                        code="unsupported_mesh",
+                    )
+                keys = [each for each, _ in everyone]
+                self._plan = ShardPlan(held, keys, self._ranks.rank)
             self._planned = shards
         layout = ShardCopyLayout.of(self._plan, shards, self._objects())
         state = SaveState(step, {}, self._ranks.size, tuple((labels or {}).items()))

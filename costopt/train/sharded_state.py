@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, TypeGuard
 
 import torch
@@ -140,6 +141,11 @@ class ShardedState:
             self._shards = sorted(found, key=lambda shard: shard.spec)
             self._states = states
         return self._shards
+
+    def weights_digest(self) -> bytes:
+        """Return what is the same for processes with weights of the same names and shapes."""
+        weights = [s.spec for s in self.shards() if s.spec.name.startswith("model.")]
+        return blake2b(repr(weights).encode(), digest_size=8).digest()
 
     def mesh(self) -> tuple[tuple[str, int], ...]:
         """Return names and sizes of the mesh of the first sharded tensor; empty without one."""

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from costopt.checkpoint.history import CheckpointHistory
 from costopt.checkpoint.sharded.writers import box_keys
 from costopt.domain.errors import CheckpointError
 from costopt.train import Checkpointer, ShardedCheckpointer
+from costopt.train.sharded_ranks import CopyRanks, ShardRanks
 from costopt.train.sharded_state import ShardedState, ShardPlan
 from tests.support.errors import has_code
 
@@ -211,3 +213,21 @@ def test_a_save_on_notice_uploads_what_changed(tmp_path: Path) -> None:
     assert restored.step == 2
     assert restored.manifest.delta is not None
     assert torch.equal(again.weights(), ours.weights())
+
+
+class Stages(ShardRanks):
+    """This process, and one that holds another stage of a pipeline."""
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return what both hold."""
+        keys, _ = value
+        return [value, (keys, b"another")]
+
+
+def test_the_stages_of_a_pipeline_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    ranks = CopyRanks(Stages(), ShardRanks())
+    saver = ShardedCheckpointer(tmp_path, nn.Linear(2, 2), ranks=ranks)
+    with pytest.raises(CheckpointError, check=has_code("unsupported_mesh")):
+        saver.begin(1)
+    saver.close()
+    assert not CheckpointHistory.open(str(tmp_path)).list()
