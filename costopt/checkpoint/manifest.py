@@ -266,8 +266,11 @@ class Part:
                 )
 
 
-def compute_digest(algorithm: str, data: memoryview) -> str:
-    """Return the digest in hexadecimal. Raise ValueError for an algorithm that is not known."""
+def compute_digest(algorithm: str, *data: memoryview) -> str:
+    """Return the digest of pieces, one after the other, in hexadecimal.
+
+    Raise ValueError for an algorithm that is not known.
+    """
     if algorithm != XXH3:
         raise ValueError(f"this version does not support digests by {algorithm}")
     try:
@@ -277,7 +280,10 @@ def compute_digest(algorithm: str, data: memoryview) -> str:
             "checkpoints are verified with xxhash, which is not installed",
             hint=install_hint("train"),
         ) from error
-    return xxhash.xxh3_128_hexdigest(data)
+    digest = xxhash.xxh3_128()
+    for piece in data:
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

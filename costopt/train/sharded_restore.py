@@ -1,19 +1,22 @@
 """Pours a sharded checkpoint into the shards of any mesh; each node reads what it needs once.
 
-The processes of a node read equal shares of a window into memory that they share, and verify them;
-then each takes what it needs, while the next window arrives in the other half of the memory.
+What one process alone needs it reads to where it belongs. Of the rest, the processes of a node read
+equal shares of a window into memory that they share, and verify them; then each takes what it
+needs, while the next window arrives in the other half of the memory.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from costopt.checkpoint.sharded.boxes import TensorBox
+from costopt.checkpoint.sharded.index import SHARD_CHUNK_BYTES
 from costopt.checkpoint.sharded.source import ByteSpan, ShardSource, TensorPiece
 from costopt.checkpoint.writer_client import SharedMemory
 from costopt.domain.errors import CheckpointError
@@ -22,6 +25,12 @@ from costopt.train.sharded_state import Shard
 
 MIN_WINDOW_BYTES, MAX_WINDOW_BYTES = 16 << 20, 128 << 20
 """Read at once by a node, which holds two of them: a quarter of what it needs, within these."""
+MIN_DIRECT_BYTES = 1 << 10
+"""Smaller pieces pass through a window: a read has at most 1,024 places in memory (Linux)."""
+
+Chunk = tuple[int, int]
+_Target = tuple[ByteSpan, ByteSpan, memoryview | None, TensorPiece]
+"""Where bytes go once a window holds the first span: to memory, or as a piece to its shard."""
 
 
 def pour(source: ShardSource, shards: Sequence[Shard], node: ShardRanks) -> None:
@@ -31,28 +40,82 @@ def pour(source: ShardSource, shards: Sequence[Shard], node: ShardRanks) -> None
     some shards are filled by then. Raise CheckpointError if there is no memory for a window.
     """
     pieces = source.pieces({shard.spec.name: shard.box for shard in shards})
-    own = [tuple(piece.span) for piece in pieces]
-    spans = {span for each in node.gather(own) for span in map(ByteSpan._make, each)}
+    by_name = {shard.spec.name: shard for shard in shards}
+    places = [_memory(piece, by_name[piece.tensor.name]) for piece in pieces]
+    own = [(tuple(p.span), place is not None) for p, place in zip(pieces, places, strict=True)]
+    everyone = [[(ByteSpan(*span), direct) for span, direct in each] for each in node.gather(own)]
+    common = _common_chunks(everyone)
+    alone: list[tuple[ByteSpan, memoryview]] = []
+    targets: list[_Target] = []
+    for piece, place in zip(pieces, places, strict=True):
+        if place is None:
+            targets.append((piece.span, piece.span, None, piece))
+            continue
+        torch.autograd.graph.increment_version(by_name[piece.tensor.name].local)
+        for chunk in _chunks(piece.span):
+            whole = source.chunk(*chunk)
+            begin, end = max(whole.begin, piece.span.begin), min(whole.end, piece.span.end)
+            span = ByteSpan(whole.source, begin, end)
+            own_bytes = place[begin - piece.span.begin : end - piece.span.begin]
+            if chunk in common:
+                targets.append((whole, span, own_bytes, piece))
+            else:
+                alone.append((span, own_bytes))
+    node.together(lambda: source.read_into(alone))
+    spans = {span for each in everyone for span, direct in each if not direct}
+    spans |= {source.chunk(*chunk) for chunk, is_direct in common.items() if is_direct}
     share = sum(span.end - span.begin for span in spans) // 4
     windows = list(source.windows(spans, max(MIN_WINDOW_BYTES, min(share, MAX_WINDOW_BYTES))))
     if not windows:
         return
     half = max(window.size_bytes for window, _ in windows)
     memory = _shared_memory(min(2, len(windows)) * half, node)
-    by_name = {shard.spec.name: shard for shard in shards}
-    waiting = iter([*pieces, None])
-    piece = next(waiting)
+    waiting = iter([*sorted(targets, key=lambda each: each[0]), None])
+    target = next(waiting)
     for number, (window, last) in enumerate(windows):
         base = number % 2 * half
         view = memoryview(memory.map)[base : base + window.size_bytes]
         # It ends on all once all have poured the window before: its half may be overwritten next.
         node.together(lambda w=window, v=view: source.read(w, v, node.rank, node.size))  # type: ignore[misc]
-        while piece is not None and piece.span <= last:
-            shard = by_name[piece.tensor.name]
-            place = base + window.offset(piece.span)
-            take_piece(piece, shard.box, shard.local, memory.map, place)
-            piece = next(waiting)
+        while target is not None and target[0] <= last:
+            _, span, place, piece = target
+            begin, shard = window.offset(span), by_name[piece.tensor.name]
+            if place is None:
+                take_piece(piece, shard.box, shard.local, memory.map, base + begin)
+            else:
+                place[:] = view[begin : begin + len(place)]
+            target = next(waiting)
         view.release()
+
+
+def _chunks(span: ByteSpan) -> Iterator[Chunk]:
+    numbers = range(span.begin // SHARD_CHUNK_BYTES, -(-span.end // SHARD_CHUNK_BYTES))
+    return ((span.source, number) for number in numbers)
+
+
+def _common_chunks(everyone: Sequence[Sequence[tuple[ByteSpan, bool]]]) -> dict[Chunk, bool]:
+    """Return the chunks that pass through windows, and whether bytes of each go to their place."""
+    direct, rest = Counter[Chunk](), set[Chunk]()
+    for each in everyone:
+        direct.update({chunk for span, is_direct in each if is_direct for chunk in _chunks(span)})
+        rest.update(chunk for span, is_direct in each if not is_direct for chunk in _chunks(span))
+    shared = {chunk for chunk, count in direct.items() if count > 1}
+    return {chunk: chunk in direct for chunk in rest | shared}
+
+
+def _memory(piece: TensorPiece, shard: Shard) -> memoryview | None:
+    """Return the memory of a piece; None if its bytes cannot be read to there as they are."""
+    size_bytes = piece.span.end - piece.span.begin
+    part = shard.local.detach()[_place(piece, shard.box)]
+    is_whole = part.is_contiguous() and part.nbytes == size_bytes >= MIN_DIRECT_BYTES
+    if not is_whole or part.device.type != "cpu":
+        return None
+    return part.view(-1).view(torch.uint8).numpy().data
+
+
+def _place(piece: TensorPiece, box: TensorBox) -> tuple[slice, ...]:
+    places = zip(piece.box.starts, box.starts, piece.box.sizes, strict=True)
+    return tuple(slice(start - own, start - own + size) for start, own, size in places)
 
 
 def take_piece(
@@ -62,10 +125,8 @@ def take_piece(
     dtype = target.dtype
     count = (piece.span.end - piece.span.begin) // dtype.itemsize
     flat = torch.frombuffer(memory, dtype=dtype, count=count, offset=offset)
-    places = zip(piece.box.starts, box.starts, piece.box.sizes, strict=True)
-    part = tuple(slice(start - own, start - own + size) for start, own, size in places)
     with torch.no_grad():
-        target[part].copy_(flat.as_strided(piece.box.sizes, piece.strides))
+        target[_place(piece, box)].copy_(flat.as_strided(piece.box.sizes, piece.strides))
 
 
 def _shared_memory(size_bytes: int, node: ShardRanks) -> SharedMemory:

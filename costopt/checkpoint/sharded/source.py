@@ -18,7 +18,7 @@ from costopt.checkpoint.sharded.index import ITEM_BYTES, SHARD_CHUNK_BYTES, Shar
 from costopt.checkpoint.sharded.snapshot import NearRanges
 from costopt.checkpoint.sharded.tiling import BoxColumns
 from costopt.domain.errors import StoreError
-from costopt.store.ranges import KeyRange, read_ranges
+from costopt.store.ranges import KeyRange, fill_ranges, scatter
 
 MAX_PIECE_BYTES = 16 << 20
 ALIGNMENT = 64
@@ -63,9 +63,9 @@ class ReadWindow:
 
 
 class StoredChunk(NamedTuple):
-    """A chunk that is needed: where it goes in a window, and among what a rank wrote it lies."""
+    """A chunk that is needed: the memory that it goes to, and where a rank wrote it."""
 
-    offset: int
+    into: Sequence[memoryview]
     run: ByteSpan
     part: Part
     number: int
@@ -171,23 +171,54 @@ class ShardSource:
 
         Raise ValueError if a chunk is damaged, also when it is read again, or missing.
         """
-        wanted = list(self._chunks(window))
-        wanted = wanted[share * len(wanted) // shares : (share + 1) * len(wanted) // shares]
-        wanted = self._read_near(wanted, into)
+        wanted = [
+            StoredChunk(
+                (into[(at := window.offset(run)) : at + run.end - run.begin],), run, part, n
+            )
+            for whole in window.runs
+            for run, part, n in self._chunks(whole)
+        ]
+        self._fill(wanted[share * len(wanted) // shares : (share + 1) * len(wanted) // shares])
+
+    def chunk(self, source: int, number: int) -> ByteSpan:
+        """Return the bytes of a chunk, among all that a rank wrote."""
+        begin = number * SHARD_CHUNK_BYTES
+        return ByteSpan(source, begin, min(begin + SHARD_CHUNK_BYTES, self._begins[source][-1]))
+
+    def read_into(self, targets: Iterable[tuple[ByteSpan, memoryview]]) -> None:
+        """Read runs of bytes, each within a chunk, to where they are needed, and verify the chunks.
+
+        The runs are sorted, and do not overlap. Raise ValueError as ``read`` does; what is damaged
+        has arrived by then.
+        """
+        rest = memoryview(bytearray(SHARD_CHUNK_BYTES))
+        wanted: list[StoredChunk] = []
+        for key, group in groupby(
+            targets, lambda t: (t[0].source, t[0].begin // SHARD_CHUNK_BYTES)
+        ):
+            ((run, part, number),) = self._chunks(self.chunk(*key))
+            into, done = list[memoryview](), run.begin
+            for span, memory in group:
+                into += [rest[done - run.begin : span.begin - run.begin], memory]
+                done = span.end
+            into.append(rest[done - run.begin : run.end - run.begin])
+            wanted.append(StoredChunk([each for each in into if each], run, part, number))
+        self._fill(wanted)
+
+    def _fill(self, wanted: Sequence[StoredChunk]) -> None:
+        wanted = self._read_near(wanted)
         if wanted and self._name is None:
             raise ValueError(f"no near tier holds all of rank {wanted[0].run.source} any more")
         ranges = [self._stored_range(chunk) for chunk in wanted]
         try:
-            for chunk, stored, data in zip(
-                wanted, ranges, read_ranges(self._place.store, ranges), strict=True
-            ):
-                verified = self._verified(chunk, stored, data)
-                into[chunk.offset : chunk.offset + len(verified)] = verified
+            filled = fill_ranges(self._place.store, ranges, [chunk.into for chunk in wanted])
+            for chunk, stored, _ in zip(wanted, ranges, filled, strict=True):
+                self._verify(chunk, stored)
         except StoreError as error:
             raise ValueError(error.message) from error
         self.bytes_read += sum(end - begin for _, begin, end in ranges)
 
-    def _read_near(self, wanted: list[StoredChunk], into: memoryview) -> list[StoredChunk]:
+    def _read_near(self, wanted: Sequence[StoredChunk]) -> Sequence[StoredChunk]:
         """Read what near tiers hold; return the chunks that they do not."""
         if self._near is None:
             return wanted
@@ -211,23 +242,20 @@ class ShardSource:
                     if data is None:
                         left.append(chunk)
                         continue
-                    into[chunk.offset : chunk.offset + len(data)] = data
+                    scatter(memoryview(data), chunk.into)
                     self.near_bytes += len(data)
         return left
 
-    def _chunks(self, window: ReadWindow) -> Iterator[StoredChunk]:
-        """Yield the window's chunks, in their order."""
-        for run, offset in zip(window.runs, window.offsets, strict=True):
-            begins = self._begins[run.source]
-            begin = run.begin
-            while begin < run.end:
-                number = bisect_right(begins, begin) - 1
-                part, first = self._indexes[run.source].tensors[number], begins[number]
-                end = min(begin + part.chunk_bytes, first + part.size_bytes, run.end)
-                place = ByteSpan(run.source, begin, end)
-                chunk = (begin - first) // part.chunk_bytes
-                yield StoredChunk(offset + begin - run.begin, place, part, chunk)
-                begin = end
+    def _chunks(self, run: ByteSpan) -> Iterator[tuple[ByteSpan, Part, int]]:
+        """Yield a run's chunks in their order, each with its part and its number there."""
+        begins = self._begins[run.source]
+        begin = run.begin
+        while begin < run.end:
+            number = bisect_right(begins, begin) - 1
+            part, first = self._indexes[run.source].tensors[number], begins[number]
+            end = min(begin + part.chunk_bytes, first + part.size_bytes, run.end)
+            yield ByteSpan(run.source, begin, end), part, (begin - first) // part.chunk_bytes
+            begin = end
 
     def _stored_range(self, stored: StoredChunk) -> KeyRange:
         """Return where a chunk is: in the base, or among those that the rank wrote itself."""
@@ -242,14 +270,14 @@ class ShardSource:
         begin = place * part.chunk_bytes
         return f"{name}/{part.name}", begin, begin + last - first
 
-    def _verified(self, chunk: StoredChunk, stored: KeyRange, data: memoryview) -> memoryview:
+    def _verify(self, chunk: StoredChunk, stored: KeyRange) -> None:
         part, digest = chunk.part, chunk.part.digests[chunk.number]
-        if compute_digest(part.algorithm, data) == digest:
-            return data
+        if compute_digest(part.algorithm, *chunk.into) == digest:
+            return
         # What was damaged on the way is whole when it is read again; what is stored so is not.
-        for data in read_ranges(self._place.store, [stored]):
-            if compute_digest(part.algorithm, data) == digest:
-                return data
+        for _ in fill_ranges(self._place.store, [stored], [chunk.into]):
+            if compute_digest(part.algorithm, *chunk.into) == digest:
+                return
         key, begin, end = stored
         raise ValueError(f"{key} is damaged between bytes {begin} and {end}")
 
