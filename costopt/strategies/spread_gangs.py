@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from costopt.domain.market import Pool
+from costopt.domain.storage import ZONE_USD_PER_GIB
 from costopt.domain.view import JobView, Target, View
 from costopt.strategies.gang_options import GangOption, gang_options
 from costopt.strategies.remaining_time import is_running
 
-ZONE_USD_PER_GIB = 0.02
-"""Traffic between zones of a region. AWS charges $0.01 a GB to the sender and to the receiver
-(AWS EC2 on-demand pricing, data transfer), Google Cloud $0.01 (cloud.google.com/vpc/pricing)."""
+MAX_ZONE_USD_PER_GIB = max(ZONE_USD_PER_GIB.values())
+"""Of any provider: one whose price is not listed is not taken to be cheaper."""
 
 
 def spread_options(view: View, job_view: JobView) -> Iterator[GangOption]:
@@ -106,7 +106,7 @@ def _of_parts(
     first = whole[targets[0].pool]
     shares = [(whole[target.pool], target.nodes / first.nodes) for target in targets]
     gib_per_s = (job_view.job.resources.zone_traffic_gib or 0.0) * first.units_per_s
-    traffic_usd_per_hour = 3600 * gib_per_s * ZONE_USD_PER_GIB
+    traffic_usd_per_hour = 3600 * gib_per_s * MAX_ZONE_USD_PER_GIB
     running = is_running(job_view, targets)
     return replace(
         first,
