@@ -77,7 +77,8 @@ class ShieldedStrategy:
         """Return the inner strategy's decisions, each checked by the shield."""
         if not getattr(self.inner, "plans_open_ended", False):
             view = with_deadlines(view)
-            view = with_turns(view, _safe_runs(view)) if view.account.limits else view
+            if len(view.jobs) > 1 and view.account.limits:
+                view = with_turns(view, _safe_runs(view))
         desired = self.inner.decide(view)
         by_job = {decision.job: decision for decision in desired.decisions}
         return Desired(
@@ -97,7 +98,7 @@ def _safe_runs(view: View) -> Iterator[SafeRun]:
         units_left = _worst_units_now(view, job_view)
         candidates = uninterruptible_options(gang_options(view, job_view))
         gang = choose_fallback(view, job_view, candidates, units_left)
-        if gang is not None and len(view.jobs) > 1:
+        if gang is not None:
             needed_s = _seconds_from_now(view, job_view, gang, units_left)
             yield SafeRun(job_view, gang, needed_s, seconds_left(view, job_view))
 
