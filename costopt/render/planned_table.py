@@ -29,21 +29,26 @@ def planned_table(events: Iterable[Event], spend: Sequence[SpendPoint], until: d
     Data moved and stored is spent, too, and is in no plan.
     """
     plans = [event for event in events if isinstance(event, PlanMade)]
+    times = [point.at for point in spend]
     rows: list[Row] = []
     if plans:
         hour_at = plans[0].from_at
         while hour_at < until:
-            rows.append(_row(hour_at, plans, spend))
+            rows.append(_row(hour_at, plans, spend, times))
             hour_at += HOUR
     return Table("costopt.planned/1", "Planned and spent", COLUMNS, rows)
 
 
-def _row(hour_at: datetime, plans: Sequence[PlanMade], spend: Sequence[SpendPoint]) -> Row:
+def _row(
+    hour_at: datetime,
+    plans: Sequence[PlanMade],
+    spend: Sequence[SpendPoint],
+    times: Sequence[datetime],
+) -> Row:
     plan = max((p for p in plans if p.at <= hour_at), key=lambda p: p.at, default=plans[0])
     number = (hour_at - plan.from_at) // HOUR
     holds = number < len(plan.usd_micros)
     prices = [(name, by_hour[number]) for name, by_hour in plan.prices if number < len(by_hour)]
-    times = [point.at for point in spend]
     begin, end = spend_at(spend, times, hour_at), spend_at(spend, times, hour_at + HOUR)
     known = begin.wh is not None and end.wh is not None
     return {
