@@ -111,13 +111,7 @@ def attach(
     leads = os.environ.get("LOCAL_RANK", "0") == "0"
     reporter = Reporter(env.status_file if leads else None, env.generation)
     stop = StopRequest(env.notice_file)
-    cadence = SaveInterval(
-        interval_s=env.checkpoint_interval_s or interval_s,
-        hazard_per_hour=env.hazard_per_hour,
-        noticed_share=env.noticed_share,
-        paid_s=env.save_paid_s,
-        speed=env.speed,
-    )
+    cadence = SaveInterval.of_agent(env, interval_s)
     return TrainingLoop(
         model,
         optimizer,

@@ -19,7 +19,7 @@ from costopt.checkpoint.manifest import Manifest
 from costopt.checkpoint.replicas.snapshot import Replica, Tier
 from costopt.domain.checkpoint_interval import explained_interval
 from costopt.domain.errors import CheckpointError
-from costopt.protocol.trainer_files import SavedCheckpoint, StopNotice
+from costopt.protocol.trainer_files import SavedCheckpoint, StopNotice, TrainerEnv
 from costopt.train.checkpointer import Checkpointer, RestoredCheckpoint
 from costopt.train.group import RankGroup, broadcast_state
 from costopt.train.reporter import Reporter
@@ -349,6 +349,17 @@ class SaveInterval:
         self._save_s: float | None = None
         self._persist_s: float | None = None
         self._due_at = time.monotonic() + self.interval_s / speed
+
+    @classmethod
+    def of_agent(cls, env: TrainerEnv, interval_s: float | None = None) -> SaveInterval:
+        """Return the interval that the agent asked for, ``interval_s`` where it named none."""
+        return cls(
+            interval_s=env.checkpoint_interval_s or interval_s,
+            hazard_per_hour=env.hazard_per_hour,
+            noticed_share=env.noticed_share,
+            paid_s=env.save_paid_s,
+            speed=env.speed,
+        )
 
     def is_due(self) -> bool:
         """Whether to save now."""

@@ -49,8 +49,8 @@ class FrameworkCheckpoints:
         keep: int | RetentionPolicy = 3,
     ) -> None:
         env = TrainerEnv.read()
-        is_told = env.checkpoint_interval_s is not None or env.hazard_per_hour is not None
-        self._every_steps = None if is_told else every_steps
+        is_asked = env.checkpoint_interval_s is not None or env.hazard_per_hour is not None
+        self._every_steps = None if is_asked else every_steps
         self._total_units = env.total_units
         rest: dict[str, Any] = {}
         ranks = CopyRanks.of()
@@ -71,12 +71,7 @@ class FrameworkCheckpoints:
         self._stop = StopRequest(env.notice_file)
         self._saving = CheckpointManager(
             AttachedShards(self._saver, rest),
-            SaveInterval(
-                interval_s=env.checkpoint_interval_s,
-                hazard_per_hour=env.hazard_per_hour,
-                noticed_share=env.noticed_share,
-                speed=env.speed,
-            ),
+            SaveInterval.of_agent(env),
             self._reporter,
             self._group,
             capture,
