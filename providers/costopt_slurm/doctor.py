@@ -41,7 +41,7 @@ class SlurmDoctor:
             settings = self._cluster.settings(now)
             snapshot = self._cluster.snapshot()
         except ProviderError as error:
-            yield _broken("slurmctld", error)
+            yield Check.broken("slurmctld", error)
             return
         place = " on ".join(filter(None, (settings.name, self._queries.where)))
         yield _version(settings.version, place)
@@ -62,7 +62,7 @@ class SlurmDoctor:
             state = self._cluster.partition(name, now)
             preempted = self._cluster.is_preempted(state, now)
         except ProviderError as error:
-            yield _broken(about, error)
+            yield Check.broken(about, error)
             return
         kind = terms.capacity_type(preempted)
         grace_s, limit_s = self._cluster.grace_s(name, now), self._cluster.max_run_s(state)
@@ -106,7 +106,7 @@ class SlurmDoctor:
         try:
             return check()
         except ProviderError as error:
-            return _broken(name, error)
+            return Check.broken(name, error)
 
 
 def _folder(runner: CommandRunner, path: str) -> Check:
@@ -170,7 +170,3 @@ def _settings(settings: ClusterSettings) -> Iterator[Check]:
             f"{settings.proctrack}: Slurm's SIGTERM reaches trainers, too",
             "costopt.train saves on it within 30 s; a trainer of your own has to handle it",
         )
-
-
-def _broken(name: str, error: ProviderError) -> Check:
-    return Check(name, CheckStatus.BROKEN, error.message, error.hint)
