@@ -5,16 +5,15 @@ from __future__ import annotations
 import runpy
 import subprocess
 import sys
-from collections import Counter, defaultdict
-from datetime import datetime
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 from costopt.domain import events as ev
-from costopt.domain.market import CapacityType, Pool
 from costopt.ledger.base import open_ledger
 from costopt.ledger.fold_cache import summaries
+from tests.support.fleet_run import most_gpus
 from tests.support.node_folder import ROOT, processes_under, variables
 
 pytestmark = [pytest.mark.slow, pytest.mark.process]
@@ -22,26 +21,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.process]
 DEMO = ROOT / "examples" / "fleet" / "demo.py"
 NODE_GPUS = 8
 SHARE_OF_WORK, JOBS = 0.2, 5
-Held = list[tuple[datetime, int, int]]
-
-
-def _most_gpus(launched: list[ev.NodeLaunched], ended: dict[str, ev.NodeEnded]) -> dict[str, int]:
-    """The most GPUs of each owned node that were held at an instant, by zone."""
-    changes: dict[str, Held] = {}
-    for event in launched:
-        pool = Pool.parse(event.pool)
-        if pool.capacity_type is CapacityType.RESERVED:
-            part = pool.instance_type.partition(":")[2]
-            gpus = int(part) if part else NODE_GPUS
-            zone = changes.setdefault(str(pool.zone), [])
-            zone += [(event.launched_at, 1, gpus), (ended[event.node_id].ended_at, 0, -gpus)]
-    most: Counter[str] = Counter()
-    for name, each in changes.items():
-        held = 0
-        for _, _, gpus in sorted(each):
-            held += gpus
-            most[name] = max(most[name], held)
-    return most
 
 
 def test_all_jobs_are_done_and_no_gpu_is_held_twice(tmp_path: Path) -> None:
@@ -66,7 +45,7 @@ def test_all_jobs_are_done_and_no_gpu_is_held_twice(tmp_path: Path) -> None:
     launched = [each for each in events if isinstance(each, ev.NodeLaunched)]
     ended = {each.node_id: each for each in events if isinstance(each, ev.NodeEnded)}
     assert sorted(each.node_id for each in launched) == sorted(ended), "a node twice, or no end"
-    most = _most_gpus(launched, ended)
+    most = most_gpus(events)
     assert set(most) == {"n0001", "n0002"}
     assert max(most.values()) <= NODE_GPUS, "a GPU twice"
 
