@@ -68,12 +68,11 @@ class OfferCollector:
         """Return the latest offers that may be used, and why the others may not.
 
         A pool in cooldown, or one that has just ``refused`` a launch, has no capacity now but may
-        be planned on for later.
-        Spot that does not say its room may have half of what it refused to a job whose gang may be
-        in several zones. Uninterruptible capacity is not put in cooldown where some job has
-        no alternative: capacity that meets a deadline is requested again at every tick. A pool
-        where nodes run stays among the offers, without capacity for more, whatever its price:
-        running nodes are retained.
+        be planned on for later. Spot that does not say its room may have half of what it refused to
+        a job whose gang may be in several zones. Uninterruptible capacity is not put in cooldown
+        where some job has no alternative: capacity that meets a deadline is requested again at
+        every tick. A pool where nodes run stays among the offers, without capacity for more,
+        whatever its price: running nodes are retained.
         """
         screened, rejections = screen_offers(self.latest, policy, now)
         cooling = {**self._cooling}
