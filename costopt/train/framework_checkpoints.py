@@ -62,6 +62,7 @@ class FrameworkCheckpoints:
             generation=env.generation,
             extra=lambda: rest,
             ranks=ranks,
+            near=env.snapshots,
         )
         size = dist.get_world_size() if dist.is_initialized() else 1
         # One copy of the model, of which every process is a member.

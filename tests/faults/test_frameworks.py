@@ -9,14 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.near_nodes import NearNodes
+
 ROOT = Path(__file__).parents[2]
 
 
-def run(folder: Path, framework: str, *plans: str) -> dict[str, list[list[str]]]:
+def run(folder: Path, framework: str, near: str, *plans: str) -> dict[str, list[list[str]]]:
     """What each rank of each run held in the end: step, learning rate and digest."""
     ran = subprocess.run(
         [sys.executable, "-m", "tests.support.framework_processes", str(folder), framework, *plans],
-        env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'providers'}"},
+        env=os.environ
+        | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'providers'}", "COSTOPT_SNAPSHOTS": near},
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -37,7 +40,12 @@ def test_a_training_goes_on_after_a_notice(tmp_path: Path, framework: str) -> No
     plans = ["once,2,7", "twice,2,7,3", "twice,2,7"]
     if framework == "hugging_face":  # torchtitan's data loader refuses another number
         plans += ["twice,1,9", "twice,1,9"]
-    held = run(tmp_path, framework, *plans)
+    node = NearNodes(1, alive=1)
+    held = run(tmp_path, framework, node.addresses[0], *plans)
+    near = [each.snapshot for each in node.memories[0].newest()]
+    node.close()
+    assert {snapshot.rank for snapshot in near} == {0, 1}
+    assert max(near, key=lambda each: each.age).manifest.step == int(plans[-1].split(",")[2])
     for rank in (0, 1):
         (once,), (stopped, resumed, *_) = held["once"][rank], held["twice"][rank]
         assert stopped.startswith("3 ")
