@@ -27,14 +27,16 @@ class ShardRanks:
     """
 
     def __init__(self, members: Sequence[int] | None = None) -> None:
-        """Form a group of these ranks, by default of all. Collective over all processes."""
+        """Form a group of these ranks, by default of all. Collective over all processes, but for a
+        single rank.
+        """
         world = dist.get_world_size() if dist.is_initialized() else 1
         own = dist.get_rank() if dist.is_initialized() else 0
         self.members = list(range(world) if members is None else members)
         self.size = len(self.members)
         self.rank = self.members.index(own) if own in self.members else -1
         self._group: Any = None
-        if world > 1:
+        if self.size > 1:
             self._group = dist.new_group(self.members, timeout=TIMEOUT, backend="gloo")
 
     def gather(self, value: T) -> list[T]:

@@ -38,7 +38,7 @@ class ShardReplicas:
         self._place, self._ranks, self._node = place, ranks, node
         self._client = ReplicaClient(address or "")
         self._offers: list[AvailableSnapshot] = []
-        self._is_used = any(ranks.gather(address))
+        self._is_used = any(used for (used,) in ranks.gather_numbers([address is not None]))
         if self._is_used:
             self._head, self._newest = ranks.on_first(self._read_newest)
             self._offers = node.on_first(self._read_offers)

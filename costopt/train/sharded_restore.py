@@ -2,7 +2,8 @@
 
 What one process alone needs it reads to where it belongs. Of the rest, the processes of a node read
 equal shares of a window into memory that they share, and verify them; then each takes what it
-needs, while the next window arrives in the other half of the memory.
+needs, while the next window arrives in the other half of the memory. Where the rest is little, each
+reads all that it needs, since waiting for each other takes longer.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from costopt.train.sharded_state import Shard
 
 MIN_WINDOW_BYTES, MAX_WINDOW_BYTES = 16 << 20, 128 << 20
 """Read at once by a node, which holds two of them: a quarter of what it needs, within these."""
+MIN_SAVED_SHARE = 0.05
+"""Of what the processes of a node would read each for itself, to read it once for all of them."""
 MIN_DIRECT_BYTES = 1 << 10
 """Smaller pieces pass through a window: a read has at most 1,024 places in memory (Linux)."""
 
@@ -36,14 +39,17 @@ _Target = tuple[ByteSpan, ByteSpan, memoryview | None, TensorPiece]
 def pour(source: ShardSource, shards: Sequence[Shard], node: ShardRanks) -> None:
     """Fill the shards. Collective over the node.
 
-    Raise ValueError on all its processes if a byte that one of them needs is damaged or missing;
-    some shards are filled by then. Raise CheckpointError if there is no memory for a window.
+    Raise ValueError if a byte that is needed is damaged or missing, at least on the process that
+    needs it; some shards are filled by then. Raise CheckpointError if there is no memory for a
+    window.
     """
     pieces = source.pieces({shard.spec.name: shard.box for shard in shards})
     by_name = {shard.spec.name: shard for shard in shards}
     places = [_memory(piece, by_name[piece.tensor.name]) for piece in pieces]
     own = [(tuple(p.span), place is not None) for p, place in zip(pieces, places, strict=True)]
     everyone = [[(ByteSpan(*span), direct) for span, direct in each] for each in node.gather(own)]
+    if _saved_share(everyone) < MIN_SAVED_SHARE:
+        everyone, node = [everyone[node.rank]], ShardRanks([node.members[node.rank]])
     common = _common_chunks(everyone)
     alone: list[tuple[ByteSpan, memoryview]] = []
     targets: list[_Target] = []
@@ -91,6 +97,11 @@ def pour(source: ShardSource, shards: Sequence[Shard], node: ShardRanks) -> None
 def _chunks(span: ByteSpan) -> Iterator[Chunk]:
     numbers = range(span.begin // SHARD_CHUNK_BYTES, -(-span.end // SHARD_CHUNK_BYTES))
     return ((span.source, number) for number in numbers)
+
+
+def _saved_share(everyone: Sequence[Sequence[tuple[ByteSpan, bool]]]) -> float:
+    own = [{chunk for span, _ in each for chunk in _chunks(span)} for each in everyone]
+    return 1 - len(set().union(*own)) / max(1, sum(map(len, own)))
 
 
 def _common_chunks(everyone: Sequence[Sequence[tuple[ByteSpan, bool]]]) -> dict[Chunk, bool]:

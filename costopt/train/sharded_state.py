@@ -136,8 +136,9 @@ class ShardedState:
         """
         states = 0 if self._optimizer is None else sum(map(len, self._optimizer.state.values()))
         if states != self._states or not all(shard.is_current() for shard in self._shards):
-            found = [_shard(f"model.{name}", t) for name, t in _named_tensors(self._model)]
-            found += [_shard(name, t) for name, _, _, t in self._moments()]
+            boxes: dict[Any, TensorBox] = {}
+            found = [_shard(f"model.{name}", t, boxes) for name, t in _named_tensors(self._model)]
+            found += [_shard(name, t, boxes) for name, _, _, t in self._moments()]
             self._shards = sorted(found, key=lambda shard: shard.spec)
             self._states = states
         return self._shards
@@ -218,6 +219,7 @@ class ShardedState:
         specs = {n.removeprefix(prefix): s for n, s in saved.items() if n.startswith(prefix)}
         for key in [k for k, v in own.items() if isinstance(v, Tensor) and k not in specs]:
             del own[key]
+            self._states = -1
         for key, spec in specs.items():
             dtype = getattr(torch, spec.dtype)
             found = own.get(key)
@@ -226,6 +228,7 @@ class ShardedState:
                 dtype,
             ):
                 continue
+            self._states = -1
             if spec.shape == tuple(parameter.shape) and spec.shape:
                 own[key] = torch.zeros_like(parameter.detach(), dtype=dtype)
             else:
@@ -233,7 +236,6 @@ class ShardedState:
                 on_device = group.get("fused") or group.get("capturable")
                 device = parameter.device if on_device else "cpu"
                 own[key] = torch.zeros(spec.shape, dtype=dtype, device=device)
-        self._states = -1
 
     def _moments(self) -> Iterator[tuple[str, Tensor, str, Tensor]]:
         if self._optimizer is None:
@@ -264,7 +266,8 @@ def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
             yield WRAPPERS.sub("", name), value
 
 
-def _shard(name: str, tensor: Tensor) -> Shard:
+def _shard(name: str, tensor: Tensor, boxes: dict[Any, TensorBox]) -> Shard:
+    """``boxes`` are those that were found already, by shape, mesh and placements."""
     local, shape = local_tensor(tensor).detach(), tuple(tensor.shape)
     dtype = DTYPE_NAMES.get(tensor.dtype, str(tensor.dtype))
     box = whole_box(shape)
@@ -274,10 +277,12 @@ def _shard(name: str, tensor: Tensor) -> Shard:
                 f"{name} holds sums that are not reduced yet, so it cannot be saved",
                 hint="save between steps",
             )
-        sizes, starts = compute_local_shape_and_global_offset(
-            tensor.shape, tensor.device_mesh, tensor.placements
-        )
-        box = TensorBox(tuple(map(int, starts)), tuple(map(int, sizes)))
+        # PyTorch takes 1 ms for it on a mesh of two dimensions, and most tensors are alike.
+        where = tensor.shape, tensor.device_mesh, tensor.placements
+        if where not in boxes:
+            sizes, starts = compute_local_shape_and_global_offset(*where)
+            boxes[where] = TensorBox(tuple(map(int, starts)), tuple(map(int, sizes)))
+        box = boxes[where]
     is_plain = type(local) is Tensor and local.layout is torch.strided
     if not is_plain or dtype not in ITEM_BYTES or box.sizes != tuple(local.shape):
         raise CheckpointError(

@@ -23,12 +23,12 @@ from tests.support.errors import has_code
 ROOT = Path(__file__).parents[2]
 
 
-def run(folder: Path, *plans: str) -> list[list[str]]:
+def run(folder: Path, *plans: str, width: int = 48) -> list[list[str]]:
     """What each rank noted, in the order in which it did."""
     paths = os.pathsep.join([str(ROOT), str(ROOT / "providers")])
     ran = subprocess.run(
         [sys.executable, "-m", "tests.support.sharded_processes", str(folder), *plans],
-        env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "TEST_WIDTH": str(width)},
         capture_output=True,
         text=True,
         timeout=600,
@@ -46,11 +46,14 @@ def test_any_mesh_takes_up_what_another_saved(tmp_path: Path) -> None:
         "hsdp2x2,restore,train:1,save,note",
         "tp2x2,restore,train:1,save,note",
         "fsdp3,restore,train:1,save,note",
+        "fsdp3,restore",
         "one,restore",
+        width=200,  # each process alone needs some chunks, and shares others
     )
     begun, hsdp, hsdp_extra, hsdp_trained, tp, tp_extra, tp_trained = ranks[0][:7]
-    fsdp3, fsdp3_extra, fsdp3_trained, one, one_extra = ranks[0][7:]
+    fsdp3, fsdp3_extra, fsdp3_trained, same, _, one, one_extra = ranks[0][7:]
     assert (hsdp, tp, fsdp3, one) == (begun, hsdp_trained, tp_trained, fsdp3_trained)
+    assert same == fsdp3_trained
     assert len({begun, hsdp_trained, tp_trained, fsdp3_trained}) == 4
     assert {hsdp_extra, tp_extra, fsdp3_extra, one_extra} == {"0 []"}
     # A rank gets its own extra where the number of ranks is as it was, else rank 0's.
@@ -112,6 +115,24 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
     assert CheckpointHistory.open(str(tmp_path)).list()[0].manifest.parent == restored.name  # type: ignore[union-attr]
     with pytest.raises(CheckpointError, match="has taken over"):
         ours.saver.save(3)
+
+
+@pytest.mark.process
+def test_large_tensors_are_read_into_the_memory_that_they_have(tmp_path: Path) -> None:
+    ours, again = Training(tmp_path, width=600), Training(tmp_path, width=600)
+    for training in (ours, again):
+        training.train()
+    again.train()
+    ours.saver.save(1)
+    held = {shard.spec.name: shard.address for shard in again.saver._state.shards()}
+    restored = again.saver.restore()
+    assert restored is not None
+    assert {s.spec.name: s.address for s in again.saver._state.shards()} == held
+    stored = sum(path.stat().st_size for path in tmp_path.glob("step-*/*tensors*"))
+    assert stored <= restored.bytes_read < 1.1 * stored
+    again.train()
+    ours.train()
+    assert torch.equal(again.weights(), ours.weights())
 
 
 @pytest.mark.process

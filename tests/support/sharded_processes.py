@@ -40,7 +40,7 @@ from costopt.train import FailedSave, ShardedCheckpointer, StorageReader, Storag
 from costopt.train.sharded_ranks import CopyRanks, _alike
 
 WORLD = {"one": 1, "fsdp2": 2, "fsdp3": 3, "fsdp4": 4, "hsdp2x2": 4, "tp2x2": 4}
-WIDTH = 48
+WIDTH = int(os.environ.get("TEST_WIDTH", "48"))
 
 
 class Block(nn.Module):
