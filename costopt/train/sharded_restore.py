@@ -18,7 +18,12 @@ from torch import Tensor
 
 from costopt.checkpoint.sharded.boxes import TensorBox
 from costopt.checkpoint.sharded.index import SHARD_CHUNK_BYTES
-from costopt.checkpoint.sharded.source import ByteSpan, ShardSource, TensorPiece
+from costopt.checkpoint.sharded.source import (
+    MIN_DIRECT_BYTES,
+    ByteSpan,
+    ShardSource,
+    TensorPiece,
+)
 from costopt.checkpoint.writer_client import SharedMemory
 from costopt.domain.errors import CheckpointError
 from costopt.train.sharded_ranks import ShardRanks
@@ -28,8 +33,6 @@ MIN_WINDOW_BYTES, MAX_WINDOW_BYTES = 16 << 20, 128 << 20
 """Read at once by a node, which holds two of them: a quarter of what it needs, within these."""
 MIN_SAVED_SHARE = 0.05
 """Of what the processes of a node would read each for itself, to read it once for all of them."""
-MIN_DIRECT_BYTES = 1 << 10
-"""Smaller pieces pass through a window: a read has at most 1,024 places in memory (Linux)."""
 
 Chunk = tuple[int, int]
 _Target = tuple[ByteSpan, ByteSpan, memoryview | None, TensorPiece]
@@ -58,12 +61,8 @@ def pour(source: ShardSource, shards: Sequence[Shard], node: ShardRanks) -> None
             targets.append((piece.span, piece.span, None, piece))
             continue
         torch.autograd.graph.increment_version(by_name[piece.tensor.name].local)
-        for chunk in _chunks(piece.span):
-            whole = source.chunk(*chunk)
-            begin, end = max(whole.begin, piece.span.begin), min(whole.end, piece.span.end)
-            span = ByteSpan(whole.source, begin, end)
-            own_bytes = place[begin - piece.span.begin : end - piece.span.begin]
-            if chunk in common:
+        for whole, span, own_bytes in source.by_chunk(piece.span, place):
+            if (whole.source, whole.begin // SHARD_CHUNK_BYTES) in common:
                 targets.append((whole, span, own_bytes, piece))
             else:
                 alone.append((span, own_bytes))

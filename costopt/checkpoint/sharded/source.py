@@ -22,6 +22,8 @@ from costopt.store.ranges import KeyRange, fill_ranges, scatter
 
 MAX_PIECE_BYTES = 16 << 20
 ALIGNMENT = 64
+MIN_DIRECT_BYTES = 1 << 10
+"""Smaller pieces pass through a window: a read has at most 1,024 places in memory (Linux)."""
 NEAR_CHUNKS = 64
 """Read from near tiers in one request, 16 MiB: a single connection does not fill a fast network."""
 MAX_NEAR_REQUESTS = 4
@@ -184,6 +186,19 @@ class ShardSource:
         """Return the bytes of a chunk, among all that a rank wrote."""
         begin = number * SHARD_CHUNK_BYTES
         return ByteSpan(source, begin, min(begin + SHARD_CHUNK_BYTES, self._begins[source][-1]))
+
+    def by_chunk(
+        self, span: ByteSpan, memory: memoryview
+    ) -> Iterator[tuple[ByteSpan, ByteSpan, memoryview]]:
+        """Yield the chunks in which a run of bytes lies, of each what is of the run, and where in
+        the run's memory that goes.
+        """
+        first, last = span.begin // SHARD_CHUNK_BYTES, -(-span.end // SHARD_CHUNK_BYTES)
+        for number in range(first, last):
+            whole = self.chunk(span.source, number)
+            begin, end = max(whole.begin, span.begin), min(whole.end, span.end)
+            part = memory[begin - span.begin : end - span.begin]
+            yield whole, ByteSpan(span.source, begin, end), part
 
     def read_into(self, targets: Iterable[tuple[ByteSpan, memoryview]]) -> None:
         """Read runs of bytes, each within a chunk, to where they are needed, and verify the chunks.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,11 +12,16 @@ from costopt.checkpoint.manifest import CheckpointName
 from costopt.checkpoint.repository import CheckpointRepository
 from costopt.checkpoint.sharded.boxes import TensorBox, whole_box
 from costopt.checkpoint.sharded.index import ITEM_BYTES
-from costopt.checkpoint.sharded.source import ReadWindow, ShardSource, TensorPiece
+from costopt.checkpoint.sharded.source import (
+    MIN_DIRECT_BYTES,
+    ByteSpan,
+    ShardSource,
+    TensorPiece,
+)
 from costopt.domain.errors import CheckpointError
 
-BATCH_BYTES = 32 << 20
-"""Of tensors at once; as much again is held of what was read."""
+BATCH_BYTES = 16 << 20
+"""Of tensors at once; as much again is read meanwhile, some of it through a window of that size."""
 ITEM_TYPES = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
 
 
@@ -46,7 +52,20 @@ def open_source(place: CheckpointRepository, name: CheckpointName) -> ShardSourc
 
 
 def stream_tensors(source: ShardSource, names: Iterable[str]) -> Iterator[TensorSlab]:
-    """Yield these tensors in this order. Raise ValueError if a byte is damaged or missing."""
+    """Yield these tensors in this order, while the next are read.
+
+    Raise ValueError if a byte is damaged or missing.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        before: Future[list[TensorSlab]] | None = None
+        for batch in _batches(source, names):
+            found = pool.submit(_read, source, batch)
+            yield from () if before is None else before.result()
+            before = found
+        yield from () if before is None else before.result()
+
+
+def _batches(source: ShardSource, names: Iterable[str]) -> Iterator[list[tuple[str, TensorBox]]]:
     waiting: list[tuple[str, TensorBox]] = []
     size_bytes = 0
     for name in names:
@@ -56,42 +75,46 @@ def stream_tensors(source: ShardSource, names: Iterable[str]) -> Iterator[Tensor
             waiting.append((name, slab))
             size_bytes += slab.volume * item
             if size_bytes >= BATCH_BYTES:
-                yield from _read(source, waiting)
+                yield waiting
                 waiting, size_bytes = [], 0
-    yield from _read(source, waiting)
+    yield waiting
 
 
-def _read(source: ShardSource, slabs: Sequence[tuple[str, TensorBox]]) -> Iterator[TensorSlab]:
-    targets: list[np.ndarray[Any, Any]] = []
-    pieces: list[tuple[TensorPiece, int]] = []
-    for number, (name, box) in enumerate(slabs):
+def _read(source: ShardSource, slabs: Sequence[tuple[str, TensorBox]]) -> list[TensorSlab]:
+    found: list[TensorSlab] = []
+    direct: list[tuple[ByteSpan, memoryview]] = []
+    pieces: list[tuple[TensorPiece, np.ndarray[Any, Any]]] = []
+    for name, box in slabs:
         item = ITEM_BYTES[source.tensors[name].dtype]
-        targets.append(np.empty(box.sizes, dtype=ITEM_TYPES[item]))
-        pieces += [(piece, number) for piece in source.pieces({name: box})]
+        target = np.empty(box.sizes, dtype=ITEM_TYPES[item])
+        found.append(TensorSlab(name, box, target.reshape(-1).view("u1").data))
+        for piece in source.pieces({name: box}):
+            places = zip(piece.box.starts, box.starts, piece.box.sizes, strict=True)
+            slices = (slice(at - own, at - own + size) for at, own, size in places)
+            part = target[(*slices, ...)]
+            size_bytes = piece.span.end - piece.span.begin
+            if part.flags.c_contiguous and part.nbytes == size_bytes >= MIN_DIRECT_BYTES:
+                memory = part.reshape(-1).view("u1").data
+                direct += [each[1:] for each in source.by_chunk(piece.span, memory)]
+            else:
+                pieces.append((piece, part))
+    source.read_into(sorted(direct, key=lambda each: each[0]))
     pieces.sort(key=lambda each: each[0].span)
     done = 0
     for window, last in source.windows((piece.span for piece, _ in pieces), BATCH_BYTES):
         buffer = bytearray(window.size_bytes)
         source.read(window, memoryview(buffer), 0, 1)
         while done < len(pieces) and pieces[done][0].span <= last:
-            piece, number = pieces[done]
-            _place(piece, slabs[number][1], targets[number], window, buffer)
+            piece, part = pieces[done]
+            part[...] = _elements(piece, part.dtype, buffer, window.offset(piece.span))
             done += 1
-    for (name, box), target in zip(slabs, targets, strict=True):
-        yield TensorSlab(name, box, target.reshape(-1).view("u1").data)
+    return found
 
 
-def _place(
-    piece: TensorPiece,
-    box: TensorBox,
-    target: np.ndarray[Any, Any],
-    window: ReadWindow,
-    buffer: bytearray,
-) -> None:
-    item = target.dtype.itemsize
-    count = (piece.span.end - piece.span.begin) // item
-    flat = np.frombuffer(buffer, target.dtype, count, window.offset(piece.span))
-    strides = [stride * item for stride in piece.strides]
-    found = np.lib.stride_tricks.as_strided(flat, piece.box.sizes, strides)
-    places = zip(piece.box.starts, box.starts, piece.box.sizes, strict=True)
-    target[tuple(slice(at - own, at - own + size) for at, own, size in places)] = found
+def _elements(
+    piece: TensorPiece, dtype: np.dtype[Any], buffer: bytearray, begin: int
+) -> np.ndarray[Any, Any]:
+    count = (piece.span.end - piece.span.begin) // dtype.itemsize
+    flat = np.frombuffer(buffer, dtype, count, begin)
+    strides = [stride * dtype.itemsize for stride in piece.strides]
+    return np.lib.stride_tricks.as_strided(flat, piece.box.sizes, strides)
