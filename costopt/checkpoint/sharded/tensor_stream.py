@@ -90,8 +90,8 @@ def _read(source: ShardSource, slabs: Sequence[tuple[str, TensorBox]]) -> list[T
         found.append(TensorSlab(name, box, target.reshape(-1).view("u1").data))
         for piece in source.pieces({name: box}):
             places = zip(piece.box.starts, box.starts, piece.box.sizes, strict=True)
-            slices = (slice(at - own, at - own + size) for at, own, size in places)
-            part = target[(*slices, ...)]
+            where: tuple[Any, ...] = (*(slice(b - a, b - a + size) for b, a, size in places), ...)
+            part = target[where]
             size_bytes = piece.span.end - piece.span.begin
             if part.flags.c_contiguous and part.nbytes == size_bytes >= MIN_DIRECT_BYTES:
                 memory = part.reshape(-1).view("u1").data
