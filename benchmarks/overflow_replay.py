@@ -100,7 +100,7 @@ class OverflowReplay(FleetReplay):
             self._held[going] = 0
             self._placement.change(((int(job), 0) for job in going), frozenset())
             if self._shares is not None:
-                self._shares.end(going, self._work.duration_s[going])
+                self._shares.end(going, self._now_s, self._work.duration_s[going])
             self._active = np.setdiff1d(self._active, going)
         return is_settled and not len(going)
 

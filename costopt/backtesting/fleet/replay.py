@@ -134,7 +134,7 @@ class FleetReplay:
             self._arrived = new
             if self._shares is not None:
                 for job in arrivals:
-                    self._shares.submit(int(job))
+                    self._shares.submit(int(job), float(self._work.submit_s[job]))
 
     def _release(self, over: Ints) -> None:
         self._held[over] = 0
@@ -142,7 +142,7 @@ class FleetReplay:
         needed_s = self._work.duration_s[over]
         self._history.observe(self._group[over], needed_s)
         if self._shares is not None:
-            self._shares.end(over, needed_s)
+            self._shares.end(over, self._now_s, needed_s)
 
     def _round(self) -> bool:
         """Decide and apply the sizes; return whether nothing changed and no job waits."""

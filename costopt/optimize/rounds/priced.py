@@ -120,14 +120,15 @@ def _shed(jobs: RoundJobs, sizes: Ints, target: Ints, gpus: int, protected: Flag
         over = int(sizes.sum()) - gpus
         if over <= 0:
             return
-        _reduce(sizes, np.flatnonzero(candidates), smaller, over, protected, jobs.index)
+        _reduce(jobs, sizes, np.flatnonzero(candidates), smaller, over, protected)
 
 
 def _reduce(
-    sizes: Ints, chosen: Ints, smaller: Ints, over: int, protected: Flags, index: Floats
+    jobs: RoundJobs, sizes: Ints, chosen: Ints, smaller: Ints, over: int, protected: Flags
 ) -> None:
-    """Give some jobs their smaller size until ``over`` GPUs are released."""
-    order = chosen[np.lexsort((index[chosen], protected[chosen]))]
+    """Give some jobs their smaller size until ``over`` GPUs are released, those behind last."""
+    value = (jobs.weight * jobs.index)[chosen]
+    order = chosen[np.lexsort((value, jobs.is_behind[chosen], protected[chosen]))]
     released = (sizes - smaller)[order].cumsum()
     count = int(np.searchsorted(released, over)) + 1
     sizes[order[:count]] = smaller[order[:count]]

@@ -102,7 +102,7 @@ class ClusterRounds:
         Jobs of the last round that are in neither have ended.
         """
         known = {job.name for job in (*jobs, *elsewhere)}
-        self._end([name for name in self._ids if name not in known])
+        self._end(now_s, [name for name in self._ids if name not in known])
         for job in (*jobs, *elsewhere):
             self._needed_s[self._number(job)] = job.served_s + job.remaining_s
         behind = self._behind(now_s, (*jobs, *elsewhere))[: len(jobs)]
@@ -182,15 +182,15 @@ class ClusterRounds:
         if self._shares is not None:
             tenant = self._tenants.get(job.tenant, 0)
             self._shares.grow(tenant, min(job.gangs.asked, int(self._partitions[tenant])))
-            self._shares.submit(number)
+            self._shares.submit(number, job.submit_s)
         return number
 
-    def _end(self, names: Sequence[str]) -> None:
+    def _end(self, now_s: float, names: Sequence[str]) -> None:
         numbers = [self._ids.pop(name) for name in names]
         self._placement.change([(n, 0) for n in numbers if self._held.get(n)], frozenset())
         if self._shares is not None and numbers:
             needed_s = np.array([self._needed_s[number] for number in numbers])
-            self._shares.end(np.array(numbers, dtype=np.int64), needed_s)
+            self._shares.end(np.array(numbers, dtype=np.int64), now_s, needed_s)
         for number in numbers:
             for memory in (self._held, self._since_s, self._needed_s):
                 memory.pop(number, None)

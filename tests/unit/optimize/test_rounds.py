@@ -198,7 +198,7 @@ def test_what_has_run_long_is_expected_to_run_longer() -> None:
 def test_jobs_are_behind_where_their_tenant_will_be_worse_off_than_in_its_partition() -> None:
     shares = VirtualShares(np.array([0, 0, 1]), np.array([8, 8, 1]), np.array([8, 1, 64]))
     for job in range(3):
-        shares.submit(job)
+        shares.submit(job, 1000.0)
     active = np.arange(3)
     needed_s = np.array([5000.0, 5000.0, 9000.0])
 
@@ -212,16 +212,31 @@ def test_jobs_are_behind_where_their_tenant_will_be_worse_off_than_in_its_partit
     mine, other = shares.worth(np.array([1, 2]))
     assert mine > other == 1
     # A tenant whose other job has gained more than it lags is not worse off; nor does it flicker.
-    assert behind(1060.0, [0.0, 100.0, 1500.0]) == [True, False, False]
+    assert behind(1060.0, [0.0, 62.0, 1500.0]) == [True, False, False]
     assert behind(1060.0, [0.0, 200.0, 1500.0]) == [False, False, False]
     assert behind(1060.0, [0.0, 61.0, 1500.0]) == [False, False, False]
     assert (shares.worth(active) == 1).all()
 
 
+def test_a_partition_has_no_rounds() -> None:
+    shares = VirtualShares(np.array([0, 0]), np.array([8, 8]), np.array([8, 64]))
+    active = np.arange(2)
+    for job in range(2):
+        shares.submit(job, 10.0 * job)
+    shares.advance(60.0, active, np.full(2, 5000.0))
+    # It has run there since it was submitted, and here since this round.
+    assert shares.is_behind(active, np.zeros(2)).tolist() == [True, False]
+    shares.end(active[:1], 120.0, np.array([70.0]))
+    shares.advance(120.0, active[1:], np.array([5000.0]))
+    # The next one has run there since the instant at which the first had ended, for 50 s.
+    assert shares.is_behind(active[1:], np.array([49.0])).tolist() == [True]
+    assert not shares.is_behind(active[1:], np.array([500.0])).any()
+
+
 def test_where_too_many_ask_to_come_first_only_those_that_have_lost_do() -> None:
     shares = VirtualShares(np.array([0, 0]), np.array([8, 8]), np.array([16]))
     for job in range(2):
-        shares.submit(job)
+        shares.submit(job, 0.0)
     for now_s in (0.0, 1000.0):
         shares.advance(now_s, np.arange(2), np.full(2, 5000.0))
         assert not shares.is_behind(np.arange(2), np.zeros(2)).any()
