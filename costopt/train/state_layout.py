@@ -7,10 +7,13 @@ restored. Everything else goes through torch.save and is read with ``weights_onl
 
 from __future__ import annotations
 
+import _thread
+import atexit
 import copy
 import ctypes
 import io
 import json
+import os
 import pickle
 import threading
 import weakref
@@ -330,33 +333,32 @@ class SnapshotCopy:
         then returns the error; a step of a ``torch.optim.Optimizer`` waits for that. Without it
         errors are raised here as CheckpointError.
         """
-        self._layout = layout
-        self._reserve = reserve
-        self._done = done
+        self._layout, self._reserve, self._done = layout, reserve, done
         self.was_changed = False
         self._error: CheckpointError | None = None
-        self._thread: threading.Thread | None = None
+        self._ended, self._of_pid = threading.Event(), os.getpid()  # a fork has no such thread
         self._large = layout.extents
         self._small: tuple[tuple[int, bytes], ...] = ()
         self._objects = None if overlap and layout.is_frozen else layout.pack()
         if overlap:
             self._large = tuple(e for e in layout.extents if not e.volatile)
             self._small = tuple((e.offset, _bytes(e)) for e in layout.extents if e.volatile)
-            self._thread = threading.Thread(target=self._run, name="costopt-snapshot")
             _hold_optimizers_for(self)
-            self._thread.start()
+            # Thread.start would wait until it runs: 10 ms where other processes want the processor.
+            _thread.start_new_thread(self._run, ())
         else:
             self._copy()
+            self._ended.set()
 
     def is_done(self) -> bool:
         """Whether the copy is complete, or has failed."""
-        return self._thread is None or not self._thread.is_alive()
+        return self._ended.is_set() or self._of_pid != os.getpid()
 
     def join(self) -> CheckpointError | None:
         """Wait for the copy; return why it failed, or None. A failed copy is never used."""
-        if self._thread is not None:
-            self._thread.join()
-            _overlapped.discard(self)
+        if self._of_pid == os.getpid():
+            self._ended.wait()
+        _overlapped.discard(self)
         return self._error
 
     def _run(self) -> None:
@@ -364,6 +366,8 @@ class SnapshotCopy:
             self._copy()
         except CheckpointError as error:
             self._error = error
+        finally:
+            self._ended.set()
 
     def _copy(self) -> None:
         layout = self._layout
@@ -384,16 +388,16 @@ class SnapshotCopy:
 
 
 def _hold_optimizers_for(snapshot: SnapshotCopy) -> None:
-    """Make every optimizer's next step wait for a copy.
+    """Make every optimizer's next step, and the process' end, wait for a copy.
 
-    ``Tensor._version`` alone does not detect such a step: fused kernels do not increment it, nor do
-    steps of DTensors increment that of their local shards (torch 2.13). The one hook stays
-    registered, since a hook that removes itself breaks PyTorch's iteration over the hooks.
+    ``Tensor._version`` does not detect all steps: fused kernels and DTensors' local shards do not
+    increment it (torch 2.13). A hook that removes itself breaks PyTorch's iteration over the hooks.
     """
     global _has_hook  # noqa: PLW0603
     if not _has_hook:
         _has_hook = True
         register_optimizer_step_pre_hook(_wait_for_copies)
+        atexit.register(_wait_for_copies)
     _overlapped.add(snapshot)
 
 
