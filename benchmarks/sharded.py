@@ -61,7 +61,7 @@ def _run(size: int, folder: Path) -> Iterator[Figure]:
     saved = _processes(RANKS, size, folder, "save")
     for what in ("blocked", "durable"):
         yield from _compared(f"{size} MB, {what}", what, saved, skipped=1)
-    for kind in ("process", "writer"):
+    for kind in ("process", "writer", "process with its writer"):
         (most,) = _slowest(f"memory of the {kind}", saved)
         yield f"{size} MB, memory of a {kind} / its shard", most, "x"
     for mesh, ranks in MESHES.items():
@@ -222,10 +222,12 @@ def _save(model: Any, optimizer: Any, width: int, folder: Path) -> Found:
 def _memory(saver: Any) -> Found:
     """Return what a first save takes at most, as shares of this process' shard."""
     before, most = _pss_bytes(os.getpid()), {"process": 0, "writer": 0}
+    most["process with its writer"] = 0
     saver.begin(0)
     while not saver.poll():
-        most["process"] = max(most["process"], _pss_bytes(os.getpid()) - before)
-        most["writer"] = max(most["writer"], _pss_bytes(saver.writer_pid))
+        own, writer = _pss_bytes(os.getpid()) - before, _pss_bytes(saver.writer_pid)
+        for kind, held in zip(most, (own, writer, own + writer), strict=True):
+            most[kind] = max(most[kind], held)
         time.sleep(0.01)
     shard = sum(shard.held.size_bytes for shard in saver._state.shards())
     return {f"memory of the {kind}": [size / shard] for kind, size in most.items()}

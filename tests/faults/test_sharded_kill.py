@@ -45,14 +45,14 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is share
 
 
 class Gang:
-    """The processes of one generation; what they were told is committed is in ``told-N``."""
+    """The processes of one generation; ``reported-N`` is what they heard is committed."""
 
     def __init__(self, folder: Path, generation: int, first: int, near: NearNodes) -> None:
         self.folder, self.first, self.addresses = folder, first, near.addresses
         self.fails_from = folder / "store-is-gone"
         self.fails_from.unlink(missing_ok=True)
         for rank in range(RANKS):
-            (folder / f"told-{rank}").write_text("0")
+            (folder / f"reported-{rank}").write_text("0")
             (folder / f"ended-{rank}").unlink(missing_ok=True)
         self.made = ShardGang(self.place, RANKS, generation, timeout_s=1.0, takeover_s=0.1, keep=2)
         self.pids = [self._fork(rank) for rank in range(RANKS)]
@@ -92,11 +92,11 @@ class Gang:
                 committer.commit(saving)
             except CheckpointError:
                 return
-            (self.folder / f"told-{rank}").write_text(str(step))
+            (self.folder / f"reported-{rank}").write_text(str(step))
 
     def kill(self, what: str, draw: random.Random) -> None:
         """Kill it, let what is left of the gang come to an end, and end that."""
-        until(lambda: self.told() > self.first)
+        until(lambda: self.reported() > self.first)
         time.sleep(draw.uniform(0.0, 0.05))
         victims = {
             "rank": [draw.randrange(1, RANKS)],
@@ -116,9 +116,9 @@ class Gang:
                 os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 
-    def told(self) -> int:
-        """The newest step that any rank was told is committed."""
-        texts = [(self.folder / f"told-{rank}").read_text() for rank in range(RANKS)]
+    def reported(self) -> int:
+        """The newest step that was reported to any rank as committed."""
+        texts = [(self.folder / f"reported-{rank}").read_text() for rank in range(RANKS)]
         return max(int(text or "0") for text in texts)
 
 
@@ -177,8 +177,8 @@ def test_no_kill_mixes_steps_or_loses_one(tmp_path: Path) -> None:
         for generation in range(1, KILLS + 1):
             gang = Gang(tmp_path, generation, newest, nodes)
             gang.kill(KILLED[generation % len(KILLED)], draw)
-            told, stored = gang.told(), stored_step(tmp_path / "store")
-            assert stored >= told, "a save that was reported is not there"
+            reported, stored = gang.reported(), stored_step(tmp_path / "store")
+            assert stored >= reported, "a save that was reported is not there"
             near = near_step(tmp_path / "store", nodes.addresses[generation % RANKS])
             assert near >= stored, "a step that all ranks took is near no more"
             ahead += near > stored
