@@ -101,15 +101,23 @@ def suspend(nodes: str, server: str, token_file: Path | None) -> None:
     """
     client, asked = connect(server, token_file), frozenset(expand(nodes))
     for name, gang in _served_gangs(client):
-        others = gang - asked
         if not asked & gang:
             continue
-        used = nodes_in_use(others) if others else frozenset[str]()
-        if used:
-            click.echo(f"{name} stays: {', '.join(sorted(used))} in use", err=True)
-            continue
+        used = _release(client, name, gang - asked)
+        now = (
+            f"stays: {', '.join(used)} in use"
+            if used
+            else f"is released: {', '.join(sorted(gang))}"
+        )
+        click.echo(f"{name} {now}", err=True)
+
+
+def _release(client: DaemonClient, name: str, others: frozenset[str]) -> list[str]:
+    """Release a gang unless some of its other nodes are in use; return those."""
+    used = sorted(nodes_in_use(others)) if others else []
+    if not used:
         client.send("POST", "jobs", name, "cancel")
-        click.echo(f"{name} is released: {', '.join(sorted(gang))}", err=True)
+    return used
 
 
 def _served_gangs(client: DaemonClient) -> Iterator[tuple[str, frozenset[str]]]:
@@ -167,11 +175,19 @@ class _Launcher:
         jobs: dict[BurstGang, str] = {}
         served = dict(_served_gangs(self.client)) if policies else {}
         for gang, policy in policies.items():
-            holder = next((n for n, held in served.items() if held.intersection(gang.nodes)), None)
-            if holder is not None and served[holder] == frozenset(gang.nodes):
-                jobs[gang] = holder
-            elif holder is not None:
-                missing[gang] = f"{holder} still holds some of these nodes: others of it are in use"
+            nodes = frozenset(gang.nodes)
+            holders = {name: held - nodes for name, held in served.items() if held & nodes}
+            same = next((name for name in holders if served[name] == nodes), None)
+            if same is not None:
+                jobs[gang] = same
+                continue
+            used = [
+                f"{name} ({', '.join(on)} in use)"
+                for name, others in holders.items()
+                if (on := _release(self.client, name, others))
+            ]
+            if used:
+                missing[gang] = f"{', '.join(used)} holds some of these nodes"
             else:
                 try:
                     jobs[gang] = self._submit(gang, policy)

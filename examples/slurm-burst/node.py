@@ -32,18 +32,31 @@ def scontrol(*words: str) -> str:
     return done.stdout
 
 
-def leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    """Report the end of the node to Slurm, and end slurmd."""
-    if (
-        "POWER"
-        not in scontrol("--oneliner", "show", "node", NAME).partition("State=")[2].split()[0]
-    ):
+def report_end() -> None:
+    """Have Slurm requeue the node's job at once, unless it is powering the node down itself."""
+    state = scontrol("--oneliner", "show", "node", NAME).partition("State=")[2].split(maxsplit=1)
+    if state and "POWER" not in state[0]:
         reason = "costopt: the node goes: interrupted, or moved to other capacity"
         scontrol("update", f"nodename={NAME}", "state=down", f"reason={reason}")
-    slurmd.terminate()
 
 
-# In a session of its own: the agent signals this process group, and slurmd is to end last.
-slurmd = subprocess.Popen(["slurmd", "-D", "-b", "-N", NAME], start_new_session=True)  # noqa: S607
-signal.signal(signal.SIGTERM, leave)
-sys.exit(slurmd.wait())
+def main() -> int:
+    """Run slurmd until it ends or SIGTERM comes; return its exit status."""
+    # In a session of its own: the agent signals this process group, and slurmd is to end last.
+    slurmd = subprocess.Popen(["slurmd", "-D", "-b", "-N", NAME], start_new_session=True)  # noqa: S607
+    leaves = False
+
+    def leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        nonlocal leaves
+        leaves = True
+        report_end()  # slurmd is there to end the job's processes
+        slurmd.terminate()
+
+    signal.signal(signal.SIGTERM, leave)
+    status = slurmd.wait()
+    if leaves:
+        report_end()  # slurmd may have registered meanwhile, and so returned the node to service
+    return status
+
+
+sys.exit(main())

@@ -60,7 +60,12 @@ def test_a_program_that_slurm_runs_again_launches_nothing_twice(cloud: BurstClou
             assert done.returncode == 0, done.stderr
         assert len(cloud.jobs()) == 1
         assert len(cloud.pools()) == 2
-        assert cloud.costopt("slurm", "suspend", "c[3-4]").returncode == 0
+        until(lambda: cloud.node("c3")[0] == cloud.node("c4")[0] == "idle", PATIENCE_S)
+        cloud.slurm.run("scontrol", "update", "nodename=c4", "state=down", "reason=a test")
+        other = cloud.costopt(*again[:2], "c[2-3]", *again[3:])
+        assert other.returncode == 0, other.stderr
+        assert len(cloud.jobs()) == 2
+        assert cloud.costopt("slurm", "suspend", "c[2-3]").returncode == 0
         until(cloud.all_released, PATIENCE_S)
 
 
@@ -90,17 +95,24 @@ def test_nodes_that_cannot_be_launched_are_down_with_the_reason_at_once(cloud: B
 def test_slurm_requeues_a_job_whose_nodes_are_noticed(tmp_path: Path) -> None:
     """Spot goes in mid-run; the nodes that replace it are the same ones to Slurm."""
     skip_without_slurm()
-    ended = tmp_path / "ended"
-    script = f"[ -n \"$SLURM_RESTART_COUNT\" ] || srun sleep 600\nsrun sh -c 'echo >>{ended}'"
+    went, ended = tmp_path / "went", tmp_path / "ended"
+    script = f"[ -e {went} ] || srun sleep 600\nsrun sh -c 'echo >>{ended}'"
     with burst_cloud(tmp_path, SPOT_GOES) as cloud, cloud.daemon():
         job = cloud.slurm.sbatch(script, *ON_BURST, "--deadline=now+2hours")
-        cloud.slurm.await_state(job, "RUNNING", seconds=PATIENCE_S)
-        until(lambda: cloud.slurm.job(job)["Restarts"] == "1", PATIENCE_S)
-        said = (cloud.slurm.folder / "log" / "slurmctld.log").read_text()
-        assert "node c1 reason set to: costopt: the node goes" in said
-        cloud.slurm.run("scontrol", "update", f"jobid={job}", "starttime=now")
-        assert cloud.slurm.await_state(job, "COMPLETED", seconds=PATIENCE_S)
+        log = cloud.slurm.folder / "log" / "slurmctld.log"
+        until(
+            lambda: "node c1 reason set to: costopt: the node goes" in log.read_text(), PATIENCE_S
+        )
+        went.touch()
+        until(lambda: len(cloud.events(ev.NodeEnded)) >= 2, PATIENCE_S)
+
+        def completed() -> bool:
+            """Let a requeued job begin now, rather than in two minutes."""
+            cloud.slurm.ask("scontrol", "update", f"jobid={job}", "starttime=now")
+            return cloud.slurm.state(job) == "COMPLETED"
+
+        until(completed, PATIENCE_S)
+        assert cloud.slurm.job(job)["Restarts"] != "0"
         assert len(ended.read_text().splitlines()) == 2
         until(cloud.all_released, PATIENCE_S)
-        assert cloud.events(ev.NodeEnded)
     assert "Traceback" not in cloud.log()
