@@ -21,7 +21,7 @@ from costopt.strategies.priced.cluster_job import (
     cluster_job,
 )
 from costopt.strategies.priced.cluster_rounds import ClusterRounds
-from costopt.strategies.priced.overflow import best_on_spot, is_better_here
+from costopt.strategies.priced.overflow import SpotSearch, is_better_here
 from costopt.strategies.priced.owned_nodes import find_owned_nodes
 from costopt.strategies.remaining_time import keep_current
 
@@ -49,6 +49,7 @@ class PricedStrategy:
         self._jobs: dict[str, ClusterJob] = {}
         self._leaving: dict[str, GangOption] = {}
         self._refused: set[str] = set()
+        self._spot = SpotSearch()
 
     def decide(self, view: View) -> Desired:
         """Return the decisions of this round; asked again at the same instant, the same sizes."""
@@ -92,18 +93,19 @@ class PricedStrategy:
         )
         self._refused &= names
         self._jobs, self._leaving = {}, {}
-        cloud, rests = _cloud(view), {}
+        known = []
         for job_view in view.jobs:
             gangs, rounds = self._gangs_of(job_view)
-            if gangs is None or rounds is None:
-                continue
-            job = cluster_job(view, job_view, gangs, self._seconds(job_view.job.start_at))
-            is_here = self._is_here(job_view, job, rounds)
-            rest = best_on_spot(cloud, job_view, job)
-            if rest is not None:
-                rests[job.name] = rest
-                if job.name not in self._refused:
-                    job = replace(job, spot_usd_per_gpu_hour=rest.usd_per_gpu_hour)
+            if gangs is not None and rounds is not None:
+                job = cluster_job(view, job_view, gangs, self._seconds(job_view.job.start_at))
+                known.append((job_view, job, rounds))
+        cloud = _cloud(view)
+        rests = self._spot.rests(cloud, [(job_view, job) for job_view, job, _ in known])
+        for job_view, each, rounds in known:
+            is_here = self._is_here(job_view, each, rounds)
+            job, rest = each, rests.get(each.name)
+            if rest is not None and each.name not in self._refused:
+                job = replace(each, spot_usd_per_gpu_hour=rest.usd_per_gpu_hour)
             self._jobs[job.name] = job
             if is_here:
                 here.setdefault(id(rounds), []).append(job)

@@ -10,9 +10,14 @@ import pytest
 
 from costopt.domain.account import Account, Quota
 from costopt.domain.events import JobSubmitted
-from costopt.domain.job import Job
+from costopt.domain.job import Job, Progress
+from costopt.domain.view import JobView
 from costopt.engine.loop import VirtualClock
 from costopt.ledger.base import MemoryLedger
+from costopt.strategies.priced import overflow
+from costopt.strategies.priced.cluster_job import ClusterGangs, ClusterJob
+from costopt.strategies.priced.overflow import SpotSearch
+from tests.support.engine_fixtures import SPOT_A, SPOT_B, task
 from tests.support.owned_cluster import (
     START_AT,
     cluster_controller,
@@ -21,6 +26,7 @@ from tests.support.owned_cluster import (
     made_workload,
     owner,
 )
+from tests.support.strategy_fixtures import look, offer
 
 Speeds = tuple[tuple[int, float], ...]
 SPEEDS = tuple((1 << power, 1.7**power) for power in range(4))
@@ -146,3 +152,27 @@ def test_a_job_that_came_back_does_not_leave_again(tick_s: float) -> None:
         assert "onprem, aws, onprem, aws" not in ", ".join(stay), (job, stay)
     submitted = [each.event for each in ledger.events() if isinstance(each.event, JobSubmitted)]
     assert [each.deadline_at for each in submitted] == [None] * len(JOBS)
+
+
+def test_all_pools_are_weighed_in_turn_and_the_best_in_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(overflow, "MAX_OPTIONS", 2)
+    offers = [offer(SPOT_A, 2.0), offer(SPOT_B, 3.0)]
+    views = [
+        JobView(task(deadline_s=90_000.0, name=name), Progress(0.0, 0.0)) for name in ("a", "b")
+    ]
+    gangs = ClusterGangs(((1, 1.0),), 1, 1.0)
+    jobs = [
+        (each, ClusterJob(each.job.name, "", gangs, 1.0, 0.0, 0.0, 3600.0, is_urgent=False))
+        for each in views
+    ]
+    view, search = look(views[0].job, offers), SpotSearch()
+    assert search.rests(view, jobs).keys() == {"a"}
+    # Now it is the turn of the other, and the first one has what was best.
+    found = search.rests(view, jobs)
+    assert [found[name].option.pool for name in ("a", "b")] == [SPOT_A, SPOT_A]
+    # Of those that were good the other one is left; and then none is.
+    found = search.rests(look(views[0].job, offers[1:]), jobs)
+    assert [found[name].option.pool for name in ("a", "b")] == [SPOT_B, SPOT_B]
+    assert not search.rests(look(views[0].job, []), jobs)
