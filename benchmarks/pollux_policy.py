@@ -103,6 +103,7 @@ class PricedAllocations:
             held_s=np.array([now_s - self._since_s.get(job.name, now_s) for job in jobs]),
             served_s=served,
             remaining_s=remaining,
+            is_declared=np.full(len(jobs), self._is_declared),
             index=index,
             submit_s=np.array([job.submission_time for job in jobs], dtype=np.float64),
             is_behind=np.zeros(len(jobs), dtype=bool),

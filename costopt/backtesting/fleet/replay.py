@@ -174,6 +174,7 @@ class FleetReplay:
             held_s=self._now_s - self._since_s[active],
             served_s=served_s,
             remaining_s=remaining_s,
+            is_declared=self._knows[active],
             index=index,
             submit_s=self._work.submit_s[active],
             is_behind=is_behind,

@@ -9,7 +9,7 @@ below what it asked for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from costopt.optimize.rounds.sizes import capacity_price, first_fit
 MAX_PRICE = 2.0
 """Greatest price of a GPU-hour, in the mean weight of a job by the mean GPUs that a job asked for.
 Chosen from 1, 2 and 3 on Philly, 2 to 15 October 2017."""
+RANK_EXPONENT = 0.7
+"""Of M jobs at speed k^p of k GPUs, the i-th largest of the remaining ones gets GPUs as if an hour
+of it were worth i^p (heSRPT, Berg et al., 2020): short ones first, without stopping long ones."""
 MIN_GROWTH_GAIN_S = 60.0
 """What growth into idle GPUs must save beyond its restart."""
 
@@ -41,6 +44,7 @@ class PricedPolicy:
         """Return the price of a GPU-hour, and the sizes of the round."""
         if not len(jobs.held):
             return 0.0, jobs.held
+        jobs = replace(jobs, weight=jobs.weight * _worth_by_rank(jobs))
         price, target = self._target(jobs, gpus)
         sizes = self._without_needless_changes(jobs, target, price)
         _shed(jobs, sizes, target, gpus, jobs.held_s < self.protected_s)
@@ -105,6 +109,19 @@ class PricedPolicy:
         order = np.lexsort((-value, ~jobs.is_behind[growing]))
         served = first_fit(order, step, idle)
         sizes[growing[served]] += step[served]
+
+
+def _worth_by_rank(jobs: RoundJobs) -> Floats:
+    """What the weights of jobs are multiplied by, 1 in the mean of those whose work is declared.
+
+    Where GPUs elsewhere have a price, dollars decide, and an hour is worth what it is.
+    """
+    factor = np.ones(len(jobs.held))
+    ranked = np.flatnonzero(jobs.is_declared & np.isinf(jobs.price_cap))
+    index = jobs.index[ranked]
+    worth = np.searchsorted(np.sort(index), index, side="right") ** RANK_EXPONENT
+    factor[ranked] = worth / worth.mean() if len(worth) else 1.0
+    return factor
 
 
 def _shed(jobs: RoundJobs, sizes: Ints, target: Ints, gpus: int, protected: Flags) -> None:

@@ -156,6 +156,7 @@ class ClusterRounds:
             held_s=now_s - since_s,
             served_s=np.array([job.served_s for job in jobs]),
             remaining_s=remaining_s,
+            is_declared=np.ones(len(jobs), dtype=bool),
             index=1 / np.maximum(remaining_s, 1.0),
             submit_s=np.array([job.submit_s for job in jobs]),
             is_behind=behind | np.array([job.is_urgent for job in jobs]),

@@ -41,6 +41,7 @@ def _jobs(asked: Sequence[int], seed: int) -> RoundJobs:
         held_s=draw.exponential(600, count),
         served_s=draw.exponential(600, count),
         remaining_s=draw.exponential(6000, count) + 1,
+        is_declared=draw.random(count) < 0.5,
         index=draw.exponential(1e-3, count),
         submit_s=np.arange(count, dtype=np.float64),
         is_behind=draw.random(count) < 0.2,
@@ -101,6 +102,18 @@ def test_no_gpu_is_given_twice_and_no_gang_is_impossible(
     waiting = jobs.gangs.gpus[sizes == 0, 0]
     if isinstance(policy, PricedPolicy) and len(waiting):
         assert waiting.min() > gpus - sizes.sum()
+
+
+def test_of_jobs_whose_work_is_declared_the_short_ones_have_larger_gangs() -> None:
+    jobs = _jobs([8] * 4, 1)
+    jobs.held[:], jobs.is_behind[:], jobs.weight[:] = 0, False, 1.0
+    jobs.is_declared[:], jobs.remaining_s[:] = True, [4e3, 3e5, 2e5, 1e5]
+    jobs.index[:] = 1 / jobs.remaining_s
+    sizes = PricedPolicy().decide(jobs, 32)
+    assert sizes[0] == sizes.max() > sizes[1] == sizes.min()
+    # Not where spot has a price: an hour is worth what it is.
+    jobs.price_cap[:] = 1e9
+    assert len(set(PricedPolicy().decide(jobs, 32))) == 1
 
 
 def test_a_job_behind_its_share_is_served_first_at_the_size_it_asked_for() -> None:
