@@ -14,11 +14,10 @@ class RoundJobs:
 
     ``held`` GPUs run a job now, 0 where it waits; ``held_s`` is how long its gang has been as it
     is. ``served_s`` is the work done and ``remaining_s`` what is known or expected to remain, in
-    seconds on the GPUs asked for; a higher ``index`` is served first. ``is_declared``: what remains is
-    known. ``is_behind``: the job would
-    have ended in its tenant's own partition, and the tenant is worse off than there. ``price_cap``
-    is what a GPU-hour costs elsewhere, in the unit of weights: no job is made smaller where that is
-    cheaper.
+    seconds on the GPUs asked for, known where the job ``is_declared``; a higher ``index`` is served
+    first. ``is_behind``: the job has had less than in its tenant's own partition, or hardly more,
+    and the tenant will be worse off than there. ``price_cap`` is what a GPU-hour costs elsewhere, in
+    the unit of weights: no job is made smaller where that is cheaper.
     """
 
     gangs: GangTable
