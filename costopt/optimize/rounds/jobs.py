@@ -16,8 +16,8 @@ class RoundJobs:
     is. ``served_s`` is the work done and ``remaining_s`` what is known or expected to remain, in
     seconds on the GPUs asked for, known where the job ``is_declared``; a higher ``index`` is served
     first. ``is_behind``: the job has had less than in its tenant's own partition, or hardly more,
-    and the tenant will be worse off than there. ``price_cap`` is what a GPU-hour costs elsewhere, in
-    the unit of weights: no job is made smaller where that is cheaper.
+    and the tenant will be worse off than there. ``price_cap`` is what a GPU-hour costs elsewhere,
+    in the unit of weights: no job is made smaller where that is cheaper.
     """
 
     gangs: GangTable
