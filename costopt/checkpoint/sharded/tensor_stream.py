@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import cycle
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from costopt.checkpoint.repository import CheckpointRepository
 from costopt.checkpoint.sharded.boxes import TensorBox, whole_box
 from costopt.checkpoint.sharded.index import ITEM_BYTES
 from costopt.checkpoint.sharded.source import (
+    ALIGNMENT,
     MIN_DIRECT_BYTES,
     ByteSpan,
     ShardSource,
@@ -52,14 +54,16 @@ def open_source(place: CheckpointRepository, name: CheckpointName) -> ShardSourc
 
 
 def stream_tensors(source: ShardSource, names: Iterable[str]) -> Iterator[TensorSlab]:
-    """Yield these tensors in this order, while the next are read.
+    """Yield these tensors in this order, while the next are read. A slab is valid for its turn.
 
     Raise ValueError if a byte is damaged or missing.
     """
     with ThreadPoolExecutor(1) as pool:
         before: Future[list[TensorSlab]] | None = None
+        # Fresh memory for each batch would cost as much as reading it.
+        memories = cycle([np.empty(2 * BATCH_BYTES + ALIGNMENT, "u1") for _ in range(2)])
         for batch in _batches(source, names):
-            found = pool.submit(_read, source, batch)
+            found = pool.submit(_read, source, batch, next(memories))
             yield from () if before is None else before.result()
             before = found
         yield from () if before is None else before.result()
@@ -73,29 +77,33 @@ def _batches(source: ShardSource, names: Iterable[str]) -> Iterator[list[tuple[s
         whole, item = whole_box(tensor.shape), ITEM_BYTES[tensor.dtype]
         for slab in whole.slabs(whole, BATCH_BYTES // item) if whole.volume else ():
             waiting.append((name, slab))
-            size_bytes += slab.volume * item
+            size_bytes += slab.volume * item + ALIGNMENT
             if size_bytes >= BATCH_BYTES:
                 yield waiting
                 waiting, size_bytes = [], 0
     yield waiting
 
 
-def _read(source: ShardSource, slabs: Sequence[tuple[str, TensorBox]]) -> list[TensorSlab]:
+def _read(
+    source: ShardSource, slabs: Sequence[tuple[str, TensorBox]], memory: np.ndarray[Any, Any]
+) -> list[TensorSlab]:
     found: list[TensorSlab] = []
     direct: list[tuple[ByteSpan, memoryview]] = []
     pieces: list[tuple[TensorPiece, np.ndarray[Any, Any]]] = []
     for name, box in slabs:
         item = ITEM_BYTES[source.tensors[name].dtype]
-        target = np.empty(box.sizes, dtype=ITEM_TYPES[item])
-        found.append(TensorSlab(name, box, target.reshape(-1).view("u1").data))
+        own, memory = np.split(memory, [box.volume * item])
+        memory = memory[-len(own) % ALIGNMENT :]
+        found.append(TensorSlab(name, box, own.data))
+        target = own.view(ITEM_TYPES[item]).reshape(box.sizes)
         for piece in source.pieces({name: box}):
             places = zip(piece.box.starts, box.starts, piece.box.sizes, strict=True)
             where: tuple[Any, ...] = (*(slice(b - a, b - a + size) for b, a, size in places), ...)
             part = target[where]
             size_bytes = piece.span.end - piece.span.begin
             if part.flags.c_contiguous and part.nbytes == size_bytes >= MIN_DIRECT_BYTES:
-                memory = part.reshape(-1).view("u1").data
-                direct += [each[1:] for each in source.by_chunk(piece.span, memory)]
+                into = part.reshape(-1).view("u1").data
+                direct += [each[1:] for each in source.by_chunk(piece.span, into)]
             else:
                 pieces.append((piece, part))
     source.read_into(sorted(direct, key=lambda each: each[0]))
