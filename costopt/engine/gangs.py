@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from costopt.domain.checkpoint_interval import checkpoint_interval_s
+from costopt.domain.checkpoint_interval import LOSS_BUDGET_S, checkpoint_interval_s
 from costopt.domain.events import GangFormed
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.job import GangState, Job
@@ -19,6 +19,11 @@ from costopt.engine.power_limits import PowerCapManager
 from costopt.engine.settings import EngineSettings, World
 from costopt.engine.training import TrainingObserver, start_transfer_events
 from costopt.ledger.job_record import JobRecord
+from costopt.strategies.gang_options import save_interval_s
+
+UNSAVED_SLACK_SHARE = 0.5
+"""Share of the slack after a start that may be unsaved on spot. The shield counts unsaved work as
+lost, so a job with little slack would leave spot for on-demand capacity before its next save."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +150,7 @@ class GangManager:
         job, generation = gang.job, self._journal.records[gang.job.name].generation
         if self._announced.get(job.name) == generation:
             return
-        interval_s = self._interval_s(job, gang.members)
+        interval_s = self._interval_s(gang)
         self._world.runtime.form_gang(job, generation, gang.members, interval_s)
         self._announced[job.name] = generation
 
@@ -166,7 +171,7 @@ class GangManager:
                 job=job.name,
                 generation=record.generation + 1,
                 node_ids=gang.node_ids,
-                checkpoint_interval_s=self._interval_s(job, gang.members),
+                checkpoint_interval_s=self._interval_s(gang),
                 scaling_efficiency=self._scaling_efficiency(gang),
             ),
             *fetched,
@@ -181,13 +186,14 @@ class GangManager:
     def _begin(self, gang: _Gang, now: datetime) -> None:
         job, generation = gang.job, self._journal.records[gang.job.name].generation
         cap = self._power.wanted(job, gang.decision, gang.members)
-        interval_s = self._interval_s(job, gang.members)
+        interval_s = self._interval_s(gang)
         self._world.runtime.form_gang(job, generation, gang.members, interval_s, cap)
         self._announced[job.name] = generation
         self._power.observe(job, now)
         self._training.expect(job, now)
 
-    def _interval_s(self, job: Job, members: tuple[Node, ...]) -> float:
+    def _interval_s(self, gang: _Gang) -> float:
+        job, members = gang.job, gang.members
         if job.array is not None:
             return 0.0
         if job.checkpoint.interval_s is not None:
@@ -203,4 +209,13 @@ class GangManager:
             noticed_share=self._settings.noticed_share_of(job),
             persist_s=job.checkpoint.durable_s,
             paid_s=save_paid_s(job, members, self._world.transfers),
+            loss_budget_s=_loss_budget_s(gang) if hazard else LOSS_BUDGET_S,
         )
+
+
+def _loss_budget_s(gang: _Gang) -> float:
+    slack_s = gang.decision.slack_s
+    if slack_s is None:
+        return LOSS_BUDGET_S
+    least_s = save_interval_s(gang.job.checkpoint)
+    return min(LOSS_BUDGET_S, max(least_s, UNSAVED_SLACK_SHARE * (slack_s - gang.job.overhead_s)))

@@ -17,7 +17,7 @@ from torch import Tensor
 from costopt.checkpoint.history import LOSS
 from costopt.checkpoint.manifest import Manifest
 from costopt.checkpoint.replicas.snapshot import Replica, Tier
-from costopt.domain.checkpoint_interval import explained_interval
+from costopt.domain.checkpoint_interval import LOSS_BUDGET_S, explained_interval
 from costopt.domain.errors import CheckpointError
 from costopt.protocol.trainer_files import SavedCheckpoint, StopNotice, TrainerEnv
 from costopt.train.checkpointer import Checkpointer, RestoredCheckpoint
@@ -339,7 +339,9 @@ class SaveInterval:
         noticed_share: float = 0.0,
         paid_s: float = 0.0,
         speed: float = 1.0,
+        loss_budget_s: float = LOSS_BUDGET_S,
     ) -> None:
+        self._loss_budget_s = loss_budget_s
         self.interval_s = DEFAULT_INTERVAL_S if interval_s is None else interval_s
         self.reason = ""
         self._hazard_per_hour = hazard_per_hour
@@ -359,6 +361,8 @@ class SaveInterval:
             noticed_share=env.noticed_share,
             paid_s=env.save_paid_s,
             speed=env.speed,
+            # Where every interruption is announced, the interval asked for is what may be lost.
+            loss_budget_s=(env.noticed_share >= 1.0 and env.checkpoint_interval_s) or LOSS_BUDGET_S,
         )
 
     def is_due(self) -> bool:
@@ -384,6 +388,7 @@ class SaveInterval:
                 noticed_share=self._noticed_share,
                 persist_s=self._persist_s * self.speed,
                 paid_s=self._paid_s,
+                loss_budget_s=self._loss_budget_s,
             )
             self.interval_s, self.reason = chosen.interval_s, chosen.reason
         self.begun()

@@ -146,3 +146,11 @@ def test_a_drain_that_was_announced_but_not_asked_for_is_asked_by_the_next_contr
     assert not scene.living()
     assert scene.summary().lost_units == 0
     assert scene.summary().saved_units > 1300
+
+
+def test_a_job_with_little_slack_saves_before_the_shield_would_take_it_off_spot() -> None:
+    job = task(3 * HOUR_S, deadline_s=3.3 * HOUR_S)
+    auto = replace(job, checkpoint=replace(job.checkpoint, interval_s=None))
+    scene = Scene(always(SPOT_A, 1, 1.0), always(SAFE, 8, 3.0), jobs=[auto])
+    scene.finish()
+    assert {e.pool for e in scene.events(NodeLaunched)} == {str(SPOT_A)}
