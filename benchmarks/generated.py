@@ -20,7 +20,7 @@ from statistics import fmean, stdev
 import costopt as co
 from benchmarks.trials import Effort
 from costopt.backtesting.backtest import backtest_config, shift_job, with_deadline
-from costopt.backtesting.trial import Score, Trial, Window
+from costopt.backtesting.trial import BacktestConfig, Score, Trial, Window
 from costopt.domain.account import Account
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job, WorkAmount
@@ -73,9 +73,18 @@ Figure = tuple[str, float, str]
 def run(effort: Effort | None = None) -> Iterator[Figure]:
     """Yield, cell by cell, the mean objective and by how much each policy is above ``adaptive``."""
     effort = effort or Effort()
-    markets = {market.name: market for market in _markets()}
-    bench = backtest_config(
-        markets,
+    bench = generated_bench(_markets())
+    for profile in PROFILES:
+        for speeds in SPEEDS:
+            for name in POLICIES:
+                trials = list(_trials(profile, speeds, name, effort.sample or WINDOWS))
+                yield from _figures(f"{profile}, {speeds}, {name}", effort.of(bench, trials))
+
+
+def generated_bench(markets: Iterable[MarketHistory]) -> BacktestConfig:
+    """Return what trials on these markets are run with: no forecasts, nothing known before."""
+    return backtest_config(
+        {market.name: market for market in markets},
         notice_s=120.0,
         cooldown_s=DEFAULT_COOLDOWN_S,
         price_forecasts=False,
@@ -83,11 +92,6 @@ def run(effort: Effort | None = None) -> Iterator[Figure]:
         account=Account(),
         past_s=0.0,
     )
-    for profile in PROFILES:
-        for speeds in SPEEDS:
-            for name in POLICIES:
-                trials = list(_trials(profile, speeds, name, effort.sample or WINDOWS))
-                yield from _figures(f"{profile}, {speeds}, {name}", effort.of(bench, trials))
 
 
 def _markets() -> Iterator[MarketHistory]:

@@ -15,19 +15,25 @@ from datetime import timedelta
 from statistics import fmean, stdev
 
 import costopt as co
-from benchmarks.generated import DEADLINES_H, JOB, SEEDS, TICK_S, USD_PER_HOUR, WINDOWS
+from benchmarks.generated import (
+    DEADLINES_H,
+    JOB,
+    PROFILES,
+    SEEDS,
+    TICK_S,
+    USD_PER_HOUR,
+    WINDOWS,
+    generated_bench,
+)
 from benchmarks.trials import Effort
-from costopt.backtesting.backtest import backtest_config, shift_job, with_deadline
+from costopt.backtesting.backtest import shift_job, with_deadline
 from costopt.backtesting.trial import Score, Trial, Window
-from costopt.domain.account import Account
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job, WorkAmount
 from costopt.domain.policy import StrategySpec
 from costopt.domain.throughput import Throughput, ThroughputSample
-from costopt.engine.settings import DEFAULT_COOLDOWN_S
 from costopt.market.generator import DEFAULT_START_AT, generate_market, generator_parameters
 
-PROFILES = ("calm", "typical", "harsh", "scarce")
 ROOMS = {"4 to 32 nodes": (4, 32), "1 to 8 nodes": (1, 8)}
 """The generator's own, and zones that are too small for many gangs."""
 
@@ -41,15 +47,7 @@ Figure = tuple[str, float, str]
 def run(effort: Effort | None = None) -> Iterator[Figure]:
     """Yield, cell by cell, the mean dollars both ways and how far apart they are."""
     effort = effort or Effort()
-    bench = backtest_config(
-        {market.name: market for market in _markets()},
-        notice_s=120.0,
-        cooldown_s=DEFAULT_COOLDOWN_S,
-        price_forecasts=False,
-        carbon=None,
-        account=Account(),
-        past_s=0.0,
-    )
+    bench = generated_bench(_markets())
     for profile in PROFILES:
         for room in ROOMS:
             for gang in GANGS:
