@@ -16,36 +16,6 @@ def noticed_share(notice_s: float, save_s: float) -> float:
     return 1.0 if notice_s > save_s else 0.0
 
 
-def checkpoint_interval_s(
-    *,
-    hazard_per_hour: float,
-    blocking_save_s: float,
-    noticed_share: float = 0.0,
-    persist_s: float = 0.0,
-    paid_s: float = 0.0,
-    loss_budget_s: float = LOSS_BUDGET_S,
-) -> float:
-    """Return the seconds between saves: τ = √(2 · MTBF · c / (1 − p)), floored and capped.
-
-    c is ``blocking_save_s``, the time for which a save stops the training, and ``paid_s``, for how
-    long the gang could train for the dollars of a save; p is ``noticed_share``, the share of
-    interruptions with a notice long enough to save on. With
-    p = 0 this is Young's first-order optimum (Young 1974; Daly 2006, doi:10.1016/
-    j.future.2004.11.016); only unannounced interruptions lose work, so their rate is the hazard
-    times (1 − p). The floor is ``persist_s``, since a save must be durable before the next, and
-    the cap ``loss_budget_s``, the most work that one interruption may lose. Without hazard or
-    with p = 1 the answer is the cap.
-    """
-    return explained_interval(
-        hazard_per_hour=hazard_per_hour,
-        blocking_save_s=blocking_save_s,
-        noticed_share=noticed_share,
-        persist_s=persist_s,
-        paid_s=paid_s,
-        loss_budget_s=loss_budget_s,
-    ).interval_s
-
-
 @dataclass(frozen=True, slots=True)
 class ChosenInterval:
     """Seconds between saves, with the reason in words."""
@@ -63,7 +33,17 @@ def explained_interval(
     paid_s: float = 0.0,
     loss_budget_s: float = LOSS_BUDGET_S,
 ) -> ChosenInterval:
-    """Return the interval as ``checkpoint_interval_s``, with its reason."""
+    """Return the time between saves with its reason: τ = √(2 · MTBF · c / (1 − p)), within limits.
+
+    c is ``blocking_save_s``, the time for which a save stops the training, and ``paid_s``, for how
+    long the gang could train for the dollars of a save; p is ``noticed_share``, the share of
+    interruptions with a notice long enough to save on. With
+    p = 0 this is Young's first-order optimum (Young 1974; Daly 2006, doi:10.1016/
+    j.future.2004.11.016); only unannounced interruptions lose work, so their rate is the hazard
+    times (1 − p). The floor is ``persist_s``, since a save must be durable before the next, and
+    the cap ``loss_budget_s``, the most work that one interruption may lose. Without hazard or
+    with p = 1 the answer is the cap.
+    """
     floor = max(persist_s, MIN_INTERVAL_S)
     cap = max(floor, loss_budget_s)
     unannounced = hazard_per_hour * (1.0 - noticed_share)

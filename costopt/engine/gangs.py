@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from costopt.domain.checkpoint_interval import LOSS_BUDGET_S, checkpoint_interval_s
+from costopt.domain.checkpoint_interval import LOSS_BUDGET_S, explained_interval
 from costopt.domain.events import GangFormed
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.job import GangState, Job
@@ -203,19 +203,19 @@ class GangManager:
             if node.pool.capacity_type.is_interruptible:
                 known = self._world.hazards.hazard_per_hour(node.pool)
                 hazard += known.value if known is not None else 0.1
-        return checkpoint_interval_s(
+        return explained_interval(
             hazard_per_hour=hazard,
             blocking_save_s=job.checkpoint.save_s,
             noticed_share=self._settings.noticed_share_of(job),
             persist_s=job.checkpoint.durable_s,
             paid_s=save_paid_s(job, members, self._world.transfers),
             loss_budget_s=_loss_budget_s(gang) if hazard else LOSS_BUDGET_S,
-        )
+        ).interval_s
 
 
 def _loss_budget_s(gang: _Gang) -> float:
     slack_s = gang.decision.slack_s
     if slack_s is None:
         return LOSS_BUDGET_S
-    least_s = save_interval_s(gang.job.checkpoint)
-    return min(LOSS_BUDGET_S, max(least_s, UNSAVED_SLACK_SHARE * (slack_s - gang.job.overhead_s)))
+    floor_s = save_interval_s(gang.job.checkpoint)
+    return min(LOSS_BUDGET_S, max(floor_s, UNSAVED_SLACK_SHARE * (slack_s - gang.job.overhead_s)))

@@ -63,7 +63,7 @@ def intervals_s(
 ) -> Array:
     """Return the checkpoint interval in seconds of each gang, in the shape of the hazard.
 
-    It is the job's own interval, else that of ``checkpoint_interval_s``, which loses least, and no
+    It is the job's own interval, else that of ``explained_interval``, which loses least, and no
     shorter than the ``lag_s`` for which a save goes on after the training does.
     """
     if stated_s is not None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from costopt.catalog import load_catalog
 from costopt.domain.account import Account
-from costopt.domain.checkpoint_interval import checkpoint_interval_s
 from costopt.domain.job import Job
 from costopt.domain.plan import Allocation, Forecast, Plan
 from costopt.domain.storage import HOURS_PER_MONTH, KEPT_CHECKPOINTS
@@ -21,6 +20,7 @@ from costopt.domain.transfers import (
 )
 from costopt.formatting import percent_text, seconds_text, usd_text
 from costopt.render.table import Row
+from costopt.strategies.gang_options import save_interval_s
 
 MIN_SHARE = 0.005
 """Of a plan's dollars, below which storage is not worth a line."""
@@ -58,9 +58,7 @@ def _storage(made: Plan, job: Job, account: Account) -> tuple[float, list[str]]:
     if stored is None:
         unknown.add("checkpoints" if job.checkpoint.region else "checkpoints (no region given)")
     save_usd, kept_usd = stored or (0.0, 0.0)
-    interval_s = job.checkpoint.interval_s or checkpoint_interval_s(
-        hazard_per_hour=TYPICAL_HAZARD_PER_HOUR, blocking_save_s=job.checkpoint.save_s
-    )
+    interval_s = save_interval_s(job.checkpoint, TYPICAL_HAZARD_PER_HOUR)
     for each in made.allocations:
         if each.job != job.name:
             continue

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from costopt.domain.array import parallel_tasks
-from costopt.domain.checkpoint_interval import checkpoint_interval_s
+from costopt.domain.checkpoint_interval import explained_interval
 from costopt.domain.job import CheckpointSpec, Job, Phase
 from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.policy import energy_term
@@ -308,9 +308,8 @@ def save_interval_s(
     checkpoint: CheckpointSpec, hazard_per_hour: float = EXPECTED_HAZARD_PER_HOUR
 ) -> float:
     """Return the seconds between saves, at this hazard where the job leaves them open."""
-    return checkpoint.interval_s or checkpoint_interval_s(
-        hazard_per_hour=hazard_per_hour, blocking_save_s=checkpoint.save_s
-    )
+    chosen = explained_interval(hazard_per_hour=hazard_per_hour, blocking_save_s=checkpoint.save_s)
+    return checkpoint.interval_s or chosen.interval_s
 
 
 def uninterruptible_options(all_options: Iterable[GangOption]) -> list[GangOption]:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
 
-from costopt.domain.checkpoint_interval import checkpoint_interval_s
+from costopt.domain.checkpoint_interval import LOSS_BUDGET_S
 from costopt.domain.job import Job
 from costopt.domain.view import JobView, Target, View
 from costopt.strategies.gang_options import GangOption
@@ -31,9 +31,7 @@ def seconds_to_finish(
         return option.start_s if start_s is None else 0.0
     units = option.units_to_last(units)
     saves = option.checkpoint or job.checkpoint
-    interval_s = saves.interval_s or checkpoint_interval_s(
-        hazard_per_hour=0.0, blocking_save_s=saves.save_s
-    )
+    interval_s = saves.interval_s or LOSS_BUDGET_S
     stretch = 1.0 + saves.save_s / interval_s
     starts_s = option.start_s if start_s is None else start_s
     work = tuple(option.work_left(job.work.amount - units))

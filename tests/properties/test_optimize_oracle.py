@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costopt.domain.checkpoint_interval import checkpoint_interval_s
+from costopt.domain.checkpoint_interval import explained_interval
 from costopt.domain.job import Job, Progress, Resources
 from costopt.domain.market import Offer
 from costopt.domain.plan import Plan, PlanStatus
@@ -48,7 +48,7 @@ def rates(offers: list[Offer], what: Job) -> list[Rate]:
         assert one.hazard_per_hour is not None
         for nodes in range(1, what.resources.max_nodes + 1):
             hazard = one.hazard_per_hour.value * nodes
-            every_s = checkpoint_interval_s(hazard_per_hour=hazard, blocking_save_s=save_s)
+            every_s = explained_interval(hazard_per_hour=hazard, blocking_save_s=save_s).interval_s
             rate = hazard / 3600
             paid = (
                 math.exp(rate * restart_s) * math.expm1(rate * (every_s + save_s)) / rate / every_s

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from costopt.domain.checkpoint_interval import checkpoint_interval_s
+from costopt.domain.checkpoint_interval import explained_interval
 from costopt.domain.job import Job
 from costopt.domain.market import Offer, Pool
 from costopt.domain.view import JobView
@@ -141,7 +141,7 @@ def choice_of(request: PlanRequest, job: Job, parts: Parts, cap_w: float | None)
     cap = next((c for c in power.caps if c.cap_w == cap_w), None)
     hazard = sum(n * _hazard(offers[p]) for p, n in parts)
     save_s, own_s = job.checkpoint.save_s, job.checkpoint.interval_s
-    every_s = own_s or checkpoint_interval_s(hazard_per_hour=hazard, blocking_save_s=save_s)
+    every_s = own_s or explained_interval(hazard_per_hour=hazard, blocking_save_s=save_s).interval_s
     fetch_h, fetch_usd, save_usd = _transfer(request, job, pool)
     start_h = job.overhead_s / 3600 + fetch_h
     paid = paid_to_useful_ratio(np.array([hazard]), np.array([every_s]), save_s, 3600 * start_h)[0]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from costopt.domain.checkpoint_interval import checkpoint_interval_s, explained_interval
+from costopt.domain.checkpoint_interval import explained_interval
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.job import CheckpointSpec
 from costopt.domain.transfers import save_paid_s
@@ -33,7 +33,6 @@ def test_the_reason_names_what_bound_it(
     chosen = explained_interval(**given)
     assert chosen.interval_s == pytest.approx(interval_s, rel=1e-3)
     assert said in chosen.reason
-    assert checkpoint_interval_s(**given) == chosen.interval_s
 
 
 def test_dollars_of_a_save_lengthen_the_interval() -> None:
