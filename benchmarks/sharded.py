@@ -291,8 +291,8 @@ def _restore_near(model: Any, optimizer: Any, width: int, folder: Path) -> Found
 
 
 def _plan_s(ranks: int) -> tuple[float, float]:
-    """Return the seconds of processor time that one rank takes to decide who writes what, from what all others sent,
-    and the coordinator's writer to see that what they wrote tiles every tensor.
+    """Return the processor's seconds that one rank takes to decide who writes what, from what all
+    others sent, and the coordinator's writer to see that what they wrote tiles every tensor.
     """
     from costopt.checkpoint.manifest import TensorSpec
     from costopt.checkpoint.sharded.boxes import HeldBox, TensorBox
