@@ -15,12 +15,16 @@ from costopt.domain.storage import KEPT_CHECKPOINTS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """An immutable fact about a job. ``kind`` is its name in ledgers, the API and logs."""
+    """An immutable fact about a job. ``kind``, the name of its class, is what ledgers, the API and
+    logs call it."""
 
     kind: ClassVar[str]
 
     at: datetime
     job: str
+
+    def __init_subclass__(cls) -> None:
+        cls.kind = cls.__name__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +35,6 @@ class JobSubmitted(Event):
     without one. ``budget_usd_micros`` is what the
     job may cost from its start to its deadline, None without a budget.
     """
-
-    kind = "JobSubmitted"
 
     work_units: float
     unit: str
@@ -58,8 +60,6 @@ class DecisionMade(Event):
     recorded only where the run was asked to explain its decisions.
     """
 
-    kind = "DecisionMade"
-
     decision_id: str
     targets: tuple[tuple[str, int], ...]
     reason: str
@@ -78,8 +78,6 @@ class PlanMade(Event):
     hour, of a budget per dollar or kWh.
     """
 
-    kind = "PlanMade"
-
     from_at: datetime
     usd_micros: tuple[int, ...]
     wh: tuple[float | None, ...]
@@ -90,8 +88,6 @@ class PlanMade(Event):
 class JobFinished(Event):
     """All the work is done and saved."""
 
-    kind = "JobFinished"
-
     units: float
 
 
@@ -99,16 +95,12 @@ class JobFinished(Event):
 class JobFailed(Event):
     """The job's own command failed permanently."""
 
-    kind = "JobFailed"
-
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStopped(Event):
     """The controller stopped before the job was done; a later run resumes it."""
-
-    kind = "RunStopped"
 
     reason: str
 
@@ -121,8 +113,6 @@ class GangFormed(Event):
     ``scaling_efficiency`` is the gang's speed over that of as many single nodes, 0–1; None where
     it is unknown.
     """
-
-    kind = "GangFormed"
 
     generation: int
     node_ids: tuple[str, ...]
@@ -138,8 +128,6 @@ class TrainingStarted(Event):
     node that is recorded already: the node trained until then.
     """
 
-    kind = "TrainingStarted"
-
     generation: int
     units: float | None
 
@@ -147,8 +135,6 @@ class TrainingStarted(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingStopped(Event):
     """The gang stopped training, having reached ``units``; None where they are unknown."""
-
-    kind = "TrainingStopped"
 
     generation: int
     units: float | None
@@ -163,8 +149,6 @@ class ProgressReported(Event):
     it, under its power limits; None where none was measured, or none that is credible.
     """
 
-    kind = "ProgressReported"
-
     done_units: float
     saved_units: float
     units_per_s: float | None = None
@@ -174,8 +158,6 @@ class ProgressReported(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkLost(Event):
     """Work done but not saved when the gang broke."""
-
-    kind = "WorkLost"
 
     units: float
     cause: str
@@ -189,8 +171,6 @@ class TaskEnded(Event):
     ``parameters`` are the task's, ``figures`` the numbers of its result; ``message`` is why it
     failed.
     """
-
-    kind = "TaskEnded"
 
     task: int
     outcome: TaskOutcome
@@ -207,8 +187,6 @@ class GuaranteeChanged(Event):
     """The exactness of the job's weights from now on: what an undisturbed run computes, bit for bit
     ("exact"), or only nearly so ("close: " and everything that voided it)."""
 
-    kind = "GuaranteeChanged"
-
     guarantee: str
 
 
@@ -220,8 +198,6 @@ class CheckpointCommitted(Event):
     keeping it costs in a month of 730 hours, at the list prices of ``region``, "provider/region";
     None where unknown. From then on the job keeps the ``keep`` newest and its milestones.
     """
-
-    kind = "CheckpointCommitted"
 
     units: float
     uri: str
@@ -238,8 +214,6 @@ class CheckpointCommitted(Event):
 class CheckpointRefused(Event):
     """A checkpoint was found torn or corrupt, and skipped."""
 
-    kind = "CheckpointRefused"
-
     uri: str
     message: str
 
@@ -247,8 +221,6 @@ class CheckpointRefused(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointIntervalChanged(Event):
     """The interval at which trainers save from now on, with the reason."""
-
-    kind = "CheckpointIntervalChanged"
 
     interval_s: float
     reason: str
@@ -262,8 +234,6 @@ class DataMoved(Event):
     what new nodes fetch to their disks.
     """
 
-    kind = "DataMoved"
-
     from_region: str
     to_region: str
     gib: float
@@ -276,8 +246,6 @@ class DataMoved(Event):
 class GuardTripped(Event):
     """A guard stopped launches, or released the nodes of ``pool``."""
 
-    kind = "GuardTripped"
-
     guard: str
     message: str
     pool: str | None = None
@@ -287,16 +255,12 @@ class GuardTripped(Event):
 class ModeChanged(Event):
     """The daemon observes, recommends or enforces from now on."""
 
-    kind = "ModeChanged"
-
     mode: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchesHalted(Event):
     """An operator stopped all launches, or changed the reason of the halt in force."""
-
-    kind = "LaunchesHalted"
 
     reason: str
     who: str
@@ -306,8 +270,6 @@ class LaunchesHalted(Event):
 class LaunchesAllowed(Event):
     """The halt of launches ended."""
 
-    kind = "LaunchesAllowed"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionProposed(Event):
@@ -316,8 +278,6 @@ class ActionProposed(Event):
     ``action`` is "launch", "drain" or "terminate"; a launch is of ``nodes`` and has no ``node_id``.
     The price is for one node, None where it is unknown or does not apply to the action.
     """
-
-    kind = "ActionProposed"
 
     proposal_id: str
     mode: str
@@ -333,8 +293,6 @@ class ActionProposed(Event):
 class SignalStale(Event):
     """A price or signal is missing or too old, so its offers are excluded; or a job's own nodes
     are unreachable, or its strategy fails, so that its decision stays as it is."""
-
-    kind = "SignalStale"
 
     source: str
     message: str

@@ -23,8 +23,6 @@ UNKNOWN_BASIS = "unknown"
 class LaunchIntended(Event):
     """Written before the provider is called; ``key`` makes the call idempotent."""
 
-    kind = "LaunchIntended"
-
     key: str
     pool: str
     nodes: int
@@ -49,8 +47,6 @@ class NodeLaunched(Event):
     paid for whether it is used or not; None where unknown.
     ``volume_micros_per_hour`` is the list price of its root volume, None where it is unknown.
     """
-
-    kind = "NodeLaunched"
 
     key: str
     node_id: str
@@ -80,8 +76,6 @@ class LaunchFailed(Event):
     ``error`` names the provider's error, or is ``NOT_SENT_ERROR`` or "lost".
     """
 
-    kind = "LaunchFailed"
-
     key: str
     pool: str
     error: str
@@ -94,8 +88,6 @@ class PriceChanged(Event):
 
     ``list_micros_per_hour`` and ``committed_micros_per_hour`` are those of ``NodeLaunched``.
     """
-
-    kind = "PriceChanged"
 
     pool: str
     micros_per_hour: int
@@ -110,8 +102,6 @@ class CarbonIntensityRecorded(Event):
     ``region`` is "provider/region"; ``hour_at`` the beginning of the hour, a whole hour of UTC. A
     later event for the same hour replaces this one.
     """
-
-    kind = "CarbonIntensityRecorded"
 
     region: str
     hour_at: datetime
@@ -129,8 +119,6 @@ class ElectricityContractsRecorded(Event):
     provider's; the kind is "contract" or "residual_mix", which counts where no contract does.
     """
 
-    kind = "ElectricityContractsRecorded"
-
     contracts: tuple[ContractTerms, ...]
 
 
@@ -138,8 +126,6 @@ class ElectricityContractsRecorded(Event):
 class CacheFetched(Event):
     """A node has the job's cache on its disk: it fetched ``gib`` in ``seconds`` of the job's time,
     and had ``held_gib``."""
-
-    kind = "CacheFetched"
 
     node_id: str
     gib: float
@@ -155,8 +141,6 @@ class PowerLimitReported(Event):
     what the whole node draws under it while it trains, None where unknown. ``message`` says how it
     came about. Where ``asked_w`` was requested and there is no limit, the node could not set it.
     """
-
-    kind = "PowerLimitReported"
 
     node_id: str
     cap_w: float | None
@@ -175,8 +159,6 @@ class PowerLimitProbed(Event):
     it. ``min_w`` is the lowest limit that every GPU allows, ``limit_w`` the lowest in force before.
     Where ``message`` is not empty, nothing was measured, and the sweep ends.
     """
-
-    kind = "PowerLimitProbed"
 
     generation: int
     gpu_model: str
@@ -200,8 +182,6 @@ class NodeMeasured(Event):
     ``goodput`` are shares of 0–1, ``step_s`` the mean time of a step in the job's time.
     """
 
-    kind = "NodeMeasured"
-
     node_id: str
     from_at: datetime
     until_at: datetime
@@ -222,8 +202,6 @@ class InterruptionExpected(Event):
     ``message`` is "" once the warning has ended.
     """
 
-    kind = "InterruptionExpected"
-
     node_id: str
     message: str
 
@@ -236,8 +214,6 @@ class InterruptionNoticed(Event):
     command may forge reports: the provider's confirmation follows as another such event.
     """
 
-    kind = "InterruptionNoticed"
-
     node_id: str
     pool: str
     interrupts_at: datetime
@@ -247,8 +223,6 @@ class InterruptionNoticed(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeWithdrawn(Event):
     """The node has withdrawn its notice of an interruption, and the provider never confirmed it."""
-
-    kind = "NoticeWithdrawn"
 
     node_id: str
     pool: str
@@ -260,8 +234,6 @@ class HealthChanged(Event):
 
     ``issue`` is None once it is healthy. The whole gang is meant where ``node_id`` is "".
     """
-
-    kind = "HealthChanged"
 
     node_id: str
     issue: HealthIssue | None
@@ -275,8 +247,6 @@ class NodeReplaced(Event):
     With ``pool_rests`` the job launches nothing in ``pool`` for the cooldown.
     """
 
-    kind = "NodeReplaced"
-
     node_id: str
     pool: str
     message: str
@@ -287,8 +257,6 @@ class NodeReplaced(Event):
 class DrainIntended(Event):
     """The node is asked to checkpoint; it is released when it has."""
 
-    kind = "DrainIntended"
-
     node_id: str
     reason: str
 
@@ -296,8 +264,6 @@ class DrainIntended(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminateIntended(Event):
     """Written before the provider is asked to terminate the node."""
-
-    kind = "TerminateIntended"
 
     node_id: str
     reason: str
@@ -312,8 +278,6 @@ class NodeEnded(Event):
     about it, "" if nothing.
     """
 
-    kind = "NodeEnded"
-
     node_id: str
     pool: str
     ended_at: datetime
@@ -325,8 +289,6 @@ class NodeEnded(Event):
 class NodeGivenUp(Event):
     """The node runs and has never reported; it is to be terminated and replaced."""
 
-    kind = "NodeGivenUp"
-
     node_id: str
     pool: str
     message: str
@@ -335,8 +297,6 @@ class NodeGivenUp(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReturned(Event):
     """The provider lists a lost node again: it never ended, and is billed as if it had not."""
-
-    kind = "NodeReturned"
 
     node_id: str
     pool: str
@@ -350,8 +310,6 @@ class NodeBilled(Event):
     charged for ``min_billed_s`` seconds at least, at the last price. ``list_prices`` are the
     provider's own, where the account's terms changed them.
     """
-
-    kind = "NodeBilled"
 
     node_id: str
     pool: str
