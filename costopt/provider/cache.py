@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -97,10 +97,23 @@ def fan_out(
 def fan_out_or_raise(keys: Iterable[K], ask: Callable[[K], V]) -> dict[K, V | ProviderError]:
     """As ``fan_out``. Raises the first ProviderError where no key has an answer."""
     answers = fan_out(keys, ask)
-    errors = [answer for answer in answers.values() if isinstance(answer, ProviderError)]
-    if errors and len(errors) == len(answers):
-        raise errors[0]
+    raise_if_none(*split_answers(answers))
     return answers
+
+
+def split_answers(
+    answers: Mapping[K, V | ProviderError],
+) -> tuple[dict[K, V], dict[K, ProviderError]]:
+    """The answers, and what went wrong with the others, by key."""
+    errors = {key: each for key, each in answers.items() if isinstance(each, ProviderError)}
+    known = {key: each for key, each in answers.items() if not isinstance(each, ProviderError)}
+    return known, errors
+
+
+def raise_if_none(known: Mapping[K, V], errors: Mapping[K, ProviderError]) -> None:
+    """Raise the first error where there is no answer."""
+    if errors and not known:
+        raise next(iter(errors.values()))
 
 
 def _answer(ask: Callable[[K], V], key: K) -> V | ProviderError:

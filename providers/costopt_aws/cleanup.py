@@ -12,12 +12,12 @@ from typing import Any
 from costopt.domain.errors import BadRequestError, ProviderError, ProviderUnavailableError
 from costopt.domain.fleet import Node
 from costopt.provider.base import OrphanedResource
-from costopt.provider.cache import fan_out
+from costopt.provider.cache import fan_out, raise_if_none, split_answers
+from costopt.provider.node_book import GRACE, NodeBook
 from costopt_aws import instances
 from costopt_aws.clients import Clients
 from costopt_aws.errors import code_of, map_errors
 from costopt_aws.instances import InstanceInventory
-from costopt_aws.known_nodes import GRACE, KnownNodes
 from costopt_aws.notices import InterruptionQueue
 
 ALREADY_GONE_CODES = frozenset({"InvalidInstanceID.Malformed", "InvalidInstanceID.NotFound"})
@@ -30,7 +30,7 @@ class InstanceTerminator:
         self,
         clients: Clients,
         regions: tuple[str, ...],
-        book: KnownNodes,
+        book: NodeBook,
         notices: InterruptionQueue,
     ) -> None:
         self._clients = clients
@@ -105,13 +105,9 @@ class OrphanedResources:
     def list_all(self, owner: str) -> tuple[OrphanedResource, ...]:
         """Return those of all regions that answer. Raise ProviderError if none does."""
         answers = fan_out(self._regions, lambda region: tuple(self._of_region(region, owner)))
-        self.silent = {
-            r: result for r, result in answers.items() if isinstance(result, ProviderError)
-        }
-        if len(self.silent) == len(answers):
-            raise next(iter(self.silent.values()))
-        found = (result for result in answers.values() if not isinstance(result, ProviderError))
-        return tuple(leftover for result in found for leftover in result)
+        known, self.silent = split_answers(answers)
+        raise_if_none(known, self.silent)
+        return tuple(leftover for found in known.values() for leftover in found)
 
     def remove(self, leftover: OrphanedResource) -> None:
         """Remove it; do nothing if it is gone. Raise ProviderError."""

@@ -10,10 +10,10 @@ from typing import Any
 from costopt.domain.errors import ProviderError
 from costopt.domain.fleet import EndCause, Node, NodeState
 from costopt.domain.market import Pool
-from costopt.provider.cache import fan_out
+from costopt.provider.cache import fan_out, raise_if_none, split_answers
+from costopt.provider.node_book import GRACE, NodeBook
 from costopt_aws.clients import Clients
 from costopt_aws.errors import map_errors
-from costopt_aws.known_nodes import KnownNodes
 
 STATES = {
     "pending": NodeState.PENDING,
@@ -97,7 +97,7 @@ PAGE = 1000
 class InstanceInventory:
     """DescribeInstances is the truth; an unreachable region keeps its last answer."""
 
-    def __init__(self, clients: Clients, regions: tuple[str, ...], book: KnownNodes) -> None:
+    def __init__(self, clients: Clients, regions: tuple[str, ...], book: NodeBook) -> None:
         self._clients = clients
         self._regions = regions
         self._book = book
@@ -110,14 +110,14 @@ class InstanceInventory:
         Raise ProviderError if no region answers.
         """
         answers = fan_out(self._regions, lambda region: self._ask(region, owner))
-        self.silent = {
-            r: result for r, result in answers.items() if isinstance(result, ProviderError)
-        }
-        if len(self.silent) == len(answers):
-            raise next(iter(self.silent.values()))
-        for region, result in answers.items():
-            if not isinstance(result, ProviderError):
-                self._book.listed(region, owner, result, now)
+        known, self.silent = split_answers(answers)
+        raise_if_none(known, self.silent)
+        nodes = [node for nodes in known.values() for node in nodes]
+        listed = {node.node_id for node in self._book.see(nodes, now)}
+        missing = self._book.missing(owner, listed, self.silent)
+        gone = [node for node in missing if now - node.launched_at > GRACE]
+        self._book.end(gone, None, EndCause.LOST, "EC2 does not list it any more", now)
+        self._book.forget(now)
         return self._book.known(owner)
 
     def _ask(self, region: str, owner: str) -> tuple[Node, ...]:

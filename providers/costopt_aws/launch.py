@@ -21,6 +21,7 @@ from costopt.domain.errors import (
 from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.market import CapacityType, Pool
 from costopt.provider.launch import CapacityBackoff, IdempotentLauncher
+from costopt.provider.node_book import GRACE, NodeBook
 from costopt_aws import instances
 from costopt_aws.bootstrap import Bootstrap, NodeSetup
 from costopt_aws.capacity import CapacityBlocks
@@ -28,7 +29,6 @@ from costopt_aws.clients import Clients
 from costopt_aws.errors import code_of, map_errors
 from costopt_aws.instance_types import InstanceTypeInfo, InstanceTypes
 from costopt_aws.instances import read_node
-from costopt_aws.known_nodes import GRACE, KnownNodes
 from costopt_aws.launch_request import PlacementGroups, RunInstancesRequest
 from costopt_aws.launch_templates import LaunchTemplates
 from costopt_aws.regions import Zones
@@ -66,7 +66,7 @@ class Ec2Launcher:
         zones: Zones,
         types: InstanceTypes,
         blocks: CapacityBlocks,
-        book: KnownNodes,
+        book: NodeBook,
         bootstrap: Bootstrap | None,
         price_of: PriceOf,
     ) -> None:
@@ -92,9 +92,9 @@ class Ec2Launcher:
 
     def _launched(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
         """Return the nodes of the key if all are known; () if none is or more may appear."""
-        known = self._book.by_key(request.key)
+        known = self._book.by_key(request.owner, request.key)
         if len(known) < request.nodes:
-            known = self._book.record(self._found(request), now)
+            known = self._book.see(self._found(request), now)
         old = any(now - node.launched_at > GRACE or not node.state.is_alive for node in known)
         return known if old or len(known) >= request.nodes else ()
 
@@ -111,7 +111,7 @@ class Ec2Launcher:
             return tuple(filter(None, (read_node(item) for item in items)))
 
     def _start(self, order: RunInstancesRequest, now: datetime) -> None:
-        self._book.record(self._run(order), now)
+        self._book.see(self._run(order), now)
 
     def _order(self, request: LaunchRequest, now: datetime) -> RunInstancesRequest:
         pool = request.pool

@@ -6,11 +6,10 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from costopt.domain.account import Quota
-from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Estimate
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.provider.base import PriceChange, PriceSeriesKey
-from costopt.provider.cache import fan_out_or_raise
+from costopt.provider.cache import fan_out_or_raise, split_answers
 from costopt_aws.capacity import CapacityBlocks, PlacementScores, SpotAdvisor
 from costopt_aws.clients import Clients
 from costopt_aws.instance_types import InstanceTypes, Offerings
@@ -57,8 +56,8 @@ class AwsMarket:
     def quotas(self, now: datetime) -> tuple[Quota, ...]:
         """Return the vCPU quotas of all regions that answer. Raise ProviderError if none does."""
         answers = fan_out_or_raise(self._regions, lambda region: self._quotas.of(region, now))
-        by_region = [answer for answer in answers.values() if not isinstance(answer, ProviderError)]
-        return tuple(quota for quotas in by_region for quota in quotas)
+        known, _ = split_answers(answers)
+        return tuple(quota for quotas in known.values() for quota in quotas)
 
     def price_series(
         self, region: str, instance_types: Collection[str], now: datetime

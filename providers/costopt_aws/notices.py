@@ -12,10 +12,10 @@ from typing import Any
 from costopt.domain.errors import ProviderError
 from costopt.domain.fleet import Node
 from costopt.domain.market import Interruption
-from costopt.provider.cache import fan_out
+from costopt.provider.cache import fan_out, split_answers
+from costopt.provider.node_book import NodeBook
 from costopt_aws.clients import Clients
 from costopt_aws.errors import map_errors
-from costopt_aws.known_nodes import KnownNodes
 
 WARNING = "EC2 Spot Instance Interruption Warning"
 REBALANCE = "EC2 Instance Rebalance Recommendation"
@@ -53,7 +53,7 @@ class InterruptionQueue:
     nodes still read their own.
     """
 
-    def __init__(self, clients: Clients, queues: Mapping[str, str], book: KnownNodes) -> None:
+    def __init__(self, clients: Clients, queues: Mapping[str, str], book: NodeBook) -> None:
         self._clients = clients
         self._queues = queues
         self._book = book
@@ -66,10 +66,7 @@ class InterruptionQueue:
 
     def drain(self) -> None:
         """Read the messages of the queues. Regions without an answer are in ``silent``."""
-        answers = fan_out(self._queues, self._drain)
-        self.silent = {
-            r: result for r, result in answers.items() if isinstance(result, ProviderError)
-        }
+        _, self.silent = split_answers(fan_out(self._queues, self._drain))
 
     def pending_notices(self, owner: str, now: datetime) -> tuple[Interruption, ...]:
         """Return the interruptions announced for the owner's live nodes, by their time."""
@@ -134,11 +131,11 @@ class InterruptionQueue:
             match message.kind:
                 case "warning":
                     self._warned.setdefault(message.instance_id, message.at)
-                    self._book.ends_at(message.instance_id, message.at + NOTICE_LEAD)
+                    self._book.announce_end(message.instance_id, message.at + NOTICE_LEAD)
                 case "rebalance":
                     self._rebalance.setdefault(message.instance_id, message.at)
                 case "state" if message.state == "terminated":
-                    self._book.ends_at(message.instance_id, message.at)
+                    self._book.announce_end(message.instance_id, message.at)
 
 
 def _read(body: str) -> _Message | None:

@@ -19,6 +19,7 @@ from costopt.provider.base import (
     PriceSeriesKey,
     Provider,
 )
+from costopt.provider.node_book import NodeBook
 from costopt_aws.billing import Billing, CostExplorer
 from costopt_aws.bootstrap import AwsBootstrap
 from costopt_aws.cleanup import InstanceTerminator, OrphanedResources
@@ -26,7 +27,6 @@ from costopt_aws.clients import Clients
 from costopt_aws.doctor import Doctor
 from costopt_aws.instance_types import InstanceTypes
 from costopt_aws.instances import InstanceInventory
-from costopt_aws.known_nodes import KnownNodes
 from costopt_aws.launch import Ec2Launcher
 from costopt_aws.market import AwsMarket, LaunchPrice
 from costopt_aws.notices import InterruptionQueue
@@ -54,7 +54,7 @@ class AwsProvider(Provider):
         self.clients = clients
         self.market = AwsMarket(clients, options.regions, options.market)
         self._clock = clock
-        book = KnownNodes()
+        book = NodeBook()
         self._listing = InstanceInventory(clients, options.regions, book)
         self._leftovers = OrphanedResources(clients, options.regions, self._listing)
         self._notices = InterruptionQueue(clients, options.queues, book)

@@ -12,11 +12,12 @@ from typing import Any
 
 from costopt.domain.errors import BadRequestError, ProviderUnavailableError
 from costopt.provider.base import OrphanedResource
+from costopt.provider.node_book import GRACE, NodeBook
 from costopt_gcp import instances
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import MISSING, asking, code_of
 from costopt_gcp.instances import time_of
-from costopt_gcp.known_nodes import GRACE, InstanceInventory, KnownNodes
+from costopt_gcp.inventory import InstanceInventory
 from costopt_gcp.machine_types import last, region_of
 
 PERMISSION = "compute.instances.delete"
@@ -26,7 +27,7 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 class InstanceTerminator:
     """instances.delete. Only the listings, not this class, report that a node is gone."""
 
-    def __init__(self, clients: Clients, book: KnownNodes) -> None:
+    def __init__(self, clients: Clients, book: NodeBook) -> None:
         self._clients = clients
         self._book = book
 

@@ -17,12 +17,12 @@ from costopt.domain.errors import (
 from costopt.domain.fleet import LaunchRequest, Node, NodeState
 from costopt.domain.market import CapacityType, Pool, Reservation
 from costopt.provider.launch import CapacityBackoff, IdempotentLauncher
+from costopt.provider.node_book import NodeBook
 from costopt_gcp import instances
 from costopt_gcp.bootstrap import Bootstrap, NodeSetup
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import EXISTS, asking, code_of
 from costopt_gcp.instances import read_node
-from costopt_gcp.known_nodes import KnownNodes
 from costopt_gcp.launch_request import CompactPlacement, InsertRequest
 from costopt_gcp.machine_types import MachineShape
 from costopt_gcp.operations import InstanceEndings, Operations
@@ -50,7 +50,7 @@ class GceLauncher:
         regions: Regions,
         operations: Operations,
         endings: InstanceEndings,
-        book: KnownNodes,
+        book: NodeBook,
         bootstrap: Bootstrap | None,
         price_of: PriceOf,
         placement: CompactPlacement,

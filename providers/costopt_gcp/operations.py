@@ -19,7 +19,7 @@ from typing import Any
 from costopt.domain.errors import ProviderError, ProviderUnavailableError
 from costopt.domain.fleet import EndCause, Node
 from costopt.domain.market import Interruption
-from costopt.provider.cache import fan_out
+from costopt.provider.cache import fan_out, split_answers
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import asking, from_operation
 from costopt_gcp.instances import time_of
@@ -140,9 +140,7 @@ class InstanceEndings:
         begin = now - LOOK_BACK
         begin = begin if since is None else min(begin, since)
         answers = fan_out(zones, lambda zone: self._look(zone, begin))
-        self.silent = {
-            z: result for z, result in answers.items() if isinstance(result, ProviderError)
-        }
+        _, self.silent = split_answers(answers)
 
     def in_vain(self, node_id: str) -> InstanceEnd | None:
         """Return how the wait of a node that never ran ended; None if no operation reports it.

@@ -19,13 +19,14 @@ from costopt.provider.base import (
     PriceSeriesKey,
     Provider,
 )
-from costopt.provider.cache import fan_out_or_raise
+from costopt.provider.cache import fan_out_or_raise, split_answers
+from costopt.provider.node_book import NodeBook
 from costopt_gcp.billing import Billing
 from costopt_gcp.bootstrap import GcpBootstrap
 from costopt_gcp.cleanup import InstanceTerminator, OrphanedResources
 from costopt_gcp.clients import Clients
 from costopt_gcp.doctor import Doctor
-from costopt_gcp.known_nodes import InstanceInventory, KnownNodes
+from costopt_gcp.inventory import InstanceInventory
 from costopt_gcp.launch import GceLauncher
 from costopt_gcp.launch_request import CompactPlacement
 from costopt_gcp.machine_types import MachineTypes
@@ -57,7 +58,7 @@ class GcpProvider(Provider):
         self.clients = clients
         self.market = GcpMarket(clients, options.regions, options.market)
         self._clock = clock
-        self._book = KnownNodes()
+        self._book = NodeBook()
         operations = Operations(clients)
         self._placement = CompactPlacement(clients, operations, options.compact_placement)
         self._endings = InstanceEndings(operations, options.preemption_notice_s)
@@ -217,8 +218,8 @@ class GcpMarket:
     def quotas(self, now: datetime) -> tuple[Quota, ...]:
         """Return the GPU quotas of all regions that answer. Raise ProviderError if none does."""
         answers = fan_out_or_raise(self._named, lambda region: self._quotas.of(region, now))
-        by_region = [answer for answer in answers.values() if not isinstance(answer, ProviderError)]
-        regional = tuple(quota for quotas in by_region for quota in quotas)
+        known, _ = split_answers(answers)
+        regional = tuple(quota for quotas in known.values() for quota in quotas)
         try:
             return (*regional, *self._quotas.everywhere(now))
         except ProviderError:

@@ -19,7 +19,7 @@ from costopt.provider.launch import CapacityBackoff, IdempotentLauncher
 from costopt_kubernetes import labels
 from costopt_kubernetes.clients import ApiClient, Object
 from costopt_kubernetes.errors import EXISTS, StatusError
-from costopt_kubernetes.known_nodes import KnownPods, PodInventory
+from costopt_kubernetes.known_nodes import PodBook, PodInventory
 from costopt_kubernetes.machines import NAME
 from costopt_kubernetes.offers import ClusterCapacity, Room
 from costopt_kubernetes.options import KubernetesOptions
@@ -47,7 +47,7 @@ class PodLauncher:
         options: KubernetesOptions,
         capacity: ClusterCapacity,
         inventory: PodInventory,
-        book: KnownPods,
+        book: PodBook,
         price_of: PriceOf,
     ) -> None:
         self._api = api
@@ -66,9 +66,9 @@ class PodLauncher:
 
     def _launched(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
         self._inventory.pods(labels.launched_by(request.owner, request.key), now)
-        found = [self._book.get(name) for name in labels.pod_names(request)]
-        nodes = [known.node for known in found if known is not None]
-        return tuple(nodes) if len(nodes) == request.nodes else ()
+        found = (self._book.node(name) for name in labels.pod_names(request))
+        nodes = tuple(filter(None, found))
+        return nodes if len(nodes) == request.nodes else ()
 
     def _order(self, request: LaunchRequest, now: datetime) -> PodRequest:
         pool, cluster = request.pool, self._options.cluster
@@ -163,7 +163,8 @@ class PodLauncher:
             raise ProviderUnavailableError(
                 f"{error.message}; not all of it could be taken back: {failure.message}"
             ) from failure
-        self._book.drop(labels.pod_names(request))
+        for name in labels.pod_names(request):
+            self._book.drop(name)
 
     def _pods(self, request: LaunchRequest) -> list[Object]:
         selector = labels.launched_by(request.owner, request.key)

@@ -9,7 +9,7 @@ from costopt.domain.errors import ForbiddenError
 from costopt.domain.fleet import NodeState
 from costopt.domain.market import Interruption
 from costopt_kubernetes import labels
-from costopt_kubernetes.known_nodes import KnownPods, PodInventory
+from costopt_kubernetes.known_nodes import PodBook, PodInventory
 from costopt_kubernetes.offers import ClusterCapacity
 from costopt_kubernetes.options import KubernetesOptions
 from costopt_kubernetes.pods import ReadPod
@@ -27,7 +27,7 @@ class NoticeReader:
         self,
         inventory: PodInventory,
         capacity: ClusterCapacity,
-        book: KnownPods,
+        book: PodBook,
         options: KubernetesOptions,
     ) -> None:
         self._inventory = inventory
@@ -50,7 +50,7 @@ class NoticeReader:
             node = pod.node
             ends = dict(self._ends(pod, ending, now))
             at = min(ends.values(), default=None)
-            self._book.doom(node.node_id, at)
+            self._book.pod(node.node_id).doomed_at = at
             if at is not None:
                 signs |= {(node.node_id, sign) for sign in ends}
                 noticed_at = min(self._first(pod, sign, now) for sign in ends)

@@ -12,7 +12,7 @@ from costopt.domain.ports import Clock
 from costopt.provider.base import Capability, Check, Provider
 from costopt_kubernetes.clients import ApiClient
 from costopt_kubernetes.doctor import ClusterDoctor
-from costopt_kubernetes.known_nodes import KnownPods, PodInventory
+from costopt_kubernetes.known_nodes import PodBook, PodInventory
 from costopt_kubernetes.launch import PodLauncher
 from costopt_kubernetes.machines import NAME
 from costopt_kubernetes.notices import NoticeReader
@@ -30,7 +30,7 @@ class KubernetesProvider(Provider):
         self.options = options
         self.api = api
         self._clock = clock
-        self._book = KnownPods()
+        self._book = PodBook()
         capacity = ClusterCapacity(api, options)
         self._offers = ClusterOffers(clock, capacity, options)
         self._inventory = PodInventory(api, options, self._book)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.runtime import Payload
@@ -110,6 +111,23 @@ def batch_script(
         "exit 0",
     ]
     return "\n".join(line for line in lines if line) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptEnd:
+    """What a batch script recorded of its end."""
+
+    at: datetime
+    preempted: bool
+
+    @classmethod
+    def parse(cls, text: str | None) -> ScriptEnd | None:
+        """Return the record in a file, None where there is none."""
+        lines = (text or "").splitlines()
+        if not lines or not lines[0].isdigit():
+            return None
+        at = datetime.fromtimestamp(int(lines[0]), UTC)
+        return cls(at, any(line.startswith(PREEMPTED) for line in lines[1:]))
 
 
 def launches_folder(folder: str) -> str:

@@ -9,10 +9,10 @@ from itertools import compress
 
 from costopt.domain.fleet import EndCause, Node, NodeState
 from costopt.domain.market import Interruption
+from costopt.provider.node_book import NodeBook
 from costopt_slurm.access import SlurmAccess
-from costopt_slurm.batch_script import ENDED, launches_folder
+from costopt_slurm.batch_script import ENDED, ScriptEnd, launches_folder
 from costopt_slurm.cluster_state import ClusterState
-from costopt_slurm.gang_book import GangBook, ScriptEnd
 from costopt_slurm.gang_nodes import announced_ends, gang_nodes
 from costopt_slurm.gang_tags import GangTags, job_name, parse_node_id
 from costopt_slurm.records import BatchJob
@@ -28,7 +28,7 @@ class GangInventory:
     """Lists and expires the batch jobs of all owners."""
 
     def __init__(
-        self, queries: SlurmAccess, cluster: ClusterState, book: GangBook, folder: str
+        self, queries: SlurmAccess, cluster: ClusterState, book: NodeBook, folder: str
     ) -> None:
         self._queries = queries
         self._cluster = cluster
@@ -40,7 +40,7 @@ class GangInventory:
         gangs = self.refresh(now)
         self._expire(gangs, now)
         seen = {n.node_id for job, tags in gangs.values() for n in gang_nodes(job, tags)}
-        self._close(self._book.unseen(owner, seen), now)
+        self._close(self._book.missing(owner, seen), now)
         self._book.forget(now)
         return self._book.known(owner)
 
@@ -113,14 +113,18 @@ class GangInventory:
             self._close_unaccounted(nodes, now)
 
     def _close_unaccounted(self, nodes: list[Node], now: datetime) -> None:
+        """By the script's record; a node without one is lost, or waited in vain."""
         end = self._script_end(nodes[0].key)
         if end is None:
+            at, cause = now, EndCause.LOST
             why = "Slurm has forgotten the job, and its script left no record of its end"
-            self._book.end(nodes, now, EndCause.LOST, why, now)
-            return
-        why = "Slurm has forgotten the job; its script ended when its agents had left"
-        cause = EndCause.INTERRUPTED if end.preempted else EndCause.FAILED
-        self._book.end(nodes, end.at, cause, f"{why}{' on a preemption' * end.preempted}", now)
+        else:
+            at, cause = end.at, EndCause.INTERRUPTED if end.preempted else EndCause.FAILED
+            why = "Slurm has forgotten the job; its script ended when its agents had left"
+            why += " on a preemption" * end.preempted
+        if nodes[0].state is NodeState.WAITING:
+            cause = EndCause.NO_CAPACITY
+        self._book.end(nodes, at, cause, why, now)
 
     def _script_end(self, key: str) -> ScriptEnd | None:
         record = f"{launches_folder(self._folder)}/{key}/{ENDED}"

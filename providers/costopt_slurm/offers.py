@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.fleet import DRAIN_LEAD, NodeState
 from costopt.domain.market import Offer, Pool
+from costopt.provider.node_book import NodeBook
 from costopt_slurm.cluster_state import ClusterState, NodeListing, reserved_from, run_limit_s
-from costopt_slurm.gang_book import GangBook
 from costopt_slurm.gang_tags import NAME
 from costopt_slurm.options import SlurmOptions, SlurmPartition
 from costopt_slurm.owned_partition import OwnedPartition
@@ -23,7 +23,7 @@ NO_LIMIT = "the partition has neither MaxTime nor DefaultTime: add max_run_h to 
 class PartitionOffers:
     """What can be launched now, and until when."""
 
-    def __init__(self, options: SlurmOptions, cluster: ClusterState, book: GangBook) -> None:
+    def __init__(self, options: SlurmOptions, cluster: ClusterState, book: NodeBook) -> None:
         self._options = options
         self._cluster = cluster
         self._book = book

@@ -13,8 +13,8 @@ from costopt.domain.errors import NoCapacityError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.fleet import NodeState
 from costopt.domain.market import NEVER_INTERRUPTED, CapacityType, Offer, Pool
+from costopt.provider.node_book import NodeBook
 from costopt_slurm.cluster_state import ClusterState, NodeListing
-from costopt_slurm.gang_book import GangBook
 from costopt_slurm.gang_tags import NAME
 from costopt_slurm.options import SlurmOptions
 from costopt_slurm.records import NodeLoad
@@ -25,7 +25,7 @@ PRICE_SOURCE = "the account file's rate of owned nodes"
 class OwnedPartition:
     """Its nodes of the types under ``nodes``, as many of each as it says there."""
 
-    def __init__(self, options: SlurmOptions, cluster: ClusterState, book: GangBook) -> None:
+    def __init__(self, options: SlurmOptions, cluster: ClusterState, book: NodeBook) -> None:
         self._options = options
         self._cluster = cluster
         self._book = book

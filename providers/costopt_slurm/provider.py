@@ -10,11 +10,11 @@ from costopt.domain.fleet import EndCause, LaunchRequest, Node, NodeBill
 from costopt.domain.market import Interruption, Offer
 from costopt.domain.ports import Clock
 from costopt.provider.base import Capability, Check, Provider
+from costopt.provider.node_book import NodeBook
 from costopt_slurm.access import SlurmAccess
 from costopt_slurm.batch_script import step_name
 from costopt_slurm.cluster_state import ClusterState
 from costopt_slurm.doctor import SlurmDoctor
-from costopt_slurm.gang_book import GangBook
 from costopt_slurm.gang_tags import NAME, GangTags, parse_node_id
 from costopt_slurm.inventory import GangInventory
 from costopt_slurm.launch import CommandOf, GangLauncher
@@ -40,7 +40,7 @@ class SlurmProvider(Provider):
         self.options = options
         self._clock = clock
         self._queries = queries
-        self._book = GangBook()
+        self._book = NodeBook()
         self._cluster = ClusterState(queries, options)
         self._offers = PartitionOffers(options, self._cluster, self._book)
         self._inventory = GangInventory(queries, self._cluster, self._book, options.folder)

@@ -38,7 +38,6 @@ MIRRORED = frozenset(
         "ImageResolver",
         "InstanceInventory",
         "InstanceTerminator",
-        "KnownNodes",
         "MachineImage",
         "MarketOptions",
         "NodeOptions",
