@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import NoReturn
 
 from costopt.domain.account import Quota
-from costopt.domain.errors import NotSupportedError, ProviderError
+from costopt.domain.errors import ForbiddenError, NotSupportedError, ProviderError
 from costopt.domain.estimate import Estimate
 from costopt.domain.fleet import LaunchRequest, Node, NodeBill, ProviderCharge
 from costopt.domain.market import Interruption, Offer, Pool
@@ -86,6 +86,24 @@ class Check:
     def broken(cls, name: str, error: ProviderError) -> Check:
         """Return the finding of what failed."""
         return cls(name, CheckStatus.BROKEN, error.message, error.hint)
+
+    @classmethod
+    def unknown(cls, name: str, error: ProviderError) -> Check:
+        """Return the finding for something optional that could not be read."""
+        return cls(name, CheckStatus.MISSING, f"not known: {error.message}", error.hint)
+
+    @classmethod
+    def of(cls, name: str, ask: Callable[[str], Check], *, is_optional: bool = False) -> Check:
+        """Return the finding of ``ask``, which gets the name; where that fails, what failed.
+
+        ``is_optional``: what the credentials may not read is unknown, and no fault.
+        """
+        try:
+            return ask(name)
+        except ForbiddenError as error:
+            return cls.unknown(name, error) if is_optional else cls.broken(name, error)
+        except ProviderError as error:
+            return cls.broken(name, error)
 
 
 @dataclass(frozen=True, slots=True)

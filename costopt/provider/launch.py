@@ -18,13 +18,27 @@ from costopt.domain.errors import (
     ThrottledError,
 )
 from costopt.domain.fleet import LaunchRequest, Node
-from costopt.domain.market import CapacityType
+from costopt.domain.market import CapacityType, Pool
 from costopt.domain.runtime import Payload
 
 FindNodes = Callable[[LaunchRequest, datetime], tuple[Node, ...]]
 """The nodes of a request's key where all of them are known; () where none are or some may come."""
 
+PriceOf = Callable[[Pool, datetime], float | None]
+"""Returns the price of a node of a pool now, in dollars per hour; None if unknown."""
+
 T = TypeVar("T")
+
+
+def known_price(
+    price_of: PriceOf, pool: Pool, now: datetime, hint: str = "try another pool, or later"
+) -> float:
+    """Return the price of a launch now. Raise NoCapacityError where it is not known."""
+    price = price_of(pool, now)
+    if price is None:
+        message = f"{pool}: its price is not known now, so nothing is launched there"
+        raise NoCapacityError(message, hint=hint)
+    return price
 
 
 def payload_of(payloads: Mapping[str, Payload], request: LaunchRequest) -> Payload:

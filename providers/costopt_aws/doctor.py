@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from urllib.parse import urlsplit
 
 from costopt.domain.errors import BadRequestError, ForbiddenError, ProviderError
@@ -37,22 +38,22 @@ class Doctor:
     def __init__(self, clients: Clients, options: AwsOptions) -> None:
         self._clients = clients
         self._options = options
-        self._images = ImageResolver(clients, options.nodes.image)
+        self._images = ImageResolver(clients, options.image)
         self._quotas = AccountQuotas(clients)
 
     def policies(self, owner: str, store: str | None) -> Mapping[str, object]:
         """By role: the controller's policy, the nodes' with those of jobs that have their own, and
         whom the nodes' roles trust."""
-        nodes = self._options.nodes
+        said = self._options
         return {
             "daemon": self._daemon_policy(owner, store),
-            "node": node_policy(store, nodes.job_profiles, nodes.secrets, nodes.repositories),
+            "node": node_policy(store, said.job_profiles, said.secrets, said.repositories),
             "node-trust": NODE_TRUST,
             **{
                 f"job-{job}": job_policy(
-                    store, job, nodes.job_secrets.get(job, ()), nodes.repositories
+                    store, job, said.job_secrets.get(job, ()), said.repositories
                 )
-                for job in nodes.job_profiles
+                for job in said.job_profiles
             },
         }
 
@@ -64,17 +65,22 @@ class Doctor:
             return
         usable: list[str] = []
         for region in self._options.regions:
-            check = self._region(region, now)
+            check = Check.of(f"region {region}", partial(self._region, region, now))
             yield check
             if check.verdict is CheckStatus.OK:
                 usable.append(region)
         yield from self._permissions(arn, usable, owner, store, now)
         for region in usable:
-            yield self._quota(region, now)
-            yield self._image(region, now)
-        yield from (self._role(profile) for profile in sorted(self._options.nodes.profiles))
-        yield from (self._queue(region, url) for region, url in self._options.queues.items())
-        yield from self._store(store)
+            of_quota = partial(self._quota, region, now)
+            yield Check.of(f"quota {region}", of_quota, is_optional=True)
+            yield Check.of(f"image {region}", partial(self._image, region, now))
+        for profile in sorted(self._options.profiles):
+            of_role = partial(self._role, profile)
+            yield Check.of(f"node role {profile}", of_role, is_optional=True)
+        for region, url in self._options.queues.items():
+            of_queue = partial(self._queue, region, url)
+            yield Check.of(f"queue {region}", of_queue, is_optional=True)
+        yield Check.of("store", partial(self._store, store), is_optional=True)
 
     def _credentials(self) -> tuple[str | None, Check]:
         region = self._options.regions[0]
@@ -85,15 +91,11 @@ class Doctor:
             return None, Check.broken("credentials", error)
         return arn, Check("credentials", CheckStatus.OK, arn)
 
-    def _region(self, region: str, now: datetime) -> Check:
-        name = f"region {region}"
-        try:
-            Regions(self._clients).check(region, now, self._options.regions)
-            with map_errors("ec2:DescribeAvailabilityZones", region):
-                answer = self._clients.reading("ec2", region).describe_availability_zones()
-                zones = len(answer["AvailabilityZones"])
-        except ProviderError as error:
-            return Check.broken(name, error)
+    def _region(self, region: str, now: datetime, name: str) -> Check:
+        Regions(self._clients).check(region, now, self._options.regions)
+        with map_errors("ec2:DescribeAvailabilityZones", region):
+            answer = self._clients.reading("ec2", region).describe_availability_zones()
+            zones = len(answer["AvailabilityZones"])
         return Check(name, CheckStatus.OK, f"enabled, {zones} zones")
 
     def _permissions(
@@ -136,22 +138,15 @@ class Doctor:
 
     def _network(self, region: str) -> Mapping[str, object]:
         """Return the network arguments of a launch there, as far as the options name them."""
-        nodes = self._options.nodes
-        subnets = subnets_in(region, nodes.subnets)
-        groups = nodes.security_groups.get(region, ())
+        subnets = subnets_in(region, self._options.subnets)
+        groups = self._options.security_groups.get(region, ())
         return {
             **({"SubnetId": subnets[0]} if subnets else {}),
             **({"SecurityGroupIds": list(groups)} if groups else {}),
         }
 
-    def _quota(self, region: str, now: datetime) -> Check:
-        name = f"quota {region}"
-        try:
-            quotas = self._quotas.of(region, now)
-        except ForbiddenError as error:
-            return _unknown(name, error)
-        except ProviderError as error:
-            return Check.broken(name, error)
+    def _quota(self, region: str, now: datetime, name: str) -> Check:
+        quotas = self._quotas.of(region, now)
         gpus = [q for q in quotas if {f.lower()[:1] for f in q.families} & GPU_FAMILIES]
         none = [q.name for q in gpus if not q.max_vcpus]
         spot = [q for q in gpus if q.capacity_type is CapacityType.SPOT and q.max_vcpus]
@@ -166,67 +161,45 @@ class Doctor:
         hint = None if not none else f"none: {', '.join(none[:MAX_NAMES_SHOWN])}"
         return Check(name, CheckStatus.OK, f"spot: {said}", hint)
 
-    def _image(self, region: str, now: datetime) -> Check:
-        name = f"image {region}"
-        try:
-            return Check(name, CheckStatus.OK, self._images.image(region, now).image_id)
-        except ProviderError as error:
-            return Check.broken(name, error)
+    def _image(self, region: str, now: datetime, name: str) -> Check:
+        return Check(name, CheckStatus.OK, self._images.image(region, now).image_id)
 
-    def _role(self, profile: str) -> Check:
-        name = f"node role {profile}"
+    def _role(self, profile: str, name: str) -> Check:
         try:
             with map_errors("iam:GetInstanceProfile", f"instance profile {profile}"):
                 client = self._clients.reading("iam", self._options.regions[0])
                 client.get_instance_profile(InstanceProfileName=profile)
-        except ForbiddenError as error:
-            return _unknown(name, error)
+        except ForbiddenError:
+            raise
         except ProviderError as error:
             hint = "make it from the policies that `costopt doctor aws --iam-policy` prints"
             return Check(name, CheckStatus.BROKEN, error.message, hint)
         return Check(name, CheckStatus.OK, "its instance profile is there")
 
-    def _queue(self, region: str, url: str) -> Check:
-        name = f"queue {region}"
-        try:
-            with map_errors("sqs:GetQueueAttributes", url):
-                self._clients.reading("sqs", region).get_queue_attributes(QueueUrl=url)
-        except ForbiddenError as error:
-            return _unknown(name, error)
-        except ProviderError as error:
-            return Check.broken(name, error)
+    def _queue(self, region: str, url: str, name: str) -> Check:
+        with map_errors("sqs:GetQueueAttributes", url):
+            self._clients.reading("sqs", region).get_queue_attributes(QueueUrl=url)
         return Check(name, CheckStatus.OK, url)
 
-    def _store(self, store: str | None) -> Iterator[Check]:
+    def _store(self, store: str | None, name: str) -> Check:
         if store is None:
             add = "add store: s3://bucket/prefix to the account file"
-            yield Check("store", CheckStatus.MISSING, "the account names none", add)
-            return
+            return Check(name, CheckStatus.MISSING, "the account names none", add)
+        bucket = bucket_of(store)
         try:
-            bucket = bucket_of(store)
             region = bucket_region(self._clients, bucket)
-        except ProviderError as error:
-            yield Check.broken("store", error)
-            return
-        try:
-            with map_errors("s3:GetBucketVersioning", f"bucket {bucket}"):
-                versioning = self._clients.reading("s3", region).get_bucket_versioning(
-                    Bucket=bucket
-                )
-                versioned = versioning.get("Status") == "Enabled"
         except ForbiddenError as error:
-            yield _unknown("store", error)
-            return
-        except ProviderError as error:
-            yield Check.broken("store", error)
-            return
+            return Check.broken(name, error)
+        with map_errors("s3:GetBucketVersioning", f"bucket {bucket}"):
+            s3 = self._clients.reading("s3", region)
+            versioned = s3.get_bucket_versioning(Bucket=bucket).get("Status") == "Enabled"
         hint: str | None = None
         if region not in self._options.regions:
             hint = f"no node is to run in {region}: what they save crosses regions, which costs"
         elif versioned:
             hint = self._versions_hint(region, store)
         detail = f"{bucket} in {region}, {'versioned' if versioned else 'not versioned'}"
-        yield Check("store", CheckStatus.OK, detail, hint)
+        return Check(name, CheckStatus.OK, detail, hint)
 
     def _versions_hint(self, region: str, store: str) -> str | None:
         prefix = urlsplit(store).path.strip("/") + "/"
@@ -236,11 +209,6 @@ class Doctor:
         except ProviderError as error:
             return f"see that a lifecycle rule ends replaced versions: {error.message}"
         return "versions of replaced objects are kept, and paid for: add a lifecycle rule"
-
-
-def _unknown(name: str, error: ForbiddenError) -> Check:
-    """Return the finding for something optional that the credentials may not read."""
-    return Check(name, CheckStatus.MISSING, f"not known: {error.message}", error.hint)
 
 
 def _denied(action: str, resources: Sequence[str]) -> Check:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
@@ -20,10 +19,10 @@ from costopt.domain.errors import (
 )
 from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.market import CapacityType, Pool
-from costopt.provider.launch import CapacityBackoff, IdempotentLauncher
+from costopt.provider.launch import CapacityBackoff, IdempotentLauncher, PriceOf, known_price
 from costopt.provider.node_book import GRACE, NodeBook
 from costopt_aws import instances
-from costopt_aws.bootstrap import Bootstrap, NodeSetup
+from costopt_aws.bootstrap import Bootstrap
 from costopt_aws.capacity import CapacityBlocks
 from costopt_aws.clients import Clients
 from costopt_aws.errors import code_of, map_errors
@@ -32,9 +31,6 @@ from costopt_aws.instances import read_node
 from costopt_aws.launch_request import PlacementGroups, RunInstancesRequest
 from costopt_aws.launch_templates import LaunchTemplates
 from costopt_aws.regions import Zones
-
-PriceOf = Callable[[Pool, datetime], float | None]
-"""Returns the price of a node of a pool now, in dollars per hour; None if unknown."""
 
 _SIZE = re.compile(r"(\d+)xlarge")
 
@@ -67,7 +63,7 @@ class Ec2Launcher:
         types: InstanceTypes,
         blocks: CapacityBlocks,
         book: NodeBook,
-        bootstrap: Bootstrap | None,
+        bootstrap: Bootstrap,
         price_of: PriceOf,
     ) -> None:
         self._clients = clients
@@ -117,7 +113,7 @@ class Ec2Launcher:
         pool = request.pool
         zone_id, zone_name = self._zone(pool)
         facts = self._facts(pool, now)
-        setup = self._setup(request)
+        setup = self._bootstrap.setup(request)
         close = request.nodes > 1 and facts.efa_interfaces > 0
         return RunInstancesRequest(
             request=request,
@@ -125,19 +121,11 @@ class Ec2Launcher:
             template=self._templates.ensure(request, setup),
             zone_name=zone_name,
             subnet_id=setup.subnet_ids.get(zone_id),
-            usd_per_hour=self._price(pool, now),
+            usd_per_hour=known_price(self._price_of, pool, now),
             placement_group=self._groups.ensure(request) if close else None,
             efa_interfaces=facts.efa_interfaces if close else 0,
             reservation_id=self._reservation(request, zone_id, now),
         )
-
-    def _setup(self, request: LaunchRequest) -> NodeSetup:
-        if self._bootstrap is None:
-            raise BadRequestError(
-                f"{request.pool}: nothing is said of what its nodes are to be started with",
-                hint="connect with the option bootstrap",
-            )
-        return self._bootstrap.setup(request)
 
     def _zone(self, pool: Pool) -> tuple[str, str]:
         """Return the zone's id and the account's name of it, whichever of them the pool has."""
@@ -170,15 +158,6 @@ class Ec2Launcher:
                 hint="book one, or allow spot and on-demand",
             )
         return booked.name
-
-    def _price(self, pool: Pool, now: datetime) -> float:
-        price = self._price_of(pool, now)
-        if price is None:
-            raise NoCapacityError(
-                f"{pool}: its price is not known now, so nothing is launched there",
-                hint="try another pool, or later",
-            )
-        return price
 
     def _run(self, order: RunInstancesRequest) -> tuple[Node, ...]:
         request = order.request

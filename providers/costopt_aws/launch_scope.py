@@ -42,7 +42,7 @@ class LaunchScope:
         named = sorted(_image_parameters(options))
         public = all(name.startswith(PUBLIC_PARAMETERS) for name in named)
         return cls(
-            node_roles=options.nodes.profiles,
+            node_roles=options.profiles,
             used=[*_used(options), *_image_ids(options)],
             images_of_owners=["arn:aws:ec2:*::image/*"] if named else [],
             image_owners=(AMAZON,) if public else (AMAZON, OWN_ACCOUNT),
@@ -54,12 +54,12 @@ class LaunchScope:
 def _used(options: AwsOptions) -> Iterator[str]:
     yield "arn:aws:ec2:*:*:capacity-reservation/*"
     yield "arn:aws:ec2:*:*:spot-instances-request/*"
-    if options.nodes.key_name is not None:
-        yield f"arn:aws:ec2:*:*:key-pair/{options.nodes.key_name}"
+    if options.key_name is not None:
+        yield f"arn:aws:ec2:*:*:key-pair/{options.key_name}"
     for region in sorted(options.regions):
-        groups = options.nodes.security_groups.get(region) or ("*",)
+        groups = options.security_groups.get(region) or ("*",)
         yield from (f"arn:aws:ec2:{region}:*:security-group/{group}" for group in sorted(groups))
-        subnets = subnets_in(region, options.nodes.subnets) or ["*"]
+        subnets = subnets_in(region, options.subnets) or ["*"]
         yield from (f"arn:aws:ec2:{region}:*:subnet/{subnet}" for subnet in subnets)
 
 
@@ -79,13 +79,13 @@ def zone_id_prefix(region: str) -> str:
 
 
 def _image_parameters(options: AwsOptions) -> set[str]:
-    image = options.nodes.image
+    image = options.image
     named = {image} if isinstance(image, str) else set(image.values())
     return {name for name in named if not IMAGE_ID.fullmatch(name)}
 
 
 def _image_ids(options: AwsOptions) -> list[str]:
-    image = options.nodes.image
+    image = options.image
     ids = {} if isinstance(image, str) else image
     return [
         f"arn:aws:ec2:{region}::image/{image_id}"

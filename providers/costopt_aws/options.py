@@ -106,13 +106,3 @@ class AwsOptions(MarketOptions, NodeOptions):
     timeouts: Timeouts = Field(
         default=TIMEOUTS, description="seconds, as connect_s, read_s and launch_s"
     )
-
-    @property
-    def market(self) -> MarketOptions:
-        """Return what is offered, and the sources of its prices."""
-        return self
-
-    @property
-    def nodes(self) -> NodeOptions:
-        """Return how nodes start."""
-        return self

@@ -52,7 +52,7 @@ class AwsProvider(Provider):
     def __init__(self, clock: Clock, options: AwsOptions, clients: Clients) -> None:
         self.options = options
         self.clients = clients
-        self.market = AwsMarket(clients, options.regions, options.market)
+        self.market = AwsMarket(clients, options.regions, options)
         self._clock = clock
         book = NodeBook()
         self._listing = InstanceInventory(clients, options.regions, book)
@@ -66,7 +66,7 @@ class AwsProvider(Provider):
             InstanceTypes(clients),
             self.market.blocks,
             book,
-            options.bootstrap or AwsBootstrap(clients, options.nodes),
+            options.bootstrap or AwsBootstrap(clients, options),
             LaunchPrice(clients, self.market),
         )
 

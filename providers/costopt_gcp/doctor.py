@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from costopt.domain.errors import ForbiddenError, ProviderError
@@ -39,13 +40,13 @@ class Doctor:
         self._regions = Regions(clients)
         self._quotas = AccountQuotas(clients, self._regions)
         self._allowed = Permissions(clients)
-        self._images = ImageResolver(clients, options.nodes.image)
+        self._images = ImageResolver(clients, options.image)
 
     def policies(self, owner: str, store: str | None) -> Mapping[str, object]:  # noqa: ARG002
         """By role: the custom role of the controller, with the condition under which it is to be
         granted, and those of nodes."""
-        nodes = self._options.nodes
-        reads = {"secrets": nodes.secrets, "repositories": nodes.repositories}
+        said = self._options
+        reads = {"secrets": said.secrets, "repositories": said.repositories}
         return {
             "daemon": daemon_role(),
             "daemon-condition": daemon_condition(),
@@ -64,11 +65,11 @@ class Doctor:
         yield from self._apis()
         yield from self._permissions()
         for region in self._options.regions:
-            check = self._region(region, now)
+            check = Check.of(f"region {region}", partial(self._region, region, now))
             yield check
             if check.verdict is CheckStatus.OK:
-                yield self._quota(region, now)
-        yield self._image(now)
+                yield Check.of(f"quota {region}", partial(self._quota, region, now))
+        yield Check.of("image", partial(self._image, now))
         yield from self._account()
         yield from self._store(store)
 
@@ -76,7 +77,7 @@ class Doctor:
         try:
             disabled = disabled_apis(self._clients, (*NEEDED, *USEFUL))
         except ProviderError as error:
-            yield Check("APIs", CheckStatus.MISSING, f"not known: {error.message}", error.hint)
+            yield Check.unknown("APIs", error)
             return
         if not disabled:
             yield Check("APIs", CheckStatus.OK, "all are enabled")
@@ -89,20 +90,12 @@ class Doctor:
         """Those on the nodes' account and on the bucket are tested there."""
         return _allowed("permissions", lambda: self._allowed.missing_on_project(PROJECT))
 
-    def _region(self, region: str, now: datetime) -> Check:
-        name = f"region {region}"
-        try:
-            zones = self._regions.facts(region, now).zones
-        except ProviderError as error:
-            return Check.broken(name, error)
+    def _region(self, region: str, now: datetime, name: str) -> Check:
+        zones = self._regions.facts(region, now).zones
         return Check(name, CheckStatus.OK, f"zones {', '.join(zones)}")
 
-    def _quota(self, region: str, now: datetime) -> Check:
-        name = f"quota {region}"
-        try:
-            quotas = self._quotas.of(region, now)
-        except ProviderError as error:
-            return Check.broken(name, error)
+    def _quota(self, region: str, now: datetime, name: str) -> Check:
+        quotas = self._quotas.of(region, now)
         spot = [q for q in quotas if q.capacity_type is not CapacityType.ON_DEMAND and q.max_gpus]
         if not spot:
             return Check(
@@ -115,14 +108,11 @@ class Doctor:
         said = ", ".join(" ".join((str(q.gpu_model), *q.families, str(q.max_gpus))) for q in spot)
         return Check(name, CheckStatus.OK, f"spot GPUs: {said}")
 
-    def _image(self, now: datetime) -> Check:
-        try:
-            return Check("image", CheckStatus.OK, self._images.image(now).path)
-        except ProviderError as error:
-            return Check.broken("image", error)
+    def _image(self, now: datetime, name: str) -> Check:
+        return Check(name, CheckStatus.OK, self._images.image(now).path)
 
     def _account(self) -> Iterator[Check]:
-        emails = self._options.nodes.accounts
+        emails = self._options.accounts
         if not emails:
             yield Check(
                 "node account",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
@@ -15,11 +14,11 @@ from costopt.domain.errors import (
     ProviderUnavailableError,
 )
 from costopt.domain.fleet import LaunchRequest, Node, NodeState
-from costopt.domain.market import CapacityType, Pool, Reservation
-from costopt.provider.launch import CapacityBackoff, IdempotentLauncher
+from costopt.domain.market import CapacityType, Reservation
+from costopt.provider.launch import CapacityBackoff, IdempotentLauncher, PriceOf, known_price
 from costopt.provider.node_book import NodeBook
 from costopt_gcp import instances
-from costopt_gcp.bootstrap import Bootstrap, NodeSetup
+from costopt_gcp.bootstrap import Bootstrap
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import EXISTS, asking, code_of
 from costopt_gcp.instances import read_node
@@ -28,9 +27,6 @@ from costopt_gcp.machine_types import MachineShape
 from costopt_gcp.operations import InstanceEndings, Operations
 from costopt_gcp.quotas import Regions
 from costopt_gcp.reservations import Reservations
-
-PriceOf = Callable[[Pool, datetime], float | None]
-"""Returns the price of a node of a pool now, in dollars per hour; None if unknown."""
 
 PERMISSION = "compute.instances.create"
 
@@ -51,7 +47,7 @@ class GceLauncher:
         operations: Operations,
         endings: InstanceEndings,
         book: NodeBook,
-        bootstrap: Bootstrap | None,
+        bootstrap: Bootstrap,
         price_of: PriceOf,
         placement: CompactPlacement,
         reservations: Reservations,
@@ -124,7 +120,7 @@ class GceLauncher:
                 key=request.key,
                 state=NodeState.ENDED,
                 launched_at=self._endings.began_at(name) or ending.at,
-                usd_per_hour=self._price(request.pool, now),
+                usd_per_hour=known_price(self._price_of, request.pool, now),
                 ended_at=ending.at,
                 end_cause=ending.cause,
                 message=ending.message,
@@ -149,9 +145,9 @@ class GceLauncher:
         return InsertRequest(
             project=self._clients.project,
             request=request,
-            setup=self._setup(request),
+            setup=self._bootstrap.setup(request),
             shape=MachineShape.parse(pool.instance_type),
-            usd_per_hour=self._price(pool, now),
+            usd_per_hour=known_price(self._price_of, pool, now),
             notice_s=self._notice_s,
             attempt=attempt,
             placement=self._placement.policy(request, attempt),
@@ -169,23 +165,6 @@ class GceLauncher:
                 hint="make one that is used by naming it, or allow spot and on-demand",
             )
         return held
-
-    def _setup(self, request: LaunchRequest) -> NodeSetup:
-        if self._bootstrap is None:
-            raise BadRequestError(
-                f"{request.pool}: nothing is said of what its nodes are to be started with",
-                hint="connect with the option bootstrap",
-            )
-        return self._bootstrap.setup(request)
-
-    def _price(self, pool: Pool, now: datetime) -> float:
-        price = self._price_of(pool, now)
-        if price is None:
-            raise NoCapacityError(
-                f"{pool}: its price is not known now, so nothing is launched there",
-                hint="try another pool, or later",
-            )
-        return price
 
     def _run(self, order: InsertRequest) -> Any:
         request = order.request

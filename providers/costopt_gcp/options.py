@@ -121,16 +121,6 @@ class GcpOptions(MarketOptions, NodeOptions):
     ] = Field(default=PlacementMode.PREFERRED, description="of gangs: preferred, required or off")
 
     @property
-    def market(self) -> MarketOptions:
-        """Return what is offered, and the sources of its prices."""
-        return self
-
-    @property
-    def nodes(self) -> NodeOptions:
-        """Return how nodes start."""
-        return self
-
-    @property
     def asked_notice_s(self) -> int | None:
         """Return the notice to request at a launch; None leaves Google's default."""
         return None if self.preemption_notice_s == SHORT_NOTICE_S else self.preemption_notice_s

@@ -56,7 +56,7 @@ class GcpProvider(Provider):
     def __init__(self, clock: Clock, options: GcpOptions, clients: Clients) -> None:
         self.options = options
         self.clients = clients
-        self.market = GcpMarket(clients, options.regions, options.market)
+        self.market = GcpMarket(clients, options.regions, options)
         self._clock = clock
         self._book = NodeBook()
         operations = Operations(clients)
@@ -72,7 +72,7 @@ class GcpProvider(Provider):
             operations,
             self._endings,
             self._book,
-            options.bootstrap or GcpBootstrap(clients, options.nodes, options.preemption_notice_s),
+            options.bootstrap or GcpBootstrap(clients, options, options.preemption_notice_s),
             self.market.price_now,
             self._placement,
             self.market.reservations,

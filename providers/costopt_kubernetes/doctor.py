@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -78,10 +78,10 @@ class ClusterDoctor:
         detail = f"{self._api.server}, {version}, namespace {self._api.namespace}"
         yield Check("cluster", CheckStatus.OK, detail)
         yield from self._rights()
-        yield _found("machines", self._machines)
-        yield _found("quotas", self._quotas)
+        yield Check.of("machines", self._machines)
+        yield Check.of("quotas", self._quotas)
         yield from self._image()
-        yield _found("pod", lambda: self._pod(owner, now))
+        yield Check.of("pod", partial(self._pod, owner, now))
         if store is None:
             hint = "add store: to the account file, such as s3://bucket/costopt"
             yield Check("store", CheckStatus.MISSING, "the account names none", hint)
@@ -111,7 +111,7 @@ class ClusterDoctor:
             where = "in the cluster" if place is None else f"in {place}"
             for right in rights:
                 name = f"{right.resource} {where}"
-                yield _found(name, partial(self._right, right, place, name))
+                yield Check.of(name, partial(self._right, right, place))
 
     def _right(self, right: Right, place: str | None, name: str) -> Check:
         denied = self._denied(right, place)
@@ -136,11 +136,11 @@ class ClusterDoctor:
         }
         return bool(self._api.create(REVIEWS, body)["status"]["allowed"])
 
-    def _machines(self) -> Check:
+    def _machines(self, name: str) -> Check:
         rooms = self._capacity.rooms()
         if not rooms:
             return Check(
-                "machines",
+                name,
                 CheckStatus.BROKEN,
                 "no node and no NodePool is of a known type",
                 "name the cluster's cloud:, or its node_types: and node_type_label:",
@@ -150,12 +150,12 @@ class ClusterDoctor:
             for pool in sorted(rooms)
         ]
         more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
-        return Check("machines", CheckStatus.OK, ", ".join(shown[:5]) + more)
+        return Check(name, CheckStatus.OK, ", ".join(shown[:5]) + more)
 
-    def _quotas(self) -> Check:
+    def _quotas(self, name: str) -> Check:
         quotas = NamespaceQuotas(self._api, self._options).now()
         said = [f"{q.name}: {q.max_gpus if q.max_gpus is not None else '-'} GPUs" for q in quotas]
-        return Check("quotas", CheckStatus.OK, ", ".join(said) or "none in the namespace")
+        return Check(name, CheckStatus.OK, ", ".join(said) or "none in the namespace")
 
     def _image(self) -> Iterator[Check]:
         if self._options.image is None:
@@ -165,7 +165,7 @@ class ClusterDoctor:
             brings = self._options.agent_image or "itself"
             yield Check("image", CheckStatus.OK, f"{self._options.image}; costopt from {brings}")
 
-    def _pod(self, owner: str, now: datetime) -> Check:
+    def _pod(self, owner: str, now: datetime, name: str) -> Check:
         """Let the server judge a pod without making it: quotas, security, policies."""
         file = StoredFile("payloads/doctor/0/file", "0" * 64, 0)
         payload = Payload("doctor", "file:/nowhere", file, file)
@@ -177,7 +177,7 @@ class ClusterDoctor:
         size = {"cpu": 0.5, "memory": 512.0 * MIB, "pods": 1.0}
         (pod,) = PodRequest(request, options, self._api.namespace, size, 0.0).pods()
         self._api.create(self._api.pods(), pod, dry_run=True)
-        return Check("pod", CheckStatus.OK, "the server would accept one")
+        return Check(name, CheckStatus.OK, "the server would accept one")
 
 
 def _role(
@@ -197,10 +197,3 @@ def _role(
         "roleRef": {"apiGroup": RBAC, "kind": kind, "name": NAME},
         "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}],
     }
-
-
-def _found(name: str, ask: Callable[[], Check]) -> Check:
-    try:
-        return ask()
-    except ProviderError as error:
-        return Check.broken(name, error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from operator import attrgetter
 
@@ -13,9 +12,8 @@ from costopt.domain.errors import (
     ProviderUnavailableError,
 )
 from costopt.domain.fleet import LaunchRequest, Node
-from costopt.domain.market import Pool
 from costopt.domain.ports import Clock
-from costopt.provider.launch import CapacityBackoff, IdempotentLauncher
+from costopt.provider.launch import CapacityBackoff, IdempotentLauncher, PriceOf, known_price
 from costopt_kubernetes import labels
 from costopt_kubernetes.clients import ApiClient, Object
 from costopt_kubernetes.errors import EXISTS, StatusError
@@ -26,8 +24,6 @@ from costopt_kubernetes.options import KubernetesOptions
 from costopt_kubernetes.pod_request import PodRequest
 from costopt_kubernetes.quantities import wanted_by
 
-PriceOf = Callable[[Pool, datetime], float | None]
-"""Returns the price of a node of a pool now, in dollars per hour; None if unknown."""
 POLL_S = 1.0
 GROUPS = "apis/scheduling.volcano.sh/v1beta1/namespaces/{}/podgroups"
 
@@ -80,12 +76,7 @@ class PodLauncher:
                 f"{pool}: {pool.instance_type!r} is not a machine of the cluster",
                 hint="name its cloud: or describe it under node_types: in the account file",
             )
-        price = self._price_of(pool, now)
-        if price is None:
-            raise NoCapacityError(
-                f"{pool}: its price is not known now, so nothing is launched there",
-                hint="write it under prices: in the account file",
-            )
+        price = known_price(self._price_of, pool, now, "write it under prices: in the account file")
         wanted = wanted_by(machine, self._options)
         return PodRequest(request, self._options, self._api.namespace, wanted, price)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 from urllib.parse import urlsplit
 
 from costopt.domain.errors import ProviderError
@@ -52,9 +53,9 @@ class SlurmDoctor:
         if runner is None:
             yield NOT_TRIED
             return
-        yield self._tried("folder", lambda: _folder(runner, self._options.folder))
-        yield self._tried("Python", lambda: _python(runner, self._options.python))
-        yield self._tried("store", lambda: _store(runner, store))
+        yield Check.of("folder", partial(_folder, runner, self._options.folder))
+        yield Check.of("Python", partial(_python, runner, self._options.python))
+        yield Check.of("store", partial(_store, runner, store))
 
     def _partition(self, name: str, snapshot: NodeListing, now: datetime) -> Iterator[Check]:
         about, terms = f"partition {name}", self._options.partitions[name]
@@ -102,43 +103,36 @@ class SlurmDoctor:
             return "it has no price, so it is left out: add usd_per_gpu_hour, 0 if it is free"
         return None
 
-    def _tried(self, name: str, check: Callable[[], Check]) -> Check:
-        try:
-            return check()
-        except ProviderError as error:
-            return Check.broken(name, error)
 
-
-def _folder(runner: CommandRunner, path: str) -> Check:
+def _folder(runner: CommandRunner, path: str, name: str) -> Check:
     kind = runner.run("stat", "--file-system", "--format=%T", path).strip()
     if kind in LOCAL_DISKS:
         return Check(
-            "folder",
+            name,
             CheckStatus.MISSING,
             f"{path} looks like a disk of the login node ({kind})",
             "nodes have to share it: use one below your home or a project folder",
         )
-    return Check("folder", CheckStatus.OK, f"{path} on {kind}")
+    return Check(name, CheckStatus.OK, f"{path} on {kind}")
 
 
-def _python(runner: CommandRunner, python: str) -> Check:
+def _python(runner: CommandRunner, python: str, name: str) -> Check:
     """Of the login node: the shared one is that of the nodes."""
     code = "import costopt, sys; print(costopt.__version__, sys.version.split()[0])"
     said = runner.run(python, "-c", code).split()
-    return Check("Python", CheckStatus.OK, f"costopt {said[0]} on Python {said[1]}")
+    return Check(name, CheckStatus.OK, f"costopt {said[0]} on Python {said[1]}")
 
 
-def _store(runner: CommandRunner, store: str | None) -> Check:
+def _store(runner: CommandRunner, store: str | None, name: str) -> Check:
     if store is None:
         hint = "add store: a folder that nodes share, or s3://bucket/prefix"
-        return Check("store", CheckStatus.MISSING, "the account names none", hint)
+        return Check(name, CheckStatus.MISSING, "the account names none", hint)
     parts = urlsplit(store)
     if parts.scheme not in ("", "file"):
         hint = "nodes need a way out, and credentials in your home, to reach it"
-        return Check("store", CheckStatus.OK, f"{store}: not tried from nodes", hint)
+        return Check(name, CheckStatus.OK, f"{store}: not tried from nodes", hint)
     runner.run("test", "-d", parts.path)
-    found = _folder(runner, parts.path)
-    return Check("store", found.verdict, found.detail, found.hint)
+    return _folder(runner, parts.path, name)
 
 
 def _version(version: str, where: str) -> Check:

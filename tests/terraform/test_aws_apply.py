@@ -214,7 +214,7 @@ def test_the_account_file_is_read_by_costopt(deployed: Deployment) -> None:
     assert account.owner == "costopt"
     assert account.store == deployed.outputs()["store"]
     assert options.regions == ("us-east-1",)
-    assert set(options.nodes.subnets) == {f"use1-az{n}" for n in range(1, 7)}
+    assert set(options.subnets) == {f"use1-az{n}" for n in range(1, 7)}
     assert options.queues == {"us-east-1": deployed.outputs()["queue_url"]}
 
 

@@ -65,10 +65,10 @@ def test_the_account_file_is_read_by_costopt(on_vm: dict[str, Any], tmp_path: Pa
     assert (account.owner, account.store) == ("costopt", "gs://runs/costopt")
     assert account.guards.max_usd_per_month == 500
     assert options.regions == ("us-central1", "europe-west4")
-    assert set(options.nodes.subnetworks) == {"us-central1", "europe-west4"}
-    assert options.nodes.service_account == on_vm["node_service_account"]
-    assert options.nodes.job_service_accounts == on_vm["job_service_accounts"]
-    assert set(options.nodes.job_service_accounts) == set(JOBS)
+    assert set(options.subnetworks) == {"us-central1", "europe-west4"}
+    assert options.service_account == on_vm["node_service_account"]
+    assert options.job_service_accounts == on_vm["job_service_accounts"]
+    assert set(options.job_service_accounts) == set(JOBS)
 
 
 def test_jobs_are_fetched_as_they_were_given(on_vm: dict[str, Any], tmp_path: Path) -> None:
