@@ -8,26 +8,26 @@ from datetime import datetime, timedelta
 from costopt.domain.account import Quota
 from costopt.domain.estimate import Estimate
 from costopt.domain.market import CapacityType, Offer, Pool
-from costopt.provider.base import PriceChange, PriceSeriesKey
+from costopt.provider.base import PriceChange, PriceSeriesKey, Provider
 from costopt.provider.cache import fan_out_or_raise, split_answers
+from costopt.provider.regions import OfferScope
 from costopt_aws.capacity import CapacityBlocks, PlacementScores, SpotAdvisor
 from costopt_aws.clients import Clients
 from costopt_aws.instance_types import InstanceTypes, Offerings
-from costopt_aws.offers import NAME, Ec2Offers, OfferScope, OfferSources
-from costopt_aws.options import MarketOptions
+from costopt_aws.offers import NAME, Ec2Offers, OfferSources
+from costopt_aws.options import AwsOptions
 from costopt_aws.prices import OnDemandPrices, PriceFile, PricingApi
 from costopt_aws.quotas import AccountQuotas
 from costopt_aws.regions import Regions, Zones
 from costopt_aws.spot_prices import HISTORY_DAYS, SpotPrices
 
 
-class AwsMarket:
-    """The provider's offers, quotas and price history."""
+class AwsMarket(Provider):
+    """The half of the provider that launches nothing: offers, quotas and price history."""
 
-    def __init__(self, clients: Clients, regions: tuple[str, ...], options: MarketOptions) -> None:
+    def __init__(self, clients: Clients, options: AwsOptions) -> None:
         self.zones = Zones(clients)
         self.blocks = CapacityBlocks(clients, self.zones)
-        self._regions = regions
         self._sources = OfferSources(
             regions=Regions(clients),
             types=InstanceTypes(clients),
@@ -42,8 +42,8 @@ class AwsMarket:
             scores=PlacementScores(clients),
             blocks=self.blocks,
         )
-        scope = OfferScope(regions, options.instance_types, options.scored_nodes)
-        self._offers = Ec2Offers(scope, self._sources)
+        self.scope = OfferScope(NAME, options.regions, options.instance_types, options.scored_nodes)
+        self._offers = Ec2Offers(self.scope, self._sources)
         self._quotas = AccountQuotas(clients)
 
     def offers(self, now: datetime) -> tuple[Offer, ...]:
@@ -55,7 +55,7 @@ class AwsMarket:
 
     def quotas(self, now: datetime) -> tuple[Quota, ...]:
         """Return the vCPU quotas of all regions that answer. Raise ProviderError if none does."""
-        answers = fan_out_or_raise(self._regions, lambda region: self._quotas.of(region, now))
+        answers = fan_out_or_raise(self.scope.regions, lambda region: self._quotas.of(region, now))
         known, _ = split_answers(answers)
         return tuple(quota for quotas in known.values() for quota in quotas)
 
@@ -63,7 +63,7 @@ class AwsMarket:
         self, region: str, instance_types: Collection[str], now: datetime
     ) -> tuple[PriceSeriesKey, ...]:
         """Return the types of the region that are sold on spot. Raise ProviderError."""
-        self._sources.regions.check(region, now, through=self._regions)
+        self._sources.regions.check(region, now, through=self.scope.regions)
         types = self._sources.types.matching(region, tuple(instance_types), now)
         zones = self._sources.offerings.zones(region, types.keys(), now)
         return tuple(

@@ -9,7 +9,8 @@ from datetime import datetime
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import CapacityType, Offer, Pool
-from costopt.provider.cache import TtlCache, fan_out_or_raise
+from costopt.provider.cache import TtlCache
+from costopt.provider.regions import NEVER_INTERRUPTED, OfferScope
 from costopt_aws.capacity import MIN_TYPES, CapacityBlocks, PlacementScores, SpotAdvisor
 from costopt_aws.instance_types import InstanceTypeInfo, InstanceTypes, Offerings
 from costopt_aws.prices import OnDemandPrices
@@ -18,9 +19,6 @@ from costopt_aws.spot_prices import SpotPrice, SpotPrices
 
 NAME = "aws"
 MINUTES_5_S = 300.0
-NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "on-demand nodes are not interrupted")
-ANY_ZONE = "*"
-"""Suffix of a region's name for what applies to all its zones, as in the catalogue's offers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +33,6 @@ class OfferSources:
     advisor: SpotAdvisor
     scores: PlacementScores
     blocks: CapacityBlocks
-
-
-@dataclass(frozen=True, slots=True)
-class OfferScope:
-    """Regions and types to offer; ``instance_types`` may hold wildcards, () is all with GPUs.
-
-    ``scored_nodes``: for how many nodes placement scores are fetched, None for no scores.
-    """
-
-    regions: tuple[str, ...]
-    instance_types: tuple[str, ...] = ()
-    scored_nodes: int | None = 1
 
 
 class Ec2Offers:
@@ -69,14 +55,7 @@ class Ec2Offers:
 
         Raise ProviderError if no region answers.
         """
-        answers = fan_out_or_raise(self._scope.regions, lambda region: self._region(region, now))
-        return tuple(
-            offer
-            for region, answer in answers.items()
-            for offer in (
-                self._without(region, answer) if isinstance(answer, ProviderError) else answer
-            )
-        )
+        return self._scope.offers(lambda region: self._region(region, now))
 
     def _region(self, region: str, now: datetime) -> tuple[Offer, ...]:
         self._from.regions.check(region, now, through=self._scope.regions)
@@ -87,7 +66,7 @@ class Ec2Offers:
             *self._spot_offers(region, sold, zones, now),
             *self._on_demand_offers(region, sold, zones, now),
             *self._reserved_offers(region, sold, now),
-            *self._not_sold(region, sold),
+            *self._scope.not_sold(region, sold),
         )
 
     def _spot_offers(
@@ -128,7 +107,7 @@ class Ec2Offers:
         self, region: str, names: Iterable[str], now: datetime
     ) -> Mapping[tuple[str, str], Estimate]:
         """Return availability by (zone id, family): a score is for several types together."""
-        if self._scope.scored_nodes is None:
+        if self._scope.rated_nodes is None:
             return {}
         families: dict[str, list[str]] = {}
         for name in names:
@@ -138,7 +117,7 @@ class Ec2Offers:
             for family, members in families.items()
             if len(members) >= MIN_TYPES
             for zone_id, likely in self._from.scores.availability(
-                region, members, self._scope.scored_nodes, now
+                region, members, self._scope.rated_nodes, now
             ).items()
         }
 
@@ -171,23 +150,6 @@ class Ec2Offers:
         except ProviderError:
             return ()
 
-    def _not_sold(self, region: str, sold: Iterable[str]) -> Iterator[Offer]:
-        """Return offers without a price for types of the scope that no zone of the region has."""
-        for name in self._scope.instance_types:
-            if not _is_pattern(name) and name not in sold:
-                yield from _unknown(region, name, f"{region} does not sell {name}")
-
-    def _without(self, region: str, error: ProviderError) -> Iterator[Offer]:
-        """Return offers without a price that report why nothing is known of a region."""
-        for name in self._scope.instance_types or ("*",):
-            yield from _unknown(region, name, error.message)
-
-
-def _unknown(region: str, name: str, reason: str) -> Iterator[Offer]:
-    for terms in (CapacityType.SPOT, CapacityType.ON_DEMAND):
-        pool = Pool(NAME, region, region + ANY_ZONE, name, terms)
-        yield Offer(pool, None, None, None, unknown_because=reason)
-
 
 def _estimate(price: SpotPrice | None, seen_at: datetime) -> Estimate | None:
     """Return the price as observed: its age is that of the answer, not of its last change."""
@@ -199,7 +161,3 @@ def _estimate(price: SpotPrice | None, seen_at: datetime) -> Estimate | None:
 
 def _family(instance_type: str) -> str:
     return instance_type.partition(".")[0]
-
-
-def _is_pattern(name: str) -> bool:
-    return any(sign in name for sign in "*?[")

@@ -13,7 +13,6 @@ from costopt.domain.ports import InstanceCatalog
 from costopt.provider.options import (
     Listed,
     NodeCount,
-    OptionModel,
     Text,
     WebAddress,
     matches,
@@ -30,10 +29,32 @@ def _cache_folder() -> Path:
     return Path(base).expanduser() / "costopt"
 
 
-class MarketOptions(OptionModel):
-    """What is offered, and the sources of its prices. ``machines``: the catalogue, or None."""
+Region = Annotated[
+    str,
+    matches(
+        r"[a-z]{2,4}(-[a-z]+)+-\d+",
+        "the name of an AWS region, such as us-east-1 (us-east-1a is a zone)",
+    ),
+]
 
-    injected: ClassVar[frozenset[str]] = frozenset({"machines", "list_prices"})
+QUEUE_URL = r"https?://[^/\s]+/(?P<account>\d+)/(?P<name>[A-Za-z0-9_.-]+)"
+QueueUrl = Annotated[
+    str,
+    matches(
+        QUEUE_URL,
+        "the URL of an SQS queue, such as https://sqs.us-east-1.amazonaws.com/123456789012/costopt",
+    ),
+]
+
+
+class AwsOptions(NodeOptions):
+    """Every option of the provider: where to launch, what is offered, how nodes start."""
+
+    injected: ClassVar[frozenset[str]] = NodeOptions.injected | {
+        "bootstrap",
+        "machines",
+        "list_prices",
+    }
 
     machines: SkipValidation[InstanceCatalog | None] = Field(
         default=None, description="the catalogue"
@@ -58,39 +79,6 @@ class MarketOptions(OptionModel):
     scored_nodes: NodeCount | None = Field(
         default=1, description="for how many nodes placement scores are asked; null: for none"
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _list_prices_of_catalogue(cls, options: dict[str, Any]) -> dict[str, Any]:
-        listed = getattr(options.get("machines"), "list_price_usd_per_hour", None)
-        return {"list_prices": listed, **options}
-
-
-Region = Annotated[
-    str,
-    matches(
-        r"[a-z]{2,4}(-[a-z]+)+-\d+",
-        "the name of an AWS region, such as us-east-1 (us-east-1a is a zone)",
-    ),
-]
-
-QUEUE_URL = r"https?://[^/\s]+/(?P<account>\d+)/(?P<name>[A-Za-z0-9_.-]+)"
-QueueUrl = Annotated[
-    str,
-    matches(
-        QUEUE_URL,
-        "the URL of an SQS queue, such as https://sqs.us-east-1.amazonaws.com/123456789012/costopt",
-    ),
-]
-
-
-class AwsOptions(MarketOptions, NodeOptions):
-    """Every option of the provider: where to launch, what is offered, how nodes start."""
-
-    injected: ClassVar[frozenset[str]] = (
-        MarketOptions.injected | NodeOptions.injected | {"bootstrap"}
-    )
-
     bootstrap: Annotated[
         SkipValidation[Bootstrap | None], with_method("setup", "an object with setup(request)")
     ] = Field(default=None, description="what nodes are started with; default: by these options")
@@ -106,3 +94,9 @@ class AwsOptions(MarketOptions, NodeOptions):
     timeouts: Timeouts = Field(
         default=TIMEOUTS, description="seconds, as connect_s, read_s and launch_s"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _list_prices_of_catalogue(cls, options: dict[str, Any]) -> dict[str, Any]:
+        listed = getattr(options.get("machines"), "list_price_usd_per_hour", None)
+        return {"list_prices": listed, **options}

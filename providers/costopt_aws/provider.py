@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from costopt.domain.account import Quota
-from costopt.domain.errors import BadRequestError
-from costopt.domain.estimate import Estimate
 from costopt.domain.fleet import LaunchRequest, Node, NodeBill, ProviderCharge
-from costopt.domain.market import Interruption, Offer
+from costopt.domain.market import Interruption
 from costopt.domain.ports import Clock
 from costopt.provider.base import (
     Capability,
     Check,
     OrphanedResource,
-    PriceChange,
-    PriceSeriesKey,
-    Provider,
 )
 from costopt.provider.node_book import NodeBook
 from costopt_aws.billing import Billing, CostExplorer
@@ -30,9 +24,9 @@ from costopt_aws.instances import InstanceInventory
 from costopt_aws.launch import Ec2Launcher
 from costopt_aws.market import AwsMarket, LaunchPrice
 from costopt_aws.notices import InterruptionQueue
+from costopt_aws.offers import NAME
 from costopt_aws.options import AwsOptions
 
-NAME = "aws"
 CAPABILITIES = frozenset(
     {
         Capability.QUOTAS,
@@ -46,28 +40,28 @@ CAPABILITIES = frozenset(
 )
 
 
-class AwsProvider(Provider):
+class AwsProvider(AwsMarket):
     """Amazon EC2."""
 
     def __init__(self, clock: Clock, options: AwsOptions, clients: Clients) -> None:
+        super().__init__(clients, options)
         self.options = options
         self.clients = clients
-        self.market = AwsMarket(clients, options.regions, options)
         self._clock = clock
         book = NodeBook()
         self._listing = InstanceInventory(clients, options.regions, book)
         self._leftovers = OrphanedResources(clients, options.regions, self._listing)
         self._notices = InterruptionQueue(clients, options.queues, book)
         self._stopping = InstanceTerminator(clients, options.regions, book, self._notices)
-        self._billing = Billing(clients, self.market.zones)
+        self._billing = Billing(clients, self.zones)
         self._launcher = Ec2Launcher(
             clients,
-            self.market.zones,
+            self.zones,
             InstanceTypes(clients),
-            self.market.blocks,
+            self.blocks,
             book,
             options.bootstrap or AwsBootstrap(clients, options),
-            LaunchPrice(clients, self.market),
+            LaunchPrice(clients, self),
         )
 
     @property
@@ -83,38 +77,9 @@ class AwsProvider(Provider):
         """Return 0: EC2 may interrupt a spot node at any time."""
         return 0.0
 
-    def offers(self, now: datetime) -> Sequence[Offer]:
-        """Return an offer for every pool of the regions; incomplete offers name the reason."""
-        return self.market.offers(now)
-
-    def quotas(self, now: datetime) -> tuple[Quota, ...]:
-        """Return what the account may run, by family, capacity type and region."""
-        return self.market.quotas(now)
-
-    def price_series(
-        self, region: str, instance_types: Collection[str], now: datetime
-    ) -> tuple[PriceSeriesKey, ...]:
-        """Return the types of the region that are sold on spot."""
-        return self.market.price_series(region, instance_types, now)
-
-    def price_changes(
-        self, series: PriceSeriesKey, since: datetime, until: datetime
-    ) -> tuple[PriceChange, ...]:
-        """Return spot prices, of the last 90 days at most."""
-        return self.market.price_changes(series, since, until)
-
-    def list_price(self, series: PriceSeriesKey, now: datetime) -> Estimate | None:
-        """Return the on-demand list price of one node."""
-        return self.market.list_price(series, now)
-
     def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
         """Launch all nodes or none, and none twice; see ``Ec2Launcher``. Raise ProviderError."""
-        regions = self.options.regions
-        if request.pool.region not in regions:
-            raise BadRequestError(
-                f"{request.pool}: region {request.pool.region!r} is not one of those in use",
-                hint=f"in use are {', '.join(regions)}",
-            )
+        self.scope.check(request.pool)
         return self._launcher.launch(request, self._clock.now())
 
     def nodes(self, owner: str) -> tuple[Node, ...]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import CapacityType, Offer, Pool
-from costopt.provider.cache import TtlCache, fan_out, fan_out_or_raise
+from costopt.provider.cache import TtlCache, fan_out
+from costopt.provider.regions import NEVER_INTERRUPTED, OfferScope
 from costopt_gcp.capacity import (
     CapacityAdvice,
     CapacityEstimate,
@@ -25,25 +25,10 @@ from costopt_gcp.reservations import Reservations
 
 NAME = "gcp"
 DAY_S = 86400.0
-NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "on-demand nodes are not interrupted")
 NEVER_TAKEN = Estimate.exact(0.0, Basis.LISTED, "flex-start nodes run uninterrupted to their end")
 FLEX_START_SERIES = frozenset({"a2", "a3", "a4", "g2"})
 """https://docs.cloud.google.com/compute/docs/instances/about-flex-start-vms: all of the
 accelerator-optimized family but A4X and G4."""
-ANY_ZONE = "*"
-"""Suffix of a region's name for what applies to all its zones, as in the catalogue's offers."""
-
-
-@dataclass(frozen=True, slots=True)
-class OfferScope:
-    """Regions and types to offer; ``instance_types`` may hold wildcards, () is all with GPUs.
-
-    ``advised_nodes``: for how many nodes the likelihood of capacity is fetched, None for none.
-    """
-
-    regions: tuple[str, ...]
-    instance_types: tuple[str, ...] = ()
-    advised_nodes: int | None = 1
 
 
 class GceOffers:
@@ -68,7 +53,7 @@ class GceOffers:
         self._prices = prices
         self._reservations = reservations
         self._history = CapacityHistory(clients)
-        self._advice = CapacityAdvice(clients, scope.advised_nodes)
+        self._advice = CapacityAdvice(clients, scope.rated_nodes)
         self._preempted: TtlCache[tuple[str, str], tuple[DailyPreemptions, ...]] = TtlCache(
             DAY_S, 7 * DAY_S
         )
@@ -78,14 +63,7 @@ class GceOffers:
 
         Raise ProviderError if no region answers.
         """
-        answers = fan_out_or_raise(self._scope.regions, lambda region: self._region(region, now))
-        return tuple(
-            offer
-            for region, answer in answers.items()
-            for offer in (
-                self._without(region, answer) if isinstance(answer, ProviderError) else answer
-            )
-        )
+        return self._scope.offers(lambda region: self._region(region, now))
 
     def sold(
         self, region: str, patterns: tuple[str, ...], now: datetime
@@ -101,14 +79,12 @@ class GceOffers:
 
     def _region(self, region: str, now: datetime) -> tuple[Offer, ...]:
         sold = self.sold(region, self._scope.instance_types, now)
-        asked = [name for name in self._scope.instance_types if not _is_pattern(name)]
-        missing = [name for name in asked if name not in sold]
         return (
             *self._spot_offers(region, sold, now),
             *self._on_demand_offers(region, sold, now),
             *self._flex_start_offers(region, sold, now),
             *self._reserved_offers(region, sold, now),
-            *(o for name in missing for o in _unknown(region, name, f"{region} has no {name}")),
+            *self._scope.not_sold(region, sold),
         )
 
     def _spot_offers(
@@ -185,18 +161,3 @@ class GceOffers:
             return self._reservations.offers(region, sold.keys(), now)
         except ProviderError:
             return ()
-
-    def _without(self, region: str, error: ProviderError) -> Iterator[Offer]:
-        """Return offers without a price that report why nothing is known of a region."""
-        for name in self._scope.instance_types or ("*",):
-            yield from _unknown(region, name, error.message)
-
-
-def _unknown(region: str, name: str, reason: str) -> Iterator[Offer]:
-    for terms in (CapacityType.SPOT, CapacityType.ON_DEMAND):
-        pool = Pool(NAME, region, region + ANY_ZONE, name, terms)
-        yield Offer(pool, None, None, None, unknown_because=reason)
-
-
-def _is_pattern(name: str) -> bool:
-    return any(sign in name for sign in "*?[")

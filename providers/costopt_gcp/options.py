@@ -11,7 +11,6 @@ from costopt.domain.ports import InstanceCatalog
 from costopt.provider.options import (
     Listed,
     NodeCount,
-    OptionModel,
     Text,
     WebAddress,
     matches,
@@ -27,40 +26,6 @@ OF_CATALOGUE = {
     "list_prices": "list_price_usd_per_hour",
     "spot_prices": "spot_price_usd_per_hour",
 }
-
-
-class MarketOptions(OptionModel):
-    """What is offered, and the sources of its prices. ``machines``: the catalogue, or None."""
-
-    injected: ClassVar[frozenset[str]] = frozenset({"machines", *OF_CATALOGUE})
-
-    machines: SkipValidation[InstanceCatalog | None] = Field(
-        default=None, description="the catalogue"
-    )
-    list_prices: DatedPrices = Field(
-        default=None, description="a dated list to fall back on; default: the catalogue's"
-    )
-    spot_prices: DatedPrices = Field(
-        default=None,
-        description="a dated list for spot prices that Google does not publish; default: the "
-        "catalogue's",
-    )
-    instance_types: Listed[Text] = Field(
-        default=(),
-        description='names and wildcards, such as ["a2-highgpu-1g", "g2-*", "n1-standard-8+1xT4"]; '
-        "default: every type with GPUs of its own",
-    )
-    advised_nodes: NodeCount | None = Field(
-        default=1,
-        description="for how many nodes the likelihood of capacity is asked; null: for none",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _prices_of_catalogue(cls, options: dict[str, Any]) -> dict[str, Any]:
-        machines = options.get("machines")
-        found = {key: getattr(machines, method, None) for key, method in OF_CATALOGUE.items()}
-        return found | options
 
 
 Region = Annotated[
@@ -85,17 +50,39 @@ def _placement(value: object) -> object:
     return PlacementMode.OFF if value is False else value
 
 
-class GcpOptions(MarketOptions, NodeOptions):
+class GcpOptions(NodeOptions):
     """Every option of the provider: where to launch, what is offered, how nodes start.
 
     Sources of the notices: cloud.google.com/compute/docs/instances/spot, 30 s, best effort, or
     120 s where offered.
     """
 
-    injected: ClassVar[frozenset[str]] = (
-        MarketOptions.injected | NodeOptions.injected | {"bootstrap"}
-    )
+    injected: ClassVar[frozenset[str]] = NodeOptions.injected | {
+        "bootstrap",
+        "machines",
+        *OF_CATALOGUE,
+    }
 
+    machines: SkipValidation[InstanceCatalog | None] = Field(
+        default=None, description="the catalogue"
+    )
+    list_prices: DatedPrices = Field(
+        default=None, description="a dated list to fall back on; default: the catalogue's"
+    )
+    spot_prices: DatedPrices = Field(
+        default=None,
+        description="a dated list for spot prices that Google does not publish; default: the "
+        "catalogue's",
+    )
+    instance_types: Listed[Text] = Field(
+        default=(),
+        description='names and wildcards, such as ["a2-highgpu-1g", "g2-*", "n1-standard-8+1xT4"]; '
+        "default: every type with GPUs of its own",
+    )
+    advised_nodes: NodeCount | None = Field(
+        default=1,
+        description="for how many nodes the likelihood of capacity is asked; null: for none",
+    )
     bootstrap: Annotated[
         SkipValidation[Bootstrap | None], with_method("setup", "an object with setup(request)")
     ] = Field(default=None, description="what nodes are started with; default: by these options")
@@ -119,6 +106,13 @@ class GcpOptions(MarketOptions, NodeOptions):
     compact_placement: Annotated[
         PlacementMode, Field(strict=False), BeforeValidator(_placement)
     ] = Field(default=PlacementMode.PREFERRED, description="of gangs: preferred, required or off")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _prices_of_catalogue(cls, options: dict[str, Any]) -> dict[str, Any]:
+        machines = options.get("machines")
+        found = {key: getattr(machines, method, None) for key, method in OF_CATALOGUE.items()}
+        return found | options
 
     @property
     def asked_notice_s(self) -> int | None:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from costopt.domain.account import Quota
-from costopt.domain.errors import BadRequestError, ProviderError
-from costopt.domain.estimate import Estimate
 from costopt.domain.fleet import LaunchRequest, Node, NodeBill, flex_start_offer
-from costopt.domain.market import CapacityType, Interruption, Offer, Pool
+from costopt.domain.market import CapacityType, Interruption, Offer
 from costopt.domain.ports import Clock
 from costopt.provider.base import (
     Capability,
     Check,
     OrphanedResource,
-    PriceChange,
-    PriceSeriesKey,
-    Provider,
 )
-from costopt.provider.cache import fan_out_or_raise, split_answers
 from costopt.provider.node_book import NodeBook
 from costopt_gcp.billing import Billing
 from costopt_gcp.bootstrap import GcpBootstrap
@@ -29,13 +22,10 @@ from costopt_gcp.doctor import Doctor
 from costopt_gcp.inventory import InstanceInventory
 from costopt_gcp.launch import GceLauncher
 from costopt_gcp.launch_request import CompactPlacement
-from costopt_gcp.machine_types import MachineTypes
-from costopt_gcp.offers import NAME, GceOffers, OfferScope
+from costopt_gcp.market import GcpMarket
+from costopt_gcp.offers import NAME
 from costopt_gcp.operations import InstanceEndings, Operations
-from costopt_gcp.options import GcpOptions, MarketOptions
-from costopt_gcp.prices import GcePrices, SkuPrices
-from costopt_gcp.quotas import AccountQuotas, Regions
-from costopt_gcp.reservations import Reservations
+from costopt_gcp.options import GcpOptions
 
 CAPABILITIES = frozenset(
     {
@@ -50,13 +40,13 @@ CAPABILITIES = frozenset(
 )
 
 
-class GcpProvider(Provider):
+class GcpProvider(GcpMarket):
     """Google Compute Engine."""
 
     def __init__(self, clock: Clock, options: GcpOptions, clients: Clients) -> None:
+        super().__init__(clients, options)
         self.options = options
         self.clients = clients
-        self.market = GcpMarket(clients, options.regions, options)
         self._clock = clock
         self._book = NodeBook()
         operations = Operations(clients)
@@ -65,17 +55,17 @@ class GcpProvider(Provider):
         self._listing = InstanceInventory(clients, options.regions, self._book, self._endings)
         self._stopping = InstanceTerminator(clients, self._book)
         self._leftovers = OrphanedResources(clients, options.regions, self._listing, self._stopping)
-        self._billing = Billing(self.market.prices)
+        self._billing = Billing(self.prices)
         self._launcher = GceLauncher(
             clients,
-            self.market.regions,
+            self.regions,
             operations,
             self._endings,
             self._book,
             options.bootstrap or GcpBootstrap(clients, options, options.preemption_notice_s),
-            self.market.price_now,
+            self.price_now,
             self._placement,
-            self.market.reservations,
+            self.reservations,
             options.asked_notice_s,
         )
 
@@ -98,37 +88,12 @@ class GcpProvider(Provider):
             flex_start_offer(offer, self._book.in_pool(offer.pool), now)
             if offer.pool.capacity_type is CapacityType.FLEX_START
             else offer
-            for offer in self.market.offers(now)
+            for offer in super().offers(now)
         )
-
-    def quotas(self, now: datetime) -> tuple[Quota, ...]:
-        """Return what the project may run, by GPU model, capacity type and region."""
-        return self.market.quotas(now)
-
-    def price_series(
-        self, region: str, instance_types: Collection[str], now: datetime
-    ) -> tuple[PriceSeriesKey, ...]:
-        """Return the types of the region whose spot prices are published."""
-        return self.market.price_series(region, instance_types, now)
-
-    def price_changes(
-        self, series: PriceSeriesKey, since: datetime, until: datetime
-    ) -> tuple[PriceChange, ...]:
-        """Return the spot prices that Google publishes."""
-        return self.market.price_changes(series, since, until)
-
-    def list_price(self, series: PriceSeriesKey, now: datetime) -> Estimate | None:
-        """The on-demand list price of one node."""
-        return self.market.list_price(series, now)
 
     def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
         """Launch all nodes or none, and none twice; see ``GceLauncher``. Raise ProviderError."""
-        regions = self.options.regions
-        if request.pool.region not in regions:
-            raise BadRequestError(
-                f"{request.pool}: region {request.pool.region!r} is not one of those in use",
-                hint=f"in use are {', '.join(regions)}",
-            )
+        self.scope.check(request.pool)
         return self._launcher.launch(request, self._clock.now())
 
     def nodes(self, owner: str) -> tuple[Node, ...]:
@@ -193,77 +158,3 @@ class GcpProvider(Provider):
     def close(self) -> None:
         """Close the connections."""
         self.clients.close()
-
-
-class GcpMarket:
-    """Offers, quotas and price history of the provider."""
-
-    def __init__(self, clients: Clients, regions: tuple[str, ...], options: MarketOptions) -> None:
-        self.regions = Regions(clients)
-        types = MachineTypes(clients)
-        skus = SkuPrices(clients, self.regions, types)
-        self.prices = GcePrices(clients, skus, options.list_prices, options.spot_prices)
-        self._named = regions
-        scope = OfferScope(regions, options.instance_types, options.advised_nodes)
-        self.reservations = Reservations(clients)
-        self._offers = GceOffers(
-            scope, clients, self.regions, types, self.prices, self.reservations
-        )
-        self._quotas = AccountQuotas(clients, self.regions)
-
-    def offers(self, now: datetime) -> tuple[Offer, ...]:
-        """Return offers for all pools of the regions. Raise ProviderError if none answers."""
-        return self._offers.now(now)
-
-    def quotas(self, now: datetime) -> tuple[Quota, ...]:
-        """Return the GPU quotas of all regions that answer. Raise ProviderError if none does."""
-        answers = fan_out_or_raise(self._named, lambda region: self._quotas.of(region, now))
-        known, _ = split_answers(answers)
-        regional = tuple(quota for quotas in known.values() for quota in quotas)
-        try:
-            return (*regional, *self._quotas.everywhere(now))
-        except ProviderError:
-            return regional
-
-    def price_series(
-        self, region: str, instance_types: Collection[str], now: datetime
-    ) -> tuple[PriceSeriesKey, ...]:
-        """Return the region's types; prices hold in all its zones. Raise ProviderError."""
-        sold = self._offers.sold(region, tuple(instance_types), now)
-        return tuple(PriceSeriesKey(NAME, region, name) for name in sorted(sold) if "+" not in name)
-
-    def price_changes(
-        self, series: PriceSeriesKey, since: datetime, until: datetime
-    ) -> tuple[PriceChange, ...]:
-        """Return prices of past months; Google publishes them by region, so each zone gets them.
-
-        Raise ProviderError.
-        """
-        region, name = series.region, series.instance_type
-        history = self.prices.history(region, name, until)
-        before = [price for price in history if price.at <= since][-1:]
-        within = [price for price in history if since < price.at < until]
-        zones = self._offers.sold(region, (name,), until).get(name, [])
-        return tuple(
-            PriceChange(
-                Pool(NAME, region, zone, name, CapacityType.SPOT), price.at, price.usd_per_hour
-            )
-            for zone in zones
-            for price in (*before, *within)
-        )
-
-    def list_price(self, series: PriceSeriesKey, now: datetime) -> Estimate | None:
-        """The on-demand list price of one node."""
-        return self.prices.on_demand(series.region, series.instance_type, now)[0]
-
-    def price_now(self, pool: Pool, now: datetime) -> float | None:
-        """Return the price of a node launched now; None if unknown."""
-        if pool.capacity_type is CapacityType.RESERVED:
-            return 0.0
-        lookup = {
-            CapacityType.SPOT: self.prices.spot,
-            CapacityType.ON_DEMAND: self.prices.on_demand,
-            CapacityType.FLEX_START: self.prices.flex_start,
-        }[pool.capacity_type]
-        price = lookup(pool.region, pool.instance_type, now)[0]
-        return None if price is None else price.value

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from costopt.domain.market import CapacityType, InstanceType, Pool
+from costopt.provider.regions import ANY_ZONE
 from costopt_kubernetes.options import KubernetesOptions, Toleration
 from costopt_kubernetes.quantities import Amounts, amounts, node_type
 
 NAME = "kubernetes"
-ANY_ZONE = "*"
-"""Suffix of the cluster's name for a pool of any zone, as in the catalogue's offers."""
 ZONE_LABEL = "topology.kubernetes.io/zone"
 TYPE_LABEL = "node.kubernetes.io/instance-type"
 KARPENTER = "karpenter.sh/capacity-type"

@@ -16,6 +16,7 @@ from costopt.domain.market import CapacityType, InstanceType, Offer, Pool
 from costopt.domain.ports import Clock
 from costopt.provider.base import Provider
 from costopt.provider.cache import TtlCache
+from costopt.provider.regions import NEVER_INTERRUPTED
 from costopt_kubernetes import labels
 from costopt_kubernetes.clients import ApiClient
 from costopt_kubernetes.errors import StatusError
@@ -44,7 +45,6 @@ NODEPOOLS_PATH = "apis/karpenter.sh/v1/nodepools"
 LIVING = "status.phase!=Succeeded,status.phase!=Failed"
 PRICES_TTL_S = 300.0
 PRICES_USABLE_S = 3600.0
-NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "on-demand nodes are not interrupted")
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def test_its_price_is_that_of_its_own_skus(priced: NewAccount) -> None:
     assert offer.hazard_per_hour is not None
     assert offer.hazard_per_hour.value == 0
     assert (offer.nodes_available, offer.wait_s) == (1, 7200)
-    on_demand = priced.provider.market.price_now(
+    on_demand = priced.provider.price_now(
         SPOT.with_capacity_type(CapacityType.ON_DEMAND), priced.clock.now()
     )
     assert on_demand == pytest.approx(1.72)

@@ -67,7 +67,7 @@ def test_a_type_that_is_not_sold_says_so(project: NewAccount) -> None:
     pool = Pool("gcp", OTHER_REGION, f"{OTHER_REGION}*", TYPE, CapacityType.SPOT)
     assert ELSEWHERE not in found
     assert found[pool].price_usd_per_hour is None
-    assert found[pool].unknown_because == f"{OTHER_REGION} has no {TYPE}"
+    assert found[pool].unknown_because == f"{OTHER_REGION} does not sell {TYPE}"
 
 
 def test_without_google_s_price_the_dated_one_is_taken_and_is_old(project: NewAccount) -> None:
