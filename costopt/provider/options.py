@@ -7,10 +7,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    SkipValidation,
+    ValidationError,
+)
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from costopt.domain.errors import BadRequestError
+from costopt.domain.ports import InstanceCatalog
+from costopt.domain.runtime import Payload
 from costopt.provider.base import ProviderOptions
 
 Item = TypeVar("Item")
@@ -93,6 +103,19 @@ class OptionModel(BaseModel):
     def of_files(cls) -> list[str]:
         """The options that a file may name."""
         return sorted(cls.model_fields.keys() - cls.injected)
+
+
+class LaunchOptions(OptionModel):
+    """What costopt itself gives every provider of nodes; jobs may be added to ``payloads`` later."""
+
+    injected: ClassVar[frozenset[str]] = frozenset({"machines", "payloads"})
+
+    machines: SkipValidation[InstanceCatalog | None] = Field(
+        default=None, description="the catalogue"
+    )
+    payloads: InstanceOf[Mapping[str, Payload]] = Field(
+        default_factory=dict, description="a mapping of what nodes fetch, by job"
+    )
 
 
 def matches(pattern: str, expected: str) -> AfterValidator:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from pydantic import Field, InstanceOf, SkipValidation, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from costopt.domain.ports import InstanceCatalog
-from costopt.domain.runtime import Payload
-from costopt.provider.options import OptionModel, Text, matches
+from costopt.provider.options import LaunchOptions, OptionModel, Text, matches
 
 MAX_NODES = 100_000
 
@@ -35,20 +33,8 @@ class NodeShape(OptionModel):
 NodeCount = Annotated[int, Field(ge=1, le=MAX_NODES)]
 
 
-class SiteOptions(OptionModel):
-    """What machines the cluster has; ``costopt.catalog.site_machines`` reads the same keys.
-
-    ``machines`` and ``payloads`` come from costopt, the rest from the account file.
-    """
-
-    injected: ClassVar[frozenset[str]] = frozenset({"machines", "payloads"})
-
-    machines: SkipValidation[InstanceCatalog | None] = Field(
-        default=None, description="the catalogue"
-    )
-    payloads: InstanceOf[Mapping[str, Payload]] = Field(
-        default_factory=dict, description="a mapping of what nodes fetch, by job"
-    )
+class SiteOptions(LaunchOptions):
+    """What machines the cluster has; ``costopt.catalog.site_machines`` reads the same keys."""
 
     cluster: ClusterName = Field(description="the cluster's name: the region of its pools")
     cloud: CloudRegion | None = Field(

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from pydantic import BeforeValidator, Field, InstanceOf
+from pydantic import BeforeValidator, Field
 
 from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.runtime import Payload
 from costopt.provider.boot_script import render_boot_script
 from costopt.provider.launch import payload_of
-from costopt.provider.options import Listed, OptionModel, Text, matches
+from costopt.provider.options import LaunchOptions, Listed, Text, matches
 from costopt_aws.boot import Ec2Platform
 from costopt_aws.clients import Clients
 from costopt_aws.errors import code_of, map_errors
@@ -36,14 +36,9 @@ def _listed(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
-class NodeOptions(OptionModel):
-    """How nodes start. ``payloads`` are what nodes fetch, by job; jobs may be added later."""
+class NodeOptions(LaunchOptions):
+    """How nodes start."""
 
-    injected: ClassVar[frozenset[str]] = frozenset({"payloads"})
-
-    payloads: InstanceOf[Mapping[str, Payload]] = Field(
-        default_factory=dict, description="a mapping of what nodes fetch, by job"
-    )
     image: Text | Mapping[Text, Text] = Field(
         default=DEEP_LEARNING,
         description="the name of an SSM parameter, or a mapping such as {us-east-1: ami-…}",

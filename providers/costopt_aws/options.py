@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, SkipValidation, model_validator
 
-from costopt.domain.ports import InstanceCatalog
 from costopt.provider.options import (
     Listed,
     NodeCount,
@@ -50,15 +49,8 @@ QueueUrl = Annotated[
 class AwsOptions(NodeOptions):
     """Every option of the provider: where to launch, what is offered, how nodes start."""
 
-    injected: ClassVar[frozenset[str]] = NodeOptions.injected | {
-        "bootstrap",
-        "machines",
-        "list_prices",
-    }
+    injected: ClassVar[frozenset[str]] = NodeOptions.injected | {"bootstrap", "list_prices"}
 
-    machines: SkipValidation[InstanceCatalog | None] = Field(
-        default=None, description="the catalogue"
-    )
     list_prices: Annotated[
         SkipValidation[ListPrices | None], with_method("__call__", "a function")
     ] = Field(default=None, description="a dated list to fall back on; default: the catalogue's")

@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, ClassVar, Protocol
+from typing import Annotated, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import Field, InstanceOf
+from pydantic import Field
 
 from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import LaunchRequest
@@ -22,7 +22,7 @@ from costopt.domain.runtime import Payload
 from costopt.provider.boot_script import render_boot_script
 from costopt.provider.cache import TtlCache
 from costopt.provider.launch import payload_of
-from costopt.provider.options import Listed, OptionModel, Text, matches
+from costopt.provider.options import LaunchOptions, Listed, Text, matches
 from costopt_gcp.boot import GcePlatform
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import MISSING, asking, code_of
@@ -180,14 +180,9 @@ ROOT_GIB = 200
 Email = Annotated[str, matches(r"[^@\s]+@[^@\s]+", "an e-mail address")]
 
 
-class NodeOptions(OptionModel):
-    """How nodes start. ``payloads`` are what nodes fetch, by job; jobs may be added later."""
+class NodeOptions(LaunchOptions):
+    """How nodes start."""
 
-    injected: ClassVar[frozenset[str]] = frozenset({"payloads"})
-
-    payloads: InstanceOf[Mapping[str, Payload]] = Field(
-        default_factory=dict, description="a mapping of what nodes fetch, by job"
-    )
     image: Text = Field(default=DEEP_LEARNING, description="the path of an image or of a family")
     service_account: Email | None = Field(
         default=None,

@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, SkipValidation, model_validator
 
-from costopt.domain.ports import InstanceCatalog
 from costopt.provider.options import (
     Listed,
     NodeCount,
@@ -57,15 +56,8 @@ class GcpOptions(NodeOptions):
     120 s where offered.
     """
 
-    injected: ClassVar[frozenset[str]] = NodeOptions.injected | {
-        "bootstrap",
-        "machines",
-        *OF_CATALOGUE,
-    }
+    injected: ClassVar[frozenset[str]] = NodeOptions.injected | {"bootstrap", *OF_CATALOGUE}
 
-    machines: SkipValidation[InstanceCatalog | None] = Field(
-        default=None, description="the catalogue"
-    )
     list_prices: DatedPrices = Field(
         default=None, description="a dated list to fall back on; default: the catalogue's"
     )
