@@ -127,8 +127,8 @@ class OrphanedResource:
 class Provider(ABC):
     """The whole cloud behind one interface. Times are aware UTC; prices are dollars per node-hour.
 
-    A subclass implements the abstract methods, overrides the optional ones of each capability that
-    it declares, and no others: the rest raise NotSupportedError. Every method may raise
+    A subclass implements the abstract methods and overrides the optional ones of each capability
+    that it has, all of them: the rest raise NotSupportedError. Every method may raise
     ProviderError; after ProviderUnavailableError the outcome is unknown and the caller asks again.
     """
 
@@ -137,13 +137,17 @@ class Provider(ABC):
     def names(self) -> frozenset[str]:
         """The values of ``Pool.provider`` that this adapter serves."""
 
-    @abstractmethod
     def capabilities(self) -> frozenset[Capability]:
         """The capabilities whose methods this provider overrides; constant for its life."""
+        return frozenset(
+            capability
+            for capability, methods in CAPABILITY_METHODS.items()
+            if all(getattr(type(self), each) is not getattr(Provider, each) for each in methods)
+        )
 
-    @abstractmethod
     def uninterruptible_s(self, now: datetime) -> float:
         """Return for how many seconds from ``now`` no node can be interrupted; 0 if not known."""
+        return 0.0
 
     @abstractmethod
     def offers(self, now: datetime) -> Sequence[Offer]:

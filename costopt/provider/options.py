@@ -106,7 +106,7 @@ class OptionModel(BaseModel):
 
 
 class LaunchOptions(OptionModel):
-    """What costopt itself gives every provider of nodes; jobs may be added to ``payloads`` later."""
+    """What costopt itself gives a provider; jobs may be added to ``payloads`` later."""
 
     injected: ClassVar[frozenset[str]] = frozenset({"machines", "payloads"})
 

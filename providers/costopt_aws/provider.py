@@ -9,7 +9,6 @@ from costopt.domain.fleet import LaunchRequest, Node, NodeBill, ProviderCharge
 from costopt.domain.market import Interruption
 from costopt.domain.ports import Clock
 from costopt.provider.base import (
-    Capability,
     Check,
     OrphanedResource,
 )
@@ -26,18 +25,6 @@ from costopt_aws.market import AwsMarket, LaunchPrice
 from costopt_aws.notices import InterruptionQueue
 from costopt_aws.offers import NAME
 from costopt_aws.options import AwsOptions
-
-CAPABILITIES = frozenset(
-    {
-        Capability.QUOTAS,
-        Capability.BILLS,
-        Capability.CHARGES,
-        Capability.PRICE_HISTORY,
-        Capability.ACCOUNT_CHECKS,
-        Capability.ORPHANED_RESOURCES,
-        Capability.PARTIAL_FAILURES,
-    }
-)
 
 
 class AwsProvider(AwsMarket):
@@ -68,14 +55,6 @@ class AwsProvider(AwsMarket):
     def names(self) -> frozenset[str]:
         """Only "aws"."""
         return frozenset({NAME})
-
-    def capabilities(self) -> frozenset[Capability]:
-        """Return all but those of clouds whose listings forget ended nodes, and of simulation."""
-        return CAPABILITIES
-
-    def uninterruptible_s(self, now: datetime) -> float:  # noqa: ARG002
-        """Return 0: EC2 may interrupt a spot node at any time."""
-        return 0.0
 
     def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
         """Launch all nodes or none, and none twice; see ``Ec2Launcher``. Raise ProviderError."""

@@ -9,7 +9,6 @@ from costopt.domain.fleet import LaunchRequest, Node, NodeBill, flex_start_offer
 from costopt.domain.market import CapacityType, Interruption, Offer
 from costopt.domain.ports import Clock
 from costopt.provider.base import (
-    Capability,
     Check,
     OrphanedResource,
 )
@@ -26,18 +25,6 @@ from costopt_gcp.market import GcpMarket
 from costopt_gcp.offers import NAME
 from costopt_gcp.operations import InstanceEndings, Operations
 from costopt_gcp.options import GcpOptions
-
-CAPABILITIES = frozenset(
-    {
-        Capability.QUOTAS,
-        Capability.BILLS,
-        Capability.PRICE_HISTORY,
-        Capability.ACCOUNT_CHECKS,
-        Capability.ORPHANED_RESOURCES,
-        Capability.KNOWN_NODES,
-        Capability.PARTIAL_FAILURES,
-    }
-)
 
 
 class GcpProvider(GcpMarket):
@@ -73,14 +60,6 @@ class GcpProvider(GcpMarket):
     def names(self) -> frozenset[str]:
         """Only "gcp"."""
         return frozenset({NAME})
-
-    def capabilities(self) -> frozenset[Capability]:
-        """Return all but those of clouds that report charges per job, and of simulation."""
-        return CAPABILITIES
-
-    def uninterruptible_s(self, now: datetime) -> float:  # noqa: ARG002
-        """Return 0: Google may interrupt a Spot node at any time."""
-        return 0.0
 
     def offers(self, now: datetime) -> Sequence[Offer]:
         """Return an offer for every pool of the regions; incomplete offers name the reason."""

@@ -9,7 +9,7 @@ from costopt.domain.account import Quota
 from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.market import Interruption, Offer
 from costopt.domain.ports import Clock
-from costopt.provider.base import Capability, Check, Provider
+from costopt.provider.base import Check, Provider
 from costopt_kubernetes.clients import ApiClient
 from costopt_kubernetes.doctor import ClusterDoctor
 from costopt_kubernetes.known_nodes import PodBook, PodInventory
@@ -19,8 +19,6 @@ from costopt_kubernetes.notices import NoticeReader
 from costopt_kubernetes.offers import ClusterCapacity, ClusterOffers
 from costopt_kubernetes.options import KubernetesOptions
 from costopt_kubernetes.quotas import NamespaceQuotas
-
-CAPABILITIES = frozenset({Capability.QUOTAS, Capability.ACCOUNT_CHECKS, Capability.KNOWN_NODES})
 
 
 class KubernetesProvider(Provider):
@@ -51,14 +49,6 @@ class KubernetesProvider(Provider):
     def names(self) -> frozenset[str]:
         """Only "kubernetes"."""
         return frozenset({NAME})
-
-    def capabilities(self) -> frozenset[Capability]:
-        """Quotas, checks, and known nodes, as the API forgets deleted pods."""
-        return CAPABILITIES
-
-    def uninterruptible_s(self, now: datetime) -> float:  # noqa: ARG002
-        """Return 0: a pod may be evicted at any time."""
-        return 0.0
 
     def offers(self, now: datetime) -> Sequence[Offer]:
         """Return a pool for each kind of node that exists or may be added."""

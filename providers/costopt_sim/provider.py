@@ -9,7 +9,7 @@ from costopt.domain.fleet import LaunchRequest, Node, flex_start_offer
 from costopt.domain.market import CapacityType, Interruption, Offer, Pool
 from costopt.domain.ports import Clock
 from costopt.domain.runtime import Runtime
-from costopt.provider.base import Capability, Provider
+from costopt.provider.base import Provider
 from costopt_sim.fleet import PoolCursor, SimFleet
 
 NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "capacity of this type is never interrupted")
@@ -36,10 +36,6 @@ class SimProvider(Provider):
     def names(self) -> frozenset[str]:
         """The providers whose pools the market holds."""
         return self._names
-
-    def capabilities(self) -> frozenset[Capability]:
-        """Only simulated training."""
-        return frozenset({Capability.SIMULATED_TRAINING})
 
     @property
     def runtime(self) -> Runtime:

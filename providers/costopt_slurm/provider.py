@@ -9,7 +9,7 @@ from costopt.domain.errors import ProviderError
 from costopt.domain.fleet import EndCause, LaunchRequest, Node, NodeBill
 from costopt.domain.market import Interruption, Offer
 from costopt.domain.ports import Clock
-from costopt.provider.base import Capability, Check, Provider
+from costopt.provider.base import Check, Provider
 from costopt.provider.node_book import NodeBook
 from costopt_slurm.access import SlurmAccess
 from costopt_slurm.batch_script import step_name
@@ -20,8 +20,6 @@ from costopt_slurm.inventory import GangInventory
 from costopt_slurm.launch import CommandOf, GangLauncher
 from costopt_slurm.offers import PartitionOffers
 from costopt_slurm.options import SlurmOptions
-
-CAPABILITIES = frozenset({Capability.BILLS, Capability.ACCOUNT_CHECKS, Capability.KNOWN_NODES})
 
 
 class SlurmProvider(Provider):
@@ -52,14 +50,6 @@ class SlurmProvider(Provider):
     def names(self) -> frozenset[str]:
         """Only "slurm"."""
         return frozenset({NAME})
-
-    def capabilities(self) -> frozenset[Capability]:
-        """Bills, checks of the account, and nodes of earlier controllers."""
-        return CAPABILITIES
-
-    def uninterruptible_s(self, now: datetime) -> float:  # noqa: ARG002
-        """Return 0: other jobs may preempt a partition at any time."""
-        return 0.0
 
     def offers(self, now: datetime) -> Sequence[Offer]:
         """Return an offer for each node type in each partition. Raise ProviderError."""

@@ -182,7 +182,7 @@ def world(request: pytest.FixtureRequest) -> World:
     return WORLDS[request.param](request)
 
 
-def test_it_overrides_exactly_the_methods_that_it_declares(world: World) -> None:
+def test_it_overrides_all_methods_of_a_capability_or_none(world: World) -> None:
     kind = type(world.provider)
     overridden = {
         method

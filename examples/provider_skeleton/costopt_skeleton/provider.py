@@ -18,7 +18,7 @@ from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.fleet import EndCause, LaunchRequest, Node, NodeState
 from costopt.domain.market import CapacityType, Interruption, Offer, Pool
 from costopt.domain.ports import Clock
-from costopt.provider.base import Capability, Provider
+from costopt.provider.base import Provider
 from costopt.provider.cache import TtlCache
 from costopt.provider.launch import CapacityBackoff, IdempotentLauncher
 from costopt_skeleton.cloud import (
@@ -57,14 +57,6 @@ class SkeletonProvider(Provider):
     def names(self) -> frozenset[str]:
         """Only "skeleton"."""
         return frozenset({NAME})
-
-    def capabilities(self) -> frozenset[Capability]:
-        """Only quotas: override and declare what else your cloud can do."""
-        return frozenset({Capability.QUOTAS})
-
-    def uninterruptible_s(self, now: datetime) -> float:  # noqa: ARG002
-        """Return 0: the cloud may interrupt a spot node at any time."""
-        return 0.0
 
     def offers(self, now: datetime) -> Sequence[Offer]:
         """Return spot and on-demand pools of every zone. The hazard of spot is not published."""
