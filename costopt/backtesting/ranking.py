@@ -118,7 +118,7 @@ def window_costs(scores: Sequence[tuple[Trial, Score]]) -> dict[str, dict[Window
 
 
 def paired_differences(
-    costs: Mapping[str, Mapping[Window, float]], reference: str, seed: int = 0
+    costs: Mapping[str, Mapping[Window, float]], reference: str
 ) -> list[PairedDifference]:
     """Return how each other policy differs from the reference in the same windows."""
     found = []
@@ -127,7 +127,7 @@ def paired_differences(
         less = [by_window[window] - costs[reference][window] for window in both]
         if policy == reference or not less:
             continue
-        low, high = mean_interval(less, seed) or (None, None)
+        low, high = mean_interval(less, seed=0) or (None, None)
         found.append(
             PairedDifference(
                 policy=policy,

@@ -26,8 +26,8 @@ class CommentError(CostoptError):
     """A comment could not be read or written; ``status`` is the HTTP status, None for a failed
     connection."""
 
-    def __init__(self, message: str, status: int | None, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint, code="comment")
+    def __init__(self, message: str, status: int | None) -> None:
+        super().__init__(message, code="comment")
         self.status = status
 
 

@@ -31,17 +31,19 @@ class GangMember:
     silent: bool
 
 
+RETRIES = 2
+
+
 def gang_status(
     mailbox: Mailbox,
     job: Job,
     gang: Gang,
     members: Sequence[GangMember],
     saved: float,
-    retries: int,
 ) -> tuple[GangState, str]:
     """What the gang is doing, and a message. ``saved`` are the units of work that are durable.
 
-    A command that exits with an error ``retries`` times beyond the first, with nothing saved in
+    A command that exits with an error ``RETRIES`` times beyond the first, with nothing saved in
     between, has failed for good.
     """
     states = {m.heartbeat.state for m in members if m.heartbeat is not None}
@@ -51,9 +53,9 @@ def gang_status(
         return GangState.FAILED, (
             f"the command ended with {saved:g} of {job.work.amount:g} {job.work.unit.value} saved"
         )
-    failure = _final_failure(mailbox, gang, retries)
+    failure = _final_failure(mailbox, gang)
     if failure is not None:
-        return GangState.FAILED, _failure_text(failure, retries)
+        return GangState.FAILED, _failure_text(failure)
     if NodeActivity.FAILED in states:
         return GangState.IDLE, "the command failed; a new generation is the next attempt"
     if gang.elastic and NodeActivity.TRAINING in _states_heard(members):
@@ -79,14 +81,14 @@ def _is_complete(job: Job, members: Sequence[GangMember], saved: float) -> bool:
     return len(beats) == len(members) and all(b.state is NodeActivity.FINISHED for b in beats)
 
 
-def _final_failure(mailbox: Mailbox, gang: Gang, retries: int) -> CommandFailure | None:
+def _final_failure(mailbox: Mailbox, gang: Gang) -> CommandFailure | None:
     """The newest failure, if it is one too many at the same point of the work."""
     failures = mailbox.failures()
     if not failures or failures[-1].generation != gang.generation:
         return None
     last = failures[-1]
     alike = [f for f in failures if f.saved_units == last.saved_units]
-    return last if len(alike) > retries else None
+    return last if len(alike) > RETRIES else None
 
 
 def _first(members: Sequence[GangMember], *states: NodeActivity) -> Heartbeat | None:
@@ -117,10 +119,10 @@ def _message(members: Sequence[GangMember]) -> str:
     return next((m.heartbeat.message for m in members if m.heartbeat and m.heartbeat.message), "")
 
 
-def _failure_text(failure: CommandFailure, retries: int) -> str:
+def _failure_text(failure: CommandFailure) -> str:
     return (
         f"the command exited with {failure.exit_code} on node {failure.node_id}, "
-        f"{retries + 1} times at the same point: {failure.message or 'it printed nothing'} "
+        f"{RETRIES + 1} times at the same point: {failure.message or 'it printed nothing'} "
         f"(log: {failure.log_path})"
     )
 

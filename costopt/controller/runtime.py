@@ -37,7 +37,6 @@ from costopt.protocol.mailbox import Mailbox, MessageReader
 from costopt.protocol.messages import Gang, Heartbeat, SecretName
 from costopt.protocol.tasks import TaskBoard
 
-RETRIES = 2
 HEARTBEAT_TIMEOUT_S = 5.0
 NO_BEAT = -1
 """In place of the number of a heartbeat that never came."""
@@ -62,10 +61,8 @@ class MailboxRuntime:
     ``notice_s`` is how long before an interruption its notice comes; 0 where none does.
 
     A node is unreachable if its heartbeat has not changed for ``silent_s`` of real time, by this
-    process's own monotonic clock: the nodes' clocks need not agree with ours. A command that
-    exits with an error ``retries`` times beyond the first, with nothing saved in between, has
-    failed for good. A node runs as many of an array's tasks as its GPUs allow by ``machines``; one
-    at a time where it is not in there.
+    process's own monotonic clock: the nodes' clocks need not agree with ours. A node runs as many
+    of an array's tasks as its GPUs allow by ``machines``; one at a time where it is not in there.
     """
 
     def __init__(
@@ -76,7 +73,6 @@ class MailboxRuntime:
         speed: float = 1.0,
         gang_hazard: GangHazard | None = None,
         notice_s: float = 0.0,
-        retries: int = RETRIES,
         silent_s: float = HEARTBEAT_TIMEOUT_S,
         machines: InstanceCatalog | None = None,
         transfers: TransferPrices | None = None,
@@ -87,7 +83,6 @@ class MailboxRuntime:
         self._gang_hazard = gang_hazard
         self._notice_s = notice_s
         self._transfers = transfers
-        self._retries = retries
         self._silent_s = silent_s
         self._last_change: dict[tuple[str, str], tuple[int, float]] = {}
         self._once: dict[str, MessageReader] = {}
@@ -226,7 +221,7 @@ class MailboxRuntime:
         members = [self._member(mailbox, gang, node_id) for node_id in gang.members]
         beats = [m.heartbeat for m in members if m.heartbeat is not None]
         saved = _possible_units(job, _saved_units(mailbox, beats))
-        state, message = gang_status(mailbox, job, gang, members, saved, self._retries)
+        state, message = gang_status(mailbox, job, gang, members, saved)
         if state is GangState.FINISHED:  # also where the command reported nothing of itself
             saved = max(saved, job.work.amount)
         working = state in (GangState.TRAINING, GangState.STOPPING)

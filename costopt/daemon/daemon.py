@@ -167,9 +167,7 @@ class Daemon:
             return
         enforces = self.service.mode() is Mode.ENFORCE
         try:
-            self._sweep.sweep(
-                self._site.clock.now(), releases=enforces and self._settings.reap_orphans
-            )
+            self._sweep.sweep(self._site.clock.now(), releases=enforces)
         except ProviderError as error:
             self._log_error(error.message)
 

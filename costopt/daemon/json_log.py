@@ -41,7 +41,7 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(_clean(line), default=str)
 
 
-def log_as_json(stream: TextIO | None = None, level: int = logging.INFO) -> logging.Logger:
+def log_as_json(stream: TextIO | None = None) -> logging.Logger:
     """Log this process to ``stream`` (default: stderr) as JSON; return the daemon's logger."""
     writer = logging.StreamHandler(stream or sys.stderr)
     writer.setFormatter(JsonFormatter())
@@ -49,7 +49,7 @@ def log_as_json(stream: TextIO | None = None, level: int = logging.INFO) -> logg
     root.handlers = [writer]
     root.setLevel(logging.WARNING)
     own = logging.getLogger("costopt")
-    own.setLevel(level)
+    own.setLevel(logging.INFO)
     return own
 
 

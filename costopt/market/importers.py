@@ -40,7 +40,6 @@ def import_spot_trace(
     start_at: datetime | None = None,
     instance_type: str | None = None,
     nodes_per_unit: int = 1,
-    name: str | None = None,
 ) -> MarketHistory:
     """The trace as a spot pool, with the on-demand pool of the same place beside it.
 
@@ -71,7 +70,7 @@ def import_spot_trace(
     on_demand = spot.with_capacity_type(CapacityType.ON_DEMAND)
     always = MarketState(begins_at, UNLIMITED_NODES, on_demand_usd_per_hour)
     return MarketHistory(
-        name=name or path.stem,
+        name=path.stem,
         pools={
             spot: PoolHistory(spot, compress_samples(samples), ends_at),
             on_demand: PoolHistory(on_demand, (always,), ends_at),
@@ -179,14 +178,15 @@ class _Table:
         )
 
 
+PROVIDER = "aws"
+TIME_COLUMN = "time_utc_approx"
+
+
 def import_wide_csv(
     path: Path,
     *,
     on_demand_usd_per_hour: Callable[[Pool], float | None] | None = None,
     instance_type: str | None = None,
-    provider: str = "aws",
-    time_column: str = "time_utc_approx",
-    name: str | None = None,
 ) -> MarketHistory:
     """The pools of the file (plain or .gz), and on-demand beside those whose price is given.
 
@@ -194,11 +194,11 @@ def import_wide_csv(
     that of every column, in place of the one its GPU and count say. Raises MarketError with line
     and column.
     """
-    table = _wide_csv_read(path, time_column)
+    table = _wide_csv_read(path)
     step = _step(table)
     ends_at = table.instants[-1] + step
     pools: dict[Pool, PoolHistory] = {}
-    for pool, columns in _pools(table, provider, instance_type).items():
+    for pool, columns in _pools(table, instance_type).items():
         pools[pool] = PoolHistory(pool, compress_samples(_samples(table, columns, step)), ends_at)
         on_demand = pool.with_capacity_type(CapacityType.ON_DEMAND)
         usd_per_hour = on_demand_usd_per_hour(on_demand) if on_demand_usd_per_hour else None
@@ -212,24 +212,24 @@ def import_wide_csv(
             pools[on_demand] = PoolHistory(on_demand, (always,), ends_at)
     on_grid = all((b - a) % step == timedelta(0) for a, b in pairwise(table.instants))
     return MarketHistory(
-        name=name or path.name.partition(".")[0],
+        name=path.name.partition(".")[0],
         pools=pools,
         tick_s=step.total_seconds() if on_grid else None,
         source=f"price and availability record {path.name}",
     )
 
 
-def _wide_csv_read(path: Path, time_column: str) -> _Table:
+def _wide_csv_read(path: Path) -> _Table:
     header, rows = read_user_csv(path, MarketError)
-    if time_column not in header:
+    if TIME_COLUMN not in header:
         raise MarketError(
-            f"{path} has no column {time_column}",
+            f"{path} has no column {TIME_COLUMN}",
             hint="its first line names the columns",
             code="missing_column",
         )
     if not rows:
         raise MarketError(f"{path} holds no row", code="no_rows")
-    return _Table(path, header, _instants(path, header.index(time_column), rows), rows)
+    return _Table(path, header, _instants(path, header.index(TIME_COLUMN), rows), rows)
 
 
 def _instants(path: Path, column: int, rows: Sequence[Sequence[str]]) -> list[datetime]:
@@ -255,22 +255,22 @@ def _step(table: _Table) -> timedelta:
     return steps.most_common(1)[0][0]
 
 
-def _pools(table: _Table, provider: str, instance_type: str | None) -> dict[Pool, dict[str, int]]:
+def _pools(table: _Table, instance_type: str | None) -> dict[Pool, dict[str, int]]:
     pools: dict[Pool, dict[str, int]] = {}
     for index, column in enumerate(table.header):
         match = _COLUMN.fullmatch(column)
         if match is None:
             continue
         gpus = f"{match['gpu']}_{match['count']}"
-        kind = instance_type or instance_type_of(provider, match["gpu"], int(match["count"]))
+        kind = instance_type or instance_type_of(PROVIDER, match["gpu"], int(match["count"]))
         if kind is None:
             raise MarketError(
                 f"{table.path}, column {column}: no instance type is known for {gpus}",
                 hint="give the instance type",
             )
         zone = match["zone"]
-        region = find_traits(provider).region_of_zone(zone)
-        pool = Pool(provider, region, zone, kind, CapacityType.SPOT)
+        region = find_traits(PROVIDER).region_of_zone(zone)
+        pool = Pool(PROVIDER, region, zone, kind, CapacityType.SPOT)
         columns = pools.setdefault(pool, {})
         if match["what"] in columns:
             first = table.header[columns[match["what"]]]

@@ -91,15 +91,13 @@ class _Arrival:
     file: ParsedPrices | None
 
 
-def update_prices(
-    settings: UpdateSettings = UpdateSettings(), known: Catalog | None = None
-) -> UpdateReport:
+def update_prices(settings: UpdateSettings = UpdateSettings()) -> UpdateReport:
     """Refresh the cache from every source that answers; the others' figures stay as they are.
 
     Sources are fetched at the same time. If none answers the file is left alone. Raise
     PriceListError if the cache cannot be written.
     """
-    known = known or load_catalog()
+    known = load_catalog()
     path = price_cache_path()
     every = list_sources(settings.skypilot_version)
     sources = [each for each in every if not settings.sources or each.name in settings.sources]

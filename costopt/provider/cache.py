@@ -83,14 +83,12 @@ MAX_CONCURRENCY = 8
 """Calls in flight: clouds count them by account, so few are enough."""
 
 
-def fan_out(
-    keys: Iterable[K], ask: Callable[[K], V], at_a_time: int = MAX_CONCURRENCY
-) -> dict[K, V | ProviderError]:
+def fan_out(keys: Iterable[K], ask: Callable[[K], V]) -> dict[K, V | ProviderError]:
     """The answer for each key, in the order of ``keys``; one that fails stops no other."""
     asked = tuple(dict.fromkeys(keys))
     if len(asked) <= 1:
         return {key: _answer(ask, key) for key in asked}
-    with ThreadPoolExecutor(min(at_a_time, len(asked)), thread_name_prefix="cloud") as pool:
+    with ThreadPoolExecutor(min(MAX_CONCURRENCY, len(asked)), thread_name_prefix="cloud") as pool:
         return dict(zip(asked, pool.map(lambda key: _answer(ask, key), asked), strict=True))
 
 

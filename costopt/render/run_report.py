@@ -68,22 +68,20 @@ def write_run_report(
     *,
     now: datetime,
     title: str,
-    cost_basis: str = "measured",
     charges: Sequence[ProviderCharge] = (),
 ) -> Path:
     """Write the report of one job's events at ``now`` as one self-contained HTML file.
 
-    ``cost_basis`` labels the dollars: "measured" where a provider confirmed the nodes,
-    "modelled" for a replay. ``charges`` are what providers' own accounts say. Raises
+    ``charges`` are what providers' own accounts say. Raises
     MissingExtraError, LedgerError for no events or several jobs', StoreError where the file cannot
     be written.
     """
     require_report_extra()
     run = RunView.of(events, now)
-    return write_page(Path(path), _page(run, title, cost_basis, charges))
+    return write_page(Path(path), _page(run, title, charges))
 
 
-def _page(run: RunView, title: str, cost_basis: str, charges: Sequence[ProviderCharge]) -> str:
+def _page(run: RunView, title: str, charges: Sequence[ProviderCharge]) -> str:
     summary = run.summary
     notable = [row for row in map(describe_event, run.events) if not row.routine]
     late = summary.on_time is False or summary.state is JobState.FAILED
@@ -96,7 +94,7 @@ def _page(run: RunView, title: str, cost_basis: str, charges: Sequence[ProviderC
         verdict=f"{said[0].upper()}{said[1:]}.",
         verdict_tone="bad" if late else "good" if summary.on_time else "",
         lead=_lead(run),
-        tiles=run_tiles(run, cost_basis),
+        tiles=run_tiles(run),
         timeline=timeline(run),
         price=price_plot(run),
         carbon=carbon_plot(run),
@@ -115,7 +113,7 @@ def _page(run: RunView, title: str, cost_basis: str, charges: Sequence[ProviderC
         events_left_out=max(0, len(run.events) - EVENTS_SHOWN),
         how=(
             *(("Billed", ledger_drift(charge, run)) for charge in charges),
-            *_how(summary, cost_basis),
+            *_how(summary),
         ),
     )
 
@@ -182,18 +180,14 @@ def _speed(summary: JobSummary) -> str:
     return f"{summary.baseline_basis} of the job{compared}"
 
 
-def _how(summary: JobSummary, cost_basis: str) -> tuple[tuple[str, str], ...]:
-    nodes = (
-        "the provider confirmed launch and end of each node"
-        if cost_basis == "measured"
-        else "the nodes are records of a replay on a recorded or generated market"
-    )
+def _how(summary: JobSummary) -> tuple[tuple[str, str], ...]:
     return (
         (
             "Dollars",
-            f"Sum over nodes of price × time from launch to end; {nodes}. A change of price "
-            "counts from its instant. Root volumes, checkpoints in a store and traffic between "
-            "regions are included at list prices, where these are known.",
+            "Sum over nodes of price × time from launch to end; the provider confirmed launch and "
+            "end of each node. A change of price counts from its instant. Root volumes, "
+            "checkpoints in a store and traffic between regions are included at list prices, where "
+            "these are known.",
         ),
         (
             "On-demand baseline",

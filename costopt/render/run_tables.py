@@ -219,15 +219,12 @@ def pluralize(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def run_tiles(run: RunView, cost_basis: str) -> tuple[Metric, ...]:
-    """Dollars, energy, emissions, deadline, interruptions and lost work of a run.
-
-    ``cost_basis`` is as ``write_run_report`` takes it.
-    """
+def run_tiles(run: RunView) -> tuple[Metric, ...]:
+    """Dollars, energy, emissions, deadline, interruptions and lost work of a run."""
     summary = run.summary
     energy_basis = summary.energy_basis or UNKNOWN_TEXT
     return (
-        Metric("Spent", usd_micros_text(summary.usd_micros), cost_basis, _spent_note(run)),
+        Metric("Spent", usd_micros_text(summary.usd_micros), "measured", _spent_note(run)),
         Metric("Energy", wh_text(summary.wh), energy_basis, _energy_note(summary)),
         Metric("Emissions (CO₂e)", gco2e_text(summary.gco2e), "modelled", _carbon_note(summary)),
         _deadline_tile(run),

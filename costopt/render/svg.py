@@ -89,14 +89,12 @@ class Canvas:
         """Whether it is for a phone."""
         return self.width_px == NARROW_PX
 
-    def axes(
-        self, height_px: int, *, left_px: int = 56, bottom_px: int = 40
-    ) -> tuple[Figure, Axes]:
+    def axes(self, height_px: int, *, left_px: int = 56) -> tuple[Figure, Axes]:
         """Bare axes whose margins are the same in every plot, so that their times line up."""
         from matplotlib.figure import Figure
 
         left_px = 48 if self.narrow and left_px else left_px
-        right_px, top_px = 14, 22
+        right_px, top_px, bottom_px = 14, 22, 40
         # 72 dots per inch make one point one CSS pixel
         figure = Figure(figsize=(self.width_px / 72, height_px / 72), dpi=72)
         axes = figure.add_axes(

@@ -281,13 +281,13 @@ SHORT_WORD_LENGTH = 3
 """In words up to this length one wrong letter is a large part."""
 
 
-def close_matches(word: str, known: Iterable[str], count: int = 3) -> tuple[str, ...]:
+def close_matches(word: str, known: Iterable[str]) -> tuple[str, ...]:
     """The known words that look most like ``word``, best first, in any case of letters."""
     from difflib import get_close_matches
 
     originals = {name.lower(): name for name in known}
     cutoff = 0.5 if len(word) <= SHORT_WORD_LENGTH else 0.6
-    matches = get_close_matches(word.lower()[:80], originals, n=count, cutoff=cutoff)
+    matches = get_close_matches(word.lower()[:80], originals, n=3, cutoff=cutoff)
     return tuple(originals[match] for match in matches)
 
 

@@ -135,7 +135,7 @@ TIMEOUT_S = 60.0
 
 
 @contextmanager
-def open_url(url: str, timeout_s: float = TIMEOUT_S) -> Iterator[HTTPResponse]:
+def open_url(url: str) -> Iterator[HTTPResponse]:
     """Open the page as an uncompressed stream.
 
     Raise ProviderUnavailableError if it cannot be read, within the block too.
@@ -144,7 +144,7 @@ def open_url(url: str, timeout_s: float = TIMEOUT_S) -> Iterator[HTTPResponse]:
         raise BadRequestError(f"{url!r} is not a web address", hint="it begins with https://")
     request = Request(url, headers={"User-Agent": "costopt"})  # noqa: S310 - checked above
     try:
-        with urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
+        with urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
             yield cast("HTTPResponse", answer)
     except HTTPError as error:
         error.close()

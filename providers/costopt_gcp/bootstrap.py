@@ -71,9 +71,7 @@ PYTHONS = (
 """Where Deep Learning VM images keep the Python that has PyTorch, then a plain image's."""
 
 
-def startup_script(
-    payload: Payload, *, notice_s: int, root: str = ROOT, pythons: tuple[str, ...] = PYTHONS
-) -> str:
+def startup_script(payload: Payload, *, notice_s: int) -> str:
     """Return the script for the nodes of the payload's job: the same text for the same payload.
 
     Raise BadRequestError if a node's account cannot open the store.
@@ -82,8 +80,8 @@ def startup_script(
         payload,
         GcePlatform,
         _store(payload.store),
-        root=root,
-        pythons=pythons,
+        root=ROOT,
+        pythons=PYTHONS,
         more={"notice_s": notice_s},
     )
 

@@ -108,14 +108,14 @@ class PeerServer:
     Raise StoreError if the address is unavailable.
     """
 
-    def __init__(self, memory: MemoryTier, *, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, memory: MemoryTier, *, host: str = "127.0.0.1") -> None:
         self.key: GangKey | None = None
         self._memory = memory
         try:
-            listener = socket.create_server((host, port))
+            listener = socket.create_server((host, 0))
         except OSError as error:
             raise StoreError(
-                f"cannot serve snapshots at {host}:{port}: {error}",
+                f"cannot serve snapshots at {host}: {error}",
                 hint="choose an address of this machine",
             ) from error
         self.address = f"{host}:{listener.getsockname()[1]}"

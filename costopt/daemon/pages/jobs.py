@@ -173,7 +173,7 @@ def _lead(status: JobStatus) -> str:
 
 
 def _came_to(run: RunView | None) -> tuple[Metric, ...]:
-    return () if run is None else run_tiles(run, "measured")
+    return () if run is None else run_tiles(run)
 
 
 def _standing(status: JobStatus) -> tuple[Metric, ...]:

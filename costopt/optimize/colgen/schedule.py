@@ -62,9 +62,9 @@ class JobSchedule:
     def __len__(self) -> int:
         return len(self.slot)
 
-    def serves(self, work: Array, tolerance: float = 1e-9) -> bool:
+    def serves(self, work: Array) -> bool:
         """Return whether every stage's work is done."""
-        return bool((self.work >= work * (1 - tolerance)).all())
+        return bool((self.work >= work * (1 - 1e-9)).all())
 
 
 def schedule_of(menu: JobMenu, path: PricingSolution) -> JobSchedule:

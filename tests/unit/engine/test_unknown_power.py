@@ -118,7 +118,7 @@ def test_one_node_of_unknown_power_makes_the_sums_unknown() -> None:
     run = RunView.of([r.event for r in made.all_events()], made.clock.now())
     assert run.curves.spend[-1].wh is None
     assert "unknown" in energy_plot(run).alt
-    tile = next(tile for tile in run_tiles(run, "measured") if tile.name == "Energy")
+    tile = next(tile for tile in run_tiles(run) if tile.name == "Energy")
     assert tile.value == "unknown"
 
 
