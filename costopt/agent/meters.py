@@ -219,7 +219,7 @@ class NodeMeter:
                 self._unsettled[part] += 0.0 if sample is None else sample.joules
             failed = [text for part in before.parts if (text := self._meters[part].error)]
             if failed:
-                self._end(replace(_shown(before, samples.get(GPU)), power_w=None), failed[0])
+                self._end(_shown(before, samples.get(GPU)), failed[0])
                 return
             passed_s = now_s - self._sampled_at
             if passed_s <= 0 or any(samples[part] is None for part in before.parts):
@@ -235,11 +235,10 @@ class NodeMeter:
                 energy_wh=(before.energy_wh or 0.0) + used_wh,
                 training_wh=before.training_wh + (used_wh if self.training else 0.0),
                 training_s=before.training_s + (passed_s if self.training else 0.0),
-                power_w=used_wh * JOULES_PER_WH / passed_s,
             )
             wrong = self._contradiction(now_s - self._began_s)
             if wrong:
-                self._end(replace(self._reading, energy_wh=None, power_w=None), wrong)
+                self._end(replace(self._reading, energy_wh=None), wrong)
 
     def _contradiction(self, passed_s: float) -> str:
         """Return why the whole-node meter cannot be right beside the others, "" if it can."""

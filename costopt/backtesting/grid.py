@@ -57,10 +57,6 @@ class BacktestGrid:
         """The deadlines, in hours after the start."""
         return list(dict.fromkeys(c.span_s / 3600 for c in self.coverages))
 
-    def group_by(self, what: str) -> Callable[[Window], str]:
-        """What a window counts for: all, its market, its deadline or its start-up time."""
-        return GROUPS[what]
-
 
 def build_grid(
     job: Job,

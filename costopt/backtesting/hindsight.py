@@ -62,11 +62,6 @@ class HindsightOptimum:
     low_usd: float
     moments: tuple[OptimumPoint, ...] = ()
 
-    @property
-    def exact(self) -> bool:
-        """Whether progress could be counted without rounding."""
-        return self.low_usd == self.usd
-
 
 def hindsight_optimum(
     job: Job,

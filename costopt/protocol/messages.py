@@ -329,8 +329,7 @@ class NodeMeasurement:
     their memory), which leave out fans, power supplies and the rest of the node, or "node" alone,
     all that the node draws at its plug. ``gpus`` is how many GPUs were read. ``training_wh`` and
     ``training_s`` cover the time in which the trainer trained. ``gpu_utilization`` is a share of
-    0–1 and the mean over GPUs, ``gpu_memory_share`` the fullest GPU's, ``power_w`` the sum of the
-    meters: these three are the newest figures.
+    0–1 and the mean over GPUs, ``gpu_memory_share`` the fullest GPU's: both are the newest figures.
     """
 
     since: float
@@ -342,4 +341,3 @@ class NodeMeasurement:
     training_s: float = 0.0
     gpu_utilization: float | None = None
     gpu_memory_share: float | None = None
-    power_w: float | None = None

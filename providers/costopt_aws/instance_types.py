@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,48 +17,33 @@ DAY_S = 86400.0
 GPU_FAMILIES = ("g*", "p*")
 """Every family of EC2 with NVIDIA GPUs begins with one of these letters."""
 
-UNNAMED_GPUS = {"p5en": "H200"}
-"""Models of families whose GPU EC2 has called "NVIDIA", its maker (EC2 instance type pages)."""
-
 _USAGE = {
     "spot": CapacityType.SPOT,
     "on-demand": CapacityType.ON_DEMAND,
     "capacity-block": CapacityType.RESERVED,
 }
-_BANDWIDTH = re.compile(r"(?:(\d+)x )?(\d+(?:\.\d+)?) Gigabit")
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceTypeInfo:
-    """``gpus`` is a fraction if a GPU is shared; ``network_gbps`` is the guaranteed bandwidth.
-
-    None: EC2 reports no figure. ``efa_interfaces`` is 0 without the Elastic Fabric Adapter.
-    """
+    """``gpus`` is a fraction if a GPU is shared; ``efa_interfaces`` is 0 without the Elastic Fabric
+    Adapter."""
 
     name: str
     terms: frozenset[CapacityType]
-    vcpus: int
-    memory_gib: float
     gpus: float
-    gpu_model: str | None
-    network_gbps: float | None
     efa_interfaces: int
 
     @classmethod
     def read(cls, item: Mapping[str, Any]) -> InstanceTypeInfo:
         """Return the type of an entry of DescribeInstanceTypes."""
-        name = item["InstanceType"]
         gpu = next(iter(item.get("GpuInfo", {}).get("Gpus", ())), None)
         network = item.get("NetworkInfo", {})
         usage = item.get("SupportedUsageClasses", ())
         return cls(
-            name=name,
+            name=item["InstanceType"],
             terms=frozenset(_USAGE[word] for word in usage if word in _USAGE),
-            vcpus=int(item["VCpuInfo"]["DefaultVCpus"]),
-            memory_gib=item["MemoryInfo"]["SizeInMiB"] / 1024,
             gpus=0.0 if gpu is None else _count(gpu),
-            gpu_model=None if gpu is None else _model(name, gpu),
-            network_gbps=_gbps(network),
             efa_interfaces=int(network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)),
         )
 
@@ -106,22 +90,6 @@ def _count(gpu: Mapping[str, Any]) -> float:
     if whole > 0:
         return whole
     return float(gpu.get("GpuPartitionSize", 0.0)) * float(gpu.get("LogicalGpuCount", 1))
-
-
-def _model(name: str, gpu: Mapping[str, Any]) -> str | None:
-    model = str(gpu.get("Name", ""))
-    if model and model != gpu.get("Manufacturer") and model != "NVIDIA":
-        return model
-    return UNNAMED_GPUS.get(name.partition(".")[0])
-
-
-def _gbps(network: Mapping[str, Any]) -> float | None:
-    """Return the baseline of all cards, else the printed performance unless it is an "Up to"."""
-    baselines = [card.get("BaselineBandwidthInGbps") for card in network.get("NetworkCards", ())]
-    if baselines and None not in baselines:
-        return float(sum(baselines))
-    printed = _BANDWIDTH.fullmatch(str(network.get("NetworkPerformance", "")))
-    return None if printed is None else float(printed[1] or 1) * float(printed[2])
 
 
 HOURS_6_S = 6 * 3600.0

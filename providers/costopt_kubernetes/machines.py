@@ -190,7 +190,6 @@ class NodePool:
     brought for waits, and is refused after its time.
     """
 
-    name: str
     requirements: tuple[Mapping[str, Any], ...]
     left: Mapping[str, float]
 
@@ -237,7 +236,6 @@ def read_node_pools(
         used = amounts((item.get("status") or {}).get("resources"))
         limits = amounts(spec.get("limits"))
         yield NodePool(
-            name=item["metadata"]["name"],
             requirements=tuple(template.get("requirements") or ()),
             left={name: limit - used.get(name, 0.0) for name, limit in limits.items()},
         )

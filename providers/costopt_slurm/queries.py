@@ -157,7 +157,6 @@ def _partition(row: Mapping[str, str]) -> PartitionState:
         grace_s=float(row.get("GraceTime", "0") or 0),
         max_time_s=parse_duration_s(row.get("MaxTime", "")),
         default_time_s=parse_duration_s(row.get("DefaultTime", "")),
-        hosts=frozenset(parse_hostlist(row.get("Nodes", ""))),
     )
 
 

@@ -68,7 +68,6 @@ class PartitionState:
     grace_s: float
     max_time_s: float | None
     default_time_s: float | None
-    hosts: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,6 @@ def parse_partition(row: Row) -> PartitionState:
         grace_s=number(grace) or 0.0,
         max_time_s=_minutes_s(longest),
         default_time_s=_minutes_s(default),
-        hosts=frozenset(parse_hostlist(row["nodes"] if is_old else row["nodes"]["configured"])),
     )
 
 

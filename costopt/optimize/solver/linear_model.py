@@ -51,7 +51,6 @@ class Solution:
     objective: float
     bound: float
     solver: str
-    solve_s: float
     build_s: float = 0.0
 
     @property
@@ -103,19 +102,17 @@ class LinearModel:
         chosen = solver or ("highs" if importlib.util.find_spec("highspy") else "cbc")
         self._write_problem()
         self._transfer_s = 0.0
-        started = time.perf_counter()
-        build_s = started - self._began
+        build_s = time.perf_counter() - self._began
         if chosen == "highs":
             outcome, values, bound = self._highs(time_limit_s, gap)
         elif chosen == "cbc":
             outcome, values, bound = self._cbc(time_limit_s, gap)
         else:
             raise SolverError(f"unknown solver {chosen!r}", hint="choose highs or cbc")
-        solve_s = time.perf_counter() - started - self._transfer_s
         build_s += self._transfer_s
         objective = sum(cost * values[i] for i, cost in self._costs.items()) if values else math.inf
         self._check(values, chosen)
-        found = Solution(outcome, tuple(values), objective, bound, chosen, solve_s, build_s)
+        found = Solution(outcome, tuple(values), objective, bound, chosen, build_s)
         if outcome is SolveStatus.OPTIMAL and found.gap > gap + TOLERANCE:
             return replace(found, outcome=SolveStatus.FEASIBLE)
         return found
@@ -126,7 +123,7 @@ class LinearModel:
     def _empty(self) -> Solution:
         fits = all(low <= 0 <= high for _, low, high in self._rows)
         outcome = SolveStatus.OPTIMAL if fits else SolveStatus.INFEASIBLE
-        return Solution(outcome, (), 0.0, 0.0, "none", 0.0)
+        return Solution(outcome, (), 0.0, 0.0, "none")
 
     def _write_problem(self) -> None:
         """Straight from dictionaries: PuLP's sums over pairs are slow and read (x, 2) as x + 2."""
