@@ -141,14 +141,6 @@ class InstanceCatalog(Protocol):
         ...
 
 
-class Signal(Protocol):
-    """A quantity over time: constant, recorded, forecast or live, such as carbon intensity."""
-
-    def at(self, when: datetime) -> Estimate | None:
-        """Return the value at ``when``, or None where it is unknown."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class RecordedEvent:
     """An event with its sequence number in the ledger."""
