@@ -109,7 +109,8 @@ class InstanceInventory:
 
         Raise ProviderError if no region answers.
         """
-        answers = fan_out(self._regions, lambda region: self._ask(region, owner))
+        owned = [owner_filter(owner)]
+        answers = fan_out(self._regions, lambda region: self.find(region, owned))
         known, self.silent = split_answers(answers)
         raise_if_none(known, self.silent)
         nodes = [node for nodes in known.values() for node in nodes]
@@ -120,8 +121,9 @@ class InstanceInventory:
         self._book.forget(now)
         return self._book.known(owner)
 
-    def _ask(self, region: str, owner: str) -> tuple[Node, ...]:
-        items = self.items(region, [owner_filter(owner)])
+    def find(self, region: str, filters: list[dict[str, object]]) -> tuple[Node, ...]:
+        """Return the nodes among the instances that match. Raise ProviderError."""
+        items = self.items(region, filters)
         with map_errors("ec2:DescribeInstances", region):
             return tuple(filter(None, (read_node(item) for item in items)))
 

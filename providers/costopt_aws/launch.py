@@ -27,7 +27,7 @@ from costopt_aws.capacity import CapacityBlocks
 from costopt_aws.clients import Clients
 from costopt_aws.errors import code_of, map_errors
 from costopt_aws.instance_types import InstanceTypeInfo, InstanceTypes
-from costopt_aws.instances import read_node
+from costopt_aws.instances import InstanceInventory, read_node
 from costopt_aws.launch_request import PlacementGroups, RunInstancesRequest
 from costopt_aws.launch_templates import LaunchTemplates
 from costopt_aws.regions import Zones
@@ -62,6 +62,7 @@ class Ec2Launcher:
         zones: Zones,
         types: InstanceTypes,
         blocks: CapacityBlocks,
+        listing: InstanceInventory,
         book: NodeBook,
         bootstrap: Bootstrap,
         price_of: PriceOf,
@@ -70,6 +71,7 @@ class Ec2Launcher:
         self._zones = zones
         self._types = types
         self._blocks = blocks
+        self._listing = listing
         self._book = book
         self._bootstrap = bootstrap
         self._price_of = price_of
@@ -90,21 +92,13 @@ class Ec2Launcher:
         """Return the nodes of the key if all are known; () if none is or more may appear."""
         known = self._book.by_key(request.owner, request.key)
         if len(known) < request.nodes:
-            known = self._book.see(self._found(request), now)
+            filters = [
+                instances.owner_filter(request.owner),
+                instances.launch_key_filter(request.key),
+            ]
+            known = self._book.see(self._listing.find(request.pool.region, filters), now)
         old = any(now - node.launched_at > GRACE or not node.state.is_alive for node in known)
         return known if old or len(known) >= request.nodes else ()
-
-    def _found(self, request: LaunchRequest) -> tuple[Node, ...]:
-        region = request.pool.region
-        filters = [instances.owner_filter(request.owner), instances.launch_key_filter(request.key)]
-        with map_errors("ec2:DescribeInstances", region):
-            pages = (
-                self._clients.reading("ec2", region)
-                .get_paginator("describe_instances")
-                .paginate(Filters=filters)
-            )
-            items = [i for page in pages for r in page["Reservations"] for i in r["Instances"]]
-            return tuple(filter(None, (read_node(item) for item in items)))
 
     def _start(self, order: RunInstancesRequest, now: datetime) -> None:
         self._book.see(self._run(order), now)

@@ -46,6 +46,7 @@ class AwsProvider(AwsMarket):
             self.zones,
             InstanceTypes(clients),
             self.blocks,
+            self._listing,
             book,
             options.bootstrap or AwsBootstrap(clients, options),
             LaunchPrice(clients, self),
