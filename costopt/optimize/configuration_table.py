@@ -14,8 +14,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from costopt.domain.policy import Objective, Policy
+from costopt.domain.policy import Policy
 from costopt.optimize.configurations import (
+    ConfigurationColumns,
     ConfigurationRows,
     ConfigurationTable,
     fits_available_nodes,
@@ -24,6 +25,7 @@ from costopt.optimize.configurations import (
     gang_sum,
     is_energy_saving,
     power_cap_w,
+    scored,
 )
 from costopt.optimize.demand import Demand
 from costopt.optimize.gang_times import GangTimes
@@ -60,49 +62,18 @@ class StartupCosts:
     zone_usd: Array
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ConfigurationTerms:
-    """Everything about configurations except their speeds, as columns of shape (rows,).
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ConfigurationTerms(ConfigurationColumns):
+    """Everything about configurations except their speeds.
 
-    Columns that ``ConfigurationTable`` has too are as described there. ``paid`` is the expected
-    paid time per useful time and ``risky_paid`` the same at ``risky`` interruptions per hour, the
-    policy's pessimistic figure; ``loss_s2`` is the mean square, in s², of what one interruption
-    costs; ``steadiness`` is the pessimistic share of time with capacity.
+    ``paid`` is the expected paid time per useful time and ``risky_paid`` the same at ``risky``
+    interruptions per hour, the policy's pessimistic figure; ``loss_s2`` is the mean square, in s²,
+    of what one interruption costs; ``steadiness`` is the pessimistic share of time with capacity.
     """
 
     columns: OfferColumns
     rows: ConfigurationRows
     gangs: DistinctGangs
-    usd_per_hour: Array
-    peak_kw: Array
-    busy_kw: Array
-    idle_kw: Array
-    gco2e_per_kwh: Array
-    power_error: Array
-    hazard: Array
-    hazard_low: Array
-    hazard_high: Array
-    interval_s: Array
-    save_s: Array
-    groups: Array
-    lag_s: Array
-    availability: Array
-    firm: Mask
-    now: Mask
-    calendar: Array
-    score_per_hour: Array
-    usd_per_start: Array
-    kwh_per_hour: Array
-    kwh_per_start: Array
-    start_score: Array
-    cap_w: Array
-    start_h: Array
-    wait_h: Array
-    transfer_usd: Array
-    moving_usd_per_hour: Array
-    from_h: Array
-    until_h: Array
-    steady: Mask
     paid: Array
     risky: Array
     risky_paid: Array
@@ -195,11 +166,11 @@ def terms_of(
         firm=columns.firm[first],
         now=fits_available_nodes(rows, columns.room_nodes),
         calendar=1 / np.clip(availability, 1e-3, 1.0),
-        score_per_hour=_score(policy.objective, usd + moving_usd, kwh_per_hour, carbon),
+        score_per_hour=scored(policy.objective, usd + moving_usd, kwh_per_hour, carbon),
         usd_per_start=usd_per_start,
         kwh_per_hour=kwh_per_hour,
         kwh_per_start=kwh_per_start,
-        start_score=_score(policy.objective, usd_per_start, kwh_per_start, carbon),
+        start_score=scored(policy.objective, usd_per_start, kwh_per_start, carbon),
         cap_w=power_cap_w(rows, columns),
         start_h=start_h,
         wait_h=wait_h,
@@ -219,22 +190,8 @@ def terms_of(
     return terms if pays.all() else terms.take(np.flatnonzero(pays))
 
 
-def _score(objective: Objective, usd: Array, kwh: Array, carbon: Array) -> Array:
-    """The objective; unknown carbon is screened out before where the policy weighs it."""
-    score = objective.usd * usd + objective.usd_per_kwh * kwh
-    if objective.usd_per_tonne_co2e > 0:
-        score = score + objective.usd_per_tonne_co2e * kwh * carbon / 1e6
-    return score
-
-
 MAX_HOURS = 1e6
 """Calendar hours per paid hour beyond which nothing fits any deadline; solvers refuse far more."""
-
-_SHARED = tuple(
-    f.name
-    for f in fields(ConfigurationTerms)
-    if f.name in {g.name for g in fields(ConfigurationTable)}
-)
 
 
 def build_table(terms: ConfigurationTerms, demand: Demand, policy: Policy) -> ConfigurationTable:
@@ -242,7 +199,7 @@ def build_table(terms: ConfigurationTerms, demand: Demand, policy: Policy) -> Co
     rows = terms.rows
     running = _running(terms, demand)
     speeds = speeds_of(terms.gangs, demand, running)
-    columns = {name: getattr(terms, name) for name in _SHARED}
+    columns = {f.name: getattr(terms, f.name) for f in fields(ConfigurationColumns)}
     if demand.running:
         columns["now"] = _startable(terms, demand)
         columns["wait_h"] = np.where(running, 0.0, terms.wait_h)

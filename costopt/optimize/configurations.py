@@ -24,18 +24,15 @@ from costopt.optimize.rates import Array
 from costopt.optimize.zone_spreads import Mask, Parts, ZoneSpreads
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigurationTable:
-    """Columns over configurations of one job.
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ConfigurationColumns:
+    """What is known of configurations besides their speeds, each an array of shape (rows,).
 
-    ``offer`` is the number of the offer, or −1 where ``spread`` gives the parts. ``usd_per_hour``,
-    ``peak_kw``, ``busy_kw`` and ``idle_kw`` (at the meter) are of the whole gang, the
-    first where no node waits for the others; ``gco2e_per_kwh`` is NaN where
-    unknown. ``hazard`` is interruptions of the gang per hour and ``speed`` units/s without any,
-    each with the ends of its 90 % interval. ``paid_units_per_hour`` is the expected work of a paid
-    hour; ``stretch`` the calendar hours to hold for a paid hour at the policy's on-time risk, and
-    ``calendar`` the expected ones. ``score_per_hour`` is the objective of a paid hour,
-    ``start_score`` that of a start. ``now`` tells whether the gang could start at once.
+    ``usd_per_hour``, ``peak_kw``, ``busy_kw`` and ``idle_kw`` (at the meter) are of the whole gang,
+    the first where no node waits for the others; ``gco2e_per_kwh`` is NaN where unknown. ``hazard``
+    is interruptions of the gang per hour, with the ends of its 90 % interval. ``calendar`` are the
+    calendar hours that are expected for a paid hour. ``score_per_hour`` is the objective of a paid
+    hour, ``start_score`` that of a start. ``now`` tells whether the gang could start at once.
 
     Where the power is unknown ``busy_kw``, ``idle_kw`` and ``power_error`` are NaN, and so is the
     energy of forecasts. ``kwh_per_hour`` and ``kwh_per_start``, which solvers read, are 0 there:
@@ -44,22 +41,15 @@ class ConfigurationTable:
     ``usd_per_hour`` includes ``moving_usd_per_hour``: what restarts after interruptions and saves
     are expected to pay for moving data between regions.
 
-    ``gang`` numbers what must be started: rows with the same gang differ only in ``cap_w``, the
-    power limit of each GPU (NaN: none), and change without a start. ``start_h`` are the hours from
-    a launch until new work is done: start-up, restore and the transfer of data, and before them the
-    longest wait for capacity, ``wait_h``, which costs nothing; ``transfer_usd`` the dollars of that
+    ``cap_w`` is the power limit of each GPU, NaN for none. ``start_h`` are the hours from a launch
+    until new work is done: start-up, restore and the transfer of data, and before them the longest
+    wait for capacity, ``wait_h``, which costs nothing; ``transfer_usd`` the dollars of that
     transfer at each start. ``firm`` rows are those that a deadline may rest on. ``from_h`` and
     ``until_h`` bound the hours from now in which the gang can be used (−∞, ∞: no bound), which
     ``now`` does not regard. ``steady`` tells that what is available now is so over the whole
-    horizon, as in reserved pools. ``pace`` has shape (stages, rows): the speed in a stage over
-    ``speed``, 0 where the row cannot run it. ``save_s``, ``groups`` and ``lag_s`` are those of
-    ``GangTimes``.
+    horizon, as in reserved pools. ``save_s``, ``groups`` and ``lag_s`` are those of ``GangTimes``.
     """
 
-    offers: tuple[Offer, ...]
-    spread: ZoneSpreads
-    offer: NDArray[np.int64]
-    nodes: NDArray[np.int64]
     usd_per_hour: Array
     peak_kw: Array
     busy_kw: Array
@@ -69,26 +59,19 @@ class ConfigurationTable:
     hazard: Array
     hazard_low: Array
     hazard_high: Array
-    speed: Array
-    speed_low: Array
-    speed_high: Array
     interval_s: Array
     save_s: Array
     groups: Array
     lag_s: Array
     availability: Array
-    firm: NDArray[np.bool_]
-    now: NDArray[np.bool_]
-    running: NDArray[np.bool_]
-    paid_units_per_hour: Array
+    firm: Mask
+    now: Mask
     calendar: Array
-    stretch: Array
     score_per_hour: Array
     usd_per_start: Array
     kwh_per_hour: Array
     kwh_per_start: Array
     start_score: Array
-    gang: NDArray[np.int64]
     cap_w: Array
     start_h: Array
     wait_h: Array
@@ -96,7 +79,32 @@ class ConfigurationTable:
     moving_usd_per_hour: Array
     from_h: Array
     until_h: Array
-    steady: NDArray[np.bool_]
+    steady: Mask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigurationTable(ConfigurationColumns):
+    """Columns over configurations of one job.
+
+    ``offer`` is the number of the offer, or −1 where ``spread`` gives the parts. ``speed`` is
+    units/s without interruptions, with the ends of its 90 % interval. ``paid_units_per_hour`` is
+    the expected work of a paid hour; ``stretch`` the calendar hours to hold for a paid hour at the
+    policy's on-time risk. ``gang`` numbers what must be started: rows with the same gang differ
+    only in ``cap_w``, and change without a start. ``pace`` has shape (stages, rows): the speed in a
+    stage over ``speed``, 0 where the row cannot run it.
+    """
+
+    offers: tuple[Offer, ...]
+    spread: ZoneSpreads
+    offer: NDArray[np.int64]
+    nodes: NDArray[np.int64]
+    speed: Array
+    speed_low: Array
+    speed_high: Array
+    running: NDArray[np.bool_]
+    paid_units_per_hour: Array
+    stretch: Array
+    gang: NDArray[np.int64]
     pace: Array
 
     def __len__(self) -> int:
@@ -109,18 +117,12 @@ class ConfigurationTable:
 
     def scored_by(self, objective: Objective) -> Self:
         """Return the table scored by another objective; unknown carbon counts as none."""
+        carbon = np.nan_to_num(self.gco2e_per_kwh)
         return replace(
             self,
-            score_per_hour=self._score(objective, self.usd_per_hour, self.kwh_per_hour),
-            start_score=self._score(objective, self.usd_per_start, self.kwh_per_start),
+            score_per_hour=scored(objective, self.usd_per_hour, self.kwh_per_hour, carbon),
+            start_score=scored(objective, self.usd_per_start, self.kwh_per_start, carbon),
         )
-
-    def _score(self, objective: Objective, usd: Array, kwh: Array) -> Array:
-        score: Array = objective.usd * usd + objective.usd_per_kwh * kwh
-        if objective.usd_per_tonne_co2e > 0:
-            grams = kwh * np.nan_to_num(self.gco2e_per_kwh)
-            score = score + objective.usd_per_tonne_co2e * grams / 1e6
-        return score
 
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Self:
         """Return the table of these rows in this order; ``rows`` holds row numbers or is a mask."""
@@ -151,6 +153,14 @@ class ConfigurationTable:
     def label(self, row: int) -> str:
         """Return a row in words: ``4 × aws/us-east-1/…``."""
         return " + ".join(f"{nodes} × {pool}" for pool, nodes in self.parts(row))
+
+
+def scored(objective: Objective, usd: Array, kwh: Array, gco2e_per_kwh: Array) -> Array:
+    """Return the objective of these dollars and kWh by row; unknown carbon makes it unknown."""
+    score: Array = objective.usd * usd + objective.usd_per_kwh * kwh
+    if objective.usd_per_tonne_co2e > 0:
+        score = score + objective.usd_per_tonne_co2e * kwh * gco2e_per_kwh / 1e6
+    return score
 
 
 GangSizes = tuple[tuple[int, ...], ...]
