@@ -308,7 +308,7 @@ def options_of(deployed: Deployment) -> AwsOptions:
 
 def network_of(deployed: Deployment) -> dict[str, Any]:
     """Arguments of a launch into the network that the module made for nodes."""
-    nodes = options_of(deployed).nodes
+    nodes = options_of(deployed)
     groups = list(nodes.security_groups["us-east-1"])
     return {"SubnetId": min(nodes.subnets.values()), "SecurityGroupIds": groups}
 
