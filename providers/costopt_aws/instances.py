@@ -9,9 +9,9 @@ from typing import Any
 
 from costopt.domain.errors import ProviderError
 from costopt.domain.fleet import EndCause, Node, NodeState
-from costopt.domain.market import Pool
 from costopt.provider.cache import fan_out, raise_if_none, split_answers
 from costopt.provider.node_book import GRACE, NodeBook
+from costopt.provider.tags import NodeTags
 from costopt_aws.clients import Clients
 from costopt_aws.errors import map_errors
 
@@ -40,40 +40,17 @@ def read_node(item: Mapping[str, Any]) -> Node | None:
 
     ``ended_at`` is None if EC2 does not report when the node ended.
     """
-    tags = parse_tags(item.get("Tags", ()))
-    pool, price = _pool(tags), _price(tags)
-    if pool is None or price is None or KEY not in tags:
+    tags = NodeTags.parse(parse_tags(item.get("Tags", ())), PREFIX)
+    if tags is None:
         return None
     state = STATES[item["State"]["Name"]]
-    ended = state is NodeState.ENDED
+    launched_at = item["LaunchTime"].astimezone(UTC)
+    if state is not NodeState.ENDED:
+        return tags.node(item["InstanceId"], state, launched_at)
     reason = item.get("StateReason", {})
-    return Node(
-        node_id=item["InstanceId"],
-        owner=tags.get(OWNER, ""),
-        job=tags.get(JOB, ""),
-        pool=pool,
-        key=tags[KEY],
-        state=state,
-        launched_at=item["LaunchTime"].astimezone(UTC),
-        usd_per_hour=price,
-        ended_at=_ended_at(item) if ended else None,
-        end_cause=_cause(item["State"]["Name"], str(reason.get("Code", ""))) if ended else None,
-        message=str(reason.get("Message", "")) if ended else "",
-    )
-
-
-def _pool(tags: Mapping[str, str]) -> Pool | None:
-    try:
-        return Pool.parse(tags[POOL])
-    except (KeyError, ValueError):
-        return None
-
-
-def _price(tags: Mapping[str, str]) -> float | None:
-    try:
-        return float(tags[PRICE])
-    except (KeyError, ValueError):
-        return None
+    cause = _cause(item["State"]["Name"], str(reason.get("Code", "")))
+    end = cause, str(reason.get("Message", ""))
+    return tags.node(item["InstanceId"], state, launched_at, _ended_at(item), end)
 
 
 def _cause(state: str, code: str) -> EndCause:
@@ -138,12 +115,10 @@ class InstanceInventory:
             return [i for page in pages for r in page["Reservations"] for i in r["Instances"]]
 
 
-OWNER = "costopt:owner"
-JOB = "costopt:job"
-KEY = "costopt:key"
-POOL = "costopt:pool"
-PRICE = "costopt:usd-per-hour"
-"""The price at launch, from which a restarted controller learns it."""
+PREFIX = "costopt:"
+OWNER = f"{PREFIX}owner"
+JOB = f"{PREFIX}job"
+KEY = f"{PREFIX}key"
 
 LAUNCHED = ("instance", "network-interface", "volume")
 """What a launch makes and tags, as EC2 names the kinds."""
@@ -151,10 +126,10 @@ LAUNCHED = ("instance", "network-interface", "volume")
 Tags = list[dict[str, str]]
 
 
-def make_tags(**named: str) -> Tags:
-    """Return tags for the API: ``make_tags(owner="me")`` is the owner tag; ``Name`` stays."""
-    names = {"owner": OWNER, "job": JOB, "key": KEY, "pool": POOL, "usd_per_hour": PRICE}
-    return [{"Key": names.get(name, name), "Value": value} for name, value in named.items()]
+def make_tags(owner: str, job: str | None = None) -> Tags:
+    """Return the tags of what is made for an owner's job, for the API."""
+    of_job = [] if job is None else [{"Key": JOB, "Value": job}]
+    return [{"Key": OWNER, "Value": owner}, *of_job]
 
 
 def parse_tags(listed: Iterable[Mapping[str, str]]) -> dict[str, str]:

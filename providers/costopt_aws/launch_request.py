@@ -14,10 +14,11 @@ from typing import Any
 from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.market import CapacityType
+from costopt.provider.tags import NodeTags
 from costopt_aws.bootstrap import NodeSetup
 from costopt_aws.clients import Clients
 from costopt_aws.errors import code_of, map_errors
-from costopt_aws.instances import LAUNCHED, make_tags
+from costopt_aws.instances import LAUNCHED, PREFIX, make_tags
 
 NAME_LIMIT = 255
 
@@ -62,16 +63,10 @@ class RunInstancesRequest:
         return placement
 
     def _tags(self) -> list[Mapping[str, object]]:
-        request = self.request
-        named = {
-            "owner": request.owner,
-            "job": request.job,
-            "key": request.key,
-            "pool": str(request.pool),
-            "usd_per_hour": repr(self.usd_per_hour),
-            "Name": f"costopt {request.job}"[:NAME_LIMIT],
-        }
-        return [{"ResourceType": kind, "Tags": make_tags(**named)} for kind in LAUNCHED]
+        own = NodeTags.of_request(self.request, self.usd_per_hour).texts(PREFIX)
+        named = {**own, "Name": f"costopt {self.request.job}"[:NAME_LIMIT]}
+        tags = [{"Key": key, "Value": value} for key, value in named.items()]
+        return [{"ResourceType": kind, "Tags": tags} for kind in LAUNCHED]
 
     def _market(self) -> dict[str, Any]:
         """Return the market options; a price limit on spot would only add interruptions."""

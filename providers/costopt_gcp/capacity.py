@@ -24,9 +24,9 @@ from typing import Any
 
 from costopt.domain.estimate import Basis, Estimate
 from costopt.provider.cache import TtlCache
+from costopt.provider.tags import time_of
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import asking
-from costopt_gcp.instances import time_of
 from costopt_gcp.machine_types import MachineShape
 
 HOUR_S = 3600.0

@@ -13,10 +13,10 @@ from typing import Any
 from costopt.domain.errors import BadRequestError, ProviderUnavailableError
 from costopt.provider.base import OrphanedResource
 from costopt.provider.node_book import GRACE, NodeBook
+from costopt.provider.tags import time_of
 from costopt_gcp import instances
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import MISSING, asking, code_of
-from costopt_gcp.instances import time_of
 from costopt_gcp.inventory import InstanceInventory
 from costopt_gcp.machine_types import last, region_of
 

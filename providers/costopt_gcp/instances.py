@@ -7,15 +7,15 @@ instance's metadata holds the whole of it. None of it is secret: the node can re
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from costopt.domain.fleet import EndCause, LaunchRequest, Node, NodeState
-from costopt.domain.market import CapacityType, Pool
+from costopt.domain.market import CapacityType
+from costopt.provider.tags import NodeTags, fitted_label, short_digest, time_of
 
 STATES = {
     # Waits for capacity on flex-start.
@@ -36,28 +36,17 @@ STATES = {
 
 def read_node(item: Any) -> Node | None:
     """Return the node of an instance; None if its metadata is not that of a node."""
-    metadata = {entry.key: entry.value for entry in item.metadata.items}
-    pool, price = _pool(metadata.get(POOL, "")), _price(metadata.get(PRICE, ""))
+    tags = NodeTags.parse({entry.key: entry.value for entry in item.metadata.items}, NAMES)
     created_at = time_of(item.creation_timestamp)
-    if pool is None or price is None or created_at is None or KEY not in metadata:
+    if tags is None or created_at is None:
         return None
     state = STATES.get(item.status, NodeState.RUNNING)
-    if pool.capacity_type is CapacityType.FLEX_START:
+    if tags.pool.capacity_type is CapacityType.FLEX_START:
         state, created_at = _on_flex_start(item, state, created_at)
-    ended = state is NodeState.ENDED
-    return Node(
-        node_id=item.name,
-        owner=metadata.get(OWNER, ""),
-        job=metadata.get(JOB, ""),
-        pool=pool,
-        key=metadata[KEY],
-        state=state,
-        launched_at=created_at,
-        usd_per_hour=price,
-        ended_at=time_of(item.last_stop_timestamp) if ended else None,
-        end_cause=EndCause.FAILED if ended else None,
-        message=str(item.status_message) if ended else "",
-    )
+    if state is not NodeState.ENDED:
+        return tags.node(item.name, state, created_at)
+    end = EndCause.FAILED, str(item.status_message)
+    return tags.node(item.name, state, created_at, time_of(item.last_stop_timestamp), end)
 
 
 def _on_flex_start(item: Any, state: NodeState, created_at: datetime) -> tuple[NodeState, datetime]:
@@ -67,52 +56,19 @@ def _on_flex_start(item: Any, state: NodeState, created_at: datetime) -> tuple[N
     return state, time_of(item.last_start_timestamp) or created_at
 
 
-def time_of(text: str) -> datetime | None:
-    """Return an RFC 3339 time in aware UTC; None without one."""
-    try:
-        return datetime.fromisoformat(text).astimezone(UTC) if text else None
-    except ValueError:
-        return None
-
-
-def _pool(text: str) -> Pool | None:
-    try:
-        return Pool.parse(text)
-    except ValueError:
-        return None
-
-
-def _price(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
 OWNER = "costopt-owner"
 JOB = "costopt-job"
 KEY = "costopt-key"
-POOL = "costopt-pool"
-PRICE = "costopt-usd-per-hour"
-"""The price at launch, from which a restarted controller learns it."""
 
 NAMES = "costopt-"
 """What the names of all instances begin with, and those of their boot disks, which are the same."""
 
-LIMIT = 63
-DIGEST = 12
 _FITS = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 
 def label(value: str) -> str:
-    """The value as it is where a label can hold it, else what it can, with a digest of the whole.
-
-    Different values never give the same label, but for chance among 2⁴⁸.
-    """
-    if len(value) <= LIMIT and _FITS.fullmatch(value):
-        return value
-    plain = re.sub(r"[^a-z0-9_-]", "-", value.lower()).strip("-_")[: LIMIT - DIGEST - 1]
-    return f"{plain or 'x'}-{_digest(value, DIGEST)}"
+    """Return the value as a label holds it; see ``fitted_label``."""
+    return fitted_label(value, _FITS, re.sub(r"[^a-z0-9_-]", "-", value.lower()))
 
 
 def labels(owner: str, job: str, key: str | None = None) -> dict[str, str]:
@@ -150,14 +106,10 @@ def node_names(request: LaunchRequest) -> tuple[str, ...]:
 
     A zone has one instance of a name, so a launch cannot happen twice under the same key.
     """
-    digest = _digest(f"{request.owner}/{request.key}", 20)
+    digest = short_digest(f"{request.owner}/{request.key}", 20)
     return tuple(f"{NAMES}{digest}-{rank}" for rank in range(request.nodes))
 
 
 def metadata(items: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """An instance's metadata as a mapping."""
     return {item["key"]: item.get("value", "") for item in items}
-
-
-def _digest(text: str, characters: int) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:characters]

@@ -16,6 +16,7 @@ from typing import Any
 from costopt.domain.errors import BadRequestError, ProviderError
 from costopt.domain.fleet import MAX_RUN, MAX_WAIT, LaunchRequest
 from costopt.domain.market import CapacityType, Reservation
+from costopt.provider.tags import NodeTags
 from costopt_gcp import instances
 from costopt_gcp.bootstrap import NodeSetup
 from costopt_gcp.clients import Clients
@@ -129,13 +130,8 @@ class InsertRequest:
         return properties
 
     def _metadata(self) -> list[dict[str, str]]:
-        request = self.request
         entries = {
-            instances.OWNER: request.owner,
-            instances.JOB: request.job,
-            instances.KEY: request.key,
-            instances.POOL: str(request.pool),
-            instances.PRICE: repr(self.usd_per_hour),
+            **NodeTags.of_request(self.request, self.usd_per_hour).texts(instances.NAMES),
             "startup-script": self.setup.startup_script,
             # The Deep Learning VM asks on its first boot whether to, and waits for an answer.
             "install-nvidia-driver": "True",

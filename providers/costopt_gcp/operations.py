@@ -20,9 +20,9 @@ from costopt.domain.errors import ProviderError, ProviderUnavailableError
 from costopt.domain.fleet import EndCause, Node
 from costopt.domain.market import Interruption
 from costopt.provider.cache import fan_out, split_answers
+from costopt.provider.tags import time_of
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import asking, from_operation
-from costopt_gcp.instances import time_of
 from costopt_gcp.machine_types import last
 
 PAGE = 500

@@ -22,9 +22,9 @@ from costopt.domain.market import (
     select_reservation,
 )
 from costopt.provider.cache import TtlCache
+from costopt.provider.tags import time_of
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import asking
-from costopt_gcp.instances import time_of
 from costopt_gcp.machine_types import instance_type_of, last, region_of
 
 MINUTES_5_S = 300.0

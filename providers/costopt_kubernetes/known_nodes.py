@@ -14,11 +14,12 @@ from costopt.domain.errors import ForbiddenError
 from costopt.domain.fleet import EndCause, Node, NodeState
 from costopt.domain.text import excerpt, untrusted_text
 from costopt.provider.node_book import NodeBook
+from costopt.provider.tags import time_of
 from costopt_kubernetes import labels
 from costopt_kubernetes.clients import ApiClient, Object
 from costopt_kubernetes.errors import StatusError
 from costopt_kubernetes.options import KubernetesOptions
-from costopt_kubernetes.pods import ReadPod, read_pod, time_of
+from costopt_kubernetes.pods import ReadPod, read_pod
 
 KEEP_PODS = timedelta(hours=1)
 """Ended pods cost nothing, and `kubectl logs` shows what they said."""

@@ -6,39 +6,32 @@ secret.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 
 from costopt.domain.fleet import LaunchRequest
+from costopt.provider.tags import NodeTags, fitted_label, short_digest
 
 PREFIX = "costopt.dev/"
 OWNER = f"{PREFIX}owner"
 JOB = f"{PREFIX}job"
 LAUNCH = f"{PREFIX}launch"
 KEY = f"{PREFIX}key"
-POOL = f"{PREFIX}pool"
-PRICE = f"{PREFIX}usd-per-hour"
 RELEASED = f"{PREFIX}released-at"
 MANAGED = "app.kubernetes.io/managed-by"
 US = "costopt"
 
-LIMIT = 63
-DIGEST = 12
 _FITS = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
 def label(value: str) -> str:
-    """Return the value as it is where a label can hold it, else a part with a digest of it all."""
-    if len(value) <= LIMIT and _FITS.fullmatch(value):
-        return value
-    plain = re.sub(r"[^A-Za-z0-9._-]", "-", value)[: LIMIT - DIGEST - 1].strip("._-")
-    return f"{plain or 'x'}-{_digest(value)}"
+    """Return the value as a label holds it; see ``fitted_label``."""
+    return fitted_label(value, _FITS, re.sub(r"[^A-Za-z0-9._-]", "-", value))
 
 
 def launch_of(owner: str, key: str) -> str:
     """Return what names the pods of a launch: the same for the same owner and key."""
-    return f"costopt-{_digest(f'{owner}/{key}')}"
+    return f"costopt-{short_digest(f'{owner}/{key}')}"
 
 
 def pod_names(request: LaunchRequest) -> tuple[str, ...]:
@@ -60,11 +53,7 @@ def labels(request: LaunchRequest) -> dict[str, str]:
 def notes(request: LaunchRequest, usd_per_hour: float) -> dict[str, str]:
     """Return the annotations from which a pod is read as a node."""
     return {
-        OWNER: request.owner,
-        JOB: request.job,
-        KEY: request.key,
-        POOL: str(request.pool),
-        PRICE: repr(usd_per_hour),
+        **NodeTags.of_request(request, usd_per_hour).texts(PREFIX),
         "karpenter.sh/do-not-disrupt": "true",
         "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
     }
@@ -83,7 +72,3 @@ def owned_by(owner: str) -> str:
 def launched_by(owner: str, key: str) -> str:
     """Return the selector of a launch's pods."""
     return selector({MANAGED: US, LAUNCH: launch_of(owner, key)})
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST]

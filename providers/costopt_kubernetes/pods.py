@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from costopt.domain.fleet import EndCause, Node, NodeState
-from costopt.domain.market import Pool
 from costopt.domain.text import excerpt, untrusted_text
+from costopt.provider.tags import NodeTags, time_of
 from costopt_kubernetes import labels
 
 TAKEN = frozenset({"Evicted", "NodeLost", "NodeShutdown", "Preempting", "Shutdown", "Terminated"})
@@ -43,13 +43,9 @@ def read_pod(item: Mapping[str, Any]) -> ReadPod | None:
     """Return the pod as a node; None if its annotations are not those of one."""
     metadata, status = item["metadata"], item.get("status") or {}
     notes = metadata.get("annotations") or {}
-    try:
-        pool, price = Pool.parse(notes[labels.POOL]), float(notes[labels.PRICE])
-        owner, job, key = notes[labels.OWNER], notes[labels.JOB], notes[labels.KEY]
-    except (KeyError, ValueError):
-        return None
+    tags = NodeTags.parse(notes, labels.PREFIX)
     created_at = time_of(metadata.get("creationTimestamp"))
-    if created_at is None:
+    if tags is None or created_at is None:
         return None
     conditions = {each["type"]: each for each in status.get("conditions") or ()}
     deleted_at = time_of(metadata.get("deletionTimestamp"))
@@ -61,18 +57,12 @@ def read_pod(item: Mapping[str, Any]) -> ReadPod | None:
     state = _state(status, deleted=deleted_at is not None, scheduled=bool(host))
     end = _end(status, ours, deleted_at, disrupted) if state is NodeState.ENDED else None
     return ReadPod(
-        node=Node(
-            node_id=metadata["name"],
-            owner=owner,
-            job=job,
-            pool=pool,
-            key=key,
-            state=state,
-            launched_at=max(created_at, bound_at or created_at),
-            usd_per_hour=price,
-            ended_at=None if end is None else _ended_at(status, conditions, ours),
-            end_cause=None if end is None else end[0],
-            message="" if end is None else end[1],
+        node=tags.node(
+            metadata["name"],
+            state,
+            max(created_at, bound_at or created_at),
+            None if end is None else _ended_at(status, conditions, ours),
+            end,
         ),
         uid=metadata["uid"],
         host=host,
@@ -82,14 +72,6 @@ def read_pod(item: Mapping[str, Any]) -> ReadPod | None:
         disrupted=disrupted if ours is None else "",
         why_waiting="" if host else excerpt(untrusted_text(str(scheduled.get("message") or ""))),
     )
-
-
-def time_of(text: object) -> datetime | None:
-    """Return an RFC 3339 time in aware UTC; None without one."""
-    try:
-        return datetime.fromisoformat(str(text)).astimezone(UTC) if text else None
-    except ValueError:
-        return None
 
 
 def _state(status: Mapping[str, Any], *, deleted: bool, scheduled: bool) -> NodeState:

@@ -42,6 +42,7 @@ from costopt.ledger.summary import JobState
 from costopt.protocol.messages import NodeActivity
 from costopt.protocol.trainer_files import TrainerState
 from costopt.provider.base import CheckStatus
+from costopt.provider.tags import NodeTags
 from costopt.registry.schema import append_audit_entry
 from costopt.spec import account_schema, cluster_schema, job_schema, policy_schema
 from costopt.spec.policy_file import bundled_policies
@@ -259,17 +260,16 @@ def _keys(schema: Any, path: str = "") -> Iterator[str]:
 
 def test_names_outside() -> None:
     """Names by which costopt's things are known in clouds, environments and folders."""
-    aws = costopt_aws.instances.make_tags(
-        owner="text", job="text", key="text", pool="text", usd_per_hour="1"
-    )
     slurm_tags = costopt_slurm.gang_tags.GangTags("text", "text", "text", "text", 1, 1.0, 1.0)
     request = LaunchRequest("text", "text", Pool.parse("a/b/c/d/spot"), 1, "text")
+    tags = NodeTags.of_request(request, 1.0)
     check(
         "names",
         {
             "annotations of pods": sorted(costopt_kubernetes.labels.notes(request, 1.0)),
             "labels of pods": sorted(costopt_kubernetes.labels.labels(request)),
-            "EC2 tags": sorted(tag["Key"] for tag in aws),
+            "EC2 tags": sorted(tags.texts(costopt_aws.instances.PREFIX)),
+            "Compute Engine metadata": sorted(tags.texts(costopt_gcp.instances.NAMES)),
             "Compute Engine labels": sorted(costopt_gcp.instances.labels("text", "text", "text")),
             "Slurm comment": sorted(json.loads(slurm_tags.comment())),
             "environment": source_literals.names("_?COSTOPT_[A-Z0-9_]+"),

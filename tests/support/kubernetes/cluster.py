@@ -189,7 +189,7 @@ class NewCluster:
             there = {
                 pod["metadata"]["name"]: pod["spec"]["nodeName"]
                 for pod in self.pods()
-                if pod["metadata"]["annotations"][labels.POOL] == str(pool)
+                if pod["metadata"]["annotations"][labels.PREFIX + "pool"] == str(pool)
             }
             taken.extend(sorted(there.items())[nodes:])
             for _, host in taken:

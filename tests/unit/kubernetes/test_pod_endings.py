@@ -17,8 +17,8 @@ NOTES = {
     labels.OWNER: "me",
     labels.JOB: "job",
     labels.KEY: "key",
-    labels.POOL: "kubernetes/test/zone-a/g5.xlarge/spot",
-    labels.PRICE: "0.25",
+    labels.PREFIX + "pool": "kubernetes/test/zone-a/g5.xlarge/spot",
+    labels.PREFIX + "usd-per-hour": "0.25",
 }
 
 
