@@ -17,7 +17,7 @@ import numpy as np
 
 from costopt.optimize.rounds.gangs import Flags, Floats, Ints
 
-MARGIN = 0.05
+MARGIN = 0.02
 """A tenant that was worse off must gain this part of its jobs' time before it is not."""
 
 MAX_SHARE = 0.25
