@@ -88,7 +88,8 @@ def test_the_commands_of_the_readme_run_without_torch(installed: Path, tmp_path:
         assert "ModuleNotFoundError" in absent.stdout
     ran = []
     for command, _ in steps_of((ROOT / "README.md").read_text("utf-8")):
-        done = _run(command, installed, tmp_path)
+        few = re.sub(r"--starts \d+", "--starts 4", command)  # tests/docs runs all of them
+        done = _run(few, installed, tmp_path)
         assert done.returncode == 0, f"$ {command}\n{done.stdout}"
         ran.append(command.split()[1])
     assert ran == ["init", "plan", "what-if", "backtest"]
