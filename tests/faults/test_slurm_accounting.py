@@ -155,12 +155,12 @@ def test_the_accounts_say_how_a_forgotten_job_ended(campus: Campus) -> None:
 def test_a_preemption_is_an_interruption_however_the_job_ended(
     campus: Campus, node: str, accounted: str
 ) -> None:
-    """Where agents leave in time, the accounts call the job completed."""
+    """Where agents leave in time, as on a busy machine they may not, it is called completed."""
     known = campus.launched(node)
     campus.cluster.preempt(2)
     state, end = campus.await_forgotten()
     nodes = campus.after(known)
-    assert state == accounted
+    assert state in {accounted, "PREEMPTED"}
     assert {node.end_cause for node in nodes} == {EndCause.INTERRUPTED}
     assert {node.ended_at for node in nodes} == {datetime.fromtimestamp(int(end), UTC)}
 

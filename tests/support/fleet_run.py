@@ -156,7 +156,7 @@ def share_out(run: FleetRun) -> None:
         run.wait(lambda: _ended(run), "the end of all nodes")
     begun = [event.units for event in run.of(ev.TrainingStarted) if event.job == LARGE.name]
     assert len(begun) >= 2
-    assert begun[1] >= SAVE_EVERY
+    assert begun[-1] >= SAVE_EVERY  # the first gang may have been made whole before its save
     assert not run.of(ev.WorkLost)
     most = most_gpus([*run.of(ev.NodeLaunched), *run.of(ev.NodeEnded)])
     *whole_nodes, shared = sorted(most)
