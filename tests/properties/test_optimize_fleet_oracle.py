@@ -110,7 +110,7 @@ def scored(request: PlanRequest, objective: Objective) -> PlanRequest:
     return replace(request, policy=replace(request.policy, objective=objective))
 
 
-@examples(0.4)
+@examples(0.2)
 @given(
     frugal_jobs(),
     st.sampled_from(list(AIMS)),
