@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from threading import RLock
+from typing import Any
 
 from costopt.domain.fleet import EndCause, Node, NodeState
 from costopt.domain.market import Pool
@@ -21,10 +22,12 @@ GRACE = timedelta(minutes=5)
 class NodeBook:
     """What is known of nodes. Safe to share between threads.
 
-    A known end stays; one that was only assumed (LOST) gives way to what is seen later.
+    A known end stays; one that was only assumed (LOST) gives way to what is seen later. ``order``
+    gives by what the names of nodes are sorted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, order: Callable[[str], Any] = str) -> None:
+        self._order = order
         self._nodes: dict[str, Node] = {}
         self._end_known_at: dict[str, datetime] = {}
         self._announced: dict[str, datetime] = {}
@@ -92,7 +95,7 @@ class NodeBook:
     def known(self, owner: str) -> tuple[Node, ...]:
         """Return the owner's nodes by launch."""
         nodes = self._where(lambda node: node.owner == owner)
-        return tuple(sorted(nodes, key=lambda node: (node.launched_at, node.node_id)))
+        return tuple(sorted(nodes, key=lambda node: (node.launched_at, self._order(node.node_id))))
 
     def missing(
         self, owner: str, listed: Collection[str], silent: Collection[str] = ()

@@ -38,7 +38,7 @@ class SlurmProvider(Provider):
         self.options = options
         self._clock = clock
         self._queries = queries
-        self._book = NodeBook()
+        self._book = NodeBook(order=parse_node_id)
         self._cluster = ClusterState(queries, options)
         self._offers = PartitionOffers(options, self._cluster, self._book)
         self._inventory = GangInventory(queries, self._cluster, self._book, options.folder)
