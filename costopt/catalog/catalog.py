@@ -24,14 +24,12 @@ from costopt.catalog.tables import (
     read_transfer_prices,
 )
 from costopt.domain.errors import CatalogError
-from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.market import CapacityType, InstanceType, Offer, Pool, Region
+from costopt.domain.estimate import Estimate
+from costopt.domain.market import ON_DEMAND_HAZARD, CapacityType, InstanceType, Offer, Pool, Region
 from costopt.domain.transfers import Transfer
 
 ANY_ZONE = "*"
 """Suffix of a region's name that means any of its zones ("us-east-1*")."""
-
-_NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "on-demand nodes are not interrupted")
 
 
 class Catalog:
@@ -159,7 +157,7 @@ class Catalog:
     def _on_demand_offers(self) -> Iterator[Offer]:
         for key, price in self._list_prices.items():
             if CapacityType.ON_DEMAND in self.terms(key[0], key[2]):
-                yield Offer(_pool(key, CapacityType.ON_DEMAND), price, _NEVER_INTERRUPTED, None)
+                yield Offer(_pool(key, CapacityType.ON_DEMAND), price, ON_DEMAND_HAZARD, None)
 
     def _spot_offers(self) -> Iterator[Offer]:
         for key, quote in self._spot_quotes.items():

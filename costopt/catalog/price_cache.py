@@ -21,7 +21,7 @@ from costopt.catalog.traits import find_traits
 from costopt.domain.errors import PriceListError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.hazards import InterruptionBucket, hazard_from_interruption_bucket
-from costopt.domain.market import CapacityType, Offer, Pool
+from costopt.domain.market import ON_DEMAND_HAZARD, CapacityType, Offer, Pool
 
 SCHEMA = "costopt.prices/1"
 FILE = "prices.json"
@@ -213,7 +213,7 @@ class _Hazards:
     def of(self, quote: PriceQuote, built_in: Estimate | None) -> Estimate | None:
         pool = quote.pool
         if not pool.capacity_type.is_interruptible:
-            return built_in or _NEVER_INTERRUPTED
+            return built_in or ON_DEMAND_HAZARD
         if pool.provider == ADVISED and self._edition is not None:
             bucket = self._buckets.get((pool.region, pool.instance_type))
             if bucket is not None:
@@ -225,8 +225,6 @@ class _Hazards:
 
 ADVISED = "aws"
 """The provider whose interruption shares ``PriceCache.buckets`` hold."""
-
-_NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "on-demand nodes are not interrupted")
 
 
 def _estimate(quote: PriceQuote) -> Estimate:

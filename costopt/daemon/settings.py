@@ -47,8 +47,8 @@ class DaemonSettings:
     ``mode`` applies if none was ever set. ``answer_s`` is how long a tick waits for one provider,
     ``decide_s`` how long it decides on jobs before the others keep what they have until the next
     tick, ``launch_s`` how long it starts launches. ``patience_s`` is how long a tenant waits before
-    it goes before all others. Of several daemons on one
-    database one leads; another takes over ``lease_s`` after the leader last renewed its lease.
+    it goes before all others. Of several daemons on one database one leads; another takes over
+    ``lease_s`` after the leader last renewed its lease.
     ``database`` is a URL, or None for files in ``state_dir``. ``listen`` is "host:port",
     "unix:PATH" or None for the socket in ``state_dir`` alone; over the network the daemon answers
     under the names ``allowed_hosts`` besides its own. ``backups`` and ``reports`` are the numbers

@@ -6,11 +6,9 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from costopt.domain.errors import BadRequestError, ProviderError
-from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.provider.cache import fan_out_or_raise
 
-NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "on-demand nodes are not interrupted")
 ANY_ZONE = "*"
 """Suffix of a region's name for what applies to all its zones, as in the catalogue's offers."""
 

@@ -116,16 +116,11 @@ def _common_chunks(everyone: Sequence[Sequence[tuple[ByteSpan, bool]]]) -> dict[
 def _memory(piece: TensorPiece, shard: Shard) -> memoryview | None:
     """Return the memory of a piece; None if its bytes cannot be read to there as they are."""
     size_bytes = piece.span.end - piece.span.begin
-    part = shard.local.detach()[_place(piece, shard.box)]
+    part = shard.local.detach()[piece.place_in(shard.box)]
     is_whole = part.is_contiguous() and part.nbytes == size_bytes >= MIN_DIRECT_BYTES
     if not is_whole or part.device.type != "cpu":
         return None
     return part.view(-1).view(torch.uint8).numpy().data
-
-
-def _place(piece: TensorPiece, box: TensorBox) -> tuple[slice, ...]:
-    places = zip(piece.box.starts, box.starts, piece.box.sizes, strict=True)
-    return tuple(slice(start - own, start - own + size) for start, own, size in places)
 
 
 def take_piece(
@@ -136,7 +131,7 @@ def take_piece(
     count = (piece.span.end - piece.span.begin) // dtype.itemsize
     flat = torch.frombuffer(memory, dtype=dtype, count=count, offset=offset)
     with torch.no_grad():
-        target[_place(piece, box)].copy_(flat.as_strided(piece.box.sizes, piece.strides))
+        target[piece.place_in(box)].copy_(flat.as_strided(piece.box.sizes, piece.strides))
 
 
 def _shared_memory(size_bytes: int, node: ShardRanks) -> SharedMemory:

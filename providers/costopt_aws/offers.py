@@ -8,9 +8,9 @@ from datetime import datetime
 
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.market import CapacityType, Offer, Pool
+from costopt.domain.market import ON_DEMAND_HAZARD, CapacityType, Offer, Pool
 from costopt.provider.cache import TtlCache
-from costopt.provider.regions import NEVER_INTERRUPTED, OfferScope
+from costopt.provider.regions import OfferScope
 from costopt_aws.capacity import MIN_TYPES, CapacityBlocks, PlacementScores, SpotAdvisor
 from costopt_aws.instance_types import InstanceTypeInfo, InstanceTypes, Offerings
 from costopt_aws.prices import OnDemandPrices
@@ -136,7 +136,7 @@ class Ec2Offers:
                 yield Offer(
                     pool=Pool(NAME, region, zone_id, name, CapacityType.ON_DEMAND),
                     price_usd_per_hour=price,
-                    hazard_per_hour=NEVER_INTERRUPTED,
+                    hazard_per_hour=ON_DEMAND_HAZARD,
                     nodes_available=None,
                     unknown_because="" if price else why_not,
                 )

@@ -8,10 +8,7 @@ from datetime import datetime
 from costopt.domain.fleet import LaunchRequest, Node, NodeBill, ProviderCharge
 from costopt.domain.market import Interruption
 from costopt.domain.ports import Clock
-from costopt.provider.base import (
-    Check,
-    OrphanedResource,
-)
+from costopt.provider.base import Check, OrphanedResource
 from costopt.provider.node_book import NodeBook
 from costopt_aws.billing import Billing, CostExplorer
 from costopt_aws.bootstrap import AwsBootstrap

@@ -7,9 +7,9 @@ from datetime import datetime
 
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.market import CapacityType, Offer, Pool
+from costopt.domain.market import ON_DEMAND_HAZARD, CapacityType, Offer, Pool
 from costopt.provider.cache import TtlCache, fan_out
-from costopt.provider.regions import NEVER_INTERRUPTED, OfferScope
+from costopt.provider.regions import OfferScope
 from costopt_gcp.capacity import (
     CapacityAdvice,
     CapacityEstimate,
@@ -130,7 +130,7 @@ class GceOffers:
                 yield Offer(
                     pool=Pool(NAME, region, zone, name, CapacityType.ON_DEMAND),
                     price_usd_per_hour=price,
-                    hazard_per_hour=NEVER_INTERRUPTED,
+                    hazard_per_hour=ON_DEMAND_HAZARD,
                     nodes_available=None,
                     unknown_because=why_not,
                 )

@@ -8,10 +8,7 @@ from datetime import datetime
 from costopt.domain.fleet import LaunchRequest, Node, NodeBill, flex_start_offer
 from costopt.domain.market import CapacityType, Interruption, Offer
 from costopt.domain.ports import Clock
-from costopt.provider.base import (
-    Check,
-    OrphanedResource,
-)
+from costopt.provider.base import Check, OrphanedResource
 from costopt.provider.node_book import NodeBook
 from costopt_gcp.billing import Billing
 from costopt_gcp.bootstrap import GcpBootstrap

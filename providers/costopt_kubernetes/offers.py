@@ -12,11 +12,10 @@ from typing import Any
 from costopt.domain.cluster import SLICE, slice_sizes, slice_type
 from costopt.domain.errors import BadRequestError, ForbiddenError, ProviderError
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.market import CapacityType, InstanceType, Offer, Pool
+from costopt.domain.market import ON_DEMAND_HAZARD, CapacityType, InstanceType, Offer, Pool
 from costopt.domain.ports import Clock
 from costopt.provider.base import Provider
 from costopt.provider.cache import TtlCache
-from costopt.provider.regions import NEVER_INTERRUPTED
 from costopt_kubernetes import labels
 from costopt_kubernetes.clients import ApiClient
 from costopt_kubernetes.errors import StatusError
@@ -203,7 +202,7 @@ class ClusterOffers:
     def _offer(self, pool: Pool, room: Room, now: datetime) -> Offer:
         price, hazard, why = self._price(pool, now)
         if not pool.capacity_type.is_interruptible:
-            hazard = NEVER_INTERRUPTED
+            hazard = ON_DEMAND_HAZARD
         return Offer(
             pool=pool,
             price_usd_per_hour=price,

@@ -13,7 +13,7 @@ import pytest
 from costopt.domain import events as ev
 from costopt.ledger.base import open_ledger
 from costopt.ledger.fold_cache import summaries
-from tests.support.fleet_run import most_gpus
+from tests.support.fleet_run import max_gpus_held
 from tests.support.node_folder import ROOT, processes_under, variables
 
 pytestmark = [pytest.mark.slow, pytest.mark.process]
@@ -45,7 +45,7 @@ def test_all_jobs_are_done_and_no_gpu_is_held_twice(tmp_path: Path) -> None:
     launched = [each for each in events if isinstance(each, ev.NodeLaunched)]
     ended = {each.node_id: each for each in events if isinstance(each, ev.NodeEnded)}
     assert sorted(each.node_id for each in launched) == sorted(ended), "a node twice, or no end"
-    most = most_gpus(events)
+    most = max_gpus_held(events)
     assert set(most) == {"n0001", "n0002"}
     assert max(most.values()) <= NODE_GPUS, "a GPU twice"
 

@@ -158,7 +158,7 @@ def share_out(run: FleetRun) -> None:
     assert len(begun) >= 2
     assert begun[-1] >= SAVE_EVERY  # the first gang may have been made whole before its save
     assert not run.of(ev.WorkLost)
-    most = most_gpus([*run.of(ev.NodeLaunched), *run.of(ev.NodeEnded)])
+    most = max_gpus_held([*run.of(ev.NodeLaunched), *run.of(ev.NodeEnded)])
     *whole_nodes, shared = sorted(most)
     assert len(whole_nodes) == 3
     assert max(most[node] for node in whole_nodes) <= NODE_GPUS, "a GPU twice"
@@ -177,7 +177,7 @@ def gpus_of(pool: str) -> int:
     )
 
 
-def most_gpus(events: Iterable[Any]) -> dict[str, int]:
+def max_gpus_held(events: Iterable[Any]) -> dict[str, int]:
     """The most GPUs of each owned node that were held at an instant, by zone."""
     known = list(events)
     ended = {e.node_id: e.ended_at for e in known if isinstance(e, ev.NodeEnded)}

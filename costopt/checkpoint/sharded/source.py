@@ -49,6 +49,11 @@ class TensorPiece:
     box: TensorBox
     strides: tuple[int, ...]
 
+    def place_in(self, box: TensorBox) -> tuple[slice, ...]:
+        """Return where the elements are in an array that holds ``box`` of the tensor."""
+        places = zip(self.box.starts, box.starts, self.box.sizes, strict=True)
+        return tuple(slice(start - own, start - own + size) for start, own, size in places)
+
 
 @dataclass(frozen=True, slots=True)
 class ReadWindow:

@@ -97,8 +97,7 @@ def _read(
         found.append(TensorSlab(name, box, own.data))
         target = own.view(ITEM_TYPES[item]).reshape(box.sizes)
         for piece in source.pieces({name: box}):
-            places = zip(piece.box.starts, box.starts, piece.box.sizes, strict=True)
-            where: tuple[Any, ...] = (*(slice(b - a, b - a + size) for b, a, size in places), ...)
+            where: tuple[Any, ...] = (*piece.place_in(box), ...)
             part = target[where]
             size_bytes = piece.span.end - piece.span.begin
             if part.flags.c_contiguous and part.nbytes == size_bytes >= MIN_DIRECT_BYTES:

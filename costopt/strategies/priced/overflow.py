@@ -62,8 +62,8 @@ class SpotSearch:
     def rests(self, view: View, jobs: Sequence[tuple[JobView, ClusterJob]]) -> dict[str, SpotRest]:
         """Return the rest of each job on its best gang of spot, if any is free now."""
         offers = {o.pool: o for o in view.offers if o.pool.capacity_type.is_interruptible}
-        names = [job.name for _, job in jobs]
-        known = {name: pools for name, pools in self._best.items() if name in set(names)}
+        names = dict.fromkeys(job.name for _, job in jobs)
+        known = {name: pools for name, pools in self._best.items() if name in names}
         turns = [*(name for name in names if name not in known), *known]
         due = set(turns[: max(1, MAX_OPTIONS // max(1, len(offers)))])
         # Whose turn it was comes last.

@@ -16,7 +16,7 @@ from costopt.domain.errors import (
 )
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.fleet import EndCause, LaunchRequest, Node, NodeState
-from costopt.domain.market import CapacityType, Interruption, Offer, Pool
+from costopt.domain.market import ON_DEMAND_HAZARD, CapacityType, Interruption, Offer, Pool
 from costopt.domain.ports import Clock
 from costopt.provider.base import Provider
 from costopt.provider.cache import TtlCache
@@ -34,7 +34,6 @@ from costopt_skeleton.options import SkeletonOptions
 
 NAME = "skeleton"
 PRICE_TTL_S = 300.0
-NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "on-demand nodes are not interrupted")
 ERRORS: dict[str, type[ProviderError]] = {
     "NotFound": BadRequestError,
     "SoldOut": NoCapacityError,
@@ -66,7 +65,7 @@ class SkeletonProvider(Provider):
                 spot = terms.is_interruptible
                 price = self._prices.get(spot, now, partial(_price, spot, now))
                 pool = Pool(NAME, region, zone, INSTANCE_TYPE, terms)
-                offers.append(Offer(pool, price, None if spot else NEVER_INTERRUPTED, None))
+                offers.append(Offer(pool, price, None if spot else ON_DEMAND_HAZARD, None))
         return offers
 
     def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
