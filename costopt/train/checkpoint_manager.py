@@ -240,9 +240,11 @@ class CheckpointManager:
     def _what_is_late(self, state: dict[str, Any]) -> str | None:
         """Return why an upload is not worth waiting for; None if it may finish in time."""
         if isinstance(self._checkpointer, AttachedShards):
-            return None
+            return self._checkpointer.late_reason(self._late_reason)
+        return self._late_reason(StateLayout.of(state).tensor_bytes)
+
+    def _late_reason(self, size_bytes: int) -> str | None:
         notice, now = self._notice(), time.time()
-        size_bytes = StateLayout.of(state).tensor_bytes
         spare_s = NOTICE_MARGIN_S / self._cadence.speed
         if notice is None or notice.allows(size_bytes, now, spare_s=spare_s) is not False:
             return None

@@ -112,7 +112,6 @@ class FrameworkCheckpoints:
         elif vote.stop:
             self._saving.save_on_notice(step)
             self._reporter.ended(TrainerState.STOPPED, step)
-            self.close()
             raise TrainingExit(0 if STATUS_FILE in os.environ else SIGTERM_EXIT)
         elif vote.save:
             self._saving.save(step)

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from costopt.checkpoint.manifest import CheckpointName, Manifest
 from costopt.checkpoint.replicas.snapshot import Replica, Tier
 from costopt.checkpoint.repository import CheckpointRepository, Head
 from costopt.checkpoint.sharded.commit import DEFAULT_TIMEOUT_S, ShardGroup
-from costopt.checkpoint.sharded.index import ShardIndex
+from costopt.checkpoint.sharded.index import ITEM_BYTES, ShardIndex
 from costopt.checkpoint.sharded.snapshot import NearSave
 from costopt.checkpoint.sharded.source import ShardSource
 from costopt.checkpoint.sharded.writers import box_keys
@@ -143,22 +144,32 @@ class ShardedCheckpointer:
 
         Raise CheckpointError: superseded, or any rank failed.
         """
-        return self._saved(self._add(step, labels, overlap=False))
-
-    def save_for_notice(
-        self, step: int, *, labels: Mapping[str, str] | None = None
-    ) -> SavedCheckpoint:
-        """Save as ``save`` does when time is short: upload only what changed since the newest whole
-        checkpoint of these processes, so that this one can be loaded only together with that one.
-        """
-        return self._saved(self._add(step, labels, overlap=False, as_delta=True))
-
-    def _saved(self, ticket: int) -> SavedCheckpoint:
+        ticket = self._add(step, labels, overlap=False)
         assert self._queue is not None
         outcome = self._queue.outcome_of(ticket)
         if isinstance(outcome, FailedSave):
             raise outcome.error
         return outcome
+
+    def save_for_notice(
+        self, step: int, *, labels: Mapping[str, str] | None = None
+    ) -> SavedCheckpoint | Replica:
+        """Save as ``save`` does when time is short: upload only what changed since the newest whole
+        checkpoint of these processes, so that this one can be loaded only together with that one.
+
+        Returns on all ranks once each has a peer that holds its part, or the store has the whole;
+        uploads continue without this process, for as long as the nodes live.
+        """
+
+        def secure() -> SavedCheckpoint | Replica:
+            ticket = self._add(step, labels, overlap=False, as_delta=True)
+            assert self._queue is not None
+            outcome = self._queue.outcome_or_peer(ticket)
+            if isinstance(outcome, FailedSave):
+                raise outcome.error
+            return outcome
+
+        return self._ranks.together(secure)
 
     def restore(self) -> RestoredShards | None:
         """Fill model and optimizer from the newest valid checkpoint; None if there is none.
@@ -193,6 +204,15 @@ class ShardedCheckpointer:
             )
         self._parent = None if restored is None else restored.name or restored.manifest.parent
         return restored
+
+    def late_reason(self, find_reason: Callable[[int], str | None]) -> str | None:
+        """Return a rank's reason why the bytes of the whole state are too many; None if no rank
+        has one. Collective.
+        """
+        specs = [shard.spec for shard in self._state.shards()]
+        size_bytes = sum(prod(spec.shape) * ITEM_BYTES[spec.dtype] for spec in specs)
+        reasons = self._ranks.gather(find_reason(size_bytes))
+        return next((reason for reason in reasons if reason is not None), None)
 
     def set_parent(self, generation: int) -> None:
         """Save from now on in this generation, unless an older one than before, and claim the

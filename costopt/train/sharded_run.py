@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -157,7 +157,21 @@ class AttachedShards:
         self._take(state)
         return self._saver.save(step, labels=labels)
 
-    save_for_notice = save
+    def save_for_notice(
+        self,
+        step: int,
+        state: dict[str, Any],
+        *,
+        world_size: int = 1,  # noqa: ARG002
+        labels: Mapping[str, str] | None = None,
+    ) -> SavedCheckpoint | Replica:
+        """Save when time is short: return once peers hold all parts, or the store."""
+        self._take(state)
+        return self._saver.save_for_notice(step, labels=labels)
+
+    def late_reason(self, find_reason: Callable[[int], str | None]) -> str | None:
+        """Return any process' reason why the bytes of the state are too many."""
+        return self._saver.late_reason(find_reason)
 
     def restore(self) -> RestoredCheckpoint | None:
         """Fill model and optimizer from the newest valid checkpoint; return the rest."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import time
@@ -13,9 +14,11 @@ import pytest
 
 from costopt.agent.membership import Membership
 from costopt.agent.membership_server import MembershipServer
+from costopt.protocol.trainer_files import StopNotice
 from tests.support import attached_shards
 from tests.support.attached_shards import STEPS
 from tests.support.forked_trainers import TrainerFactory, result
+from tests.support.near_nodes import NearNodes
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("processes")]
 WITHIN_S = 120.0
@@ -203,6 +206,37 @@ def test_what_one_mesh_saved_another_takes_up(copies: Copies, undisturbed: dict[
         for step, loss in found[0]["losses"].items() if kind == "fsdp" else ():
             assert loss == pytest.approx(undisturbed["losses"][step], rel=1e-4)
         assert len(found[0]["losses"]) == 2
+
+
+def test_on_a_notice_peers_are_enough_where_the_store_is_slow(
+    copies: Copies, undisturbed: dict[str, Any]
+) -> None:
+    nodes = NearNodes(3, alive=2)
+    store, notice = copies.folder / "place", copies.folder / "notice.json"
+    place: dict[str, Any] = {"checkpoint": str(store), "interval_s": 0.0, "alone": True}
+    lost, left = nodes.addresses[2], nodes.addresses[:2]
+    first = copies.start(hold=[1], near=[left[0], lost], notice=str(notice), **place)
+    copies.reached(first, 1)
+    copies.until(lambda: "step-000000001" in (store / "HEAD").read_text())
+    writers = [child for pid in copies.pids[first] for child in children(pid)]
+    with (store / ".HEAD.lock").open("r+b") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # no writer can commit
+        StopNotice("interruption", None, time.time() + 3600.0, 0.001).write(notice)
+        copies.go(1)
+        assert [copies.factory.wait(pid) for pid in copies.pids[first]] == [143, 143]
+        for pid in writers:
+            os.kill(pid, signal.SIGKILL)
+    assert "step-000000001" in (store / "HEAD").read_text()
+    second = copies.start(near=left[::-1], **place)
+    same(copies.finish(second), undisturbed)
+    log = copies.output(second, 0).with_suffix(".log").read_text()
+    assert "restored step 2 from the memory of peers" in log
+    nodes.close()
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process started."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_saved_by_copies_that_change(copies: Copies, undisturbed: dict[str, Any]) -> None:

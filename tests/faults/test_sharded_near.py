@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 from costopt.checkpoint.manifest import CheckpointName
 from costopt.checkpoint.replicas.agent_socket import ReplicaClient
@@ -17,7 +18,10 @@ from costopt.checkpoint.sharded.snapshot import NearRanges, complete_saves, shar
 from costopt.checkpoint.sharded.source import ShardSource
 from costopt.checkpoint.sharded.tensor_stream import stream_tensors
 from costopt.checkpoint.writer_client import SharedMemory
+from costopt.domain.errors import CheckpointError
+from costopt.protocol.trainer_files import SavedCheckpoint
 from costopt.store.folder import FileStore
+from costopt.train import ShardedCheckpointer
 from tests.faults.test_sharded_checkpointer import run
 from tests.support.near_nodes import NearNodes
 from tests.support.shard_gang import ShardGang, whole
@@ -132,3 +136,19 @@ def test_a_step_counts_once_all_ranks_took_it(saved: Saved) -> None:
     assert [save.step for save in saves] == [2]
     saved.take(3, ranks=(1,))
     assert [save.step for save in complete_saves(saved.client.available())] == [3, 2]
+
+
+@pytest.mark.process
+def test_on_a_notice_the_store_is_waited_for_where_no_peer_holds_a_part(tmp_path: Path) -> None:
+    nodes = NearNodes(2, alive=2)
+    saver = ShardedCheckpointer(tmp_path, nn.Linear(9, 9), near=nodes.addresses[0])
+    saver.save(1)
+    (tmp_path / "step-000000002.0.0").touch()  # the store refuses that step
+    assert str(saver.save_for_notice(2)) == "the memory of n1"
+    nodes.servers[1].close()
+    (tmp_path / "step-000000003.0.0").touch()
+    with pytest.raises(CheckpointError, match=r"step-000000003\.0\.0"):
+        saver.save_for_notice(3)
+    assert isinstance(saver.save_for_notice(4), SavedCheckpoint)
+    saver.close()
+    nodes.desks[0].close()

@@ -66,7 +66,11 @@ def build(kind: str, seed: int) -> Any:
 
 
 def train(options: dict[str, Any]) -> None:
-    """One process: holds before steps until there is a file go-<step> beside its output."""
+    """One process: holds before steps until there is a file go-<step> beside its output.
+
+    With the addresses of "near" tiers each process is on a node of its own; the last one finds
+    notices in the file "notice".
+    """
     import os
 
     import torch
@@ -77,6 +81,11 @@ def train(options: dict[str, Any]) -> None:
 
     torch.set_num_threads(1)
     rank, size = options["rank"], options["size"]
+    if "near" in options:
+        os.environ["COSTOPT_SNAPSHOTS"] = options["near"][rank]
+        costopt.train.sharded_ranks._machine = lambda: str(rank)
+    if rank == size - 1:
+        os.environ["COSTOPT_NOTICE_FILE"] = options.get("notice", "")
     meeting = Path(options["meeting"]).as_uri()
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size)
     # The copies of one world begin alike; those of a membership take up the first one's state.

@@ -149,6 +149,6 @@ def describe_location(tier: Tier, node: str) -> str:
         case Tier.DISK:
             return "the disk of this node"
         case Tier.PEER:
-            return f"the memory of {node}"
+            return f"the memory of {node or 'peers'}"
         case Tier.STORE:
             return "the object store"
