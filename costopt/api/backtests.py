@@ -27,7 +27,7 @@ from costopt.api.inputs import (
     check_seconds,
 )
 from costopt.backtesting.backtest import backtest as run_backtest
-from costopt.backtesting.backtest import backtest_config, trial_keys
+from costopt.backtesting.backtest import backtest_config, hindsight_policy, trial_keys
 from costopt.backtesting.executors import TrialExecutor
 from costopt.backtesting.grid import GROUPS, BacktestGrid, build_grid
 from costopt.backtesting.ranking import PolicySummary, summarize_policies
@@ -141,6 +141,18 @@ class BacktestResult(Tabular):
             past_s=self.config.history_s,
         )
 
+    def regret_table(self) -> Table:
+        """Return the table of what each policy lost against the hindsight optimum, and to what.
+
+        Raise SpecError where the backtest did not measure it.
+        """
+        from costopt.render.backtest_table import regret_table
+
+        if self.config.regret_against is None:
+            raise bad_argument("regret", "is off", "backtest with regret=True")
+        title = f"{self.job.name}: dollars above the hindsight optimum, mean per window"
+        return regret_table(self.summaries, title)
+
     def write_report(self, path: StrPath) -> Path:
         """Write results, curves and decisions of the first window as one HTML file; return its
         path.
@@ -166,6 +178,7 @@ def backtest(
     forecasts: bool = False,
     over_gaps: bool = False,
     bounds: bool = False,
+    regret: bool = False,
     account: Account | None = None,
     carbon: StrPath | None = None,
     strategies: Mapping[str, StrategyFactory] | None = None,
@@ -189,7 +202,8 @@ def backtest(
     the record so far. ``notice_s`` is the notice before an interruption, ``cooldown_s`` for how
     long a pool is avoided that refused or interrupted a node. ``bounds`` adds the default
     strategy with the record's rates of interruption known, and Uniform Progress with each
-    interruption known. ``carbon`` is a file of recorded intensities.
+    interruption known. ``regret`` measures what each run lost against the optimum, and to what,
+    which takes about as long as a few optima. ``carbon`` is a file of recorded intensities.
 
     ``strategies`` are strategies of the caller by name: classes, or functions without parameters
     that return a new one. Each is tried as a policy of its name with objective and limits of the
@@ -221,6 +235,8 @@ def backtest(
         past_s=check_number("history_s", history_s, open_end=True),
         strategies=own,
     )
+    if regret:
+        config = replace(config, regret_against=hindsight_policy(chosen[0]))
     grid = build_grid(
         job,
         chosen,

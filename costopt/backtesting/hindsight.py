@@ -11,8 +11,8 @@ launch in a pool that makes one wait does not.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -77,22 +77,64 @@ def hindsight_optimum(
 
     None where no run is in time. ``tick_s`` is that of the replays, by default as for these.
     """
+    paths = hindsight_paths(job, policy, market, machines, transfers, tick_s=tick_s)
+    best = None if paths is None else paths.optimum()
+    if with_moments and best is not None and paths is not None:
+        return replace(best, moments=tuple(_moments(job, paths.path)))
+    return best
+
+
+@dataclass(frozen=True, slots=True)
+class HindsightPaths:
+    """The ``path`` of the optimum, and that of its ``bound`` where progress is rounded.
+
+    ``gangs`` is the index among the path's gangs of each pool and size: its own, or that of a gang
+    which is as good in every tick.
+    """
+
+    path: ProgressPath
+    bound: ProgressPath | None
+    gangs: Mapping[tuple[Pool, int], int]
+
+    def optimum(self) -> HindsightOptimum | None:
+        """Return its dollars; None where no run is in time."""
+        usd = self.path.solve()
+        low_usd = usd if self.bound is None else self.bound.solve()
+        if not math.isfinite(low_usd):
+            return None
+        return HindsightOptimum(usd if math.isfinite(usd) else low_usd, low_usd)
+
+
+def hindsight_paths(
+    job: Job,
+    policy: Policy,
+    market: MarketHistory,
+    machines: InstanceCatalog,
+    transfers: TransferPrices | None = None,
+    *,
+    tick_s: float | None = None,
+) -> HindsightPaths | None:
+    """Return what ``hindsight_optimum`` solves; None where some phase has no gang."""
     problem = PathProblem(
         stage_units=tuple(phase.share * job.work.amount for phase in job.phases),
         span_s=(job.until_at - job.start_at).total_seconds(),
         tick_s=tick_s or replay_tick_s(market),
     )
-    gangs = _undominated(list(_gangs(job, policy, market, machines, transfers, problem)))
+    every = list(_gangs(job, policy, market, machines, transfers, problem))
+    gangs = _undominated(every)
     if not gangs or not all(any(stage) for stage in zip(*(g.allowed for g in gangs), strict=True)):
         return None
     quantum, exact = progress_quantum(gangs, problem)
-    path = ProgressPath(gangs, problem, quantum)
-    usd = path.solve()
-    low_usd = usd if exact else ProgressPath(gangs, problem, quantum, cautious=False).solve()
-    if not math.isfinite(low_usd):
-        return None
-    moments = tuple(_moments(job, path)) if with_moments else ()
-    return HindsightOptimum(usd if math.isfinite(usd) else low_usd, low_usd, moments)
+    return HindsightPaths(
+        ProgressPath(gangs, problem, quantum),
+        None if exact else ProgressPath(gangs, problem, quantum, cautious=False),
+        {(gang.pool, gang.nodes): _stand_in(gang, gangs) for gang in every},
+    )
+
+
+def _stand_in(gang: GangCostSeries, kept: Sequence[GangCostSeries]) -> int:
+    own = (index for index, each in enumerate(kept) if each is gang)
+    return next(own, None) or next(i for i, each in enumerate(kept) if _beats(each, gang))
 
 
 def _gangs(

@@ -43,6 +43,9 @@ from costopt.backtesting.path_problem import (
 )
 from costopt.domain.market import Pool
 
+MARGIN_USD = 1e-9
+"""Two ways whose dollars differ by less are as cheap."""
+
 Move = int | Levels
 """By how many levels progress moves; or to which level from each, where that differs."""
 
@@ -56,7 +59,17 @@ class PathStep:
 
 
 @dataclass(frozen=True, slots=True)
-class _Values:
+class PathState:
+    """Where a run is before a tick: what is done, the gang that runs (None: none), and the seconds
+    that its start still takes."""
+
+    done_units: float
+    gang: int | None = None
+    start_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PathValues:
     """Dollars to the end by level: where nothing runs, by gang that runs, by gang that has gone."""
 
     idle: Costs
@@ -102,9 +115,23 @@ class ProgressPath:
         return float(ahead.idle[self._zero])
 
     def steps(self) -> Iterator[PathStep]:
-        """Yield the cheapest path tick by tick to its end; nothing where there is none.
+        """Yield the cheapest path tick by tick to its end; nothing where there is none."""
+        gang, level = None, self._zero
+        for tick, values in enumerate(self.values()):
+            if tick == 0:
+                if not math.isfinite(values.idle[level]):
+                    return
+                continue
+            step, level, is_done = self._step(tick - 1, values, gang, level)
+            gang = step.gang
+            yield step
+            if is_done:
+                return
 
-        Every √T ticks the values are kept, and those between computed again.
+    def values(self) -> Iterator[PathValues]:
+        """Yield the values before each tick, the first to the last, and those after all.
+
+        Every √T ticks they are kept, and those between computed again.
         """
         ticks = self.problem.ticks
         block = max(1, math.isqrt(ticks))
@@ -113,27 +140,51 @@ class ProgressPath:
             ahead = self._before(tick, ahead)
             if tick % block == 0:
                 kept[tick] = ahead
-        if not math.isfinite(ahead.idle[self._zero]):
-            return
-        gang, level = None, self._zero
         for begin in range(0, ticks, block):
             end = min(begin + block, ticks)
-            values = [kept[end]]
+            found = [kept[end]]
             for tick in reversed(range(begin + 1, end)):
-                values.append(self._before(tick, values[-1]))
-            for tick in range(begin, end):
-                step, level, is_done = self._step(tick, values.pop(), gang, level)
-                gang = step.gang
-                yield step
-                if is_done:
-                    return
+                found.append(self._before(tick, found[-1]))
+            yield kept[begin]
+            yield from reversed(found[1:])
+        yield kept[ticks]
 
-    def _after_all(self) -> _Values:
+    def usd_from(self, values: PathValues, state: PathState) -> float:
+        """Return the least dollars from a state to the end; inf where it is too late."""
+        usd = float(values.idle[self._level(state.done_units)])
+        if state.gang is None:
+            return usd
+        return min(usd, float(values.on[state.gang][self._running_level(state)]))
+
+    def best_gang(self, tick: int, ahead: PathValues, state: PathState) -> int | None:
+        """Return the gang that the cheapest path from a state runs in a tick, None for none; it
+        runs where waiting is as cheap.
+
+        ``ahead`` are the values after the tick.
+        """
+        level = self._level(state.done_units)
+        found = [self._best(tick, ahead, None, level, MARGIN_USD)]
+        if state.gang is not None:
+            at = self._running_level(state)
+            found.append(self._best(tick, ahead, state.gang, at, MARGIN_USD))
+        return min(reversed(found), key=lambda each: each[0])[1].gang
+
+    def _level(self, done_units: float) -> int:
+        return self._zero + round(self.scale.progress(done_units) / self._quantum)
+
+    def _running_level(self, state: PathState) -> int:
+        """The level of a gang that runs: what its start still takes is counted as a debt."""
+        assert state.gang is not None
+        progress = np.array([self.scale.progress(state.done_units)])
+        at = float(self.scale.after(self.gangs[state.gang], progress, -state.start_s)[0])
+        return max(0, self._zero + round(at / self._quantum))
+
+    def _after_all(self) -> PathValues:
         nothing = np.full(self._size, np.inf)
         every = (nothing,) * len(self.gangs)
-        return _Values(nothing, every, every)
+        return PathValues(nothing, every, every)
 
-    def _before(self, tick: int, ahead: _Values) -> _Values:
+    def _before(self, tick: int, ahead: PathValues) -> PathValues:
         """The values before a tick by those after it."""
         low, high = self._seen(tick)
         runs = [self._run(index, tick, ahead, low, high) for index in range(len(self.gangs))]
@@ -155,9 +206,9 @@ class ProgressPath:
             rest if run is None else np.minimum(run, rest)
             for run, rest in zip(runs, gone, strict=True)
         ]
-        return _Values(idle, tuple(on), tuple(gone))
+        return PathValues(idle, tuple(on), tuple(gone))
 
-    def _run(self, index: int, tick: int, ahead: _Values, low: int, high: int) -> Costs | None:
+    def _run(self, index: int, tick: int, ahead: PathValues, low: int, high: int) -> Costs | None:
         """Dollars to the end by level where the gang runs in the tick; None where it cannot."""
         gang = self.gangs[index]
         usd = float(gang.usd_per_tick[tick])
@@ -203,13 +254,26 @@ class ProgressPath:
                     best = begun if best is None else np.minimum(best, begun)
 
     def _step(
-        self, tick: int, ahead: _Values, gang: int | None, level: int
+        self, tick: int, ahead: PathValues, gang: int | None, level: int
     ) -> tuple[PathStep, int, bool]:
         """The best step from a state, the level after it and whether it ends the work."""
+        _, step, level = self._best(tick, ahead, gang, level)
+        if step.gang is None:
+            return step, level, False
+        chosen = self.gangs[step.gang]
+        is_done = level >= self._ends_from(chosen, tick)
+        gain = self._gain(step.gang, tick, float(chosen.lives_s[tick]))
+        return step, level + gain if isinstance(gain, int) else int(gain[level]), is_done
+
+    def _best(
+        self, tick: int, ahead: PathValues, gang: int | None, level: int, margin_usd: float = 0.0
+    ) -> tuple[float, PathStep, int]:
+        """The dollars of the best step from a state and to the end, and the level it works from.
+
+        It waits where that is cheaper than running by more than ``margin_usd``, or just as much.
+        """
         low, high = self._seen(tick)
         best = (math.inf, PathStep(None, None), level)
-        if level >= self._zero:
-            best = (float(ahead.idle[level]), PathStep(None, None), level)
         for index, found in enumerate(self.gangs):
             run = self._run(index, tick, ahead, low, high)
             if run is None:
@@ -228,20 +292,16 @@ class ProgressPath:
                 usd = 0.0 if overhead is None else overhead.usd
                 if 0 <= at < self._size and usd + run[at] < best[0]:
                     best = (usd + float(run[at]), PathStep(index, overhead), at)
-        _, step, level = best
-        if step.gang is None:
-            return step, level, False
-        chosen = self.gangs[step.gang]
-        is_done = level >= self._ends_from(chosen, tick)
-        gain = self._gain(step.gang, tick, float(chosen.lives_s[tick]))
-        return step, level + gain if isinstance(gain, int) else int(gain[level]), is_done
+        idle = float(ahead.idle[level]) if level >= self._zero else math.inf
+        return (idle, PathStep(None, None), level) if idle <= best[0] - margin_usd else best
 
     def _seen(self, tick: int) -> tuple[int, int]:
         """Levels that can be reached before this tick and from which the work can still be done."""
         most = math.ceil(self.problem.tick_s / self._quantum - 1e-6) + self._is_rounded
         lowest = self._size - 3 - (self.problem.ticks - tick) * most - self._is_rounded
         highest = self._zero + tick * most + self._is_rounded
-        return max(0, lowest), min(self._size, highest + 1)
+        low = max(0, lowest)
+        return low, max(low, min(self._size, highest + 1))
 
     @cached_property
     def _is_rounded(self) -> int:

@@ -120,6 +120,10 @@ class ProgressScale:
         """Units of work at this progress."""
         return float(np.interp(progress, self.bounds, [0.0, *accumulate(self._units)]))
 
+    def progress(self, units: float) -> float:
+        """Progress at so many units of work."""
+        return float(np.interp(units, [0.0, *accumulate(self._units)], self.bounds))
+
     def stage_at(self, progress: Costs) -> Levels:
         """The stage of the next unit of work."""
         inner = np.asarray(self.bounds[1:-1])

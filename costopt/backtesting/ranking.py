@@ -14,6 +14,7 @@ from statistics import fmean
 
 import numpy as np
 
+from costopt.backtesting.regret import CATEGORIES
 from costopt.backtesting.trial import HINDSIGHT, Score, Trial, Window
 
 
@@ -26,6 +27,7 @@ class PolicySummary:
     and ``hindsight_low`` to ``hindsight_high`` the ratio with 95 %, by bootstrap over the windows.
     ``hindsight_ratio`` is the mean against the mean lower bound of the optimum in the same windows,
     None where a run was not finished. That of the optimum itself is 1 where it is known exactly.
+    ``regret_usd`` and what it was lost to are means over the ``regret_runs`` in which it is known.
     """
 
     group: str
@@ -49,6 +51,15 @@ class PolicySummary:
     hindsight_ratio: float | None
     hindsight_low: float | None
     hindsight_high: float | None
+    regret_runs: int = 0
+    regret_usd: float | None = None
+    waited_usd: float | None = None
+    on_demand_too_soon_usd: float | None = None
+    on_demand_too_long_usd: float | None = None
+    wasted_spot_usd: float | None = None
+    wrong_pool_usd: float | None = None
+    lost_work_usd: float | None = None
+    other_usd: float | None = None
 
 
 def summarize_policies(
@@ -153,6 +164,7 @@ def _standing(
     of_mean = mean_interval(dollars, seed) if defined else None
     of_ratio = ratio_interval(dollars, optimal, seed) if paired else None
     ordered = sorted(dollars)
+    known = [score for score in everything if score.regret_usd is not None]
     return PolicySummary(
         group=group,
         policy=label,
@@ -175,6 +187,11 @@ def _standing(
         hindsight_ratio=fmean(dollars) / fmean(optimal) if paired else None,
         hindsight_low=None if of_ratio is None else of_ratio[0],
         hindsight_high=None if of_ratio is None else of_ratio[1],
+        regret_runs=len(known),
+        **{
+            name: _mean(getattr(score, name) for score in known)
+            for name in ("regret_usd", *CATEGORIES)
+        },
     )
 
 

@@ -17,9 +17,10 @@ from uuid import uuid4
 
 import costopt
 from costopt.backtesting.account_market import account_market
-from costopt.backtesting.hindsight import HindsightOptimum, hindsight_optimum
+from costopt.backtesting.hindsight import HindsightOptimum, HindsightPaths, hindsight_paths
 from costopt.backtesting.known_lifetimes import known_lifetimes
 from costopt.backtesting.lifetime_oracle import LifetimeOracle
+from costopt.backtesting.regret import measure_regret
 from costopt.backtesting.replay import PriorObservation, ReplayResult, replay
 from costopt.controller.controller import build_strategy
 from costopt.domain.account import UNLIMITED, Account
@@ -81,7 +82,8 @@ class BacktestConfig:
     means. ``markets`` are by name. ``strategies`` make, by name, strategies that policies may name
     besides the installed ones; ``trial_strategy`` makes one for a trial, or returns None; the
     shield wraps them all. ``history_s``: how much of the record before the job's start strategies
-    and hazards have watched, 0 for a cold start.
+    and hazards have watched, 0 for a cold start. ``regret_against`` is the policy of the optimum
+    that scores say what was lost against; None: they do not.
     """
 
     markets: Mapping[str, MarketHistory]
@@ -98,6 +100,7 @@ class BacktestConfig:
     trial_strategy: Callable[[Trial], Strategy | None] | None = None
     account: Account = UNLIMITED
     history_s: float = 0.0
+    regret_against: Policy | None = None
 
     def score(self, trial: Trial) -> Score:
         """Run the trial. Deterministic.
@@ -105,20 +108,21 @@ class BacktestConfig:
         On demand is undefined where none is offered: nothing was spent because nothing could run.
         """
         if trial.policy.strategy.name == HINDSIGHT:
-            market = account_market(self.markets[trial.window.market], self.account.price_terms)
-            return score_hindsight(
-                hindsight_optimum(
-                    trial.window.job,
-                    trial.policy,
-                    market,
-                    self.machines,
-                    self.transfers,
-                    tick_s=self.tick_s,
-                )
-            )
+            paths = self._hindsight(trial.window, trial.policy)
+            return score_hindsight(None if paths is None else paths.optimum())
         if trial.policy.strategy.name == ON_DEMAND and not self._offers_on_demand(trial):
             return UNDEFINED
-        return score_replay(self.rehearse(trial))
+        run = self.rehearse(trial)
+        if self.regret_against is None:
+            return score_replay(run)
+        paths = self._hindsight(trial.window, self.regret_against)
+        lost = {} if paths is None else measure_regret(run, trial.window.job, paths)
+        return replace(score_replay(run), **lost)
+
+    def _hindsight(self, window: Window, policy: Policy) -> HindsightPaths | None:
+        market = account_market(self.markets[window.market], self.account.price_terms)
+        models = self.machines, self.transfers
+        return hindsight_paths(window.job, policy, market, *models, tick_s=self.tick_s)
 
     def rehearse(self, trial: Trial, *, explain: bool = False) -> ReplayResult:
         """The replay behind a trial of a strategy, with all its events."""
@@ -200,7 +204,8 @@ class TrialKeys:
     @property
     def _settings(self) -> tuple[object, ...]:
         bench = self.bench
-        return bench.notice_s, bench.cooldown_s, bench.tick_s, bench.account, bench.history_s
+        shared = bench.notice_s, bench.cooldown_s, bench.tick_s, bench.account, bench.history_s
+        return shared if bench.regret_against is None else (*shared, bench.regret_against)
 
     def settings(self, job: Job) -> dict[str, str | float | bool]:
         """What all scores of a backtest of ``job`` depend on, by the names that users know.
@@ -264,6 +269,8 @@ class Score:
     annual means for the rest; ``embodied_gco2e`` is not in it. ``sci_gco2e_per_unit`` is both, per
     unit of work.
     ``strategy_failure`` is why the strategy failed first, so that the shield decided.
+    ``regret_usd`` are the dollars above the optimum, where the backtest was to say them; the seven
+    after it are what they were lost to (``regret``), and sum to it.
     """
 
     usd: float | None
@@ -279,6 +286,14 @@ class Score:
     switches: int | None = None
     lost_s: float | None = None
     strategy_failure: str | None = None
+    regret_usd: float | None = None
+    waited_usd: float | None = None
+    on_demand_too_soon_usd: float | None = None
+    on_demand_too_long_usd: float | None = None
+    wasted_spot_usd: float | None = None
+    wrong_pool_usd: float | None = None
+    lost_work_usd: float | None = None
+    other_usd: float | None = None
 
     @property
     def finished(self) -> bool:

@@ -32,6 +32,7 @@ from costopt.formatting import seconds_text
 
 if TYPE_CHECKING:
     from costopt.api.backtests import BacktestResult, Group, ScoredTrial
+    from costopt.render.table import Table
 
 
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -69,6 +70,10 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     "--bounds", is_flag=True,
     help="Also try the default strategy with the record's rates of interruption known in advance, "
     "and Uniform Progress with each interruption known.",
+)  # fmt: skip
+@click.option(
+    "--regret", is_flag=True,
+    help="Print what each policy lost against the hindsight optimum, by kind of decision.",
 )  # fmt: skip
 @click.option(
     "--history", "past_s", callback=history_s, default="none", metavar="DURATION|all|none",
@@ -113,6 +118,7 @@ def backtest(
     deadlines_s: tuple[float, ...] | None,
     startups_s: tuple[float, ...] | None,
     bounds: bool,
+    regret: bool,
     past_s: float,
     over_gaps: bool,
     notice_s: float,
@@ -160,6 +166,7 @@ def backtest(
         forecasts=forecasts,
         over_gaps=over_gaps,
         bounds=bounds,
+        regret=regret,
         account=shared,
         carbon=carbon,
         by=by,
@@ -169,11 +176,13 @@ def backtest(
         results=results,
         progress=progress,
     )
-    _print_result(result, output, shown=progress.notes, runs=runs, report=report)
+    table = result.regret_table() if regret else result.table()
+    _print_result(result, table, output, shown=progress.notes, runs=runs, report=report)
 
 
 def _print_result(
     result: BacktestResult,
+    table: Table,
     output: str,
     *,
     shown: Collection[str],
@@ -187,7 +196,7 @@ def _print_result(
     for note in result.notes:
         if note not in shown:
             print_error("note", note)
-    print_table(result.table(), output)
+    print_table(table, output)
     if runs is not None:
         write_runs(result.scores, runs)
         click.echo(f"runs: {runs}", err=True)

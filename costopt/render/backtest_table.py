@@ -76,6 +76,42 @@ def backtest_table(standings: Sequence[PolicySummary], title: str = "Backtest") 
     return Table("costopt.backtest/1", title, columns, [_row(standing) for standing in standings])
 
 
+REGRET_COLUMNS = (
+    Column("group", "Group"),
+    Column("strategy", "Policy"),
+    Column("mean_usd", "$ mean", usd_text, right=True, rank=1),
+    Column("regret_usd", "$ lost", usd_text, right=True),
+    Column("waited_usd", "Waited", usd_text, right=True),
+    Column("on_demand_too_soon_usd", "Too soon", usd_text, right=True),
+    Column("on_demand_too_long_usd", "Too long", usd_text, right=True),
+    Column("wasted_spot_usd", "In vain", usd_text, right=True),
+    Column("wrong_pool_usd", "Wrong pool", usd_text, right=True),
+    Column("lost_work_usd", "Lost work", usd_text, right=True),
+    Column("other_usd", "Other", usd_text, right=True),
+    Column("regret_runs", "Windows", detail=True),
+)
+REGRET_NOTE = (
+    "$ lost: dollars above the hindsight optimum, by what that would have done from where the run "
+    "was. Waited: it runs. Too soon: on demand while it waits. Too long: on demand while it is on "
+    "spot. In vain: spot while it waits, or is on demand. Wrong pool: another pool or size. Lost "
+    "work: done again. Other: starts, saves, rounding."
+)
+
+
+def regret_table(standings: Sequence[PolicySummary], title: str = "Regret") -> Table:
+    """Return one row per policy that lost dollars against the optimum: the means by cause."""
+    grouped = len({standing.group for standing in standings}) > 1
+    notes = [REGRET_NOTE] + [
+        f"{each.policy}: {each.regret_runs} of {each.runs} windows; in the others it did not "
+        "finish, or there is no hindsight optimum."
+        for each in standings
+        if each.policy != OPTIMUM and each.regret_runs < each.runs
+    ]
+    rows = [_row(standing) for standing in standings if standing.policy != OPTIMUM]
+    columns = REGRET_COLUMNS if grouped else REGRET_COLUMNS[1:]
+    return Table("costopt.backtest.regret/1", title, columns, rows, notes=tuple(notes))
+
+
 DIFFERENCE_COLUMNS = (
     Column("policy", "Policy"),
     Column("mean_usd", "$ more", _signed_dollars, right=True),

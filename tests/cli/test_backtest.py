@@ -415,3 +415,19 @@ def test_more_windows_than_ticks_are_said_and_not_run(folder: Path) -> None:
     assert f"{windows} windows of " in done.stderr
     with (folder / "runs.csv").open() as file:
         assert len(list(csv.DictReader(file))) == windows * 5
+
+
+def test_regret(folder: Path) -> None:
+    """What a policy lost sums to its dollars above the optimum of the same windows."""
+    more = ("--starts", "2", "--output", "json")
+    plain = json.loads(backtest(folder, *more).stdout)["rows"]
+    found = json.loads(backtest(folder, *more, "--regret").stdout)
+    assert found["schema"] == "costopt.backtest.regret/1"
+    best = next(row for row in plain if row["strategy"] == "hindsight optimum")
+    assert [row["strategy"] for row in found["rows"]] == [row["strategy"] for row in plain[:-1]]
+    for row, usd in zip(found["rows"], (row["mean_usd"] for row in plain), strict=False):
+        kinds = [value for key, value in row.items() if key.endswith("_usd")]
+        assert row["mean_usd"] == usd
+        assert row["regret_usd"] == pytest.approx(usd - best["mean_usd"], abs=2e-6)
+        assert sum(kinds) == pytest.approx(row["mean_usd"] + 2 * row["regret_usd"])
+        assert row["regret_runs"] == 2

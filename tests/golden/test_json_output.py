@@ -65,6 +65,7 @@ def test_json_output(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "plan job.yaml other.yaml --market market.parquet --account account.yaml",
         "what-if job.yaml other.yaml --market market.parquet",
         "backtest job.yaml --market market.parquet --starts 1",
+        "backtest job.yaml --market market.parquet --starts 1 --regret",
         "status --state-dir .",
         "events train --state-dir .",
         "explain train --state-dir .",
