@@ -5,7 +5,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 FOCUS_PYTHON ?= python3.12
 
-.PHONY: demo demo-harsh demo-fleet quick test kubernetes-test-server check workflows wheel sbom docs notebooks bench soak checkov focus audit format clean
+.PHONY: demo demo-harsh demo-fleet quick test kubernetes-test-server check check-style check-types \
+	check-imports check-tests workflows wheel sbom docs notebooks bench soak checkov focus audit format clean
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -13,10 +14,11 @@ $(VENV)/.run: pyproject.toml constraints.txt
 	$(PIP) install --quiet -c constraints.txt -e '.[train,report]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.run
-	$(PIP) install --quiet -c constraints.txt -e '.[train,report,daemon,dev]'
+$(VENV)/.dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet -c constraints.txt torch==2.13.0 -e '.[train,report,daemon,dev]'
 	$(PIP) install --quiet -c constraints.txt --no-deps torchtitan
-	@touch $@
+	@touch $@ $(VENV)/.run
 
 demo: $(VENV)/.run  ## train the example on a typical market, and write its report
 	$(BIN)/python examples/finetune/demo.py
@@ -38,11 +40,20 @@ test: $(VENV)/.dev  ## every test
 kubernetes-test-server:  ## kube-apiserver and kube-scheduler for tests, from Debian's source; once
 	tests/support/kubernetes/build_server.sh
 
-check: $(VENV)/.dev  ## style, types, architecture
+check: check-types check-style check-imports  ## style, types, architecture; make -j2 in parallel
+
+check-types: $(VENV)/.dev
+	$(BIN)/mypy
+
+check-style: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+
+check-imports: $(VENV)/.dev
 	PYTHONPATH=providers $(BIN)/lint-imports
+
+check-tests: $(VENV)/.dev  ## whether all tests can be collected; compiles them once for all workers
+	$(BIN)/python -m pytest --collect-only -q >/dev/null
 
 workflows:  ## the GitHub and GitLab files by their schemas, and for weaknesses
 	$(PYTHON) -m venv $(VENV)/workflows

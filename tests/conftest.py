@@ -9,7 +9,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import tiers
+from tests.support import properties, tiers
 from tests.support.aws.fixtures import account, aws_clients, aws_server, cloud
 from tests.support.gcp.fixtures import gcp_cloud, gcp_server, project
 from tests.support.kubernetes.fixtures import cluster, kubernetes_proxy, kubernetes_server
@@ -38,6 +38,8 @@ __all__ = [
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 """How long a property takes on a busy machine says nothing of the code."""
+EXAMPLES_SHARE = float(os.environ.get("COSTOPT_EXAMPLES_SHARE", "1"))
+"""The share of the examples of every property that are tried: 1, less where every push is."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -46,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     The price lists that a developer has fetched do not count, and no daemon fetches any.
     """
     os.environ["COSTOPT_DAEMON_PRICE_LISTS_S"] = "none"
+    os.environ.setdefault("GOGC", "400")  # programs in Go: a third less time for more memory
     os.environ["XDG_CACHE_HOME"] = str(config.rootpath / ".pytest_cache" / "xdg")
     for number, action in (
         (signal.SIGINT, signal.default_int_handler),
@@ -61,6 +64,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs a process, a browser or PostgreSQL."""
     tiers.mark(items)
+    if EXAMPLES_SHARE < 1:
+        for function in {getattr(item, "function", None) for item in items}:
+            properties.try_fewer(function, EXAMPLES_SHARE)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -68,6 +74,16 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """In the quick tier, fail a test that starts a process without saying so."""
     result = yield
     tiers.check_unmarked(item)
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """End what no later test of this worker uses."""
+    result = yield
+    tiers.end_servers(item, nextitem)
     return result
 
 

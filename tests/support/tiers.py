@@ -30,6 +30,8 @@ NEEDS = {
     "gs": ("cloud",),
 }
 """Markers by fixture, or by a parameter that asks for it."""
+ALONE = {"kubernetes_server": "kubernetes"}
+"""The group of a fixture's tests: one worker starts the server, not each (--dist loadgroup)."""
 STARTERS = frozenset({"subprocess", "multiprocessing", "run_in_processes", "Popen", "fork"})
 EVENTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"})
 started: list[str] = []
@@ -49,6 +51,18 @@ def mark(items: list[pytest.Item]) -> None:
             markers.add("process")
         for name in sorted(markers):
             item.add_marker(name)
+        for name in needs & ALONE.keys():
+            item.add_marker(pytest.mark.xdist_group(ALONE[name]))
+
+
+def end_servers(item: pytest.Item, following: pytest.Item | None) -> None:
+    """End a server that the next test does not use: idle, it would take time until the end."""
+    if not isinstance(item, pytest.Function):
+        return
+    fixtures = item._fixtureinfo.name2fixturedefs
+    for name in fixtures.keys() & ALONE.keys():
+        if name not in getattr(following, "fixturenames", ()):
+            fixtures[name][-1].finish(item._request)
 
 
 def _parameters(item: pytest.Function) -> list[str]:
