@@ -2,8 +2,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+PIP_FLAGS ?=
 JOBS ?= 2
 FOCUS_PYTHON ?= python3.12
+
+# Each of a thousand processes of the tests would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo demo-harsh demo-fleet quick test kubernetes-test-server check check-style check-types \
 	check-imports check-tests workflows wheel sbom docs notebooks bench soak checkov focus audit format clean
@@ -16,7 +20,7 @@ $(VENV)/.run: pyproject.toml constraints.txt
 
 $(VENV)/.dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet -c constraints.txt torch==2.13.0 -e '.[train,report,daemon,dev]'
+	$(PIP) install --quiet $(PIP_FLAGS) -c constraints.txt torch==2.13.0 -e '.[train,report,daemon,dev]'
 	$(PIP) install --quiet -c constraints.txt --no-deps torchtitan
 	@touch $@ $(VENV)/.run
 

@@ -103,21 +103,16 @@ def suspend(nodes: str, server: str, token_file: Path | None) -> None:
     for name, gang in _served_gangs(client):
         if not asked & gang:
             continue
-        used = _release(client, name, gang - asked)
-        now = (
-            f"stays: {', '.join(used)} in use"
-            if used
-            else f"is released: {', '.join(sorted(gang))}"
-        )
+        used = _used(gang - asked)
+        if not used:
+            client.send("POST", "jobs", name, "cancel")
+        now = f"stays: {used} in use" if used else f"is released: {', '.join(sorted(gang))}"
         click.echo(f"{name} {now}", err=True)
 
 
-def _release(client: DaemonClient, name: str, others: frozenset[str]) -> list[str]:
-    """Release a gang unless some of its other nodes are in use; return those."""
-    used = sorted(nodes_in_use(others)) if others else []
-    if not used:
-        client.send("POST", "jobs", name, "cancel")
-    return used
+def _used(nodes: frozenset[str]) -> str:
+    """Return which of the nodes are in use, with commas."""
+    return ", ".join(sorted(nodes_in_use(nodes))) if nodes else ""
 
 
 def _served_gangs(client: DaemonClient) -> Iterator[tuple[str, frozenset[str]]]:
@@ -181,18 +176,17 @@ class _Launcher:
             if same is not None:
                 jobs[gang] = same
                 continue
-            used = [
-                f"{name} ({', '.join(on)} in use)"
-                for name, others in holders.items()
-                if (on := _release(self.client, name, others))
-            ]
-            if used:
-                missing[gang] = f"{', '.join(used)} holds some of these nodes"
-            else:
-                try:
-                    jobs[gang] = self._submit(gang, policy)
-                except CostoptError as error:
-                    missing[gang] = error.message
+            in_use = {name: used for name, others in holders.items() if (used := _used(others))}
+            if in_use:  # then no other gang is released: its nodes would be lost for nothing
+                which = ", ".join(f"{name} ({used} in use)" for name, used in in_use.items())
+                missing[gang] = f"{which} holds some of these nodes"
+                continue
+            try:
+                for name in holders:
+                    self.client.send("POST", "jobs", name, "cancel")
+                jobs[gang] = self._submit(gang, policy)
+            except CostoptError as error:
+                missing[gang] = error.message
         until_s = time.monotonic() + patience_s
         while jobs and time.monotonic() < until_s:
             for gang in [gang for gang, name in jobs.items() if self._has_nodes(gang, name)]:

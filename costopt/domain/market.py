@@ -218,6 +218,9 @@ class Interruption:
 
 
 NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "reserved nodes are held until its end")
+UNINTERRUPTIBLE_HAZARD = Estimate.exact(
+    0.0, Basis.LISTED, "capacity of this type is never interrupted"
+)
 ON_DEMAND_HAZARD = Estimate.exact(0.0, Basis.LISTED, "on-demand nodes are not interrupted")
 BEGINNING_OF_TIME = datetime.min.replace(tzinfo=UTC)
 END_OF_TIME = datetime.max.replace(tzinfo=UTC)

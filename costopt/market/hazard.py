@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.market import Offer, Pool
+from costopt.domain.market import UNINTERRUPTIBLE_HAZARD, Offer, Pool
 
 JEFFREYS_SHAPE = 0.5
 """Shape of the prior that claims nothing about a Poisson rate (Jeffreys 1946); its rate is 0."""
@@ -101,7 +101,7 @@ class LearnedHazard:
     def hazard_per_hour(self, pool: Pool) -> Estimate | None:
         """Posterior mean and 90 % interval; None where neither prior nor observation exists."""
         if not pool.capacity_type.is_interruptible:
-            return NEVER_INTERRUPTED
+            return UNINTERRUPTIBLE_HAZARD
         record = self._records[pool] if pool in self._records else self._begin(pool)
         if record is None:
             return self._prior_of(pool)
@@ -174,9 +174,6 @@ class LearnedHazard:
 
     def _prior_of(self, pool: Pool) -> Estimate | None:
         return self._published.get(pool) or self._prior(pool)
-
-
-NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "capacity of this type is never interrupted")
 
 
 def gamma_prior(prior: Estimate) -> tuple[float, float]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
-from costopt.domain.market import Pool
-from costopt.market.hazard import JEFFREYS_SHAPE, NEVER_INTERRUPTED, Z_95, posterior
+from costopt.domain.market import UNINTERRUPTIBLE_HAZARD, Pool
+from costopt.market.hazard import JEFFREYS_SHAPE, Z_95, posterior
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def _changes(recorded: PoolHistory) -> tuple[int, int]:
 
 def _hazard(recorded: PoolHistory, interruptions: int, up_s: float) -> Estimate | None:
     if not recorded.pool.capacity_type.is_interruptible:
-        return NEVER_INTERRUPTED
+        return UNINTERRUPTIBLE_HAZARD
     if up_s <= 0:
         return None
     return posterior(

@@ -6,13 +6,17 @@ from datetime import datetime, timedelta
 
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.fleet import LaunchRequest, Node, flex_start_offer
-from costopt.domain.market import CapacityType, Interruption, Offer, Pool
+from costopt.domain.market import (
+    UNINTERRUPTIBLE_HAZARD,
+    CapacityType,
+    Interruption,
+    Offer,
+    Pool,
+)
 from costopt.domain.ports import Clock
 from costopt.domain.runtime import Runtime
 from costopt.provider.base import Provider
 from costopt_sim.fleet import PoolCursor, SimFleet
-
-NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "capacity of this type is never interrupted")
 
 
 class SimProvider(Provider):
@@ -84,7 +88,7 @@ class SimProvider(Provider):
         """Nothing is held."""
 
     def _offer(self, pool: Pool, cursor: PoolCursor, now: datetime) -> Offer:
-        hazard = None if pool.capacity_type.is_interruptible else NEVER_INTERRUPTED
+        hazard = None if pool.capacity_type.is_interruptible else UNINTERRUPTIBLE_HAZARD
         state = cursor.at(now)
         if state is None:
             return Offer(pool, None, hazard, None)

@@ -12,6 +12,7 @@ from costopt.domain.job import Job
 from costopt.domain.market import Pool
 from costopt.engine.loop import VirtualClock
 from tests.faults.test_engine_crash import Crash, CrashingLedger, Fuse
+from tests.support.fleet_run import max_gpus_held
 from tests.support.owned_cluster import (
     START_AT,
     cluster_controller,
@@ -61,28 +62,12 @@ def _run(steps: int | None, *, durable: bool) -> tuple[list[Event], Fuse]:
     raise AssertionError("the run never ended")
 
 
-def _most_gpus(events: list[Event]) -> int:
-    """The most GPUs of the node that were held at an instant."""
-    changes = []
-    for event in events:
-        if isinstance(event, NodeLaunched):
-            part = Pool.parse(event.pool).instance_type.partition(":")[2]
-            gpus = int(part) if part else NODE_GPUS
-            end = next(e for e in events if isinstance(e, NodeEnded) and e.node_id == event.node_id)
-            changes += [(event.launched_at, gpus), (end.ended_at, -gpus)]
-    held, most = 0, 0
-    for _, gpus in sorted(changes):
-        held += gpus
-        most = max(most, held)
-    return most
-
-
 def _check(events: list[Event]) -> None:
     launched = [e.node_id for e in events if isinstance(e, NodeLaunched)]
     ended = [e.node_id for e in events if isinstance(e, NodeEnded)]
     assert len(set(launched)) == len(launched), "a node twice"
     assert sorted(ended) == sorted(launched), "a node that never ended"
-    assert _most_gpus(events) <= NODE_GPUS, "a GPU twice"
+    assert max(max_gpus_held(events, NODE_GPUS).values()) <= NODE_GPUS, "a GPU twice"
 
 
 @pytest.mark.slow

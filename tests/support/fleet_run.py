@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -133,7 +134,7 @@ class FleetRun(CloudRun):
         """The GPUs of the job's newest gang, 0 before the first."""
         gangs = [event for event in self.of(ev.GangFormed) if event.job == job.name]
         pools = {event.node_id: event.pool for event in self.of(ev.NodeLaunched)}
-        return sum(gpus_of(pools[node]) for node in gangs[-1].node_ids) if gangs else 0
+        return sum(gpus_of(pools[node], NODE_GPUS) for node in gangs[-1].node_ids) if gangs else 0
 
     def log(self) -> str:
         said = (self.folder / "daemon.log").read_text()
@@ -170,21 +171,20 @@ def _ended(run: FleetRun) -> bool:
     return sorted(launched) == sorted(event.node_id for event in run.of(ev.NodeEnded))
 
 
-def gpus_of(pool: str) -> int:
-    """The GPUs of a slice, or of a whole node: the last number of its type."""
-    return int(
-        "".join(c if c.isdigit() else " " for c in Pool.parse(pool).instance_type).split()[-1]
-    )
+def gpus_of(pool: str, of_node: int) -> int:
+    """The GPUs of a slice, or of a whole node: the last number of its type, if it has one."""
+    numbers = re.findall(r"\d+", Pool.parse(pool).instance_type)
+    return int(numbers[-1]) if numbers else of_node
 
 
-def max_gpus_held(events: Iterable[Any]) -> dict[str, int]:
+def max_gpus_held(events: Iterable[Any], of_node: int = NODE_GPUS) -> dict[str, int]:
     """The most GPUs of each owned node that were held at an instant, by zone."""
     known = list(events)
     ended = {e.node_id: e.ended_at for e in known if isinstance(e, ev.NodeEnded)}
     changes: dict[str, Changes] = {}
     for event in known:
         if isinstance(event, ev.NodeLaunched) and not event.waiting:
-            pool, gpus = Pool.parse(event.pool), gpus_of(event.pool)
+            pool, gpus = Pool.parse(event.pool), gpus_of(event.pool, of_node)
             if pool.capacity_type is CapacityType.RESERVED:
                 zone = changes.setdefault(pool.zone, [])
                 zone += [(event.launched_at, 1, gpus), (ended[event.node_id], 0, -gpus)]

@@ -13,6 +13,6 @@ def try_fewer(function: Any, share: float) -> None:
     """Let ``function``, where it is a property, try this share of its examples, at least five."""
     if not hasattr(function, "hypothesis"):
         return
-    usual = getattr(function, "_hypothesis_internal_use_settings", None) or settings.default
+    usual: Any = getattr(function, "_hypothesis_internal_use_settings", None) or settings.default
     fewer = max(min(MIN_EXAMPLES, usual.max_examples), int(usual.max_examples * share))
     function._hypothesis_internal_use_settings = settings(usual, max_examples=fewer)

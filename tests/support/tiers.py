@@ -62,7 +62,7 @@ def end_servers(item: pytest.Item, following: pytest.Item | None) -> None:
     fixtures = item._fixtureinfo.name2fixturedefs
     for name in fixtures.keys() & ALONE.keys():
         if name not in getattr(following, "fixturenames", ()):
-            fixtures[name][-1].finish(item._request)
+            fixtures[name][-1].finish(item._request)  # type: ignore[arg-type]
 
 
 def _parameters(item: pytest.Function) -> list[str]:
