@@ -22,7 +22,7 @@ from costopt.checkpoint.repository import CheckpointRepository, Head
 from costopt.checkpoint.sharded.commit import DEFAULT_TIMEOUT_S, ShardGroup
 from costopt.checkpoint.sharded.index import ITEM_BYTES, ShardIndex
 from costopt.checkpoint.sharded.snapshot import NearSave
-from costopt.checkpoint.sharded.source import ShardSource
+from costopt.checkpoint.sharded.source import ShardSource, TensorPiece
 from costopt.checkpoint.sharded.writers import box_keys
 from costopt.checkpoint.writer import process_start_time
 from costopt.domain.errors import CheckpointError
@@ -31,12 +31,14 @@ from costopt.train.checkpointer import describe_checkpoint
 from costopt.train.save_queue import FailedSave, SaveOutcome, SaveQueue, SaveState
 from costopt.train.sharded_objects import load_objects, pack_objects
 from costopt.train.sharded_ranks import CopyRanks
-from costopt.train.sharded_replicas import ShardReplicas
-from costopt.train.sharded_restore import pour
+from costopt.train.sharded_replicas import Newest, ShardReplicas, read_newest
+from costopt.train.sharded_restore import MAX_OTHERS_SHARE, others_share, pour
 from costopt.train.sharded_state import Shard, ShardCopyLayout, ShardedState, ShardPlan
 from costopt.train.state_layout import unloadable_reason
 
 Extra = Callable[[], dict[str, Any]]
+_Stored = tuple[Manifest, list[bytes]]
+"""A manifest, and the documents of its ranks' indexes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +180,9 @@ class ShardedCheckpointer:
         is of another model, or if no checkpoint is valid any more after one was filled in part.
         """
         self.close()
-        names, complaint = self._ranks.on_first(self._place.candidates)
+        names, complaint, first, newest = self._ranks.on_first(self._find)
+        near = ShardReplicas(self._near_address, self._place, self._ranks, self._node, newest)
         refused = [] if complaint is None else [self._refusal("HEAD", complaint)]
-        near = ShardReplicas(self._near_address, self._place, self._ranks, self._node)
         is_partial = False
         restored = None
         candidates: list[NearSave | CheckpointName] = [*near.saves(), *names]
@@ -189,7 +191,8 @@ class ShardedCheckpointer:
                 if isinstance(candidate, NearSave):
                     source = near.open(candidate)
                 else:
-                    source = self._open(candidate, near)
+                    found = first if candidate == names[0] else None
+                    source = self._open(candidate, near, found)
                 is_partial = True
                 restored = self._fill(source)
                 break
@@ -294,24 +297,38 @@ class ShardedCheckpointer:
         queue.resume(self._parent, generation)
         return queue
 
-    def _open(self, name: CheckpointName, near: ShardReplicas) -> ShardSource:
-        """Return the checkpoint, its manifest and indexes read once per node and verified.
+    def _find(self) -> tuple[list[CheckpointName], str | None, _Stored | None, Newest | None]:
+        """Return the candidates, what is wrong with HEAD, and the first candidate if it is valid;
+        instead of that what near tiers are compared with, if this rank has some.
+        """
+        names, complaint = self._place.candidates()
+        if self._near_address is not None:
+            return names, complaint, None, read_newest(self._place)
+        try:
+            return names, complaint, self._read(names[0]) if names else None, None
+        except (ValueError, CheckpointError):
+            return names, complaint, None, None
+
+    def _read(self, name: CheckpointName) -> _Stored:
+        """Return the manifest and the indexes, verified. Raise ValueError if they are not valid."""
+        manifest = self._place.manifest(name)
+        if manifest.shards is None:
+            raise CheckpointError(
+                f"{self._place.path(name)} was not saved sharded",
+                hint="restore it with costopt.train.Checkpointer",
+                code="not_sharded",
+            )
+        parts = manifest.shards.indexes
+        return manifest, [self._place.read(name, part, None) for part in parts]
+
+    def _open(
+        self, name: CheckpointName, near: ShardReplicas, found: _Stored | None
+    ) -> ShardSource:
+        """Return the checkpoint, as it was ``found`` or else read by one rank for all.
 
         Raise ValueError if it is not valid. Collective.
         """
-
-        def read() -> tuple[Manifest, list[bytes]]:
-            manifest = self._place.manifest(name)
-            if manifest.shards is None:
-                raise CheckpointError(
-                    f"{self._place.path(name)} was not saved sharded",
-                    hint="restore it with costopt.train.Checkpointer",
-                    code="not_sharded",
-                )
-            parts = manifest.shards.indexes
-            return manifest, [self._place.read(name, part, None) for part in parts]
-
-        manifest, data = self._ranks.together(lambda: self._node.on_first(read))
+        manifest, data = found or self._ranks.on_first(lambda: self._read(name))
         indexes = [ShardIndex.decode(each) for each in data]
         return ShardSource(self._place, name, manifest, indexes, near.of(manifest))
 
@@ -319,15 +336,17 @@ class ShardedCheckpointer:
         """Raise ValueError if a byte is not valid. Collective."""
         world = source.manifest.world_size
 
-        def objects() -> tuple[dict[str, Any], dict[str, Any]]:
+        def prepare() -> tuple[tuple[dict[str, Any], list[TensorPiece]], float]:
             common = load_objects(source.objects(0))
             rank = self._ranks.rank if world == self._ranks.size else 0
             own = common if rank == 0 else load_objects(source.objects(rank))
             self._state.prepare(source.tensors, common)
-            return common, own
+            pieces = source.pieces({s.spec.name: s.box for s in self._state.shards()})
+            return (own, pieces), others_share(pieces, self._ranks.rank)
 
-        _, own = self._ranks.together(objects)
-        self._ranks.together(lambda: pour(source, self._state.shards(), self._node))
+        (own, pieces), share = self._ranks.together_max(prepare)
+        node = self._node.alone() if share <= MAX_OTHERS_SHARE else self._node
+        self._ranks.together(lambda: pour(source, pieces, self._state.shards(), node))
         manifest = source.manifest
         return RestoredShards(
             manifest.name, manifest, own["extra"], source.bytes_read, source.near_bytes, source.tier

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import socket
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ T = TypeVar("T")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 TIMEOUT = timedelta(minutes=30)
 """For what other ranks may take between two messages: reading a large state."""
+SHARED_AT_ONCE_BYTES = 64 << 10
+"""What is not larger is shared in one message, without one for its size."""
 
 
 class ShardRanks:
@@ -38,6 +41,10 @@ class ShardRanks:
         self._group: Any = None
         if self.size > 1:
             self._group = dist.new_group(self.members, timeout=TIMEOUT, backend="gloo")
+
+    def alone(self) -> ShardRanks:
+        """Return this process as a group of its own."""
+        return ShardRanks([self.members[self.rank]])
 
     def gather(self, value: T) -> list[T]:
         """Return the values of all ranks, in their order."""
@@ -70,19 +77,34 @@ class ShardRanks:
         """Return the first rank's value."""
         if self.size == 1:
             return value
-        shared = [value]
-        dist.broadcast_object_list(shared, src=self.members[0], group=self._group)
-        return shared[0]
+        data = pickle.dumps(value) if self.rank == 0 else b""
+        packed = len(data).to_bytes(8, "little") + data
+        found = self._broadcast(packed[:SHARED_AT_ONCE_BYTES], SHARED_AT_ONCE_BYTES)
+        end = 8 + int.from_bytes(found[:8], "little")
+        if end > len(found):
+            found += self._broadcast(packed[len(found) :], end - len(found))
+        return value if self.rank == 0 else pickle.loads(found[8:end])  # noqa: S301 - our own
+
+    def _broadcast(self, data: bytes, size_bytes: int) -> bytes:
+        flat = torch.frombuffer(bytearray(data.ljust(size_bytes, b"\0")), dtype=torch.uint8)
+        dist.broadcast(flat, self.members[0], group=self._group)
+        return flat.numpy().tobytes()
 
     def together(self, action: Callable[[], T]) -> T:
         """Return what ``action`` returns here, once it has ended on all ranks.
 
         Where it raises ValueError or CheckpointError on any, raise the first rank's error on all.
         """
-        value, error = _attempt(action)
-        if any(failed for (failed,) in self.gather_numbers([error is not None])):
+        return self.together_max(lambda: (action(), 0.0))[0]
+
+    def together_max(self, action: Callable[[], tuple[T, float]]) -> tuple[T, float]:
+        """As ``together``, with the largest of the numbers that ``action`` returns on the ranks."""
+        found, error = _attempt(action)
+        value, number = (None, 0.0) if found is None else found
+        rows = self.gather_numbers([error is not None, number])
+        if any(failed for failed, _ in rows):
             raise next(_decode(each) for each in self.gather(_encode(error)) if each) from error
-        return cast("T", value)
+        return cast("T", value), max(each for _, each in rows)
 
     def on_first(self, action: Callable[[], T]) -> T:
         """Return what ``action`` returns on the first rank, which alone runs it.

@@ -20,12 +20,25 @@ from costopt.checkpoint.sharded.source import ShardSource
 from costopt.domain.errors import CheckpointError
 from costopt.train.sharded_ranks import ShardRanks
 
+Newest = tuple[Head | None, Manifest | None]
+"""HEAD, and the manifest of the checkpoint that it names first, if that is valid."""
+
+
+def read_newest(place: CheckpointRepository) -> Newest:
+    """Return what a repository holds as the newest."""
+    head = read_head(place)
+    name = CheckpointName.parse(head.line[0]) if head is not None and head.line else None
+    try:
+        return head, None if name is None else place.manifest(name)
+    except ValueError:
+        return head, None
+
 
 class ShardReplicas:
     """What the near tiers hold as a restore begins. Its methods are collective, but ``of``.
 
-    Without an ``address`` they hold nothing. An agent that does not answer holds nothing either:
-    then no step is complete on its node.
+    Without ``newest``, which is the same on all ranks, they hold nothing. An agent that does not
+    answer holds nothing either: then no step is complete on its node.
     """
 
     def __init__(
@@ -34,13 +47,14 @@ class ShardReplicas:
         place: CheckpointRepository,
         ranks: ShardRanks,
         node: ShardRanks,
+        newest: Newest | None,
     ) -> None:
         self._place, self._ranks, self._node = place, ranks, node
         self._client = ReplicaClient(address or "")
         self._offers: list[AvailableSnapshot] = []
-        self._is_used = any(used for (used,) in ranks.gather_numbers([address is not None]))
+        self._is_used = newest is not None
+        self._head, self._newest = newest or (None, None)
         if self._is_used:
-            self._head, self._newest = ranks.on_first(self._read_newest)
             self._offers = node.on_first(self._read_offers)
 
     def saves(self) -> list[NearSave]:
@@ -75,14 +89,6 @@ class ShardReplicas:
             if rank is not None and offer.snapshot.matches(manifest):
                 offers.setdefault(rank, []).append(offer)
         return NearRanges(self._client, offers) if offers else None
-
-    def _read_newest(self) -> tuple[Head | None, Manifest | None]:
-        head = read_head(self._place)
-        name = CheckpointName.parse(head.line[0]) if head is not None and head.line else None
-        try:
-            return head, None if name is None else self._place.manifest(name)
-        except ValueError:
-            return head, None
 
     def _read_offers(self) -> list[AvailableSnapshot]:
         try:

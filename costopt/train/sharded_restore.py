@@ -33,26 +33,37 @@ MIN_WINDOW_BYTES, MAX_WINDOW_BYTES = 16 << 20, 128 << 20
 """Read at once by a node, which holds two of them: a quarter of what it needs, within these."""
 MIN_SAVED_SHARE = 0.05
 """Of what the processes of a node would read each for itself, to read it once for all of them."""
+MAX_OTHERS_SHARE = 0.1
+"""Of what a process needs, to read it without asking what the others need: what they need as well
+is then read by each of them, at most this much more than once.
+"""
 
 Chunk = tuple[int, int]
 _Target = tuple[ByteSpan, ByteSpan, memoryview | None, TensorPiece]
 """Where bytes go once a window holds the first span: to memory, or as a piece to its shard."""
 
 
-def pour(source: ShardSource, shards: Sequence[Shard], node: ShardRanks) -> None:
-    """Fill the shards. Collective over the node.
+def others_share(pieces: Sequence[TensorPiece], rank: int) -> float:
+    """Return the share of the chunks in which pieces lie that other ranks wrote than this one."""
+    chunks = {chunk for piece in pieces for chunk in _chunks(piece.span)}
+    return sum(source != rank for source, _ in chunks) / max(1, len(chunks))
+
+
+def pour(
+    source: ShardSource, pieces: Sequence[TensorPiece], shards: Sequence[Shard], node: ShardRanks
+) -> None:
+    """Fill the shards from the pieces of them. Collective over the node.
 
     Raise ValueError if a byte that is needed is damaged or missing, at least on the process that
     needs it; some shards are filled by then. Raise CheckpointError if there is no memory for a
     window.
     """
-    pieces = source.pieces({shard.spec.name: shard.box for shard in shards})
     by_name = {shard.spec.name: shard for shard in shards}
     places = [_memory(piece, by_name[piece.tensor.name]) for piece in pieces]
     own = [(tuple(p.span), place is not None) for p, place in zip(pieces, places, strict=True)]
     everyone = [[(ByteSpan(*span), direct) for span, direct in each] for each in node.gather(own)]
     if _saved_share(everyone) < MIN_SAVED_SHARE:
-        everyone, node = [everyone[node.rank]], ShardRanks([node.members[node.rank]])
+        everyone, node = [everyone[node.rank]], node.alone()
     common = _common_chunks(everyone)
     alone: list[tuple[ByteSpan, memoryview]] = []
     targets: list[_Target] = []

@@ -32,6 +32,7 @@ WRAPPERS = re.compile(r"\b(_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_mo
 """What torch.compile and activation checkpointing add to names."""
 OWN_SETTINGS = frozenset({"params", "foreach", "fused", "capturable", "differentiable"})
 """Settings of an optimizer that say how it computes, not what: a restore leaves them alone."""
+MIN_LARGE_BYTES = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,14 +312,16 @@ class ShardPlan:
         mine = assign_writers(everyone)[rank]
         tensors = tuple(dict.fromkeys(box.tensor for box in held))
         numbers = {tensor: number for number, tensor in enumerate(tensors)}
-        self.offsets: list[int | None] = []
+        self.offsets: list[int | None] = [None] * len(held)
         placed: list[PlacedBox] = []
         end = 0
-        for box, is_mine in zip(held, mine, strict=True):
-            if not is_mine:
-                self.offsets.append(None)
-                continue
-            self.offsets.append(end)
+        written = [number for number, is_mine in enumerate(mine) if is_mine]
+        # Small boxes lie together: they are mostly replicated, and each rank reads their chunks.
+        for number in sorted(
+            written, key=lambda number: held[number].size_bytes >= MIN_LARGE_BYTES
+        ):
+            box = held[number]
+            self.offsets[number] = end
             placed.append(PlacedBox(numbers[box.tensor], box.box, end))
             end += -(-box.size_bytes // ALIGNMENT) * ALIGNMENT
         self.tensor_bytes = end

@@ -15,6 +15,7 @@ from torch import nn
 from costopt.checkpoint.history import CheckpointHistory
 from costopt.checkpoint.sharded.writers import box_keys
 from costopt.domain.errors import CheckpointError
+from costopt.protocol.trainer_files import SavedCheckpoint
 from costopt.train import Checkpointer, ShardedCheckpointer
 from costopt.train.sharded_ranks import CopyRanks, ShardRanks
 from costopt.train.sharded_state import ShardedState, ShardPlan
@@ -72,6 +73,14 @@ def test_any_mesh_takes_up_what_another_saved(tmp_path: Path) -> None:
         for rank in range(4)
     ]
     assert max(sizes) < 1.01 * min(sizes)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("processes")
+def test_ranks_share_what_the_first_one_has(tmp_path: Path) -> None:
+    sizes = (1, 65_000, 65_536, 1_000_000)
+    ranks = run(tmp_path, "fsdp2," + ",".join(f"share:{size}" for size in sizes))
+    assert ranks == [[f"small {size}" for size in sizes]] * 2
 
 
 class Training:
@@ -209,6 +218,14 @@ def test_a_layout_is_kept_until_the_tensors_are_others() -> None:
     assert 0 < sum(offset is not None for offset in plan.offsets) < 8
 
 
+def test_small_boxes_lie_together() -> None:
+    model = nn.Sequential(*(nn.Linear(40, 40) for _ in range(4)))
+    held = [shard.held for shard in ShardedState(model, None).shards()]
+    plan = ShardPlan(held, [box_keys(held)], 0)
+    placed = [(offset or 0, box.size_bytes) for offset, box in zip(plan.offsets, held, strict=True)]
+    assert [size for _, size in sorted(placed)] == [160] * 4 + [6400] * 4
+
+
 def test_what_cannot_be_saved_sharded_is_refused() -> None:
     model = nn.Linear(2, 2)
     model.register_buffer("sparse", torch.ones(2, 2).to_sparse())
@@ -224,6 +241,7 @@ def test_a_save_on_notice_uploads_what_changed(tmp_path: Path) -> None:
     whole = ours.saver.save(1)
     ours.train()
     sent = ours.saver.save_for_notice(2)
+    assert isinstance(sent, SavedCheckpoint)
     assert sent.size_bytes is not None
     assert whole.size_bytes is not None
     assert sent.size_bytes < whole.size_bytes / 2

@@ -147,6 +147,9 @@ def act(folder: Path, kind: str, actions: list[str]) -> None:  # noqa: C901 - a 
             said = f"{step} {restored.tier} {restored.bytes_read} {restored.name or '-'}"
             _note(folder, rank, f"{digest(model, optimizer)} {said}")
             assert saver.refused == ()
+        elif name == "share":
+            shared = ranks.everyone.share(["small", bytes([rank + 1]) * int(number)])
+            _note(folder, rank, f"{shared[0]} {sum(shared[1])}")
         elif name == "note":
             _note(folder, rank, digest(model, optimizer))
         elif name == "restore":

@@ -28,10 +28,14 @@ class TensorBox(NamedTuple):
 
     def intersect(self, other: TensorBox) -> TensorBox | None:
         """Return the elements that both have; None if there are none."""
-        starts = tuple(map(max, self.starts, other.starts))
-        ends = tuple(map(min, self._ends(), other._ends()))
-        sizes = tuple(end - start for start, end in zip(starts, ends, strict=True))
-        return TensorBox(starts, sizes) if all(size > 0 for size in sizes) else None
+        starts, sizes = [], []
+        for start, size, begin, extent in zip(*self, *other, strict=True):
+            first, end = max(start, begin), min(start + size, begin + extent)
+            if end <= first:
+                return None
+            starts.append(first)
+            sizes.append(end - first)
+        return TensorBox(tuple(starts), tuple(sizes))
 
     def strides(self) -> tuple[int, ...]:
         """Return the distance of neighbours in each dimension, in elements in row-major order."""
@@ -60,9 +64,6 @@ class TensorBox(NamedTuple):
             starts = (*self.starts[:axis], self.starts[axis] + begin, *self.starts[axis + 1 :])
             piece = TensorBox(starts, (*self.sizes[:axis], count, *self.sizes[axis + 1 :]))
             yield from piece.slabs(within, max_elements)
-
-    def _ends(self) -> tuple[int, ...]:
-        return tuple(start + size for start, size in zip(self.starts, self.sizes, strict=True))
 
 
 def whole_box(shape: tuple[int, ...]) -> TensorBox:
