@@ -58,10 +58,13 @@ def _storage(made: Plan, job: Job, account: Account) -> tuple[float, list[str]]:
     if stored is None:
         unknown.add("checkpoints" if job.checkpoint.region else "checkpoints (no region given)")
     save_usd, kept_usd = stored or (0.0, 0.0)
-    interval_s = save_interval_s(job.checkpoint, TYPICAL_HAZARD_PER_HOUR)
-    for each in made.allocations:
-        if each.job != job.name:
-            continue
+    mine = [each for each in made.allocations if each.job == job.name]
+    forecast, plan_hours = made.forecast_of(job.name), sum(map(_hours, mine))
+    # What a save's dollars pay for of training, at the plan's mean rate.
+    plan_usd = 0.0 if forecast is None else forecast.usd_p50
+    paid_s = 3600 * save_usd * plan_hours / plan_usd if plan_usd > 0 else 0.0
+    interval_s = save_interval_s(job.checkpoint, TYPICAL_HAZARD_PER_HOUR, paid_s)
+    for each in mine:
         hours = _hours(each)
         volume_usd = volume_usd_per_hour(each.pool, prices)
         if volume_usd is None:

@@ -52,7 +52,7 @@ class GangOption:
     launch does not wait or the gang runs; ``waited_s`` of it are behind a launch that waits now.
     ``lasting`` tells that the pool can be used until the deadline. Figures are those under
     ``power_cap_w``, the limit of each GPU. ``checkpoint`` has the times of this gang's saves, None:
-    the job's.
+    the job's; ``save_paid_s`` is for how long it could train for the dollars of one.
     """
 
     pool: Pool
@@ -71,6 +71,7 @@ class GangOption:
     parallel_tasks: int | None = None
     checkpoint: CheckpointSpec | None = None
     parts: tuple[Target, ...] = ()
+    save_paid_s: float = 0.0
 
     def units_to_last(self, units: float) -> float:
         """Return the units; of an array, with what idle nodes could do until its last task ends.
@@ -200,6 +201,7 @@ def _option(
     usd = offer.price_usd_per_hour.value * nodes
     if usd > (math.inf if job.budget.max_usd_per_hour is None else job.budget.max_usd_per_hour):
         return None
+    paid_s = 3600 * fetch.save_usd / usd if usd > 0 else 0.0
     missing = max(0, nodes - running)
     available = offer.nodes_available
     queued = sum(1 for node in job_view.waiting if node.pool == offer.pool)
@@ -210,7 +212,7 @@ def _option(
         units_per_s=speed,
         usd_per_hour=usd,
         score_usd_per_hour=_score_usd_per_hour(view, job, offer.pool, nodes, usd)
-        + _moving_usd_per_hour(view, job_view, offer.pool, fetch, pace, missing),
+        + _moving_usd_per_hour(view, job_view, offer.pool, fetch, pace, missing, paid_s),
         free=available is None or available >= missing - queued,
         running=running >= nodes,
         stretches=pace.stretches,
@@ -220,6 +222,7 @@ def _option(
         waited_s=_waited_s(offer, job_view, view.now) if missing else 0.0,
         parallel_tasks=parallel_tasks(job, machine, nodes),
         checkpoint=None if job is job_view.job else job.checkpoint,
+        save_paid_s=paid_s,
     )
 
 
@@ -287,6 +290,7 @@ def _moving_usd_per_hour(
     fetch: TransferCosts,
     pace: _Pace,
     new_nodes: int,
+    paid_s: float,
 ) -> float:
     """One fetch over the work that is left, that of each new node, what saves send, and storage.
 
@@ -297,7 +301,7 @@ def _moving_usd_per_hour(
     left = job.work.amount - job_view.progress.done_units
     hours = max(left / pace.units_per_s / 3600, MIN_WORK_H)
     there = any(region_key(node.pool) == region_key(pool) for node in job_view.nodes)
-    interval_s = save_interval_s(job.checkpoint)
+    interval_s = save_interval_s(job.checkpoint, paid_s=paid_s)
     saves = fetch.save_usd * 3600 / max(interval_s, view.tick_s)
     fetched_usd = (0.0 if there else fetch.usd) + new_nodes * fetch.node_usd
     stored = fetch.hour_usd + pace.nodes * fetch.node_hour_usd
@@ -305,10 +309,21 @@ def _moving_usd_per_hour(
 
 
 def save_interval_s(
-    checkpoint: CheckpointSpec, hazard_per_hour: float = EXPECTED_HAZARD_PER_HOUR
+    checkpoint: CheckpointSpec,
+    hazard_per_hour: float = EXPECTED_HAZARD_PER_HOUR,
+    paid_s: float = 0.0,
 ) -> float:
-    """Return the seconds between saves, at this hazard where the job leaves them open."""
-    chosen = explained_interval(hazard_per_hour=hazard_per_hour, blocking_save_s=checkpoint.save_s)
+    """Return the seconds between saves, at this hazard where the job leaves them open.
+
+    ``paid_s`` is for how long the gang could train for the dollars of a save; 0 where what counts
+    is the deadline.
+    """
+    chosen = explained_interval(
+        hazard_per_hour=hazard_per_hour,
+        blocking_save_s=checkpoint.save_s,
+        persist_s=checkpoint.durable_s,
+        paid_s=paid_s,
+    )
     return checkpoint.interval_s or chosen.interval_s
 
 

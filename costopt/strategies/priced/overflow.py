@@ -107,7 +107,7 @@ def _rest(offer: Offer, job_view: JobView, job: ClusterJob, option: GangOption) 
     known = offer.hazard_per_hour
     each = EXPECTED_HAZARD_PER_HOUR if known is None else known.value
     hazard_per_hour = each * option.nodes
-    interval_s = save_interval_s(job_view.job.checkpoint, hazard_per_hour)
+    interval_s = save_interval_s(job_view.job.checkpoint, hazard_per_hour, option.save_paid_s)
     lost_h = (option.start_s + interval_s / 2) / 3600
     slowdown = job.gangs.units_per_s / option.units_per_s * (1 + hazard_per_hour * lost_h)
     return SpotRest(job, option, slowdown)

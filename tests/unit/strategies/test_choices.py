@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from costopt.domain.account import Account, Quota, Tenant
-from costopt.domain.job import DataLocation, Job, Phase
+from costopt.domain.job import CheckpointSpec, DataLocation, Job, Phase
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.domain.transfers import Transfer, transfer_table
@@ -18,7 +18,12 @@ from costopt.domain.view import Target
 from costopt.optimize.request import PlanRequest
 from costopt.strategies.adaptive.choices import MIN_WAIT_SAVING, ValuedAlternative, choose
 from costopt.strategies.adaptive.strategy import AdaptiveStrategy
-from costopt.strategies.gang_options import GangOption, gang_options, uninterruptible_options
+from costopt.strategies.gang_options import (
+    GangOption,
+    gang_options,
+    save_interval_s,
+    uninterruptible_options,
+)
 from costopt.strategies.milp import MilpStrategy
 from costopt.strategies.remaining_time import seconds_to_finish
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Follow, Scene, always, task
@@ -63,6 +68,20 @@ def test_dollars_for_moving_data_count_where_a_strategy_weighs_pools(
     ways = {("aws/us-east-1", ELSEWHERE): replace(WAY, gbps=None)}
     view = replace(look(job, offers), transfers=ways)
     assert only(AdaptiveStrategy().decide(view)).targets == (Target(chosen, 1),)
+
+
+def test_saves_are_as_far_apart_as_their_dollars_say() -> None:
+    checkpoint = CheckpointSpec("s3://c", save_s=30.0, size_gib=1.0, region=ELSEWHERE)
+    job = replace(task(deadline_s=16 * HOUR_S), checkpoint=checkpoint)
+    ways = {(ELSEWHERE, "aws/us-east-1"): WAY, ("aws/us-east-1", ELSEWHERE): WAY}
+    option = option_of(job, ways)
+    assert option is not None
+    assert option.save_paid_s == pytest.approx(3600 * 0.12 / 8.0)
+    interval_s = save_interval_s(checkpoint, paid_s=option.save_paid_s)
+    assert interval_s == pytest.approx((2 * 3600 / 0.39 * (30.0 + 54.0)) ** 0.5)
+    fetched_usd = 0.12 / (job.work.amount / option.units_per_s / 3600)
+    saves_usd = 0.12 * 3600 / interval_s
+    assert option.score_usd_per_hour == pytest.approx(8.0 + fetched_usd + saves_usd)
 
 
 def test_where_the_gang_runs_the_data_are() -> None:
