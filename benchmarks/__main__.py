@@ -30,6 +30,7 @@ NAMES = (
     "skypilot_choice",
     "deadlines",
     "zones",
+    "leaderboard",
     "generated",
     "spread_gangs",
     "shared_limits",
@@ -72,6 +73,8 @@ def _figures(name: str, wanted: argparse.Namespace) -> Iterable[tuple[str, float
         figures = module.run(wanted.size)
     elif name == "pollux":
         figures = module.run(wanted.pollux)
+    elif name == "leaderboard":
+        figures = module.run(wanted.traces, _effort(wanted))
     elif name in REPLAYS:
         figures = module.run(_effort(wanted))
     else:
@@ -106,6 +109,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--pollux", type=Path, metavar="FOLDER",
         help="the folder simulator/ of github.com/petuum/adaptdl, branch osdi21-artifact",
+    )  # fmt: skip
+    parser.add_argument(
+        "--traces", type=Path, metavar="FOLDER",
+        help="windows of the public leaderboards; benchmarks/leaderboard.py says where they are",
     )  # fmt: skip
     parser.add_argument(
         "--save", action="store_true", help="write the figures into benchmarks/results.json"

@@ -69,7 +69,9 @@ class NoHazard:
         return None
 
 
-def market(up: Sequence[int], gap_s: float, zone: str = "us-west-2a") -> MarketHistory:
+def market(
+    up: Sequence[int], gap_s: float, zone: str = "us-west-2a", spot_usd: float = SPOT_USD
+) -> MarketHistory:
     """One spot pool that is up where ``up`` says so, and on-demand beside it."""
     spot = Pool("aws", zone[:-1], zone, V100.name, CapacityType.SPOT)
     on_demand = spot.with_capacity_type(CapacityType.ON_DEMAND)
@@ -77,7 +79,7 @@ def market(up: Sequence[int], gap_s: float, zone: str = "us-west-2a") -> MarketH
     states = []
     for value, run in groupby(enumerate(up), key=lambda pair: pair[1]):
         first = next(run)[0]
-        states.append(MarketState(EPOCH + timedelta(seconds=first * gap_s), value, SPOT_USD))
+        states.append(MarketState(EPOCH + timedelta(seconds=first * gap_s), value, spot_usd))
     safe = (MarketState(EPOCH, 10_000, ON_DEMAND_USD),)
     pools = {
         spot: PoolHistory(spot, tuple(states), ends_at),
