@@ -4,9 +4,9 @@
 and by ``dcp.async_save`` in a process that stages meanwhile, and restored in turn, ours verified,
 DCP's not. "blocked" is what the slowest process waits in calls: to begin, and before the
 optimizer's step. Figures are medians; ratios are of these. Memory is what the process and its
-writer took (PSS) beyond what the process had before its first save. Restores from near tiers are of
-processes on a node of its own each, over loopback. Planning is simulated in one process, in its
-processor time.
+writer took (PSS) beyond what the process had before its first save, shared memory counted once.
+Restores from near tiers are of processes on a node of its own each, over loopback. Planning is
+simulated in one process, in its processor time.
 """
 
 from __future__ import annotations
@@ -221,12 +221,17 @@ def _save(model: Any, optimizer: Any, width: int, folder: Path) -> Found:
 
 
 def _memory(saver: Any) -> Found:
-    """Return what a first save takes at most, as shares of this process' shard."""
-    before, most = _pss_bytes(os.getpid()), {"process": 0, "writer": 0}
+    """Return what a first save takes at most, as shares of this process' shard.
+
+    The memory that both share is counted once, by its size: read one after the other, their shares
+    of it do not add up while the writer begins to read it.
+    """
+    before, most = _own_bytes(os.getpid()), {"process": 0, "writer": 0}
     most["process with its writer"] = 0
     saver.begin(0)
     while not saver.poll():
-        own, writer = _pss_bytes(os.getpid()) - before, _pss_bytes(saver.writer_pid)
+        shared = sum(arena.size_bytes for arena in saver._queue._arenas.values())
+        own, writer = _own_bytes(os.getpid()) - before + shared, _own_bytes(saver.writer_pid)
         for kind, held in zip(most, (own, writer, own + writer), strict=True):
             most[kind] = max(most[kind], held)
         time.sleep(0.01)
@@ -234,10 +239,11 @@ def _memory(saver: Any) -> Found:
     return {f"memory of the {kind}": [size / shard] for kind, size in most.items()}
 
 
-def _pss_bytes(pid: int) -> int:
-    """Return a process' memory, of what it shares its part."""
+def _own_bytes(pid: int) -> int:
+    """Return a process' memory, its part of what it shares, without memory that has no file."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+    sizes = {key: int(size) << 10 for key, size, *_ in map(str.split, lines[1:])}
+    return sizes["Pss_Anon:"] + sizes["Pss_File:"]
 
 
 def _restore(model: Any, optimizer: Any, width: int, folder: Path) -> Found:

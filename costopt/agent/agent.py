@@ -32,7 +32,7 @@ from costopt.agent.secret_values import SecretReader
 from costopt.agent.settings import AgentSettings
 from costopt.agent.tasks import TaskRunner
 from costopt.domain.errors import CostoptError, StoreError
-from costopt.domain.ports import ObjectStore
+from costopt.domain.object_store import ObjectStore
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import Gang, NodeActivity
 from costopt.protocol.node_logs import NodeLog

@@ -11,7 +11,7 @@ import tarfile
 from pathlib import Path
 
 from costopt.domain.errors import StoreError
-from costopt.domain.ports import ObjectStore
+from costopt.domain.object_store import ObjectStore
 from costopt.provider.boot import unpack_bundle
 
 

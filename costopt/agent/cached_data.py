@@ -16,7 +16,7 @@ from pathlib import Path
 from costopt.agent.data import INDEX, DataCache, DataObject, list_data_objects
 from costopt.domain.cached_data import PARALLEL_FETCHES
 from costopt.domain.errors import CostoptError, StoreError
-from costopt.domain.ports import ObjectStore
+from costopt.domain.object_store import ObjectStore
 from costopt.protocol.messages import CacheReport, CacheSource
 from costopt.store import open_store
 from costopt.store.atomic_file import write_error_hint

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from costopt.domain.errors import CostoptError, StoreError
-from costopt.domain.ports import ObjectStore
+from costopt.domain.object_store import ObjectStore
 from costopt.store import open_store
 from costopt.store.address import validate_key
 from costopt.store.atomic_file import write_error_hint

@@ -35,7 +35,7 @@ from costopt.checkpoint.manifest import (
 )
 from costopt.checkpoint.sharded.index import ShardIndex
 from costopt.domain.errors import CheckpointError, StoreError
-from costopt.domain.ports import ObjectStore
+from costopt.domain.object_store import ObjectStore
 from costopt.store import open_store
 from costopt.store.folder import FileStore
 

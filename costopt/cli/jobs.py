@@ -28,7 +28,7 @@ from costopt.render.table import Column, OutputFormat, Row, Table
 if TYPE_CHECKING:
     from costopt.client.client import DaemonClient
     from costopt.controller.deployed_jobs import DeployedJob
-    from costopt.domain.ports import ObjectStore
+    from costopt.domain.object_store import ObjectStore
 
 
 COLUMNS = (

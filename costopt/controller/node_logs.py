@@ -9,7 +9,8 @@ from typing import Protocol
 
 from costopt.domain.errors import SpecError, StoreError
 from costopt.domain.events import GangFormed, NodeLaunched
-from costopt.domain.ports import EventIndex, ObjectStore
+from costopt.domain.object_store import ObjectStore
+from costopt.domain.ports import EventIndex
 from costopt.protocol.node_logs import TRAINER_LOGS, LogChunk, NodeLog
 from costopt.protocol.tasks import TaskBoard
 from costopt.store.address import is_key_part

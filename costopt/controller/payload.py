@@ -24,8 +24,8 @@ import costopt
 from costopt.checkpoint.manifest import CODE_REVISION, POLICY, git_revision
 from costopt.domain.errors import DISTRIBUTION, SpecError
 from costopt.domain.job import Job
+from costopt.domain.object_store import ObjectStore
 from costopt.domain.policy import Policy
-from costopt.domain.ports import ObjectStore
 from costopt.domain.runtime import Payload, StoredFile
 
 BUNDLE = "bundle.tar.gz"

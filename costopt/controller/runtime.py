@@ -22,7 +22,8 @@ from costopt.domain.array import TaskArray, TaskRecord, max_task_s, parallel_tas
 from costopt.domain.checkpoint_interval import noticed_share
 from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress
-from costopt.domain.ports import Clock, InstanceCatalog, ObjectStore
+from costopt.domain.object_store import ObjectStore
+from costopt.domain.ports import Clock, InstanceCatalog
 from costopt.domain.power import PowerCap
 from costopt.domain.runtime import (
     CheckpointRecord,

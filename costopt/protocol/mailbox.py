@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 from costopt.domain.errors import StoreError
 from costopt.domain.gpu_health import GpuHealth
-from costopt.domain.ports import ObjectStore
+from costopt.domain.object_store import ObjectStore
 from costopt.domain.text import encodable_text, untrusted_text
 from costopt.protocol.messages import (
     CacheReport,

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from costopt.domain.ports import ObjectStore
+from costopt.domain.object_store import ObjectStore
 
 TRAINER_LOGS = "trainer-*.log"
 """The files in the folder of a node's agent, one for each attempt."""

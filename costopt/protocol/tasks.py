@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from costopt.domain.array import TaskArray
 from costopt.domain.errors import SpecError, StoreError
-from costopt.domain.ports import ObjectStore
+from costopt.domain.object_store import ObjectStore
 from costopt.domain.text import encodable_text, untrusted_text
 from costopt.protocol.messages import decode_message, decoded_fields
 

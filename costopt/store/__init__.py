@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from costopt.domain.ports import ObjectStore
+from costopt.domain.object_store import ObjectStore
 from costopt.store.address import StoreAddress
 
 __all__ = ["open_store"]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from costopt.domain.errors import StoreError
-from costopt.domain.ports import VersionedObject
+from costopt.domain.object_store import VersionedObject
 from costopt.store import atomic_file
 from costopt.store.address import is_key_part, validate_key
 

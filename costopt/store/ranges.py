@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from costopt.domain.errors import StoreError
-from costopt.domain.ports import ObjectStore
+from costopt.domain.object_store import ObjectStore
 from costopt.store.folder import FileStore
 
 MAX_GAP_BYTES = 1 << 20

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import obstore
 
 from costopt.domain.errors import MissingExtraError, StoreError, install_hint
-from costopt.domain.ports import VersionedObject
+from costopt.domain.object_store import VersionedObject
 from costopt.domain.text import excerpt
 from costopt.store import atomic_file
 from costopt.store.address import validate_key

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from costopt.cli import jobs as command
 from costopt.cli.main import cli
 from costopt.client.client import DaemonUnreachableError
-from costopt.domain.ports import ObjectStore
+from costopt.domain.object_store import ObjectStore
 from costopt.store import open_store
 from tests.support.daemon_api import JOB, Served, served
 from tests.support.errors import failure

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from costopt.domain.errors import StoreError
-from costopt.domain.ports import ObjectStore
+from costopt.domain.object_store import ObjectStore
 from costopt.store import open_store
 from costopt.store.ranges import read_ranges
 from tests.support.errors import has_code

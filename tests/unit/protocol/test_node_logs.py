@@ -13,7 +13,7 @@ from costopt.agent.log_upload import LogUpload
 from costopt.controller import node_logs as logs
 from costopt.controller.node_logs import StoreLogs
 from costopt.domain.errors import StoreError
-from costopt.domain.ports import ObjectStore
+from costopt.domain.object_store import ObjectStore
 from costopt.protocol import node_logs
 from costopt.protocol.node_logs import MAX_SEGMENT_BYTES, NodeLog
 from costopt.store import open_store

@@ -183,9 +183,10 @@ def test_the_status_survives_nonsense(tmp_path: Path) -> None:
         ("costopt.agent.__main__", {"torch", "numpy", "pydantic"}),
         ("costopt.controller.runtime", {"torch", "numpy", "pydantic"}),
         ("costopt_sim.process_provider", {"torch", "numpy"}),
+        ("costopt.checkpoint.writer", {"torch", "numpy", "costopt.domain.job"}),
     ],
 )
-def test_neither_agent_nor_provider_imports_what_is_heavy(module: str, heavy: set[str]) -> None:
+def test_agents_providers_and_writers_import_nothing_heavy(module: str, heavy: set[str]) -> None:
     code = f"import sys, {module}; print(sorted({heavy!r} & set(sys.modules)))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
