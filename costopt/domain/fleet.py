@@ -15,6 +15,9 @@ from enum import StrEnum
 from costopt.domain.account_price import AccountPrice
 from costopt.domain.market import Offer, Pool
 
+SIMULATED_NODE = "sim-"
+"""How the ids of the simulator's nodes begin, and those of no cloud."""
+
 
 class NodeState(StrEnum):
     """The state of a node by its provider. WAITING: for capacity; it costs nothing yet."""

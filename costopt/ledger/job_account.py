@@ -204,6 +204,7 @@ class JobAccount:
             node_seconds=bill.node_ms / 1000,
             nodes_alive=len(self.fleet.alive),
             nodes_launched=len(self.fleet.nodes),
+            is_simulated=any(n.launched.is_simulated for n in self.fleet.nodes.values()),
             launches=len(self._launches),
             failed_launches=self._failed_launches,
             interruptions=self.fleet.interruptions,

@@ -58,6 +58,7 @@ class JobSummary:
     ``tasks_done`` and ``tasks_failed`` count an array's tasks that ended for good, ``task_starts``
     how often these were started in all. Nodes fetched ``cache_gib`` of the job's cache in
     ``cache_node_s`` seconds in all.
+    ``is_simulated``: the nodes are the simulator's, and the dollars were not paid.
     ``on_time`` is None while the deadline lies ahead of an unfinished job.
     """
 
@@ -121,6 +122,12 @@ class JobSummary:
     usd_micros_per_hour: int = 0
     list_usd_micros: int = 0
     committed_usd_micros: int | None = 0
+    is_simulated: bool = False
+
+    @property
+    def spent_basis(self) -> str:
+        """Return whether the dollars were "measured", or "simulated" on a market of the past."""
+        return "simulated" if self.is_simulated else "measured"
 
     @property
     def forecast_usd_micros(self) -> int | None:

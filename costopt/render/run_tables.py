@@ -112,10 +112,10 @@ def run_table(summary: JobSummary) -> Table:
         *cache_rows(summary),
         *result_rows(summary),
         ("deadline", _deadline(summary), "job file"),
-        ("spent", usd_micros_text(summary.usd_micros), "measured"),
+        ("spent", usd_micros_text(summary.usd_micros), summary.spent_basis),
         *budget_rows(summary),
-        ("  on spot", usd_micros_text(summary.spot_usd_micros), "measured"),
-        ("  on demand", usd_micros_text(summary.on_demand_usd_micros), "measured"),
+        ("  on spot", usd_micros_text(summary.spot_usd_micros), summary.spent_basis),
+        ("  on demand", usd_micros_text(summary.on_demand_usd_micros), summary.spent_basis),
         *transfer_rows(summary),
         *term_rows(summary),
         *storage_rows(summary),
@@ -224,7 +224,7 @@ def run_tiles(run: RunView) -> tuple[Metric, ...]:
     summary = run.summary
     energy_basis = summary.energy_basis or UNKNOWN_TEXT
     return (
-        Metric("Spent", usd_micros_text(summary.usd_micros), "measured", _spent_note(run)),
+        Metric("Spent", usd_micros_text(summary.usd_micros), summary.spent_basis, _spent_note(run)),
         Metric("Energy", wh_text(summary.wh), energy_basis, _energy_note(summary)),
         Metric("Emissions (CO₂e)", gco2e_text(summary.gco2e), "modelled", _carbon_note(summary)),
         _deadline_tile(run),

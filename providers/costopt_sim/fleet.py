@@ -18,7 +18,7 @@ from threading import RLock
 from typing import Protocol
 
 from costopt.domain.errors import BadRequestError, NoCapacityError, ProviderError
-from costopt.domain.fleet import EndCause, LaunchRequest, Node, NodeState
+from costopt.domain.fleet import SIMULATED_NODE, EndCause, LaunchRequest, Node, NodeState
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Interruption, Pool
 from costopt_sim.flex_start import FlexStartQueue
@@ -181,7 +181,7 @@ class SimFleet:
         first = len(self._nodes) + 1
         return tuple(
             Node(
-                node_id=f"sim-{number:04d}",
+                node_id=f"{SIMULATED_NODE}{number:04d}",
                 owner=request.owner,
                 job=request.job,
                 pool=request.pool,

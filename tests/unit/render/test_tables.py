@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from costopt.backtesting.ranking import PolicySummary
 from costopt.domain.events import EVENT_TYPES, Event, JobFailed, JobSubmitted
 from costopt.ledger.job_account import JobAccount
 from costopt.render import events as event_row
 from costopt.render.backtest_table import BACKTEST_COLUMNS, backtest_table
-from costopt.render.run_tables import deadline_sentence, run_table
+from costopt.render.run_tables import RunView, deadline_sentence, run_table, run_tiles
 from costopt.render.table import Table
 from tests.support.sample_run import DEADLINE_AT, finished_at, sample_events
 
@@ -63,6 +64,19 @@ def test_the_run_table_names_value_and_basis_of_every_figure() -> None:
     assert figures["work done"][0] == "33,000 steps of 33,000 (100 %)"
     assert figures["launches"][0] == "4 (1 refused)"
     assert all(value and basis for value, basis in figures.values())
+
+
+def test_dollars_of_the_simulator_are_not_measured() -> None:
+    events: tuple[Any, ...] = sample_events()
+    events = tuple(
+        replace(event, node_id=f"sim-{event.node_id}") if hasattr(event, "node_id") else event
+        for event in events
+    )
+    for given, basis in ((sample_events(), "measured"), (events, "simulated")):
+        table = run_table(folded(given).summary(finished_at()))
+        figures = {name.strip(): found for name, _, found in texts(table)}
+        assert {figures[each] for each in ("spent", "on spot", "on demand")} == {basis}
+        assert run_tiles(RunView.of(given, finished_at()))[0].basis == basis
 
 
 def test_the_verdict_tells_late_from_failed_from_running() -> None:
