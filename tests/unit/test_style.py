@@ -7,9 +7,7 @@ sense pass. Code in backticks and fenced blocks, and strings without a space, ar
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -87,6 +85,11 @@ PHRASES = {
 }
 """Rule 11 of the vocabulary, as phrases."""
 BANNED = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in PHRASES.items()}
+LITERAL_OR_COMMENT = re.compile(
+    r"""\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}"""
+    r"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|(?P<comment>\#[^\n]*)""",
+    re.DOTALL,
+)
 CODE = r"```.*?```|\{#.*?#\}|<(?:style|script).*?</(?:style|script)>"
 
 
@@ -114,14 +117,19 @@ def _texts(path: Path) -> Iterator[str]:
         )
         return
     yield from _strings(_tree(path))
-    comments, previous = [], -1
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            if token.start[0] != previous + 1:
-                comments.append("")
-            comments[-1] += " " + token.string.lstrip("# ")
-            previous = token.start[0]
-    yield from comments
+    yield from _comments(text)
+
+
+def _comments(text: str) -> Iterator[str]:
+    """The comments of Python, those on lines that follow one another as one."""
+    blocks, end = [""], -1
+    for found in LITERAL_OR_COMMENT.finditer(text):
+        if found["comment"] is not None:
+            if text[end : found.start()].strip(" ") != "\n":
+                blocks.append("")
+            blocks[-1] += " " + found["comment"].lstrip("# ")
+            end = found.end()
+    yield from blocks
 
 
 def _strings(tree: ast.AST) -> Iterator[str]:

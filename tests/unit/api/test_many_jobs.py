@@ -130,6 +130,7 @@ def test_a_tenants_limit_binds_its_own_jobs(market: co.Market, jobs: MakeJobs) -
     assert late.remedies[0] == "raise quota of tenant small from 1 to 2"
 
 
+@pytest.mark.slow
 def test_what_if_gives_the_totals_of_each_policy_and_deadline(
     market: co.Market, jobs: MakeJobs
 ) -> None:

@@ -20,6 +20,8 @@ from tests.support.german_week import (
 )
 from tests.support.known_figure import known
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def hours() -> dict[datetime, float]:

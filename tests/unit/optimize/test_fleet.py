@@ -104,6 +104,7 @@ def test_where_room_is_short_a_tenant_does_not_starve() -> None:
     )
 
 
+@pytest.mark.slow
 def test_weights_divide_what_is_short() -> None:
     heavy = tuple(replace(job(3.0, deadline_h=4.0, name=f"h{i}"), tenant="h") for i in range(4))
     light = tuple(replace(job(3.0, deadline_h=4.0, name=f"l{i}"), tenant="l") for i in range(4))
@@ -163,6 +164,7 @@ def test_slack_is_spent_on_a_lower_power_cap_where_energy_weighs() -> None:
     assert None in {a.power_cap_w for a in plan(tight, explain=False).allocations}
 
 
+@pytest.mark.slow
 def test_a_plan_made_again_keeps_what_still_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is as near to its bound as it was, so no column is generated for it."""
     prices = {CHEAP: [2.0, 1.0, 3.0, 1.0, 2.0, 1.0] * 2, DEAR: [4.0] * 12}

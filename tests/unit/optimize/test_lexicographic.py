@@ -195,6 +195,7 @@ def ever_cleaner(*then: ObjectiveTerm, tolerance: float = 0.02) -> PlanRequest:
     )
 
 
+@pytest.mark.slow
 def test_clean_hours_are_used_as_far_as_runs_are_not_made_late() -> None:
     """In the cleanest hours, the last, too many runs change to on-demand at eight times the price;
     the saving is then not lost, but that of an earlier end.
