@@ -149,7 +149,7 @@ def gangs() -> Iterator[list[Gang]]:
 def test_weights_survive_three_kills_bit_for_bit(tmp_path: Path, gangs: list[Gang]) -> None:
     slowly = tmp_path / "slowly"
     whole = Gang(tmp_path / "a", trainer(tmp_path / "whole", slowly), STEPS, "direct")
-    broken = Gang(tmp_path / "b", trainer(tmp_path / "broken", slowly), STEPS, "torchrun")
+    broken = Gang(tmp_path / "b", trainer(tmp_path / "broken", slowly), STEPS, "direct")
     gangs += [whole, broken]
     whole.launch(), whole.launch()
     whole.form()

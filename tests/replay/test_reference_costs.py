@@ -23,7 +23,7 @@ from tests.support.cant_be_late import (
 )
 
 DATA = os.environ.get("COSTOPT_DATA")
-SAMPLE = 16
+SAMPLE = 8
 POLICIES = {
     "OnDemand": policy("on_demand"),
     "Greedy_NSDI": policy("greedy_spot"),
