@@ -60,30 +60,21 @@ class ArrayReader:
 
     def _record(self, task: int, state: TaskState, scale: TimeScale) -> TaskRecord:
         """What the job's own code may have written over counts as ended without particulars."""
-        if state.done:
-            result = self._board.result(task)
-            if result is None:
-                return TaskRecord(task, TaskOutcome.DONE, state.attempts, "", scale.now)
-            return TaskRecord(
-                task,
-                TaskOutcome.DONE,
-                state.attempts,
-                result.node_id,
-                scale.job_time(result.at),
-                duration_s(result.took_s, scale.speed),
-                tuple(result.figures.items()),
-            )
-        failure = self._board.failure(task, max(state.failed))
-        if failure is None:
-            return TaskRecord(task, TaskOutcome.FAILED, state.attempts, "", scale.now)
+        outcome = TaskOutcome.DONE if state.done else TaskOutcome.FAILED
+        result = self._board.result(task) if state.done else None
+        failure = None if state.done else self._board.failure(task, max(state.failed))
+        ended = result or failure
+        if ended is None:
+            return TaskRecord(task, outcome, state.attempts, "", scale.now)
         return TaskRecord(
             task,
-            TaskOutcome.FAILED,
+            outcome,
             state.attempts,
-            failure.node_id,
-            scale.job_time(failure.at),
-            duration_s(failure.took_s, scale.speed),
-            message=failure.message,
+            ended.node_id,
+            scale.job_time(ended.at),
+            duration_s(ended.took_s, scale.speed),
+            () if result is None else tuple(result.figures.items()),
+            "" if failure is None else failure.message,
         )
 
 
