@@ -35,9 +35,6 @@ from importlib.resources import files
 from itertools import chain
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from costopt.domain.market import Pool
 
 MAX_OBSERVATION_GAP_H = 1.0
@@ -198,22 +195,23 @@ class LifetimeModel:
         """
         records = [self._records.get(key) for key in keys]
         first = {_pool_and_nodes(key)[0]: place for place, key in reversed([*enumerate(keys)])}
-        paces = np.array(LONE_PACES if len(first) == 1 else JOINT_PACES)
-        prior = np.array((self.prior.down_per_hour, self.prior.up_per_hour))
-        waited = PRIOR_ENDINGS / (prior * paces[:, 1::-1, None])[:, None]
-        endings, hours = self._seen([(record,) if record else () for record in records])
+        paces, prior = LONE_PACES if len(first) == 1 else JOINT_PACES, self.prior
         around = [self._elsewhere(k, r) if r else () for k, r in zip(keys, records, strict=True)]
-        other_endings, other_hours = self._seen(around)
-        shared = (waited + other_hours) * PRIOR_ENDINGS / (PRIOR_ENDINGS + other_endings)
-        rates = (PRIOR_ENDINGS + endings) / (shared + hours)
-        counted = list(first.values())
-        total = waited + hours[counted]
-        likely = (PRIOR_ENDINGS * np.log(waited / total) - endings[counted] * np.log(total)).sum(
-            axis=(1, 2, 3)
-        ) + np.log(paces[:, 2])
-        weights = np.exp(likely - likely.max())
-        for weight, of_keys in zip((weights / weights.sum()).tolist(), rates.tolist(), strict=True):
-            yield weight, tuple(AgeRates(self.prior.from_h, tuple(u), tuple(d)) for d, u in of_keys)
+        seen = [
+            (self._seen((record,) if record else ()), self._seen(others))
+            for record, others in zip(records, around, strict=True)
+        ]
+        likely, rates = [], []
+        for leaves, comes, probability in paces:
+            downs = [_paced(prior.down_per_hour, comes, own[0], rest[0]) for own, rest in seen]
+            ups = [_paced(prior.up_per_hour, leaves, own[1], rest[1]) for own, rest in seen]
+            pairs = zip(ups, downs, strict=True)
+            rates.append(tuple(AgeRates(prior.from_h, up, down) for (up, _), (down, _) in pairs))
+            counted = sum(downs[place][1] + ups[place][1] for place in first.values())
+            likely.append(math.log(probability) + counted)
+        weights = [math.exp(each - max(likely)) for each in likely]
+        for weight, each in zip(weights, rates, strict=True):
+            yield weight / sum(weights), each
 
     def to_json(self) -> list[list[Any]]:
         """What was seen, as data that JSON can hold; of keys that are tuples of words and numbers.
@@ -259,16 +257,14 @@ class LifetimeModel:
             if nearest is not record:
                 yield nearest
 
-    def _seen(
-        self, records_of: Iterable[Iterable[_LifetimeRecord]]
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Endings and hours in all records of each, by class of age, down and up."""
-        totals = []
-        for records in records_of:
-            counts = [(each.endings, each.hours) for each in records]
-            totals.append(np.sum(counts or [(self._nothing(), self._nothing())], axis=0))
-        endings, hours = np.moveaxis(np.array(totals), 1, 0)
-        return endings, hours
+    def _seen(self, records: Iterable[_LifetimeRecord]) -> tuple[Counts, Counts]:
+        """Endings and hours in all of them, by class of age: down, then up."""
+        counts = [(each.endings, each.hours) for each in records]
+        counts = counts or [(self._nothing(), self._nothing())]
+        if len(counts) > 1:
+            counts = [(_total(e for e, _ in counts), _total(h for _, h in counts))]
+        endings, hours = counts[0]
+        return (endings[0], hours[0]), (endings[1], hours[1])
 
     def _compare(self, key: Hashable, record: _LifetimeRecord) -> None:
         """Whether this is now the one that is watched and has been for longest."""
@@ -306,6 +302,29 @@ def _pool_and_nodes(key: Hashable) -> tuple[Hashable, int]:
     if isinstance(key, tuple) and len(key) > 1 and isinstance(key[-1], int):
         return key[-2], key[-1]
     return key, 0
+
+
+def _total(counts: Iterable[Counts]) -> Counts:
+    down, up = (
+        [sum(of_age) for of_age in zip(*each, strict=True)] for each in zip(*counts, strict=True)
+    )
+    return down, up
+
+
+def _paced(
+    prior_per_hour: tuple[float, ...], pace: float, own: Counts, elsewhere: Counts
+) -> tuple[tuple[float, ...], float]:
+    """The rates after what was seen of one at this pace, and the logarithm of its likelihood."""
+    rates, likely = [], 0.0
+    counts = zip(prior_per_hour, *own, *elsewhere, strict=True)
+    for prior, ended, watched_h, others_ended, others_watched_h in counts:
+        waited_h = PRIOR_ENDINGS / (prior * pace)
+        shared_h = (waited_h + others_watched_h) * PRIOR_ENDINGS / (PRIOR_ENDINGS + others_ended)
+        rates.append((PRIOR_ENDINGS + ended) / (shared_h + watched_h))
+        if watched_h > 0:
+            total_h = waited_h + watched_h
+            likely += PRIOR_ENDINGS * math.log(waited_h / total_h) - ended * math.log(total_h)
+    return tuple(rates), likely
 
 
 def _posterior(prior: AgeRates, records: Iterable[_LifetimeRecord]) -> AgeRates:

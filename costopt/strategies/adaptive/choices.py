@@ -45,9 +45,13 @@ class ValuedAlternative:
 
 
 def value_alternatives(
-    situation: ProgramState, program: ValueFunction, candidates: Sequence[InterruptibleCandidate]
+    situation: ProgramState,
+    program: ValueFunction,
+    candidates: Sequence[InterruptibleCandidate],
+    waiting: ValuedAlternative | None = None,
 ) -> list[ValuedAlternative]:
-    """Every spot gang that is up, the safe gang, and waiting where it is weighed."""
+    """Every spot gang that is up, the safe gang, and ``waiting`` (None: not known yet) where it is
+    weighed."""
     weighed = [
         _spot_choice(situation, program, candidate, lane)
         for lane, candidate in enumerate(candidates)
@@ -56,7 +60,7 @@ def value_alternatives(
     weighed.append(_safe_choice(situation, program, candidates))
     stays = _waits_for_age(candidates) or _on_flex_start(candidates)
     if may_pause(situation.job_view) and not (stays and not _cheaper_later(situation, program)):
-        weighed.append(value_waiting(situation, program, candidates))
+        weighed.append(waiting or value_waiting(situation, program, candidates))
     return weighed
 
 
@@ -208,7 +212,7 @@ def _safe_choice(
     needed_s = start_s + situation.work_s
     if needed_s <= situation.step_s:
         cost = fallback.score_usd_per_hour * needed_s / 3600
-    if not present and len({candidate.option.place for candidate in candidates}) > 1:
+    if not present and len(candidates) > 1 and len({each.option.place for each in candidates}) > 1:
         cost += RESTART_SHARE * fallback.score_usd_per_hour * fallback.start_s / 3600
     verb = "stay on" if present else "go to"
     return ValuedAlternative(cost, fallback.targets, f"{verb} {fallback.pool}")

@@ -141,11 +141,11 @@ def build_problem(
 ) -> DeadlineProblem:
     """The program's terms, one lane per candidate."""
     fallback, step_s = situation.fallback, situation.step_s
-    sizes = Counter(candidate.option.place for candidate in candidates)
-    latest = _latest_down(candidates)
+    places = [candidate.option.place for candidate in candidates]
+    sizes, latest = Counter(places), _latest_down(candidates)
     lanes = tuple(
-        _lane(each, situation, sizes[each.option.place] > 1, each.option.place == latest)
-        for each in candidates
+        _lane(each, situation, place if sizes[place] > 1 else "", place == latest)
+        for each, place in zip(candidates, places, strict=True)
     )
     safe_tariff = step_objective_usd(situation, fallback)
     return DeadlineProblem(
@@ -182,7 +182,7 @@ def _latest_down(candidates: Sequence[InterruptibleCandidate]) -> str | None:
 def _lane(
     candidate: InterruptibleCandidate,
     situation: ProgramState,
-    one_of_several: bool,
+    place: str,
     class_is_its_own: bool,
 ) -> SpotOption:
     option, down_class = candidate.option, candidate.long_down_class
@@ -199,7 +199,7 @@ def _lane(
         rates=candidate.rates,
         share=share,
         down_class=0 if class_is_its_own else down_class,
-        place=option.place if one_of_several else "",
+        place=place,
         tariff=tariff,
     )
 
@@ -218,6 +218,8 @@ def _stages(
 ) -> tuple[ProgramStage, ...]:
     """The job's phases; none where all of them are as the present one and may pause."""
     job, fallback, step_s = situation.job_view.job, situation.fallback, situation.step_s
+    if len(job.phases) == 1 and job.phases[0].may_pause:
+        return ()
     amount, done_units = job.work.amount, 0.0
     stages: list[ProgramStage] = []
     for place, (phase, stretch) in enumerate(zip(job.phases, fallback.stretches, strict=True)):

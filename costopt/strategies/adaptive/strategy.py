@@ -242,7 +242,7 @@ def _with_waiting(
     situation: ProgramState, program: ValueFunction, candidates: list[InterruptibleCandidate]
 ) -> list[ValuedAlternative]:
     waiting = value_waiting(situation, program, candidates)
-    return [*value_alternatives(situation, program, candidates), waiting]
+    return [*value_alternatives(situation, program, candidates, waiting), waiting]
 
 
 def _fallback(
