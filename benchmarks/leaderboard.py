@@ -1,4 +1,4 @@
-"""Windows of the public leaderboards, which the user fetches: they are no part of this project.
+"""Windows of the public leaderboards, which the user fetches: this project has no copy of them.
 
 ``python -m benchmarks leaderboard --traces FOLDER``: a folder in which were unpacked the files
 real_traces.tar.gz of research/problems/cant_be_late/common of github.com/FrontierCS/Frontier-CS
@@ -10,7 +10,7 @@ as mert-cemri/autoevolve). What is missing there is left out.
 The score is the leaderboard's: the share of what on-demand costs above spot that is saved, of work
 alone. In several zones a tick costs the price of its own zone at the start of the window, where
 the published simulator charges the whole run at the price of the zone in which it ends; and a zone
-is told to have capacity before a node is launched there, as in that simulator. With the public
+reports its capacity before a node is launched there, as in that simulator. With the public
 records in ``COSTOPT_DATA`` the prior of `adaptive` is fitted on records of the other year.
 ``--sample N`` takes every so many windows that there are N (0: all).
 """
