@@ -55,7 +55,7 @@ class PricedAllocations:
         self._note_ends()
         jobs = [self._cluster.jobs[self._number[name]] for name in infos]
         seen = self._jobs(jobs, [info.max_replicas for info in infos.values()])
-        sizes = self._policy.decide(seen, NODES * NODE_GPUS)
+        _, sizes = self._policy.decide(seen, NODES * NODE_GPUS)
         self._place(jobs, sizes, seen)
         found = {}
         for name in infos:

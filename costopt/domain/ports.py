@@ -34,7 +34,8 @@ class Strategy(Protocol):
 
     A strategy whose class has an attribute ``joint`` that is true decides all jobs of a policy in
     one call; of any other, one instance is made for each job. One with ``spreads_zones`` can
-    satisfy a policy's ``max_zone_share``.
+    satisfy a policy's ``max_zone_share``; one that ``starts_between_ticks`` is asked when a job
+    begins, and not only at the next tick.
     """
 
     def decide(self, view: View) -> Desired:

@@ -174,6 +174,18 @@ class Engine:
         for name in tuple(self.jobs) if job is None else (job,):
             self._stop(name, reason, now)
 
+    @property
+    def next_start_at(self) -> datetime | None:
+        """Return when the next job begins of those that may start between two ticks, if any."""
+        waiting = (
+            job.start_at
+            for name, job in self.jobs.items()
+            if getattr(self._terms[name].strategy, "starts_between_ticks", False)
+            and not self.journal.records[name].submitted
+            and not self.journal.records[name].over
+        )
+        return min(waiting, default=None)
+
     def awaits_bill(self, job: str, since: datetime) -> bool:
         """Return whether a bill of a node of the job that ended after ``since`` may still come."""
         return self._bills.is_pending(job, since)

@@ -18,6 +18,7 @@ OnTick = Callable[[TickResult], None]
 def run_until_done(engine: Engine, on_tick: OnTick | None = None) -> TickResult:
     """Tick, sleep to the next multiple of the tick, and repeat until no job needs anything.
 
+    It wakes earlier for a job that its strategy may start between two ticks.
     A late tick is not made up for. KeyboardInterrupt passes through; see ``stop_all``.
     """
     clock, tick_s = engine.world.clock, engine.settings.tick_s
@@ -31,7 +32,11 @@ def run_until_done(engine: Engine, on_tick: OnTick | None = None) -> TickResult:
         elapsed_s = (clock.now() - began).total_seconds()
         # A remainder by % may leave a sleep too short for any clock to notice.
         ticks = math.floor(elapsed_s / tick_s + 1e-6) + 1
-        clock.sleep(ticks * tick_s - elapsed_s)
+        wait_s = ticks * tick_s - elapsed_s
+        start_at = engine.next_start_at
+        if start_at is not None:
+            wait_s = min(wait_s, max((start_at - clock.now()).total_seconds(), 0.0))
+        clock.sleep(wait_s)
 
 
 def stop_all(engine: Engine, reason: str, on_tick: OnTick | None = None) -> None:

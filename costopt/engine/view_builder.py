@@ -114,8 +114,13 @@ class ViewBuilder:
         )
 
     def build_all(self, view: View) -> View:
-        """Return the same view with every offer to rent that has a price, allowed or not."""
-        offers = [each for each in self._offers.latest if not view.account.owns(each.pool)]
+        """Return the same view with what a baseline may rest on: every uninterruptible offer to
+        rent that has a price, allowed or not."""
+        offers = [
+            each
+            for each in self._offers.latest
+            if each.pool.capacity_type.is_uninterruptible and not view.account.owns(each.pool)
+        ]
         priced, _ = screen_offers(offers, ANY_POLICY, view.now, check_age=False)
         return replace(view, offers=self._fit(priced))
 

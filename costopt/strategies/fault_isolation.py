@@ -38,6 +38,7 @@ class FaultIsolatedStrategy:
         self._make = make
         self._apart: dict[str, Strategy] = {}
         self.inner = make()
+        self.starts_between_ticks: bool = getattr(self.inner, "starts_between_ticks", False)
 
     def decide(self, view: View) -> Desired:
         """Return one decision per job, whatever the inner strategy does."""

@@ -72,6 +72,7 @@ class ShieldedStrategy:
 
     def __init__(self, inner: Strategy) -> None:
         self.inner = inner
+        self.starts_between_ticks: bool = getattr(inner, "starts_between_ticks", False)
 
     def decide(self, view: View) -> Desired:
         """Return the inner strategy's decisions, each checked by the shield."""

@@ -1,8 +1,8 @@
 """The replay of a workload under a round policy: every round decides the sizes of all jobs.
 
-Between two rounds sizes are constant and jobs end at their exact time; rounds in which nothing
-could change are passed over. Work is the recorded duration on the GPUs asked for. The same inputs
-give the same schedule: nothing is drawn.
+Between two rounds jobs start when they are submitted, if they may, and end at their exact time;
+rounds in which nothing could change are passed over. Work is the recorded duration on the GPUs
+asked for. The same inputs give the same schedule: nothing is drawn.
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ class FleetReplay:
         self._gpu_s = np.zeros(count)
         self._active = np.zeros(0, dtype=np.int64)
         self._arrived = 0
+        self._price = 0.0
         self._now_s = float(workload.submit_s[0])
 
     def run(self) -> FleetSchedule:
@@ -96,6 +97,7 @@ class FleetReplay:
         due_s = self._now_s
         refresh_s = self._now_s
         while True:
+            self._admit_until(due_s)
             self._advance(due_s)
             if not len(self._active) and self._arrived == len(self._work.jobs):
                 break
@@ -111,6 +113,15 @@ class FleetReplay:
             self._first_s, self._end_s, self._restarts, self._gpu_s,
             np.array([at for at, _ in busy]), np.array([gpus for _, gpus in busy]), off,
         )  # fmt: skip
+
+    def _admit_until(self, due_s: float) -> None:
+        """Let what is submitted before the next round start, each job at its own instant."""
+        submit_s = self._work.submit_s
+        while self._arrived < len(submit_s) and submit_s[self._arrived] < due_s:
+            self._advance(float(submit_s[self._arrived]))
+            if len(self._active):
+                jobs = self._jobs(self._active)
+                self._resize(jobs, self._policy.admit(jobs, self._gpus, self._price))
 
     def _advance(self, now_s: float) -> None:
         """Let jobs run until now, end those that are done, and accept what was submitted."""
@@ -146,11 +157,15 @@ class FleetReplay:
 
     def _round(self) -> bool:
         """Decide and apply the sizes; return whether nothing changed and no job waits."""
-        active = self._active
-        if not len(active):
+        if not len(self._active):
             return True
-        jobs = self._jobs(active)
-        sizes = self._policy.decide(jobs, self._gpus)
+        jobs = self._jobs(self._active)
+        self._price, sizes = self._policy.decide(jobs, self._gpus)
+        return self._resize(jobs, sizes)
+
+    def _resize(self, jobs: RoundJobs, sizes: Ints) -> bool:
+        """Place and apply sizes; return whether nothing changed and no job waits."""
+        active = self._active
         assert int(sizes.sum()) <= self._gpus, "a policy gave more GPUs than there are"
         is_settled = bool((sizes == jobs.held).all())
         fresh_s = self._policy.protected_s

@@ -42,6 +42,13 @@ class RoundPolicy(Protocol):
     @property
     def protected_s(self) -> float: ...
 
-    def decide(self, jobs: RoundJobs, gpus: int) -> Ints:
-        """Return the sizes, each a gang of the job or 0."""
+    def decide(self, jobs: RoundJobs, gpus: int) -> tuple[float, Ints]:
+        """Return the price of a GPU-hour, and the sizes, each a gang of the job or 0."""
+        ...
+
+    def admit(self, jobs: RoundJobs, gpus: int, price: float) -> Ints:
+        """Return the sizes once a job was submitted between two rounds, at the last one's price.
+
+        Jobs that wait may start; there is no other reason to change a gang.
+        """
         ...

@@ -15,8 +15,8 @@ def place_round(
     """Place the gangs that change. Return the GPUs of each job that restarts or stops, by its id.
 
     The placement knows the job of each row by its id in ``ids``. Gangs younger than ``protected_s``
-    are not moved to make room. A job that finds no room keeps what it has, or starts on the largest
-    of its smaller gangs that does.
+    are not moved to make room, unless for a job that is behind. A job that finds no room keeps what
+    it has, or starts on the largest of its smaller gangs that does.
     """
     held, gangs = jobs.held, jobs.gangs
     chosen = np.flatnonzero(sizes != held)
@@ -28,6 +28,11 @@ def place_round(
     wanted = {int(ids[row]): int(sizes[row]) for row in chosen}
     refused, moved = placement.change(wanted.items(), fixed, first)
     for job in sorted(refused):
+        if job in first:
+            unplaced, also = placement.change([(job, wanted[job])], first, first)
+            moved |= also
+            if not unplaced:
+                continue
         del wanted[job]
         row = row_of[job]
         if held[row]:

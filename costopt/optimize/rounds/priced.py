@@ -36,11 +36,7 @@ class PricedPolicy:
     restart_s: float = 60.0
     protected_s: float = PROTECTED_S
 
-    def decide(self, jobs: RoundJobs, gpus: int) -> Ints:
-        """Return the sizes of the round."""
-        return self.price_and_sizes(jobs, gpus)[1]
-
-    def price_and_sizes(self, jobs: RoundJobs, gpus: int) -> tuple[float, Ints]:
+    def decide(self, jobs: RoundJobs, gpus: int) -> tuple[float, Ints]:
         """Return the price of a GPU-hour, and the sizes of the round."""
         if not len(jobs.held):
             return 0.0, jobs.held
@@ -51,6 +47,30 @@ class PricedPolicy:
         _start(jobs, sizes, gpus, price < jobs.price_cap)
         self._grow(jobs, sizes, gpus)
         return price, sizes
+
+    def admit(self, jobs: RoundJobs, gpus: int, price: float) -> Ints:
+        """Return the sizes with jobs that wait on idle GPUs, each on its gang at this price.
+
+        One that is behind gets what it asked for, and GPUs by which others have grown, too.
+        """
+        jobs = replace(jobs, weight=jobs.weight * _worth_by_rank(jobs))
+        asked, _ = jobs.gangs.pick(jobs.gangs.asked)
+        steps = jobs.gangs.step_price * jobs.weight[:, None]
+        want, _ = jobs.gangs.pick((steps > price).sum(axis=1))
+        want = np.where(jobs.is_behind, np.maximum(want, asked), want)
+        value = jobs.weight * jobs.index / want
+        order = np.lexsort((jobs.submit_s, -value))
+        order = order[((jobs.held == 0) & (price < jobs.price_cap))[order]]
+        grown = (jobs.held > asked) & ~jobs.is_behind & (jobs.held_s >= self.protected_s)
+        sizes = jobs.held.copy()
+        for behind, spare in ((True, int((jobs.held - asked)[grown].sum())), (False, 0)):
+            may = order[jobs.is_behind[order] == behind]
+            served = first_fit(may, want, gpus - int(sizes.sum()) + spare)
+            sizes = np.where(served, want, sizes)
+            over = int(sizes.sum()) - gpus
+            if over > 0:
+                _reduce(jobs, sizes, np.flatnonzero(grown), asked, over, jobs.is_behind)
+        return sizes
 
     def _target(self, jobs: RoundJobs, gpus: int) -> tuple[float, Ints]:
         """The price, and the gangs that it gives, those that wait with 0."""
@@ -101,7 +121,9 @@ class PricedPolicy:
         is_changed = sizes != jobs.held
         restart_s = np.where(is_changed, 0.0, self.restart_s)
         saved_s = jobs.remaining_s / speed - jobs.remaining_s / faster - restart_s
-        may = (sizes > 0) & (larger > column) & (is_changed | (jobs.held_s >= self.protected_s))
+        is_short = jobs.is_behind & (column < table.asked)
+        may = is_changed | is_short | (jobs.held_s >= self.protected_s)
+        may &= (sizes > 0) & (larger > column)
         may &= (saved_s > MIN_GROWTH_GAIN_S) & (more - sizes <= idle)
         growing = np.flatnonzero(may)
         step = (more - sizes)[growing]

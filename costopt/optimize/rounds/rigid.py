@@ -23,11 +23,17 @@ class RigidPolicy:
     by: str
     protected_s: float = PROTECTED_S
 
-    def decide(self, jobs: RoundJobs, gpus: int) -> Ints:
-        """Return the GPUs asked for by those that are served, first the protected ones."""
+    def decide(self, jobs: RoundJobs, gpus: int) -> tuple[float, Ints]:
+        """Return no price and the GPUs asked for by those served, first the protected ones."""
         asked, _ = jobs.gangs.pick(jobs.gangs.asked)
         protected = (jobs.held > 0) & (jobs.held_s < self.protected_s)
         order = np.lexsort((jobs.submit_s, self._rank(jobs, asked), ~protected))
+        return 0.0, np.where(first_fit(order, asked, gpus), asked, 0)
+
+    def admit(self, jobs: RoundJobs, gpus: int, price: float) -> Ints:  # noqa: ARG002 - no price
+        """Return the sizes with those that wait on idle GPUs, in the order of a round."""
+        asked, _ = jobs.gangs.pick(jobs.gangs.asked)
+        order = np.lexsort((jobs.submit_s, self._rank(jobs, asked), jobs.held == 0))
         return np.where(first_fit(order, asked, gpus), asked, 0)
 
     def _rank(self, jobs: RoundJobs, asked: Ints) -> Floats:

@@ -134,7 +134,8 @@ class VirtualShares:
         np.add.at(gained_s, tenant, -lag_s)
         self._is_worse = gained_s < np.where(self._is_worse, MARGIN * self._there_s, 0.0) - 1e-9
         late_s = np.maximum(MIN_LAG_S, MIN_LAG_SHARE * there_s)
-        is_behind = (there_s > 0) & (lag_s >= -late_s) & self._is_worse[tenant]
+        is_there = self._begin_s[active] <= self._now_s
+        is_behind = is_there & (lag_s >= -late_s) & self._is_worse[tenant]
         if int(self._gpus[active[is_behind]].sum()) > MAX_SHARE * self._all_gpus:
             is_behind = (lag_s > late_s) & (self._lead_s[tenant] < 0)
         return is_behind

@@ -95,10 +95,16 @@ class ClusterRounds:
             self._placement.change([(number, 0)], frozenset())
 
     def decide(
-        self, now_s: float, jobs: Sequence[ClusterJob], elsewhere: Sequence[ClusterJob]
+        self,
+        now_s: float,
+        jobs: Sequence[ClusterJob],
+        elsewhere: Sequence[ClusterJob],
+        *,
+        is_round: bool,
     ) -> None:
         """Give each of the jobs its GPUs; those elsewhere count for their tenants alone.
 
+        Between two rounds only jobs that wait get any, at the price of the last.
         Jobs of the last round that are in neither have ended.
         """
         known = {job.name for job in (*jobs, *elsewhere)}
@@ -111,7 +117,11 @@ class ClusterRounds:
             return
         ids = np.array([self._ids[job.name] for job in jobs], dtype=np.int64)
         table = self._round_jobs(now_s, ids, jobs, behind)
-        price, sizes = self._policy.price_and_sizes(table, self.nodes.usable_gpus)
+        gpus, price = self.nodes.usable_gpus, self.price_usd_per_gpu_hour
+        if is_round:
+            price, sizes = self._policy.decide(table, gpus)
+        else:
+            sizes = self._policy.admit(table, gpus, price)
         self.price_usd_per_gpu_hour = price
         changed = place_round(self._placement, ids, table, sizes, self._policy.protected_s)
         for number, gpus in changed.items():
@@ -124,7 +134,7 @@ class ClusterRounds:
         all_jobs = [*jobs, job]
         ids = np.array([self._number(each) for each in all_jobs], dtype=np.int64)
         table = self._round_jobs(now_s, ids, all_jobs, np.zeros(len(all_jobs), dtype=bool))
-        price, sizes = self._policy.price_and_sizes(table, self.nodes.usable_gpus)
+        price, sizes = self._policy.decide(table, self.nodes.usable_gpus)
         return price, int(sizes[-1])
 
     def leaving(

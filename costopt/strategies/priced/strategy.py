@@ -25,6 +25,8 @@ from costopt.strategies.priced.overflow import SpotSearch, is_better_here
 from costopt.strategies.priced.owned_nodes import find_owned_nodes
 from costopt.strategies.remaining_time import keep_current
 
+EARLY_S = 0.05
+"""A round may be so much early: ticks are not exact."""
 OUTAGE_S = 600.0
 """For so long, nodes that are no longer offered are not taken to be gone."""
 
@@ -32,15 +34,20 @@ OUTAGE_S = 600.0
 class PricedStrategy:
     """``restart_s`` is what a change of its gang costs a job, beyond what its file says.
 
+    There is a round every ``round_s``; in ticks between two, jobs that wait may start, and no gang
+    is changed for another reason.
+
     One instance decides for the jobs of all tenants: a cluster has one price.
     """
 
     joint: ClassVar[bool] = True
     joins_tenants: ClassVar[bool] = True
     plans_open_ended: ClassVar[bool] = True
+    starts_between_ticks: ClassVar[bool] = True
 
-    def __init__(self, restart_s: float = 60.0) -> None:
-        self.restart_s = restart_s
+    def __init__(self, restart_s: float = 60.0, round_s: float = 60.0) -> None:
+        self.restart_s, self.round_s = restart_s, round_s
+        self._rounds_due = -1
         self._began_at: datetime | None = None
         self._decided_at: datetime | None = None
         self._seen_at: datetime | None = None
@@ -111,7 +118,9 @@ class PricedStrategy:
                 here.setdefault(id(rounds), []).append(job)
             else:
                 elsewhere.setdefault(id(rounds), []).append((job_view, job))
-        now_s = self._seconds(view.now)
+        now_s, before = self._seconds(view.now), self._rounds_due
+        self._rounds_due = int((now_s + EARLY_S) // self.round_s)
+        is_round = self._rounds_due > before
         spot_usd = {name: rest.extra_usd for name, rest in rests.items()}
         for rounds in self._rounds.values():
             jobs, away = here.get(id(rounds), []), elsewhere.get(id(rounds), ())
@@ -120,7 +129,7 @@ class PricedStrategy:
                 for job_view, job in away
                 if not self._returns(cloud, job_view, job, rounds, jobs, now_s)
             ]
-            rounds.decide(now_s, jobs, stay)
+            rounds.decide(now_s, jobs, stay, is_round=is_round)
             leaving = rounds.leaving(now_s, jobs, spot_usd)
             self._leaving |= {name: rests[name].option for name in leaving}
 

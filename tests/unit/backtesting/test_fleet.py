@@ -103,6 +103,13 @@ def test_the_same_jobs_give_the_same_schedule(made: Workload) -> None:
     assert (first.gpu_s == again.gpu_s).all()
 
 
+@pytest.mark.parametrize("policy", ["priced", "gittins", "attained-service"])
+def test_a_job_that_finds_idle_gpus_waits_for_no_round(policy: str) -> None:
+    jobs = [_job("first", "speech", 0.0, 3000.0, 4), _job("second", "vision", 95.0, 600.0, 4)]
+    schedule = _trial(_workload(jobs), Cluster("one", (64,))).replay(policy)
+    assert schedule.first_run_s.tolist() == [0.0, 95.0]
+
+
 def test_a_resize_costs_a_restart_and_no_work() -> None:
     # Alone it begins on its largest gang.
     job = replace(_job("a", "t", 0, 36_000, 1), work_declared=True, largest_gpus=2)

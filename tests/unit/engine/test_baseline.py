@@ -11,6 +11,8 @@ from costopt.domain.events import JobSubmitted
 from costopt.domain.job import Phase
 from costopt.domain.market import CapacityType
 from costopt.domain.policy import Limits
+from costopt.domain.view import JobView, View
+from costopt.strategies.gang_options import GangOption, gang_options
 from tests.support.engine_fixtures import (
     BIG_SAFE,
     HOUR_S,
@@ -38,6 +40,19 @@ def test_the_baseline_s_figures() -> None:
     assert job.baseline_wh == pytest.approx((0.5 * 100 + busy_s) / 3.6)
     assert job.baseline_wh is not None
     assert job.baseline_gco2e == pytest.approx(400 * job.baseline_wh / 1000)
+
+
+def test_spot_is_not_weighed_for_the_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
+    weighed: list[CapacityType] = []
+
+    def note(view: View, job_view: JobView) -> tuple[GangOption, ...]:
+        weighed.extend(offer.pool.capacity_type for offer in view.offers)
+        return gang_options(view, job_view)
+
+    monkeypatch.setattr("costopt.engine.view_builder.gang_options", note)
+    submitted = _submitted(Scene(always(SPOT_A, 1, 2.0), always(SAFE, 9, 8.0), jobs=[task()]))
+    assert submitted.baseline_pool == str(SAFE)
+    assert set(weighed) == {CapacityType.ON_DEMAND}
 
 
 def test_a_dearer_gang_where_the_cheapest_is_too_slow() -> None:

@@ -93,11 +93,11 @@ def test_no_gpu_is_given_twice_and_no_gang_is_impossible(
 ) -> None:
     jobs = _jobs(asked, seed)
     jobs.held[:] = _fit(jobs.held, gpus)
-    sizes = policy.decide(jobs, gpus)
+    sizes = policy.decide(jobs, gpus)[1]
     assert sizes.sum() <= gpus
     possible = (jobs.gangs.gpus == sizes[:, None]).any(axis=1)
     assert (possible | (sizes == 0)).all()
-    assert (policy.decide(jobs, gpus) == sizes).all()
+    assert (policy.decide(jobs, gpus)[1] == sizes).all()
     # No GPU is idle while the smallest gang of a waiting job would fit.
     waiting = jobs.gangs.gpus[sizes == 0, 0]
     if isinstance(policy, PricedPolicy) and len(waiting):
@@ -109,11 +109,11 @@ def test_of_jobs_whose_work_is_declared_the_short_ones_have_larger_gangs() -> No
     jobs.held[:], jobs.is_behind[:], jobs.weight[:] = 0, False, 1.0
     jobs.is_declared[:], jobs.remaining_s[:] = True, [4e3, 3e5, 2e5, 1e5]
     jobs.index[:] = 1 / jobs.remaining_s
-    sizes = PricedPolicy().decide(jobs, 32)
+    sizes = PricedPolicy().decide(jobs, 32)[1]
     assert sizes[0] == sizes.max() > sizes[1] == sizes.min()
     # Not where spot has a price: an hour is worth what it is.
     jobs.price_cap[:] = 1e9
-    assert len(set(PricedPolicy().decide(jobs, 32))) == 1
+    assert len(set(PricedPolicy().decide(jobs, 32)[1])) == 1
 
 
 def test_a_job_behind_its_share_is_served_first_at_the_size_it_asked_for() -> None:
@@ -121,21 +121,36 @@ def test_a_job_behind_its_share_is_served_first_at_the_size_it_asked_for() -> No
     jobs.held[:], jobs.is_behind[:] = 0, False
     jobs.is_behind[13] = True
     jobs.index[13] = 0.0
-    assert PricedPolicy().decide(jobs, 24)[13] >= 8
+    assert PricedPolicy().decide(jobs, 24)[1][13] >= 8
+
+
+def test_between_two_rounds_jobs_start_on_idle_gpus_and_no_gang_changes() -> None:
+    jobs = _jobs([4] * 4, 1)
+    jobs.held[:], jobs.held_s[:], jobs.is_behind[:] = [8, 4, 0, 0], 1000.0, False
+    jobs.weight[:], jobs.is_declared[:], jobs.index[:] = 1.0, False, [1.0, 1.0, 1.0, 2.0]
+    at_price = float(jobs.gangs.step_price[0, jobs.gangs.asked[0] - 1]) * 0.99
+    assert PricedPolicy().admit(jobs, 16, at_price).tolist() == [8, 4, 0, 4]
+    assert RigidPolicy("index").admit(jobs, 12, 0.0).tolist() == [4, 4, 0, 4]
+    assert PricedPolicy().admit(jobs, 12, at_price).tolist() == [8, 4, 0, 0]
+    # One that is behind its share takes what another has grown by, unless that has just begun.
+    jobs.is_behind[2] = True
+    assert PricedPolicy().admit(jobs, 12, at_price).tolist() == [4, 4, 4, 0]
+    jobs.held_s[:] = 10.0
+    assert PricedPolicy().admit(jobs, 12, at_price).tolist() == [8, 4, 0, 0]
 
 
 def test_the_first_minutes_of_a_gang_are_not_interrupted() -> None:
     jobs = _jobs([8] * 20, 1)
     jobs.held[:], jobs.is_behind[:] = 0, False
     jobs.held[3], jobs.held_s[3], jobs.index[3] = 8, 10.0, 0.0
-    assert PricedPolicy().decide(jobs, 16)[3] == 8
+    assert PricedPolicy().decide(jobs, 16)[1][3] == 8
 
 
 def test_how_long_gangs_are_not_interrupted_is_the_policys() -> None:
     jobs = _jobs([8] * 20, 1)
     jobs.held[:], jobs.is_behind[:] = 0, False
     jobs.held[3], jobs.held_s[3], jobs.index[3] = 8, 10.0, 0.0
-    assert PricedPolicy(protected_s=10.0).decide(jobs, 16)[3] == 0
+    assert PricedPolicy(protected_s=10.0).decide(jobs, 16)[1][3] == 0
     # Nor is one moved to make room for a whole node.
     jobs.held[:] = 0
     jobs.held[[3, 7]] = 4
@@ -158,10 +173,10 @@ def test_no_gang_is_smaller_than_what_its_gpus_cost_elsewhere(cap: float, sizes:
     jobs = replace(jobs, gangs=table, weight=np.ones(2), price_cap=np.full(2, cap))
     jobs.held[:], jobs.is_behind[:], jobs.index[:] = 0, False, (2.0, 1.0)
     jobs.remaining_s[:] = 3600.0
-    assert PricedPolicy().decide(jobs, 8).tolist() == sizes
+    assert PricedPolicy().decide(jobs, 8)[1].tolist() == sizes
     # A job that has no other place may be.
     jobs.price_cap[1] = np.inf
-    assert PricedPolicy().decide(jobs, 12).tolist() == [8, 4]
+    assert PricedPolicy().decide(jobs, 12)[1].tolist() == [8, 4]
 
 
 def test_one_after_the_other_leaves_while_that_is_worth_spot() -> None:

@@ -13,6 +13,8 @@ from costopt.domain.account import Tenant
 from costopt.domain.view import CapacityPlan
 from costopt.engine.engine import TickResult
 from costopt.engine.loop import run_until_done
+from costopt.optimize.rounds.gangs import Ints
+from costopt.optimize.rounds.jobs import RoundJobs
 from costopt.optimize.rounds.priced import PricedPolicy
 from costopt.workload.workload import Workload
 from tests.support.owned_cluster import (
@@ -32,14 +34,14 @@ Sizes = dict[float, dict[str, int]]
 
 
 class RecordedReplay(FleetReplay):
-    """Notes the GPUs of each job after every round."""
+    """Notes the GPUs of each job after every round, and whenever one is submitted."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.sizes: Sizes = {}
 
-    def _round(self) -> bool:
-        is_settled = super()._round()
+    def _resize(self, jobs: RoundJobs, sizes: Ints) -> bool:
+        is_settled = super()._resize(jobs, sizes)
         names = [self._work.jobs[job].job_id for job in self._active]
         held = dict(zip(names, map(int, self._held[self._active]), strict=True))
         self.sizes[self._now_s] = {name: gpus for name, gpus in held.items() if gpus}
