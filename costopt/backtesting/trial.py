@@ -17,7 +17,12 @@ from uuid import uuid4
 
 import costopt
 from costopt.backtesting.account_market import account_market
-from costopt.backtesting.hindsight import HindsightOptimum, HindsightPaths, hindsight_paths
+from costopt.backtesting.hindsight import (
+    HindsightOptimum,
+    HindsightPaths,
+    hindsight_optimum,
+    hindsight_paths,
+)
 from costopt.backtesting.known_lifetimes import known_lifetimes
 from costopt.backtesting.lifetime_oracle import LifetimeOracle
 from costopt.backtesting.regret import measure_regret
@@ -119,10 +124,20 @@ class BacktestConfig:
         lost = {} if paths is None else measure_regret(run, trial.window.job, paths)
         return replace(score_replay(run), **lost)
 
-    def _hindsight(self, window: Window, policy: Policy) -> HindsightPaths | None:
-        market = account_market(self.markets[window.market], self.account.price_terms)
+    def optimum(self, trial: Trial) -> HindsightOptimum | None:
+        """Return the optimum of hindsight tick by tick; None where it is not defined."""
+        job, market = trial.window.job, self._at_account_prices(trial.window)
         models = self.machines, self.transfers
-        return hindsight_paths(window.job, policy, market, *models, tick_s=self.tick_s)
+        return hindsight_optimum(
+            job, trial.policy, market, *models, tick_s=self.tick_s, with_moments=True
+        )
+
+    def _hindsight(self, window: Window, policy: Policy) -> HindsightPaths | None:
+        models = self._at_account_prices(window), self.machines, self.transfers
+        return hindsight_paths(window.job, policy, *models, tick_s=self.tick_s)
+
+    def _at_account_prices(self, window: Window) -> MarketHistory:
+        return account_market(self.markets[window.market], self.account.price_terms)
 
     def rehearse(self, trial: Trial, *, explain: bool = False) -> ReplayResult:
         """The replay behind a trial of a strategy, with all its events."""

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from costopt.backtesting.grid import BacktestGrid
-from costopt.backtesting.hindsight import hindsight_optimum
 from costopt.backtesting.ranking import (
     PairedDifference,
     PolicySummary,
@@ -185,14 +184,7 @@ def _run(bench: BacktestConfig, trial: Trial) -> RunView:
 
 def _optimum(bench: BacktestConfig, trial: Trial) -> dict[str, BacktestCurve]:
     """Return the hindsight optimum's curve by its label; empty if it is not defined."""
-    job, market = trial.window.job, bench.markets[trial.window.market]
-    best = hindsight_optimum(
-        job,
-        trial.policy,
-        market,
-        bench.machines,
-        bench.transfers,
-        tick_s=bench.tick_s,
-        with_moments=True,
-    )
-    return {} if best is None else {trial.label: curve_of_moments(best.moments, job.work.amount)}
+    best = bench.optimum(trial)
+    if best is None:
+        return {}
+    return {trial.label: curve_of_moments(best.moments, trial.window.job.work.amount)}

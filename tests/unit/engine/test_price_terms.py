@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from costopt.backtesting.account_market import account_market
+from costopt.backtesting.backtest import hindsight_policy
 from costopt.backtesting.hindsight import hindsight_optimum
 from costopt.backtesting.replay import ReplayResult, replay
+from costopt.backtesting.trial import BacktestConfig, Trial, Window
 from costopt.domain.account import Account
 from costopt.domain.account_price import CommitmentKind
 from costopt.domain.commitments import Commitment, Discount, PoolPattern
@@ -113,6 +115,19 @@ def test_the_optimum_in_hindsight_pays_the_account_s_prices() -> None:
     found = hindsight_optimum(job, policy, seen, Machines())
     assert found is not None
     assert found.usd == 0.0
+
+
+def test_the_report_shows_the_optimum_that_is_scored() -> None:
+    record = replace(_market(), tick_s=600.0)
+    account = Account(price_terms=PriceTerms(discounts=(EDP,)))
+    bench = BacktestConfig({record.name: record}, Machines(), Powers, NoHazard, account=account)
+    trial = Trial(
+        Window(record.name, task(deadline_s=10 * HOUR_S)), hindsight_policy(rules("on_demand"))
+    )
+    shown, scored = bench.optimum(trial), bench.score(trial)
+    assert shown is not None
+    assert scored.usd is not None
+    assert shown.usd == shown.moments[-1].usd == scored.usd == pytest.approx(25.0)
 
 
 def test_a_node_of_a_commitment_remains_one_after_a_crash(
