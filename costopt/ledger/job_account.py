@@ -62,6 +62,7 @@ from costopt.domain.events import (
     WorkLost,
 )
 from costopt.domain.events.node import NOT_SENT_ERROR
+from costopt.domain.fleet import SIMULATED_NODE
 from costopt.domain.market import Pool
 from costopt.domain.ports import Ledger
 from costopt.ledger.account_parts import FleetAccount, TransferAccount, WorkAccount
@@ -204,7 +205,7 @@ class JobAccount:
             node_seconds=bill.node_ms / 1000,
             nodes_alive=len(self.fleet.alive),
             nodes_launched=len(self.fleet.nodes),
-            is_simulated=any(n.launched.is_simulated for n in self.fleet.nodes.values()),
+            is_simulated=any(node.startswith(SIMULATED_NODE) for node in self.fleet.nodes),
             launches=len(self._launches),
             failed_launches=self._failed_launches,
             interruptions=self.fleet.interruptions,

@@ -27,7 +27,7 @@ POLICY = """
 kind: policy
 version: 1
 name: shared
-strategy: {name: priced, parameters: {restart_s: 1}}
+strategy: {name: priced, parameters: {restart_s: 1, round_s: 1}}
 """
 TENANTS = [{"name": "vision", "weight": 1}, {"name": "speech", "weight": 1}]
 STEPS = 30

@@ -8,7 +8,7 @@ from datetime import datetime
 from costopt.domain.account_price import CommitmentKind
 from costopt.domain.contracts import ContractTerms
 from costopt.domain.events.job import Event
-from costopt.domain.fleet import SIMULATED_NODE, EndCause
+from costopt.domain.fleet import EndCause
 from costopt.domain.gpu_health import HealthIssue
 from costopt.domain.policy import CarbonSignal
 
@@ -67,11 +67,6 @@ class NodeLaunched(Event):
     committed_micros_per_hour: int | None = 0
     commitment: CommitmentKind | None = None
     volume_micros_per_hour: int | None = None
-
-    @property
-    def is_simulated(self) -> bool:
-        """Return whether the node is the simulator's."""
-        return self.node_id.startswith(SIMULATED_NODE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
