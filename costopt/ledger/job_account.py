@@ -94,8 +94,7 @@ class JobAccount:
         self._stopped = False
         self._training = False
         self._gang_pools: frozenset[Pool] = frozenset()
-        self._checkpoints_refused = 0
-        self._pool_switches = 0
+        self._checkpoints_refused = self._pool_switches = 0
         self._cache_gib = self._cache_node_s = 0.0
 
     @property

@@ -12,6 +12,8 @@ from costopt.domain.account import Account, Quota, Tenant
 from costopt.domain.errors import InfeasibleError, SpecError
 from tests.support.daemon_fixtures import POLICY, DaemonScene, document
 
+pytestmark = pytest.mark.process
+
 OTHER_POLICY = POLICY.replace("name: plain", "name: other")
 
 
