@@ -133,8 +133,8 @@ def hindsight_paths(
 
 
 def _stand_in(gang: GangCostSeries, kept: Sequence[GangCostSeries]) -> int:
-    own = (index for index, each in enumerate(kept) if each is gang)
-    return next(own, None) or next(i for i, each in enumerate(kept) if _beats(each, gang))
+    own = next((i for i, each in enumerate(kept) if each is gang), None)
+    return next(i for i, each in enumerate(kept) if _beats(each, gang)) if own is None else own
 
 
 def _gangs(

@@ -126,18 +126,21 @@ class BacktestConfig:
 
     def optimum(self, trial: Trial) -> HindsightOptimum | None:
         """Return the optimum of hindsight tick by tick; None where it is not defined."""
-        job, market = trial.window.job, self._at_account_prices(trial.window)
-        models = self.machines, self.transfers
+        window, known = trial.window, self._known_to_hindsight(trial.window)
         return hindsight_optimum(
-            job, trial.policy, market, *models, tick_s=self.tick_s, with_moments=True
+            window.job, trial.policy, *known, tick_s=self.tick_s, with_moments=True
         )
 
     def _hindsight(self, window: Window, policy: Policy) -> HindsightPaths | None:
-        models = self._at_account_prices(window), self.machines, self.transfers
-        return hindsight_paths(window.job, policy, *models, tick_s=self.tick_s)
+        known = self._known_to_hindsight(window)
+        return hindsight_paths(window.job, policy, *known, tick_s=self.tick_s)
 
-    def _at_account_prices(self, window: Window) -> MarketHistory:
-        return account_market(self.markets[window.market], self.account.price_terms)
+    def _known_to_hindsight(
+        self, window: Window
+    ) -> tuple[MarketHistory, InstanceCatalog, TransferPrices | None]:
+        """The market at the account's prices, the machines, and the prices of transfers."""
+        market = account_market(self.markets[window.market], self.account.price_terms)
+        return market, self.machines, self.transfers
 
     def rehearse(self, trial: Trial, *, explain: bool = False) -> ReplayResult:
         """The replay behind a trial of a strategy, with all its events."""
