@@ -22,10 +22,10 @@ def place_round(
     chosen = np.flatnonzero(sizes != held)
     if not len(chosen):
         return {}
-    row_of = {int(job): row for row, job in enumerate(ids)}
     fixed = frozenset(ids[(jobs.held_s < protected_s) & (held > 0)].tolist())
     first = frozenset(ids[jobs.is_behind].tolist())
-    wanted = {int(ids[row]): int(sizes[row]) for row in chosen}
+    row_of = {int(ids[row]): int(row) for row in chosen}
+    wanted = {job: int(sizes[row]) for job, row in row_of.items()}
     refused, moved = placement.change(wanted.items(), fixed, first)
     for job in sorted(refused):
         if job in first:
@@ -43,4 +43,5 @@ def place_round(
             if not unplaced:
                 wanted[job] = gpus
                 break
-    return wanted | {job: int(held[row_of[job]]) for job in moved - wanted.keys()}
+    also_moved = np.flatnonzero(np.isin(ids, list(moved - wanted.keys()))) if moved else ()
+    return wanted | {int(ids[row]): int(held[row]) for row in also_moved}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costopt.optimize.rounds.gangs import Floats, Ints
+from costopt.optimize.rounds.gangs import Flags, Floats, Ints
 from costopt.optimize.rounds.jobs import RoundJobs
 from costopt.optimize.rounds.sizes import first_fit
 
@@ -25,15 +25,16 @@ class RigidPolicy:
 
     def decide(self, jobs: RoundJobs, gpus: int) -> tuple[float, Ints]:
         """Return no price and the GPUs asked for by those served, first the protected ones."""
-        asked, _ = jobs.gangs.pick(jobs.gangs.asked)
         protected = (jobs.held > 0) & (jobs.held_s < self.protected_s)
-        order = np.lexsort((jobs.submit_s, self._rank(jobs, asked), ~protected))
-        return 0.0, np.where(first_fit(order, asked, gpus), asked, 0)
+        return 0.0, self._serve(jobs, gpus, protected)
 
     def admit(self, jobs: RoundJobs, gpus: int, price: float) -> Ints:  # noqa: ARG002 - no price
         """Return the sizes with those that wait on idle GPUs, in the order of a round."""
+        return self._serve(jobs, gpus, jobs.held > 0)
+
+    def _serve(self, jobs: RoundJobs, gpus: int, first: Flags) -> Ints:
         asked, _ = jobs.gangs.pick(jobs.gangs.asked)
-        order = np.lexsort((jobs.submit_s, self._rank(jobs, asked), jobs.held == 0))
+        order = np.lexsort((jobs.submit_s, self._rank(jobs, asked), ~first))
         return np.where(first_fit(order, asked, gpus), asked, 0)
 
     def _rank(self, jobs: RoundJobs, asked: Ints) -> Floats:
