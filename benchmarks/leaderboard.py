@@ -30,13 +30,10 @@ from typing import Any
 from benchmarks.fit_lifetime import fit
 from benchmarks.results import Figure
 from benchmarks.trials import Effort, bench_of
+from benchmarks.zones import OURS, Ours
 from costopt.backtesting.backtest import OPTIMUM, hindsight_policy
 from costopt.backtesting.trial import Trial, Window
 from costopt.domain.history import MarketHistory
-from costopt.domain.ports import Strategy
-from costopt.market.lifetime import AgeRates, LifetimeModel
-from costopt.strategies.adaptive.strategy import AdaptiveStrategy
-from costopt.strategies.shield import ShieldedStrategy
 from tests.support.cant_be_late import ON_DEMAND_USD, SPOT_USD, job, market, policy, read_trace
 
 ONE_ZONE = "real/ddl=search+task=48+overhead=0.02/real"
@@ -74,7 +71,6 @@ SCENARIOS: Mapping[str, tuple[Sequence[str], int]] = {
 """Zones of each scenario, and its windows."""
 
 WORK_H = 48.0
-OURS = "adaptive"
 POLICIES = tuple(map(policy, (OURS, "uniform_progress", "greedy_spot")))
 
 
@@ -84,13 +80,7 @@ class Leaderboard:
 
     markets: Mapping[str, MarketHistory]
     cases: Sequence[tuple[str, str, tuple[float, float]]]
-    rates: AgeRates | None
-
-    def strategy(self, trial: Trial) -> Strategy | None:
-        """`adaptive` with the prior of another year, None of every other."""
-        if trial.label != OURS or self.rates is None:
-            return None
-        return ShieldedStrategy(AdaptiveStrategy(lifetimes=LifetimeModel(prior=self.rates)))
+    ours: Ours | None
 
     def costs(self, effort: Effort) -> Iterator[tuple[str, str, float, bool]]:
         """Group, policy, dollars and whether it was in time, of every run."""
@@ -100,7 +90,7 @@ class Leaderboard:
             window = Window(name, job(deadline_h, start_h))
             groups[window] = group
             trials += [Trial(window, each) for each in (hindsight_policy(POLICIES[0]), *POLICIES)]
-        for trial, score in effort.of(bench_of(self.markets, self.strategy), trials):
+        for trial, score in effort.of(bench_of(self.markets, self.ours), trials):
             assert score.usd is not None
             yield groups[trial.window], trial.label, score.usd, score.on_time is True
 
@@ -128,7 +118,7 @@ def _in_one_zone(folder: Path, sample: int) -> Leaderboard:
         for name in markets
         for deadline_h, start_h in CONFIGURATIONS
     ]
-    return Leaderboard(markets, cases, _prior_of("2023"))
+    return Leaderboard(markets, cases, _fitted_on("2023"))
 
 
 def _spread(paths: Sequence[Path]) -> list[Path]:
@@ -147,7 +137,7 @@ def _in_several_zones(folder: Path, sample: int) -> Leaderboard:
             markets[f"{scenario} {number}"] = replace(parts[0], name=scenario, pools=pools)
     markets = _sampled(markets, sample)
     cases = [(name.rsplit(" ", 1)[0], name, SEVERAL_ZONES_CONFIGURATION) for name in markets]
-    return Leaderboard(markets, cases, _prior_of("2022"))
+    return Leaderboard(markets, cases, _fitted_on("2022"))
 
 
 def _market(trace: Mapping[str, Any], zone: str) -> MarketHistory:
@@ -158,17 +148,18 @@ def _market(trace: Mapping[str, Any], zone: str) -> MarketHistory:
 
 
 def _sampled(markets: Mapping[str, MarketHistory], sample: int) -> dict[str, MarketHistory]:
-    step = len(markets) / sample if 0 < sample < len(markets) else 1
-    names = list(markets)
-    return {(name := names[int(at * step)]): markets[name] for at in range(int(len(names) / step))}
+    count = sample if 0 < sample < len(markets) else len(markets)
+    every = list(markets.items())
+    return dict(every[at * len(every) // count] for at in range(count))
 
 
-def _prior_of(year: str) -> AgeRates | None:
-    """Fitted on the records of a year, or None for the prior that is shipped."""
+def _fitted_on(year: str) -> Ours | None:
+    """With the prior of the records of a year; None for the prior that is shipped."""
     data = os.environ.get("COSTOPT_DATA")
     if data is None:
         return None
-    return fit(read_trace(path) for path in sorted((Path(data) / "traces").glob(f"*{year}*.json")))
+    paths = sorted((Path(data) / "traces").glob(f"*{year}*.json"))
+    return Ours(fit(read_trace(path) for path in paths))
 
 
 def _one_zone(windows: Leaderboard, effort: Effort) -> Iterator[Figure]:
@@ -179,7 +170,7 @@ def _one_zone(windows: Leaderboard, effort: Effort) -> Iterator[Figure]:
         mean_usd = fmean(usd for group in groups.values() for usd in group)
         yield f"one zone: {name}: score", 100 * (WORK_H * ON_DEMAND_USD - mean_usd) / saved_usd, "%"
         yield f"one zone: {name}: late", float(late[name]), "runs"
-    yield from _ratios("one zone", costs)
+    yield from _ratios(costs)
 
 
 def _several_zones(windows: Leaderboard, effort: Effort) -> Iterator[Figure]:
@@ -192,11 +183,11 @@ def _several_zones(windows: Leaderboard, effort: Effort) -> Iterator[Figure]:
         yield f"several zones: {name}: late", float(late[name]), "runs"
 
 
-def _ratios(label: str, costs: Mapping[str, Mapping[str, list[float]]]) -> Iterator[Figure]:
+def _ratios(costs: Mapping[str, Mapping[str, list[float]]]) -> Iterator[Figure]:
     best = {group: fmean(found) for group, found in costs[OPTIMUM].items()}
     for name, groups in costs.items():
         for group, found in groups.items():
-            yield f"{label}, {group}: {name}", fmean(found) / best[group], "×"
+            yield f"one zone, {group}: {name}", fmean(found) / best[group], "×"
 
 
 def _by_policy_and_group(
