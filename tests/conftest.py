@@ -9,7 +9,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import properties, tiers
+from tests.support import last_events, properties, tiers
 from tests.support.aws.fixtures import account, aws_clients, aws_server, cloud
 from tests.support.gcp.fixtures import gcp_cloud, gcp_server, project
 from tests.support.kubernetes.fixtures import cluster, kubernetes_proxy, kubernetes_server
@@ -75,6 +75,16 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     result = yield
     tiers.check_unmarked(item)
     return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what a failed test's ledgers hold."""
+    report = yield
+    last_events.report_events(item, report)
+    return report
 
 
 @pytest.hookimpl(wrapper=True)

@@ -98,7 +98,7 @@ def test_slurm_requeues_a_job_whose_nodes_are_noticed(tmp_path: Path) -> None:
     went, ended = tmp_path / "went", tmp_path / "ended"
     script = f"[ -e {went} ] || srun sleep 600\nsrun sh -c 'echo >>{ended}'"
     with burst_cloud(tmp_path, SPOT_GOES) as cloud, cloud.daemon():
-        job = cloud.slurm.sbatch(script, *ON_BURST, "--deadline=now+2hours")
+        job = cloud.slurm.sbatch(script, "-p", "burst", "-N2", "-t", "10", "--deadline=now+2hours")
         log = cloud.slurm.folder / "log" / "slurmctld.log"
         until(
             lambda: "node c1 reason set to: costopt: the node goes" in log.read_text(), PATIENCE_S
@@ -109,7 +109,9 @@ def test_slurm_requeues_a_job_whose_nodes_are_noticed(tmp_path: Path) -> None:
         def completed() -> bool:
             """Let a requeued job begin now, rather than in two minutes."""
             cloud.slurm.ask("scontrol", "update", f"jobid={job}", "starttime=now")
-            return cloud.slurm.state(job) == "COMPLETED"
+            shown = cloud.slurm.job(job)
+            assert shown["JobState"] not in {"TIMEOUT", "DEADLINE"}, shown
+            return shown["JobState"] == "COMPLETED"
 
         until(completed, PATIENCE_S)
         assert cloud.slurm.job(job)["Restarts"] != "0"

@@ -45,6 +45,7 @@ class CountingTrainer:
         self.saves: tuple[SavedCheckpoint, ...] = ()
         folder.mkdir(parents=True, exist_ok=True)
         self.step = max((int(p.stem.split("-")[1]) for p in folder.glob("step-*.json")), default=0)
+        self.found = float(self.step)
         with (folder / "starts").open("a") as starts:
             starts.write(f"{self.env.generation} {self.env.node} {self.step}\n")
 
@@ -84,7 +85,7 @@ class CountingTrainer:
                 state=state,
                 at=time.time(),
                 done_units=float(self.step),
-                saved_units=self.saves[-1].units if self.saves else 0.0,
+                saved_units=self.saves[-1].units if self.saves else self.found,
                 units_per_s=units_per_s,
                 checkpoints=self.saves,
             ).write(self.env.status_file)

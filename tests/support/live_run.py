@@ -153,11 +153,15 @@ class Place(NodeFolder):
 
 
 def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
-    """Poll; AssertionError when time is up."""
+    """Poll; AssertionError when time is up. Most of the machine is left to what is waited for."""
     deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, f"no {what} within {timeout_s} s"
-        time.sleep(0.02)
+    while True:
+        asked_at = time.monotonic()
+        if holds():
+            return
+        now = time.monotonic()
+        assert now < deadline, f"no {what} within {timeout_s} s"
+        time.sleep(min(1.0, max(0.02, 4 * (now - asked_at))))
 
 
 def no_traceback(text: str) -> bool:

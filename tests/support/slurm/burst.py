@@ -26,7 +26,7 @@ from tests.support.slurm.cluster import Partition, SlurmCluster, slurm_cluster, 
 
 EXAMPLE = ROOT / "examples" / "slurm-burst"
 MARKET = FIRM | {"a/g4dn.xlarge/spot": ((0, 4, 0.16),)}
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 MAIN = Partition("main", nodes="n1", more="Default=YES")
 
 

@@ -23,12 +23,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.live_run import wait_until
 from tests.support.reserved_port import reserved_port
 from tests.support.slurm import accounting
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 COMMAND_S = 15.0
-START_S = 30.0
+START_S = 120.0
 PLUGINS = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
 
 
@@ -296,10 +297,7 @@ PluginDir={PLUGINS}""".splitlines()
 
 def until(reached: Callable[[], bool], seconds: float = START_S) -> None:
     """Wait for a state. Raise AssertionError where it does not come."""
-    deadline = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < deadline, f"not reached within {seconds:g} s"
-        time.sleep(0.1)
+    wait_until(reached, "such state", seconds)
 
 
 def kill_processes(folder: Path) -> None:
