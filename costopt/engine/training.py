@@ -211,12 +211,7 @@ class TrainingObserver:
         return max([self._begins_from.get(record.name, 0.0), *known])
 
     def _training_changes(
-        self,
-        job: Job,
-        record: JobRecord,
-        progress: Progress,
-        resumed_from: float,
-        now: datetime,
+        self, job: Job, record: JobRecord, progress: Progress, resumed_from: float, now: datetime
     ) -> list[Event]:
         news: list[Event] = []
         trains = progress.state is GangState.TRAINING
@@ -267,12 +262,12 @@ class TrainingObserver:
     ) -> bool:
         """Return whether the newest gang's command ran for longer than its start was expected to
         take without a report: it is assumed to have trained since."""
-        newest = progress.generation == record.generation > record.trained_generation
+        newest = _is_untrained(record, progress)
         return newest and progress.unreported and self._expected_start(job, now) < now
 
     def _began(self, job: Job, record: JobRecord, progress: Progress, now: datetime) -> bool:
         """Return whether the newest gang trains, or has trained and stopped, for the first time."""
-        newest = progress.generation == record.generation > record.trained_generation
+        newest = _is_untrained(record, progress)
         if progress.state in (GangState.TRAINING, GangState.STARTING):
             return newest and progress.state is GangState.TRAINING
         if self._ran_unreported(job, record, progress, now):
@@ -281,12 +276,7 @@ class TrainingObserver:
         return newest and progress.done_units > from_units
 
     def _lost_work(
-        self,
-        job: Job,
-        record: JobRecord,
-        progress: Progress,
-        resumed_from: float,
-        now: datetime,
+        self, job: Job, record: JobRecord, progress: Progress, resumed_from: float, now: datetime
     ) -> list[Event]:
         """Return the work that the runtime reports as lost, else what a gang resumed without.
 
@@ -305,6 +295,8 @@ class TrainingObserver:
     def _worth_reporting(
         self, job: Job, record: JobRecord, progress: Progress, changed: bool
     ) -> bool:
+        if progress.state is GangState.STARTING and _is_untrained(record, progress):
+            return False  # what it has saved may be its own, and no loss of the gang before it
         moved = abs(_believed_units(record, progress) - record.done_units)
         differs = moved > 0 or progress.saved_units != record.saved_units
         return differs and (changed or moved >= REPORTED_SHARE * job.work.amount)
@@ -352,6 +344,11 @@ class TrainingObserver:
     def _gpus(self, pool: Pool) -> int:
         machine = self._world.machines.instance_type(pool)
         return 0 if machine is None else machine.gpu_count
+
+
+def _is_untrained(record: JobRecord, progress: Progress) -> bool:
+    """Return whether the newest gang is not known to have trained."""
+    return progress.generation == record.generation > record.trained_generation
 
 
 def _believed_units(record: JobRecord, progress: Progress) -> float:

@@ -197,23 +197,26 @@ def test_work_saved_by_a_gang_that_was_taken_before_its_command_ended() -> None:
     assert all(start <= stop for start, stop in zip(starts, stops, strict=True))
 
 
+@pytest.mark.parametrize("heard_of", [600.0, 950.0])
 @pytest.mark.parametrize(("resumed", "lost"), [(900.0, []), (850.0, [50.0]), (600.0, [300.0])])
 def test_what_a_gang_found_in_the_memory_of_a_node_is_not_lost(
-    resumed: float, lost: list[float]
+    resumed: float, lost: list[float], heard_of: float
 ) -> None:
-    """900 are done and 600 saved when the first gang breaks; the second has begun by 1500."""
+    """900 are done and 600 saved when the first gang breaks; the second has begun by 1500, and its
+    own save may have been ``heard_of`` before its start."""
 
     def figures_of(progress: Progress) -> Progress:
         now, first = scene.clock.now(), progress.generation == 1
         trains = now < after(900) if first else now > after(1500)
         state = GangState.IDLE if first else GangState.STARTING
+        saved = heard_of if now > after(1200) else 600.0
         if progress.generation == 0:
             return progress
         return replace(
             progress,
             state=GangState.TRAINING if trains else state,
-            done_units=(900.0 if first else 1000.0) if trains else 600.0,
-            saved_units=600.0,
+            done_units=(900.0 if first else 1000.0) if trains else saved,
+            saved_units=saved,
             lost_units=0.0,
             resumed_units=(0.0 if first else resumed) if trains else None,
         )
