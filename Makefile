@@ -34,7 +34,7 @@ demo-fleet: $(VENV)/.dev  ## ten trainings of three tenants on a simulated clust
 	$(BIN)/python examples/fleet/demo.py
 
 quick: $(VENV)/.dev  ## unit and contract tests without processes, browser, database or test cloud
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q \
+	COSTOPT_EXAMPLES_SHARE=0.1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q \
 		-m "not process and not slow and not browser and not postgres and not slurm and not cloud" \
 		tests/unit tests/contract tests/golden
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+import pytest
 
 import costopt_aws.instances
 import costopt_gcp.instances
@@ -153,6 +154,7 @@ def _operation(described: Mapping[str, Any]) -> dict[str, Any]:
     return {**found, "parameters": parameters} if parameters else found
 
 
+@pytest.mark.slow
 def test_metrics_and_alerts(tmp_path: Path) -> None:
     with served(tmp_path) as daemon:
         page = MetricsEndpoint(daemon.service, HttpMetrics(), None)
@@ -258,6 +260,7 @@ def _keys(schema: Any, path: str = "") -> Iterator[str]:
             yield from _keys(schema.get(word), path)
 
 
+@pytest.mark.slow
 def test_names_outside() -> None:
     """Names by which costopt's things are known in clouds, environments and folders."""
     slurm_tags = costopt_slurm.gang_tags.GangTags("text", "text", "text", "text", 1, 1.0, 1.0)

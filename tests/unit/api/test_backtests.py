@@ -53,6 +53,7 @@ def labels(result: co.BacktestResult) -> list[str]:
     return [each.policy for each in result.summaries]
 
 
+@pytest.mark.slow
 def test_policies_beside_baselines_and_the_optimum(job: co.Job, market: co.Market) -> None:
     result = co.backtest(job, ["cheapest", co.load_policy("balanced")], market, starts=3)
     assert labels(result) == [*BASELINES, "cheapest", "balanced", "hindsight optimum"]
@@ -83,6 +84,7 @@ def test_an_own_strategy_gives_the_same_in_several_processes(
     assert (mine.interruptions or 0) > 0
 
 
+@pytest.mark.slow
 def test_the_place_of_an_own_strategy(job: co.Job, market: co.Market) -> None:
     own = {"mine": CheapestSpot, "yours": CheapestSpot}
     placed = co.backtest(job, ["mine", "balanced"], market, strategies=own)

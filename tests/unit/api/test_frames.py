@@ -157,6 +157,7 @@ def test_without_pandas_the_extra_is_named(
 HOSTILE = "<script>alert(1)</script>"
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_tables_without_markup_of_names(job: co.Job, market: co.Market) -> None:
     policy = replace(co.load_policy("cheapest"), name=HOSTILE)
     results: list[Any] = [
@@ -177,6 +178,7 @@ def test_a_notebook_shows_tables_without_markup_of_names(job: co.Job, market: co
     assert "<script" not in results[3].plot().svg
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["dollars", "spend", "progress", "pools"])
 def test_charts_of_a_backtest(what: Any, result: co.BacktestResult, tmp_path: Path) -> None:
     chart = result.plot(what)

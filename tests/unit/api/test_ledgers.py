@@ -86,6 +86,7 @@ def test_charts_of_a_run(what: Any, reader: co.LedgerReader) -> None:
     assert "var(--" not in chart.svg
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_jobs_and_figures(reader: co.LedgerReader, tmp_path: Path) -> None:
     assert OTHER in reader._repr_html_()
     run = reader.job("train")

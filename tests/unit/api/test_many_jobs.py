@@ -64,6 +64,7 @@ def test_jobs_that_share_no_limit_are_planned_as_alone(market: co.Market, jobs: 
     assert [made.plan.forecast_of(job.name) for job in several] == alone
 
 
+@pytest.mark.slow
 def test_a_limit_names_who_holds_it_and_who_pays(market: co.Market, jobs: MakeJobs) -> None:
     several = jobs(3)
     made = co.plan_jobs(several, market=market, account=one_spot_node())
@@ -86,6 +87,7 @@ def test_a_limit_names_who_holds_it_and_who_pays(market: co.Market, jobs: MakeJo
     assert list(made.to_frame().job) == [job.name for job in several]
 
 
+@pytest.mark.slow
 def test_who_is_not_served_is_named_with_why_and_what_would_help(
     market: co.Market, jobs: MakeJobs
 ) -> None:
@@ -109,6 +111,7 @@ def test_who_is_not_served_is_named_with_why_and_what_would_help(
     assert co.plan_jobs(due, market=market, account=account).is_feasible
 
 
+@pytest.mark.slow
 def test_a_job_that_cannot_end_alone_keeps_no_other(market: co.Market, jobs: MakeJobs) -> None:
     first, second = jobs(2)
     hopeless = replace(second, deadline_at=T0 + timedelta(hours=3))
@@ -123,6 +126,7 @@ def test_a_job_that_cannot_end_alone_keeps_no_other(market: co.Market, jobs: Mak
     assert beside.usd_p50 == pytest.approx(alone.usd_p50, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_tenants_limit_binds_its_own_jobs(market: co.Market, jobs: MakeJobs) -> None:
     several = tuple(replace(job, tenant="small") for job in jobs(3))
     account = Account(tenants={"small": Tenant("small", max_nodes=1)})

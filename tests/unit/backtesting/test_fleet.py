@@ -78,6 +78,7 @@ def test_backfill_starts_what_delays_the_first_of_the_queue_by_nothing() -> None
     assert easy.tolist() == [0, 100, 2, 150]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [name for name in POLICY_NAMES if name != "static"])
 def test_a_schedule_conserves_work_and_capacity(made: Workload, policy: str) -> None:
     trial = _trial(made)
@@ -97,6 +98,7 @@ def test_a_schedule_conserves_work_and_capacity(made: Workload, policy: str) -> 
         assert (schedule.gpu_s >= asked_s - 1e-3).all()
 
 
+@pytest.mark.slow
 def test_the_same_jobs_give_the_same_schedule(made: Workload) -> None:
     first, again = (_trial(made).replay("priced") for _ in range(2))
     assert (first.end_s == again.end_s).all()
@@ -127,6 +129,7 @@ def test_a_resize_costs_a_restart_and_no_work() -> None:
     assert held_s >= 16 * 37_200 * (2 / 16) ** 0.15
 
 
+@pytest.mark.slow
 def test_priced_uses_fewer_gpus_than_partitions_for_the_same_time(made: Workload) -> None:
     trial = _trial(made, replace(CLUSTER, node_gpus=(8,) * 6))
     figures = {each.policy: each for each in replay_fleet(trial, POLICY_NAMES).figures}
@@ -192,6 +195,7 @@ def test_the_command_offers_every_policy() -> None:
     assert commands.POLICY_NAMES == POLICY_NAMES
 
 
+@pytest.mark.slow
 def test_the_commands(tmp_path: Path) -> None:
     write_workload(_made(40), tmp_path / "jobs.parquet")
     (tmp_path / "cluster.yaml").write_text(CLUSTER_FILE)

@@ -14,6 +14,7 @@ def _write(path: Path, lost: list[int]) -> None:
     path.write_text(json.dumps({"metadata": {"gap_seconds": 600}, "data": lost}))
 
 
+@pytest.mark.slow
 def test_runs_where_a_trace_says_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COSTOPT_DATA", raising=False)
     monkeypatch.setattr("benchmarks.leaderboard.CONFIGURATIONS", ((52.0, 0.1),))

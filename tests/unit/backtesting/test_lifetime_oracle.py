@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import fmean
 
+import pytest
+
 from costopt.backtesting.lifetime_oracle import LifetimeOracle
 from costopt.backtesting.replay import ReplayResult, replay
 from costopt.domain.history import MarketHistory
@@ -88,6 +90,7 @@ def _run(strategy: Strategy | None, task_: Job, history: MarketHistory, name: st
     )
 
 
+@pytest.mark.slow
 def test_it_pays_less_than_uniform_progress_and_no_less_than_the_optimum() -> None:
     up = ([1, 0, 0] * 6 + [1] * 12 + [0] * 8 + [1, 0] * 5 + [1] * 30) * 12
     history = one_zone(up, 600.0)

@@ -58,6 +58,7 @@ def test_starburst_waits_as_its_rule_says() -> None:
     assert usd == pytest.approx(4 * 2.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("worth_usd", "goes"), [(0.1, False), (100.0, True)])
 def test_jobs_that_wait_overflow_where_their_time_is_worth_it(worth_usd: float, goes: bool) -> None:
     work = _jobs(*[(0, 4 * HOUR_S, 8)] * 12)

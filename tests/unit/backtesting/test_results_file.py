@@ -40,6 +40,7 @@ def test_scores_come_back_as_they_were(tmp_path: Path) -> None:
         assert file.dropped == 0
 
 
+@pytest.mark.slow
 def test_cut_off_anywhere_the_whole_lines_are_kept_and_the_file_goes_on(tmp_path: Path) -> None:
     data = _write(tmp_path / "r")
     for length in range(len(data)):

@@ -104,6 +104,7 @@ def _decisions(run: ReplayResult) -> list[tuple[object, ...]]:
 TWO_REGIONS = (always(SPOT_A, 2, 1.0), always(CLEAN, 2, 1.03), always(SAFE, 2, 3.0))
 
 
+@pytest.mark.slow
 def test_the_clean_region_is_taken_where_the_tolerance_pays_for_it() -> None:
     cheapest, clean = _run(TWO_REGIONS, None, 0.05), _run(TWO_REGIONS, "co2e", 0.05)
     assert clean.summary.on_time
@@ -114,6 +115,7 @@ def test_the_clean_region_is_taken_where_the_tolerance_pays_for_it() -> None:
     assert clean.summary.gco2e < 0.2 * cheapest.summary.gco2e
 
 
+@pytest.mark.slow
 def test_what_the_tolerance_does_not_pay_for_in_full_it_pays_for_in_part() -> None:
     dear = (always(SPOT_A, 2, 1.0), always(CLEAN, 2, 1.2), always(SAFE, 2, 3.0))
     cheapest, mixed = _run(dear, None, 0.1), _run(dear, "co2e", 0.1)
@@ -125,6 +127,7 @@ def test_what_the_tolerance_does_not_pay_for_in_full_it_pays_for_in_part() -> No
     assert mixed.summary.gco2e < 0.7 * cheapest.summary.gco2e
 
 
+@pytest.mark.slow
 def test_clean_hours_of_one_region_are_waited_for() -> None:
     alone = (always(SPOT_A, 2, 1.0), always(SAFE, 2, 3.0))
     cheapest = _run(alone, None, 0.1, work_h=10)
@@ -145,6 +148,7 @@ def _down(pool: Pool, hours: float, usd_per_hour: float) -> PoolHistory:
     )
 
 
+@pytest.mark.slow
 def test_a_clean_pool_is_waited_for_where_another_is_nearly_as_good() -> None:
     near = replace(CLEAN, zone="ca-central-1b")
     market = (_down(CLEAN, 0.5, 1.0), always(near, 2, 1.08), always(SPOT_A, 2, 1.0))
@@ -154,6 +158,7 @@ def test_a_clean_pool_is_waited_for_where_another_is_nearly_as_good() -> None:
     assert launched == {str(CLEAN)}
 
 
+@pytest.mark.slow
 def test_hours_on_demand_take_nothing_of_the_tolerance() -> None:
     """The cheapest run pays for them too."""
     market = (_down(SPOT_A, 10, 1.0), _down(CLEAN, 10, 1.05), always(SAFE, 2, 3.0))
@@ -166,6 +171,7 @@ def test_hours_on_demand_take_nothing_of_the_tolerance() -> None:
     assert clean.summary.gco2e < 0.6 * cheapest.summary.gco2e
 
 
+@pytest.mark.slow
 def test_power_is_capped_where_the_tolerance_pays_for_the_time() -> None:
     alone = (always(SPOT_A, 2, 1.0), always(SAFE, 2, 3.0))
     cheapest = _run(alone, None, 0.1, powers=Capped())
@@ -177,6 +183,7 @@ def test_power_is_capped_where_the_tolerance_pays_for_the_time() -> None:
     assert capped.summary.kwh < 0.85 * cheapest.summary.kwh
 
 
+@pytest.mark.slow
 def test_a_market_that_turns_bad_costs_no_deadline() -> None:
     gone = changing(CLEAN, (0, 2, 1.03), (16 * 24 * HOUR_S + 9 * HOUR_S, 0, 1.03))
     bad = changing(SPOT_A, (0, 2, 1.0), (16 * 24 * HOUR_S + 8 * HOUR_S, 0, 1.0))
@@ -186,6 +193,7 @@ def test_a_market_that_turns_bad_costs_no_deadline() -> None:
     assert str(SAFE) in launched
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aim", ["co2e", "kwh"])
 def test_no_tolerance_decides_as_no_aim(aim: str) -> None:
     assert _decisions(_run(TWO_REGIONS, aim, 0.0)) == _decisions(_run(TWO_REGIONS, None, 0.0))

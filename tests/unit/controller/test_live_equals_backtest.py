@@ -317,6 +317,7 @@ def test_the_defaults_of_all_compositions_are_the_controller_s() -> None:
     assert len(notices) == 1
 
 
+@pytest.mark.slow
 def test_only_the_controller_assembles_an_engine() -> None:
     """Anything else that would be a composition of its own, beside this test's."""
     assembled = {

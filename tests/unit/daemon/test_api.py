@@ -86,6 +86,7 @@ def document_of(daemon: Served) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.slow
 def test_the_document_is_openapi_and_holds_every_route(daemon: Served) -> None:
     from starlette.routing import Route
 
@@ -429,6 +430,7 @@ def test_a_malformed_query_is_refused(standing: Served, query: str) -> None:
     assert request(standing, "GET", f"/v1/jobs/one/events?{query}", token=token)[0] == 422
 
 
+@pytest.mark.slow
 def test_events_come_in_pages(daemon: Served) -> None:
     client = daemon.bearer(Scope.READ)
     whole = client.get("events")["events"]

@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from costopt.daemon.pages.charts import JOBS_DRAWN, OTHERS, daily_plots, jobs_plot
 from costopt.daemon.pages.layout import ChartCache
 from costopt.daemon.reader import TenantReader
@@ -60,6 +62,7 @@ def test_the_smallest_of_many_tenants_are_drawn_as_one(tmp_path: Path) -> None:
             assert len(set(legend(plot).values())) == 6
 
 
+@pytest.mark.slow
 def test_no_more_jobs_are_drawn_than_fit(tmp_path: Path) -> None:
     with shown(tmp_path, fill=False) as daemon:
         for number in range(JOBS_DRAWN + 2):

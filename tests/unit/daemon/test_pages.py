@@ -136,6 +136,7 @@ def test_without_a_token_every_page_leads_to_the_form_for_one(daemon: Shown, pat
         assert not got.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PAGES)
 def test_nobodys_words_become_markup(daemon: Shown, cookie: str, path: str) -> None:
     got = get(daemon, path, cookie)
@@ -149,6 +150,7 @@ def test_nobodys_words_become_markup(daemon: Shown, cookie: str, path: str) -> N
             assert not re.match(r"\s*(https?:|//|javascript:|data:)", attributes.get(name) or "")
 
 
+@pytest.mark.slow
 def test_hostile_words_are_shown_as_they_are(daemon: Shown, cookie: str) -> None:
     everywhere = ["/", "/market", "/guards", "/proposals", "/ledger", "/jobs"]
     for path in [*everywhere, PAGES[-1], PAGES[-3]]:
@@ -258,6 +260,7 @@ def test_entering_leads_nowhere_else(path: str, leads_to: str) -> None:
     assert safe_redirect_path(path) == leads_to
 
 
+@pytest.mark.slow
 def test_pages_change_nothing(daemon: Shown, cookie: str) -> None:
     before = daemon.registry.changes()
     for path in PAGES:
@@ -508,6 +511,7 @@ def test_a_running_daemon_serves_its_pages(tmp_path: Path) -> None:
     assert "Log out" not in page.text
 
 
+@pytest.mark.slow
 def test_a_halt_stands_on_every_page(tmp_path: Path) -> None:
     with shown(tmp_path) as daemon:
         daemon.service.halt(HOSTILE, "mara")
@@ -545,6 +549,7 @@ def test_a_job_that_no_tick_has_seen_has_a_page(tmp_path: Path) -> None:
         assert "fresh" in text_of(daemon, "/jobs", cookie)
 
 
+@pytest.mark.slow
 def test_curves_are_drawn_once_per_tick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[str] = []
 

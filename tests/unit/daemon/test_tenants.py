@@ -162,6 +162,7 @@ def routes(daemon: Shown, whose: str) -> Iterator[tuple[str, str, object]]:
         yield "GET", path, None
 
 
+@pytest.mark.slow
 def test_an_admin_sees_the_marks(daemon: Shown) -> None:
     """Else the search below would find nothing to hide."""
     admin = daemon.token(Scope.ADMIN)

@@ -260,6 +260,7 @@ def _adaptive(family: Strategy) -> AdaptiveStrategy:
     return strategy.inner.inner
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_strategy_that_no_job_follows_is_forgotten_but_for_what_it_learned(
     tmp_path: Path, kept: bool

@@ -257,6 +257,7 @@ def test_market_based_emissions_without_a_contract_are_unknown() -> None:
         assert known(made.summary().gco2e) > 0
 
 
+@pytest.mark.slow
 def test_new_contracts_count_for_the_whole_job_and_end_by_their_day() -> None:
     made = scene(ByHour(100.0, 900.0, 50.0), 30 * HOUR_S, [WIND])
     made.go(HOUR_S)

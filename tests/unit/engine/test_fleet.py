@@ -166,6 +166,7 @@ def test_two_engines_over_copies_of_one_ledger_hold_the_same_records() -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_like_one_that_was_never_broken_off() -> None:
     whole, broken = (
         Scene(

@@ -62,6 +62,7 @@ def test_a_job_waits_runs_and_ends_and_pays_only_for_what_ran(strategy: str) -> 
     assert len(scene.cloud.requests) == 1
 
 
+@pytest.mark.slow
 def test_once_it_runs_it_is_not_left_to_wait_for_spot_that_may_come() -> None:
     scene = Scene(
         changing(FLEX, (0, 1, 2.0)),
@@ -156,6 +157,7 @@ def test_what_runs_goes_on_while_its_successor_waits() -> None:
     assert scene.pools() == [FLEX]
 
 
+@pytest.mark.slow
 def test_a_controller_that_starts_again_goes_on_waiting_for_the_same_node() -> None:
     scene = Scene(
         changing(FLEX, (0, 0, 2.0), (HOUR_S, 1, 2.0)),
@@ -189,6 +191,7 @@ def test_one_that_ran_and_was_lost_unseen_is_reckoned_from_its_launch() -> None:
     assert (runs.launched_at, ended.cause) == (after(1200), EndCause.FAILED)
 
 
+@pytest.mark.slow
 def test_it_is_left_by_plan_shortly_before_its_longest_run_is_over() -> None:
     day_s = 24 * HOUR_S
     scene = Scene(

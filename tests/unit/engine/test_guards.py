@@ -88,6 +88,7 @@ def test_a_budget_that_a_rule_sets_counts_while_the_rule_holds() -> None:
     assert [e.guard for e in scene.events(GuardTripped)] == ["max_usd"]
 
 
+@pytest.mark.slow
 def test_the_month_counts_from_its_first_day() -> None:
     """The run begins on 15 February: 12 $ until then are March's no more."""
     scene = _scene(Limits(max_usd_per_month=2.0 * 24 * 14 - 1))

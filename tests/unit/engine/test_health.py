@@ -163,6 +163,7 @@ def test_a_single_idle_node_is_replaced() -> None:
     assert names(scene.living()) == [SICK]
 
 
+@pytest.mark.slow
 def test_replacements_end_after_so_many_a_day_and_resume_the_day_after() -> None:
     scene, runtime = unhealthy_scene(REPLACE)
     runtime.normal = FAULTY

@@ -101,6 +101,7 @@ def test_a_run_is_reported_from_its_start_to_its_end() -> None:
     assert summary.busy_wh == pytest.approx(7240 / 3.6, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_progress_is_reported_at_every_hundredth_and_not_at_every_tick() -> None:
     scene = Scene(always(SPOT_A, 1, 2.0), jobs=[task(30 * HOUR_S)])
     scene.finish(3000)

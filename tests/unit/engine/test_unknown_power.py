@@ -89,6 +89,7 @@ def test_every_strategy_finishes_a_job_on_nodes_of_unknown_power(strategy: str) 
     assert known(summary.baseline_wh) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["greedy_spot", "adaptive", "milp"])
 def test_a_job_whose_energy_counts_never_launches_one(strategy: str) -> None:
     weighing = replace(rules(strategy), objective=Objective(usd_per_kwh=1e-3))
@@ -99,6 +100,7 @@ def test_a_job_whose_energy_counts_never_launches_one(strategy: str) -> None:
         assert known(made.summary().wh) > 0
 
 
+@pytest.mark.slow
 def test_one_node_of_unknown_power_makes_the_sums_unknown() -> None:
     """Spot of unknown power goes after an hour; the rest is done where power is known."""
     made = Scene(

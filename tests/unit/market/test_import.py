@@ -209,6 +209,7 @@ def test_merging_keeps_a_common_grid_only() -> None:
         merge_histories("none", [])
 
 
+@pytest.mark.slow
 def test_the_recorded_files_are_read_whole() -> None:
     data = os.environ.get("COSTOPT_DATA")
     if data is None:

@@ -93,6 +93,7 @@ def test_the_frontier_trades_dollars_for_the_finish() -> None:
     assert soonest.usd > cheapest.usd
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moves", [False, True])
 def test_no_point_of_the_frontier_beats_another(moves: bool) -> None:
     wanted = moving(with_two_speeds()) if moves else with_two_speeds()
@@ -101,6 +102,7 @@ def test_no_point_of_the_frontier_beats_another(moves: bool) -> None:
     assert not [(a, b) for a, b in permutations(found, 2) if beats(a, b)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moves", [False, True])
 def test_the_cheapest_point_is_no_dearer_than_the_plan(moves: bool) -> None:
     wanted = moving(with_two_speeds()) if moves else with_two_speeds()
@@ -112,6 +114,7 @@ def found_usd(wanted: PlanRequest) -> float:
     return min(point.forecast.usd_p50 for point in frontier(wanted, time_limit_s=UNHURRIED_S))
 
 
+@pytest.mark.slow
 def test_no_more_points_than_asked_for_and_the_ends_stay() -> None:
     many = frontier(with_two_speeds(), points=40, time_limit_s=UNHURRIED_S)
     few = frontier(with_two_speeds(), points=5, time_limit_s=UNHURRIED_S)

@@ -81,6 +81,7 @@ def solved_over_slots(wanted: PlanRequest) -> tuple[PlannedJob, tuple[Segment, .
     return part, schedule_uses(part, tariff, uses, slots, exclusive=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("usd", [1.0, 0.0, -1.0])
 def test_no_phase_goes_on_once_a_later_one_has_begun(usd: float) -> None:
     """However little surplus work costs: a weight of −1 pays for as much of it as fits."""

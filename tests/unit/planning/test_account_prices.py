@@ -67,6 +67,7 @@ def used_at_most(made: Plan, commitment: Commitment) -> float:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_jobs_together_use_at_most_the_commitment(count: int) -> None:
     jobs = [job(name=f"job-{number}", deadline_h=12.0) for number in range(count)]
@@ -77,6 +78,7 @@ def test_jobs_together_use_at_most_the_commitment(count: int) -> None:
     assert bool(paid) == (count > 2)
 
 
+@pytest.mark.slow
 def test_a_plan_knows_what_it_changes_and_what_is_paid_anyhow() -> None:
     terms = PriceTerms(
         discounts=(Discount("edp", AWS, 10.0),),

@@ -167,6 +167,7 @@ def test_a_certain_probability_reads_100_percent() -> None:
     assert probability_text(Estimate.exact(1.0, Basis.MEASURED, "over")) == "100.0 %"
 
 
+@pytest.mark.slow
 def test_figures_are_formatted_in_one_module() -> None:
     """A function that ends in a unit and _text stands in costopt.formatting alone."""
     names = {name for name in vars(costopt.formatting) if name.endswith("_text")} - {"pool_text"}

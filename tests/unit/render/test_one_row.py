@@ -52,6 +52,7 @@ def answers(folder: Path, command: str) -> dict[str, str]:
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", list(COMMANDS))
 def test_a_plan_column_is_one_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str

@@ -109,6 +109,7 @@ def assert_stands_alone(text: str, page: Page) -> None:
     assert "viewport" in page.values("name")
 
 
+@pytest.mark.slow
 def test_a_run_shows_prices_carbon_and_decisions(tmp_path: Path) -> None:
     launched = next(e for e in sample_events() if isinstance(e, NodeLaunched))
     at = START_AT + timedelta(minutes=90)
@@ -188,6 +189,7 @@ def test_a_backtest_shows_each_window_and_how_policies_differ(tmp_path: Path) ->
     assert "8 windows (P(late) &lt;31.3 %)" in lead
 
 
+@pytest.mark.slow
 def test_the_run_page_stands_alone(tmp_path: Path) -> None:
     assert_stands_alone(*run_page(tmp_path))
 
@@ -196,6 +198,7 @@ def test_the_backtest_page_stands_alone(tmp_path: Path) -> None:
     assert_stands_alone(*backtest_page(tmp_path, (ROW, replace(ROW, policy="greedy"))))
 
 
+@pytest.mark.slow
 def test_the_run_page_says_what_the_run_came_to(tmp_path: Path) -> None:
     text, page = run_page(tmp_path)
     for said in (
@@ -220,6 +223,7 @@ def test_the_run_page_says_what_the_run_came_to(tmp_path: Path) -> None:
     assert "prefers-color-scheme: dark" in text
 
 
+@pytest.mark.slow
 def test_the_same_events_give_the_same_bytes(tmp_path: Path) -> None:
     assert run_page(tmp_path)[0] == run_page(tmp_path)[0]
     assert backtest_page(tmp_path, (ROW,))[0] == backtest_page(tmp_path, (ROW,))[0]
@@ -240,6 +244,7 @@ def hostile_events() -> tuple[Event, ...]:
     return tuple(events)
 
 
+@pytest.mark.slow
 def test_nothing_that_others_wrote_becomes_markup(tmp_path: Path) -> None:
     text, page = run_page(tmp_path, hostile_events(), HOSTILE)
     assert_stands_alone(text, page)
@@ -262,6 +267,7 @@ def only(*kinds: type[Event]) -> tuple[Event, ...]:
     return tuple(event for event in sample_events() if isinstance(event, kinds))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("events", "said"),
     [

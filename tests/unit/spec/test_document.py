@@ -76,6 +76,7 @@ def test_what_is_no_document_is_refused(
     assert (problem.line, problem.column, problem.code) == (line, column, code)
 
 
+@pytest.mark.slow
 def test_aliases_cannot_blow_up(tmp_path: Path) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]

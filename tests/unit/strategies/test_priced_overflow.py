@@ -106,6 +106,7 @@ def _stays(account: Account, jobs: list[Job], ticks: int, tick_s: float) -> dict
     return {job: [place for place, _ in groupby(each)] for job, each in places.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first_h", "second_h", "tick_s", "expected"),
     [

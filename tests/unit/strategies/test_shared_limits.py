@@ -103,6 +103,7 @@ def _total(table: Table, name: str) -> int:
     return sum(value for row in table.rows if isinstance(value := row[name], int))
 
 
+@pytest.mark.slow
 def test_plans_are_recorded_when_they_change_and_compared_with_what_was_spent() -> None:
     scene = Scene(
         always(SPOT_A, 9, 2.0), always(SAFE, 9, 8.0), jobs=[TIGHT, LOOSE],

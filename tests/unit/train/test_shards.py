@@ -41,6 +41,7 @@ def test_neighbours_are_added_first() -> None:
     assert whole(1) == "0"
 
 
+@pytest.mark.slow
 @given(shards=st.integers(1, 40), size=st.integers(1, 45), draw=st.randoms())
 def test_every_division_adds_in_the_same_order(shards: int, size: int, draw: random.Random) -> None:
     tree = ReductionTree(shards)
