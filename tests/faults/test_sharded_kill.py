@@ -11,6 +11,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -95,8 +96,11 @@ class Gang:
             (self.folder / f"reported-{rank}").write_text(str(step))
 
     def kill(self, what: str, draw: random.Random) -> None:
-        """Kill it, let what is left of the gang come to an end, and end that."""
-        until(lambda: self.reported() > self.first)
+        """Kill it, let what is left of the gang come to an end, and end that.
+
+        On a busy machine the first save may take longer than ranks wait for each other.
+        """
+        until(lambda: self.reported() > self.first or self.have_ended(range(RANKS)))
         time.sleep(draw.uniform(0.0, 0.05))
         victims = {
             "rank": [draw.randrange(1, RANKS)],
@@ -110,11 +114,15 @@ class Gang:
         for rank in victims:
             os.kill(self.pids[rank], signal.SIGKILL)
         left = [rank for rank in range(RANKS) if rank not in victims]
-        until(lambda: all((self.folder / f"ended-{rank}").exists() for rank in left))
+        until(lambda: self.have_ended(left))
         for pid in self.pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+
+    def have_ended(self, ranks: Iterable[int]) -> bool:
+        """Whether these save no more."""
+        return all((self.folder / f"ended-{rank}").exists() for rank in ranks)
 
     def reported(self) -> int:
         """The newest step that was reported to any rank as committed."""
@@ -177,6 +185,8 @@ def test_no_kill_mixes_steps_or_loses_one(tmp_path: Path) -> None:
         for generation in range(1, KILLS + 1):
             gang = Gang(tmp_path, generation, newest, nodes)
             gang.kill(KILLED[generation % len(KILLED)], draw)
+            if not newest and not gang.reported():
+                continue  # there is nothing yet that could be lost
             reported, stored = gang.reported(), stored_step(tmp_path / "store")
             assert stored >= reported, "a save that was reported is not there"
             near = near_step(tmp_path / "store", nodes.addresses[generation % RANKS])
@@ -185,5 +195,6 @@ def test_no_kill_mixes_steps_or_loses_one(tmp_path: Path) -> None:
             newest = near
     finally:
         nodes.close()
+    assert newest > KILLS / 2, "most gangs saved nothing"
     assert ahead > 0 or KILLS < 20, "no kill fell between the near tiers and the store"
     assert len(list((tmp_path / "store").glob("step-*"))) <= 5, "what was cut short stays for ever"
