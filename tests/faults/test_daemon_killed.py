@@ -18,9 +18,16 @@ from tests.support.live_run import FIRM, PATIENCE_S, no_traceback, wait_until
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
 TAKES = {
-    "a/g4dn.xlarge/spot": ((0, 2, 0.26), (1800, 0, 0.26), (4400, 2, 0.26), (6000, 0, 0.26)),
-    "b/g4dn.xlarge/spot": ((0, None, None), (1400, 2, 0.25), (4500, 0, 0.25), (5900, 2, 0.25)),
+    "a/g4dn.xlarge/spot": (
+        *((0, 2, 0.26), (1800, 0, 0.26), (4400, 2, 0.26), (6000, 0, 0.26), (12000, 2, 0.26)),
+        *((24000, 0, 0.26), (48000, 2, 0.26), (96000, 0, 0.26), (192000, 2, 0.26)),
+    ),
+    "b/g4dn.xlarge/spot": (
+        *((0, None, None), (1400, 2, 0.25), (4500, 0, 0.25), (5900, 2, 0.25), (12100, 0, 0.25)),
+        *((23900, 2, 0.25), (48100, 0, 0.25), (95900, 2, 0.25), (192100, 0, 0.25)),
+    ),
 }
+"""Spot goes again and again, however late a slow machine begins, and later than the time before."""
 JOBS = ("one", "two")
 
 
