@@ -55,14 +55,9 @@ class PolicyFigures:
 
 
 def measure(
-    policy: str,
-    schedule: FleetSchedule,
-    static: FleetSchedule,
-    workload: Workload,
-    cluster: Cluster,
-    gpus: int,
-    days: float,
-) -> PolicyFigures:
+    policy: str, schedule: FleetSchedule, static: FleetSchedule, workload: Workload,
+    cluster: Cluster, gpus: int, days: float,
+) -> PolicyFigures:  # fmt: skip
     """Return the figures of a schedule on so many GPUs, with those of ``static`` beside it."""
     taken_s = schedule.end_s - workload.submit_s
     static_s = static.end_s - workload.submit_s

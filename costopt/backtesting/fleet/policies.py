@@ -74,14 +74,12 @@ class FleetTrial:
             return _queued(queue.run(backfill=policy == "easy"), needed_s, gpus)
         is_priced = policy == "priced"
         return FleetReplay(
-            self.workload,
-            self.before,
-            self._table(rigid=not is_priced),
+            self.workload, self.before, self._table(rigid=not is_priced),
             self.cluster.node_gpus if is_priced else (self.cluster.gpus,),
             ROUND_POLICIES[policy](self.settings),
             replace(self.settings, knows_work=policy == "srpt-oracle"),
             self.partitions if is_priced else None,
-        ).run()
+        ).run()  # fmt: skip
 
     def _table(self, *, rigid: bool) -> GangTable:
         options: list[list[Option]] = []

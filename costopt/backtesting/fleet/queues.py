@@ -56,9 +56,8 @@ class QueueSchedule:
         extra = free - need
         waiting = np.array(self._queue[1:], dtype=np.int64)
         ends_early = now_s + self._duration_s[waiting] <= reserved_s
-        possible = (self._gpus[waiting] <= self._free) & (
-            ends_early | (self._gpus[waiting] <= extra)
-        )
+        asked = self._gpus[waiting]
+        possible = (asked <= self._free) & (ends_early | (asked <= extra))
         started = set()
         for position in np.flatnonzero(possible):
             job = int(waiting[position])

@@ -57,21 +57,16 @@ class FleetReplay:
     """One replay. ``before`` are jobs that had ended, from which durations are learned."""
 
     def __init__(
-        self,
-        workload: Workload,
-        before: Workload,
-        gangs: GangTable,
-        nodes: tuple[int, ...],
-        policy: RoundPolicy,
-        settings: ReplaySettings,
-        partition_gpus: Ints | None = None,
-    ) -> None:
+        self, workload: Workload, before: Workload, gangs: GangTable, nodes: tuple[int, ...],
+        policy: RoundPolicy, settings: ReplaySettings, partition_gpus: Ints | None = None,
+    ) -> None:  # fmt: skip
         self._work, self._gangs, self._policy = workload, gangs, policy
         self._settings = settings
         self._gpus = sum(nodes)
-        self._placement = Placement(nodes)
+        self._placement = Placement(nodes) if len(nodes) > 1 else None
         self._group, self._history = _learn(workload, before)
         self._knows = workload.declared | settings.knows_work
+        self._knows_all = bool(self._knows.all())
         self._weight = workload.weights
         count = len(workload.jobs)
         self._shares = None
@@ -107,8 +102,7 @@ class FleetReplay:
             is_settled = self._round()
             busy.append((due_s, int(self._held[self._active].sum())))
             due_s = self._next_round_s(is_settled)
-        tenants = self._work.tenants
-        off = tuple(tenants[index] for index in np.flatnonzero(self._history.is_off))
+        off = tuple(self._work.tenants[each] for each in np.flatnonzero(self._history.is_off))
         return FleetSchedule(
             self._first_s, self._end_s, self._restarts, self._gpu_s,
             np.array([at for at, _ in busy]), np.array([gpus for _, gpus in busy]), off,
@@ -119,8 +113,9 @@ class FleetReplay:
         submit_s = self._work.submit_s
         while self._arrived < len(submit_s) and submit_s[self._arrived] < due_s:
             self._advance(float(submit_s[self._arrived]))
-            if len(self._active):
-                jobs = self._jobs(self._active)
+            held, seen = self._held[self._active], self._see(self._active)
+            if int(held.sum()) < self._gpus or seen[-1][held == 0].any():
+                jobs = self._jobs(self._active, *seen)
                 self._resize(jobs, self._policy.admit(jobs, self._gpus, self._price))
 
     def _advance(self, now_s: float) -> None:
@@ -128,16 +123,19 @@ class FleetReplay:
         active, before_s = self._active, self._now_s
         begin_s = np.maximum(self._ready_s[active], before_s)
         done_s = np.maximum(0.0, now_s - begin_s) * self._speed[active]
-        is_over = (done_s >= self._left_s[active]) & (self._held[active] > 0)
-        over = active[is_over]
-        self._end_s[over] = begin_s[is_over] + self._left_s[over] / self._speed[over]
-        self._gpu_s[over] += self._held[over] * (self._end_s[over] - before_s)
-        self._left_s[active] -= np.where(is_over, 0.0, done_s)
-        self._active = active[~is_over]
-        self._gpu_s[self._active] += self._held[self._active] * (now_s - before_s)
+        left_s, held = self._left_s[active], self._held[active]
+        is_over = (done_s >= left_s) & (held > 0)
         self._now_s = now_s
-        if len(over):
+        if is_over.any():
+            over = active[is_over]
+            self._end_s[over] = begin_s[is_over] + left_s[is_over] / self._speed[over]
+            self._gpu_s[over] += held[is_over] * (self._end_s[over] - before_s)
+            active, held = active[~is_over], held[~is_over]
+            left_s, done_s = left_s[~is_over], done_s[~is_over]
+            self._active = active
             self._release(over)
+        self._left_s[active] = left_s - done_s
+        self._gpu_s[active] += held * (now_s - before_s)
         new = int(np.searchsorted(self._work.submit_s, now_s, side="right"))
         if new > self._arrived:
             arrivals = np.arange(self._arrived, new)
@@ -149,7 +147,8 @@ class FleetReplay:
 
     def _release(self, over: Ints) -> None:
         self._held[over] = 0
-        self._placement.change(((int(job), 0) for job in over), frozenset())
+        if self._placement is not None:
+            self._placement.change(((int(job), 0) for job in over), frozenset())
         needed_s = self._work.duration_s[over]
         self._history.observe(self._group[over], needed_s)
         if self._shares is not None:
@@ -159,7 +158,7 @@ class FleetReplay:
         """Decide and apply the sizes; return whether nothing changed and no job waits."""
         if not len(self._active):
             return True
-        jobs = self._jobs(self._active)
+        jobs = self._jobs(self._active, *self._see(self._active))
         self._price, sizes = self._policy.decide(jobs, self._gpus)
         return self._resize(jobs, sizes)
 
@@ -167,40 +166,39 @@ class FleetReplay:
         """Place and apply sizes; return whether nothing changed and no job waits."""
         active = self._active
         assert int(sizes.sum()) <= self._gpus, "a policy gave more GPUs than there are"
-        is_settled = bool((sizes == jobs.held).all())
-        fresh_s = self._policy.protected_s
-        self._apply(place_round(self._placement, active, jobs, sizes, fresh_s))
-        return is_settled and bool((self._held[active] > 0).all())
+        changes = np.flatnonzero(sizes != jobs.held)
+        if len(changes) and self._placement is not None:
+            self._apply(place_round(self._placement, active, jobs, sizes, self._policy.protected_s))
+        elif len(changes):
+            self._apply(dict(zip(active[changes].tolist(), sizes[changes].tolist(), strict=True)))
+        return not len(changes) and bool(jobs.held.all())
 
-    def _jobs(self, active: Ints) -> RoundJobs:
-        served_s, remaining_s = self._served_and_remaining_s(active)
-        known, found = 1 / np.maximum(self._left_s[active], 1.0), self._group[active]
-        index = np.where(self._knows[active], known, self._history.index(found, served_s))
+    def _see(self, active: Ints) -> tuple[Floats, Floats, Flags]:
+        """The work of jobs that is done and that remains, and which of them are behind."""
+        remaining_s = self._left_s[active]
+        served_s = self._work.duration_s[active] - remaining_s
+        if not self._knows_all:
+            expected_s = self._history.remaining_s(self._group[active], served_s)
+            remaining_s = np.where(self._knows[active], remaining_s, expected_s)
         is_behind: Flags = np.zeros(len(active), dtype=bool)
-        weight = self._weight[active]
         if self._shares is not None:
             self._shares.advance(self._now_s, active, served_s + remaining_s)
             is_behind = self._shares.is_behind(active, served_s)
+        return served_s, remaining_s, is_behind
+
+    def _jobs(self, active: Ints, served_s: Floats, left_s: Floats, behind: Flags) -> RoundJobs:
+        index, knows = 1 / np.maximum(left_s, 1.0), self._knows[active]
+        if not self._knows_all:
+            index = np.where(knows, index, self._history.index(self._group[active], served_s))
+        weight = self._weight[active]
+        if self._shares is not None:
             weight = weight * self._shares.worth(active)
         return RoundJobs(
-            gangs=self._gangs.rows(active),
-            weight=weight,
-            held=self._held[active],
-            held_s=self._now_s - self._since_s[active],
-            served_s=served_s,
-            remaining_s=remaining_s,
-            is_declared=self._knows[active],
-            index=index,
-            submit_s=self._work.submit_s[active],
-            is_behind=is_behind,
-            price_cap=np.full(len(active), np.inf),
-        )
-
-    def _served_and_remaining_s(self, active: Ints) -> tuple[Floats, Floats]:
-        left_s = self._left_s[active]
-        served_s = self._work.duration_s[active] - left_s
-        expected_s = self._history.remaining_s(self._group[active], served_s)
-        return served_s, np.where(self._knows[active], left_s, expected_s)
+            gangs=self._gangs.rows(active), weight=weight, held=self._held[active],
+            held_s=self._now_s - self._since_s[active], served_s=served_s,
+            remaining_s=left_s, is_declared=knows, index=index, is_behind=behind,
+            submit_s=self._work.submit_s[active], price_cap=np.full(len(active), np.inf),
+        )  # fmt: skip
 
     def _apply(self, wanted: dict[int, int]) -> None:
         """Let each job go on with its new GPUs; a gang that is changed or moved restarts."""

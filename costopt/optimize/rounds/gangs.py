@@ -86,11 +86,11 @@ class GangTable:
         last = np.array([len(each) - 1 for each in kept], dtype=np.int64)
         return cls(gpus, speed, step, price, column, last)
 
-    def rows(self, chosen: Ints | Flags) -> GangTable:
+    def rows(self, chosen: Ints) -> GangTable:
         """Return the table of some of the jobs."""
         return GangTable(
-            self.gpus[chosen], self.speed[chosen], self.step_gpus[chosen],
-            self.step_price[chosen], self.asked[chosen], self.last[chosen],
+            self.gpus.take(chosen, 0), self.speed.take(chosen, 0), self.step_gpus.take(chosen, 0),
+            self.step_price.take(chosen, 0), self.asked.take(chosen), self.last.take(chosen),
         )  # fmt: skip
 
     def column(self, held: Ints) -> Ints:

@@ -14,6 +14,7 @@ import numpy as np
 Slices = dict[int, int]
 """GPUs by node."""
 MAX_TRIED_NODES = 4
+NO_ROOM = 1 << 40
 
 
 class Placement:
@@ -22,6 +23,7 @@ class Placement:
     def __init__(self, node_gpus: Sequence[int]) -> None:
         self._size = np.array(node_gpus, dtype=np.int64)
         self._free = self._size.copy()
+        self._least = int(self._size.min(initial=NO_ROOM))
         self._slices: dict[int, Slices] = {}
         self._on_node: list[set[int]] = [set() for _ in node_gpus]
         self._others = np.zeros_like(self._size)
@@ -102,25 +104,18 @@ class Placement:
         if without >= 0:
             room[without] = 0
         taken: Slices = {}
-        whole = np.flatnonzero(room == self._size)
-        for node in whole[np.argsort(-self._size[whole], kind="stable")]:
+        whole = np.flatnonzero(room == self._size) if gpus >= self._least else ()
+        for node in sorted(whole, key=lambda node: -self._size[node]):
             if gpus < self._size[node]:
                 continue
             taken[int(node)] = int(self._size[node])
             room[node] = 0
             gpus -= int(self._size[node])
-            if gpus == 0:
-                return taken
         if gpus == 0:
             return taken
-        if gpus > int(self._size.max()):
-            return None
-        fitting = np.flatnonzero(room >= gpus)
-        if not len(fitting):
-            return None
         same = [node for node in prefer if room[node] >= gpus]
-        best = int(same[0]) if same else int(fitting[room[fitting].argmin()])
-        return {**taken, best: gpus}
+        best = int(same[0]) if same else int(np.where(room < gpus, NO_ROOM, room).argmin())
+        return {**taken, best: gpus} if room[best] >= gpus else None
 
     def _make_room(self, gpus: int, fixed: frozenset[int], moved: set[int]) -> bool:
         """Empty nodes for a gang by moving small jobs off them; False where that fails."""

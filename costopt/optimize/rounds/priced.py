@@ -151,6 +151,8 @@ def _shed(jobs: RoundJobs, sizes: Ints, target: Ints, gpus: int, protected: Flag
 
     Where gangs are protected it is still done, as the last of each kind.
     """
+    if int(sizes.sum()) <= gpus:
+        return
     for candidates, smaller in (
         ((sizes == jobs.held) & (jobs.held > target) & (target > 0), target),
         ((sizes > jobs.held) & (jobs.held > 0), jobs.held),

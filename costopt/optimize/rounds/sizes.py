@@ -12,23 +12,25 @@ BISECTIONS = 30
 def capacity_price(
     step_price: Floats, step_gpus: Ints, smallest_gpus: int, gpus: int, max_price: float
 ) -> float:
-    """Return the least price at which the gangs fit, at most ``max_price``, by bisection.
+    """Return the least price at which the gangs fit, at most ``max_price``, to within a bisection.
 
     Each job takes the steps whose price is above it; ``smallest_gpus`` is the sum of the smallest
     gangs.
     """
-
-    def fits(price: float) -> bool:
-        return smallest_gpus + int(step_gpus[step_price > price].sum()) <= gpus
-
-    if fits(0.0):
-        return 0.0
-    if not fits(max_price):
+    flat = step_price.ravel()
+    order = np.argsort(-flat)
+    total = step_gpus.ravel()[order].cumsum()
+    count = int(np.searchsorted(total, gpus - smallest_gpus, side="right"))
+    # The gangs fit from the price of the first step on that does not.
+    least = float(flat[order[count]]) if count < len(order) else 0.0
+    if smallest_gpus > gpus or least > max_price:
         return max_price
+    if least <= 0.0:
+        return 0.0
     low, high = 0.0, max_price
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
+        low, high = (low, middle) if middle >= least else (middle, high)
     return high
 
 

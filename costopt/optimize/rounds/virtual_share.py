@@ -84,16 +84,20 @@ class VirtualShares:
         running = np.flatnonzero(self._running)
         end_s = self._begin_s[running] + self._known_s[running]
         is_done = end_s <= now_s
-        done, done_s = running[is_done], end_s[is_done]
-        self._running[done] = False
         ended: dict[int, list[tuple[float, int]]] = {}
-        for job, at_s in zip(done.tolist(), done_s.tolist(), strict=True):
-            ended.setdefault(int(self._tenant[job]), []).append((at_s, int(self._gpus[job])))
-        # What was counted there until now, or until it was expected to be over, is set right.
-        np.add.at(self._lead_s, self._tenant[done], done_s - np.minimum(self._over_s[done], now_s))
-        self._leave(done[self._over_s[done] > now_s], now_s)
+        if is_done.any():
+            done, done_s = running[is_done], end_s[is_done]
+            self._running[done] = False
+            for job, at_s in zip(done.tolist(), done_s.tolist(), strict=True):
+                ended.setdefault(int(self._tenant[job]), []).append((at_s, int(self._gpus[job])))
+            # What was counted there until now, or until it was expected to end, is set right.
+            over_s = np.minimum(self._over_s[done], now_s)
+            np.add.at(self._lead_s, self._tenant[done], done_s - over_s)
+            self._leave(done[self._over_s[done] > now_s], now_s)
         past = self._running[active] & (self._begin_s[active] + expected_s <= now_s)
-        self._leave(active[past & (self._over_s[active] > now_s)], now_s)
+        past &= self._over_s[active] > now_s
+        if past.any():
+            self._leave(active[past], now_s)
         for tenant, queue in enumerate(self._queues):
             if queue or tenant in ended:
                 self._start(tenant, queue, sorted(ended.get(tenant, ())))

@@ -43,13 +43,10 @@ class ClusterRounds:
         self._tenants = {name: index for index, name in enumerate(tenant_weights)}
         none = np.zeros(0, dtype=np.int64)
         together = sum(tenant_weights.values())
-        self._partitions = np.array(
-            [int(nodes.gpus * weight / together) for weight in tenant_weights.values()],
-            dtype=np.int64,
-        )
-        self._shares = (
-            VirtualShares(none, none, self._partitions) if len(tenant_weights) > 1 else None
-        )
+        parts = [int(nodes.gpus * weight / together) for weight in tenant_weights.values()]
+        self._partitions = np.array(parts, dtype=np.int64)
+        several = len(tenant_weights) > 1
+        self._shares = VirtualShares(none, none, self._partitions) if several else None
         self.see(nodes, ())
 
     def see(self, nodes: OwnedNodes, running: Collection[str]) -> None:
@@ -163,15 +160,13 @@ class ClusterRounds:
             gangs=GangTable.of([j.gangs.options for j in jobs], [j.gangs.asked for j in jobs]),
             weight=weight if self._shares is None else weight * self._shares.worth(ids),
             held=np.array([self._held.get(int(n), 0) for n in ids], dtype=np.int64),
-            held_s=now_s - since_s,
-            served_s=np.array([job.served_s for job in jobs]),
-            remaining_s=remaining_s,
-            is_declared=np.ones(len(jobs), dtype=bool),
+            held_s=now_s - since_s, served_s=np.array([job.served_s for job in jobs]),
+            remaining_s=remaining_s, is_declared=np.ones(len(jobs), dtype=bool),
             index=1 / np.maximum(remaining_s, 1.0),
             submit_s=np.array([job.submit_s for job in jobs]),
             is_behind=behind | np.array([job.is_urgent for job in jobs]),
             price_cap=np.array([job.spot_usd_per_gpu_hour for job in jobs]),
-        )
+        )  # fmt: skip
 
     def _behind(self, now_s: float, jobs: Sequence[ClusterJob]) -> Flags:
         """Which jobs have had less than in their tenant's own part of the cluster."""
@@ -179,8 +174,7 @@ class ClusterRounds:
             return np.zeros(len(jobs), dtype=bool)
         ids = np.array([self._ids[job.name] for job in jobs], dtype=np.int64)
         served_s = np.array([job.served_s for job in jobs])
-        remaining_s = np.array([job.remaining_s for job in jobs])
-        self._shares.advance(now_s, ids, served_s + remaining_s)
+        self._shares.advance(now_s, ids, np.array([j.served_s + j.remaining_s for j in jobs]))
         return self._shares.is_behind(ids, served_s)
 
     def _number(self, job: ClusterJob) -> int:
