@@ -82,7 +82,7 @@ class Daemon:
         caches = [] if site.is_simulated else [OfferCache(p, site.clock) for p in site.providers]
         self._caches = caches
         self._providers = self._patient(caches)
-        self.readiness = PayloadPreparer(self._receive)
+        self.readiness = PayloadPreparer(self._receive, self.board.is_awaited.set)
         self._sweep = OrphanSweeper(
             self._providers, ledger, site.owner, settings.orphan_grace_s, self.board
         )  # fmt: skip
@@ -109,6 +109,7 @@ class Daemon:
     def tick(self) -> None:
         """Run one pass over all jobs if this daemon leads. Errors are reported, not raised."""
         with self._ticking:
+            self.board.is_awaited.clear()
             began_s = time.monotonic()
             try:
                 if not self._leads():
@@ -249,6 +250,11 @@ class Daemon:
     def schedule(self, due_times: DueTimes | None) -> TaskScheduler:
         """Return a scheduler of the tasks, not yet started."""
         return TaskScheduler(self.tasks(), self.board, due_times)
+
+    def hasten(self, schedule: TaskScheduler) -> None:
+        """Let a tick begin at once where a job awaits it: a submission, or one that is ready."""
+        if self.board.is_awaited.is_set() and not self._ticking.locked():
+            schedule.hasten("tick")
 
     def close(self) -> None:
         """Close the providers and release the lease; nodes keep running."""

@@ -15,8 +15,8 @@ RETRY_S = 60.0
 class PayloadPreparer:
     """The tick requests jobs; another thread prepares each until it succeeds."""
 
-    def __init__(self, receive: Callable[[Job], None]) -> None:
-        self._receive = receive
+    def __init__(self, receive: Callable[[Job], None], on_ready: Callable[[], None]) -> None:
+        self._receive, self._on_ready = receive, on_ready
         self._lock = Lock()
         self._wanted: dict[str, tuple[Job, float]] = {}
         self._ready: set[str] = set()
@@ -60,3 +60,4 @@ class PayloadPreparer:
                 self._troubles.pop(job.name, None)
                 if self._wanted.pop(job.name, None) is not None:
                     self._ready.add(job.name)
+                    self._on_ready()

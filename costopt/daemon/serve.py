@@ -72,7 +72,7 @@ def serve(
         for place in places:
             say(f"costopt daemon: answers at {place}")
         while not ended.wait(POLL_S):
-            pass
+            daemon.hasten(schedule)
         say("costopt daemon: ending; nodes keep running")
 
 

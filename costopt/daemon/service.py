@@ -83,11 +83,12 @@ class DaemonService:
         self._costs = CostReader(ledger)
 
     def submit(self, submission: Submission) -> Submission:
-        """Accept a job; the next tick starts it. Raise SpecError if the name is taken, or if its
-        nodes could not read a secret."""
+        """Accept a job; a tick that comes soon starts it. Raise SpecError if the name is taken, or
+        if its nodes could not read a secret."""
         if self._check_secrets is not None:
             self._check_secrets(self.admitted(submission).job)
         self._registry.submit(submission)
+        self._board.is_awaited.set()
         return submission
 
     def admitted(self, submission: Submission) -> AdmittedJob:

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from threading import Lock
+from threading import Event, Lock
 
 from costopt.domain.account import Quota
 from costopt.domain.control import Halt, Mode, Submission
@@ -48,6 +48,7 @@ class SharedState:
         self.lists_observed_at: Mapping[str, datetime] = {}
         self.carbon_ages_s: Mapping[tuple[str, str], float] = {}
         self.leads = True
+        self.is_awaited = Event()
         self._ticked_mono_s: float | None = None
         self._task_runs: Counter[tuple[str, str]] = Counter()
 

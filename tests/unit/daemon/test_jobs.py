@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from costopt.catalog import load_catalog
+from costopt.daemon.scheduler import TaskScheduler
+from costopt.daemon.settings import TaskInterval
 from costopt.domain.account import Account, AccountGuards
 from costopt.domain.control import DesiredState, Mode
 from costopt.domain.errors import SpecError
@@ -20,6 +22,7 @@ from costopt.ledger.summary import JobState
 from tests.support.daemon_fixtures import POLICY, DaemonScene, document
 from tests.support.engine_fixtures import SPOT_A
 from tests.support.errors import has_code
+from tests.support.live_run import wait_until
 
 pytestmark = pytest.mark.process
 
@@ -44,6 +47,26 @@ def test_jobs_run_to_their_end_and_stay_listed(scene: DaemonScene) -> None:
     metrics = scene.daemon.service.metrics_snapshot()
     assert metrics.launches == {"ok": 2, "failed": 0}
     assert metrics.tick_count == 2
+
+
+def test_a_submission_does_not_wait_for_the_next_tick(scene: DaemonScene) -> None:
+    daemon = scene.daemon
+    tasks = [
+        replace(task, interval=TaskInterval(3600.0 if task.name == "tick" else 0.02))
+        for task in daemon.tasks()
+        if task.name in ("tick", "readiness")
+    ]
+    schedule = TaskScheduler(tasks, daemon.board, None)
+    schedule.start()
+    wait_until(lambda: daemon.board.tick_count == 1, "first tick")
+    scene.submit("one")
+
+    def has_started() -> bool:
+        daemon.hasten(schedule)
+        return bool(scene.living())
+
+    wait_until(has_started, "node")
+    schedule.stop()
 
 
 def test_every_job_counts_carbon_by_its_policy_s_signal(scene: DaemonScene) -> None:

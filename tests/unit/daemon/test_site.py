@@ -50,7 +50,7 @@ def test_a_job_is_ready_once_its_files_are_there() -> None:
         if job.name in failing:
             raise StoreError("no room")
 
-    readiness = PayloadPreparer(receive)
+    readiness = PayloadPreparer(receive, lambda: None)
     for name in ("one", "two"):
         readiness.request(task(name=name))
     readiness.prepare()
