@@ -11,7 +11,7 @@ import pytest
 from costopt.domain.errors import CostoptError
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 
-MOST = 20
+MOST = 60
 """Events of a job."""
 
 
