@@ -161,7 +161,8 @@ class TrainingObserver:
         resumed_from = self._resumed_from(record, progress, news)
         news += self._lost_work(job, record, progress, resumed_from, now)
         news += self._training_changes(job, record, progress, resumed_from, now)
-        if self._worth_reporting(job, record, progress, bool(news)):
+        saves_itself = self._has_saved_unreported(job, record, progress, saves, now)
+        if not saves_itself and self._worth_reporting(job, record, progress, bool(news)):
             news.append(
                 ProgressReported(
                     at=now,
@@ -232,12 +233,7 @@ class TrainingObserver:
         return news
 
     def _started(
-        self,
-        job: Job,
-        record: JobRecord,
-        progress: Progress,
-        until: datetime,
-        resumed_from: float,
+        self, job: Job, record: JobRecord, progress: Progress, until: datetime, resumed_from: float
     ) -> TrainingStarted:
         """Return the event of the start, when it was expected, but not after ``until``."""
         starts_at = min(self._expected_start(job, until), until)
@@ -292,11 +288,23 @@ class TrainingObserver:
             return []
         return [WorkLost(at=now, job=job.name, units=lost, cause=progress.message or "not saved")]
 
+    def _has_saved_unreported(
+        self,
+        job: Job,
+        record: JobRecord,
+        progress: Progress,
+        saves: Sequence[CheckpointCommitted],
+        now: datetime,
+    ) -> bool:
+        """Return whether the newest gang has saved work before it reported anything: work that the
+        gang before it has not done, and cannot have lost."""
+        starts = progress.state is GangState.STARTING and _is_untrained(record, progress)
+        saved_at = max((event.at for event in saves), default=record.checkpoint_at)
+        return starts and saved_at is not None and saved_at > self._expected_start(job, now)
+
     def _worth_reporting(
         self, job: Job, record: JobRecord, progress: Progress, changed: bool
     ) -> bool:
-        if progress.state is GangState.STARTING and _is_untrained(record, progress):
-            return False  # what it has saved may be its own, and no loss of the gang before it
         moved = abs(_believed_units(record, progress) - record.done_units)
         differs = moved > 0 or progress.saved_units != record.saved_units
         return differs and (changed or moved >= REPORTED_SHARE * job.work.amount)

@@ -206,6 +206,15 @@ def test_what_a_gang_found_in_the_memory_of_a_node_is_not_lost(
     """900 are done and 600 saved when the first gang breaks; the second has begun by 1500, and its
     own save may have been ``heard_of`` before its start."""
 
+    class Saving(Changed):
+        def checkpoints(self, _: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
+            known = [(600.0, 500.0), (heard_of, 1250.0)]
+            return tuple(
+                CheckpointRecord(units, f"saves/{units}", after(s))
+                for units, s in known
+                if units > after_units and scene.clock.now() >= after(s)
+            )
+
     def figures_of(progress: Progress) -> Progress:
         now, first = scene.clock.now(), progress.generation == 1
         trains = now < after(900) if first else now > after(1500)
@@ -223,7 +232,7 @@ def test_what_a_gang_found_in_the_memory_of_a_node_is_not_lost(
         )
 
     scene = Scene(always(SPOT_A, 4, 2.0), always(SAFE, 4, 8.0), jobs=[task(3600)], tick_s=300)
-    scene.cloud.runtime = Changed(scene.cloud.inner.runtime, figures_of)
+    scene.cloud.runtime = Saving(scene.cloud.inner.runtime, figures_of)
     scene.restart()
     for _ in range(8):
         scene.go(300)
@@ -233,6 +242,43 @@ def test_what_a_gang_found_in_the_memory_of_a_node_is_not_lost(
     assert summary.lost_units == sum(lost)
     assert summary.done_units == 1000.0
     assert [event.units for event in scene.events(TrainingStarted)] == [0.0, resumed]
+
+
+def test_a_save_that_ends_after_the_next_gang_was_formed_is_not_lost() -> None:
+    """870 of 900 were reported when the first gang broke. The second says nothing for longer than
+    its start was to take, and is taken for one that trains."""
+
+    class Saving(Changed):
+        def checkpoints(self, _: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
+            known = [(600.0, 500.0), (900.0, 905.0)]
+            return tuple(
+                CheckpointRecord(units, f"saves/{units}", after(s))
+                for units, s in known
+                if units > after_units and scene.clock.now() >= after(s)
+            )
+
+    def figures_of(progress: Progress) -> Progress:
+        now, first = scene.clock.now(), progress.generation == 1
+        if progress.generation == 0:
+            return progress
+        trains = now < after(900) if first else now > after(1500)
+        saved = 900.0 if now > after(905) else 600.0
+        return replace(
+            progress,
+            state=GangState.TRAINING if trains else GangState.IDLE if first else GangState.STARTING,
+            done_units=(870.0 if first else 1000.0) if trains else saved,
+            saved_units=saved,
+            lost_units=0.0,
+            unreported=not first and not trains and now > after(1300),
+        )
+
+    scene = Scene(always(SPOT_A, 4, 2.0), always(SAFE, 4, 8.0), jobs=[task(3600)], tick_s=300)
+    scene.cloud.runtime = Saving(scene.cloud.inner.runtime, figures_of)
+    scene.restart()
+    for _ in range(8):
+        scene.go(300)
+    assert len(scene.events(GangFormed)) == 2
+    assert scene.events(WorkLost) == []
 
 
 @pytest.mark.parametrize(("saved", "committed_s", "lost"), [(900, 899, 0), (950, 1400, 270)])
