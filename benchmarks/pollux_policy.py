@@ -114,9 +114,10 @@ class PricedAllocations:
         return sum(self._placement.slices(self._number[job.name]).values())
 
     def _place(self, jobs: Sequence[Any], sizes: Ints, seen: RoundJobs) -> None:
-        """Place the gangs; one that waits and finds no room starts on fewer GPUs."""
+        """Place the gangs that change; one that finds no room to start does so on fewer GPUs."""
         numbers = [self._number[job.name] for job in jobs]
-        refused, _ = self._placement.change(zip(numbers, sizes.tolist(), strict=True), frozenset())
+        changes = [(numbers[row], int(sizes[row])) for row in np.flatnonzero(sizes != seen.held)]
+        refused, _ = self._placement.change(changes, frozenset())
         for row, number in enumerate(numbers):
             if number not in refused or self._placement.slices(number):
                 continue
