@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from costopt.backtesting.fleet.replay import FleetReplay
-from costopt.optimize.rounds.gangs import Floats, Ints
+from costopt.optimize.rounds.gangs import Flags, Floats, Ints
 from costopt.optimize.rounds.jobs import RoundJobs
 from costopt.optimize.rounds.overflow import MIN_USD, Queue
 from costopt.optimize.rounds.sizes import first_fit
@@ -82,9 +82,10 @@ class OverflowReplay(FleetReplay):
     overflow_usd: float = 0.0
     overflow_jobs: int = 0
 
-    def _jobs(self, active: Ints) -> RoundJobs:
+    def _jobs(self, active: Ints, served_s: Floats, left_s: Floats, behind: Flags) -> RoundJobs:
         cap = self.spot.usd_per_work_hour / max(self.worth_usd, MIN_USD)
-        return replace(super()._jobs(active), price_cap=np.full(len(active), cap))
+        jobs = super()._jobs(active, served_s, left_s, behind)
+        return replace(jobs, price_cap=np.full(len(active), cap))
 
     def _round(self) -> bool:
         is_settled = super()._round()
@@ -98,7 +99,8 @@ class OverflowReplay(FleetReplay):
             self.overflow_jobs += 1
         if len(going):
             self._held[going] = 0
-            self._placement.change(((int(job), 0) for job in going), frozenset())
+            if self._placement is not None:
+                self._placement.change(((int(job), 0) for job in going), frozenset())
             if self._shares is not None:
                 self._shares.end(going, self._now_s, self._work.duration_s[going])
             self._active = np.setdiff1d(self._active, going)

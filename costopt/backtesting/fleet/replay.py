@@ -175,16 +175,20 @@ class FleetReplay:
 
     def _see(self, active: Ints) -> tuple[Floats, Floats, Flags]:
         """The work of jobs that is done and that remains, and which of them are behind."""
-        remaining_s = self._left_s[active]
-        served_s = self._work.duration_s[active] - remaining_s
-        if not self._knows_all:
-            expected_s = self._history.remaining_s(self._group[active], served_s)
-            remaining_s = np.where(self._knows[active], remaining_s, expected_s)
+        served_s, remaining_s = self._served_and_remaining_s(active)
         is_behind: Flags = np.zeros(len(active), dtype=bool)
         if self._shares is not None:
             self._shares.advance(self._now_s, active, served_s + remaining_s)
             is_behind = self._shares.is_behind(active, served_s)
         return served_s, remaining_s, is_behind
+
+    def _served_and_remaining_s(self, active: Ints) -> tuple[Floats, Floats]:
+        remaining_s = self._left_s[active]
+        served_s = self._work.duration_s[active] - remaining_s
+        if not self._knows_all:
+            expected_s = self._history.remaining_s(self._group[active], served_s)
+            remaining_s = np.where(self._knows[active], remaining_s, expected_s)
+        return served_s, remaining_s
 
     def _jobs(self, active: Ints, served_s: Floats, left_s: Floats, behind: Flags) -> RoundJobs:
         index, knows = 1 / np.maximum(left_s, 1.0), self._knows[active]
