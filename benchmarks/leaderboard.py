@@ -157,6 +157,7 @@ def _fitted_on(year: str) -> Ours | None:
     """With the prior of the records of a year; None for the prior that is shipped."""
     data = os.environ.get("COSTOPT_DATA")
     if data is None:
+        print("  COSTOPT_DATA is not set: with the prior that is shipped", file=sys.stderr)
         return None
     paths = sorted((Path(data) / "traces").glob(f"*{year}*.json"))
     return Ours(fit(read_trace(path) for path in paths))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,8 @@ class Effort:
         if self.results is None:
             yield from _counted(backtest(bench, trials, self._run), len(trials))
             return
-        keys = TrialKeys(bench, f"{code_digest()} {_benchmarks()}")
+        own = hashlib.sha256(pickle.dumps(bench.trial_strategy)).hexdigest()[:16]
+        keys = TrialKeys(bench, f"{code_digest()} {_benchmarks()} {own}")
         with open_results_file(self.results) as file:
             yield from _counted(backtest(bench, trials, self._run, file, keys), len(trials))
 
