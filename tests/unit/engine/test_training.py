@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -53,6 +53,17 @@ class Changed:
 
     def progress(self, job: Job, now: datetime) -> Progress:
         return self._change(self._inner.progress(job, now))
+
+
+def saves_until(
+    scene: Scene, known: Sequence[tuple[float, float]], after_units: float
+) -> tuple[CheckpointRecord, ...]:
+    """Those of (units, seconds) that are durable by now, beyond ``after_units``."""
+    return tuple(
+        CheckpointRecord(units, f"saves/{units}", after(s))
+        for units, s in known
+        if units > after_units and scene.clock.now() >= after(s)
+    )
 
 
 class Slower:
@@ -209,11 +220,7 @@ def test_what_a_gang_found_in_the_memory_of_a_node_is_not_lost(
     class Saving(Changed):
         def checkpoints(self, _: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
             known = [(600.0, 500.0), (heard_of, 1250.0)]
-            return tuple(
-                CheckpointRecord(units, f"saves/{units}", after(s))
-                for units, s in known
-                if units > after_units and scene.clock.now() >= after(s)
-            )
+            return saves_until(scene, known, after_units)
 
     def figures_of(progress: Progress) -> Progress:
         now, first = scene.clock.now(), progress.generation == 1
@@ -251,11 +258,7 @@ def test_a_save_that_ends_after_the_next_gang_was_formed_is_not_lost() -> None:
     class Saving(Changed):
         def checkpoints(self, _: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
             known = [(600.0, 500.0), (900.0, 905.0)]
-            return tuple(
-                CheckpointRecord(units, f"saves/{units}", after(s))
-                for units, s in known
-                if units > after_units and scene.clock.now() >= after(s)
-            )
+            return saves_until(scene, known, after_units)
 
     def figures_of(progress: Progress) -> Progress:
         now, first = scene.clock.now(), progress.generation == 1
@@ -292,11 +295,7 @@ def test_a_save_that_a_killed_controller_had_not_heard_of(
     class Unheard(Changed):
         def checkpoints(self, _: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
             known = [(600.0, 500.0), *([(saved, committed_s)] if is_heard else [])]
-            return tuple(
-                CheckpointRecord(units, f"saves/{units}", after(s))
-                for units, s in known
-                if units > after_units and scene.clock.now() >= after(s)
-            )
+            return saves_until(scene, known, after_units)
 
     def figures_of(progress: Progress) -> Progress:
         now, first = scene.clock.now(), progress.generation == 1
