@@ -132,9 +132,7 @@ class SlurmCluster:
     def _start_accounts(self) -> None:
         """Start MariaDB and slurmdbd, without which slurmctld does not start at first."""
         data, port, database_port = self.folder / "database", self._port(), self._port()
-        subprocess.run(
-            accounting.install_command(data), capture_output=True, check=True, timeout=2 * START_S
-        )
+        accounting.install_database(data)
         self._spawn("mariadbd", *accounting.database_command(data, database_port))
         ping = ("mariadb-admin", "--no-defaults", f"--socket={data / 'socket'}", "ping")
         until(lambda: self.ask(*ping).returncode == 0)
