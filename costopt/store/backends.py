@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from importlib import util
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from costopt.domain.errors import StoreError
+from costopt.domain.errors import MissingExtraError, StoreError, install_hint
 from costopt.store.address import StoreAddress, validate_endpoint
-from costopt.store.remote import CLIENT, RETRIES, import_obstore
 
 if TYPE_CHECKING:
-    from obstore.store import GCSConfig, S3Config
+    from obstore.store import ClientConfig, GCSConfig, RetryConfig, S3Config
 
     from costopt.store.remote import RemoteStore
 
@@ -22,13 +23,26 @@ ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 DEFAULT_REGION = "us-east-1"
 
+CLIENT: ClientConfig = {"connect_timeout": "5s", "timeout": "60s"}
+RETRIES: RetryConfig = {
+    "max_retries": 8,
+    "retry_timeout": timedelta(seconds=60),
+    "backoff": {
+        "init_backoff": timedelta(milliseconds=100),
+        "max_backoff": timedelta(seconds=5),
+        "base": 2,
+    },
+}
+"""Server errors and throttling are retried with jitter. A node has 30 to 120 s from its notice to
+its end, so a failed save must be reported while there is time for another store."""
+
 
 def open_s3(address: StoreAddress) -> RemoteStore:
     """Return the store of a bucket; tags are ETags.
 
     Every body is signed with its SHA-256 (SigV4), so S3 refuses one that arrives damaged.
     """
-    obstore = import_obstore("aws")
+    obstore = _import_obstore("aws")
     from costopt.store.remote import RemoteStore
 
     endpoint = address.endpoint or _first_set(ENDPOINT_VARIABLES)
@@ -88,7 +102,7 @@ def _profile_credentials() -> Callable[[], Any] | None:
 
 def open_gcs(address: StoreAddress) -> RemoteStore:
     """Return the store of a bucket; tags are generation numbers."""
-    obstore = import_obstore("gcp")
+    obstore = _import_obstore("gcp")
     from costopt.store.remote import RemoteStore
 
     emulator = os.environ.get("STORAGE_EMULATOR_HOST")
@@ -111,3 +125,16 @@ def open_gcs(address: StoreAddress) -> RemoteStore:
     )
     where = f"gs://{address.bucket}" + (f" ({endpoint})" if endpoint else "")
     return RemoteStore(store, where, lambda meta: meta["version"], lambda tag: {"version": tag})
+
+
+def _import_obstore(extra: str) -> ModuleType:
+    """Return the library that accesses clouds. Raises MissingExtraError naming ``extra``."""
+    try:
+        import obstore
+        import obstore.store
+    except ImportError as error:
+        raise MissingExtraError(
+            "this object store needs obstore, which is not installed",
+            hint=install_hint(extra),
+        ) from error
+    return obstore

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from itertools import islice
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import obstore
 
-from costopt.domain.errors import MissingExtraError, StoreError, install_hint
+from costopt.domain.errors import StoreError
 from costopt.domain.object_store import VersionedObject
 from costopt.domain.text import excerpt
 from costopt.store import atomic_file
@@ -26,7 +24,6 @@ from costopt.store.folder import (
 
 if TYPE_CHECKING:
     from obstore import GetResult, PutMode
-    from obstore.store import ClientConfig, RetryConfig
     from obstore.store import ObjectStore as Bucket
 
 
@@ -219,33 +216,6 @@ def _checked(key: str) -> str:
 
 def _is_missing(error: BaseException) -> bool:
     return isinstance(error, FileNotFoundError) and "NoSuchBucket" not in str(error)
-
-
-CLIENT: ClientConfig = {"connect_timeout": "5s", "timeout": "60s"}
-RETRIES: RetryConfig = {
-    "max_retries": 8,
-    "retry_timeout": timedelta(seconds=60),
-    "backoff": {
-        "init_backoff": timedelta(milliseconds=100),
-        "max_backoff": timedelta(seconds=5),
-        "base": 2,
-    },
-}
-"""Server errors and throttling are retried with jitter. A node has 30 to 120 s from its notice to
-its end, so a failed save must be reported while there is time for another store."""
-
-
-def import_obstore(extra: str) -> ModuleType:
-    """Return the library that accesses clouds. Raises MissingExtraError naming ``extra``."""
-    try:
-        import obstore
-        import obstore.store
-    except ImportError as error:
-        raise MissingExtraError(
-            "this object store needs obstore, which is not installed",
-            hint=install_hint(extra),
-        ) from error
-    return obstore
 
 
 ERROR_CODE = re.compile(r"<Code>(\w+)</Code>")

@@ -153,7 +153,7 @@ def test_a_coarse_counter_corrects_the_power_and_bridges_an_outage(
         total_j += 0.0 if found is None else found.joules
     assert total_j == pytest.approx(7200 * 1200, rel=0.003), first_step_s
     said = capfd.readouterr().err
-    assert said.count("503") == said.count("answers again") == 1
+    assert said.count("answered 503") == said.count("answers again") == 1
     assert SECRET not in said
 
 
