@@ -9,7 +9,7 @@ optimum what no law of lifetimes tells.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -46,20 +46,21 @@ class RecordedLifetimes(LifetimeModel):
         """Return the record's rates."""
         return self._law(key)[0]
 
+    def scenarios(self, keys: Sequence[Hashable]) -> Iterator[tuple[float, tuple[AgeRates, ...]]]:
+        """Yield the record's rates, which are certain."""
+        yield 1.0, tuple(map(self.rates, keys))
+
     def availability(self, key: Hashable) -> float:
         """Return the share of the record with capacity."""
         return self._law(key)[1]
 
     def _law(self, key: Hashable) -> tuple[AgeRates, float]:
         if key not in self._known:
-            history = None
-            if isinstance(key, tuple):
-                history, nodes = self._histories.get(key[-2]), key[-1]
-            self._known[key] = (
-                (self.prior, super().availability(key))
-                if history is None
-                else recorded_law(history, nodes, self._until)
-            )
+            match key:
+                case (*_, str(pool), int(nodes)) if pool in self._histories:
+                    self._known[key] = recorded_law(self._histories[pool], nodes, self._until)
+                case _:
+                    self._known[key] = self.prior, super().availability(key)
         return self._known[key]
 
 
@@ -72,9 +73,8 @@ def recorded_law(history: PoolHistory, nodes: int, until: datetime) -> tuple[Age
     prior = prior_rates()
     endings = {up: [0] * len(prior.from_h) for up in (False, True)}
     hours = {up: [0.0] * len(prior.from_h) for up in (False, True)}
-    bounds = list(pairwise((*prior.from_h, math.inf)))
     for up, lasted_h, ended in _periods(history, nodes, until):
-        for of_age, (begin_h, end_h) in enumerate(bounds):
+        for of_age, (begin_h, end_h) in enumerate(pairwise((*prior.from_h, math.inf))):
             hours[up][of_age] += max(0.0, min(lasted_h, end_h) - begin_h)
             endings[up][of_age] += ended and begin_h < lasted_h <= end_h
     rates = (

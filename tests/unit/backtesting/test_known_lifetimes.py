@@ -58,4 +58,6 @@ def test_rates_are_known_before_anything_is_observed_and_do_not_move() -> None:
         known.observe(key, "aws/r", bool(hour % 2), after(hour * HOUR_S))
     assert known.rates(key) == before == recorded_law(history, 1, history.ends_at)[0]
     assert known.age_h(key) == 0.0
-    assert known.rates(lifetime_key("job", SPOT_B, 1)) == prior_rates()
+    other = lifetime_key("job", SPOT_B, 1)
+    assert known.rates(other) == prior_rates()
+    assert list(known.scenarios((key, other))) == [(1.0, (before, prior_rates()))]
