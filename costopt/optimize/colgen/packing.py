@@ -240,6 +240,9 @@ GUIDE_WEIGHTS = (1.0, 0.6, 0.3, 0.0)
 RUIN = 4
 """The most jobs that are taken out together."""
 
+TRIES_PER_JOB = 15
+"""Exchanges without a gain, for each job, after which the packing is taken as it is."""
+
 BETTER = 1e-9
 
 
@@ -316,7 +319,7 @@ class RoundingHeuristic:
                 guide += 0 if gained else 1
                 continue
             since = 0 if self._ruin_and_recreate(jobs) else since + 1
-            if len(jobs) == 1 or since > 60 * len(jobs):
+            if len(jobs) == 1 or since > TRIES_PER_JOB * len(jobs):
                 return
 
     def _close(self, bound_usd: float, gap: float) -> bool:

@@ -26,8 +26,11 @@ from costopt.optimize.solver import SolveStatus
 MAX_FULL_CELLS = 3000
 """Cells of all jobs up to which every one is looked at."""
 
-MAX_CELLS = 8_000
-"""Cells beyond which the program would not come to an end."""
+MAX_CELLS, MAX_SHARED_CELLS = 8_000, 1_500
+"""Cells, of one job and of several, beyond which the solver finds nothing better in seconds."""
+
+MAX_POLISH_S = 2.0
+"""Nothing better is found after this in problems that are not proven within it."""
 
 
 def polish(
@@ -42,6 +45,7 @@ def polish(
 
     ``stop_at`` is a time of the clock ``time.perf_counter``.
     """
+    stop_at = min(stop_at, time.perf_counter() + MAX_POLISH_S)
     narrowed = _narrowed(parts, plan)
     if narrowed is None or time.perf_counter() >= stop_at:
         return None
@@ -66,7 +70,8 @@ def _narrowed(parts: Sequence[PlannedJob], plan: FleetPlan) -> list[PlannedJob] 
     if sum(_cell_count(plan.menus[job]) for job in range(len(parts))) <= MAX_FULL_CELLS:
         return [_whole(part, plan, job) for job, part in enumerate(parts)]
     used = [_used(part, plan, job) for job, part in enumerate(parts)]
-    return used if sum(len(part.cells or ()) for part in used) <= MAX_CELLS else None
+    most = MAX_CELLS if len(parts) == 1 else MAX_SHARED_CELLS
+    return used if sum(len(part.cells or ()) for part in used) <= most else None
 
 
 def _cell_count(menu: JobMenu) -> int:
