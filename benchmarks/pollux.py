@@ -23,6 +23,13 @@ RESTART_S = 30.0
 Pollux: speeds are learned by trying larger ones."""
 PUBLISHED_S = {"Pollux": 2_751, "Tiresias": 4_038, "Optimus": 5_682}
 """Means over the eight workloads (OSDI'21)."""
+KNOWN = (
+    ("work declared, speeds shared", True, True),
+    ("work declared", True, False),
+    ("work not declared, speeds shared", False, True),
+    ("work not declared", False, False),
+)
+"""What is known of a job: its work, and what other jobs of its application have measured."""
 REPRODUCED = 6
 WORKLOADS = tuple(range(1, 9))
 
@@ -40,12 +47,13 @@ def run(folder: Path | None, workloads: Sequence[int] = WORKLOADS) -> Iterator[F
     ):
         taken_s = completion_times(simulator, own, policy)
         yield f"workload {REPRODUCED}, {name}, run here: mean", float(taken_s.mean()), "s"
-    for label, is_declared in (("work declared", True), ("work not declared", False)):
+    for label, is_declared, shares_speeds in KNOWN:
         means = []
         for number in workloads:
             policy = in_simulator(
-                simulator, PricedPolicy(RESTART_S, ROUND_S), is_declared=is_declared
-            )
+                simulator, PricedPolicy(RESTART_S, ROUND_S),
+                is_declared=is_declared, shares_speeds=shares_speeds,
+            )  # fmt: skip
             path = folder / "workloads" / f"workload-{number}.csv"
             means.append(float(completion_times(simulator, path, policy).mean()))
             yield f"workload {number}, priced, {label}: mean", means[-1], "s"

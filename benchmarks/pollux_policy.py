@@ -24,12 +24,17 @@ MIN_SPEED = 1e-3
 
 
 class PricedAllocations:
-    """Decides the simulator's allocations. ``is_declared``: the work that remains is known."""
+    """Decides the simulator's allocations. ``is_declared``: the work that remains is known.
+
+    ``shares_speeds``: what a job measures, its application's other jobs know, those to come, too.
+    """
 
     def __init__(
-        self, applications: Mapping[str, Any], policy: RoundPolicy, *, is_declared: bool
+        self, simulator: ModuleType, policy: RoundPolicy, *, is_declared: bool, shares_speeds: bool
     ) -> None:
+        applications: Mapping[str, Any] = simulator.APPLICATIONS
         self._policy, self._is_declared = policy, is_declared
+        self._speeds = SharedSpeeds(simulator) if shares_speeds else None
         self._group = {name: index for index, name in enumerate(applications)}
         one_tenant = np.zeros(len(applications), dtype=np.int64)
         self._history = DurationHistory(one_tenant, 1)
@@ -46,6 +51,8 @@ class PricedAllocations:
         for job in cluster.jobs:
             # It would be fitted each minute, for Pollux; ours asks where it needs it.
             job.get_speedup_fn = lambda: None
+        if self._speeds is not None:
+            self._speeds.attach(cluster.jobs)
 
     def optimize(
         self, infos: Mapping[str, Any], nodes: Sequence[int], previous: Mapping[str, list[int]],
@@ -54,6 +61,9 @@ class PricedAllocations:
         """Return the node of each GPU of each job that runs, and the number of nodes."""
         self._note_ends()
         jobs = [self._cluster.jobs[self._number[name]] for name in infos]
+        if self._speeds is not None:
+            self._speeds.share(jobs)
+            infos = {job.name: self._cluster.get_pollux_job_info(job) for job in jobs}
         seen = self._jobs(jobs, [info.max_replicas for info in infos.values()])
         _, sizes = self._policy.decide(seen, NODES * NODE_GPUS)
         self._place(jobs, sizes, seen)
@@ -127,9 +137,51 @@ class PricedAllocations:
                     break
 
 
-def in_simulator(simulator: ModuleType, policy: RoundPolicy, *, is_declared: bool) -> Any:
+class SharedSpeeds:
+    """One profile of speeds for all jobs of an application, in place of one for each job.
+
+    A job that has not run takes the gradients of the first that has, until it has its own.
+    """
+
+    def __init__(self, simulator: ModuleType) -> None:
+        self._fit = simulator.fit_perf_params
+        self._profiles: dict[str, dict[tuple[int, int, int], tuple[float, float]]] = {}
+        self._fitted: dict[str, tuple[int, Any]] = {}
+        self._gradients: dict[str, Any] = {}
+
+    def attach(self, jobs: Sequence[Any]) -> None:
+        """Let the jobs write into one profile."""
+        for job in jobs:
+            job.profile = self._profiles.setdefault(job.application.name, {})
+
+    def share(self, jobs: Sequence[Any]) -> None:
+        """Tell each job what has been measured by now."""
+        for job in jobs:
+            if job.grad_params is not None:
+                self._gradients.setdefault(job.application.name, job.grad_params)
+        for job in jobs:
+            name, profile = job.application.name, job.profile
+            if name not in self._gradients:
+                continue
+            count, fitted = self._fitted.get(name, (0, None))
+            if count < len(profile):
+                points = np.array([(*key, *seconds) for key, seconds in profile.items()])
+                nodes, gpus, batch = points[:, :3].astype(np.int64).T
+                step_s, sync_s = points[:, 3:].T
+                fitted = self._fit(nodes, gpus, batch, step_s - sync_s, step_s)
+                self._fitted[name] = len(profile), fitted
+            job.perf_params = fitted
+            if job.grad_params is None:
+                job.grad_params = self._gradients[name]
+
+
+def in_simulator(
+    simulator: ModuleType, policy: RoundPolicy, *, is_declared: bool, shares_speeds: bool
+) -> Any:
     """Return the policy as one of the simulator's, which runs its jobs as it runs Pollux's."""
-    ours = PricedAllocations(simulator.APPLICATIONS, policy, is_declared=is_declared)
+    ours = PricedAllocations(
+        simulator, policy, is_declared=is_declared, shares_speeds=shares_speeds
+    )
     methods = {"__init__": lambda _: None, "attach": lambda _, cluster: ours.attach(cluster),
                "optimize": lambda _, *seen: ours.optimize(*seen)}  # fmt: skip
     return type("Priced", (simulator.PolluxPolicy,), methods)()

@@ -191,7 +191,7 @@ class FleetReplay:
         return served_s, remaining_s
 
     def _jobs(self, active: Ints, served_s: Floats, left_s: Floats, behind: Flags) -> RoundJobs:
-        index, knows = 1 / np.maximum(left_s, 1.0), self._knows[active]
+        index, knows = 1 / np.maximum(left_s.round(6), 1.0), self._knows[active]
         if not self._knows_all:
             index = np.where(knows, index, self._history.index(self._group[active], served_s))
         weight = self._weight[active]

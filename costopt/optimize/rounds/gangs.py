@@ -4,12 +4,15 @@ A job of weight w (what an hour until its end is worth) that runs on g GPUs at s
 (w + λ g) / s for a unit of work at the price λ of a GPU-hour. Between two neighbouring gangs a < b
 the larger is cheaper as long as λ < w (s_b - s_a) / (g_b s_a - g_a s_b): its *step price*. Gangs
 that are cheapest at no price are left out, so that step prices fall from step to step.
+
+Where the price will be μ λ when the job ends, work done before is worth what it costs then, the
+least (w + μ λ g) / s, and the larger gang pays as long as the work that it adds is worth λ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +95,20 @@ class GangTable:
             self.gpus.take(chosen, 0), self.speed.take(chosen, 0), self.step_gpus.take(chosen, 0),
             self.step_price.take(chosen, 0), self.asked.take(chosen), self.last.take(chosen),
         )  # fmt: skip
+
+    def with_later_price(self, later: Floats) -> GangTable:
+        """Return the table with the step prices of jobs for which the price at their end is less,
+        ``later`` of the present one."""
+        some = np.flatnonzero(later < 1)
+        if not len(some):
+            return self
+        gpus, speed, step = self.gpus[some], self.speed[some], self.step_gpus[some]
+        slope = (np.diff(speed, axis=1) / np.maximum(step, 1))[:, :, None]
+        pay = speed[:, None, :] - slope * (later[some][:, None] * gpus)[:, None, :]
+        least = (slope / np.where(pay > 0, pay, 1e-12)).min(axis=2)
+        price = self.step_price.copy()
+        price[some] = np.where(step > 0, np.minimum.accumulate(least, axis=1), NO_STEP)
+        return replace(self, step_price=price)
 
     def column(self, held: Ints) -> Ints:
         """Return the column of each job's gang of this many GPUs; 0 where it has none."""

@@ -76,7 +76,7 @@ class Placement:
         for job, gpus in sorted(growing, key=lambda each: (each[0] in self._slices, -each[1])):
             if not self._place(job, gpus) and not (
                 (job not in self._slices or job in first)
-                and self._make_room(gpus, fixed | {job}, moved)
+                and self._make_room(gpus, fixed | {job}, moved, is_first=job in first)
                 and self._place(job, gpus)
             ):
                 refused.add(job)
@@ -98,11 +98,12 @@ class Placement:
         self._set(job, before if found is None else found)
         return found is not None
 
-    def _fitting(self, gpus: int, prefer: Mapping[int, int], without: int = -1) -> Slices | None:
+    def _fitting(
+        self, gpus: int, prefer: Mapping[int, int], without: Sequence[int] = ()
+    ) -> Slices | None:
         """The nodes for a gang: whole ones, and for the rest the one with the least room for it."""
         room = self._free.copy()
-        if without >= 0:
-            room[without] = 0
+        room[list(without)] = 0
         taken: Slices = {}
         whole = np.flatnonzero(room == self._size) if gpus >= self._least else ()
         for node in sorted(whole, key=lambda node: -self._size[node]):
@@ -117,37 +118,53 @@ class Placement:
         best = int(same[0]) if same else int(np.where(room < gpus, NO_ROOM, room).argmin())
         return {**taken, best: gpus} if room[best] >= gpus else None
 
-    def _make_room(self, gpus: int, fixed: frozenset[int], moved: set[int]) -> bool:
+    def _make_room(
+        self, gpus: int, fixed: frozenset[int], moved: set[int], *, is_first: bool
+    ) -> bool:
         """Empty nodes for a gang by moving small jobs off them; False where that fails."""
         largest = int(self._size.max())
-        if gpus <= largest:
-            return self._vacate(gpus, fixed, moved)
-        empty = int((self._free == largest).sum())
-        missing = gpus // largest - empty
-        return all(self._vacate(largest, fixed, moved) for _ in range(missing))
+        need = min(gpus, largest)
+        missing = gpus // largest - int((self._free == largest).sum()) if gpus > largest else 1
+        for _ in range(missing):
+            back = self._vacate(need, fixed, (), is_deep=is_first)
+            if back is None:
+                return False
+            moved.update(job for job, _ in back)
+        return True
 
-    def _vacate(self, need: int, fixed: frozenset[int], moved: set[int]) -> bool:
-        """Move jobs off one node until it has room; where that fails all of them stay."""
+    def _vacate(
+        self, need: int, fixed: frozenset[int], without: tuple[int, ...], *, is_deep: bool
+    ) -> list[tuple[int, Slices]] | None:
+        """Move jobs off one node until it has room; where that fails all of them stay.
+
+        Return where they were before. ``is_deep``: others make room for those that find none.
+        """
         short = np.flatnonzero((self._free < need) & (self._free > 0) & (self._size >= need))
-        for node in short[np.argsort(-self._free[short], kind="stable")][:MAX_TRIED_NODES]:
+        short = short[np.argsort(-self._free[short], kind="stable")]
+        for node in [int(each) for each in short if each not in without][:MAX_TRIED_NODES]:
             movable = sorted(
-                (slices[int(node)], job)
+                (slices[node], job)
                 for job in self._on_node[node]
                 if job not in fixed and len(slices := self._slices[job]) == 1
             )
             back: list[tuple[int, Slices]] = []
+            tabu = (*without, node)
             for held, job in movable:
-                found = self._fitting(held, {}, without=int(node))
-                if self._free[node] >= need or found is None or held == self._size[node]:
+                if self._free[node] >= need or held == self._size[node]:
+                    break
+                found = self._fitting(held, {}, tabu)
+                if found is None and is_deep:
+                    back += self._vacate(held, fixed, tabu, is_deep=False) or ()
+                    found = self._fitting(held, {}, tabu)
+                if found is None:
                     break
                 back.append((job, self._slices[job]))
                 self._set(job, found)
             if self._free[node] >= need:
-                moved.update(job for job, _ in back)
-                return True
+                return back
             for job, slices in reversed(back):
                 self._set(job, slices)
-        return False
+        return None
 
     def _set(self, job: int, slices: Slices) -> None:
         for node, gpus in self._slices.pop(job, {}).items():

@@ -21,9 +21,12 @@ from costopt.optimize.rounds.sizes import capacity_price, first_fit
 MAX_PRICE = 2.0
 """Greatest price of a GPU-hour, in the mean weight of a job by the mean GPUs that a job asked for.
 Chosen from 1, 2 and 3 on Philly, 2 to 15 October 2017."""
-RANK_EXPONENT = 0.7
-"""Of M jobs at speed k^p of k GPUs, the i-th largest of the remaining ones gets GPUs as if an hour
-of it were worth i^p (heSRPT, Berg et al., 2020): short ones first, without stopping long ones."""
+LATER_EXPONENT = 0.5
+"""The price when the i-th largest of M jobs ends is (i/M) to this power of the present one. Where
+none came, the price would fall with the number of jobs: 1 makes sizes those of heSRPT (Berg et al.,
+2020). Chosen from 0.5, 0.7 and 1 on Kalos and Philly, 18 September 2017, with declared work."""
+PLANNED_RESTARTS = 20.0
+"""A gang of a ranked job changes where that pays within so many restarts: plans change, too."""
 MIN_GROWTH_GAIN_S = 60.0
 """What growth into idle GPUs must save beyond its restart."""
 
@@ -40,9 +43,10 @@ class PricedPolicy:
         """Return the price of a GPU-hour, and the sizes of the round."""
         if not len(jobs.held):
             return 0.0, jobs.held
-        jobs = replace(jobs, weight=jobs.weight * _worth_by_rank(jobs))
+        later = _later_price(jobs)
+        jobs = replace(jobs, gangs=jobs.gangs.with_later_price(later))
         price, target = self._target(jobs, gpus)
-        sizes = self._without_needless_changes(jobs, target, price)
+        sizes = self._without_needless_changes(jobs, target, price, later)
         _shed(jobs, sizes, target, gpus, jobs.held_s < self.protected_s)
         _start(jobs, sizes, gpus, price < jobs.price_cap)
         self._grow(jobs, sizes, gpus)
@@ -53,7 +57,7 @@ class PricedPolicy:
 
         One that is behind gets what it asked for, and GPUs by which others have grown, too.
         """
-        jobs = replace(jobs, weight=jobs.weight * _worth_by_rank(jobs))
+        jobs = replace(jobs, gangs=jobs.gangs.with_later_price(_later_price(jobs)))
         asked, _ = jobs.gangs.pick(jobs.gangs.asked)
         steps = jobs.gangs.step_price * jobs.weight[:, None]
         want, _ = jobs.gangs.pick((steps > price).sum(axis=1))
@@ -93,20 +97,24 @@ class PricedPolicy:
         order = np.lexsort((jobs.submit_s, -value, ~jobs.is_behind, ~protected))
         return price, np.where(first_fit(order, want, gpus), want, 0)
 
-    def _without_needless_changes(self, jobs: RoundJobs, target: Ints, price: float) -> Ints:
-        """Running jobs keep a gang where the other one does not pay for the restart."""
-        gain = self._gain(jobs, target, price)
+    def _without_needless_changes(
+        self, jobs: RoundJobs, target: Ints, price: float, later: Floats
+    ) -> Ints:
+        """Running jobs keep a gang where the other one does not pay for the work that the restart
+        loses; work is worth what it costs there, or on the cheapest gang once the price is less."""
+        gangs, column = jobs.gangs, jobs.gangs.column(target)
+        _, speed = gangs.pick(gangs.column(jobs.held))
+        _, new_speed = gangs.pick(column)
+        cost = jobs.weight[:, None] + (later * price)[:, None] * gangs.gpus
+        cost /= gangs.speed
+        worth = np.where(later < 1, cost.min(axis=1), cost[np.arange(len(column)), column])
+        most_s = np.where(later < 1, PLANNED_RESTARTS * self.restart_s, np.inf)
+        lasts_s = np.minimum(jobs.remaining_s / speed, most_s)
+        gain = (worth * (new_speed - speed) - price * (target - jobs.held)) * lasts_s
+        gain -= worth * new_speed * self.restart_s
         is_kept = (jobs.held > 0) & (target > 0) & ((gain <= 0) | (jobs.held_s < self.protected_s))
         is_kept &= ~(jobs.is_behind & (target > jobs.held))
         return np.where(is_kept, jobs.held, target)
-
-    def _gain(self, jobs: RoundJobs, target: Ints, price: float) -> Floats:
-        """What a change of gang saves at this price until the job's end, the restart counted."""
-        _, held_speed = jobs.gangs.pick(jobs.gangs.column(jobs.held))
-        _, speed = jobs.gangs.pick(jobs.gangs.column(target))
-        keep = (jobs.weight + price * jobs.held) * jobs.remaining_s / held_speed
-        change = (jobs.weight + price * target) * (self.restart_s + jobs.remaining_s / speed)
-        return keep - change
 
     def _grow(self, jobs: RoundJobs, sizes: Ints, gpus: int) -> None:
         """Let the idle GPUs go to the steps that end most work, one step a job and round."""
@@ -133,17 +141,14 @@ class PricedPolicy:
         sizes[growing[served]] += step[served]
 
 
-def _worth_by_rank(jobs: RoundJobs) -> Floats:
-    """What the weights of jobs are multiplied by, 1 in the mean of those whose work is declared.
+def _later_price(jobs: RoundJobs) -> Floats:
+    """The price when each job will have ended, by the present one: less where work is declared.
 
-    Where GPUs elsewhere have a price, dollars decide, and an hour is worth what it is.
+    Where GPUs elsewhere have a price the one here stays as it is.
     """
-    factor = np.ones(len(jobs.held))
-    ranked = np.flatnonzero(jobs.is_declared & np.isinf(jobs.price_cap))
-    index = jobs.index[ranked]
-    worth = np.searchsorted(np.sort(index), index, side="right") ** RANK_EXPONENT
-    factor[ranked] = worth / worth.mean() if len(worth) else 1.0
-    return factor
+    ranked = jobs.is_declared & np.isinf(jobs.price_cap)
+    rank = np.searchsorted(np.sort(jobs.index[ranked]), jobs.index, side="right")
+    return np.where(ranked, rank / max(1, int(ranked.sum())), 1.0) ** LATER_EXPONENT
 
 
 def _shed(jobs: RoundJobs, sizes: Ints, target: Ints, gpus: int, protected: Flags) -> None:

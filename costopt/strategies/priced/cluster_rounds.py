@@ -162,7 +162,7 @@ class ClusterRounds:
             held=np.array([self._held.get(int(n), 0) for n in ids], dtype=np.int64),
             held_s=now_s - since_s, served_s=np.array([job.served_s for job in jobs]),
             remaining_s=remaining_s, is_declared=np.ones(len(jobs), dtype=bool),
-            index=1 / np.maximum(remaining_s, 1.0),
+            index=1 / np.maximum(remaining_s.round(6), 1.0),
             submit_s=np.array([job.submit_s for job in jobs]),
             is_behind=behind | np.array([job.is_urgent for job in jobs]),
             price_cap=np.array([job.spot_usd_per_gpu_hour for job in jobs]),

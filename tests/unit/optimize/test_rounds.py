@@ -105,15 +105,15 @@ def test_no_gpu_is_given_twice_and_no_gang_is_impossible(
 
 
 def test_of_jobs_whose_work_is_declared_the_short_ones_have_larger_gangs() -> None:
-    jobs = _jobs([8] * 4, 1)
+    jobs = _jobs([8] * 8, 1)
     jobs.held[:], jobs.is_behind[:], jobs.weight[:] = 0, False, 1.0
-    jobs.is_declared[:], jobs.remaining_s[:] = True, [4e3, 3e5, 2e5, 1e5]
+    jobs.is_declared[:], jobs.remaining_s[:] = True, [4e3, *np.linspace(3e5, 1e5, 7)]
     jobs.index[:] = 1 / jobs.remaining_s
-    sizes = PricedPolicy().decide(jobs, 32)[1]
+    sizes = PricedPolicy().decide(jobs, 64)[1]
     assert sizes[0] == sizes.max() > sizes[1] == sizes.min()
     # Not where spot has a price: an hour is worth what it is.
     jobs.price_cap[:] = 1e9
-    assert len(set(PricedPolicy().decide(jobs, 32)[1])) == 1
+    assert len(set(PricedPolicy().decide(jobs, 64)[1])) == 1
 
 
 def test_a_job_behind_its_share_is_served_first_at_the_size_it_asked_for() -> None:
@@ -284,6 +284,20 @@ def test_room_is_made_where_a_job_that_is_behind_grows() -> None:
     assert 0 not in moved
 
 
+def test_for_a_job_that_is_behind_others_are_moved_to_make_room_for_those_that_move() -> None:
+    placement = Placement((8, 8, 8))
+    for job, (node, gpus) in enumerate([(0, 4), (0, 1), (1, 4), (1, 2), (2, 4), (2, 1)]):
+        placement.restore(job, {node: gpus})
+    # Eight GPUs are free, three of them at most on one node.
+    assert placement.change([(6, 8)], frozenset()) == ({6}, set())
+    assert placement.free_gpus == (3, 2, 3)
+    fixed = frozenset({0, 2, 4})
+    assert placement.change([(6, 8)], fixed, frozenset({6})) == ({6}, set())
+    refused, moved = placement.change([(6, 8)], frozenset(), frozenset({6}))
+    assert (refused, moved) == (set(), {0, 1, 5})
+    assert sum(placement.free_gpus) == 0
+
+
 @settings(max_examples=80, deadline=None)
 @given(
     changes=st.lists(
@@ -296,7 +310,7 @@ def test_every_gpu_of_a_node_has_one_job_at_most(changes: list[tuple[int, int]])
     placement = Placement(nodes)
     held: dict[int, int] = {}
     for job, gpus in changes:
-        refused, moved = placement.change([(job, gpus)], frozenset())
+        refused, moved = placement.change([(job, gpus)], frozenset(), frozenset({job} - {0, 1}))
         if job not in refused:
             held[job] = gpus
         assert moved <= held.keys()
