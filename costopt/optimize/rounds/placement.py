@@ -63,7 +63,7 @@ class Placement:
 
         Room is made for those that start, and for those in ``first`` where they grow. Return the
         jobs that got another number than asked, since there was no room for it, and the jobs that
-        were moved to make room.
+        were moved to make room: for those in ``first`` that start, in two steps where need be.
         """
         refused: set[int] = set()
         moved: set[int] = set()
@@ -76,7 +76,9 @@ class Placement:
         for job, gpus in sorted(growing, key=lambda each: (each[0] in self._slices, -each[1])):
             if not self._place(job, gpus) and not (
                 (job not in self._slices or job in first)
-                and self._make_room(gpus, fixed | {job}, moved, is_first=job in first)
+                and self._make_room(
+                    gpus, fixed | {job}, moved, is_deep=job in first and job not in self._slices
+                )
                 and self._place(job, gpus)
             ):
                 refused.add(job)
@@ -119,14 +121,14 @@ class Placement:
         return {**taken, best: gpus} if room[best] >= gpus else None
 
     def _make_room(
-        self, gpus: int, fixed: frozenset[int], moved: set[int], *, is_first: bool
+        self, gpus: int, fixed: frozenset[int], moved: set[int], *, is_deep: bool
     ) -> bool:
         """Empty nodes for a gang by moving small jobs off them; False where that fails."""
         largest = int(self._size.max())
         need = min(gpus, largest)
         missing = gpus // largest - int((self._free == largest).sum()) if gpus > largest else 1
         for _ in range(missing):
-            back = self._vacate(need, fixed, (), is_deep=is_first)
+            back = self._vacate(need, fixed, (), is_deep=is_deep)
             if back is None:
                 return False
             moved.update(job for job, _ in back)
