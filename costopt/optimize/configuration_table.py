@@ -91,10 +91,7 @@ class ConfigurationTerms(ConfigurationColumns):
             if f.name not in ("columns", "rows", "gangs")
         }
         return type(self)(
-            columns=self.columns,
-            rows=self.rows.take(rows),
-            gangs=self.gangs.take(rows),
-            **columns,
+            columns=self.columns, rows=self.rows.take(rows), gangs=self.gangs.take(rows), **columns
         )
 
 

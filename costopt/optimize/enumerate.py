@@ -20,11 +20,7 @@ from costopt.domain.market import InstanceType, Pool
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Limits
 from costopt.domain.transfers import mean_kept_checkpoints
-from costopt.optimize.configuration_table import (
-    StartupCosts,
-    build_table,
-    terms_of,
-)
+from costopt.optimize.configuration_table import StartupCosts, build_table, terms_of
 from costopt.optimize.configurations import (
     ConfigurationRows,
     ConfigurationTable,

@@ -210,11 +210,7 @@ def _budget_relaxations(request: PlanRequest) -> Iterator[tuple[str, PlanRequest
                 budget.max_usd_per_month,
                 replace(budget, max_usd_per_month=None),
             ),
-            (
-                "max_usd_per_hour",
-                budget.max_usd_per_hour,
-                replace(budget, max_usd_per_hour=None),
-            ),
+            ("max_usd_per_hour", budget.max_usd_per_hour, replace(budget, max_usd_per_hour=None)),
         ):
             if value is not None:
                 free = replace(view, job=replace(view.job, budget=unlimited))

@@ -128,10 +128,7 @@ def select_spread(points: Sequence[FrontierPoint], most: int) -> tuple[FrontierP
     unit = (figures - figures.min(axis=0)) / np.where(span > 0, span, 1.0)
     chosen = list(dict.fromkeys(int(i) for i in unit.argmin(axis=0)))[:most]
     while len(chosen) < most:
-        gaps = np.min(
-            [np.linalg.norm(unit - unit[i], axis=1) for i in chosen],
-            axis=0,
-        )
+        gaps = np.min([np.linalg.norm(unit - unit[i], axis=1) for i in chosen], axis=0)
         chosen.append(int(gaps.argmax()))
     return tuple(points[i] for i in sorted(chosen))
 

@@ -162,9 +162,7 @@ def _at_planned_prices(
     ratio = np.divide(planned, present, out=np.ones(len(segments)), where=np.array(present) > 0)
     intensity = np.array([s.gco2e_per_kwh for s in segments])
     return replace(
-        samples,
-        usd=samples.usd * ratio[:, None],
-        gco2e=samples.kwh * intensity[:, None],
+        samples, usd=samples.usd * ratio[:, None], gco2e=samples.kwh * intensity[:, None]
     )
 
 
@@ -262,11 +260,7 @@ def _waits_h(
 
 
 def _forecasts(
-    samples: RunSamples,
-    power_error: Array,
-    shaky: NDArray[np.bool_],
-    demand: Demand,
-    now: datetime,
+    samples: RunSamples, power_error: Array, shaky: NDArray[np.bool_], demand: Demand, now: datetime
 ) -> list[Forecast]:
     """One forecast a row of ``samples``; ``shaky`` are those that may change to the fallback."""
     deadline_h = (demand.job.until_at - now).total_seconds() / 3600

@@ -187,12 +187,7 @@ def _paces(job_view: JobView, phase: Phase, machine: InstanceType) -> Iterable[_
 
 
 def _option(
-    view: View,
-    job_view: JobView,
-    offer: Offer,
-    machine: InstanceType,
-    pace: _Pace,
-    running: int,
+    view: View, job_view: JobView, offer: Offer, machine: InstanceType, pace: _Pace, running: int
 ) -> GangOption | None:
     job, nodes, speed = pace.job, pace.nodes, pace.units_per_s
     fetch = transfer_costs(offer.pool, machine, job, view.transfers)

@@ -48,11 +48,7 @@ class BestResponse:
 
 
 def cheapest_schedule(
-    menu: JobMenu,
-    shared: Array | None = None,
-    *,
-    guess: Array | None = None,
-    rounds: int = ROUNDS,
+    menu: JobMenu, shared: Array | None = None, *, guess: Array | None = None, rounds: int = ROUNDS
 ) -> BestResponse | None:
     """Return the cheapest schedule found that serves the job; None where none does all the work."""
     floor = min_unit_cost(menu)
@@ -121,10 +117,7 @@ phases over 300 pools cost 7 % more than with 10, with 16 as much."""
 
 
 def cheapest_staged_schedule(
-    menu: JobMenu,
-    shared: Array | None = None,
-    *,
-    stop_at: float = math.inf,
+    menu: JobMenu, shared: Array | None = None, *, stop_at: float = math.inf
 ) -> BestResponse | None:
     """Return the cheapest schedule found; None where no handovers let all stages finish.
 
@@ -208,9 +201,7 @@ class _HandoverSearch:
     def _of_window(self, window: JobMenu, begin: int, end: int) -> BestResponse | None:
         by_slot = self._shared
         return cheapest_schedule(
-            window,
-            None if by_slot is None else by_slot[begin:end],
-            rounds=WINDOW_ROUNDS,
+            window, None if by_slot is None else by_slot[begin:end], rounds=WINDOW_ROUNDS
         )
 
 

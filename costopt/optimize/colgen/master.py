@@ -267,7 +267,7 @@ class SharedLimitRows:
         )
         over = excess > VIOLATED * allowed + 1e-9
         worst = sorted(
-            ((-excess[n, b] / max(float(allowed[n, b]), 1e-9), n, b) for n, b in np.argwhere(over)),
+            ((-excess[n, b] / max(float(allowed[n, b]), 1e-9), n, b) for n, b in np.argwhere(over))
         )
         spans = [
             (int(n), int(starts[b]), min(int(starts[b]) + width, used.shape[1]))

@@ -108,12 +108,7 @@ class SchedulePacking:
         return bool((self._spent(job, schedule) <= self.money + SLIP * most).all())
 
     def respond(
-        self,
-        job: int,
-        duals: DualValues,
-        guide: float,
-        rounds: int = 10,
-        room: Array | None = None,
+        self, job: int, duals: DualValues, guide: float, rounds: int = 10, room: Array | None = None
     ) -> BestResponse | None:
         """Return the cheapest schedule in the remaining room, ``guide`` times the duals on top.
 

@@ -139,10 +139,7 @@ def _held(part: PlannedJob, schedule: JobSchedule, spans: Sequence[Span]) -> lis
     return [
         WarmAllocation(spans[slot][0], spans[slot][1], stages[stage].name, _gang(part, row))
         for slot, stage, row in zip(
-            schedule.slot.tolist(),
-            schedule.stage.tolist(),
-            schedule.row.tolist(),
-            strict=True,
+            schedule.slot.tolist(), schedule.stage.tolist(), schedule.row.tolist(), strict=True
         )
     ]
 

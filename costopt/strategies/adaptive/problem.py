@@ -180,10 +180,7 @@ def _latest_down(candidates: Sequence[InterruptibleCandidate]) -> str | None:
 
 
 def _lane(
-    candidate: InterruptibleCandidate,
-    situation: ProgramState,
-    place: str,
-    class_is_its_own: bool,
+    candidate: InterruptibleCandidate, situation: ProgramState, place: str, class_is_its_own: bool
 ) -> SpotOption:
     option, down_class = candidate.option, candidate.long_down_class
     share, step_s = candidate.share, situation.step_s

@@ -180,8 +180,7 @@ class _Recursion:
         on_safe = self._steady or _figures(terms, n, n - u)
         wait = np.minimum(here.safe_cost + after_safe, here.idle(_sooner(after_wait, 1.0)))
         safe = np.minimum(
-            on_safe.safe_cost + after_safe,
-            on_safe.idle(_sooner(after_wait, 1.0 + guard)),
+            on_safe.safe_cost + after_safe, on_safe.idle(_sooner(after_wait, 1.0 + guard))
         )
         spot = np.empty_like(after_spot)
         for lanes in self._alike:
