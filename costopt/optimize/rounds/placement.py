@@ -150,14 +150,14 @@ class Placement:
                 if job not in fixed and len(slices := self._slices[job]) == 1
             )
             back: list[tuple[int, Slices]] = []
-            tabu = (*without, node)
+            spared = (*without, node)
             for held, job in movable:
                 if self._free[node] >= need or held == self._size[node]:
                     break
-                found = self._fitting(held, {}, tabu)
+                found = self._fitting(held, {}, spared)
                 if found is None and is_deep:
-                    back += self._vacate(held, fixed, tabu, is_deep=False) or ()
-                    found = self._fitting(held, {}, tabu)
+                    back += self._vacate(held, fixed, spared, is_deep=False) or ()
+                    found = self._fitting(held, {}, spared)
                 if found is None:
                     break
                 back.append((job, self._slices[job]))

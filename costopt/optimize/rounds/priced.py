@@ -108,8 +108,8 @@ class PricedPolicy:
         cost = jobs.weight[:, None] + (later * price)[:, None] * gangs.gpus
         cost /= gangs.speed
         worth = np.where(later < 1, cost.min(axis=1), cost[np.arange(len(column)), column])
-        most_s = np.where(later < 1, PLANNED_RESTARTS * self.restart_s, np.inf)
-        lasts_s = np.minimum(jobs.remaining_s / speed, most_s)
+        limit_s = np.where(later < 1, PLANNED_RESTARTS * self.restart_s, np.inf)
+        lasts_s = np.minimum(jobs.remaining_s / speed, limit_s)
         gain = (worth * (new_speed - speed) - price * (target - jobs.held)) * lasts_s
         gain -= worth * new_speed * self.restart_s
         is_kept = (jobs.held > 0) & (target > 0) & ((gain <= 0) | (jobs.held_s < self.protected_s))
