@@ -11,6 +11,7 @@ from http import HTTPStatus
 from tests.support.fake_gcs import FakeGcs
 
 Wsgi = Callable[..., Iterable[bytes]]
+CONDITIONS = {"HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH"}
 
 
 @dataclass
@@ -61,13 +62,28 @@ def served(application: Wsgi) -> Iterator[str]:
         server.server_close()
 
 
+def moto_application() -> Wsgi:
+    """moto, but that a write with a condition is one step, as in S3: moto checks, then writes."""
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+
+    moto: Wsgi = DomainDispatcherApplication(create_backend_app)
+    writing = threading.Lock()
+
+    def answer(environ: dict, start_response) -> Iterable[bytes]:  # type: ignore[no-untyped-def, type-arg]
+        if environ["REQUEST_METHOD"] in ("GET", "HEAD") or not CONDITIONS & environ.keys():
+            return moto(environ, start_response)
+        with writing:
+            return moto(environ, start_response)
+
+    return answer
+
+
 @contextmanager
 def served_s3(*buckets: str) -> Iterator[tuple[str, Unreliable]]:
     """moto's S3 with these buckets; gives the URL and the front that can refuse."""
     import boto3
-    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
-    front = Unreliable(DomainDispatcherApplication(create_backend_app))
+    front = Unreliable(moto_application())
     with served(front) as url:
         client = boto3.session.Session().client(
             "s3",

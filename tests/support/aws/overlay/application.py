@@ -6,13 +6,13 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 from werkzeug.wrappers import Response
 
 from tests.support.aws.overlay.call import Answer, Call, Reply
 from tests.support.aws.overlay.faults import DroppedError, Faults
 from tests.support.aws.overlay.refusal import refusal
+from tests.support.object_stores import moto_application
 
 
 class Family(Protocol):
@@ -37,7 +37,7 @@ class Overlay:
         self.faults = Faults()
         self._families: list[Family] = []
         self._answers: dict[tuple[str, str], Answer] = {}
-        self._moto = DomainDispatcherApplication(create_backend_app)
+        self._moto = moto_application()
 
     def add(self, family: Family) -> None:
         """Let ``family`` answer from now on; the last to be added wins."""
