@@ -70,8 +70,10 @@ def test_commands_over_ssh(slurm: SlurmCluster, login: str, tmp_path: Path) -> N
     queries = SlurmQueries(runner)
     assert queries.settings().name == "test"
     comment = '{"a":"it\'s $HOME; \\"x\\""}'
+    output = f"--output={tmp_path / 'job.out'}"
     job = queries.submit(
-        "#!/bin/bash\nsleep 60\n", ("-p", "batch", "--job-name=costopt-x", f"--comment={comment}")
+        "#!/bin/bash\nsleep 60\n",
+        ("-p", "batch", "--job-name=costopt-x", f"--comment={comment}", output),
     )
     (found,) = queries.jobs()
     assert (found.job_id, found.comment) == (job, comment)
