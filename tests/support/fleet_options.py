@@ -141,8 +141,12 @@ def choice_of(request: PlanRequest, job: Job, parts: Parts, cap_w: float | None)
     cap = next((c for c in power.caps if c.cap_w == cap_w), None)
     hazard = sum(n * _hazard(offers[p]) for p, n in parts)
     save_s, own_s = job.checkpoint.save_s, job.checkpoint.interval_s
-    every_s = own_s or explained_interval(hazard_per_hour=hazard, blocking_save_s=save_s).interval_s
     fetch_h, fetch_usd, save_usd = _transfer(request, job, pool)
+    usd = sum(n * price.value for p, n in parts if (price := offers[p].price_usd_per_hour))
+    paid_s = 3600 * save_usd / usd if usd else 0.0
+    every_s = own_s or (
+        explained_interval(hazard_per_hour=hazard, blocking_save_s=save_s, paid_s=paid_s).interval_s
+    )
     start_h = job.overhead_s / 3600 + fetch_h
     paid = paid_to_useful_ratio(np.array([hazard]), np.array([every_s]), save_s, 3600 * start_h)[0]
     idle_share = min(1.0, hazard * start_h)
