@@ -73,8 +73,9 @@ def recorded_law(history: PoolHistory, nodes: int, until: datetime) -> tuple[Age
     prior = prior_rates()
     endings = {up: [0] * len(prior.from_h) for up in (False, True)}
     hours = {up: [0.0] * len(prior.from_h) for up in (False, True)}
+    bounds = list(pairwise((*prior.from_h, math.inf)))
     for up, lasted_h, ended in _periods(history, nodes, until):
-        for of_age, (begin_h, end_h) in enumerate(pairwise((*prior.from_h, math.inf))):
+        for of_age, (begin_h, end_h) in enumerate(bounds):
             hours[up][of_age] += max(0.0, min(lasted_h, end_h) - begin_h)
             endings[up][of_age] += ended and begin_h < lasted_h <= end_h
     rates = (

@@ -30,7 +30,7 @@ MAX_CELLS, MAX_SHARED_CELLS = 8_000, 1_500
 """Cells, of one job and of several, beyond which the solver finds nothing better in seconds."""
 
 MAX_POLISH_S = 2.0
-"""Seconds; what is not cheaper by then was not within ten seconds either."""
+"""Seconds: with up to four, plans of made-up problems were cheaper by less than 0.1 %."""
 
 
 def polish(
