@@ -11,6 +11,7 @@ import socket
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from costopt.agent.launch_spec import process_specs
@@ -302,7 +303,7 @@ class Attempt:
         self.status = trainer.status() or self.status
         if self.status is not None:
             self.upload_bytes_per_s = self.status.measured_upload or self.upload_bytes_per_s
-            self._news.relay(self.status)
+            self._news.relay(self.status, self.gang.generation)
 
     def _trainer_activity(self, trainer: Trainer) -> NodeActivity:
         """A command that reports no status counts as training once it has run for a while."""
@@ -413,11 +414,11 @@ class CheckpointRelay:
         self._reported: set[str] = set()
         self._refused: set[str] = set()
 
-    def relay(self, status: TrainerStatus) -> None:
+    def relay(self, status: TrainerStatus, generation: int) -> None:
         """Report new checkpoints to the controller. Raise StoreError if it cannot be reached."""
         for checkpoint in status.checkpoints:
             if checkpoint.name not in self._reported:
-                self._mailbox.post_checkpoint(checkpoint)
+                self._mailbox.post_checkpoint(replace(checkpoint, generation=generation))
                 self._reported.add(checkpoint.name)
         for refused in status.refused:
             if refused.name not in self._refused:

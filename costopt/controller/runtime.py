@@ -263,6 +263,7 @@ class MailboxRuntime:
                 committed_at=scale.job_time(saved.at),
                 size_bytes=saved.size_bytes if (saved.size_bytes or 0) > 0 else None,
                 save_s=duration_s(saved.save_s, self._speed),
+                generation=saved.generation,
             )
             for units, saved in sorted(newest.items())
         )

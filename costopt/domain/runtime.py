@@ -22,13 +22,17 @@ CONTAINER_RUNTIMES = ("podman", "docker")
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
-    """A durable checkpoint, as the training runtime reported it."""
+    """A durable checkpoint, as the training runtime reported it.
+
+    ``generation`` is that of the gang that saved it, 0 where it is unknown.
+    """
 
     units: float
     uri: str
     committed_at: datetime
     size_bytes: int | None = None
     save_s: float | None = None
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,8 +150,7 @@ class TrainingObserver:
             for torn in self._world.runtime.rejected_checkpoints(job)
             if torn.uri not in record.refused
         ]
-        saves = [event for event in news if isinstance(event, CheckpointCommitted)]
-        for event in saves:
+        for event in [event for event in news if isinstance(event, CheckpointCommitted)]:
             if _is_whole(job, event.units):
                 self._done_at[job.name] = min(event.at, now)
             news += save_transfer_events(
@@ -161,7 +160,7 @@ class TrainingObserver:
         resumed_from = self._resumed_from(record, progress, news)
         news += self._lost_work(job, record, progress, resumed_from, now)
         news += self._training_changes(job, record, progress, resumed_from, now)
-        saves_itself = self._has_saved_unreported(job, record, progress, saves, now)
+        saves_itself = self._has_saved_unreported(job, record, progress)
         if not saves_itself and self._worth_reporting(job, record, progress, bool(news)):
             news.append(
                 ProgressReported(
@@ -288,19 +287,12 @@ class TrainingObserver:
             return []
         return [WorkLost(at=now, job=job.name, units=lost, cause=progress.message or "not saved")]
 
-    def _has_saved_unreported(
-        self,
-        job: Job,
-        record: JobRecord,
-        progress: Progress,
-        saves: Sequence[CheckpointCommitted],
-        now: datetime,
-    ) -> bool:
+    def _has_saved_unreported(self, job: Job, record: JobRecord, progress: Progress) -> bool:
         """Return whether the newest gang has saved work before it reported anything: work that the
         gang before it has not done, and cannot have lost."""
         starts = progress.state is GangState.STARTING and _is_untrained(record, progress)
-        saved_at = max((event.at for event in saves), default=record.checkpoint_at)
-        return starts and saved_at is not None and saved_at > self._expected_start(job, now)
+        saves = self._world.runtime.checkpoints(job, record.done_units) if starts else ()
+        return any(saved.generation == record.generation for saved in saves)
 
     def _worth_reporting(
         self, job: Job, record: JobRecord, progress: Progress, changed: bool

@@ -150,7 +150,10 @@ class TrainerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SavedCheckpoint:
-    """A checkpoint that this trainer committed or restored. ``at`` is wall time, POSIX seconds."""
+    """A checkpoint that this trainer committed or restored. ``at`` is wall time, POSIX seconds.
+
+    ``generation`` is its gang's, which the agent adds; 0 in what the trainer writes.
+    """
 
     name: str
     units: float
@@ -158,6 +161,7 @@ class SavedCheckpoint:
     at: float
     size_bytes: int | None = None
     save_s: float | None = None
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,7 @@ class SimulatedTraining:
         return GangState.STARTING if now < gang.trains_at else GangState.TRAINING
 
     def _stop(self, gang: SimulatedGang, units: float, at: datetime, message: str) -> None:
-        self._append(units, at)
+        self._append(gang, units, at)
         self._saved_units = max(self._saved_units, units)
         self._message = f"generation {gang.generation} {message}"
         self._gang = None
@@ -188,9 +188,9 @@ class SimulatedTraining:
     def _record(self, gang: SimulatedGang, when: datetime) -> None:
         committed_at = gang.last_saved_at(when)
         if committed_at is not None:
-            self._append(gang.saved_at(when), committed_at)
+            self._append(gang, gang.saved_at(when), committed_at)
 
-    def _append(self, units: float, at: datetime) -> None:
+    def _append(self, gang: SimulatedGang, units: float, at: datetime) -> None:
         newest = self._records[-1].units if self._records else 0.0
         if units <= newest:
             return
@@ -201,6 +201,7 @@ class SimulatedTraining:
             committed_at=at,
             size_bytes=round(checkpoint.size_gib * 2**30),
             save_s=checkpoint.save_s,
+            generation=gang.generation,
         )
         self._records.append(record)
 

@@ -56,12 +56,12 @@ class Changed:
 
 
 def saves_until(
-    scene: Scene, known: Sequence[tuple[float, float]], after_units: float
+    scene: Scene, known: Sequence[tuple[float, float, int]], after_units: float
 ) -> tuple[CheckpointRecord, ...]:
-    """Those of (units, seconds) that are durable by now, beyond ``after_units``."""
+    """Those of (units, seconds, generation) that are durable by now, beyond ``after_units``."""
     return tuple(
-        CheckpointRecord(units, f"saves/{units}", after(s))
-        for units, s in known
+        CheckpointRecord(units, f"saves/{units}", after(s), generation=generation)
+        for units, s, generation in known
         if units > after_units and scene.clock.now() >= after(s)
     )
 
@@ -209,17 +209,17 @@ def test_work_saved_by_a_gang_that_was_taken_before_its_command_ended() -> None:
     assert all(start <= stop for start, stop in zip(starts, stops, strict=True))
 
 
-@pytest.mark.parametrize("heard_of", [600.0, 950.0])
+@pytest.mark.parametrize(("heard_of", "saved_s"), [(600.0, 500.0), (950.0, 1250.0), (950.0, 950.0)])
 @pytest.mark.parametrize(("resumed", "lost"), [(900.0, []), (850.0, [50.0]), (600.0, [300.0])])
 def test_what_a_gang_found_in_the_memory_of_a_node_is_not_lost(
-    resumed: float, lost: list[float], heard_of: float
+    resumed: float, lost: list[float], heard_of: float, saved_s: float
 ) -> None:
     """900 are done and 600 saved when the first gang breaks; the second has begun by 1500, and its
-    own save may have been ``heard_of`` before its start."""
+    own save may have been ``heard_of`` before its start, be that sooner than was expected."""
 
     class Saving(Changed):
         def checkpoints(self, _: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
-            known = [(600.0, 500.0), (heard_of, 1250.0)]
+            known = [(600.0, 500.0, 1), (heard_of, saved_s, 2)]
             return saves_until(scene, known, after_units)
 
     def figures_of(progress: Progress) -> Progress:
@@ -257,7 +257,7 @@ def test_a_save_that_ends_after_the_next_gang_was_formed_is_not_lost() -> None:
 
     class Saving(Changed):
         def checkpoints(self, _: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
-            known = [(600.0, 500.0), (900.0, 905.0)]
+            known = [(600.0, 500.0, 1), (900.0, 905.0, 1)]
             return saves_until(scene, known, after_units)
 
     def figures_of(progress: Progress) -> Progress:
@@ -294,7 +294,8 @@ def test_a_save_that_a_killed_controller_had_not_heard_of(
 
     class Unheard(Changed):
         def checkpoints(self, _: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
-            known = [(600.0, 500.0), *([(saved, committed_s)] if is_heard else [])]
+            new = (saved, committed_s, 1 if committed_s < 900 else 2)
+            known = [(600.0, 500.0, 1), *([new] if is_heard else [])]
             return saves_until(scene, known, after_units)
 
     def figures_of(progress: Progress) -> Progress:
