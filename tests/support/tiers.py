@@ -30,8 +30,8 @@ NEEDS = {
     "gs": ("cloud",),
 }
 """Markers by fixture, or by a parameter that asks for it."""
-ALONE = {"kubernetes_server": "kubernetes"}
-"""The group of a fixture's tests: one worker starts the server, not each (--dist loadgroup)."""
+ALONE = {"kubernetes": "kubernetes_server", "kubernetes_server": "kubernetes_server"}
+"""Servers by what asks for them: one worker starts each, not every one (--dist loadgroup)."""
 STARTERS = frozenset({"subprocess", "multiprocessing", "run_in_processes", "Popen", "fork"})
 EVENTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"})
 started: list[str] = []
@@ -43,31 +43,36 @@ def mark(items: list[pytest.Item]) -> None:
     for item in items:
         if not isinstance(item, pytest.Function):
             continue
-        fixtures = item._fixtureinfo.name2fixturedefs
-        needs = {*fixtures, *_parameters(item)}
+        needs = _needs(item)
         markers = {name for each in needs for name in NEEDS.get(each, ())}
-        functions = [item.function, *(each[-1].func for each in fixtures.values())]
+        fixtures = item._fixtureinfo.name2fixturedefs.values()
+        functions = [item.function, *(each[-1].func for each in fixtures)]
         if any(starts_process(each) for each in functions):
             markers.add("process")
         for name in sorted(markers):
             item.add_marker(name)
-        for name in needs & ALONE.keys():
-            item.add_marker(pytest.mark.xdist_group(ALONE[name]))
+        for server in _servers(item):
+            item.add_marker(pytest.mark.xdist_group(server))
 
 
 def end_servers(item: pytest.Item, following: pytest.Item | None) -> None:
     """End a server that the next test does not use: idle, it would take time until the end."""
     if not isinstance(item, pytest.Function):
         return
-    fixtures = item._fixtureinfo.name2fixturedefs
-    for name in fixtures.keys() & ALONE.keys():
-        if name not in getattr(following, "fixturenames", ()):
-            fixtures[name][-1].finish(item._request)  # type: ignore[arg-type]
+    for server in _servers(item) - _servers(following):
+        for fixture in item.session._fixturemanager.getfixturedefs(server, item) or ():
+            fixture.finish(item._request)  # type: ignore[arg-type]
 
 
-def _parameters(item: pytest.Function) -> list[str]:
-    """The values of a test's parameters as its id names them: "postgres" asks for the fixture."""
-    return item.callspec.id.split("-") if hasattr(item, "callspec") else []
+def _servers(item: pytest.Item | None) -> set[str]:
+    needs = _needs(item) if isinstance(item, pytest.Function) else set()
+    return {ALONE[each] for each in needs & ALONE.keys()}
+
+
+def _needs(item: pytest.Function) -> set[str]:
+    """Fixtures, and the values of parameters as the id names them: "postgres" asks for one."""
+    parameters = item.callspec.id.split("-") if hasattr(item, "callspec") else []
+    return {*item._fixtureinfo.name2fixturedefs, *parameters}
 
 
 def check_unmarked(item: pytest.Item) -> None:

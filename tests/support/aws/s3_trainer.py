@@ -1,11 +1,12 @@
 """A trainer without torch: s3_trainer.py STEPS PACE_S HOLD [HELD_AT].
 
 It saves its count in the job's store, and does not go beyond step HELD_AT, else the last but one,
-while the file HOLD is there.
+while the file HOLD is there. Of a node's processes one for each GPU, the first counts and reports.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -25,6 +26,9 @@ def main(steps: int, pace_s: float, hold: Path, held_at: int) -> None:
     assert env.status_file is not None
     assert env.notice_file is not None
     status_file = env.status_file
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        await_end(status_file, pace_s)
+        return
     store = open_store(env.checkpoint_uri)
     step = max((int(key.split("-")[1]) for key in store.keys("step-")), default=0)
     saves: tuple[SavedCheckpoint, ...] = ()
@@ -43,8 +47,10 @@ def main(steps: int, pace_s: float, hold: Path, held_at: int) -> None:
     while step < steps:
         time.sleep(pace_s)
         stops = env.notice_file.exists()
-        held = step >= held_at and hold.exists()
-        step += stops or not held
+        if not stops and step >= held_at and hold.exists():
+            tell(TrainerState.TRAINING)
+            continue
+        step += 1
         if stops or step % SAVE_EVERY == 0 or step == steps:
             name = f"step-{step:06d}"
             store.put(name, b"{}")
@@ -56,6 +62,13 @@ def main(steps: int, pace_s: float, hold: Path, held_at: int) -> None:
             return
         tell(TrainerState.TRAINING)
     tell(TrainerState.FINISHED)
+
+
+def await_end(status_file: Path, pace_s: float) -> None:
+    """Return when the node's first process has stopped or finished."""
+    ended = (TrainerState.STOPPED, TrainerState.FINISHED)
+    while (status := TrainerStatus.read(status_file)) is None or status.state not in ended:
+        time.sleep(pace_s)
 
 
 if __name__ == "__main__":
