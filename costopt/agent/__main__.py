@@ -104,15 +104,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--job", required=True, help="the job's name")
     parser.add_argument("--node", required=True, help="this node's id, as the provider names it")
     parser.add_argument(
-        "--notices",
-        required=True,
-        help=f"source of the provider's interruption notices: {KINDS}",
+        "--notices", required=True, help=f"source of the provider's interruption notices: {KINDS}"
     )
     parser.add_argument(
-        "--notice-poll-s",
-        type=interval_s,
-        default=1.0,
-        help="seconds between polls for notices",
+        "--notice-poll-s", type=interval_s, default=1.0, help="seconds between polls for notices"
     )
     parser.add_argument(
         "--secrets",

@@ -110,12 +110,7 @@ def with_parent_watchdog(agent_pid: int) -> tuple[str, ...]:
 
 
 def _direct(
-    gang: Gang,
-    rank: int,
-    rendezvous: Rendezvous,
-    processes: int,
-    local_rank: int,
-    python: str,
+    gang: Gang, rank: int, rendezvous: Rendezvous, processes: int, local_rank: int, python: str
 ) -> ProcessSpec:
     """Return one process with the variables that torchrun would set."""
     variables = {

@@ -32,14 +32,7 @@ from costopt.backtesting.executors import TrialExecutor
 from costopt.backtesting.grid import GROUPS, BacktestGrid, build_grid
 from costopt.backtesting.ranking import PolicySummary, summarize_policies
 from costopt.backtesting.results_file import ResultsFile, open_results_file
-from costopt.backtesting.trial import (
-    HINDSIGHT,
-    ORACLES,
-    BacktestConfig,
-    Score,
-    Trial,
-    TrialKeys,
-)
+from costopt.backtesting.trial import HINDSIGHT, ORACLES, BacktestConfig, Score, Trial, TrialKeys
 from costopt.domain.account import Account
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job

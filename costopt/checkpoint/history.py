@@ -347,9 +347,7 @@ class RetentionPolicy:
         return whole[self.last - 1] if len(whole) >= self.last else len(line)
 
     def _best(
-        self,
-        line: Sequence[CheckpointName],
-        number: Callable[[CheckpointName, str], float | None],
+        self, line: Sequence[CheckpointName], number: Callable[[CheckpointName, str], float | None]
     ) -> list[CheckpointName]:
         """Of equals, the newest counts."""
         found = {name: number(name, self.metric) for name in line}

@@ -21,11 +21,7 @@ from typing import Any
 from costopt.checkpoint.commit import Committer, SaveRequest
 from costopt.checkpoint.history import RetentionPolicy
 from costopt.checkpoint.manifest import Origin, detect_origin
-from costopt.checkpoint.replicas.agent_socket import (
-    ReplicaClient,
-    ReplicaWriter,
-    whole_snapshot,
-)
+from costopt.checkpoint.replicas.agent_socket import ReplicaClient, ReplicaWriter, whole_snapshot
 from costopt.checkpoint.repository import CheckpointRepository
 from costopt.checkpoint.sharded.commit import ShardCommitter, ShardGroup
 from costopt.checkpoint.sharded.index import SHARD_CHUNK_BYTES

@@ -87,9 +87,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @notice_option
 @cooldown_option
 @click.option(
-    "--forecasts",
-    is_flag=True,
-    help="Plan with price forecasts from the history so far (slower).",
+    "--forecasts", is_flag=True, help="Plan with price forecasts from the history so far (slower)."
 )
 @carbon_option
 @account_option

@@ -115,10 +115,7 @@ def _host_names(
     help="Interval between reports in the state directory's reports/.",
 )
 @click.option(
-    "--keep-reports",
-    type=click.IntRange(min=1),
-    default=30,
-    help="Number of reports to retain.",
+    "--keep-reports", type=click.IntRange(min=1), default=30, help="Number of reports to retain."
 )
 @click.option(
     "--refresh-prices",

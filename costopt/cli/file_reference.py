@@ -27,11 +27,7 @@ FILES: tuple[tuple[str, str, Callable[[], dict[str, Any]]], ...] = (
         "What to minimize, within which limits. Shipped policies are named without a file.",
         policy_schema,
     ),
-    (
-        "Account file",
-        "Quotas, tenants, guards and the providers to rent from.",
-        account_schema,
-    ),
+    ("Account file", "Quotas, tenants, guards and the providers to rent from.", account_schema),
     (
         "Cluster file",
         "Owned or reserved nodes that `costopt fleet` replays jobs on.",

@@ -18,15 +18,7 @@ if TYPE_CHECKING:
     from costopt.optimize.rounds.gangs import SpeedCurve
 
 FILE = click.Path(dir_okay=False, path_type=Path)
-POLICY_NAMES = (
-    "static",
-    "fifo",
-    "easy",
-    "attained-service",
-    "gittins",
-    "srpt-oracle",
-    "priced",
-)
+POLICY_NAMES = ("static", "fifo", "easy", "attained-service", "gittins", "srpt-oracle", "priced")
 """Those of costopt.backtesting.fleet.policies, which is imported on use; a test compares them."""
 Command = TypeVar("Command", bound=Callable[..., object])
 

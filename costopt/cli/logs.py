@@ -81,12 +81,7 @@ def logs(
 
 
 def _task_log(
-    job: str,
-    task: int,
-    account: str | None,
-    state_dir: Path,
-    server: str,
-    token_file: Path | None,
+    job: str, task: int, account: str | None, state_dir: Path, server: str, token_file: Path | None
 ) -> str:
     from costopt.controller.node_logs import read_task_log
     from costopt.controller.simulated_site import STORE

@@ -144,19 +144,11 @@ COMMANDS = {
         "costopt.cli.logs", "logs", "Print the log of a node, or of an array's task."
     ),
     "pause": CommandEntry(
-        "costopt.cli.jobs",
-        "pause",
-        "Checkpoint a job, release its nodes, keep it for later.",
+        "costopt.cli.jobs", "pause", "Checkpoint a job, release its nodes, keep it for later."
     ),
-    "resume": CommandEntry(
-        "costopt.cli.jobs",
-        "resume",
-        "Resume a paused or stopped job.",
-    ),
+    "resume": CommandEntry("costopt.cli.jobs", "resume", "Resume a paused or stopped job."),
     "cancel": CommandEntry(
-        "costopt.cli.jobs",
-        "cancel",
-        "Checkpoint a job, release its nodes, never run it again.",
+        "costopt.cli.jobs", "cancel", "Checkpoint a job, release its nodes, never run it again."
     ),
     "reprioritize": CommandEntry(
         "costopt.cli.jobs", "reprioritize", "Serve a job before or after others."

@@ -82,10 +82,7 @@ def market() -> None:
 @click.option("--profile", default="typical", help="calm, typical or harsh.")
 @click.option("--seed", type=int, default=0, help="Another seed gives another market.")
 @click.option(
-    "--start",
-    callback=instant,
-    metavar="TIME",
-    help="Start time; default: 2024-01-01T00:00:00Z.",
+    "--start", callback=instant, metavar="TIME", help="Start time; default: 2024-01-01T00:00:00Z."
 )
 def generate(
     out: Path, gpus: tuple[str, ...], instance_types: tuple[str, ...], provider: str | None,

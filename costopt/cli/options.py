@@ -200,11 +200,7 @@ speed_option = click.option(
     help="Seconds of market time that pass in one second; a resumed run keeps its first speed.",
 )
 tick_option = click.option(
-    "--tick",
-    "tick_s",
-    type=Number(1, DAY_S),
-    default=60.0,
-    help="Seconds between decisions.",
+    "--tick", "tick_s", type=Number(1, DAY_S), default=60.0, help="Seconds between decisions."
 )
 notice_option = click.option(
     "--notice",
@@ -278,9 +274,7 @@ wide_option = click.option(
     help="Show all columns of a table, however wide; default: those that fit 100 characters.",
 )
 forecasts_option = click.option(
-    "--forecasts",
-    is_flag=True,
-    help="Plan with price forecasts from the history so far (slower).",
+    "--forecasts", is_flag=True, help="Plan with price forecasts from the history so far (slower)."
 )
 
 

@@ -95,18 +95,10 @@ def plan(
         from costopt.api import many_jobs
 
         refuse_options("top", "explain")
-        together = many_jobs.plan_jobs(
-            read.jobs,
-            policy,
-            **read.prices,
-        )
+        together = many_jobs.plan_jobs(read.jobs, policy, **read.prices)
         print_account_plan(together, output)
         return
-    made = plans.plan(
-        read.jobs[0],
-        policy,
-        **read.prices,
-    )
+    made = plans.plan(read.jobs[0], policy, **read.prices)
     print_plan(made, output, top=top, explain=explain)
 
 
@@ -198,11 +190,7 @@ def what_if(
         from costopt.api import many_jobs
 
         together = many_jobs.what_if_jobs(
-            read.jobs,
-            chosen,
-            deadlines_s=deadlines or (),
-            capacity=capacity,
-            **read.prices,
+            read.jobs, chosen, deadlines_s=deadlines or (), capacity=capacity, **read.prices
         )
         print_account_what_if(together, output)
         return

@@ -21,13 +21,7 @@ from costopt.cli.connection import connect, server_options
 from costopt.cli.errors import print_error
 from costopt.cli.jobs import read_documents, submit_job
 from costopt.cli.options import complete_file, duration_s
-from costopt.cli.slurm_commands import (
-    BurstGang,
-    expand,
-    mark_down,
-    nodes_in_use,
-    requested_gangs,
-)
+from costopt.cli.slurm_commands import BurstGang, expand, mark_down, nodes_in_use, requested_gangs
 from costopt.domain.errors import CostoptError, SpecError
 
 if TYPE_CHECKING:

@@ -9,11 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from costopt.catalog.site_machines import account_catalog
-from costopt.controller.forecasts import (
-    CatalogModels,
-    carbon_record,
-    gang_hazard_per_hour,
-)
+from costopt.controller.forecasts import CatalogModels, carbon_record, gang_hazard_per_hour
 from costopt.controller.node_logs import StoreLogs
 from costopt.controller.payload import upload_payload
 from costopt.controller.preflight import check_secrets

@@ -56,11 +56,7 @@ class RecordedForecasts:
         return found
 
     def carbon(
-        self,
-        regions: Collection[str],
-        now: datetime,
-        until: datetime,
-        carbon_signal: CarbonSignal,
+        self, regions: Collection[str], now: datetime, until: datetime, carbon_signal: CarbonSignal
     ) -> Mapping[str, Series]:
         """Of the regions whose grid zone was recorded for long enough; none for another signal."""
         if isinstance(self._carbon, LiveCarbon):
@@ -121,9 +117,7 @@ def catalog_hazard_priors(catalog: Catalog) -> Callable[[Pool], Estimate | None]
     return prior
 
 
-def carbon_record(
-    source: CarbonHistory | LiveCarbon | None,
-) -> RecordedCarbon | LiveCarbon | None:
+def carbon_record(source: CarbonHistory | LiveCarbon | None) -> RecordedCarbon | LiveCarbon | None:
     """The history by region or the live intensities, None where none were given."""
     if isinstance(source, CarbonHistory):
         return RecordedCarbon(source, load_catalog().region)

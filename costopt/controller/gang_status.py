@@ -35,11 +35,7 @@ RETRIES = 2
 
 
 def gang_status(
-    mailbox: Mailbox,
-    job: Job,
-    gang: Gang,
-    members: Sequence[GangMember],
-    saved: float,
+    mailbox: Mailbox, job: Job, gang: Gang, members: Sequence[GangMember], saved: float
 ) -> tuple[GangState, str]:
     """What the gang is doing, and a message. ``saved`` are the units of work that are durable.
 

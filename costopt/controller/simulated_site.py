@@ -11,11 +11,7 @@ from pathlib import Path
 
 from costopt.catalog import load_catalog
 from costopt.catalog.site_machines import account_catalog, account_clusters
-from costopt.controller.forecasts import (
-    CatalogModels,
-    carbon_record,
-    gang_hazard_per_hour,
-)
+from costopt.controller.forecasts import CatalogModels, carbon_record, gang_hazard_per_hour
 from costopt.controller.node_logs import FolderLogs
 from costopt.controller.preflight import check_checkpoint_storage, check_secrets, check_trainer
 from costopt.controller.runtime import MailboxRuntime

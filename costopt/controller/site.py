@@ -74,10 +74,7 @@ def connect_virtual_provider(clock: Clock, options: ProviderOptions) -> Provider
 
 
 def _connect(
-    name: str,
-    clock: Clock,
-    options: ProviderOptions,
-    wrap: Callable[[Provider], Provider],
+    name: str, clock: Clock, options: ProviderOptions, wrap: Callable[[Provider], Provider]
 ) -> Provider:
     adapter = find_adapter(name)
     try:

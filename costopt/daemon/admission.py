@@ -53,12 +53,7 @@ class AdmittedJob:
 
 
 def parse_submission(
-    job_document: str,
-    policy_document: str,
-    workdir: str,
-    who: str,
-    priority: int,
-    now: datetime,
+    job_document: str, policy_document: str, workdir: str, who: str, priority: int, now: datetime
 ) -> Submission:
     """Return a Submission with both texts checked; a shipped policy's name becomes its text.
 

@@ -18,10 +18,7 @@ JOB_BUDGET = "dollars of its budget"
 
 
 def budget_uses(
-    engine: Engine,
-    account: Account,
-    nodes_of: Mapping[str, Sequence[FleetNode]],
-    now: datetime,
+    engine: Engine, account: Account, nodes_of: Mapping[str, Sequence[FleetNode]], now: datetime
 ) -> Iterator[BudgetUse]:
     """Yield the use of the limits of the account, of its tenants, and of the jobs that run."""
     spending = engine.spending

@@ -39,10 +39,7 @@ from costopt.ledger.fold_cache import save_folds
 from costopt.provider.timeouts import OfferCache, TimeoutProvider
 
 DEFAULT_GUARDS = AccountGuards(
-    max_usd_per_month=10_000.0,
-    max_usd_per_hour=200.0,
-    max_nodes=64,
-    max_launches_per_hour=240,
+    max_usd_per_month=10_000.0, max_usd_per_hour=200.0, max_nodes=64, max_launches_per_hour=240
 )
 """Guards for an account file that names none: enough for a few large jobs, and a bound on a
 mistake."""

@@ -31,8 +31,7 @@ def postgres_url(text: str) -> URL:
         from sqlalchemy.exc import ArgumentError
     except ImportError as error:
         raise MissingExtraError(
-            "a PostgreSQL database needs SQLAlchemy and psycopg",
-            hint=install_hint("daemon"),
+            "a PostgreSQL database needs SQLAlchemy and psycopg", hint=install_hint("daemon")
         ) from error
     scheme = text.partition(URL_MARK)[0]
     hint = "write it as postgresql://USER@HOST:5432/DATABASE"

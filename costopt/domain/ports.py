@@ -88,11 +88,7 @@ class Forecasts(Protocol):
         ...
 
     def carbon(
-        self,
-        regions: Collection[str],
-        now: datetime,
-        until: datetime,
-        carbon_signal: CarbonSignal,
+        self, regions: Collection[str], now: datetime, until: datetime, carbon_signal: CarbonSignal
     ) -> Mapping[str, Series]:
         """Return gCO2e/kWh by "provider/region"; without a series the annual mean is expected."""
         ...

@@ -133,10 +133,7 @@ class PriceTerms:
         return (*priced, *committed, *left)
 
     def _committed(
-        self,
-        listed: Sequence[Offer],
-        free: Mapping[str, float],
-        now: datetime,
+        self, listed: Sequence[Offer], free: Mapping[str, float], now: datetime
     ) -> Iterator[Offer]:
         """Yield what is free of each commitment that has not ended."""
         by_provider = {o.pool for o in listed if o.pool.capacity_type is CapacityType.RESERVED}
@@ -181,12 +178,7 @@ class PriceTerms:
         if known is not None and self.price(offer.pool, None, at) is not None:
             # What does not follow from the list price does not age with it.
             estimate = Estimate.exact(price.usd_per_hour, Basis.LISTED, estimate.source)
-        return replace(
-            offer,
-            price_usd_per_hour=estimate,
-            account_price=price,
-            unknown_because="",
-        )
+        return replace(offer, price_usd_per_hour=estimate, account_price=price, unknown_because="")
 
     def node(self, node: Node, pool: Pool) -> Node:
         """Return a node that the provider confirms, as one of ``pool`` at the account's price."""

@@ -79,7 +79,7 @@ class Throughput:
         """
         gpu = machine.gpu
         points = sorted(
-            ((p.gpus, p.units_per_s) for p in self.points if gpu.matches_name(p.gpu_model)),
+            (p.gpus, p.units_per_s) for p in self.points if gpu.matches_name(p.gpu_model)
         )
         if points:
             return self._from_points(points, gpus)

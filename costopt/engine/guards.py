@@ -83,11 +83,7 @@ class Guards:
         if self._journal.records[job].guard != refusal.guard:
             self._journal.write(
                 GuardTripped(
-                    at=now,
-                    job=job,
-                    guard=refusal.guard,
-                    message=refusal.message,
-                    pool=refusal.pool,
+                    at=now, job=job, guard=refusal.guard, message=refusal.message, pool=refusal.pool
                 )
             )
 
@@ -121,11 +117,7 @@ class Guards:
         return 0 if self.account.owns(pool) else nodes
 
     def launch_refusal(
-        self,
-        launch: Launch,
-        usd_per_hour: float,
-        tally: UsageTally,
-        bounds: LaunchLimits,
+        self, launch: Launch, usd_per_hour: float, tally: UsageTally, bounds: LaunchLimits
     ) -> GuardViolation | None:
         """Return why this launch may not happen, or None; ``tally`` is of all nodes now."""
         return (
@@ -242,8 +234,7 @@ class Guards:
             return GuardViolation("account_max_usd", f"the account's ${whole:.2f} are spent")
         if month is not None and self._spending.month_usd(now) >= month:
             return GuardViolation(
-                "account_max_usd_per_month",
-                f"the account's ${month:.2f} of {now:%B %Y} are spent",
+                "account_max_usd_per_month", f"the account's ${month:.2f} of {now:%B %Y} are spent"
             )
         return None
 

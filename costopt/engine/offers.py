@@ -112,11 +112,7 @@ class OfferCollector:
         hazard = offer.hazard_per_hour
         if hazard is None or hazard.basis is Basis.PRIOR:
             hazard = hazards.hazard_per_hour(offer.pool) or hazard
-        return replace(
-            offer,
-            hazard_per_hour=hazard,
-            availability=availability,
-        )
+        return replace(offer, hazard_per_hour=hazard, availability=availability)
 
     def _note_prices(self, offers: Iterable[Offer], nodes: Sequence[Node], now: datetime) -> None:
         """Record prices; one older than the launch of a node does not apply to that node."""

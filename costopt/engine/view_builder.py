@@ -19,12 +19,7 @@ from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.money import to_micros
 from costopt.domain.policy import CarbonSignal, Limits, Policy, RuleSignal
 from costopt.domain.power import NodePower
-from costopt.domain.transfers import (
-    Transfer,
-    region_key,
-    transfer_table,
-    volume_usd_per_hour,
-)
+from costopt.domain.transfers import Transfer, region_key, transfer_table, volume_usd_per_hour
 from costopt.domain.view import JobView, View
 from costopt.engine.cohort import Cohort, effective_limits
 from costopt.engine.fleet import FleetObserver

@@ -232,9 +232,7 @@ def deserialize_fold(text: str) -> tuple[JobAccount, JobRecord]:
         account, record = _Reader().unpack(json.loads(text))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise LedgerError(
-            "a cached account cannot be read",
-            hint="it is folded from scratch",
-            code="unreadable",
+            "a cached account cannot be read", hint="it is folded from scratch", code="unreadable"
         ) from error
     if not (isinstance(account, JobAccount) and isinstance(record, JobRecord)):
         raise LedgerError(

@@ -411,10 +411,7 @@ def baseline_at(terms: JobSubmitted | None, speed_ratio: float | None) -> Baseli
         return Baseline()
     if speed_ratio is None or speed_ratio == 1.0:
         return Baseline(
-            terms.baseline_pool,
-            terms.baseline_usd_micros,
-            terms.baseline_wh,
-            terms.baseline_gco2e,
+            terms.baseline_pool, terms.baseline_usd_micros, terms.baseline_wh, terms.baseline_gco2e
         )
     usd_micros = _scaled(terms.baseline_usd_micros, terms.baseline_startup_usd_micros, speed_ratio)
     wh = _scaled(terms.baseline_wh, terms.baseline_startup_wh, speed_ratio)

@@ -144,11 +144,7 @@ def _due(providers: Iterable[ProviderUse], commitments: Iterable[CommitmentUse])
 
 
 def _credited(
-    terms: PriceTerms,
-    left: Mapping[str, int],
-    due: dict[str, int],
-    start: datetime,
-    end: datetime,
+    terms: PriceTerms, left: Mapping[str, int], due: dict[str, int], start: datetime, end: datetime
 ) -> dict[str, int]:
     """Return what each credit pays of what is ``due`` by provider."""
     paid: dict[str, int] = {}

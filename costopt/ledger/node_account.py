@@ -29,12 +29,7 @@ from costopt.domain.market import CapacityType, Pool
 from costopt.domain.policy import CarbonSignal
 from costopt.domain.power import communication_factor
 from costopt.domain.transfers import region_key
-from costopt.ledger.node_emissions import (
-    ElectricityBooks,
-    Emission,
-    EmissionMeter,
-    carbon_basis,
-)
+from costopt.ledger.node_emissions import ElectricityBooks, Emission, EmissionMeter, carbon_basis
 from costopt.ledger.node_meter import (
     MS_PER_HOUR,
     BusyMeter,

@@ -62,8 +62,7 @@ def write_history(history: MarketHistory, path: Path) -> None:
     table = pa.table(columns_of(history), schema=schema)
     try:
         _replace_atomically(
-            path,
-            lambda temporary: pq.write_table(table, temporary, write_page_checksum=True),
+            path, lambda temporary: pq.write_table(table, temporary, write_page_checksum=True)
         )
     except OSError as error:
         raise MarketError(
@@ -194,8 +193,7 @@ def _check_types(path: Path, schema: Any) -> None:
             continue
         if not _fits(types, name, kind):
             raise MarketError(
-                f"market file {path}, column {name}: holds {kind}",
-                hint=_WANTED[name],
+                f"market file {path}, column {name}: holds {kind}", hint=_WANTED[name]
             )
 
 

@@ -87,11 +87,7 @@ def plan_account(
 
 
 def plan_request(
-    request: PlanRequest,
-    policy: Policy,
-    *,
-    explain: bool = True,
-    time_limit_s: float | None = None,
+    request: PlanRequest, policy: Policy, *, explain: bool = True, time_limit_s: float | None = None
 ) -> AccountPlan:
     """Return the plan of the jobs of a request, as ``plan_account`` does."""
     from costopt.optimize.planner import plan

@@ -116,9 +116,7 @@ def _lists_text(listed: ListedOffers, limit: AgeLimit, now: datetime) -> str:
 
 
 def recorded_quotes(
-    history: MarketHistory,
-    at: datetime | None,
-    carbon: CarbonHistory | LiveCarbon | None = None,
+    history: MarketHistory, at: datetime | None, carbon: CarbonHistory | LiveCarbon | None = None
 ) -> QuoteSet:
     """The record's offers at ``at``; hazards are of the whole record.
 

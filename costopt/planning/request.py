@@ -35,8 +35,7 @@ def plan_job(
     from costopt.optimize.planner import plan
 
     return plan_with_patience(
-        job,
-        lambda each: plan(build_plan_request((each,), policy, seen, account), explain=explain),
+        job, lambda each: plan(build_plan_request((each,), policy, seen, account), explain=explain)
     )
 
 

@@ -225,9 +225,7 @@ _STANDING = select(HALTS)
 
 def _cancelled(name: str) -> SpecError:
     return SpecError(
-        f"job {name!r} was cancelled",
-        hint="submit it again under another name",
-        code="cancelled",
+        f"job {name!r} was cancelled", hint="submit it again under another name", code="cancelled"
     )
 
 

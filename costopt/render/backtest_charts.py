@@ -54,9 +54,7 @@ class CostBar:
 
     @classmethod
     def of(
-        cls,
-        standings: Sequence[PolicySummary],
-        costs: Mapping[str, Collection[float]] = EMPTY,
+        cls, standings: Sequence[PolicySummary], costs: Mapping[str, Collection[float]] = EMPTY
     ) -> tuple[CostBar, ...]:
         """Return a bar for each policy whose figures are known; ``costs`` are of its windows."""
         grouped = len({standing.group for standing in standings}) > 1

@@ -61,10 +61,7 @@ def _outlooks(job: Job, policy: Policy, now: datetime, forecast: Forecast) -> It
     of_policy = (
         (f"the policy's {spec.field}", policy.limits.maximum(spec)) for spec in BUDGET_LIMITS
     )
-    for name, most in (
-        ("the job's budget", budget.max_usd_between(begin_at, end_at)),
-        *of_policy,
-    ):
+    for name, most in (("the job's budget", budget.max_usd_between(begin_at, end_at)), *of_policy):
         if most is not None:
             yield _Outlook(name, "USD", most, forecast.usd_p50, forecast.usd_p95)
     if budget.max_kwh is not None:

@@ -271,11 +271,7 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
     ),
     GangFormed: ("Gang formed", "plain", _gang),
     TrainingStarted: ("Training started", "good", lambda e: f"from {_reached(e)}"),
-    TrainingStopped: (
-        "Training stopped",
-        "plain",
-        lambda e: f"at {_reached(e)}: {e.reason}",
-    ),
+    TrainingStopped: ("Training stopped", "plain", lambda e: f"at {_reached(e)}: {e.reason}"),
     ProgressReported: ("Progress", "plain", _reported),
     CheckpointCommitted: ("Checkpoint", "plain", _committed),
     DataMoved: ("Data moved", "plain", _moved),

@@ -85,8 +85,7 @@ def require_report_extra(what: str = "an HTML report") -> None:
     missing = _missing()
     if missing:
         raise MissingExtraError(
-            f"{what} needs {' and '.join(missing)}",
-            hint=install_hint("report"),
+            f"{what} needs {' and '.join(missing)}", hint=install_hint("report")
         )
 
 

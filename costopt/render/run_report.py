@@ -111,10 +111,7 @@ def _page(run: RunView, title: str, charges: Sequence[ProviderCharge]) -> str:
         all_events=[_event_line(describe_event(e), run) for e in run.events[:EVENTS_SHOWN]],
         event_count=len(run.events),
         events_left_out=max(0, len(run.events) - EVENTS_SHOWN),
-        how=(
-            *(("Billed", ledger_drift(charge, run)) for charge in charges),
-            *_how(summary),
-        ),
+        how=(*(("Billed", ledger_drift(charge, run)) for charge in charges), *_how(summary)),
     )
 
 

@@ -125,11 +125,7 @@ def run_table(summary: JobSummary) -> Table:
             _baseline_basis(summary),
         ),
         ("energy", wh_text(summary.wh), summary.energy_basis or UNKNOWN_TEXT),
-        (
-            "  while not training",
-            wh_text(summary.idle_wh),
-            summary.energy_basis or UNKNOWN_TEXT,
-        ),
+        ("  while not training", wh_text(summary.idle_wh), summary.energy_basis or UNKNOWN_TEXT),
         (
             "energy against on-demand",
             _against(summary.saved_wh_share, wh_text(summary.due_wh)),

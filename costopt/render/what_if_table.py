@@ -32,10 +32,7 @@ PER_PERCENT_NOTE = "Change of $: of the mean; /$ %: saved for each per cent of i
 
 
 def what_if_table(
-    job: Job,
-    policy: Policy,
-    scenarios: Sequence[Scenario],
-    frontier: Sequence[FrontierRow],
+    job: Job, policy: Policy, scenarios: Sequence[Scenario], frontier: Sequence[FrontierRow]
 ) -> Table:
     """Return a row per scenario, with the frontier in facts and notes."""
     from costopt.render.frontier_table import frontier_table

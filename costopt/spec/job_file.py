@@ -414,8 +414,7 @@ class JobFile(FileModel):
         description="environment variables whose values nodes read elsewhere, by name",
     )
     elastic: bool = Field(
-        default=False,
-        description="its trainers re-form their gang in process (virtual shards)",
+        default=False, description="its trainers re-form their gang in process (virtual shards)"
     )
     workdir: Text = Field(default=".", description="where the command runs; relative to this file")
     data: DataSection | None = Field(default=None, description="where the training data lie")

@@ -199,11 +199,7 @@ def cluster_schema() -> dict[str, Any]:
 
 
 def _headed(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
-    head = {
-        "$schema": DIALECT,
-        "$id": f"urn:costopt:schema:{kind}:1",
-        "version": 1,
-    }
+    head = {"$schema": DIALECT, "$id": f"urn:costopt:schema:{kind}:1", "version": 1}
     return {**head, **_closed(schema), "title": f"costopt {kind}"}
 
 

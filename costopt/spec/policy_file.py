@@ -180,8 +180,7 @@ class HealthSection(FileModel):
         default=HEALTH.slow_after_s, description="for how much time of training"
     )
     faults: Literal["alert", "replace"] = Field(
-        default="alert",
-        description="alert, or replace a node whose GPUs report a hardware error",
+        default="alert", description="alert, or replace a node whose GPUs report a hardware error"
     )
     max_replacements: Count = Field(
         default=HEALTH.max_replacements, description="nodes of a job replaced in 24 hours"

@@ -13,13 +13,7 @@ from pydantic import Field
 
 from costopt.catalog import load_catalog
 from costopt.domain.account_price import CommitmentKind
-from costopt.domain.commitments import (
-    Commitment,
-    Credit,
-    Discount,
-    PoolPattern,
-    PrivatePrice,
-)
+from costopt.domain.commitments import Commitment, Credit, Discount, PoolPattern, PrivatePrice
 from costopt.domain.market import CapacityType
 from costopt.domain.price_terms import PriceTerms
 from costopt.spec.catalog_names import misspelt_provider, misspelt_region
@@ -43,11 +37,7 @@ class PoolsSection(PeriodSection):
         """Return the pattern; of on-demand pools unless other capacity types are given."""
         kinds = (CapacityType.ON_DEMAND,) if capacity_types is None else tuple(capacity_types)
         return PoolPattern(
-            self.provider,
-            tuple(self.regions),
-            tuple(self.zones),
-            tuple(self.instance_types),
-            kinds,
+            self.provider, tuple(self.regions), tuple(self.zones), tuple(self.instance_types), kinds
         )
 
 

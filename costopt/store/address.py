@@ -75,11 +75,7 @@ class StoreAddress:
         if prefix:
             validate_key(prefix)
         return cls(
-            parts.scheme,
-            parts.netloc,
-            prefix,
-            options.get("endpoint"),
-            options.get("region"),
+            parts.scheme, parts.netloc, prefix, options.get("endpoint"), options.get("region")
         )
 
 

@@ -134,7 +134,6 @@ def _import_obstore(extra: str) -> ModuleType:
         import obstore.store
     except ImportError as error:
         raise MissingExtraError(
-            "this object store needs obstore, which is not installed",
-            hint=install_hint(extra),
+            "this object store needs obstore, which is not installed", hint=install_hint(extra)
         ) from error
     return obstore

@@ -16,11 +16,7 @@ from costopt.domain.object_store import VersionedObject
 from costopt.domain.text import excerpt
 from costopt.store import atomic_file
 from costopt.store.address import validate_key
-from costopt.store.folder import (
-    file_size_bytes,
-    object_too_large_error,
-    object_too_short_error,
-)
+from costopt.store.folder import file_size_bytes, object_too_large_error, object_too_short_error
 
 if TYPE_CHECKING:
     from obstore import GetResult, PutMode

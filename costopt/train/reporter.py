@@ -101,10 +101,7 @@ class Reporter:
         self._remember(checkpoint)
         units = step * self.units_per_step
         self._write_status(
-            state=TrainerState.TRAINING,
-            done_units=units,
-            saved_units=units,
-            message=self._trouble,
+            state=TrainerState.TRAINING, done_units=units, saved_units=units, message=self._trouble
         )
 
     def on_replica(self, trouble: str) -> None:

@@ -240,12 +240,7 @@ class ShardedCheckpointer:
         self._is_outdated = False
 
     def _add(
-        self,
-        step: int,
-        labels: Mapping[str, str] | None,
-        *,
-        overlap: bool,
-        as_delta: bool = False,
+        self, step: int, labels: Mapping[str, str] | None, *, overlap: bool, as_delta: bool = False
     ) -> int:
         if self._is_outdated:
             self._ended = self.wait()

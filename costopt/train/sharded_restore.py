@@ -18,12 +18,7 @@ from torch import Tensor
 
 from costopt.checkpoint.sharded.boxes import TensorBox
 from costopt.checkpoint.sharded.index import SHARD_CHUNK_BYTES
-from costopt.checkpoint.sharded.source import (
-    MIN_DIRECT_BYTES,
-    ByteSpan,
-    ShardSource,
-    TensorPiece,
-)
+from costopt.checkpoint.sharded.source import MIN_DIRECT_BYTES, ByteSpan, ShardSource, TensorPiece
 from costopt.checkpoint.writer_client import SharedMemory
 from costopt.domain.errors import CheckpointError
 from costopt.train.sharded_ranks import ShardRanks

@@ -48,8 +48,7 @@ class NodeOptions(LaunchOptions):
         default_factory=dict, description="a mapping of job to a role for its nodes alone"
     )
     secrets: Listed[Text] = Field(
-        default=(),
-        description="names or ARNs of secrets that nodes are to read, for the policies",
+        default=(), description="names or ARNs of secrets that nodes are to read, for the policies"
     )
     job_secrets: Mapping[Text, Listed[Text]] = Field(
         default_factory=dict, description="the same by job, for the roles of job_profiles"
@@ -58,8 +57,7 @@ class NodeOptions(LaunchOptions):
         default=(), description="ECR repositories of images that nodes pull, for the policies"
     )
     security_groups: Mapping[
-        Text,
-        Annotated[tuple[SecurityGroup, ...], Field(strict=False), BeforeValidator(_listed)],
+        Text, Annotated[tuple[SecurityGroup, ...], Field(strict=False), BeforeValidator(_listed)]
     ] = Field(
         default_factory=dict,
         description="a mapping of region to ids; default: the network's own group, whose members "

@@ -27,11 +27,7 @@ class InstanceTerminator:
     """TerminateInstances. Only the listings, not this class, report that a node is gone."""
 
     def __init__(
-        self,
-        clients: Clients,
-        regions: tuple[str, ...],
-        book: NodeBook,
-        notices: InterruptionQueue,
+        self, clients: Clients, regions: tuple[str, ...], book: NodeBook, notices: InterruptionQueue
     ) -> None:
         self._clients = clients
         self._regions = regions

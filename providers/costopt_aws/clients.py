@@ -122,10 +122,7 @@ class Clients:
         return Config(
             connect_timeout=self._timeouts.connect_s,
             read_timeout=self._timeouts.launch_s if once else self._timeouts.read_s,
-            retries={
-                "mode": "standard",
-                "total_max_attempts": 1 if once else self._read_attempts,
-            },
+            retries={"mode": "standard", "total_max_attempts": 1 if once else self._read_attempts},
             max_pool_connections=POOLED_CONNECTIONS,
             user_agent_appid="costopt",
         )

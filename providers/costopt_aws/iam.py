@@ -82,11 +82,7 @@ NODE_TRUST: Mapping[str, object] = {
 
 
 SECRETS = "arn:aws:secretsmanager:*:*:secret:"
-PULL = (
-    "ecr:BatchCheckLayerAvailability",
-    "ecr:BatchGetImage",
-    "ecr:GetDownloadUrlForLayer",
-)
+PULL = ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
 """https://docs.aws.amazon.com/AmazonECR/latest/userguide/image-pull.html"""
 
 

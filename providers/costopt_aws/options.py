@@ -9,14 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, SkipValidation, model_validator
 
-from costopt.provider.options import (
-    Listed,
-    NodeCount,
-    Text,
-    WebAddress,
-    matches,
-    with_method,
-)
+from costopt.provider.options import Listed, NodeCount, Text, WebAddress, matches, with_method
 from costopt_aws.bootstrap import Bootstrap, NodeOptions
 from costopt_aws.capacity import ADVISOR_URL
 from costopt_aws.clients import TIMEOUTS, Timeouts

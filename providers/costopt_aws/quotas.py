@@ -47,10 +47,7 @@ class AccountQuotas:
 def read_quotas(region: str, items: Iterable[Mapping[str, Any]]) -> Iterable[Quota]:
     """Return the vCPU quotas, found by name: names follow a pattern, codes differ by family."""
     for item in items:
-        for pattern, terms in (
-            (_SPOT, CapacityType.SPOT),
-            (_ON_DEMAND, CapacityType.ON_DEMAND),
-        ):
+        for pattern, terms in ((_SPOT, CapacityType.SPOT), (_ON_DEMAND, CapacityType.ON_DEMAND)):
             named = pattern.fullmatch(item["QuotaName"])
             families = _families(named["families"]) if named else ()
             if families:

@@ -122,8 +122,7 @@ def from_code(
         return ProviderUnavailableError(said)
     if code in NOT_ENABLED:
         return ForbiddenError(
-            said,
-            hint="enable the API it names: `gcloud services enable NAME.googleapis.com`",
+            said, hint="enable the API it names: `gcloud services enable NAME.googleapis.com`"
         )
     if code in FORBIDDEN or status in (401, 403):
         return _forbidden(code or str(status), permission, about)

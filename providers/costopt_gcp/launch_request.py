@@ -71,7 +71,7 @@ class InsertRequest:
                     name: {"name": name} for name in instances.node_names(request)
                 },
                 "instance_properties": self._properties(),
-            },
+            }
         }
 
     def _waiting(self) -> dict[str, Any]:
@@ -110,10 +110,7 @@ class InsertRequest:
         }
         if shape.accelerator is not None:
             properties["guest_accelerators"] = [
-                {
-                    "accelerator_type": shape.accelerator,
-                    "accelerator_count": shape.accelerators,
-                }
+                {"accelerator_type": shape.accelerator, "accelerator_count": shape.accelerators}
             ]
         if self.placement is not None:
             properties["resource_policies"] = [self.placement]

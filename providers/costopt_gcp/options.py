@@ -7,24 +7,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, SkipValidation, model_validator
 
-from costopt.provider.options import (
-    Listed,
-    NodeCount,
-    Text,
-    WebAddress,
-    matches,
-    with_method,
-)
+from costopt.provider.options import Listed, NodeCount, Text, WebAddress, matches, with_method
 from costopt_gcp.bootstrap import Bootstrap, NodeOptions
 from costopt_gcp.clients import TIMEOUTS, Timeouts
 from costopt_gcp.launch_request import PlacementMode
 from costopt_gcp.prices import ListPrices
 
 DatedPrices = Annotated[SkipValidation[ListPrices | None], with_method("__call__", "a function")]
-OF_CATALOGUE = {
-    "list_prices": "list_price_usd_per_hour",
-    "spot_prices": "spot_price_usd_per_hour",
-}
+OF_CATALOGUE = {"list_prices": "list_price_usd_per_hour", "spot_prices": "spot_price_usd_per_hour"}
 
 
 Region = Annotated[

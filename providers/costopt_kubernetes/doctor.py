@@ -38,11 +38,7 @@ class Right:
     @property
     def rule(self) -> dict[str, list[str]]:
         """Return it as a rule of a Role."""
-        return {
-            "apiGroups": [self.group],
-            "resources": [self.resource],
-            "verbs": list(self.verbs),
-        }
+        return {"apiGroups": [self.group], "resources": [self.resource], "verbs": list(self.verbs)}
 
 
 NAMESPACED = (

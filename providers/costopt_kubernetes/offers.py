@@ -28,14 +28,7 @@ from costopt_kubernetes.machines import (
     read_node_pools,
 )
 from costopt_kubernetes.options import KubernetesOptions
-from costopt_kubernetes.quantities import (
-    Amounts,
-    minus,
-    node_type,
-    places,
-    pod_requests,
-    wanted_by,
-)
+from costopt_kubernetes.quantities import Amounts, minus, node_type, places, pod_requests, wanted_by
 
 Taken = dict[str, list[tuple[bool, Amounts]]]
 NODES_PATH = "api/v1/nodes"

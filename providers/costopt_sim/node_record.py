@@ -102,10 +102,7 @@ def _record(fields: dict[str, str]) -> NodeRecord:
         fate = Interruption(node.node_id, pool, noticed_at, interrupts_at)
     pid, ticks = fields["pid"], fields["started_ticks"]
     return NodeRecord(
-        node,
-        None if pid is None else int(pid),
-        None if ticks is None else int(ticks),
-        fate,
+        node, None if pid is None else int(pid), None if ticks is None else int(ticks), fate
     )
 
 

@@ -6,13 +6,7 @@ from datetime import datetime, timedelta
 
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.fleet import LaunchRequest, Node, flex_start_offer
-from costopt.domain.market import (
-    UNINTERRUPTIBLE_HAZARD,
-    CapacityType,
-    Interruption,
-    Offer,
-    Pool,
-)
+from costopt.domain.market import UNINTERRUPTIBLE_HAZARD, CapacityType, Interruption, Offer, Pool
 from costopt.domain.ports import Clock
 from costopt.domain.runtime import Runtime
 from costopt.provider.base import Provider

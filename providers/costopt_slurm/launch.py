@@ -12,12 +12,7 @@ from costopt.domain.errors import BadRequestError, NoCapacityError
 from costopt.domain.fleet import LaunchRequest, Node
 from costopt.provider.launch import CapacityBackoff, IdempotentLauncher, payload_of
 from costopt_slurm.access import SlurmAccess
-from costopt_slurm.batch_script import (
-    WARNING_S,
-    NodeCommand,
-    agent_command,
-    batch_script,
-)
+from costopt_slurm.batch_script import WARNING_S, NodeCommand, agent_command, batch_script
 from costopt_slurm.cluster_state import ClusterState, NodeListing, reserved_from, run_limit_s
 from costopt_slurm.gang_tags import NAME, GangTags, job_name
 from costopt_slurm.inventory import GangInventory

@@ -7,12 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Annotated, Self
 
-from pydantic import (
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from costopt.domain.cluster import SLICE
@@ -76,8 +71,7 @@ class SlurmPartition(OptionModel):
         "Say it where QOS decides on preemption",
     )
     firm: bool = Field(
-        default=False,
-        description="idle nodes are had at once and stay: deadlines may rest on them",
+        default=False, description="idle nodes are had at once and stay: deadlines may rest on them"
     )
     grace_s: float | None = Field(
         default=None,

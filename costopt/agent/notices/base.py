@@ -217,12 +217,7 @@ class MetadataResponse:
 
 
 def get_metadata(
-    endpoint: str,
-    path: str,
-    headers: Mapping[str, str],
-    *,
-    method: str = "GET",
-    timeout_s: float,
+    endpoint: str, path: str, headers: Mapping[str, str], *, method: str = "GET", timeout_s: float
 ) -> MetadataResponse:
     """Send one request on a connection of its own. Raise MetadataError if there is no response.
 

@@ -35,11 +35,7 @@ from costopt.checkpoint.repository import (
     Head,
     checkpoint_errors,
 )
-from costopt.checkpoint.sharded.index import (
-    SHARD_CHUNK_BYTES,
-    SaveIdentity,
-    ShardIndex,
-)
+from costopt.checkpoint.sharded.index import SHARD_CHUNK_BYTES, SaveIdentity, ShardIndex
 from costopt.domain.errors import CheckpointError
 
 OBJECTS = "objects.pt"

@@ -144,11 +144,7 @@ def job_page(reader: TenantReader, name: str, story: JobCharts) -> Page:
     blocks += [_forecast(status), *story.plots]
     if run is not None:
         blocks += [_nodes(run), _events(run)]
-    blocks += [
-        _decisions(reader, name),
-        _facts(status, story),
-        limits_grid(status.submission),
-    ]
+    blocks += [_decisions(reader, name), _facts(status, story), limits_grid(status.submission)]
     late = status.summary.on_time is False or status.summary.state is JobState.FAILED
     return Page(
         title=name,

@@ -124,11 +124,7 @@ class LiveCarbon:
         return PresentIntensity(mean.gco2e_per_kwh, max(known), mean.final)
 
     def carbon(
-        self,
-        regions: Collection[str],
-        now: datetime,
-        until: datetime,
-        carbon_signal: CarbonSignal,
+        self, regions: Collection[str], now: datetime, until: datetime, carbon_signal: CarbonSignal
     ) -> Mapping[str, Series]:
         """Return the forecasts of regions, as the port says; none for the other signal."""
         if carbon_signal is not self.carbon_signal:
