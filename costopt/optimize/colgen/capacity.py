@@ -167,6 +167,13 @@ class SharedCapacity:
                 prices += duals[number][:, None] * self._row_loads(menu, number)
         return prices
 
+    def loads(self, menu: JobMenu) -> Array:
+        """Return what each row holds of the limits that count nodes, shape (L, N): limit × row."""
+        tenant = menu.part.demand.job.tenant
+        counts = np.array([self._counts(i, tenant) for i in range(len(self.limits))], dtype=bool)
+        loads = _gang_sums(menu, self.per_node, menu.nodes, menu.spreads.nodes)
+        return np.where(counts[:, None], loads, 0.0)
+
     def _row_loads(self, menu: JobMenu, number: int) -> Array:
         """(T, N): the load of each row on a limit of dollars per hour or kW."""
         part, limit = menu.part, self.limits[number]

@@ -2,14 +2,18 @@
 
 1. Each job as if it were alone, and all of them packed side by side, without any prices.
 2. Column generation: prices of the limits, and a bound that holds for every plan on these slots.
-3. Packed again at these prices, then improved until the gap or the time limit is reached.
-4. One job: the cells of the schedules seen so far, solved together as a mixed-integer program.
+3. A few jobs: patterns of what they run side by side, a better bound, and schedules made of them.
+4. Where that is not near the bound: packed again at the prices of the limits, and the better of all
+   improved until the gap or the time limit is reached.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from costopt.optimize.colgen.budget_prices import unconstrained_schedules
 from costopt.optimize.colgen.capacity import SharedBudget, SharedCapacity, shared_budgets
@@ -18,6 +22,7 @@ from costopt.optimize.colgen.master import DualValues
 from costopt.optimize.colgen.menus import Menus
 from costopt.optimize.colgen.packing import RoundingHeuristic, SchedulePacking
 from costopt.optimize.colgen.schedule import JobSchedule
+from costopt.optimize.colgen.slot_patterns import SlotPatterns
 from costopt.optimize.colgen.warm_start import FleetPlan, WarmStart
 from costopt.optimize.demand import Demand
 from costopt.optimize.limits import shared_limits
@@ -35,6 +40,17 @@ NEAR_GAP_SHARE = 0.2
 REUSE_GAP_SHARE = 0.3
 REPLAN_GAP_SHARE = 0.2
 """Where this share of the last plan's schedules still fits, this share of the time is enough."""
+
+MAX_PATTERN_JOBS = 12
+"""Jobs up to which patterns of what they run side by side are sought."""
+
+PRICE_REACH, REACHES = 1.5, 2
+"""Patterns leave out rows that cost more than their work at this many times its price; how often
+they are sought where the price turns out to be higher.
+"""
+
+NEAR_ENOUGH = 0.01
+"""The gap at which a plan of patterns is not improved further: that gained less than 0.1 %."""
 
 FIRST_SHARE, BOUND_SHARE = 0.15, 0.7
 """Of the time: until the first packing is left as it is, until the bound is."""
@@ -102,11 +118,20 @@ class _Solve:
             self._limit_s *= REPLAN_GAP_SHARE
         self._filled(first, start, able, self._limit_s * FIRST_SHARE)
         again = None if kept is None else self._as_near(known, first, start, kept)
+        priced_usd = 0.0 if again is None else again.bound_usd
         if again is None:
             relaxed = self._generation().run(known, first.schedules, start, singles.others)
-            again = self._plan(self._best(relaxed, first, able), relaxed)
+            priced_usd = relaxed.bound_usd
+            relaxed, side = self._of_patterns(relaxed, able)
+            whole = len(side.schedules) == len(able)
+            if side.schedules:
+                self._filled(side, relaxed.duals, able, self._limit_s)
+                first = first if _worse(side, first) else side
+            near = first.score - relaxed.bound_usd <= NEAR_ENOUGH * first.score
+            packing = first if whole and near else self._best(relaxed, first, able)
+            again = self._plan(packing, relaxed)
         if self._warm is not None:
-            self._warm.keep(self._request, self._parts, again)
+            self._warm.keep(self._request, self._parts, again, priced_usd)
         return again
 
     def _filled(
@@ -178,6 +203,34 @@ class _Solve:
             stop_at=self._started + self._limit_s * BOUND_SHARE,
             solver=self._solver,
         )
+
+    def _of_patterns(
+        self, relaxed: RelaxationResult, able: Sequence[int]
+    ) -> tuple[RelaxationResult, SchedulePacking]:
+        """What a few jobs run side by side, and the bound, which that may prove to be higher."""
+        packing, stop_at = self._packing(), self._started + self._limit_s * BOUND_SHARE
+        menus = [self._menus[job] for job in able]
+        prices = np.hstack(relaxed.duals.work)
+        few = 1 < len(able) == len(self._parts) <= MAX_PATTERN_JOBS and bool((prices > 0).all())
+        if not few or not SlotPatterns(self._capacity, menus).usable:
+            return relaxed, packing
+        work = np.array([menu.work[0] for menu in menus])
+        for _ in range(REACHES):
+            reach = PRICE_REACH * prices
+            menus = [self._menus.keep_all(job, reach[[job]], None) for job in able]
+            patterns = SlotPatterns(self._capacity, menus)
+            if not patterns.usable:
+                return relaxed, packing
+            prices = patterns.solve(prices * work, stop_at, self._solver) / work
+            if self._menus.whole or (prices <= reach).all():
+                bound_usd = max(relaxed.bound_usd, patterns.bound(prices * work))
+                relaxed = replace(relaxed, bound_usd=bound_usd)
+                break
+        for job, schedule in enumerate(patterns.schedules(stop_at)):
+            if schedule.serves(menus[job].work) and packing.fits(job, schedule):
+                self._menus.extend(job, schedule.row)
+                packing.place(job, schedule)
+        return relaxed, packing
 
     def _best(
         self, relaxed: RelaxationResult, first: SchedulePacking, able: Sequence[int]

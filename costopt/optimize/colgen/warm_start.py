@@ -45,8 +45,8 @@ class WarmStart:
     """Prices and schedules that the caller keeps between plans; empty before the first plan.
 
     ``shared`` are prices by limit's name with the slot that each was for, ``work`` by job and
-    stage's name. ``gap`` is how near to its bound the last plan came, None before the
-    first. ``bolder`` are those of plans that hold back less of the margin for the worst, and
+    stage's name. ``gap`` is how near to the bound of these prices the last plan came, None before
+    the first. ``bolder`` are those of plans that hold back less of the margin for the worst, and
     ``margin`` is the share of the one that was taken, None for the whole. ``plan`` is the last one
     over slots.
     """
@@ -68,8 +68,14 @@ class WarmStart:
         """Return the state left by the plans that reserved this share of the margin."""
         return self.bolder.setdefault(share, WarmStart())
 
-    def keep(self, request: PlanRequest, parts: Sequence[PlannedJob], plan: FleetPlan) -> None:
-        """Store the prices and schedules of a plan."""
+    def keep(
+        self,
+        request: PlanRequest,
+        parts: Sequence[PlannedJob],
+        plan: FleetPlan,
+        bound_usd: float,
+    ) -> None:
+        """Store the prices and schedules of a plan; the prices prove ``bound_usd``."""
         spans = _spans(request.now, plan.slots)
         self.shared = {}
         for number, slot in np.argwhere(plan.duals.shared > 0).tolist():
@@ -85,7 +91,7 @@ class WarmStart:
             for part, schedule in zip(parts, plan.schedules, strict=True)
             if schedule is not None
         }
-        self.gap, self.plan = plan.gap, plan
+        self.gap, self.plan = replace(plan, bound_usd=bound_usd).gap, plan
 
     def prices(
         self, parts: Sequence[PlannedJob], capacity: SharedCapacity, start: DualValues
