@@ -30,7 +30,7 @@ def main(steps: int, pace_s: float, hold: Path, held_at: int) -> None:
         await_end(status_file, pace_s)
         return
     store = open_store(env.checkpoint_uri)
-    step = max((int(key.split("-")[1]) for key in store.keys("step-")), default=0)
+    begun = step = max((int(key.split("-")[1]) for key in store.keys("step-")), default=0)
     saves: tuple[SavedCheckpoint, ...] = ()
 
     def tell(state: TrainerState) -> None:
@@ -39,7 +39,7 @@ def main(steps: int, pace_s: float, hold: Path, held_at: int) -> None:
             state=state,
             at=time.time(),
             done_units=float(step),
-            saved_units=saves[-1].units if saves else 0.0,
+            saved_units=saves[-1].units if saves else float(begun),
             units_per_s=1 / pace_s if state is TrainerState.TRAINING else None,
             checkpoints=saves,
         ).write(status_file)
