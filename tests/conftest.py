@@ -69,6 +69,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             properties.try_fewer(function, EXAMPLES_SHARE)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse to run where pytest-xdist does not see groups: each worker would start every server."""
+    grouped = session.config.getoption("loadgroup", default=False)
+    for item in session.items if grouped else ():
+        if item.get_closest_marker("xdist_group") and "@" not in item.nodeid:
+            raise pytest.UsageError(f"pytest-xdist has not grouped {item.nodeid}")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """In the quick tier, fail a test that starts a process without saying so."""
