@@ -70,7 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Refuse to run where pytest-xdist does not see groups: each worker would start every server."""
+    """Refuse to run where pytest-xdist sees no groups: each worker would start every server."""
     grouped = session.config.getoption("loadgroup", default=False)
     for item in session.items if grouped else ():
         if item.get_closest_marker("xdist_group") and "@" not in item.nodeid:
