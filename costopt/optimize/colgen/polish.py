@@ -1,7 +1,8 @@
 """A mixed-integer program over the cells of column generation: it closes the gap that this leaves.
 
 Small problems are solved whole. Of larger ones only the cells (option, slot) count that a schedule
-seen so far has used: parts of several schedules can be cheaper together than each of them.
+seen so far has used: parts of several schedules can be cheaper together than each of them. Plans
+made of patterns gained nothing by that, in seconds.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ def polish(
 def _narrowed(parts: Sequence[PlannedJob], plan: FleetPlan) -> list[PlannedJob] | None:
     if sum(_cell_count(plan.menus[job]) for job in range(len(parts))) <= MAX_FULL_CELLS:
         return [_whole(part, plan, job) for job, part in enumerate(parts)]
+    if plan.of_patterns:
+        return None
     used = [_used(part, plan, job) for job, part in enumerate(parts)]
     most = MAX_CELLS if len(parts) == 1 else MAX_SHARED_CELLS
     return used if sum(len(part.cells or ()) for part in used) <= most else None

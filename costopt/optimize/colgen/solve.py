@@ -129,7 +129,7 @@ class _Solve:
                 first = first if _worse(side, first) else side
             near = first.score - relaxed.bound_usd <= NEAR_ENOUGH * first.score
             packing = first if whole and near else self._best(relaxed, first, able)
-            again = self._plan(packing, relaxed)
+            again = replace(self._plan(packing, relaxed), of_patterns=whole)
         if self._warm is not None:
             self._warm.keep(self._request, self._parts, again, priced_usd)
         return again

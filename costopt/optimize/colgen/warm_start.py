@@ -206,7 +206,10 @@ def _starts(menu: JobMenu, steps: Sequence[tuple[int, int, int, bool]], t: int, 
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """``schedules`` by job, None for those not served; ``bound_usd`` holds on ``slots``."""
+    """``schedules`` by job, None for those not served; ``bound_usd`` holds on ``slots``.
+
+    ``of_patterns`` tells whether all were made side by side (``slot_patterns``).
+    """
 
     slots: tuple[Slot, ...]
     outlook: ForecastTable
@@ -217,6 +220,7 @@ class FleetPlan:
     columns: tuple[tuple[int, JobSchedule], ...]
     menus: Menus
     build_s: float = 0.0
+    of_patterns: bool = False
 
     @property
     def score(self) -> float:
