@@ -177,7 +177,11 @@ WORLDS: dict[str, Callable[[pytest.FixtureRequest], World]] = {
 }
 
 
-@pytest.fixture(params=sorted(WORLDS))
+CLOUDS = ("aws", "gcp")
+ALL = [pytest.param(w, marks=pytest.mark.cloud if w in CLOUDS else ()) for w in sorted(WORLDS)]
+
+
+@pytest.fixture(params=ALL)
 def world(request: pytest.FixtureRequest) -> World:
     return WORLDS[request.param](request)
 

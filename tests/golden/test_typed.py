@@ -183,6 +183,7 @@ def _labels(family: Any) -> tuple[str, ...]:
     return tuple(family._labelnames)
 
 
+@pytest.mark.slow
 def test_words() -> None:
     codes = {*source_literals.arguments(Rejection.__name__, 1), COOLDOWN}
     check(

@@ -61,6 +61,7 @@ def test_rows_hold_of_limits_what_the_limits_count() -> None:
                 assert loads[number, 7 * place] == pytest.approx(load)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("jobs", "quota", "most"), [(2, 8, 0.025), (3, 12, 0.04)])
 def test_jobs_that_barely_fit_are_planned_close_to_the_bound(
     jobs: int, quota: int, most: float

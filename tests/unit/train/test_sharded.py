@@ -108,6 +108,7 @@ def test_what_changed_since_the_checkpoint_is_said_and_remembered(tmp_path: Path
     assert threads.loop.guarantee == f"close: threads {before} became {before + 1}"
 
 
+@pytest.mark.slow
 def test_the_order_in_which_shards_are_computed_does_not_matter() -> None:
     forth, back = Run(), Run()
     forth.train(until=1)
