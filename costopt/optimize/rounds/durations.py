@@ -1,8 +1,9 @@
 """What the durations of past jobs say of those that run: expected remaining work, Gittins index.
 
 Jobs of one tenant, name and class of size form a group. Its histogram of durations (three bins an
-octave) is shrunk towards its tenant's, and that towards all jobs', as if SHRINKAGE jobs of the
-larger set had been seen in the smaller one. Only jobs that have ended count.
+octave) is shrunk towards its tenant's, and that towards all jobs', as if some jobs of the larger
+set had been seen in the smaller one, so many that the others foretell each job best. Only jobs that
+have ended count.
 
 The Gittins index of a job of age a is the greatest P(S - a ≤ Δ | S > a) / E[min(S - a, Δ) | S > a]
 over Δ: serving the highest index first is optimal for the mean completion time on one machine
@@ -20,7 +21,8 @@ BINS = 75
 EDGES_S = 2.0 ** (np.arange(BINS + 1) / BINS_PER_OCTAVE)
 """From a second to more than a year."""
 MIDDLES_S = np.sqrt(EDGES_S[:-1] * EDGES_S[1:])
-SHRINKAGE = 10.0
+SHRINKAGES = np.array([10.0, 30.0, 3.0, 1.0, 0.3, 0.1])
+"""How many, the first where nothing tells."""
 RESOLUTION = float(np.log(2)) / BINS_PER_OCTAVE / 2
 """The error, in ln, that a bin's middle may have."""
 FORGETTING = 0.98
@@ -93,8 +95,12 @@ class DurationHistory:
 
 
 def _shrunk(counts: Floats, parent: Floats) -> Floats:
-    total = counts.sum(axis=1, keepdims=True) + SHRINKAGE
-    shares: Floats = (counts + SHRINKAGE * parent) / total
+    rows, bins = counts.nonzero()
+    seen, total = counts[rows, bins][:, None], counts.sum(axis=1, keepdims=True)
+    expected = SHRINKAGES * np.broadcast_to(parent, counts.shape)[rows, bins][:, None]
+    foretold = (seen - 1 + expected) / (total[rows] - 1 + SHRINKAGES)
+    more = SHRINKAGES[(seen * np.log(foretold)).sum(axis=0).argmax()]
+    shares: Floats = (counts + more * parent) / (total + more)
     return shares
 
 

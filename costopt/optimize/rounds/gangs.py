@@ -2,8 +2,9 @@
 
 A job of weight w (what an hour until its end is worth) that runs on g GPUs at speed s pays
 (w + λ g) / s for a unit of work at the price λ of a GPU-hour. Between two neighbouring gangs a < b
-the larger is cheaper as long as λ < w (s_b - s_a) / (g_b s_a - g_a s_b): its *step price*. Gangs
-that are cheapest at no price are left out, so that step prices fall from step to step.
+the larger is cheaper as long as λ < w (s_b - s_a) / (g_b s_a - g_a s_b): its *step price*. A gang
+that is cheapest at no price has the step price from the one before to the one after it that are, so
+that step prices never rise: it is for GPUs that are idle.
 
 Where the price will be μ λ when the job ends, work done before is worth what it costs then, the
 least (w + μ λ g) / s, and the larger gang pays as long as the work that it adds is worth λ.
@@ -61,39 +62,40 @@ RIGID = SpeedCurve(shrink=1, grow=1)
 class GangTable:
     """The gangs of jobs, one row each, the smallest first; rows are padded by their largest.
 
-    ``gpus`` and ``speed`` are of shape (jobs, gangs), ``step_gpus`` and ``step_price`` of shape
-    (jobs, gangs - 1): what each larger gang adds, and its step price per unit of weight, NO_STEP in
-    the padding. ``asked`` is the column of the gang that was asked for, ``last`` of the largest.
+    ``gpus`` and ``speed`` are of shape (jobs, gangs), the others of (jobs, gangs - 1): what each
+    larger gang adds, its step price per unit of weight, and the speed of a GPU more, NO_STEP in the
+    padding. ``asked`` is the column of the gang that was asked for, ``last`` of the largest.
     """
 
     gpus: Ints
     speed: Floats
     step_gpus: Ints
     step_price: Floats
+    slope: Floats
     asked: Ints
     last: Ints
 
     @classmethod
     def of(cls, options: Sequence[Sequence[Option]], asked: Sequence[int]) -> GangTable:
         """Return the table of each job's options; ``asked`` holds GPUs that are among them."""
-        kept = [_useful(each, gpus) for each, gpus in zip(options, asked, strict=True)]
+        kept = [_rising(each, gpus) for each, gpus in zip(options, asked, strict=True)]
         width = max((len(each) for each in kept), default=1)
         padded = [[*each, *[each[-1]] * (width - len(each))] for each in kept]
         pairs = np.array(padded, dtype=np.float64).reshape(len(kept), width, 2)
         gpus, speed = pairs[:, :, 0].astype(np.int64), pairs[:, :, 1]
         step = np.diff(gpus, axis=1)
-        gain = np.diff(speed, axis=1)
-        pay = gpus[:, 1:] * speed[:, :-1] - gpus[:, :-1] * speed[:, 1:]
-        price = np.where(step > 0, gain / np.maximum(pay, 1e-12), NO_STEP)
+        steps = np.array([_steps(each, width) for each in kept]).reshape(len(kept), width - 1, 2)
+        price, slope = steps[:, :, 0], steps[:, :, 1]
         column = (gpus == np.array(asked, dtype=np.int64)[:, None]).argmax(axis=1)
         last = np.array([len(each) - 1 for each in kept], dtype=np.int64)
-        return cls(gpus, speed, step, price, column, last)
+        return cls(gpus, speed, step, price, slope, column, last)
 
     def rows(self, chosen: Ints) -> GangTable:
         """Return the table of some of the jobs."""
         return GangTable(
             self.gpus.take(chosen, 0), self.speed.take(chosen, 0), self.step_gpus.take(chosen, 0),
-            self.step_price.take(chosen, 0), self.asked.take(chosen), self.last.take(chosen),
+            self.step_price.take(chosen, 0), self.slope.take(chosen, 0), self.asked.take(chosen),
+            self.last.take(chosen),
         )  # fmt: skip
 
     def with_later_price(self, later: Floats) -> GangTable:
@@ -102,18 +104,17 @@ class GangTable:
         some = np.flatnonzero(later < 1)
         if not len(some):
             return self
-        gpus, speed, step = self.gpus[some], self.speed[some], self.step_gpus[some]
-        slope = (np.diff(speed, axis=1) / np.maximum(step, 1))[:, :, None]
-        pay = speed[:, None, :] - slope * (later[some][:, None] * gpus)[:, None, :]
+        gpus, slope = self.gpus[some], self.slope[some][:, :, None]
+        pay = self.speed[some][:, None, :] - slope * (later[some][:, None] * gpus)[:, None, :]
         least = (slope / np.where(pay > 0, pay, 1e-12)).min(axis=2)
         price = self.step_price.copy()
-        price[some] = np.where(step > 0, np.minimum.accumulate(least, axis=1), NO_STEP)
+        price[some] = np.where(slope[:, :, 0] > 0, least, NO_STEP)
         return replace(self, step_price=price)
 
     def column(self, held: Ints) -> Ints:
-        """Return the column of each job's gang of this many GPUs; 0 where it has none."""
-        column: Ints = (self.gpus == held[:, None]).argmax(axis=1)
-        return column
+        """Return the column of each job's largest gang of at most so many GPUs, or 0."""
+        below: Ints = (self.gpus <= held[:, None]).sum(axis=1) - 1
+        return np.clip(below, 0, self.last)
 
     def pick(self, column: Ints) -> tuple[Ints, Floats]:
         """Return GPUs and speed of one gang per job."""
@@ -121,23 +122,26 @@ class GangTable:
         return self.gpus[rows, column], self.speed[rows, column]
 
 
-def _step_price(small: Option, large: Option) -> float:
-    pay = large[0] * small[1] - small[0] * large[1]
-    return (large[1] - small[1]) / max(pay, 1e-12)
-
-
-def _useful(options: Sequence[Option], asked: int) -> list[Option]:
-    """The gangs that are cheapest at some price, and the one asked for."""
+def _rising(options: Sequence[Option], asked: int) -> list[Option]:
+    """The gangs that are faster than all smaller ones, and the one asked for."""
     kept: list[Option] = []
     for option in sorted(options):
         if not kept or option[1] > kept[-1][1] or option[0] == asked:
             kept.append(option)
-    at = 1
-    while at < len(kept) - 1:
-        before, here, after = kept[at - 1 : at + 2]
-        if here[0] != asked and _step_price(here, after) >= _step_price(before, here):
-            del kept[at]
-            at = max(1, at - 1)
-        else:
-            at += 1
     return kept
+
+
+def _steps(gangs: Sequence[Option], width: int) -> list[tuple[float, float]]:
+    """Step price and speed per GPU of each step, of which the gangs between have equal ones."""
+    found: list[tuple[float, float]] = []
+    at = 0
+    while at < len(gangs) - 1:
+        gpus, speed = gangs[at]
+        slopes = [(s - speed) / (g - gpus) for g, s in gangs[at + 1 :]]
+        slope = max(slopes)
+        count = slopes.index(slope) + 1
+        g, s = gangs[at + count]
+        price = (s - speed) / max(g * speed - gpus * s, 1e-12) if slope > 0 else NO_STEP
+        found += [(price, slope if slope > 0 else NO_STEP)] * count
+        at += count
+    return found + [(NO_STEP, NO_STEP)] * (width - 1 - len(found))

@@ -15,8 +15,9 @@ def place_round(
     """Place the gangs that change. Return the GPUs of each job that restarts or stops, by its id.
 
     The placement knows the job of each row by its id in ``ids``. Gangs younger than ``protected_s``
-    are not moved to make room, unless for a job that is behind. A job that finds no room keeps what
-    it has, or starts on the largest of its smaller gangs that does.
+    are not moved to make room, unless for a job that is behind; others are, also for a gang that
+    grows towards what its job asked for. A job that finds no room keeps what it has, or starts on
+    the largest of its smaller gangs that does.
     """
     held, gangs = jobs.held, jobs.gangs
     chosen = np.flatnonzero(sizes != held)
@@ -26,7 +27,9 @@ def place_round(
     first = frozenset(ids[jobs.is_behind].tolist())
     row_of = {int(ids[row]): int(row) for row in chosen}
     wanted = {job: int(sizes[row]) for job, row in row_of.items()}
-    refused, moved = placement.change(wanted.items(), fixed, first)
+    asked, _ = gangs.pick(gangs.asked)
+    short = frozenset(ids[held < asked].tolist())
+    refused, moved = placement.change(wanted.items(), fixed, first | short)
     for job in sorted(refused):
         if job in first:
             unplaced, also = placement.change([(job, wanted[job])], first, first)

@@ -63,7 +63,7 @@ class Placement:
 
         Room is made for those that start, and for those in ``first`` where they grow. Return the
         jobs that got another number than asked, since there was no room for it, and the jobs that
-        were moved to make room: for those in ``first`` that start, in two steps where need be.
+        were moved to make room: for those in ``first`` in two steps where need be.
         """
         refused: set[int] = set()
         moved: set[int] = set()
@@ -76,9 +76,7 @@ class Placement:
         for job, gpus in sorted(growing, key=lambda each: (each[0] in self._slices, -each[1])):
             if not self._place(job, gpus) and not (
                 (job not in self._slices or job in first)
-                and self._make_room(
-                    gpus, fixed | {job}, moved, is_deep=job in first and job not in self._slices
-                )
+                and self._make_room(gpus, fixed | {job}, moved, is_deep=job in first)
                 and self._place(job, gpus)
             ):
                 refused.add(job)

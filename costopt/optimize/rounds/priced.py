@@ -46,8 +46,13 @@ class PricedPolicy:
         later = _later_price(jobs)
         jobs = replace(jobs, gangs=jobs.gangs.with_later_price(later))
         price, target = self._target(jobs, gpus)
-        sizes = self._without_needless_changes(jobs, target, price, later)
-        _shed(jobs, sizes, target, gpus, jobs.held_s < self.protected_s)
+        gain = self._gain(jobs, target, price, later)
+        protected = jobs.held_s < self.protected_s
+        is_smaller = (target > 0) & (target < jobs.held)
+        is_larger = (target > jobs.held) & (jobs.is_behind | (gain > 0) & ~protected)
+        is_kept = is_smaller | (target > 0) & (jobs.held > 0) & ~is_larger
+        sizes = np.where(is_kept, jobs.held, target)
+        _shed(jobs, sizes, target, gpus, 2 * protected + (gain <= 0))
         _start(jobs, sizes, gpus, price < jobs.price_cap)
         self._grow(jobs, sizes, gpus)
         return price, sizes
@@ -97,11 +102,9 @@ class PricedPolicy:
         order = np.lexsort((jobs.submit_s, -value, ~jobs.is_behind, ~protected))
         return price, np.where(first_fit(order, want, gpus), want, 0)
 
-    def _without_needless_changes(
-        self, jobs: RoundJobs, target: Ints, price: float, later: Floats
-    ) -> Ints:
-        """Running jobs keep a gang where the other one does not pay for the work that the restart
-        loses; work is worth what it costs there, or on the cheapest gang once the price is less."""
+    def _gain(self, jobs: RoundJobs, target: Ints, price: float, later: Floats) -> Floats:
+        """What the other gang gains beyond the work that the restart loses; work is worth what it
+        costs there, or on the cheapest gang once the price is less."""
         gangs, column = jobs.gangs, jobs.gangs.column(target)
         _, speed = gangs.pick(gangs.column(jobs.held))
         _, new_speed = gangs.pick(column)
@@ -111,10 +114,7 @@ class PricedPolicy:
         limit_s = np.where(later < 1, PLANNED_RESTARTS * self.restart_s, np.inf)
         lasts_s = np.minimum(jobs.remaining_s / speed, limit_s)
         gain = (worth * (new_speed - speed) - price * (target - jobs.held)) * lasts_s
-        gain -= worth * new_speed * self.restart_s
-        is_kept = (jobs.held > 0) & (target > 0) & ((gain <= 0) | (jobs.held_s < self.protected_s))
-        is_kept &= ~(jobs.is_behind & (target > jobs.held))
-        return np.where(is_kept, jobs.held, target)
+        return gain - worth * new_speed * self.restart_s
 
     def _grow(self, jobs: RoundJobs, sizes: Ints, gpus: int) -> None:
         """Let the idle GPUs go to the steps that end most work, one step a job and round."""
@@ -123,9 +123,11 @@ class PricedPolicy:
             return
         table = jobs.gangs
         column = table.column(sizes)
-        larger = np.minimum(column + 1, table.last)
-        more, faster = table.pick(larger)
         _, speed = table.pick(column)
+        added = table.gpus - sizes[:, None]
+        rate = (table.speed - speed[:, None]) / np.maximum(added, 1)
+        larger = np.where((added > 0) & (added <= idle), rate, -1.0).argmax(axis=1)
+        more, faster = table.pick(larger)
         is_changed = sizes != jobs.held
         restart_s = np.where(is_changed, 0.0, self.restart_s)
         saved_s = jobs.remaining_s / speed - jobs.remaining_s / faster - restart_s
@@ -136,7 +138,7 @@ class PricedPolicy:
         growing = np.flatnonzero(may)
         step = (more - sizes)[growing]
         value = (jobs.weight * jobs.index * (faster - speed))[growing] / step
-        order = np.lexsort((-value, ~jobs.is_behind[growing]))
+        order = np.lexsort((-value, ~is_short[growing]))
         served = first_fit(order, step, idle)
         sizes[growing[served]] += step[served]
 
@@ -151,30 +153,33 @@ def _later_price(jobs: RoundJobs) -> Floats:
     return np.where(ranked, rank / max(1, int(ranked.sum())), 1.0) ** LATER_EXPONENT
 
 
-def _shed(jobs: RoundJobs, sizes: Ints, target: Ints, gpus: int, protected: Flags) -> None:
+def _shed(jobs: RoundJobs, sizes: Ints, target: Ints, gpus: int, spared: Ints) -> None:
     """Take back what was kept beyond the capacity: shrink, undo growth, then stop.
 
-    Where gangs are protected it is still done, as the last of each kind.
+    It is done to those last that are ``spared`` most; a gang in its first minutes, where that is
+    two or more, is smaller only once nothing grows.
     """
     if int(sizes.sum()) <= gpus:
         return
+    shrinks = (sizes == jobs.held) & (jobs.held > target) & (target > 0)
     for candidates, smaller in (
-        ((sizes == jobs.held) & (jobs.held > target) & (target > 0), target),
+        (shrinks & (spared < 2), target),
         ((sizes > jobs.held) & (jobs.held > 0), jobs.held),
+        (shrinks, target),
         (sizes > 0, np.zeros_like(sizes)),
     ):
         over = int(sizes.sum()) - gpus
         if over <= 0:
             return
-        _reduce(jobs, sizes, np.flatnonzero(candidates), smaller, over, protected)
+        _reduce(jobs, sizes, np.flatnonzero(candidates & (sizes > smaller)), smaller, over, spared)
 
 
 def _reduce(
-    jobs: RoundJobs, sizes: Ints, chosen: Ints, smaller: Ints, over: int, protected: Flags
+    jobs: RoundJobs, sizes: Ints, chosen: Ints, smaller: Ints, over: int, spared: Ints | Flags
 ) -> None:
     """Give some jobs their smaller size until ``over`` GPUs are released, those behind last."""
     value = (jobs.weight * jobs.index)[chosen]
-    order = chosen[np.lexsort((value, jobs.is_behind[chosen], protected[chosen]))]
+    order = chosen[np.lexsort((value, jobs.is_behind[chosen], spared[chosen]))]
     released = (sizes - smaller)[order].cumsum()
     count = int(np.searchsorted(released, over)) + 1
     sizes[order[:count]] = smaller[order[:count]]

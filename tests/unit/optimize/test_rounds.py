@@ -60,9 +60,10 @@ def test_gangs_halve_and_double_what_was_asked_for() -> None:
     assert [gpus for gpus, _ in SpeedCurve().options(8, 4, 16)] == [4, 8, 16]
 
 
-def test_a_gang_that_is_never_cheapest_is_left_out() -> None:
+def test_a_gang_that_is_never_cheapest_has_the_step_price_of_the_next() -> None:
     table = GangTable.of([[(1, 1.0), (2, 1.01), (4, 3.0), (8, 2.0)]], [1])
-    assert table.gpus[0, : table.last[0] + 1].tolist() == [1, 4]
+    assert table.gpus[0, : table.last[0] + 1].tolist() == [1, 2, 4]
+    assert table.step_price[0, 0] == table.step_price[0, 1]
     prices = _table(ASKED).step_price
     falling = np.diff(prices, axis=1) <= 1e-12
     assert (falling | (prices[:, 1:] == NO_STEP)).all()
@@ -114,6 +115,23 @@ def test_of_jobs_whose_work_is_declared_the_short_ones_have_larger_gangs() -> No
     # Not where spot has a price: an hour is worth what it is.
     jobs.price_cap[:] = 1e9
     assert len(set(PricedPolicy().decide(jobs, 64)[1])) == 1
+
+
+def test_a_gang_shrinks_only_where_another_job_needs_its_gpus() -> None:
+    jobs = _jobs([8] * 3, 1)
+    jobs.held[:], jobs.held_s[:], jobs.is_behind[:] = [32, 8, 8], 1000.0, False
+    jobs.weight[:], jobs.is_declared[:], jobs.index[:] = 1.0, False, [1.0, 2.0, 2.0]
+    jobs.remaining_s[:] = [1e6, 200.0, 200.0]
+    assert PricedPolicy().decide(jobs, 48)[1].tolist() == [32, 8, 8]
+    assert PricedPolicy().decide(jobs, 40)[1].tolist() == [16, 8, 8]
+
+
+def test_idle_gpus_make_a_gang_faster_that_is_cheapest_at_no_price() -> None:
+    jobs = _jobs([4], 1)
+    table = GangTable.of([[(4, 1.0), (6, 0.9), (12, 1.5), (24, 4.0)]], [4])
+    jobs = replace(jobs, gangs=table)
+    jobs.held[:], jobs.held_s[:], jobs.remaining_s[:] = 4, 1000.0, 1e4
+    assert [PricedPolicy().decide(jobs, gpus)[1][0] for gpus in (8, 16, 24)] == [4, 12, 24]
 
 
 def test_a_job_behind_its_share_is_served_first_at_the_size_it_asked_for() -> None:
@@ -210,6 +228,14 @@ def test_predictions_that_are_worse_than_the_tenants_mean_are_switched_off() -> 
     assert not history.is_off[1]
     expected_s = history.remaining_s(np.array([2]), np.array([1.0]))[0]
     assert expected_s == pytest.approx(500, rel=0.25)
+
+
+def test_where_durations_repeat_a_group_hardly_learns_from_others() -> None:
+    history = DurationHistory(np.array([0, 0]), 1)
+    for _ in range(40):
+        history.observe(np.arange(2), np.array([100.0, 100_000.0]))
+        history.refresh()
+    assert 90 < history.remaining_s(np.array([0]), np.array([1.0]))[0] < 300
 
 
 def test_what_has_run_long_is_expected_to_run_longer() -> None:
