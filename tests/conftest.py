@@ -61,8 +61,9 @@ def pytest_configure(config: pytest.Config) -> None:
         tiers.watch_processes()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a process, a browser or PostgreSQL."""
+    """Mark what needs a process, a browser or PostgreSQL, before pytest-xdist looks for groups."""
     tiers.mark(items)
     if EXAMPLES_SHARE < 1:
         for function in {getattr(item, "function", None) for item in items}:
