@@ -16,7 +16,8 @@ from costopt.ledger.job_record import JobRecord
 POOLS = st.sampled_from(["aws/r/a/t/spot", "aws/r/b/t/on_demand", "gcp/s/c/u/spot"])
 NAMES = st.sampled_from(["1", "2", "3"])
 TIMES = st.integers(0, 10**6).map(lambda s: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=s))
-FLOATS = st.floats(0, 1e6)
+FLOATS = st.just(0.0) | st.floats(1e-9, 1e6)
+"""A figure over one that is smaller yet would be infinite, which is not cached."""
 TYPES: dict[Any, st.SearchStrategy[Any]] = {
     datetime: TIMES,
     float: FLOATS,
