@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from costopt.domain.events import EVENT_TYPES, Event, NodeEnded, NodeLaunched
+from costopt.engine.training import MAX_SPEED_RATIO
 from costopt.ledger.fold_cache import deserialize_fold, serialize_fold
 from costopt.ledger.job_account import JobAccount
 from costopt.ledger.job_record import JobRecord
@@ -16,8 +17,9 @@ from costopt.ledger.job_record import JobRecord
 POOLS = st.sampled_from(["aws/r/a/t/spot", "aws/r/b/t/on_demand", "gcp/s/c/u/spot"])
 NAMES = st.sampled_from(["1", "2", "3"])
 TIMES = st.integers(0, 10**6).map(lambda s: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=s))
-FLOATS = st.just(0.0) | st.floats(1e-9, 1e6)
-"""A figure over one that is smaller yet would be infinite, which is not cached."""
+FLOATS = st.floats(0, 1e6)
+RATIOS = st.floats(1 / MAX_SPEED_RATIO, MAX_SPEED_RATIO)
+"""What the engine records: work over a ratio of 1e-308 would be infinite."""
 TYPES: dict[Any, st.SearchStrategy[Any]] = {
     datetime: TIMES,
     float: FLOATS,
@@ -38,6 +40,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "generation": st.integers(0, 3),
     "micros_per_hour": st.integers(0, 10**9),
     "interval_s": st.floats(1, 1e6),
+    "speed_ratio": st.none() | st.just(0.0) | RATIOS,
 }
 """Few of each, so that events speak of the same nodes."""
 
