@@ -160,8 +160,8 @@ class TrainingObserver:
         resumed_from = self._resumed_from(record, progress, news)
         news += self._lost_work(job, record, progress, resumed_from, now)
         news += self._training_changes(job, record, progress, resumed_from, now)
-        saves_itself = self._has_saved_unreported(job, record, progress)
-        if not saves_itself and self._worth_reporting(job, record, progress, bool(news)):
+        is_news = self._worth_reporting(job, record, progress, bool(news))
+        if is_news and not self._has_saved_unreported(job, record, progress):
             news.append(
                 ProgressReported(
                     at=now,
