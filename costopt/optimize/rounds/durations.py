@@ -2,8 +2,8 @@
 
 Jobs of one tenant, name and class of size form a group. Its histogram of durations (three bins an
 octave) is shrunk towards its tenant's, and that towards all jobs', as if some jobs of the larger
-set had been seen in the smaller one, so many that the others foretell each job best. Only jobs that
-have ended count.
+set had been seen in the smaller one, so many that the others predict each job best. Only jobs
+that have ended count.
 
 The Gittins index of a job of age a is the greatest P(S - a ≤ Δ | S > a) / E[min(S - a, Δ) | S > a]
 over Δ: serving the highest index first is optimal for the mean completion time on one machine
@@ -98,8 +98,8 @@ def _shrunk(counts: Floats, parent: Floats) -> Floats:
     rows, bins = counts.nonzero()
     seen, total = counts[rows, bins][:, None], counts.sum(axis=1, keepdims=True)
     expected = SHRINKAGES * np.broadcast_to(parent, counts.shape)[rows, bins][:, None]
-    foretold = (seen - 1 + expected) / (total[rows] - 1 + SHRINKAGES)
-    more = SHRINKAGES[(seen * np.log(foretold)).sum(axis=0).argmax()]
+    predicted = (seen - 1 + expected) / (total[rows] - 1 + SHRINKAGES)
+    more = SHRINKAGES[(seen * np.log(predicted)).sum(axis=0).argmax()]
     shares: Floats = (counts + more * parent) / (total + more)
     return shares
 
