@@ -25,7 +25,7 @@ PROGRESS = ("global_step", "epoch", "total_flos", "num_input_tokens_seen", "log_
 """Of Trainer's state; the rest follows from its arguments."""
 
 
-class TrainerCheckpoints(TrainerCallback):
+class TrainerCheckpoints(TrainerCallback):  # type: ignore[misc]
     """Saves every so many steps, after the last one, and before the process ends on a notice.
 
     ``uri``, ``every_steps`` and ``keep`` are as for ``FrameworkCheckpoints``. Trainer's own
