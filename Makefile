@@ -107,7 +107,8 @@ soak: $(VENV)/.dev  ## 100,000 made-up markets, 10,000 kills while saving, 1,000
 	COSTOPT_TRACES=100000 $(BIN)/python -m pytest tests/properties/test_shield_adversary.py \
 		tests/properties/test_shield_unlucky.py
 	COSTOPT_KILLS=10000 $(BIN)/python -m pytest tests/faults/test_checkpoint_kill.py
-	COSTOPT_SHARDED_KILLS=1000 $(BIN)/python -m pytest tests/faults/test_sharded_kill.py
+	COSTOPT_SHARDED_KILLS=1000 $(BIN)/python -m pytest tests/faults/test_sharded_kill.py \
+		tests/faults/test_sharded_writer.py
 	COSTOPT_ELASTIC_EVENTS=1000 $(BIN)/python -m pytest tests/faults/test_train_torture.py
 	COSTOPT_DAEMON_KILLS=1000 $(BIN)/python -m pytest -s tests/faults/test_daemon_torture.py
 

@@ -3,8 +3,9 @@
 ``python -m benchmarks sharded --size 41 --size 309``: the same state is saved in turn by ``begin``
 and by ``dcp.async_save`` in a process that stages meanwhile, and restored in turn, ours verified,
 DCP's not. "blocked" is what the slowest process waits in calls: to begin, and before the
-optimizer's step. Figures are medians; ratios are of these. Memory is what the process and its
-writer took (PSS) beyond what the process had before its first save, shared memory counted once.
+optimizer's step. Figures are medians; ratios are of these. Memory is what the process took (PSS)
+beyond what it had before its first save, shared memory counted once, and its part of the writer,
+which the node's processes share equally.
 Restores from near tiers are of processes on a node of its own each, over loopback. Planning is
 simulated in one process, in its processor time.
 """
@@ -31,6 +32,7 @@ LAYERS = 8
 BYTES_PER_WEIGHT = 12
 PLANNED_TENSORS = 2169
 NEAR = "COSTOPT_BENCH_NEAR"
+MEMORIES = ("a process", "the writer", "a process with its part of the writer")
 MESHES = {"4 to 4": 4, "4 to 3": 3, "4 to TP 2 x FSDP 2": 4}
 
 Figure = tuple[str, float, str]
@@ -62,9 +64,9 @@ def _run(size: int, folder: Path) -> Iterator[Figure]:
     saved = _processes(RANKS, size, folder, "save")
     for what in ("blocked", "durable"):
         yield from _compared(f"{size} MB, {what}", what, saved, skipped=1)
-    for kind in ("process", "writer", "process with its writer"):
-        (most,) = _slowest(f"memory of the {kind}", saved)
-        yield f"{size} MB, memory of a {kind} / its shard", most, "x"
+    for kind in MEMORIES:
+        (most,) = _slowest(f"memory of {kind}", saved)
+        yield f"{size} MB, memory of {kind} / a shard", most, "x"
     for mesh, ranks in MESHES.items():
         found = _processes(ranks, size, folder, mesh)
         yield from _compared(f"{size} MB, restore, {mesh}", "restored", found)
@@ -226,17 +228,20 @@ def _memory(saver: Any) -> Found:
     The memory that both share is counted once, by its size: read one after the other, their shares
     of it do not add up while the writer begins to read it.
     """
-    before, most = _own_bytes(os.getpid()), {"process": 0, "writer": 0}
-    most["process with its writer"] = 0
+    import torch.distributed as dist
+
+    dist.barrier()
+    before, most = _own_bytes(os.getpid()), dict.fromkeys(MEMORIES, 0.0)
     saver.begin(0)
     while not saver.poll():
         shared = sum(arena.size_bytes for arena in saver._queue._arenas.values())
-        own, writer = _own_bytes(os.getpid()) - before + shared, _own_bytes(saver.writer_pid)
-        for kind, held in zip(most, (own, writer, own + writer), strict=True):
+        own = _own_bytes(os.getpid()) - before + shared
+        writer = 0 if saver.writer_pid is None else _own_bytes(saver.writer_pid)
+        for kind, held in zip(MEMORIES, (own, writer, own + writer / RANKS), strict=True):
             most[kind] = max(most[kind], held)
         time.sleep(0.01)
     shard = sum(shard.held.size_bytes for shard in saver._state.shards())
-    return {f"memory of the {kind}": [size / shard] for kind, size in most.items()}
+    return {f"memory of {kind}": [size / shard] for kind, size in most.items()}
 
 
 def _own_bytes(pid: int) -> int:

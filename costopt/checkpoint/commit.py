@@ -42,7 +42,6 @@ from costopt.checkpoint.repository import (
 from costopt.domain.errors import CheckpointError
 
 MAX_CONCURRENT_PARTS = 2
-SUPERSEDED_HINT = "stop this process: its state is no longer the job's newest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,16 +245,12 @@ class Committer:
         if latest > self.generation:
             raise SupersededError(
                 f"generation {self.generation} may not save in {self.place.uri}: generation "
-                f"{latest} has taken over",
-                hint=SUPERSEDED_HINT,
-                code="superseded",
+                f"{latest} has taken over"
             )
         if not ours:
             raise SupersededError(
                 f"another process of generation {self.generation} has taken over the "
-                f"checkpoints in {self.place.uri}",
-                hint=SUPERSEDED_HINT,
-                code="superseded",
+                f"checkpoints in {self.place.uri}"
             )
 
     def _latest_generation(self) -> int:
@@ -281,3 +276,8 @@ class Committer:
 
 class SupersededError(CheckpointError):
     """Another process, of a later generation or started later, now saves this job's state."""
+
+    code = "superseded"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint="stop this process: its state is no longer the job's newest")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from costopt.checkpoint import repository as head_file
 from costopt.checkpoint.manifest import CheckpointName, Manifest
 from costopt.checkpoint.repository import CheckpointRepository, Head, checkpoint_errors
-from costopt.domain.errors import CheckpointError, StoreError
+from costopt.domain.errors import CheckpointError
 
 MAX_ATTEMPTS = 32
 
@@ -59,6 +59,12 @@ def read_head(place: CheckpointRepository) -> Head | None:
         return None
 
 
+def read_newest(place: CheckpointRepository) -> tuple[Head | None, Manifest | None]:
+    """Return HEAD, and the manifest of the checkpoint that it names first, if that is valid."""
+    head = read_head(place)
+    return head, read_valid_manifest(place, head.line[0]) if head and head.line else None
+
+
 def compare_and_swap_head(
     place: CheckpointRepository, change: Callable[[Head | None], Head]
 ) -> Head:
@@ -76,14 +82,13 @@ def compare_and_swap_head(
             return wanted
         tag = None if tagged is None else tagged.tag
         try:
-            if place.store.replace(head_file.KEY, wanted.encode(), tag):
-                return wanted
-        except StoreError as error:
+            with checkpoint_errors():
+                if place.store.replace(head_file.KEY, wanted.encode(), tag):
+                    return wanted
+        except CheckpointError:
             if _is_moved(place, wanted):
                 return wanted
-            raise CheckpointError(
-                error.message, hint=error.hint, code=error.code, subject=error.subject
-            ) from error
+            raise
     raise CheckpointError(
         f"HEAD in {place.uri} was changed by others {MAX_ATTEMPTS} times in a row",
         hint="let only one process at a time save there",

@@ -1,8 +1,9 @@
 """The process that makes snapshots durable, and outlives the trainer that took them.
 
-The trainer starts it in a session of its own and sends it requests for snapshots in shared memory
-over its standard input, a socket, on which it also answers. Once the trainer is gone it finishes
-the requests it has and ends.
+A trainer starts it in a session of its own and sends it requests for snapshots in shared memory
+over a socket, on which it also answers. Its standard input is that socket, or one that listens:
+then it serves all ranks of a node that save together, each in a thread. Once a trainer is gone it
+finishes the requests it has from it, and after the last it ends.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -26,7 +28,7 @@ from costopt.checkpoint.repository import CheckpointRepository
 from costopt.checkpoint.sharded.commit import ShardCommitter, ShardGroup
 from costopt.checkpoint.sharded.index import SHARD_CHUNK_BYTES
 from costopt.checkpoint.sharded.snapshot import shard_snapshot
-from costopt.checkpoint.writer_client import Channel, SharedMemory
+from costopt.checkpoint.writer_client import Channel, SharedMemory, peer_pid
 from costopt.domain.errors import CheckpointError, CostoptError
 
 PART_BYTES = 64 << 20
@@ -38,23 +40,58 @@ IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXFSZ)
 """Signals that stop the trainer must not lose its last state; a file too large becomes an error."""
 
 
-def main(trainer_pid: int) -> None:
-    """Serve until the trainer is gone."""
+def main() -> None:
+    """Serve until all trainers are gone."""
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     os.nice(NICENESS)
-    channel = Channel(socket.socket(fileno=0))
-    writer = CheckpointWriter(channel)
-    while True:
-        # A child that the trainer forked may hold the other end open beyond the trainer's death.
-        if not channel.waits(POLL_S):
-            if os.getppid() != trainer_pid:
-                return
-            continue
-        received = channel.receive()
-        if received is None:
+    given = socket.socket(fileno=0)
+    listens = given.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    (_serve_all if listens else _serve)(given)
+
+
+def _serve_all(listener: socket.socket) -> None:
+    """Serve who connects, until none is left.
+
+    Then the listener is shut down: who connects afterwards is refused, and starts another writer;
+    who already waits to be accepted still is.
+    """
+    serving: list[threading.Thread] = []
+    listener.settimeout(POLL_S)
+    with suppress(OSError):  # shut down, and nobody waits
+        while True:
+            with suppress(TimeoutError):
+                end, _ = listener.accept()
+                serving.append(threading.Thread(target=_serve, args=(end,), daemon=True))
+                serving[-1].start()
+            if not any(thread.is_alive() for thread in serving):
+                listener.shutdown(socket.SHUT_RD)
+                listener.settimeout(None)
+    listener.close()
+    for thread in serving:
+        thread.join()
+
+
+def _serve(end: socket.socket) -> None:
+    """Answer one trainer, unless another user's, until it is gone."""
+    with end:
+        pid, trainer = peer_pid(end), list[int]()
+        if pid is None:
             return
-        writer.handle(*received)
+        channel = Channel(end)
+        with suppress(OSError):
+            channel.send({"pid": os.getpid()})
+            # A child that the trainer forked may hold the other end open beyond its death.
+            trainer.append(os.pidfd_open(pid))
+            # What one trainer saves takes no processors of others.
+            os.sched_setaffinity(0, os.sched_getaffinity(pid))
+        writer = CheckpointWriter(channel)
+        while channel.waits(None, *trainer) or channel.waits(0):
+            if (received := channel.receive()) is None:
+                break
+            writer.handle(*received)
+        for each in trainer:
+            os.close(each)
 
 
 @dataclass(slots=True)
@@ -72,11 +109,11 @@ class CheckpointWriter:
         """Handle one message. Errors are sent as the answer, never raised."""
         try:
             answer = self._answer(message, descriptor)
-        except CostoptError as error:
-            answer = {"failed": message.get("ticket"), "message": error.message, "hint": error.hint}
         except Exception as error:  # noqa: BLE001 - whatever it is, the trainer must hear of it
-            said = f"the checkpoint writer failed: {type(error).__name__}: {error}"
-            answer = {"failed": message.get("ticket"), "message": said, "hint": None}
+            if not isinstance(error, CostoptError):
+                said = f"the checkpoint writer failed: {type(error).__name__}: {error}"
+                error = CheckpointError(said)
+            answer = {"failed": message.get("ticket"), "message": error.message, "hint": error.hint}
         if answer is not None:
             with suppress(OSError):  # the trainer is gone
                 self.channel.send(answer)

@@ -1,5 +1,9 @@
 """The trainer's end of the checkpoint writer: the process, its messages, and shared memory.
 
+The ranks of a node that save a sharded state together share one writer. They meet at a socket in
+the abstract namespace (unix(7)), whose name disappears with the writer, however that ends. Who can
+bind the name starts the writer, which inherits the socket that listens; all others connect.
+
 ``SharedMemory`` is an anonymous file of memory (memfd_create), shared by two processes and freed
 with the last of them. It has no name, so a crash leaves nothing behind in /dev/shm, and containers
 that allow little of that do not limit it.
@@ -7,45 +11,63 @@ that allow little of that do not limit it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import mmap
 import os
 import select
 import socket
+import struct
 import subprocess
 import sys
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from costopt.domain.errors import CheckpointError
 
 PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from costopt.checkpoint.writer import main; main(int(sys.argv[2]))"
+    "from costopt.checkpoint.writer import main; main()"
 )
 WRITER_EXITED = "the process that writes checkpoints ended before the save was complete"
+EXITED_HINT = "see whether the machine ran out of memory"
 
 _left: set[int] = set()
 """Detached writers: they end without help and are not waited for."""
 
 
 class WriterProcess:
-    """A running writer. ``pid`` is its process, ``of_pid`` the only process that may send to it."""
+    """A running writer. ``pid`` is its process, None until one that another rank started has told
+    it; ``of_pid`` is the only process that may send to it.
+    """
 
-    def __init__(self, opening: dict[str, Any]) -> None:
-        """Start it and send it ``opening``. Raise CheckpointError if it cannot start."""
+    def __init__(self, opening: dict[str, Any], shared: str | None = None) -> None:
+        """Start it, unless another process of this node has with an equal ``shared``, and send it
+        ``opening``. Raise CheckpointError if it cannot start.
+        """
         _reap()
-        self._channel, theirs = Channel.pair()
+        ours, theirs = _connect(shared)
+        self._channel = Channel(ours)
+        self._process = None if theirs.fileno() < 0 else self._start(theirs)
+        self.pid = None if self._process is None else self._process.pid
+        self.of_pid = os.getpid()
+        self._let_go = weakref.finalize(self, _let_go, self._channel, self._process, self.of_pid)
+        self._send({"op": "open", **opening})
+
+    def _start(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
         path = json.dumps([entry or os.getcwd() for entry in sys.path])  # noqa: PTH109
         try:
-            self._process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-c", PROGRAM, path, str(os.getpid())],
+            return subprocess.Popen(  # noqa: S603
+                [sys.executable, "-c", PROGRAM, path],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
+                env={**os.environ, "MALLOC_ARENA_MAX": "1"},  # its threads allocate little
             )
         except OSError as error:
             self._channel.close()
@@ -54,14 +76,6 @@ class WriterProcess:
             ) from error
         finally:
             theirs.close()
-        self.of_pid = os.getpid()
-        self._let_go = weakref.finalize(self, _let_go, self._channel, self._process, self.of_pid)
-        self._send({"op": "open", **opening})
-
-    @property
-    def pid(self) -> int:
-        """Return the writer's process id."""
-        return self._process.pid
 
     def send(self, slot: int, arena: SharedMemory) -> None:
         """Share the memory of a slot. Raise CheckpointError if the writer is gone, as all that
@@ -81,9 +95,10 @@ class WriterProcess:
         while self._channel.waits(None if wait else 0):
             received = self._channel.receive()
             if received is None:
-                raise CheckpointError(
-                    WRITER_EXITED, hint="see whether the machine ran out of memory"
-                )
+                raise CheckpointError(WRITER_EXITED, hint=EXITED_HINT)
+            if "pid" in received[0]:
+                self.pid = received[0]["pid"]
+                continue
             yield received[0]
             wait = False
 
@@ -91,21 +106,20 @@ class WriterProcess:
         try:
             self._channel.send(message, descriptor)
         except OSError as error:
-            raise CheckpointError(
-                WRITER_EXITED, hint="see whether the machine ran out of memory"
-            ) from error
+            raise CheckpointError(WRITER_EXITED, hint=EXITED_HINT) from error
 
     def close(self) -> None:
-        """Let it finish its requests, and wait for its end."""
+        """Let it finish our requests, and wait for that; then it ends, unless others have it."""
         with suppress(OSError):
             self._channel.finish()
-        self._process.wait()
+            while self._channel.receive():
+                pass
         self._let_go()
 
 
-def _let_go(channel: Channel, process: subprocess.Popen[bytes], of_pid: int) -> None:
+def _let_go(channel: Channel, process: subprocess.Popen[bytes] | None, of_pid: int) -> None:
     channel.close()
-    if os.getpid() == of_pid and process.poll() is None:
+    if process is not None and os.getpid() == of_pid and process.poll() is None:
         _left.add(process.pid)
         # It is reaped by its id, so Popen must not wait for it.
         process.returncode = 0
@@ -119,6 +133,50 @@ def _reap() -> None:
         _left.discard(pid)
 
 
+CONNECT_TRIES = 100
+CONNECT_PAUSE_S = 0.01
+CREDENTIALS = struct.Struct("3i")
+"""struct ucred of SO_PEERCRED: pid, uid, gid."""
+
+
+def _connect(name: str | None) -> tuple[socket.socket, socket.socket]:
+    """Return a connection to the writer of that name, and the socket to start it with: closed if it
+    runs. Without a name, or where it is taken in vain, the writer is this process's own.
+    """
+    for _ in range(CONNECT_TRIES if name else 0):
+        ours, theirs = (socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in "12")
+        ours.setblocking(False)
+        with suppress(OSError):
+            address = writer_address(str(name))
+            if ours.connect_ex(address) == 0:
+                theirs.close()
+            else:  # this fails where another does the same, or a writer that ends has the name yet
+                theirs.bind(address)
+                theirs.listen()
+                ours.connect(address)
+            if peer_pid(ours) is not None:
+                ours.setblocking(True)
+                return ours, theirs
+        ours.close()
+        theirs.close()
+        time.sleep(CONNECT_PAUSE_S)
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def writer_address(name: str) -> str:
+    """Return the socket's name, another one in other namespaces: they may see other files."""
+    spaces = [Path(f"/proc/self/ns/{kind}").stat().st_ino for kind in ("mnt", "pid")]
+    key = f"{name} {os.getuid()} {spaces}"
+    return f"\0costopt-writer-{hashlib.sha256(key.encode()).hexdigest()}"
+
+
+def peer_pid(link: socket.socket) -> int | None:
+    """Return the process at the other end of a Unix socket; None if it is another user's."""
+    found = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+    pid, user, _ = CREDENTIALS.unpack(found)
+    return int(pid) if user == os.getuid() else None
+
+
 MAX_BYTES = 1 << 16
 
 
@@ -130,21 +188,17 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         self.end = end
 
-    @classmethod
-    def pair(cls) -> tuple[Channel, socket.socket]:
-        """Return our end, and the other for a child process."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        return cls(ours), theirs
-
     def send(self, message: dict[str, Any], descriptor: int | None = None) -> None:
         """Send a message. Raise OSError if the other end is gone."""
         given = [] if descriptor is None else [descriptor]
         socket.send_fds(self.end, [json.dumps(message).encode()], given)
 
-    def waits(self, timeout_s: float | None) -> bool:
-        """Whether a message, or the end, can be received within ``timeout_s`` (None: for ever)."""
-        ready, _, _ = select.select([self.end], [], [], timeout_s)
-        return bool(ready)
+    def waits(self, timeout_s: float | None, *until: int) -> bool:
+        """Whether a message, or the end, can be received within ``timeout_s`` (None: for ever), and
+        before one of ``until`` is ready.
+        """
+        ready, _, _ = select.select([self.end.fileno(), *until], [], [], timeout_s)
+        return self.end.fileno() in ready
 
     def receive(self) -> tuple[dict[str, Any], int | None] | None:
         """Return the next message and its descriptor, or None if the other end is gone."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from costopt.checkpoint.commit import SUPERSEDED_HINT, SupersededError
+from costopt.checkpoint.commit import SupersededError
 from costopt.checkpoint.history import RetentionPolicy
 from costopt.checkpoint.lineage import read_head
 from costopt.checkpoint.manifest import CheckpointName, Manifest, Part
@@ -20,7 +20,7 @@ from costopt.checkpoint.writer import process_start_time
 from costopt.domain.errors import CheckpointError
 from costopt.protocol.trainer_files import RejectedCheckpoint, SavedCheckpoint
 from costopt.train.replica_restore import NearestReplica, ReplicaRestore
-from costopt.train.save_queue import FailedSave, SaveOutcome, SaveQueue, SaveState
+from costopt.train.save_queue import SaveOutcome, SaveQueue, SaveState
 from costopt.train.state_layout import rebuild_state
 
 OBJECTS = "objects.pt"
@@ -161,10 +161,7 @@ class Checkpointer:
         no space, no permission, superseded.
         """
         ticket = self._queue.add(_state(step, state, world_size, labels))
-        outcome = self._queue.outcome_of(ticket)
-        if isinstance(outcome, FailedSave):
-            raise outcome.error
-        return outcome
+        return self._queue.outcome_of(ticket)
 
     def save_for_notice(
         self,
@@ -181,10 +178,7 @@ class Checkpointer:
         process, for as long as the node lives.
         """
         ticket = self._queue.add(_state(step, state, world_size, labels), as_delta=True)
-        outcome = self._queue.outcome_or_peer(ticket)
-        if isinstance(outcome, FailedSave):
-            raise outcome.error
-        return outcome
+        return self._queue.outcome_or_peer(ticket)
 
     def pop_replicas(self) -> tuple[Replica, ...]:
         """Return the results of the near tiers since the last call, in order."""
@@ -263,9 +257,7 @@ class Checkpointer:
         if head is not None and 0 < self.generation < latest and head.at > process_start_time():
             raise SupersededError(
                 f"generation {self.generation} would start from scratch in {self.uri}: generation "
-                f"{latest} has taken over since this process began",
-                hint=SUPERSEDED_HINT,
-                code="superseded",
+                f"{latest} has taken over since this process began"
             )
         generation = max(self.generation, restored.manifest.generation, latest)
         parent = restored.name if restored.durable else restored.manifest.parent
@@ -277,15 +269,11 @@ class Checkpointer:
         """Return incomplete saves later than ``least``, the restored one: they never got a
         manifest.
         """
-        later = [
-            name
-            for name in self._place.names()
-            if name not in tried and (least is None or name > least)
-        ]
         found = []
-        for name in later:
+        for name in self._place.names():
             try:
-                self._place.manifest(name)
+                if name not in tried and (least is None or name > least):
+                    self._place.manifest(name)
             except ValueError as error:
                 found.append(self._refusal(str(name), str(error)))
         return found

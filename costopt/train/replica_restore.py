@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from costopt.checkpoint.lineage import read_head
+from costopt.checkpoint.lineage import read_newest
 from costopt.checkpoint.manifest import CheckpointName, Manifest, Part
 from costopt.checkpoint.replicas.agent_socket import ReplicaClient
 from costopt.checkpoint.replicas.manager import AvailableSnapshot
@@ -46,8 +46,7 @@ class ReplicaRestore:
         CheckpointError if the store refuses.
         """
         self.refused = ()
-        head = read_head(self._place)
-        newest = self._newest(head)
+        head, newest = read_newest(self._place)
         for offer in self._offers(head, newest):
             try:
                 manifest = _named(offer, newest)
@@ -72,13 +71,6 @@ class ReplicaRestore:
         allowed = [each for each in offers if mismatch_reason(each.snapshot, head, newest) is None]
         allowed.sort(key=lambda each: each.tier.distance)
         return sorted(allowed, key=lambda each: each.snapshot.age, reverse=True)
-
-    def _newest(self, head: Head | None) -> Manifest | None:
-        name = CheckpointName.parse(head.line[0]) if head is not None and head.line else None
-        try:
-            return None if name is None else self._place.manifest(name)
-        except ValueError:
-            return None
 
     def _refuse(self, offer: AvailableSnapshot, message: str) -> None:
         where = describe_location(offer.tier, offer.node)

@@ -57,14 +57,16 @@ class SaveQueue:
         generation: int,
         near: str | None = None,
         group: ShardGroup | None = None,
+        shared: str | None = None,
     ) -> None:
         """``near`` is the address of this node's near tiers; None if there are none.
 
         ``group`` are the ranks that save a sharded state together; they have claimed the
-        repository.
+        repository. Those on this node, for which ``shared`` is equal, have one writing process.
         """
         self._near = near
         self._group = group
+        self._shared = shared
         self._kept: deque[tuple[int, Replica]] = deque(maxlen=MAX_REMEMBERED_REPLICAS)
         self._slots = list(range(SLOTS + (near is not None and group is not None)))
         """The buffers, that used last at the end."""
@@ -203,12 +205,15 @@ class SaveQueue:
         self._ended.clear()
         return ended
 
-    def outcome_of(self, ticket: int) -> SaveOutcome:
-        """Wait for one save and return its outcome."""
+    def outcome_of(self, ticket: int) -> SavedCheckpoint:
+        """Wait for one save and return it. Raise CheckpointError if it failed."""
         self.wait_for_copy()
         while ticket not in self._ended:
             self._receive(wait=True)
-        return self._ended.pop(ticket)
+        outcome = self._ended.pop(ticket)
+        if isinstance(outcome, FailedSave):
+            raise outcome.error
+        return outcome
 
     def pop_replicas(self) -> tuple[Replica, ...]:
         """Return the results of the near tiers since the last call, in order."""
@@ -216,19 +221,19 @@ class SaveQueue:
         self._kept.clear()
         return kept
 
-    def outcome_or_peer(self, ticket: int) -> SaveOutcome | Replica:
-        """Wait for one save and return its outcome, or the peer that holds it.
+    def outcome_or_peer(self, ticket: int) -> SavedCheckpoint | Replica:
+        """Wait for one save and return it as ``outcome_of`` does, or the peer that holds it.
 
         The peer is returned if it has the snapshot first, or if the save failed.
         """
         self.wait_for_copy()
         while ticket not in self._ended and self._peer_with(ticket) is None:
             self._receive(wait=True)
-        outcome, peer = self._ended.pop(ticket, None), self._peer_with(ticket)
-        if outcome is None or (isinstance(outcome, FailedSave) and peer is not None):
-            assert peer is not None
-            return peer
-        return outcome
+        peer = self._peer_with(ticket)
+        if peer is None or isinstance(self._ended.get(ticket), SavedCheckpoint):
+            return self.outcome_of(ticket)
+        self._ended.pop(ticket, None)
+        return peer
 
     def close(self) -> None:
         """Let everything be written, end the process and free the memory."""
@@ -289,7 +294,8 @@ class SaveQueue:
                     "writer": self._token,
                     "claimed": self._claimed,
                     "group": None if self._group is None else asdict(self._group),
-                }
+                },
+                self._shared,
             )
         return self._writer
 

@@ -13,9 +13,9 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from costopt.checkpoint.commit import SUPERSEDED_HINT, SupersededError
+from costopt.checkpoint.commit import SupersededError
 from costopt.checkpoint.history import RetentionPolicy
-from costopt.checkpoint.lineage import compare_and_swap_head, current_lineage
+from costopt.checkpoint.lineage import compare_and_swap_head, current_lineage, read_newest
 from costopt.checkpoint.manifest import CheckpointName, Manifest
 from costopt.checkpoint.replicas.snapshot import Replica, Tier
 from costopt.checkpoint.repository import CheckpointRepository, Head
@@ -28,10 +28,10 @@ from costopt.checkpoint.writer import process_start_time
 from costopt.domain.errors import CheckpointError
 from costopt.protocol.trainer_files import RejectedCheckpoint, SavedCheckpoint
 from costopt.train.checkpointer import describe_checkpoint
-from costopt.train.save_queue import FailedSave, SaveOutcome, SaveQueue, SaveState
+from costopt.train.save_queue import SaveOutcome, SaveQueue, SaveState
 from costopt.train.sharded_objects import load_objects, pack_objects
 from costopt.train.sharded_ranks import CopyRanks
-from costopt.train.sharded_replicas import Newest, ShardReplicas, read_newest
+from costopt.train.sharded_replicas import Newest, ShardReplicas
 from costopt.train.sharded_restore import MAX_OTHERS_SHARE, others_share, pour
 from costopt.train.sharded_state import Shard, ShardCopyLayout, ShardedState, ShardPlan
 from costopt.train.state_layout import unloadable_reason
@@ -112,7 +112,9 @@ class ShardedCheckpointer:
 
     @property
     def writer_pid(self) -> int | None:
-        """Return the id of the process that writes this rank's shards; None before the first."""
+        """Return the id of the process that writes the shards of this node's ranks; None before the
+        first save, and until a rank that did not start it hears of it.
+        """
         return None if self._queue is None else self._queue.writer_pid
 
     def begin(self, step: int, *, labels: Mapping[str, str] | None = None) -> None:
@@ -148,10 +150,7 @@ class ShardedCheckpointer:
         """
         ticket = self._add(step, labels, overlap=False)
         assert self._queue is not None
-        outcome = self._queue.outcome_of(ticket)
-        if isinstance(outcome, FailedSave):
-            raise outcome.error
-        return outcome
+        return self._queue.outcome_of(ticket)
 
     def save_for_notice(
         self, step: int, *, labels: Mapping[str, str] | None = None
@@ -166,10 +165,7 @@ class ShardedCheckpointer:
         def secure() -> SavedCheckpoint | Replica:
             ticket = self._add(step, labels, overlap=False, as_delta=True)
             assert self._queue is not None
-            outcome = self._queue.outcome_or_peer(ticket)
-            if isinstance(outcome, FailedSave):
-                raise outcome.error
-            return outcome
+            return self._queue.outcome_or_peer(ticket)
 
         return self._ranks.together(secure)
 
@@ -233,7 +229,7 @@ class ShardedCheckpointer:
         return () if self._queue is None else self._queue.pop_replicas()
 
     def close(self) -> None:
-        """Wait for this rank's saves in progress, then end its writing process."""
+        """Wait for this rank's saves in progress. The node's last rank ends the writing process."""
         if self._queue is not None:
             self._queue.close()
             self._queue = None
@@ -288,7 +284,9 @@ class ShardedCheckpointer:
         )
         self._generation = generation
         group = ShardGroup(word, attempt, self._ranks.rank, self._ranks.size, mesh, self._timeout_s)
-        queue = SaveQueue(self._place, self._keep, generation, self._near_address, group)
+        near, node = self._near_address, self._node
+        shared = f"{word} {node.members[0]} {near}" if node.size > 1 else None
+        queue = SaveQueue(self._place, self._keep, generation, near, group, shared)
         queue.resume(self._parent, generation)
         return queue
 
@@ -364,9 +362,7 @@ def claim_place(place: CheckpointRepository, generation: int) -> tuple[str, int,
         if is_late and 0 < generation < latest:
             raise SupersededError(
                 f"generation {generation} may not save in {place.uri}: generation "
-                f"{latest} has taken over since this process began",
-                hint=SUPERSEDED_HINT,
-                code="superseded",
+                f"{latest} has taken over since this process began"
             )
         line = current_lineage(place, found)
         return Head(max(generation, latest), word, line, time.time())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from costopt.checkpoint.lineage import read_head
 from costopt.checkpoint.manifest import CheckpointName, Manifest
 from costopt.checkpoint.replicas.agent_socket import ReplicaClient
 from costopt.checkpoint.replicas.manager import AvailableSnapshot
@@ -22,16 +21,6 @@ from costopt.train.sharded_ranks import ShardRanks
 
 Newest = tuple[Head | None, Manifest | None]
 """HEAD, and the manifest of the checkpoint that it names first, if that is valid."""
-
-
-def read_newest(place: CheckpointRepository) -> Newest:
-    """Return what a repository holds as the newest."""
-    head = read_head(place)
-    name = CheckpointName.parse(head.line[0]) if head is not None and head.line else None
-    try:
-        return head, None if name is None else place.manifest(name)
-    except ValueError:
-        return head, None
 
 
 class ShardReplicas:

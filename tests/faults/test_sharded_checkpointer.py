@@ -83,6 +83,17 @@ def test_ranks_share_what_the_first_one_has(tmp_path: Path) -> None:
     assert ranks == [[f"small {size}" for size in sizes]] * 2
 
 
+@pytest.mark.slow
+@pytest.mark.xdist_group("processes")
+def test_the_ranks_of_a_node_share_a_writer_and_start_it_again(tmp_path: Path) -> None:
+    plan = "fsdp3,train:1,save,writer,kill,train:1,save,writer,note"
+    ranks = run(tmp_path, plan, "fsdp3,restore")
+    first, again, trained, restored, _ = ranks[0]
+    assert ranks[1][:2] == ranks[2][:2] == [first, again]
+    assert first != again
+    assert restored == trained
+
+
 class Training:
     """A small model with a buffer, in this process alone."""
 

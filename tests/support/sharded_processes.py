@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -139,6 +140,22 @@ def act(folder: Path, kind: str, actions: list[str]) -> None:  # noqa: C901 - a 
         elif name == "lost":  # a save that only the near tiers take
             (folder / "checkpoints" / f"step-{step:09d}.0.0").touch()
             saver.begin(step)
+            (outcome,) = saver.wait()
+            assert isinstance(outcome, FailedSave)
+        elif name == "writer":
+            _note(folder, rank, f"writer {saver.writer_pid}")
+        elif name == "kill":  # the writer of all ranks
+            writer = saver.writer_pid
+            assert writer is not None
+            dist.barrier()
+            if rank == 0:
+                os.kill(writer, signal.SIGSTOP)
+            dist.barrier()
+            saver.begin(step)
+            saver.copied()
+            dist.barrier()
+            if rank == 0:
+                os.kill(writer, signal.SIGKILL)
             (outcome,) = saver.wait()
             assert isinstance(outcome, FailedSave)
         elif name == "near":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 import threading
 import time
 import uuid
@@ -29,11 +28,9 @@ from costopt.checkpoint.replicas.manager import AvailableSnapshot, ReplicaManage
 from costopt.checkpoint.replicas.peer import ConnectionServer
 from costopt.checkpoint.replicas.snapshot import Replica, Snapshot, Tier
 from costopt.checkpoint.replicas.wire import receive_frame, receive_frame_and_descriptor, send_frame
-from costopt.checkpoint.writer_client import SharedMemory
+from costopt.checkpoint.writer_client import SharedMemory, peer_pid
 from costopt.domain.errors import CheckpointError, CostoptError
 
-CREDENTIALS = struct.Struct("3i")
-"""struct ucred of SO_PEERCRED: pid, uid, gid."""
 IO_TIMEOUT_S = 30.0
 
 
@@ -53,7 +50,7 @@ class SnapshotSocketServer:
         self._acceptor.close()
 
     def _handle(self, link: socket.socket) -> None:
-        if not _is_ours(link):
+        if peer_pid(link) is None:
             return
         request, descriptor = receive_frame_and_descriptor(link)
         match request["op"]:
@@ -105,12 +102,6 @@ def socket_name(address: str) -> str:
     if not address.startswith("@"):
         raise ValueError(f"{address!r} is not the address of an agent's socket")
     return "\0" + address[1:]
-
-
-def _is_ours(link: socket.socket) -> bool:
-    found = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-    _, user, _ = CREDENTIALS.unpack(found)
-    return bool(user == os.getuid())
 
 
 REPLY_TIMEOUT_S = 120.0
