@@ -58,7 +58,7 @@ def _serve_all(listener: socket.socket) -> None:
     """
     serving: list[threading.Thread] = []
     listener.settimeout(POLL_S)
-    with suppress(OSError):  # shut down, and nobody waits
+    with suppress(OSError):  # shut down, and none waits
         while True:
             with suppress(TimeoutError):
                 end, _ = listener.accept()

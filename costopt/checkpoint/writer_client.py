@@ -41,7 +41,7 @@ _left: set[int] = set()
 
 
 class WriterProcess:
-    """A running writer. ``pid`` is its process, None until one that another rank started has told
+    """A running writer. ``pid`` is its process, None until one that another rank started has sent
     it; ``of_pid`` is the only process that may send to it.
     """
 
@@ -141,7 +141,7 @@ CREDENTIALS = struct.Struct("3i")
 
 def _connect(name: str | None) -> tuple[socket.socket, socket.socket]:
     """Return a connection to the writer of that name, and the socket to start it with: closed if it
-    runs. Without a name, or where it is taken in vain, the writer is this process's own.
+    runs. Without a name, or where that is impossible, the writer is this process's own.
     """
     for _ in range(CONNECT_TRIES if name else 0):
         ours, theirs = (socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in "12")
