@@ -95,6 +95,11 @@ class WriterProcess:
         while self._channel.waits(None if wait else 0):
             received = self._channel.receive()
             if received is None:
+                with suppress(OSError):
+                    # Who connects again must not reach a socket that is about to be closed.
+                    ended = os.pidfd_open(self.pid or 0)
+                    select.select([ended], [], [], EXIT_TIMEOUT_S)
+                    os.close(ended)
                 raise CheckpointError(WRITER_EXITED, hint=EXITED_HINT)
             if "pid" in received[0]:
                 self.pid = received[0]["pid"]
@@ -135,6 +140,7 @@ def _reap() -> None:
 
 CONNECT_TRIES = 100
 CONNECT_PAUSE_S = 0.01
+EXIT_TIMEOUT_S = 1.0
 CREDENTIALS = struct.Struct("3i")
 """struct ucred of SO_PEERCRED: pid, uid, gid."""
 
@@ -194,9 +200,7 @@ class Channel:
         socket.send_fds(self.end, [json.dumps(message).encode()], given)
 
     def waits(self, timeout_s: float | None, *until: int) -> bool:
-        """Whether a message, or the end, can be received within ``timeout_s`` (None: for ever), and
-        before one of ``until`` is ready.
-        """
+        """Whether it can receive in ``timeout_s`` (None: for ever), before ``until`` are ready."""
         ready, _, _ = select.select([self.end.fileno(), *until], [], [], timeout_s)
         return self.end.fileno() in ready
 

@@ -112,9 +112,7 @@ class ShardedCheckpointer:
 
     @property
     def writer_pid(self) -> int | None:
-        """Return the id of the process that writes the shards of this node's ranks; None before the
-        first save, and until a rank that did not start it hears of it.
-        """
+        """Return the id of the process that writes this node's shards; None until it is known."""
         return None if self._queue is None else self._queue.writer_pid
 
     def begin(self, step: int, *, labels: Mapping[str, str] | None = None) -> None:
