@@ -120,7 +120,7 @@ def round_ms(count: int, rounds: int = 50) -> float:
         held_s=draw.exponential(3600, count),
         served_s=served_s,
         remaining_s=history.remaining_s(group, served_s),
-        is_declared=draw.random(count) < 0.5,
+        spread=np.where(draw.random(count) < 0.5, history.spread(group, served_s), 0.0),
         index=history.index(group, served_s),
         submit_s=np.arange(count, dtype=np.float64),
         is_behind=draw.random(count) < 0.01,

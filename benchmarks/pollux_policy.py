@@ -100,11 +100,12 @@ class PricedAllocations:
             remaining_s.append(max((_whole_progress(job) - job.progress) / alone, 1.0))
         table = GangTable.of(options, [1] * len(jobs))
         served, remaining = np.array(served_s), np.array(remaining_s)
-        index = 1 / remaining
+        index, spread = 1 / remaining, np.zeros(len(jobs))
         if not self._is_declared:
             group = np.array([self._group[job.application.name] for job in jobs])
             remaining = self._history.remaining_s(group, served)
             index = self._history.index(group, served)
+            spread = self._history.spread(group, served)
         now_s = self._cluster.current_time
         return RoundJobs(
             gangs=table,
@@ -113,7 +114,7 @@ class PricedAllocations:
             held_s=np.array([now_s - self._since_s.get(job.name, now_s) for job in jobs]),
             served_s=served,
             remaining_s=remaining,
-            is_declared=np.full(len(jobs), self._is_declared),
+            spread=spread,
             index=index,
             submit_s=np.array([job.submission_time for job in jobs], dtype=np.float64),
             is_behind=np.zeros(len(jobs), dtype=bool),

@@ -192,15 +192,17 @@ class FleetReplay:
 
     def _jobs(self, active: Ints, served_s: Floats, left_s: Floats, behind: Flags) -> RoundJobs:
         index, knows = 1 / np.maximum(left_s.round(6), 1.0), self._knows[active]
+        spread, group = np.zeros(len(active)), self._group[active]
         if not self._knows_all:
-            index = np.where(knows, index, self._history.index(self._group[active], served_s))
+            index = np.where(knows, index, self._history.index(group, served_s))
+            spread = np.where(knows, 0.0, self._history.spread(group, served_s))
         weight = self._weight[active]
         if self._shares is not None:
             weight = weight * self._shares.worth(active)
         return RoundJobs(
             gangs=self._gangs.rows(active), weight=weight, held=self._held[active],
             held_s=self._now_s - self._since_s[active], served_s=served_s,
-            remaining_s=left_s, is_declared=knows, index=index, is_behind=behind,
+            remaining_s=left_s, spread=spread, index=index, is_behind=behind,
             submit_s=self._work.submit_s[active], price_cap=np.full(len(active), np.inf),
         )  # fmt: skip
 

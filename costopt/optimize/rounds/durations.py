@@ -83,7 +83,7 @@ class DurationHistory:
         worse = (self._errors[:, 0] - self._errors[:, 1]) / np.maximum(self._judged, 1)
         self.is_off = (self._judged >= MIN_JUDGED) & (worse > RESOLUTION)
         shares = np.where(self.is_off[groups_of][:, None], of_tenant[groups_of], of_group)
-        self._index, self._remaining_s = _tables(shares)
+        self._index, self._remaining_s, self._spread = _tables(shares)
 
     def index(self, group: Ints, age_s: Floats) -> Floats:
         """Return the Gittins index of jobs that have had this service, per second."""
@@ -92,6 +92,10 @@ class DurationHistory:
     def remaining_s(self, group: Ints, age_s: Floats) -> Floats:
         """Return the service that jobs are expected to need yet, on the GPUs they asked for."""
         return self._remaining_s[group, bin_of(age_s)]
+
+    def spread(self, group: Ints, age_s: Floats) -> Floats:
+        """Return the standard deviation of the logarithm of that service."""
+        return self._spread[group, bin_of(age_s)]
 
 
 def _shrunk(counts: Floats, parent: Floats) -> Floats:
@@ -104,14 +108,18 @@ def _shrunk(counts: Floats, parent: Floats) -> Floats:
     return shares
 
 
-def _tables(shares: Floats) -> tuple[Floats, Floats]:
-    """Index and expected remaining seconds by group and bin of age."""
+def _tables(shares: Floats) -> tuple[Floats, Floats, Floats]:
+    """Index, expected remaining seconds and their spread, by group and bin of age."""
     starts = EDGES_S[:-1]
     times = shares * MIDDLES_S
     survive = shares[:, ::-1].cumsum(axis=1)[:, ::-1]
     later = times[:, ::-1].cumsum(axis=1)[:, ::-1]
     # A job is somewhere in its bin, not at its start: at least a quarter of the age remains.
     remaining_s = np.maximum(later / survive - starts, starts / 4)
+    left = np.log(np.maximum(MIDDLES_S - starts[:, None], starts[:, None] / 4))
+    ahead = np.triu(np.ones_like(left))
+    mean = shares @ (ahead * left).T / survive
+    spread = np.sqrt(shares @ (ahead * left**2).T / survive - mean**2 + RESOLUTION**2)
     index = np.zeros_like(shares)
     for age in range(BINS):
         done = shares[:, age:].cumsum(axis=1)
@@ -119,4 +127,4 @@ def _tables(shares: Floats) -> tuple[Floats, Floats]:
         alive = survive[:, age][:, None] - done
         spent_s = ended_s + alive * (EDGES_S[age + 1 :] - starts[age])
         index[:, age] = (done / np.maximum(spent_s, 1e-9)).max(axis=1)
-    return index, remaining_s
+    return index, remaining_s, spread

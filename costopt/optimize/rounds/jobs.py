@@ -14,10 +14,11 @@ class RoundJobs:
 
     ``held`` GPUs run a job now, 0 where it waits; ``held_s`` is how long its gang has been as it
     is. ``served_s`` is the work done and ``remaining_s`` what is known or expected to remain, in
-    seconds on the GPUs asked for, known where the job ``is_declared``; a higher ``index`` is served
-    first. ``is_behind``: the job has had less than in its tenant's own partition, or hardly more,
-    and the tenant will be worse off than there. ``price_cap`` is what a GPU-hour costs elsewhere,
-    in the unit of weights: no job is made smaller where that is cheaper.
+    seconds on the GPUs asked for; ``spread`` is the standard deviation of its logarithm, 0 where it
+    is declared. A higher ``index`` is served first. ``is_behind``: the job has had less than in its
+    tenant's own partition, or hardly more, and the tenant will be worse off than there.
+    ``price_cap`` is what a GPU-hour costs elsewhere, in the unit of weights: no job is made smaller
+    where that is cheaper.
     """
 
     gangs: GangTable
@@ -26,7 +27,7 @@ class RoundJobs:
     held_s: Floats
     served_s: Floats
     remaining_s: Floats
-    is_declared: Flags
+    spread: Floats
     index: Floats
     submit_s: Floats
     is_behind: Flags

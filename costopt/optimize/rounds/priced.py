@@ -24,7 +24,10 @@ Chosen from 1, 2 and 3 on Philly, 2 to 15 October 2017."""
 LATER_EXPONENT = 0.5
 """The price when the i-th largest of M jobs ends is (i/M) to this power of the present one. Where
 none came, the price would fall with the number of jobs: 1 makes sizes those of heSRPT (Berg et al.,
-2020). Chosen from 0.5, 0.7 and 1 on Kalos and Philly, 18 September 2017, with declared work."""
+2020). Chosen from 0.5, 0.7 and 1 on Kalos and Philly, 18 September 2017, with declared work; that
+it is divided by 1 + spread where work is predicted, on Philly, 2 to 15 October."""
+QUANTILES = np.array([-1.4, -0.53, 0.0, 0.53, 1.4])
+"""Of a standard normal distribution, of the middles of its fifths."""
 PLANNED_RESTARTS = 20.0
 """A gang of a ranked job changes where that pays within so many restarts: plans change, too."""
 MIN_GROWTH_GAIN_S = 60.0
@@ -144,13 +147,18 @@ class PricedPolicy:
 
 
 def _later_price(jobs: RoundJobs) -> Floats:
-    """The price when each job will have ended, by the present one: less where work is declared.
+    """The price when each job will have ended, by the present one: it follows the part of the jobs
+    that are expected to end no sooner, the less the more uncertain that is.
 
     Where GPUs elsewhere have a price the one here stays as it is.
     """
-    ranked = jobs.is_declared & np.isinf(jobs.price_cap)
-    rank = np.searchsorted(np.sort(jobs.index[ranked]), jobs.index, side="right")
-    return np.where(ranked, rank / max(1, int(ranked.sum())), 1.0) ** LATER_EXPONENT
+    ranked = np.isinf(jobs.price_cap)
+    middle = np.log(np.maximum(jobs.remaining_s.round(6), 1.0)) - jobs.spread**2 / 2
+    ends = middle[:, None] + jobs.spread[:, None] * QUANTILES
+    all_ends = np.sort(ends[ranked].ravel())
+    sooner = np.searchsorted(all_ends, ends, side="left").mean(axis=1)
+    left = np.where(ranked, 1 - sooner / max(1, len(all_ends)), 1.0)
+    return left ** (LATER_EXPONENT / (1 + jobs.spread))
 
 
 def _shed(jobs: RoundJobs, sizes: Ints, target: Ints, gpus: int, spared: Ints) -> None:

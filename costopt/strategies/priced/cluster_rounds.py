@@ -161,7 +161,7 @@ class ClusterRounds:
             weight=weight if self._shares is None else weight * self._shares.worth(ids),
             held=np.array([self._held.get(int(n), 0) for n in ids], dtype=np.int64),
             held_s=now_s - since_s, served_s=np.array([job.served_s for job in jobs]),
-            remaining_s=remaining_s, is_declared=np.ones(len(jobs), dtype=bool),
+            remaining_s=remaining_s, spread=np.zeros(len(jobs)),
             index=1 / np.maximum(remaining_s.round(6), 1.0),
             submit_s=np.array([job.submit_s for job in jobs]),
             is_behind=behind | np.array([job.is_urgent for job in jobs]),

@@ -41,7 +41,7 @@ def _jobs(asked: Sequence[int], seed: int) -> RoundJobs:
         held_s=draw.exponential(600, count),
         served_s=draw.exponential(600, count),
         remaining_s=draw.exponential(6000, count) + 1,
-        is_declared=draw.random(count) < 0.5,
+        spread=np.where(draw.random(count) < 0.5, 0.0, 1.5),
         index=draw.exponential(1e-3, count),
         submit_s=np.arange(count, dtype=np.float64),
         is_behind=draw.random(count) < 0.2,
@@ -108,10 +108,16 @@ def test_no_gpu_is_given_twice_and_no_gang_is_impossible(
 def test_of_jobs_whose_work_is_declared_the_short_ones_have_larger_gangs() -> None:
     jobs = _jobs([8] * 8, 1)
     jobs.held[:], jobs.is_behind[:], jobs.weight[:] = 0, False, 1.0
-    jobs.is_declared[:], jobs.remaining_s[:] = True, [4e3, *np.linspace(3e5, 1e5, 7)]
+    jobs.spread[:], jobs.remaining_s[:] = 0.0, [4e3, *np.linspace(3e5, 1e5, 7)]
     jobs.index[:] = 1 / jobs.remaining_s
     sizes = PricedPolicy().decide(jobs, 64)[1]
     assert sizes[0] == sizes.max() > sizes[1] == sizes.min()
+    # Predicted work tells less, and next to nothing where its spread is wide.
+    jobs.spread[:] = 0.1
+    assert PricedPolicy().decide(jobs, 64)[1][0] > 8
+    jobs.spread[:] = 50.0
+    assert len(set(PricedPolicy().decide(jobs, 64)[1])) == 1
+    jobs.spread[:] = 0.0
     # Not where spot has a price: an hour is worth what it is.
     jobs.price_cap[:] = 1e9
     assert len(set(PricedPolicy().decide(jobs, 64)[1])) == 1
@@ -120,7 +126,7 @@ def test_of_jobs_whose_work_is_declared_the_short_ones_have_larger_gangs() -> No
 def test_a_gang_shrinks_only_where_another_job_needs_its_gpus() -> None:
     jobs = _jobs([8] * 3, 1)
     jobs.held[:], jobs.held_s[:], jobs.is_behind[:] = [32, 8, 8], 1000.0, False
-    jobs.weight[:], jobs.is_declared[:], jobs.index[:] = 1.0, False, [1.0, 2.0, 2.0]
+    jobs.weight[:], jobs.spread[:], jobs.index[:] = 1.0, 1.0, [1.0, 2.0, 2.0]
     jobs.remaining_s[:] = [1e6, 200.0, 200.0]
     assert PricedPolicy().decide(jobs, 48)[1].tolist() == [32, 8, 8]
     assert PricedPolicy().decide(jobs, 40)[1].tolist() == [16, 8, 8]
@@ -145,7 +151,7 @@ def test_a_job_behind_its_share_is_served_first_at_the_size_it_asked_for() -> No
 def test_between_two_rounds_jobs_start_on_idle_gpus_and_no_gang_changes() -> None:
     jobs = _jobs([4] * 4, 1)
     jobs.held[:], jobs.held_s[:], jobs.is_behind[:] = [8, 4, 0, 0], 1000.0, False
-    jobs.weight[:], jobs.is_declared[:], jobs.index[:] = 1.0, False, [1.0, 1.0, 1.0, 2.0]
+    jobs.weight[:], jobs.spread[:], jobs.index[:] = 1.0, 1e6, [1.0, 1.0, 1.0, 2.0]
     at_price = float(jobs.gangs.step_price[0, jobs.gangs.asked[0] - 1]) * 0.99
     assert PricedPolicy().admit(jobs, 16, at_price).tolist() == [8, 4, 0, 4]
     assert RigidPolicy("index").admit(jobs, 12, 0.0).tolist() == [4, 4, 0, 4]
@@ -232,9 +238,11 @@ def test_predictions_that_are_worse_than_the_tenants_mean_are_switched_off() -> 
 
 def test_where_durations_repeat_a_group_hardly_learns_from_others() -> None:
     history = DurationHistory(np.array([0, 0]), 1)
+    unknown = history.spread(np.array([0]), np.array([1.0]))[0]
     for _ in range(40):
         history.observe(np.arange(2), np.array([100.0, 100_000.0]))
         history.refresh()
+    assert history.spread(np.array([0]), np.array([1.0]))[0] < 0.6 < 2 < unknown
     assert 90 < history.remaining_s(np.array([0]), np.array([1.0]))[0] < 300
 
 
