@@ -21,19 +21,8 @@ from costopt.daemon.http.schemas import to_json
 from costopt.daemon.service import DaemonService
 from costopt.daemon.shared_state import BudgetUse, SharedState, TickSnapshot
 from costopt.daemon.webhooks import Webhooks
+from costopt.domain import events as ev
 from costopt.domain.errors import CostoptError
-from costopt.domain.events import (
-    DecisionMade,
-    Event,
-    GuardTripped,
-    HealthChanged,
-    JobFailed,
-    LaunchFailed,
-    NodeMeasured,
-    NodeReplaced,
-    ProgressReported,
-    SignalStale,
-)
 from costopt.formatting import minute_text, usd_text
 from costopt.ledger.summary import JobState, JobSummary
 
@@ -115,8 +104,15 @@ def _try(task: _Task) -> None:
 MAX_BATCH = 1000
 MAX_JOBS = 10_000
 """Number of jobs whose last decision is remembered: those with the most recent events."""
-_QUIET = (ProgressReported, NodeMeasured)
-_WARNINGS = (GuardTripped, HealthChanged, JobFailed, LaunchFailed, NodeReplaced, SignalStale)
+_QUIET = (ev.ProgressReported, ev.NodeMeasured)
+_WARNINGS = (
+    ev.GuardTripped,
+    ev.HealthChanged,
+    ev.JobFailed,
+    ev.LaunchFailed,
+    ev.NodeReplaced,
+    ev.SignalStale,
+)
 
 events_log = logging.getLogger("costopt.events")
 
@@ -136,7 +132,7 @@ class EventLogWriter:
                 self._write(recorded.seq, recorded.event)
                 self._after = recorded.seq
 
-    def _write(self, seq: int, event: Event) -> None:
+    def _write(self, seq: int, event: ev.Event) -> None:
         decision_id = self._followed(event)
         fields = to_json(event)
         kind = fields.pop("kind")
@@ -150,9 +146,9 @@ class EventLogWriter:
         }
         events_log.log(_level(event), "%s: %s", event.job, kind, extra=extra)
 
-    def _followed(self, event: Event) -> str | None:
+    def _followed(self, event: ev.Event) -> str | None:
         last = self._decisions.pop(event.job, None)
-        decision_id = event.decision_id if isinstance(event, DecisionMade) else last
+        decision_id = event.decision_id if isinstance(event, ev.DecisionMade) else last
         if decision_id is not None:
             self._decisions[event.job] = decision_id
         if len(self._decisions) > MAX_JOBS:
@@ -160,7 +156,7 @@ class EventLogWriter:
         return decision_id
 
 
-def _level(event: Event) -> int:
+def _level(event: ev.Event) -> int:
     if isinstance(event, _WARNINGS):
         return logging.WARNING
     return logging.DEBUG if isinstance(event, _QUIET) else logging.INFO

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from costopt.domain import events as ev
 from costopt.domain.contracts import ElectricityContract, contract_terms
 from costopt.domain.estimate import Estimate
-from costopt.domain.events import (
-    CarbonIntensityRecorded,
-    ElectricityContractsRecorded,
-    NodeLaunched,
-    SignalStale,
-)
 from costopt.domain.market import Pool
 from costopt.domain.policy import CarbonSignal
 from costopt.domain.ports import CarbonRecord, SignalProblem
@@ -74,7 +69,7 @@ class Emissions:
         for ended in self._next_hour.keys() - living:
             del self._next_hour[ended]
 
-    def cover(self, node: NodeLaunched, now: datetime) -> None:
+    def cover(self, node: ev.NodeLaunched, now: datetime) -> None:
         """Record the hours of one node from its launch until now that were not recorded before.
 
         An hour without a recorded carbon intensity is left out: the annual mean counts for it until
@@ -110,7 +105,7 @@ class Emissions:
             is_new = self._contracts != (() if known is None else known.contracts)
             if is_new and record.submitted and not record.over:
                 self._journal.write(
-                    ElectricityContractsRecorded(at=now, job=name, contracts=self._contracts)
+                    ev.ElectricityContractsRecorded(at=now, job=name, contracts=self._contracts)
                 )
 
     def _report(self, problems: Sequence[SignalProblem], now: datetime) -> None:
@@ -123,7 +118,7 @@ class Emissions:
                 text = untrusted_text(f"{'; '.join(messages)}; annual means count meanwhile")
                 self._journal.write(
                     *(
-                        SignalStale(at=now, job=name, source=source, message=text)
+                        ev.SignalStale(at=now, job=name, source=source, message=text)
                         for name, record in self._journal.records.items()
                         if not record.over
                     )
@@ -137,7 +132,7 @@ def _hour_of(at: datetime) -> datetime:
 
 def late_intensities(
     account: JobAccount, carbon: CarbonRecord, now: datetime
-) -> Iterator[CarbonIntensityRecorded]:
+) -> Iterator[ev.CarbonIntensityRecorded]:
     """Yield the hours of the last two weeks in which nodes of the job ran and whose intensity is
     known, where the ledger has none or another."""
     fleet = account.fleet
@@ -152,8 +147,8 @@ def late_intensities(
 
 def _recorded(
     job: str, region: str, hour_at: datetime, signal: CarbonSignal, known: Estimate, now: datetime
-) -> CarbonIntensityRecorded:
-    return CarbonIntensityRecorded(
+) -> ev.CarbonIntensityRecorded:
+    return ev.CarbonIntensityRecorded(
         at=now,
         job=job,
         region=region,

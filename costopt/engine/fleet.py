@@ -11,17 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from costopt.domain import events as ev
 from costopt.domain.account_price import committed_micros, listed_micros
 from costopt.domain.errors import CatalogError, ProviderError
-from costopt.domain.events import (
-    Event,
-    InterruptionNoticed,
-    LaunchFailed,
-    NodeEnded,
-    NodeLaunched,
-    NodeReturned,
-    NoticeWithdrawn,
-)
 from costopt.domain.events.node import UNKNOWN_BASIS
 from costopt.domain.fleet import EndCause, Node, NodeState
 from costopt.domain.market import Interruption, Pool
@@ -150,19 +142,19 @@ class FleetObserver:
                 continue
             if node.node_id in record.lost:
                 self._journal.write(
-                    NodeReturned(at=now, job=node.job, node_id=node.node_id, pool=str(node.pool))
+                    ev.NodeReturned(at=now, job=node.job, node_id=node.node_id, pool=str(node.pool))
                 )
             if node.node_id in record.live:
                 yield node
             elif self._gate.is_acting:
                 _put_down(provider, node)
 
-    def _ended(self, node: Node, now: datetime) -> Event:
+    def _ended(self, node: Node, now: datetime) -> ev.Event:
         ended_at = node.ended_at or now
         cause = node.end_cause or EndCause.FAILED
         if cause is EndCause.INTERRUPTED:
             self._world.hazards.record_interruption(node.pool, ended_at)
-        return NodeEnded(
+        return ev.NodeEnded(
             at=now,
             job=node.job,
             node_id=node.node_id,
@@ -179,7 +171,7 @@ class FleetObserver:
             record = living.get(notice.node_id)
             if record is not None and _is_news(notice, record):
                 self._journal.write(
-                    InterruptionNoticed(
+                    ev.InterruptionNoticed(
                         at=now,
                         job=record.name,
                         node_id=notice.node_id,
@@ -206,7 +198,7 @@ class FleetObserver:
                 age_s = (now - event.launched_at).total_seconds()
                 if age_s >= self._settings.grace_s:
                     self._journal.write(
-                        NodeEnded(
+                        ev.NodeEnded(
                             at=now,
                             job=record.name,
                             node_id=node_id,
@@ -225,7 +217,7 @@ class FleetObserver:
                     continue
                 if (now - intent.at).total_seconds() >= self._settings.grace_s:
                     self._journal.write(
-                        LaunchFailed(
+                        ev.LaunchFailed(
                             at=now,
                             job=record.name,
                             key=key,
@@ -244,7 +236,7 @@ class FleetObserver:
                 if node.pool.provider in provider.names:
                     yield node
 
-    def _remembered(self, event: NodeLaunched) -> Node:
+    def _remembered(self, event: ev.NodeLaunched) -> Node:
         return Node(
             node_id=event.node_id,
             owner=self._settings.owner,
@@ -299,11 +291,11 @@ def _put_down(provider: Provider, node: Node) -> None:
 
 def node_launched_event(
     world: World, node: Node, carbon_signal: CarbonSignal, now: datetime
-) -> NodeLaunched:
+) -> ev.NodeLaunched:
     """Return the event for a node that the provider confirms."""
     power, paid = world.powers.node_power(node.pool, carbon_signal), node.account_price
     volume_usd = volume_usd_per_hour(node.pool, world.transfers)
-    return NodeLaunched(
+    return ev.NodeLaunched(
         at=now,
         job=node.job,
         key=node.key,
@@ -338,15 +330,15 @@ MAX_DELAY = timedelta(minutes=3)
 
 
 def notice_news(
-    record: JobRecord, node: NodeLaunched, report: NodeReport, now: datetime
-) -> Iterable[Event]:
+    record: JobRecord, node: ev.NodeLaunched, report: NodeReport, now: datetime
+) -> Iterable[ev.Event]:
     """Yield the event of a notice that only the node reports or withdraws, once in its life."""
     node_id = node.node_id
     if report.interrupts_at is None:
         if node_id in record.unconfirmed and node_id not in record.draining:
-            yield NoticeWithdrawn(at=now, job=record.name, node_id=node_id, pool=node.pool)
+            yield ev.NoticeWithdrawn(at=now, job=record.name, node_id=node_id, pool=node.pool)
     elif node_id not in record.noticed and node_id not in record.disbelieved:
-        yield InterruptionNoticed(
+        yield ev.InterruptionNoticed(
             at=now,
             job=record.name,
             node_id=node_id,

@@ -6,16 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from costopt.domain import events as ev
 from costopt.domain.cached_data import GIGABITS_PER_GIB
-from costopt.domain.events import (
-    CacheFetched,
-    CheckpointIntervalChanged,
-    Event,
-    GuaranteeChanged,
-    InterruptionExpected,
-    NodeLaunched,
-    NodeMeasured,
-)
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
 from costopt.domain.power import NodePower
@@ -49,7 +41,7 @@ class MeasurementObserver:
         live = self._journal.records[job.name].live
         reports = tuple(r for r in self._world.runtime.node_reports(job) if r.node_id in live)
         self.reports[job.name] = reports
-        news: list[Event] = [*self._interval_news(job, reports, now)]
+        news: list[ev.Event] = [*self._interval_news(job, reports, now)]
         news += self._guarantee_news(job, reports, now)
         for report in reports:
             news += self._warning_news(job, report, now)
@@ -78,38 +70,38 @@ class MeasurementObserver:
 
     def _interval_news(
         self, job: Job, reports: Iterable[NodeReport], now: datetime
-    ) -> Iterable[Event]:
+    ) -> Iterable[ev.Event]:
         said = next((r for r in reports if r.interval_s is not None and r.interval_reason), None)
         last = self._journal.accounts[job.name].measured.interval
         if said is None or said.interval_s is None:
             return
         moved = 1.0 if last is None else abs(said.interval_s / last.interval_s - 1.0)
         if moved > INTERVAL_CHANGE_SHARE:
-            yield CheckpointIntervalChanged(
+            yield ev.CheckpointIntervalChanged(
                 at=now, job=job.name, interval_s=said.interval_s, reason=said.interval_reason
             )
 
     def _guarantee_news(
         self, job: Job, reports: Iterable[NodeReport], now: datetime
-    ) -> Iterable[Event]:
+    ) -> Iterable[ev.Event]:
         """Yield changes of the exactness guarantee: the weakest of any node's."""
         guarantees = [report.guarantee for report in reports if report.guarantee]
         said = next((each for each in guarantees if each != EXACT), EXACT)
         if guarantees and said != self._journal.accounts[job.name].measured.guarantee:
-            yield GuaranteeChanged(at=now, job=job.name, guarantee=said)
+            yield ev.GuaranteeChanged(at=now, job=job.name, guarantee=said)
 
-    def _warning_news(self, job: Job, report: NodeReport, now: datetime) -> Iterable[Event]:
+    def _warning_news(self, job: Job, report: NodeReport, now: datetime) -> Iterable[ev.Event]:
         last = self._journal.accounts[job.name].measured.expected.get(report.node_id, "")
         if report.warning != last:
-            yield InterruptionExpected(
+            yield ev.InterruptionExpected(
                 at=now, job=job.name, node_id=report.node_id, message=report.warning
             )
 
-    def _cache_news(self, job: Job, report: NodeReport, now: datetime) -> Iterable[Event]:
+    def _cache_news(self, job: Job, report: NodeReport, now: datetime) -> Iterable[ev.Event]:
         """Yield how a node got the cache, once."""
         cache, node_id = report.cache, report.node_id
         if cache is not None and node_id not in self._journal.records[job.name].cached:
-            yield CacheFetched(
+            yield ev.CacheFetched(
                 at=now,
                 job=job.name,
                 node_id=node_id,
@@ -119,8 +111,8 @@ class MeasurementObserver:
             )
 
     def _measured_news(
-        self, job: Job, node: NodeLaunched, report: NodeReport, now: datetime
-    ) -> Iterable[Event]:
+        self, job: Job, node: ev.NodeLaunched, report: NodeReport, now: datetime
+    ) -> Iterable[ev.Event]:
         last = self._journal.accounts[job.name].measured.nodes.get(report.node_id)
         event = self._measured(job, node, report, now)
         if event is None:
@@ -135,8 +127,8 @@ class MeasurementObserver:
         yield event
 
     def _measured(
-        self, job: Job, node: NodeLaunched, report: NodeReport, now: datetime
-    ) -> NodeMeasured | None:
+        self, job: Job, node: ev.NodeLaunched, report: NodeReport, now: datetime
+    ) -> ev.NodeMeasured | None:
         """Return the node's measurements, or None where it has none."""
         figures = report.step_s, report.data_wait_share, report.goodput, report.gpu_utilization
         if report.metered_wh is None and all(figure is None for figure in figures):
@@ -145,7 +137,7 @@ class MeasurementObserver:
         training_hours = report.training_s / 3600
         trained = report.training_s >= MIN_TRAINING_S
         busy_wh = self._plug_wh(node, report, report.training_wh, training_hours)
-        return NodeMeasured(
+        return ev.NodeMeasured(
             at=now,
             job=job.name,
             node_id=report.node_id,
@@ -162,7 +154,7 @@ class MeasurementObserver:
         )
 
     def _plug_wh(
-        self, node: NodeLaunched, report: NodeReport, metered_wh: float | None, hours: float
+        self, node: ev.NodeLaunched, report: NodeReport, metered_wh: float | None, hours: float
     ) -> float | None:
         """Return the watt-hours at the plug. None where not every GPU of the node was read, as a
         part is not a figure of the node, and where the node cannot draw that much: it would count
@@ -182,7 +174,7 @@ class MeasurementObserver:
         return plug_wh if believed else None
 
 
-def with_measured_cache(job: Job, cached: Iterable[CacheFetched]) -> Job:
+def with_measured_cache(job: Job, cached: Iterable[ev.CacheFetched]) -> Job:
     """Return the job with the speed at which its nodes fetched its cache, where any did."""
     fetches = [each for each in cached if each.gib > 0 and each.seconds > 0]
     if not fetches:

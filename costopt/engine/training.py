@@ -9,18 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from costopt.domain.events import (
-    CheckpointCommitted,
-    CheckpointRefused,
-    DataMoved,
-    Event,
-    JobFailed,
-    JobFinished,
-    ProgressReported,
-    TrainingStarted,
-    TrainingStopped,
-    WorkLost,
-)
+from costopt.domain import events as ev
 from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.market import Pool
@@ -78,7 +67,7 @@ class TrainingObserver:
         is unchanged."""
         records = self._journal.records
         working = [job for name, job in self._jobs.items() if not records[name].over]
-        news: list[Event] = []
+        news: list[ev.Event] = []
         for job in working:
             record = records[job.name]
             self.progress.setdefault(job.name, Progress(record.done_units, record.saved_units))
@@ -123,7 +112,7 @@ class TrainingObserver:
             self._journal.write(self._started(job, record, progress, now, resumed_from))
         if record.training:
             self._journal.write(
-                TrainingStopped(
+                ev.TrainingStopped(
                     at=now,
                     job=job.name,
                     generation=record.generation,
@@ -140,17 +129,19 @@ class TrainingObserver:
         self._begins_from[job.name] = progress.done_units
         self._done_at.pop(job.name, None)
 
-    def _news(self, job: Job, record: JobRecord, progress: Progress, now: datetime) -> list[Event]:
-        news: list[Event] = [
+    def _news(
+        self, job: Job, record: JobRecord, progress: Progress, now: datetime
+    ) -> list[ev.Event]:
+        news: list[ev.Event] = [
             checkpoint_event(job, saved, self._world.transfers)
             for saved in self._world.runtime.checkpoints(job, record.checkpoint_units)
         ]
         news += [
-            CheckpointRefused(at=now, job=job.name, uri=torn.uri, message=torn.message)
+            ev.CheckpointRefused(at=now, job=job.name, uri=torn.uri, message=torn.message)
             for torn in self._world.runtime.rejected_checkpoints(job)
             if torn.uri not in record.refused
         ]
-        for event in [event for event in news if isinstance(event, CheckpointCommitted)]:
+        for event in [event for event in news if isinstance(event, ev.CheckpointCommitted)]:
             if _is_whole(job, event.units):
                 self._done_at[job.name] = min(event.at, now)
             news += save_transfer_events(
@@ -163,7 +154,7 @@ class TrainingObserver:
         is_news = self._worth_reporting(job, record, progress, bool(news))
         if is_news and not self._has_saved_unreported(job, record, progress):
             news.append(
-                ProgressReported(
+                ev.ProgressReported(
                     at=now,
                     job=job.name,
                     done_units=_believed_units(record, progress),
@@ -174,12 +165,12 @@ class TrainingObserver:
             )
         if progress.state is GangState.FINISHED:
             done_at = min(self._done_at.get(job.name, now), now)
-            news.append(JobFinished(at=done_at, job=job.name, units=progress.done_units))
+            news.append(ev.JobFinished(at=done_at, job=job.name, units=progress.done_units))
         if progress.state is GangState.FAILED:
-            news.append(JobFailed(at=now, job=job.name, message=progress.message))
+            news.append(ev.JobFailed(at=now, job=job.name, message=progress.message))
         return news
 
-    def _task_news(self, job: Job, record: JobRecord) -> list[Event]:
+    def _task_news(self, job: Job, record: JobRecord) -> list[ev.Event]:
         """Return the ends of an array's tasks that the ledger does not hold; the last ends it."""
         news = task_events(job, record, self._world.runtime)
         if news:
@@ -191,7 +182,9 @@ class TrainingObserver:
         begins_from = self._begins_from.get(record.name, 0.0)
         return record.gang_pool if units > begins_from else record.former_pool
 
-    def _resumed_from(self, record: JobRecord, progress: Progress, news: Sequence[Event]) -> float:
+    def _resumed_from(
+        self, record: JobRecord, progress: Progress, news: Sequence[ev.Event]
+    ) -> float:
         """Return the work units that the present gang began with, as it reports.
 
         Else what was saved when it was formed, of which an earlier controller may not have heard,
@@ -200,7 +193,7 @@ class TrainingObserver:
         if progress.resumed_units is not None:
             return progress.resumed_units
         gang = self._journal.accounts[record.name].gang
-        saves = [event for event in news if isinstance(event, CheckpointCommitted)]
+        saves = [event for event in news if isinstance(event, ev.CheckpointCommitted)]
         known = [
             event.units
             for event in saves
@@ -212,8 +205,8 @@ class TrainingObserver:
 
     def _training_changes(
         self, job: Job, record: JobRecord, progress: Progress, resumed_from: float, now: datetime
-    ) -> list[Event]:
-        news: list[Event] = []
+    ) -> list[ev.Event]:
+        news: list[ev.Event] = []
         trains = progress.state is GangState.TRAINING
         stopped_at = min(self._done_at.get(job.name, now), now)
         if self._began(job, record, progress, now):
@@ -221,7 +214,7 @@ class TrainingObserver:
             news.append(self._started(job, record, progress, until, resumed_from))
         if (record.training or news) and not trains:
             news.append(
-                TrainingStopped(
+                ev.TrainingStopped(
                     at=stopped_at,
                     job=job.name,
                     generation=record.generation,
@@ -233,11 +226,11 @@ class TrainingObserver:
 
     def _started(
         self, job: Job, record: JobRecord, progress: Progress, until: datetime, resumed_from: float
-    ) -> TrainingStarted:
+    ) -> ev.TrainingStarted:
         """Return the event of the start, when it was expected, but not after ``until``."""
         starts_at = min(self._expected_start(job, until), until)
         self._starts_at.pop(job.name, None)
-        return TrainingStarted(
+        return ev.TrainingStarted(
             at=starts_at,
             job=job.name,
             generation=record.generation,
@@ -272,7 +265,7 @@ class TrainingObserver:
 
     def _lost_work(
         self, job: Job, record: JobRecord, progress: Progress, resumed_from: float, now: datetime
-    ) -> list[Event]:
+    ) -> list[ev.Event]:
         """Return the work that the runtime reports as lost, else what a gang resumed without.
 
         When a gang breaks, it is not yet known what the next one will find.
@@ -285,7 +278,9 @@ class TrainingObserver:
             lost = record.done_units - progress.done_units
         if lost <= 1e-9 * job.work.amount:
             return []
-        return [WorkLost(at=now, job=job.name, units=lost, cause=progress.message or "not saved")]
+        return [
+            ev.WorkLost(at=now, job=job.name, units=lost, cause=progress.message or "not saved")
+        ]
 
     def _has_saved_unreported(self, job: Job, record: JobRecord, progress: Progress) -> bool:
         """Return whether the newest gang has saved work before it reported anything: work that the
@@ -373,11 +368,11 @@ UNKNOWN_PRICE = "no known price"
 
 def checkpoint_event(
     job: Job, saved: CheckpointRecord, prices: TransferPrices | None
-) -> CheckpointCommitted:
+) -> ev.CheckpointCommitted:
     """Return the event of a durable checkpoint, with what storing it costs."""
     gib = job.checkpoint.size_gib if saved.size_bytes is None else saved.size_bytes / 2**30
     stored, every = checkpoint_storage(job, gib, prices), job.checkpoint.keep_every
-    return CheckpointCommitted(
+    return ev.CheckpointCommitted(
         at=saved.committed_at,
         job=job.name,
         units=saved.units,
@@ -402,7 +397,7 @@ def start_transfer_events(
     now: datetime,
     *,
     restoring: bool,
-) -> tuple[DataMoved, ...]:
+) -> tuple[ev.DataMoved, ...]:
     """Return what a new gang fetches; ``trained`` are nodes of the job's earlier gangs."""
     nodes = tuple(members)
     new = Counter(node.pool for node in nodes if node.node_id not in trained)
@@ -422,15 +417,15 @@ def start_transfer_events(
 
 def save_transfer_events(
     job: Job, pool: Pool | None, prices: TransferPrices | None, at: datetime
-) -> tuple[DataMoved, ...]:
+) -> tuple[ev.DataMoved, ...]:
     """Return what a checkpoint that was saved in ``pool`` sends to other places."""
     move = None if pool is None else save_transfer(job, pool, prices)
     return () if move is None else (_moved(job, move, at, "save"),)
 
 
-def _moved(job: Job, move: DataTransfer, at: datetime, why: str) -> DataMoved:
+def _moved(job: Job, move: DataTransfer, at: datetime, why: str) -> ev.DataMoved:
     usd = move.usd
-    return DataMoved(
+    return ev.DataMoved(
         at=at,
         job=job.name,
         from_region=move.from_region,

@@ -11,22 +11,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from costopt.domain import events as ev
 from costopt.domain.array import TaskOutcome
-from costopt.domain.events import (
-    CarbonIntensityRecorded,
-    CheckpointCommitted,
-    DataMoved,
-    ElectricityContractsRecorded,
-    NodeBilled,
-    NodeEnded,
-    NodeLaunched,
-    NodeMeasured,
-    NodeReturned,
-    PriceChanged,
-    ProgressReported,
-    TaskEnded,
-    WorkLost,
-)
 from costopt.domain.fleet import EndCause
 from costopt.domain.market import CapacityType
 from costopt.domain.policy import CarbonSignal
@@ -170,10 +156,10 @@ class FleetAccount:
         self.interruptions = 0
         self._lost: dict[str, NodeAccount] = {}
         self._ended = CostTotals()
-        self._prices: dict[str, list[PriceChanged]] = {}
+        self._prices: dict[str, list[ev.PriceChanged]] = {}
         self.electricity = ElectricityBooks()
 
-    def launch(self, event: NodeLaunched) -> bool:
+    def launch(self, event: ev.NodeLaunched) -> bool:
         """Add a launched node; return False where it was known already."""
         if event.node_id in self.nodes:
             return False
@@ -185,7 +171,7 @@ class FleetAccount:
         self.nodes[event.node_id] = self.alive[event.node_id] = node
         return True
 
-    def change_price(self, event: PriceChanged) -> None:
+    def change_price(self, event: ev.PriceChanged) -> None:
         """Set the price of the pool's nodes from now on, also of those reported later."""
         at_ms = to_milliseconds(event.at)
         self._prices.setdefault(event.pool, []).append(event)
@@ -193,7 +179,7 @@ class FleetAccount:
             if node.launched.pool == event.pool:
                 node.change_price(at_ms, event)
 
-    def record_intensity(self, event: CarbonIntensityRecorded) -> None:
+    def record_intensity(self, event: ev.CarbonIntensityRecorded) -> None:
         """Count that hour's energy of the region's nodes with this signal at this intensity."""
         hour_ms = to_milliseconds(event.hour_at) // MS_PER_HOUR * MS_PER_HOUR
         grid = event.region, event.carbon_signal
@@ -209,7 +195,7 @@ class FleetAccount:
             for node in nodes:
                 node.emission.reopen(hour_ms)
 
-    def record_contracts(self, event: ElectricityContractsRecorded) -> None:
+    def record_contracts(self, event: ev.ElectricityContractsRecorded) -> None:
         """Count market-based emissions of all nodes by these contracts."""
         with self._recounting(node for node in self.nodes.values() if not node.alive):
             self.electricity.record_contracts(event)
@@ -243,13 +229,13 @@ class FleetAccount:
             for node in (*going_on, *ended):
                 node.start_training(at_ms)
 
-    def measure(self, event: NodeMeasured) -> None:
+    def measure(self, event: ev.NodeMeasured) -> None:
         """Record measured energy of a living node."""
         node = self.alive.get(event.node_id)
         if node is not None:
             node.measure(event)
 
-    def record_end(self, event: NodeEnded) -> None:
+    def record_end(self, event: ev.NodeEnded) -> None:
         """Record that a node has ended, or the end of a lost one."""
         node = self.alive.pop(event.node_id, None) or self._lost.pop(event.node_id, None)
         if node is None:
@@ -262,14 +248,14 @@ class FleetAccount:
         if event.cause is EndCause.INTERRUPTED:
             self.interruptions += 1
 
-    def reinstate(self, event: NodeReturned) -> None:
+    def reinstate(self, event: ev.NodeReturned) -> None:
         """Record that a lost node had not ended."""
         node = self._lost.pop(event.node_id, None)
         if node is not None:
             node.ended = None
             self.alive[event.node_id] = node
 
-    def settle(self, event: NodeBilled) -> None:
+    def settle(self, event: ev.NodeBilled) -> None:
         """Replace the cost of a node that has ended with the provider's charge."""
         node = self.nodes.get(event.node_id)
         if event.node_id in self._lost:
@@ -347,7 +333,7 @@ class TransferAccount:
         self._unknown = False
         self._moves: list[tuple[int, int]] = []
 
-    def move(self, event: DataMoved) -> None:
+    def move(self, event: ev.DataMoved) -> None:
         """Charge a transfer at once, when it begins."""
         if event.usd_micros is None:
             self._unknown = True
@@ -384,7 +370,7 @@ class WorkAccount:
         self.units_per_s: float | None = None
         self.checkpoints = 0
         self.curve = ProgressCurve()
-        self.tasks: dict[int, TaskEnded] = {}
+        self.tasks: dict[int, ev.TaskEnded] = {}
         self._rated_to_units = 0.0
         self._measured_units = 0.0
         self._declared_units = 0.0
@@ -406,7 +392,7 @@ class WorkAccount:
         self._rated_to_units = min(self._rated_to_units, done_units)
         self.record_point(at)
 
-    def report(self, event: ProgressReported) -> None:
+    def report(self, event: ev.ProgressReported) -> None:
         """Replace the known progress with what the nodes report."""
         done_units = event.done_units - self._rated_to_units
         self._rated_to_units = event.done_units
@@ -417,14 +403,14 @@ class WorkAccount:
         self.units_per_s = event.units_per_s
         self.record_point(event.at)
 
-    def commit(self, event: CheckpointCommitted) -> None:
+    def commit(self, event: ev.CheckpointCommitted) -> None:
         """Record a checkpoint, which never reduces the work done."""
         self.checkpoints += 1
         self.saved_units = max(self.saved_units, event.units)
         self.done_units = max(self.done_units, event.units)
         self.record_point(event.at)
 
-    def end_task(self, event: TaskEnded) -> None:
+    def end_task(self, event: ev.TaskEnded) -> None:
         """Record how a task ended; in a new run one that failed may end again."""
         self.tasks[event.task] = event
 
@@ -432,7 +418,7 @@ class WorkAccount:
         """Return how many tasks ended so."""
         return sum(task.outcome is outcome for task in self.tasks.values())
 
-    def lose(self, event: WorkLost) -> None:
+    def lose(self, event: ev.WorkLost) -> None:
         """Reduce the work done, at most to what is saved."""
         self.lost_units += event.units
         self.record_done(event.at, max(self.saved_units, self.done_units - event.units))

@@ -20,47 +20,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from costopt.domain import events as ev
 from costopt.domain.array import TaskOutcome
 from costopt.domain.errors import LedgerError
-from costopt.domain.events import (
-    CacheFetched,
-    CarbonIntensityRecorded,
-    CheckpointCommitted,
-    CheckpointIntervalChanged,
-    CheckpointRefused,
-    DataMoved,
-    DecisionMade,
-    DrainIntended,
-    ElectricityContractsRecorded,
-    Event,
-    GangFormed,
-    GuaranteeChanged,
-    HealthChanged,
-    InterruptionExpected,
-    InterruptionNoticed,
-    JobFailed,
-    JobFinished,
-    JobSubmitted,
-    LaunchFailed,
-    LaunchIntended,
-    NodeBilled,
-    NodeEnded,
-    NodeLaunched,
-    NodeMeasured,
-    NodeReplaced,
-    NodeReturned,
-    NoticeWithdrawn,
-    PowerLimitProbed,
-    PowerLimitReported,
-    PriceChanged,
-    ProgressReported,
-    RunStopped,
-    TaskEnded,
-    TerminateIntended,
-    TrainingStarted,
-    TrainingStopped,
-    WorkLost,
-)
 from costopt.domain.events.node import NOT_SENT_ERROR
 from costopt.domain.fleet import SIMULATED_NODE
 from costopt.domain.market import Pool
@@ -79,9 +41,9 @@ class JobAccount:
 
     def __init__(self, job: str) -> None:
         self.job = job
-        self.submitted: JobSubmitted | None = None
-        self.last_decision: DecisionMade | None = None
-        self.gang: GangFormed | None = None
+        self.submitted: ev.JobSubmitted | None = None
+        self.last_decision: ev.DecisionMade | None = None
+        self.gang: ev.GangFormed | None = None
         self.failure: str | None = None
         self.finished_at: datetime | None = None
         self.work = WorkAccount()
@@ -107,7 +69,7 @@ class JobAccount:
         """Return whether the newest gang does new work."""
         return self._training
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: ev.Event) -> None:
         """Fold one event in. Raises LedgerError for another job's event."""
         if event.job != self.job:
             raise LedgerError(
@@ -245,7 +207,7 @@ class JobAccount:
             return self.finished_at <= due
         return False if self.failure is not None or now > due else None
 
-    def _submit(self, event: JobSubmitted) -> None:
+    def _submit(self, event: ev.JobSubmitted) -> None:
         self.submitted = event
         self.finished_at = None
         self.failure = None
@@ -253,21 +215,21 @@ class JobAccount:
         self.storage.end(None)
         self.work.record_point(event.at)
 
-    def _decide(self, event: DecisionMade) -> None:
+    def _decide(self, event: ev.DecisionMade) -> None:
         self.last_decision = event
         self._stopped = False
 
-    def _intend_launch(self, _: LaunchIntended) -> None:
+    def _intend_launch(self, _: ev.LaunchIntended) -> None:
         self._stopped = False
 
-    def _launch_failed(self, event: LaunchFailed) -> None:
+    def _launch_failed(self, event: ev.LaunchFailed) -> None:
         self._failed_launches += event.error != NOT_SENT_ERROR
 
-    def _node_launched(self, event: NodeLaunched) -> None:
+    def _node_launched(self, event: ev.NodeLaunched) -> None:
         if not event.waiting and self.fleet.launch(event):
             self._launches.add(event.key)
 
-    def _gang_formed(self, event: GangFormed) -> None:
+    def _gang_formed(self, event: ev.GangFormed) -> None:
         if self._training and event.generation != self.generation:
             self._stop_training(event.at)
         self.gang = event
@@ -279,7 +241,7 @@ class JobAccount:
         for node in (nodes[i] for i in event.node_ids if i in nodes):
             node.join_gang(to_milliseconds(event.at), event.scaling_efficiency)
 
-    def _training_started(self, event: TrainingStarted) -> None:
+    def _training_started(self, event: ev.TrainingStarted) -> None:
         if event.generation != self.generation:
             return
         self._training = True
@@ -288,13 +250,13 @@ class JobAccount:
             self.fleet.start_training(self.gang.node_ids, to_milliseconds(event.at))
         self._reach(event)
 
-    def _training_stopped(self, event: TrainingStopped) -> None:
+    def _training_stopped(self, event: ev.TrainingStopped) -> None:
         if event.generation != self.generation:
             return
         self._stop_training(event.at)
         self._reach(event)
 
-    def _reach(self, event: TrainingStarted | TrainingStopped) -> None:
+    def _reach(self, event: ev.TrainingStarted | ev.TrainingStopped) -> None:
         if event.units is not None:
             self.work.record_done(event.at, event.units)
 
@@ -306,37 +268,37 @@ class JobAccount:
     def _gang_nodes(self) -> list[NodeAccount]:
         return [] if self.gang is None else self.fleet.unsettled(self.gang.node_ids)
 
-    def _cache_fetched(self, event: CacheFetched) -> None:
+    def _cache_fetched(self, event: ev.CacheFetched) -> None:
         self._cache_gib += event.gib
         self._cache_node_s += event.seconds
 
-    def _checkpoint_committed(self, event: CheckpointCommitted) -> None:
+    def _checkpoint_committed(self, event: ev.CheckpointCommitted) -> None:
         self.work.commit(event)
         self.storage.commit(event)
 
-    def _checkpoint_refused(self, _: CheckpointRefused) -> None:
+    def _checkpoint_refused(self, _: ev.CheckpointRefused) -> None:
         self._checkpoints_refused += 1
 
-    def _node_measured(self, event: NodeMeasured) -> None:
+    def _node_measured(self, event: ev.NodeMeasured) -> None:
         self.measured.measure(event)
         self.fleet.measure(event)
 
-    def _node_ended(self, event: NodeEnded) -> None:
+    def _node_ended(self, event: ev.NodeEnded) -> None:
         self.fleet.record_end(event)
         self.measured.unhealthy.pop(event.node_id, None)
 
-    def _finish(self, event: JobFinished) -> None:
+    def _finish(self, event: ev.JobFinished) -> None:
         self._stop_training(event.at)
         self.finished_at = event.at
         self.storage.end(to_milliseconds(event.at))
         self.work.finish(event.at, event.units)
 
-    def _fail(self, event: JobFailed) -> None:
+    def _fail(self, event: ev.JobFailed) -> None:
         self._stop_training(event.at)
         self.failure = event.message
         self.storage.end(to_milliseconds(event.at))
 
-    def _run_stopped(self, _: RunStopped) -> None:
+    def _run_stopped(self, _: ev.RunStopped) -> None:
         self._stopped = True
 
 
@@ -351,45 +313,45 @@ def _of_node(take: Callable[[NodeAccount, Any], None]) -> Callable[[JobAccount, 
     return fold
 
 
-_FOLDS: dict[type[Event], Callable[[JobAccount, Any], None]] = {
-    JobSubmitted: JobAccount._submit,
-    DecisionMade: JobAccount._decide,
-    LaunchIntended: JobAccount._intend_launch,
-    LaunchFailed: JobAccount._launch_failed,
-    NodeLaunched: JobAccount._node_launched,
-    PriceChanged: lambda account, event: account.fleet.change_price(event),
-    CarbonIntensityRecorded: lambda account, event: account.fleet.record_intensity(event),
-    ElectricityContractsRecorded: lambda account, event: account.fleet.record_contracts(event),
-    GangFormed: JobAccount._gang_formed,
-    CacheFetched: JobAccount._cache_fetched,
-    TrainingStarted: JobAccount._training_started,
-    TrainingStopped: JobAccount._training_stopped,
-    ProgressReported: lambda account, event: account.work.report(event),
-    CheckpointCommitted: JobAccount._checkpoint_committed,
-    DataMoved: lambda account, event: account.transfers.move(event),
-    CheckpointRefused: JobAccount._checkpoint_refused,
-    PowerLimitReported: _of_node(NodeAccount.limit_power),
-    NodeMeasured: JobAccount._node_measured,
-    PowerLimitProbed: lambda account, event: account.measured.probe(event),
-    CheckpointIntervalChanged: lambda account, event: account.measured.change_interval(event),
-    GuaranteeChanged: lambda account, event: account.measured.change_guarantee(event),
-    InterruptionExpected: lambda account, event: account.measured.record_interruption_warning(
+_FOLDS: dict[type[ev.Event], Callable[[JobAccount, Any], None]] = {
+    ev.JobSubmitted: JobAccount._submit,
+    ev.DecisionMade: JobAccount._decide,
+    ev.LaunchIntended: JobAccount._intend_launch,
+    ev.LaunchFailed: JobAccount._launch_failed,
+    ev.NodeLaunched: JobAccount._node_launched,
+    ev.PriceChanged: lambda account, event: account.fleet.change_price(event),
+    ev.CarbonIntensityRecorded: lambda account, event: account.fleet.record_intensity(event),
+    ev.ElectricityContractsRecorded: lambda account, event: account.fleet.record_contracts(event),
+    ev.GangFormed: JobAccount._gang_formed,
+    ev.CacheFetched: JobAccount._cache_fetched,
+    ev.TrainingStarted: JobAccount._training_started,
+    ev.TrainingStopped: JobAccount._training_stopped,
+    ev.ProgressReported: lambda account, event: account.work.report(event),
+    ev.CheckpointCommitted: JobAccount._checkpoint_committed,
+    ev.DataMoved: lambda account, event: account.transfers.move(event),
+    ev.CheckpointRefused: JobAccount._checkpoint_refused,
+    ev.PowerLimitReported: _of_node(NodeAccount.limit_power),
+    ev.NodeMeasured: JobAccount._node_measured,
+    ev.PowerLimitProbed: lambda account, event: account.measured.probe(event),
+    ev.CheckpointIntervalChanged: lambda account, event: account.measured.change_interval(event),
+    ev.GuaranteeChanged: lambda account, event: account.measured.change_guarantee(event),
+    ev.InterruptionExpected: lambda account, event: account.measured.record_interruption_warning(
         event
     ),
-    WorkLost: lambda account, event: account.work.lose(event),
-    TaskEnded: lambda account, event: account.work.end_task(event),
-    InterruptionNoticed: _of_node(NodeAccount.note),
-    NoticeWithdrawn: _of_node(NodeAccount.withdraw_notice),
-    DrainIntended: _of_node(NodeAccount.drain),
-    TerminateIntended: _of_node(NodeAccount.terminate),
-    HealthChanged: lambda account, event: account.measured.change_health(event),
-    NodeReplaced: lambda account, event: account.measured.count_replaced(event),
-    NodeEnded: JobAccount._node_ended,
-    NodeReturned: lambda account, event: account.fleet.reinstate(event),
-    NodeBilled: lambda account, event: account.fleet.settle(event),
-    JobFinished: JobAccount._finish,
-    JobFailed: JobAccount._fail,
-    RunStopped: JobAccount._run_stopped,
+    ev.WorkLost: lambda account, event: account.work.lose(event),
+    ev.TaskEnded: lambda account, event: account.work.end_task(event),
+    ev.InterruptionNoticed: _of_node(NodeAccount.note),
+    ev.NoticeWithdrawn: _of_node(NodeAccount.withdraw_notice),
+    ev.DrainIntended: _of_node(NodeAccount.drain),
+    ev.TerminateIntended: _of_node(NodeAccount.terminate),
+    ev.HealthChanged: lambda account, event: account.measured.change_health(event),
+    ev.NodeReplaced: lambda account, event: account.measured.count_replaced(event),
+    ev.NodeEnded: JobAccount._node_ended,
+    ev.NodeReturned: lambda account, event: account.fleet.reinstate(event),
+    ev.NodeBilled: lambda account, event: account.fleet.settle(event),
+    ev.JobFinished: JobAccount._finish,
+    ev.JobFailed: JobAccount._fail,
+    ev.RunStopped: JobAccount._run_stopped,
 }
 
 
@@ -403,7 +365,7 @@ class Baseline:
     gco2e: float | None = None
 
 
-def baseline_at(terms: JobSubmitted | None, speed_ratio: float | None) -> Baseline:
+def baseline_at(terms: ev.JobSubmitted | None, speed_ratio: float | None) -> Baseline:
     """Return the baseline of ``terms`` if the job trains ``speed_ratio`` times as fast as declared;
     as declared where that is None. The start-up takes as long at any speed, and the pool remains
     the one that was cheapest at the declared speed."""

@@ -5,25 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from costopt.domain import events as ev
 from costopt.domain.errors import LedgerError
-from costopt.domain.events import (
-    CheckpointIntervalChanged,
-    DrainIntended,
-    GuaranteeChanged,
-    HealthChanged,
-    InterruptionExpected,
-    InterruptionNoticed,
-    NodeBilled,
-    NodeEnded,
-    NodeLaunched,
-    NodeMeasured,
-    NodeReplaced,
-    NoticeWithdrawn,
-    PowerLimitProbed,
-    PowerLimitReported,
-    PriceChanged,
-    TerminateIntended,
-)
 from costopt.domain.fleet import EndCause
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.policy import CarbonSignal
@@ -107,7 +90,7 @@ class NodeAccount:
         "terminating",
     )
 
-    def __init__(self, launched: NodeLaunched, electricity: ElectricityBooks) -> None:
+    def __init__(self, launched: ev.NodeLaunched, electricity: ElectricityBooks) -> None:
         """Raises LedgerError."""
         self.launched = launched
         self.pool = _pool(launched)
@@ -128,7 +111,7 @@ class NodeAccount:
         )
         hourly = electricity.intensities(self.region, self.carbon_signal)
         self.emission = EmissionMeter(self.launched_ms, launched.gco2e_per_kwh, hourly)
-        self.ended: NodeEnded | None = None
+        self.ended: ev.NodeEnded | None = None
         self.noticed_at: datetime | None = None
         self.interrupts_at: datetime | None = None
         self.draining: str | None = None
@@ -154,19 +137,19 @@ class NodeAccount:
         """Return the terms on which the node is rented."""
         return self.pool.capacity_type
 
-    def note(self, event: InterruptionNoticed) -> None:
+    def note(self, event: ev.InterruptionNoticed) -> None:
         """Record that the provider announced the interruption of the node."""
         self.noticed_at, self.interrupts_at = self.noticed_at or event.at, event.interrupts_at
 
-    def withdraw_notice(self, _: NoticeWithdrawn) -> None:
+    def withdraw_notice(self, _: ev.NoticeWithdrawn) -> None:
         """Record that the notice was withdrawn."""
         self.noticed_at = self.interrupts_at = None
 
-    def drain(self, event: DrainIntended) -> None:
+    def drain(self, event: ev.DrainIntended) -> None:
         """Record that the node was asked to checkpoint."""
         self.draining = event.reason
 
-    def terminate(self, event: TerminateIntended) -> None:
+    def terminate(self, event: ev.TerminateIntended) -> None:
         """Record that the node is to be terminated."""
         self.terminating = event.reason
 
@@ -181,7 +164,7 @@ class NodeAccount:
         self.busy.stop(at_ms)
         self.emission.reopen(at_ms)
 
-    def limit_power(self, event: PowerLimitReported) -> None:
+    def limit_power(self, event: ev.PowerLimitReported) -> None:
         """Set what it draws while it trains to the event's figure."""
         if event.busy_w is not None:
             self.limited_w = event.busy_w
@@ -199,14 +182,14 @@ class NodeAccount:
             self.power.change(at_ms, self.limited_w * self.communication_factor)
             self.emission.reopen(at_ms)
 
-    def measure(self, event: NodeMeasured) -> None:
+    def measure(self, event: ev.NodeMeasured) -> None:
         """Record measured energy."""
         if event.wh is not None:
             from_ms = max(to_milliseconds(event.from_at), self.launched_ms)
             self.measured.set(from_ms, to_milliseconds(event.until_at), round(event.wh * 1e6))
             self.emission.reopen(from_ms)
 
-    def settle(self, billed: NodeBilled) -> None:
+    def settle(self, billed: ev.NodeBilled) -> None:
         """Replace the computed cost with the provider's charge. The node has ended."""
         first, *later = billed.prices
         self.cost = CostMeter(self.launched_ms, first[1])
@@ -220,7 +203,7 @@ class NodeAccount:
                 self.listed.change(to_milliseconds(at), micros_per_hour)
         self.min_billed_ms = round(billed.min_billed_s * 1000)
 
-    def change_price(self, at_ms: int, event: PriceChanged) -> None:
+    def change_price(self, at_ms: int, event: ev.PriceChanged) -> None:
         """Set what it costs from ``at_ms`` on."""
         listed = event.list_micros_per_hour
         if self.listed is None and listed is not None:
@@ -382,7 +365,7 @@ def energy_basis(basis: str, measured_uwh: int, uwh: int) -> str:
     return "measured" if share > 0.995 else f"{share:.0%} measured, the rest {basis}"
 
 
-def _pool(launched: NodeLaunched) -> Pool:
+def _pool(launched: ev.NodeLaunched) -> Pool:
     try:
         return Pool.parse(launched.pool)
     except ValueError as error:
@@ -400,39 +383,39 @@ class MeasurementAccount:
     def __init__(self) -> None:
         self.unhealthy: dict[str, str] = {}
         self.replaced_nodes = 0
-        self.nodes: dict[str, NodeMeasured] = {}
+        self.nodes: dict[str, ev.NodeMeasured] = {}
         self.expected: dict[str, str] = {}
-        self.probes: dict[str, list[PowerLimitProbed]] = {}
-        self.interval: CheckpointIntervalChanged | None = None
+        self.probes: dict[str, list[ev.PowerLimitProbed]] = {}
+        self.interval: ev.CheckpointIntervalChanged | None = None
         self.guarantee = ""
 
-    def measure(self, event: NodeMeasured) -> None:
+    def measure(self, event: ev.NodeMeasured) -> None:
         """Record a node's totals."""
         self.nodes[event.node_id] = event
 
-    def probe(self, event: PowerLimitProbed) -> None:
+    def probe(self, event: ev.PowerLimitProbed) -> None:
         """Record what was measured under a power limit."""
         self.probes.setdefault(event.gpu_model, []).append(event)
 
-    def change_interval(self, event: CheckpointIntervalChanged) -> None:
+    def change_interval(self, event: ev.CheckpointIntervalChanged) -> None:
         """Set the interval at which the trainers save from now on."""
         self.interval = event
 
-    def change_guarantee(self, event: GuaranteeChanged) -> None:
+    def change_guarantee(self, event: ev.GuaranteeChanged) -> None:
         """Set how exact the result is from now on."""
         self.guarantee = event.guarantee
 
-    def record_interruption_warning(self, event: InterruptionExpected) -> None:
+    def record_interruption_warning(self, event: ev.InterruptionExpected) -> None:
         """Record the provider's warning about a node, short of a notice; "" withdraws it."""
         self.expected[event.node_id] = event.message
 
-    def change_health(self, event: HealthChanged) -> None:
+    def change_health(self, event: ev.HealthChanged) -> None:
         """Record what is wrong with a node, or that nothing is."""
         self.unhealthy.pop(event.node_id, None)
         if event.issue is not None:
             self.unhealthy[event.node_id] = event.message
 
-    def count_replaced(self, _: NodeReplaced) -> None:
+    def count_replaced(self, _: ev.NodeReplaced) -> None:
         """Count one more node that is replaced because it is unhealthy."""
         self.replaced_nodes += 1
 

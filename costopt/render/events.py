@@ -8,54 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from costopt.domain import events as ev
 from costopt.domain.cached_data import GIGABITS_PER_GIB
-from costopt.domain.events import (
-    ActionProposed,
-    CacheFetched,
-    CarbonIntensityRecorded,
-    CheckpointCommitted,
-    CheckpointIntervalChanged,
-    CheckpointRefused,
-    DataMoved,
-    DecisionMade,
-    DrainIntended,
-    ElectricityContractsRecorded,
-    Event,
-    GangFormed,
-    GuaranteeChanged,
-    GuardTripped,
-    HealthChanged,
-    InterruptionExpected,
-    InterruptionNoticed,
-    JobFailed,
-    JobFinished,
-    JobSubmitted,
-    LaunchesAllowed,
-    LaunchesHalted,
-    LaunchFailed,
-    LaunchIntended,
-    ModeChanged,
-    NodeBilled,
-    NodeEnded,
-    NodeGivenUp,
-    NodeLaunched,
-    NodeMeasured,
-    NodeReplaced,
-    NodeReturned,
-    NoticeWithdrawn,
-    PlanMade,
-    PowerLimitProbed,
-    PowerLimitReported,
-    PriceChanged,
-    ProgressReported,
-    RunStopped,
-    SignalStale,
-    TaskEnded,
-    TerminateIntended,
-    TrainingStarted,
-    TrainingStopped,
-    WorkLost,
-)
 from costopt.domain.fleet import EndCause
 from costopt.domain.ports import RecordedEvent
 from costopt.formatting import (
@@ -70,15 +24,15 @@ from costopt.ledger.codec import encode
 from costopt.render.table import Column, Row, Table
 
 ROUTINE = (
-    PlanMade,
-    TaskEnded,
-    ProgressReported,
-    NodeMeasured,
-    CheckpointCommitted,
-    DataMoved,
-    LaunchIntended,
-    TerminateIntended,
-    PriceChanged,
+    ev.PlanMade,
+    ev.TaskEnded,
+    ev.ProgressReported,
+    ev.NodeMeasured,
+    ev.CheckpointCommitted,
+    ev.DataMoved,
+    ev.LaunchIntended,
+    ev.TerminateIntended,
+    ev.PriceChanged,
 )
 """Events that come in numbers and change nothing a reader would look for first."""
 
@@ -123,19 +77,19 @@ def _event_row(recorded: RecordedEvent) -> Row:
     }
 
 
-def describe_event(event: Event) -> EventText:
+def describe_event(event: ev.Event) -> EventText:
     """The event in words."""
     label, tone, detail = _WORDS[type(event)]
-    if isinstance(event, NodeLaunched) and event.waiting:
+    if isinstance(event, ev.NodeLaunched) and event.waiting:
         label, tone = "Node waits for capacity", "note"
-    if isinstance(event, HealthChanged) and event.issue is None:
+    if isinstance(event, ev.HealthChanged) and event.issue is None:
         tone = "good"
-    if isinstance(event, NodeEnded) and event.cause.is_unplanned:
+    if isinstance(event, ev.NodeEnded) and event.cause.is_unplanned:
         label, tone = f"Node {event.cause.value.replace('_', ' ')}", "bad"
     return EventText(event.at, label, detail(event), tone, isinstance(event, ROUTINE))
 
 
-def _submitted(event: JobSubmitted) -> str:
+def _submitted(event: ev.JobSubmitted) -> str:
     due = "" if event.deadline_at is None else f" by {second_text(event.deadline_at)}"
     return (
         f"{event.work_units:,.0f} {event.unit}{due}, "
@@ -143,74 +97,74 @@ def _submitted(event: JobSubmitted) -> str:
     )
 
 
-def _decided(event: DecisionMade) -> str:
+def _decided(event: ev.DecisionMade) -> str:
     targets = " + ".join(f"{nodes} × {pool}" for pool, nodes in event.targets) or "wait"
     rule = "" if event.rule is None else f" [{event.rule}]"
     slack = "" if event.slack_s is None else f"; slack {seconds_text(event.slack_s)}"
     return f"{targets}: {event.reason}{rule}{slack}"
 
 
-def _planned(event: PlanMade) -> str:
+def _planned(event: ev.PlanMade) -> str:
     prices = [f"{name} at ${max(by_hour):.4g}" for name, by_hour in event.prices]
     total = usd_micros_text(sum(event.usd_micros))
     return f"{total} in {len(event.usd_micros)} h; limits at most: {', '.join(prices)}"
 
 
-def _launched(event: NodeLaunched) -> str:
+def _launched(event: ev.NodeLaunched) -> str:
     return f"{event.node_id} in {event.pool} at {usd_micros_text(event.micros_per_hour)}/h"
 
 
-def _ended(event: NodeEnded) -> str:
+def _ended(event: ev.NodeEnded) -> str:
     words = f": {event.message}" if event.message and event.cause is EndCause.FAILED else ""
     return f"{event.node_id} in {event.pool} at {second_text(event.ended_at)}{words}"
 
 
-def _billed(event: NodeBilled) -> str:
+def _billed(event: ev.NodeBilled) -> str:
     return f"{event.node_id} in {event.pool}: {event.source}"
 
 
-def _committed(event: CheckpointCommitted) -> str:
+def _committed(event: ev.CheckpointCommitted) -> str:
     size = UNKNOWN_TEXT if event.size_bytes is None else f"{event.size_bytes / 2**30:,.2f} GiB"
     took = "" if event.save_s is None else f" in {event.save_s:.1f} s"
     return f"at {event.units:,.0f} units, {size}{took}: {event.uri}"
 
 
-def _moved(event: DataMoved) -> str:
+def _moved(event: ev.DataMoved) -> str:
     return (
         f"{event.gib:,.1f} GiB from {event.from_region} to {event.to_region} "
         f"for a {event.why}, {usd_micros_text(event.usd_micros)}"
     )
 
 
-def _cached(event: CacheFetched) -> str:
+def _cached(event: ev.CacheFetched) -> str:
     gbps = event.gib * GIGABITS_PER_GIB / event.seconds if event.seconds > 0 else 0.0
     speed = f" in {seconds_text(event.seconds)}, {gbps:.3g} Gbit/s" if event.gib > 0 else ""
     return f"{event.node_id}: {event.gib:,.3g} GiB fetched{speed}; {event.held_gib:,.3g} were there"
 
 
-def _gang(event: GangFormed) -> str:
+def _gang(event: ev.GangFormed) -> str:
     interval_s = event.checkpoint_interval_s
     saves = f"; saves every {seconds_text(interval_s)}" if interval_s > 0 else ""
     return f"generation {event.generation}: {', '.join(event.node_ids) or 'no node'}{saves}"
 
 
-def _task_ended(event: TaskEnded) -> str:
+def _task_ended(event: ev.TaskEnded) -> str:
     figures = ", ".join(f"{name} {value:g}" for name, value in event.figures)
     took = "" if event.took_s is None else f" in {seconds_text(event.took_s)}"
     said = f"task {event.task} {event.outcome} on {event.node_id}{took}, start {event.starts}"
     return ": ".join(part for part in (said, figures or event.message) if part)
 
 
-def _reached(event: TrainingStarted | TrainingStopped) -> str:
+def _reached(event: ev.TrainingStarted | ev.TrainingStopped) -> str:
     return "unknown progress" if event.units is None else f"{event.units:,.0f} units"
 
 
-def _reported(event: ProgressReported) -> str:
+def _reported(event: ev.ProgressReported) -> str:
     speed = "" if event.units_per_s is None else f", {event.units_per_s:,.3g} units/s"
     return f"{event.done_units:,.0f} units done, {event.saved_units:,.0f} saved{speed}"
 
 
-def _measured(event: NodeMeasured) -> str:
+def _measured(event: ev.NodeMeasured) -> str:
     parts = " + ".join(part.upper() for part in event.parts)
     shares = (
         ("GPUs busy", event.gpu_utilization),
@@ -226,74 +180,74 @@ def _measured(event: NodeMeasured) -> str:
     return f"{event.node_id}: {', '.join(text for text in said if text) or 'nothing measured'}"
 
 
-def _health(event: HealthChanged) -> str:
+def _health(event: ev.HealthChanged) -> str:
     return f"{event.node_id or 'the gang'}: {event.message}"
 
 
-def _limited(event: PowerLimitReported) -> str:
+def _limited(event: ev.PowerLimitReported) -> str:
     limit = "no power limit" if event.cap_w is None else f"{event.cap_w:g} W per GPU"
     return f"{event.node_id}: {limit}: {event.message}"
 
 
-def _probed(event: PowerLimitProbed) -> str:
+def _probed(event: ev.PowerLimitProbed) -> str:
     if event.message or event.units_per_s is None or event.node_w is None:
         return f"{event.gpu_model}: {event.message or 'nothing measured'}"
     limit = "no limit" if event.cap_w is None else f"{event.cap_w:g} W"
     return f"{event.gpu_model}, {limit}: {event.units_per_s:.4g} units/s, {event.node_w:.0f} W"
 
 
-def _proposed(event: ActionProposed) -> str:
+def _proposed(event: ev.ActionProposed) -> str:
     what = event.node_id or f"{event.nodes} × {event.pool}"
     return f"{event.proposal_id}: {event.action} {what}: {event.reason}"
 
 
-_WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
-    JobSubmitted: ("Job submitted", "note", _submitted),
-    DecisionMade: ("Decision", "note", _decided),
-    PlanMade: ("Plan", "note", _planned),
-    LaunchIntended: ("Launch intended", "plain", lambda e: f"{e.nodes} × {e.pool}"),
-    NodeLaunched: ("Node launched", "plain", _launched),
-    LaunchFailed: ("Launch refused", "bad", lambda e: f"{e.error}: {e.message}"),
-    PriceChanged: (
+_WORDS: dict[type[ev.Event], tuple[str, str, Callable[[Any], str]]] = {
+    ev.JobSubmitted: ("Job submitted", "note", _submitted),
+    ev.DecisionMade: ("Decision", "note", _decided),
+    ev.PlanMade: ("Plan", "note", _planned),
+    ev.LaunchIntended: ("Launch intended", "plain", lambda e: f"{e.nodes} × {e.pool}"),
+    ev.NodeLaunched: ("Node launched", "plain", _launched),
+    ev.LaunchFailed: ("Launch refused", "bad", lambda e: f"{e.error}: {e.message}"),
+    ev.PriceChanged: (
         "Price changed",
         "plain",
         lambda e: f"{e.pool} now {usd_micros_text(e.micros_per_hour)}/h",
     ),
-    CarbonIntensityRecorded: (
+    ev.CarbonIntensityRecorded: (
         "Carbon intensity",
         "plain",
         lambda e: f"{e.region} from {second_text(e.hour_at)}: {e.gco2e_per_kwh:.0f} g/kWh",
     ),
-    ElectricityContractsRecorded: (
+    ev.ElectricityContractsRecorded: (
         "Electricity contracts",
         "plain",
         lambda e: "; ".join(f"{each[0]}: {each[2]:g} g/kWh" for each in e.contracts) or "none",
     ),
-    GangFormed: ("Gang formed", "plain", _gang),
-    TrainingStarted: ("Training started", "good", lambda e: f"from {_reached(e)}"),
-    TrainingStopped: ("Training stopped", "plain", lambda e: f"at {_reached(e)}: {e.reason}"),
-    ProgressReported: ("Progress", "plain", _reported),
-    CheckpointCommitted: ("Checkpoint", "plain", _committed),
-    DataMoved: ("Data moved", "plain", _moved),
-    CacheFetched: ("Cache fetched", "plain", _cached),
-    CheckpointRefused: ("Checkpoint refused", "bad", lambda e: f"{e.uri}: {e.message}"),
-    PowerLimitProbed: ("Power limit measured", "note", _probed),
-    PowerLimitReported: ("Power limit", "note", _limited),
-    NodeMeasured: ("Node measured", "plain", _measured),
-    CheckpointIntervalChanged: (
+    ev.GangFormed: ("Gang formed", "plain", _gang),
+    ev.TrainingStarted: ("Training started", "good", lambda e: f"from {_reached(e)}"),
+    ev.TrainingStopped: ("Training stopped", "plain", lambda e: f"at {_reached(e)}: {e.reason}"),
+    ev.ProgressReported: ("Progress", "plain", _reported),
+    ev.CheckpointCommitted: ("Checkpoint", "plain", _committed),
+    ev.DataMoved: ("Data moved", "plain", _moved),
+    ev.CacheFetched: ("Cache fetched", "plain", _cached),
+    ev.CheckpointRefused: ("Checkpoint refused", "bad", lambda e: f"{e.uri}: {e.message}"),
+    ev.PowerLimitProbed: ("Power limit measured", "note", _probed),
+    ev.PowerLimitReported: ("Power limit", "note", _limited),
+    ev.NodeMeasured: ("Node measured", "plain", _measured),
+    ev.CheckpointIntervalChanged: (
         "Save interval",
         "note",
         lambda e: f"every {seconds_text(e.interval_s)}: {e.reason}",
     ),
-    TaskEnded: ("Task ended", "plain", _task_ended),
-    GuaranteeChanged: ("Guarantee", "note", lambda e: f"the result is {e.guarantee}"),
-    InterruptionExpected: (
+    ev.TaskEnded: ("Task ended", "plain", _task_ended),
+    ev.GuaranteeChanged: ("Guarantee", "note", lambda e: f"the result is {e.guarantee}"),
+    ev.InterruptionExpected: (
         "Interruption likely",
         "note",
         lambda e: f"{e.node_id}: {e.message or 'no longer'}",
     ),
-    WorkLost: ("Work lost", "bad", lambda e: f"{e.units:,.0f} units: {e.cause}"),
-    InterruptionNoticed: (
+    ev.WorkLost: ("Work lost", "bad", lambda e: f"{e.units:,.0f} units: {e.cause}"),
+    ev.InterruptionNoticed: (
         "Interruption announced",
         "bad",
         lambda e: (
@@ -301,26 +255,26 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
             f"{'' if e.confirmed else ', as only the node reports'}"
         ),
     ),
-    NoticeWithdrawn: (
+    ev.NoticeWithdrawn: (
         "Notice withdrawn",
         "note",
         lambda e: f"{e.node_id} stays: its provider confirmed no interruption",
     ),
-    HealthChanged: ("Node health", "bad", _health),
-    NodeReplaced: ("Node replaced", "bad", lambda e: f"{e.node_id} in {e.pool}: {e.message}"),
-    DrainIntended: ("Drain", "plain", lambda e: f"{e.node_id}: {e.reason}"),
-    TerminateIntended: ("Release", "plain", lambda e: f"{e.node_id}: {e.reason}"),
-    NodeGivenUp: ("Node given up", "bad", lambda e: f"{e.node_id} in {e.pool}: {e.message}"),
-    NodeEnded: ("Node released", "plain", _ended),
-    NodeReturned: ("Node listed again", "good", lambda e: f"{e.node_id} in {e.pool}"),
-    NodeBilled: ("Node billed", "plain", _billed),
-    GuardTripped: ("Guard tripped", "bad", lambda e: f"{e.guard}: {e.message}"),
-    ModeChanged: ("Mode changed", "note", lambda e: e.mode),
-    LaunchesHalted: ("Launches halted", "bad", lambda e: f"{e.who}: {e.reason}"),
-    LaunchesAllowed: ("Launches allowed", "good", lambda _: "the halt is over"),
-    ActionProposed: ("Proposal", "note", _proposed),
-    SignalStale: ("Signal stale", "bad", lambda e: f"{e.source}: {e.message}"),
-    JobFinished: ("Job finished", "good", lambda e: f"{e.units:,.0f} units done and saved"),
-    JobFailed: ("Job failed", "bad", lambda e: e.message),
-    RunStopped: ("Run stopped", "note", lambda e: e.reason),
+    ev.HealthChanged: ("Node health", "bad", _health),
+    ev.NodeReplaced: ("Node replaced", "bad", lambda e: f"{e.node_id} in {e.pool}: {e.message}"),
+    ev.DrainIntended: ("Drain", "plain", lambda e: f"{e.node_id}: {e.reason}"),
+    ev.TerminateIntended: ("Release", "plain", lambda e: f"{e.node_id}: {e.reason}"),
+    ev.NodeGivenUp: ("Node given up", "bad", lambda e: f"{e.node_id} in {e.pool}: {e.message}"),
+    ev.NodeEnded: ("Node released", "plain", _ended),
+    ev.NodeReturned: ("Node listed again", "good", lambda e: f"{e.node_id} in {e.pool}"),
+    ev.NodeBilled: ("Node billed", "plain", _billed),
+    ev.GuardTripped: ("Guard tripped", "bad", lambda e: f"{e.guard}: {e.message}"),
+    ev.ModeChanged: ("Mode changed", "note", lambda e: e.mode),
+    ev.LaunchesHalted: ("Launches halted", "bad", lambda e: f"{e.who}: {e.reason}"),
+    ev.LaunchesAllowed: ("Launches allowed", "good", lambda _: "the halt is over"),
+    ev.ActionProposed: ("Proposal", "note", _proposed),
+    ev.SignalStale: ("Signal stale", "bad", lambda e: f"{e.source}: {e.message}"),
+    ev.JobFinished: ("Job finished", "good", lambda e: f"{e.units:,.0f} units done and saved"),
+    ev.JobFailed: ("Job failed", "bad", lambda e: e.message),
+    ev.RunStopped: ("Run stopped", "note", lambda e: e.reason),
 }
