@@ -150,7 +150,8 @@ def _without_budget(
     The model does not know of changes to the fallback, which may draw less.
     """
     job = part.demand.job
-    if max_usd_of(request, job) is None and job.budget.max_kwh is None:
+    unbounded = max_usd_of(request, job) is None and job.budget.max_kwh is None
+    if unbounded or choose_fallback_row(part.table, part.demand) is None:
         return best
     budget = replace(job.budget, max_usd=None, max_kwh=None)
     free = replace(part, demand=replace(part.demand, job=replace(job, budget=budget)))
@@ -159,6 +160,8 @@ def _without_budget(
             break
         tried = replace(free, table=with_time_margin(part.table, share))
         answer = drop_unservable_jobs(request, [tried], settings.within(NEXT_SHARE))
+        # Its prices are without the budget.
+        answer = replace(answer, fleet=None)
         if answer.solved:
             one = simulate_plan(request, part, answer.segments[0])
             best = best.or_less_reserved(answer, replace(tried, demand=part.demand), one)
@@ -347,26 +350,29 @@ def _solve_surely(
             return ChosenPlan(answer, tried, judged, answer.bound_usd)
         if settings.left_s() <= 0:
             return ChosenPlan(SolveResult(SolveStatus.UNKNOWN), tried, [], 0.0)
-        tried = [_tightened(request, tried[0], judged[0])]
+        tried = [_tightened(request, tried[0], answer.segments[0], judged[0])]
         answer = drop_unservable_jobs(request, tried, settings.within(time_share))
     return ChosenPlan(SolveResult(SolveStatus.INFEASIBLE), tried, [], 0.0)
 
 
-def _tightened(request: PlanRequest, part: PlannedJob, one: SimulatedPlan) -> PlannedJob:
-    """The job due earlier, and with less of a budget, by a little more than the plan exceeds."""
-    demand = part.demand
-    budget = replace(
-        demand.job.budget,
-        max_usd=_reduced(max_usd_of(request, demand.job), one.over_usd),
-        max_kwh=_reduced(demand.job.budget.max_kwh, one.over_kwh),
+def _tightened(
+    request: PlanRequest, part: PlannedJob, made: Sequence[Segment], one: SimulatedPlan
+) -> PlannedJob:
+    """The job due earlier, and with less of a budget, than what the plan comes to in the model."""
+    demand, budget = part.demand, part.demand.job.budget
+    max_usd, max_kwh = max_usd_of(request, demand.job), budget.max_kwh
+    if max_usd is not None:
+        budget = replace(budget, max_usd=_below(max_usd, sum(s.usd for s in made), one.over_usd))
+    if max_kwh is not None:
+        budget = replace(budget, max_kwh=_below(max_kwh, sum(s.kwh for s in made), one.over_kwh))
+    due_h = _below(demand.due_h, max(s.end_h for s in made), one.late_h)
+    return replace(
+        part, demand=replace(demand, job=replace(demand.job, budget=budget), due_h=due_h)
     )
-    job = replace(demand.job, budget=budget)
-    due_h = demand.due_h - one.late_h * TIGHTER
-    return replace(part, demand=replace(demand, job=job, due_h=due_h))
 
 
-def _reduced(most: float | None, over: float) -> float | None:
-    return None if most is None else max(0.0, most - over * TIGHTER)
+def _below(most: float, planned: float, over: float) -> float:
+    return max(0.0, min(most, planned) - over * TIGHTER) if over > 0 else most
 
 
 def simulate_plan(

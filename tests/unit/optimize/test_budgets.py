@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
 
+from costopt.domain.estimate import Series
 from costopt.domain.job import Budget, Job, Progress, Resources
 from costopt.domain.market import CapacityType, Offer
 from costopt.domain.plan import Plan, PlanStatus
@@ -145,3 +146,33 @@ def test_a_budget_between_the_median_and_the_95th_percentile_is_kept_as_often(se
     assert sure is not None
     assert sure.within_budget is not None
     assert sure.within_budget.high == 1.0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_budget_a_hair_below_what_the_cheapest_plan_draws_is_kept(seed: int) -> None:
+    """The model's energy is below the budget, so that a plan must keep to less than the model's."""
+    _, kwh = figures(plan(request(market(seed), shaky_job()), explain=False))
+    for share in (0.9999, 0.999, 0.98):
+        budget = Budget(max_kwh=share * kwh)
+        made = plan(request(market(seed), shaky_job(budget)), explain=False)
+        assert made.status is PlanStatus.OPTIMAL
+        assert figures(made)[1] <= share * kwh
+
+
+def test_a_run_that_is_cut_short_does_not_keep_a_budget() -> None:
+    """It costs less than the plan, which exceeds the budget: nothing ends it where spot is lost."""
+    gang = offer(pool("a"), 7.4, hazard=0.4)
+    cleaner = Series((NOW, NOW + timedelta(hours=0.5)), (300.0, 180.0), "made up")
+    what = job(
+        0.91, deadline_h=0.789, resources=Resources(max_nodes=2), startup_s=60.0, save_s=2.0,
+        points=(("A100", 8, 1.0), ("A100", 16, 1.8)), budget=Budget(max_usd=8.2),
+    )  # fmt: skip
+    wanted = replace(
+        request([gang], what),
+        policy=Policy("p", Objective(usd_per_tonne_co2e=100.0), Risk(0.0, 0.0)),
+        carbon_forecasts={f"aws/{gang.pool.region}": cleaner},
+    )
+    made = plan(wanted, explain=False)
+    assert made.status is PlanStatus.INFEASIBLE
+    assert made.binding is not None
+    assert made.binding.startswith("budget: ")
