@@ -28,7 +28,7 @@ MAX_DOUBLINGS = 20
 Twenty doublings are a century, so that the distance of a deadline cannot overflow a float.
 """
 
-MIN_SLOTS = 5
+MIN_SLOTS = 12
 """Jobs up to which slots are cut at every release and deadline too; of more they lie close."""
 
 MERGE_SHARE = 0.3
@@ -72,7 +72,12 @@ def open_hours(slots: Sequence[Slot], demand: Demand) -> Array:
 
 
 def clock_slots(
-    demands: Sequence[Demand], now: datetime, *, scarce_now: bool, slot_h: float | None = None
+    demands: Sequence[Demand],
+    now: datetime,
+    *,
+    scarce_now: bool,
+    slot_h: float | None = None,
+    cuts_h: Iterable[float] = (),
 ) -> tuple[Slot, ...]:
     """Return the slots of a plan over time, cut at whole hours of the clock.
 
@@ -85,6 +90,7 @@ def clock_slots(
     first = min(d.release_h for d in useful)
     last = max(d.due_h for d in useful)
     edges = [first, *_clock_cuts(now, first, last, slot_h), last]
+    edges += [at for at in cuts_h if first < at < last]
     if len(useful) <= MIN_SLOTS:
         edges.extend(at for d in useful for at in (d.release_h, d.due_h))
     return tuple(

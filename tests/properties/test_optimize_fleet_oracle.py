@@ -119,19 +119,22 @@ def scored(request: PlanRequest, objective: Objective) -> PlanRequest:
 def test_the_least_energy_or_carbon_within_a_limit_on_dollars(
     request: PlanRequest, aim: ObjectiveTerm, tolerance: float
 ) -> None:
-    """By exhaustive search: hours × configurations, of one job or of two that share a quota."""
+    """By exhaustive search: hours × configurations, of one job or of two that share a quota.
+
+    Plans of two jobs may be cheaper, as they are not bound to whole hours.
+    """
     in_usd, in_aim = scored(request, Objective()), scored(request, AIMS[aim])
     min_usd = optimum_usd(in_usd, exclusive=True)
     wanted = scored(request, Objective(then=(aim,), tolerance=tolerance))
     made = plan(wanted, time_limit_s=UNHURRIED_S, explain=False)
     if min_usd is None or made.objective_usd is None:
         return
-    max_usd = min_usd * (1 + tolerance)
+    cheapest = plan(in_usd, time_limit_s=UNHURRIED_S, explain=False)
+    max_usd = min(min_usd, cheapest.objective_usd or min_usd) * (1 + tolerance)
     assert faults_of(request, made) == []
     assert objective_usd(in_usd, made) <= max_usd * (1 + 1e-3)
     least = optimum_usd(in_aim, exclusive=True, max_usd=max_usd)
-    assert least is not None
-    assert objective_usd(in_aim, made) <= least * 1.005
+    assert least is None or objective_usd(in_aim, made) <= least * 1.005
 
 
 @examples(0.3)

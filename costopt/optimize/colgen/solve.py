@@ -21,8 +21,9 @@ from costopt.optimize.colgen.generation import ColumnGeneration, RelaxationResul
 from costopt.optimize.colgen.master import DualValues
 from costopt.optimize.colgen.menus import Menus
 from costopt.optimize.colgen.packing import RoundingHeuristic, SchedulePacking
-from costopt.optimize.colgen.schedule import JobSchedule
-from costopt.optimize.colgen.slot_patterns import SlotPatterns
+from costopt.optimize.colgen.pattern_order import PatternOrder
+from costopt.optimize.colgen.schedule import JobSchedule, trim_excess_work
+from costopt.optimize.colgen.slot_patterns import SlotPatterns, schedule_of_rows
 from costopt.optimize.colgen.warm_start import FleetPlan, WarmStart
 from costopt.optimize.demand import Demand
 from costopt.optimize.limits import shared_limits
@@ -49,9 +50,6 @@ PRICE_REACH, REACHES = 1.5, 2
 they are sought where the price turns out to be higher.
 """
 
-NEAR_ENOUGH = 0.01
-"""The gap at which a plan of patterns is not improved further: that gained less than 0.1 %."""
-
 FIRST_SHARE, BOUND_SHARE = 0.15, 0.7
 """Of the time: until the first packing is left as it is, until the bound is."""
 
@@ -72,11 +70,13 @@ def solve_fleet(
     return _Solve(request, parts, time_limit_s, gap, solver, warm).run()
 
 
-def planning_slots(request: PlanRequest, demands: Sequence[Demand]) -> tuple[Slot, ...]:
-    """Return the slots of the request's plan over time."""
+def planning_slots(
+    request: PlanRequest, demands: Sequence[Demand], cuts_h: Sequence[float] = ()
+) -> tuple[Slot, ...]:
+    """Return the slots of the request's plan over time; ``cuts_h`` are further ones."""
     scarce = any(offer.nodes_available is not None for offer in request.offers)
     slot_h = None if request.slot_s is None else request.slot_s / 3600
-    return clock_slots(demands, request.now, scarce_now=scarce, slot_h=slot_h)
+    return clock_slots(demands, request.now, scarce_now=scarce, slot_h=slot_h, cuts_h=cuts_h)
 
 
 class _Solve:
@@ -88,11 +88,13 @@ class _Solve:
         gap: float,
         solver: str | None,
         warm: WarmStart | None,
+        cuts_h: Sequence[float] = (),
     ) -> None:
         self._started, self._limit_s = time.perf_counter(), time_limit_s
         self._request, self._parts = request, parts
         self._gap, self._solver, self._warm = gap, solver, warm
-        self._slots = planning_slots(request, [part.demand for part in parts])
+        cuts_h = cuts_h if warm is None else warm.cuts_h(request.now)
+        self._slots = planning_slots(request, [part.demand for part in parts], cuts_h)
         self._capacity = SharedCapacity(request, self._slots, shared_limits(request))
         self._outlook = ForecastTable.of(request, self._slots)
         self._menus = Menus(request, parts, self._outlook, self._capacity)
@@ -122,14 +124,10 @@ class _Solve:
         if again is None:
             relaxed = self._generation().run(known, first.schedules, start, singles.others)
             priced_usd = relaxed.bound_usd
-            relaxed, side = self._of_patterns(relaxed, able)
-            whole = len(side.schedules) == len(able)
-            if side.schedules:
-                self._filled(side, relaxed.duals, able, self._limit_s)
-                first = first if _worse(side, first) else side
-            near = first.score - relaxed.bound_usd <= NEAR_ENOUGH * first.score
-            packing = first if whole and near else self._best(relaxed, first, able)
-            again = replace(self._plan(packing, relaxed), of_patterns=whole)
+            relaxed, again = self._of_patterns(relaxed, able)
+            if again is None or self._budgets or not _worse(first, again):
+                best = self._best(relaxed, first, able)
+                again = again if again and _worse(best, again) else self._plan(best, relaxed)
         if self._warm is not None:
             self._warm.keep(self._request, self._parts, again, priced_usd)
         return again
@@ -206,31 +204,55 @@ class _Solve:
 
     def _of_patterns(
         self, relaxed: RelaxationResult, able: Sequence[int]
-    ) -> tuple[RelaxationResult, SchedulePacking]:
-        """What a few jobs run side by side, and the bound, which that may prove to be higher."""
-        packing, stop_at = self._packing(), self._started + self._limit_s * BOUND_SHARE
+    ) -> tuple[RelaxationResult, FleetPlan | None]:
+        """The bound, which patterns may prove to be higher, and the plan that is made of them."""
+        stop_at = self._started + self._limit_s * BOUND_SHARE
         menus = [self._menus[job] for job in able]
         prices = np.hstack(relaxed.duals.work)
         few = 1 < len(able) == len(self._parts) <= MAX_PATTERN_JOBS and bool((prices > 0).all())
         if not few or not SlotPatterns(self._capacity, menus).usable:
-            return relaxed, packing
+            return relaxed, None
         work = np.array([menu.work[0] for menu in menus])
         for _ in range(REACHES):
             reach = PRICE_REACH * prices
             menus = [self._menus.keep_all(job, reach[[job]], None) for job in able]
             patterns = SlotPatterns(self._capacity, menus)
             if not patterns.usable:
-                return relaxed, packing
+                return relaxed, None
             prices = patterns.solve(prices * work, stop_at, self._solver) / work
             if self._menus.whole or (prices <= reach).all():
-                bound_usd = max(relaxed.bound_usd, patterns.bound(prices * work))
-                relaxed = replace(relaxed, bound_usd=bound_usd)
                 break
-        for job, schedule in enumerate(patterns.schedules(stop_at)):
-            if schedule.serves(menus[job].work) and packing.fits(job, schedule):
-                self._menus.extend(job, schedule.row)
-                packing.place(job, schedule)
-        return relaxed, packing
+        proved = prices if self._menus.whole else np.minimum(prices, reach)
+        bound_usd = patterns.bound(proved * work)
+        timed = self._timed(patterns, replace(relaxed, bound_usd=bound_usd, columns=()), stop_at)
+        return replace(relaxed, bound_usd=max(relaxed.bound_usd, bound_usd)), timed
+
+    def _timed(
+        self, patterns: SlotPatterns, relaxed: RelaxationResult, stop_at: float
+    ) -> FleetPlan | None:
+        """The plan of all jobs in the best order of patterns, on slots cut where these begin."""
+        blocks = PatternOrder(patterns, stop_at).best()
+        begins = [block.begin_h for block in blocks]
+        fine = _Solve(
+            self._request, self._parts, self._limit_s, self._gap, self._solver, None, begins
+        )
+        middles = [(slot.start_h + slot.end_h) / 2 for slot in fine._slots]
+        now = np.searchsorted(begins, middles, side="right") - 1
+        packing = fine._packing()
+        for job, menu in enumerate(patterns.menus):
+            place = np.array([block.rows[job] for block in blocks])[now]
+            runs = np.flatnonzero(place >= 0)
+            rows = menu.rows[place[runs]]
+            fine._menus.extend(job, np.unique(rows))
+            own = fine._menus[job]
+            schedule = trim_excess_work(own, schedule_of_rows(own, runs, own.positions(rows)))
+            if not schedule.serves(own.work) or not packing.fits(job, schedule):
+                return None
+            packing.place(job, schedule)
+        slot = np.searchsorted([slot.end_h for slot in self._slots[:-1]], middles)
+        share = [one.hours / self._slots[i].hours for one, i in zip(fine._slots, slot, strict=True)]
+        duals = replace(relaxed.duals, shared=relaxed.duals.shared[:, slot] * share)
+        return replace(fine._plan(packing, replace(relaxed, duals=duals)), of_patterns=True)
 
     def _best(
         self, relaxed: RelaxationResult, first: SchedulePacking, able: Sequence[int]
@@ -277,6 +299,6 @@ def fair_shares(request: PlanRequest, parts: Sequence[PlannedJob]) -> dict[str, 
     return {name: weight / total if total > 0 else 1.0 for name, weight in weights.items()}
 
 
-def _worse(one: SchedulePacking, other: SchedulePacking) -> bool:
+def _worse(one: SchedulePacking, other: SchedulePacking | FleetPlan) -> bool:
     """Fewer jobs served, or as many for more."""
     return (len(one.schedules), -one.score) < (len(other.schedules), -other.score)

@@ -93,6 +93,13 @@ class WarmStart:
         }
         self.gap, self.plan = replace(plan, bound_usd=bound_usd).gap, plan
 
+    def cuts_h(self, now: datetime) -> list[float]:
+        """Return where the last plan's slots begin, in hours from now, if patterns cut them."""
+        if self.plan is None or not self.plan.of_patterns:
+            return []
+        since_h = (now - self.plan.capacity.request.now).total_seconds() / 3600
+        return [slot.start_h - since_h for slot in self.plan.slots]
+
     def prices(
         self, parts: Sequence[PlannedJob], capacity: SharedCapacity, start: DualValues
     ) -> DualValues:

@@ -64,12 +64,6 @@ class IncrementalProgram:
             self._highs.addRow(low, high, len(index), index, value)
         return number
 
-    def set_low(self, row: int, low: float) -> None:
-        """Change the low end of a row that has one."""
-        self._rows[row].changeRHS(low)
-        if self._highs is not None:
-            self._highs.changeRowBounds(row, low, math.inf)
-
     def columns(self, costs: Sequence[float], terms: Sequence[Mapping[int, float]]) -> None:
         """Add columns by their cost and their coefficient in each row."""
         began = time.perf_counter()
