@@ -358,7 +358,7 @@ def _solve_surely(
 def _tightened(
     request: PlanRequest, part: PlannedJob, made: Sequence[Segment], one: SimulatedPlan
 ) -> PlannedJob:
-    """The job due earlier, and with less of a budget, than what the plan comes to in the model."""
+    """The job due earlier, and with less of a budget, than the plan has in the model."""
     demand, budget = part.demand, part.demand.job.budget
     max_usd, max_kwh = max_usd_of(request, demand.job), budget.max_kwh
     if max_usd is not None:
