@@ -51,6 +51,10 @@ class Stretch:
         """Hours without the start."""
         return max(0.0, self.end_h - self.begin_h - (self.choice.start_h if self.starts else 0.0))
 
+    def start_hours(self) -> Iterator[tuple[float, float]]:
+        """The hours of the start, cut at whole ones: each is charged at its own price."""
+        return _by_hour(self.begin_h, self.begin_h + (self.choice.start_h if self.starts else 0.0))
+
 
 def stretches_of(request: PlanRequest, plan: Plan, view: JobView) -> list[Stretch]:
     """What a job runs, in order; allocations of the same time are one gang."""
@@ -93,19 +97,20 @@ def objective_usd(request: PlanRequest, plan: Plan) -> float:
 
 
 def _score(request: PlanRequest, stretch: Stretch) -> float:
-    choice, begin_h = stretch.choice, stretch.begin_h
-    total = choice.start_score(request, begin_h + TINY_H) if stretch.starts else 0.0
-    work_h = stretch.end_h - stretch.work_h
-    for a, b in _by_hour(work_h, stretch.end_h):
+    choice, total = stretch.choice, 0.0
+    for a, b in stretch.start_hours():
+        total += choice.start_score(request, (a + b) / 2) * (b - a) / choice.start_h
+    for a, b in _by_hour(stretch.end_h - stretch.work_h, stretch.end_h):
         total += choice.score_per_h(request, (a + b) / 2) * (b - a)
     return total
 
 
 def _usd_and_kwh(request: PlanRequest, stretch: Stretch) -> tuple[float, float]:
     choice, usd, kwh = stretch.choice, 0.0, 0.0
+    for a, b in stretch.start_hours():
+        usd += choice.rent_usd_per_h(request, (a + b) / 2) * (b - a)
     if stretch.starts:
-        rent_usd = choice.rent_usd_per_h(request, stretch.begin_h + TINY_H) * choice.start_h
-        usd, kwh = rent_usd + choice.start_usd, choice.idle_kw * choice.start_h
+        usd, kwh = usd + choice.start_usd, choice.idle_kw * choice.start_h
     for a, b in _by_hour(stretch.end_h - stretch.work_h, stretch.end_h):
         usd += choice.usd_per_h(request, (a + b) / 2) * (b - a)
         kwh += choice.kwh_per_h * (b - a)
@@ -113,7 +118,7 @@ def _usd_and_kwh(request: PlanRequest, stretch: Stretch) -> tuple[float, float]:
 
 
 def _by_hour(begin_h: float, end_h: float) -> Iterator[tuple[float, float]]:
-    edges = [begin_h, *range(math.floor(begin_h) + 1, math.ceil(end_h)), end_h]
+    edges = [begin_h, *range(math.floor(begin_h + TINY_H) + 1, math.ceil(end_h - TINY_H)), end_h]
     return pairwise(edges)
 
 
