@@ -13,12 +13,10 @@ import math
 import random
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from costopt.optimize.colgen.slot_patterns import SlotPatterns
+from costopt.optimize.colgen.slot_patterns import Rows, SlotPatterns
 from costopt.optimize.rates import Array
 from costopt.optimize.solver import IncrementalProgram
 
@@ -33,18 +31,15 @@ MARGIN = 1e-4
 
 MIN_H = 1e-6
 IDLE = -1
+"""No pattern: nothing runs. It is the last column here."""
+
 SEED = 20260302
 
 Sequence = tuple[tuple[int, int], ...]
 """(stretch, number of the pattern or IDLE), in the order of time."""
 
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """What jobs run from ``begin_h``, hours from now, to the next block: places in their menus."""
-
-    begin_h: float
-    rows: tuple[int, ...]
+Blocks = list[tuple[float, Rows]]
+"""Hours from now, and places in the jobs' menus that run from then to the next block, −1: none."""
 
 
 class PatternOrder:
@@ -60,10 +55,12 @@ class PatternOrder:
         for number, (kind, _, _) in enumerate(patterns.columns):
             self._of_kind[kind].append(number)
         self._live = np.array([menu.live for menu in patterns.menus])
+        none = np.full_like(self._live, -1)
+        self._columns = [*patterns.columns, (0, none, none)]
         self._known: dict[Sequence, tuple[float, Array]] = {}
         self._sum = 0
 
-    def best(self) -> list[Block]:
+    def best(self) -> Blocks:
         """Return the blocks of the cheapest sequence that was found; it may leave work undone."""
         order = random.Random(SEED)  # noqa: S311
         firsts = [self._first(order, NOISE if turn else 0.0) for turn in range(ORDERS)]
@@ -92,19 +89,16 @@ class PatternOrder:
                 number = waiting.pop(int(np.argmin(starts)))
                 taken_h = min(left[number], room_h)
                 left[number] -= taken_h
-                room_h, last = room_h - taken_h, self._gangs(number)
+                room_h, last = room_h - taken_h, self._columns[number][2]
                 found.append((stretch, number))
             if room_h > MIN_H:
                 found.append((stretch, IDLE))
-                last = self._gangs(IDLE)
+                last = self._columns[IDLE][2]
         return tuple(found)
 
-    def _gangs(self, number: int) -> NDArray[np.int64]:
-        return np.full_like(self._live, -1) if number == IDLE else self._patterns.columns[number][2]
-
-    def _started(self, last: NDArray[np.int64], number: int) -> list[int]:
+    def _started(self, last: Rows, number: int) -> list[int]:
         """The jobs that a pattern starts after these gangs."""
-        gangs = self._gangs(number)
+        gangs = self._columns[number][2]
         started: list[int] = np.flatnonzero((gangs != last) & (gangs >= 0)).tolist()
         return started
 
@@ -146,8 +140,8 @@ class PatternOrder:
         need, start_usd, last = np.full(len(self._live), 1 + MARGIN), 0.0, self._live
         costs, terms = list[float](), list[dict[int, float]]()
         for stretch, number in sequence:
-            kind, rows, gangs = (0, last, last) if number == IDLE else patterns.columns[number]
-            jobs = [] if number == IDLE else np.flatnonzero(rows >= 0).tolist()
+            kind, rows, gangs = self._columns[number]
+            jobs = np.flatnonzero(rows >= 0).tolist()
             pay = {job: float(patterns.pay[job][kind, rows[job]]) for job in jobs}
             share = {job: float(patterns.share[job][kind, rows[job]]) for job in jobs}
             for job in self._started(last, number):
@@ -158,7 +152,7 @@ class PatternOrder:
             costs.append(sum(pay.values()))
             terms.append({stretch: 1.0, count + stretch: 1.0})
             terms[-1] |= {2 * count + job: each for job, each in share.items()}
-            last = self._gangs(number)
+            last = gangs
         program = IncrementalProgram(patterns.solver)
         for length_h in self._length_h:
             program.row(high=length_h, terms={})
@@ -173,10 +167,9 @@ class PatternOrder:
             return math.inf, np.ones(len(sequence))
         return found.objective + float(start_usd), found.values[len(need) :]
 
-    def _blocks(self, sequence: Sequence) -> list[Block]:
-        none, blocks, at_h = (-1,) * len(self._live), list[Block](), list(self._begin_h)
+    def _blocks(self, sequence: Sequence) -> Blocks:
+        blocks, at_h = Blocks(), list(self._begin_h)
         for (stretch, number), hours in zip(sequence, self._solved(sequence)[1], strict=True):
-            rows = none if number == IDLE else tuple(self._patterns.columns[number][1].tolist())
-            blocks.append(Block(at_h[stretch], rows))
+            blocks.append((at_h[stretch], self._columns[number][1]))
             at_h[stretch] += float(hours)
         return blocks

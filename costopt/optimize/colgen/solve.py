@@ -232,7 +232,7 @@ class _Solve:
     ) -> FleetPlan | None:
         """The plan of all jobs in the best order of patterns, on slots cut where these begin."""
         blocks = PatternOrder(patterns, stop_at).best()
-        begins = [block.begin_h for block in blocks]
+        begins = [begin_h for begin_h, _ in blocks]
         fine = _Solve(
             self._request, self._parts, self._limit_s, self._gap, self._solver, None, begins
         )
@@ -240,7 +240,7 @@ class _Solve:
         now = np.searchsorted(begins, middles, side="right") - 1
         packing = fine._packing()
         for job, menu in enumerate(patterns.menus):
-            place = np.array([block.rows[job] for block in blocks])[now]
+            place = np.array([rows[job] for _, rows in blocks])[now]
             runs = np.flatnonzero(place >= 0)
             rows = menu.rows[place[runs]]
             fine._menus.extend(job, np.unique(rows))

@@ -69,11 +69,7 @@ class WarmStart:
         return self.bolder.setdefault(share, WarmStart())
 
     def keep(
-        self,
-        request: PlanRequest,
-        parts: Sequence[PlannedJob],
-        plan: FleetPlan,
-        bound_usd: float,
+        self, request: PlanRequest, parts: Sequence[PlannedJob], plan: FleetPlan, bound_usd: float
     ) -> None:
         """Store the prices and schedules of a plan; the prices prove ``bound_usd``."""
         spans = _spans(request.now, plan.slots)

@@ -55,9 +55,6 @@ class SpeedCurve:
         ]
 
 
-RIGID = SpeedCurve(shrink=1, grow=1)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class GangTable:
     """The gangs of jobs, one row each, the smallest first; rows are padded by their largest.

@@ -114,8 +114,8 @@ def test_patterns_follow_each_other_without_gaps_and_begin_in_order() -> None:
     patterns = SlotPatterns(capacity, [menus[job] for job in range(3)])
     patterns.solve(np.full(3, 20_000.0), math.inf)
     blocks = PatternOrder(patterns, math.inf).best()
-    begins = [block.begin_h for block in blocks]
+    begins = [begin_h for begin_h, _ in blocks]
     assert begins[0] == 0.0
     assert begins == sorted(begins)
     found = {tuple(rows.tolist()) for _, rows, _ in patterns.columns} | {(-1, -1, -1)}
-    assert {block.rows for block in blocks} <= found
+    assert {tuple(rows.tolist()) for _, rows in blocks} <= found
