@@ -13,7 +13,7 @@ and pays δ = ``start_h`` hours.
 min   Σ score_t·x + start_score_t·(u − k)
 work  Σ_t,o of stage  units·x ≥ W_stage
 time  Σ_o stretch·x + Σ_h δ·(u − k) ≤ L_t  (a living gang: the remaining part of δ)
-link  Σ_o of h  x / most ≤ u          most: what fits the slot, or the stage's work if that is less
+link  Σ_o of h  x / most ≤ u          most: what fits the slot; and the same, what the stage needs
 carry k ≤ u;  k ≤ Σ u of the same gang, in this stage or the one before, in the slot before;
       Σ_h k ≤ 1;  k_t + k_t+1 = 2 leaves room for no other gang
 order u of a later stage ≤ the share of the stage before it done by then; k ≤ that done before;
@@ -33,7 +33,7 @@ that the solver sees numbers near 1 whatever the units.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -148,10 +148,23 @@ class PlanModel:
             if (group, t) in cells.k:
                 left_h = part.demand.starting_h if (group, t) in cells.living else 0.0
                 by_slot[t][cells.k[group, t]] = -(delta - min(left_h, delta))
-            members = {cells.x[o, t]: 1.0 for o in cells.members[group, t]}
-            self._model.at_most(members | {u: -1.0}, 0)
+            for members in self._shares(part, cells, cells.members[group, t], t):
+                self._model.at_most(members | {u: -1.0 - 2 * WORK_MARGIN}, 0)
         for t, terms in by_slot.items():
             self._model.at_most(terms, self._slots[t].hours_of(part.demand))
+
+    def _shares(
+        self, part: PlannedJob, cells: ModelVariables, members: Sequence[int], t: int
+    ) -> Iterator[dict[int, float]]:
+        """The parts that a gang's options take of the slot's hours, and of the stage's work."""
+        options = [(o, part.options[o]) for o in members]
+        each_h = self._slots[t].hours_of(part.demand) / part.table.stretch
+        yield {cells.x[o, t]: cells.hours[o, t] / float(each_h[one.row]) for o, one in options}
+        units = part.demand.stages[options[0][1].stage].units
+        yield {
+            cells.x[o, t]: cells.hours[o, t] * part.units_per_hour(one) / units
+            for o, one in options
+        }
 
     def _add_carry(self, part: PlannedJob, cells: ModelVariables) -> None:
         groups_at: dict[int, list[GangGroup]] = {}

@@ -13,7 +13,7 @@ from costopt.domain.fleet import Node, NodeState
 from costopt.domain.job import Progress, Resources
 from costopt.domain.market import Offer, Pool
 from costopt.domain.plan import PlanStatus
-from costopt.domain.policy import Limits, Policy
+from costopt.domain.policy import Limits, Objective, Policy
 from costopt.domain.power import NodePower, PowerCap
 from costopt.domain.view import JobView
 from costopt.optimize.configurations import ConfigurationTable
@@ -22,6 +22,7 @@ from costopt.optimize.enumerate import TableEnumerator
 from costopt.optimize.limits import shared_limits
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
+from tests.support.known_figure import known
 from tests.support.optimize_fixtures import NOW, job, machines_of, offer, pool, power
 
 BUSY_W = 4000.0
@@ -209,3 +210,22 @@ def test_what_a_capped_gang_was_measured_to_do_is_not_slowed_twice() -> None:
     found, _ = TableEnumerator(asked).table(demand)
     speeds = dict(zip(np.nan_to_num(found.cap_w).tolist(), found.speed.tolist(), strict=True))
     assert speeds == pytest.approx({0.0: 0.8, 300.0: 0.76, 200.0: 0.64})
+
+
+def test_time_that_is_left_goes_to_the_cap_that_saves_energy() -> None:
+    """Where there is time for the cap during a part of the work, each hour of it saves alike."""
+    only = offer(pool("a"), 1.0, hazard=0.0)
+
+    def usd(deadline_h: float) -> float:
+        asked = request([only], nodes=1, powers={only.pool: replace(CAPPED, caps=(HARD,))})
+        view = replace(asked.jobs[0], job=job(10.0, deadline_h=deadline_h))
+        policy = replace(asked.policy, objective=Objective(usd=0.01, usd_per_kwh=1.0))
+        made = plan(replace(asked, jobs=(view,), policy=policy), explain=False)
+        assert made.bound_usd == pytest.approx(made.objective_usd, rel=1e-5)
+        return known(made.objective_usd)
+
+    tight, loose = usd(11.0), usd(12.2)
+    assert loose < tight * 0.95
+    for share in (0.25, 0.5, 0.75):
+        between = usd(11.0 + 1.2 * share)
+        assert between == pytest.approx(tight + (loose - tight) * share, rel=1e-5)
