@@ -399,11 +399,3 @@ def accounts(ledger: Ledger) -> dict[str, JobAccount]:
         job = recorded.event.job
         by_job.setdefault(job, JobAccount(job)).apply(recorded.event)
     return by_job
-
-
-def account_of(ledger: Ledger, job: str) -> JobAccount:
-    """Return one job's account; one without events is empty. Raises LedgerError."""
-    account = JobAccount(job)
-    for recorded in ledger.events(job):
-        account.apply(recorded.event)
-    return account

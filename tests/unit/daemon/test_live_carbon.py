@@ -17,7 +17,7 @@ from costopt.domain.market import CapacityType, Pool
 from costopt.download import DownloadLimits
 from costopt.energy.live import LiveCarbon
 from costopt.energy.live.services import open_live_carbon
-from costopt.ledger.job_account import account_of
+from costopt.ledger.job_account import accounts
 from costopt.ledger.summary import JobState
 from tests.support.carbon_services import EM_KEY, HOUR, WT_KEY, CarbonServer, daily, serve_carbon
 from tests.support.daemon_fixtures import POLICY, DaemonScene
@@ -206,7 +206,7 @@ def test_hours_that_arrive_after_the_end_and_a_restart_are_booked_once(
     summary, now = scene.job().summary, scene.clock.now()
     assert summary.carbon_basis == "average intensity, hourly"
     assert summary.market_based_gco2e == pytest.approx(known(summary.kwh) * 10)
-    rows = account_of(scene.ledger, "one").intervals(now)
+    rows = accounts(scene.ledger)["one"].intervals(now)
     assert sum(known(row.gco2e) for row in rows) == pytest.approx(known(summary.gco2e), rel=1e-12)
     assert f"{summary.gco2e}" in metrics(scene)
     assert "costopt_market_based_emissions_grams_total" in metrics(scene)

@@ -33,7 +33,7 @@ from costopt.domain.events import (
 )
 from costopt.domain.fleet import EndCause
 from costopt.ledger.base import MemoryLedger
-from costopt.ledger.job_account import JobAccount, account_of, accounts
+from costopt.ledger.job_account import JobAccount, accounts
 from costopt.ledger.summary import JobState
 from tests.support.known_figure import known
 from tests.support.sample_run import DEADLINE_AT, FIRM, SPOT_A, finished_at, sample_events
@@ -467,7 +467,7 @@ def test_an_event_that_cannot_be_folded_is_refused(damage: str) -> None:
 def test_the_sample_run_adds_up() -> None:
     ledger = MemoryLedger()
     ledger.append(*sample_events("a"), *sample_events("b"))
-    folded = account_of(ledger, "a")
+    folded = accounts(ledger)["a"]
     now = finished_at() + timedelta(minutes=3)
     summary, rows = folded.summary(now), folded.intervals(now)
     assert summary.usd_micros == sum(row.usd_micros for row in rows)
