@@ -29,7 +29,7 @@ from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt_sim.process_host import is_running, kill_node
 from tests.support.aws.account import SPOT, NewAccount
 from tests.support.aws.overlay.faults import drop, unauthorized
-from tests.support.live_run import CALM, history
+from tests.support.live_run import CALM, history, wait_until
 
 ACCOUNT = """
 kind: account
@@ -267,5 +267,5 @@ def _is_found_and_ended(folder: Path, more: list[str], node: Node, record: dict[
     assert set(_rows(_reconcile(folder, *more))) == {node.node_id}
     assert is_running(record["pid"], record["started_ticks"])
     assert _rows(_reconcile(folder, *more, "--apply"))[node.node_id]["done"] == "released"
-    assert not is_running(record["pid"], record["started_ticks"])
+    wait_until(lambda: not is_running(record["pid"], record["started_ticks"]), "the process's end")
     assert not _rows(_reconcile(folder, *more))

@@ -17,7 +17,7 @@ import torch
 from costopt.domain.errors import CheckpointError
 from costopt.train.checkpointer import Checkpointer
 from costopt.train.save_queue import FailedSave
-from tests.support.process_state import is_running
+from tests.support.process_state import is_running, pause
 
 TRAINER = """
 import os, signal, sys, time, torch
@@ -90,7 +90,7 @@ def test_the_death_of_both_loses_only_what_was_in_flight(tmp_path: Path) -> None
     trainer = started(tmp_path, "time.sleep(600)", steps=3)
     assert trainer.stdout is not None
     writer = int(trainer.stdout.readline())
-    os.kill(writer, signal.SIGSTOP)
+    pause(writer)
     trainer.kill()
     os.kill(writer, signal.SIGKILL)
     trainer.communicate()
@@ -115,7 +115,7 @@ def test_the_writer_s_death_is_a_failed_save_and_the_next_one_works(tmp_path: Pa
     checkpointer = Checkpointer(tmp_path)
     checkpointer.save(1, {"step": 1})
     assert checkpointer.writer_pid is not None
-    os.kill(checkpointer.writer_pid, signal.SIGSTOP)
+    pause(checkpointer.writer_pid)
     assert checkpointer.begin(2, {"step": 2})
     assert not checkpointer.begin(3, {"step": 3}), "a save in flight was overwritten"
     os.kill(checkpointer.writer_pid, signal.SIGKILL)
@@ -131,7 +131,7 @@ def test_a_save_that_may_not_wait_takes_the_second_buffer(tmp_path: Path) -> Non
     checkpointer.save(1, {"step": 1})
     writer = checkpointer.writer_pid
     assert writer is not None
-    os.kill(writer, signal.SIGSTOP)
+    pause(writer)
     weights = torch.full((1000,), 2.0)
     assert checkpointer.begin(2, {"step": 2, "weights": weights})
     weights.fill_(3.0)

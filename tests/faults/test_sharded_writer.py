@@ -27,7 +27,7 @@ from costopt.checkpoint.writer_client import SharedMemory, WriterProcess, writer
 from costopt.domain.errors import CheckpointError
 from costopt.store.folder import FileStore
 from tests.faults.test_sharded_kill import stored_step, until
-from tests.support.process_state import is_running
+from tests.support.process_state import is_running, pause
 from tests.support.shard_gang import ShardGang
 
 KILLS = int(os.environ.get("COSTOPT_SHARDED_KILLS", "12"))
@@ -196,7 +196,7 @@ def test_a_killed_writer_fails_all_ranks_and_they_start_one_again(
     assert node.save(1) == [SAVED] * RANKS
     for step in (3, 5, 7):
         (writer,) = node.pids
-        os.kill(writer, signal.SIGSTOP)
+        pause(writer)
         begun = node.pool.map(lambda rank: rank.save(step), node.ranks)  # noqa: B023 - run at once
         time.sleep(0.1)
         os.kill(writer, signal.SIGKILL)
@@ -375,7 +375,7 @@ def test_the_last_save_survives_all_ranks(
     gang = gangs(1)
     writer = gang.save(1)
     children = [child for _, child in gang.ask("fork")] if forks else []
-    os.kill(writer, signal.SIGSTOP)
+    pause(writer)
     assert gang.ask("begin", 2) == [(SAVED, 0)] * RANKS
     gang.kill()
     os.kill(writer, signal.SIGCONT)

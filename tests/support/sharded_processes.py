@@ -40,6 +40,7 @@ from torch.distributed.tensor.parallel import (
 from costopt.domain.errors import CheckpointError
 from costopt.train import FailedSave, ShardedCheckpointer, StorageReader, StorageWriter
 from costopt.train.sharded_ranks import CopyRanks, _alike
+from tests.support.process_state import pause
 
 WORLD = {"one": 1, "fsdp2": 2, "fsdp3": 3, "fsdp4": 4, "hsdp2x2": 4, "tp2x2": 4}
 WIDTH = int(os.environ.get("TEST_WIDTH", "48"))
@@ -149,7 +150,7 @@ def act(folder: Path, kind: str, actions: list[str]) -> None:  # noqa: C901 - a 
             assert writer is not None
             dist.barrier()
             if rank == 0:
-                os.kill(writer, signal.SIGSTOP)
+                pause(writer)
             dist.barrier()
             saver.begin(step)
             saver.copied()

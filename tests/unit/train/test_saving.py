@@ -24,6 +24,7 @@ from costopt.train.checkpoint_manager import CheckpointManager, SaveInterval
 from costopt.train.checkpointer import Checkpointer
 from costopt.train.group import PeerLostError, RankGroup
 from costopt.train.reporter import Reporter
+from tests.support.process_state import pause
 from tests.support.snapshot_fixtures import be_patient_with_peers
 
 pytestmark = pytest.mark.process
@@ -86,7 +87,7 @@ def stopped_writer(saves: CheckpointManager) -> int:
     saves._checkpointer.claim()
     writer = saves._checkpointer.writer_pid
     assert writer is not None
-    os.kill(writer, signal.SIGSTOP)
+    pause(writer)
     return writer
 
 
