@@ -28,7 +28,7 @@ from costopt.domain.power import NodePower
 from costopt.domain.view import Target
 from costopt.engine.cohort import JobTerms
 from costopt.ledger.fold_cache import save_folds, summaries
-from costopt.ledger.job_account import account_of
+from costopt.ledger.job_account import accounts
 from costopt.ledger.node_meter import to_milliseconds
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from tests.support.crashing_ledger import Crash, CrashingLedger
@@ -122,7 +122,7 @@ def test_each_hour_s_energy_emits_by_its_intensity() -> None:
 def test_the_ledger_gives_the_same_grams_without_the_carbon_record() -> None:
     made = scene(ByHour(100.0, 900.0, 50.0, 300.0, 200.0))
     made.finish()
-    folded = account_of(made.ledger, "job").summary(made.clock.now())
+    folded = accounts(made.ledger)["job"].summary(made.clock.now())
     assert folded == made.summary()
 
 
@@ -234,7 +234,7 @@ def assert_sums(made: Scene) -> None:
     summary, now = made.summary(), made.clock.now()
     rows = made.engine.journal.accounts["job"].intervals(now)
     assert sum(known(row.gco2e) for row in rows) == pytest.approx(known(summary.gco2e), rel=1e-12)
-    assert account_of(made.ledger, "job").summary(now) == summary
+    assert accounts(made.ledger)["job"].summary(now) == summary
 
 
 def test_market_based_emissions_are_by_the_contracts_of_the_account() -> None:
