@@ -28,8 +28,10 @@ MAX_DOUBLINGS = 20
 Twenty doublings are a century, so that the distance of a deadline cannot overflow a float.
 """
 
-MIN_SLOTS = 12
-"""Jobs up to which slots are cut at every release and deadline too; of more they lie close."""
+MAX_CUT_JOBS = 12
+"""Jobs up to which slots are cut at every release and deadline too, and patterns of what jobs run
+side by side are sought; the times of more lie close.
+"""
 
 MERGE_SHARE = 0.3
 """A first slot shorter than this share of the usual one is joined to the next."""
@@ -91,7 +93,7 @@ def clock_slots(
     last = max(d.due_h for d in useful)
     edges = [first, *_clock_cuts(now, first, last, slot_h), last]
     edges += [at for at in cuts_h if first < at < last]
-    if len(useful) <= MIN_SLOTS:
+    if len(useful) <= MAX_CUT_JOBS:
         edges.extend(at for d in useful for at in (d.release_h, d.due_h))
     return tuple(
         Slot(start, end, scarce_now and start < AVAILABILITY_HORIZON_H)

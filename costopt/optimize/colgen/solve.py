@@ -30,7 +30,7 @@ from costopt.optimize.limits import shared_limits
 from costopt.optimize.planned_job import PlannedJob
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.slot_costs import ForecastTable
-from costopt.optimize.slots import Slot, clock_slots
+from costopt.optimize.slots import MAX_CUT_JOBS, Slot, clock_slots
 
 BOUND_GAP = 0.004
 """The relaxation is taken as solved when this near to its bound."""
@@ -41,9 +41,6 @@ NEAR_GAP_SHARE = 0.2
 REUSE_GAP_SHARE = 0.3
 REPLAN_GAP_SHARE = 0.2
 """Where this share of the last plan's schedules still fits, this share of the time is enough."""
-
-MAX_PATTERN_JOBS = 12
-"""Jobs up to which patterns of what they run side by side are sought."""
 
 PRICE_REACH, REACHES = 1.5, 2
 """Patterns leave out rows that cost more than their work at this many times its price; how often
@@ -166,7 +163,8 @@ class _Solve:
         if first.score - bound_usd > near * max(abs(first.score), 1e-9):
             return None
         relaxed = RelaxationResult(bound_usd, start, ())
-        return self._plan(first, relaxed)
+        of_patterns = kept.plan is not None and kept.plan.of_patterns
+        return replace(self._plan(first, relaxed), of_patterns=of_patterns)
 
     def _plan(self, packing: SchedulePacking, relaxed: RelaxationResult) -> FleetPlan:
         complete = len(packing.schedules) == len(self._parts)
@@ -209,7 +207,7 @@ class _Solve:
         stop_at = self._started + self._limit_s * BOUND_SHARE
         menus = [self._menus[job] for job in able]
         prices = np.hstack(relaxed.duals.work)
-        few = 1 < len(able) == len(self._parts) <= MAX_PATTERN_JOBS and bool((prices > 0).all())
+        few = 1 < len(able) == len(self._parts) <= MAX_CUT_JOBS and bool((prices > 0).all())
         if not few or not SlotPatterns(self._capacity, menus).usable:
             return relaxed, None
         work = np.array([menu.work[0] for menu in menus])
@@ -249,9 +247,12 @@ class _Solve:
             if not schedule.serves(own.work) or not packing.fits(job, schedule):
                 return None
             packing.place(job, schedule)
-        slot = np.searchsorted([slot.end_h for slot in self._slots[:-1]], middles)
-        share = [one.hours / self._slots[i].hours for one, i in zip(fine._slots, slot, strict=True)]
-        duals = replace(relaxed.duals, shared=relaxed.duals.shared[:, slot] * share)
+        edges, cuts = (
+            [one._slots[0].start_h, *(slot.end_h for slot in one._slots)] for one in (self, fine)
+        )
+        paid = [np.interp(cuts, edges, [0, *row.cumsum()]) for row in relaxed.duals.shared]
+        shared = np.diff(np.reshape(paid, (-1, len(cuts))), axis=1)
+        duals = replace(relaxed.duals, shared=shared)
         return replace(fine._plan(packing, replace(relaxed, duals=duals)), of_patterns=True)
 
     def _best(

@@ -14,10 +14,12 @@ from benchmarks.optimize import _request
 from costopt.domain.plan import PlanStatus
 from costopt.domain.view import JobView
 from costopt.optimize.colgen.capacity import SharedCapacity
+from costopt.optimize.colgen.generation import ColumnGeneration
 from costopt.optimize.colgen.menus import Menus
 from costopt.optimize.colgen.pattern_order import PatternOrder
 from costopt.optimize.colgen.slot_patterns import SlotPatterns
 from costopt.optimize.colgen.solve import planning_slots
+from costopt.optimize.colgen.warm_start import WarmStart
 from costopt.optimize.limits import shared_limits
 from costopt.optimize.planner import plan, prepare
 from costopt.optimize.request import PlanRequest
@@ -107,6 +109,16 @@ def test_what_jobs_cost_does_not_depend_on_the_minute() -> None:
     costs = [each.objective_usd for each in made]
     assert costs == [pytest.approx(costs[0], rel=2e-3)] * 3
     assert any(each.start_at.minute not in (0, 30) for each in made[0].allocations)
+
+
+@pytest.mark.slow
+def test_a_plan_that_still_holds_is_kept_however_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted, warm = _request(24, jobs=3, quota=12), WarmStart()
+    first = plan(wanted, time_limit_s=UNHURRIED_S, explain=False, warm=warm)
+    monkeypatch.delattr(ColumnGeneration, "run")
+    for _ in range(2):
+        again = plan(wanted, time_limit_s=UNHURRIED_S, explain=False, warm=warm)
+        assert again.allocations == first.allocations
 
 
 def test_patterns_follow_each_other_without_gaps_and_begin_in_order() -> None:
