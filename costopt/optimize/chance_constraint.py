@@ -366,9 +366,8 @@ def _tightened(
     if max_kwh is not None:
         budget = replace(budget, max_kwh=_below(max_kwh, sum(s.kwh for s in made), one.over_kwh))
     due_h = _below(demand.due_h, max(s.end_h for s in made), one.late_h)
-    return replace(
-        part, demand=replace(demand, job=replace(demand.job, budget=budget), due_h=due_h)
-    )
+    job = replace(demand.job, budget=budget)
+    return replace(part, demand=replace(demand, job=job, due_h=due_h))
 
 
 def _below(most: float, planned: float, over: float) -> float:

@@ -271,9 +271,10 @@ class Checkpointer:
         """
         found = []
         for name in self._place.names():
+            if name in tried or (least is not None and name <= least):
+                continue
             try:
-                if name not in tried and (least is None or name > least):
-                    self._place.manifest(name)
+                self._place.manifest(name)
             except ValueError as error:
                 found.append(self._refusal(str(name), str(error)))
         return found

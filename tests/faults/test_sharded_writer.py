@@ -284,25 +284,25 @@ def wait_for_end(pid: int) -> None:
 
 
 class Process:
-    """A rank as a process, that saves when it is told to."""
+    """A rank as a process, that saves on request."""
 
     def __init__(self, rank: Rank) -> None:
         self.pipe, theirs = Pipe()
-        self.pid = forked(lambda: self._do_as_told(rank, theirs))
+        self.pid = forked(lambda: self._answer(rank, theirs))
         theirs.close()
 
     @staticmethod
-    def _do_as_told(rank: Rank, told: Connection) -> None:
+    def _answer(rank: Rank, requests: Connection) -> None:
         while True:
-            what, step = told.recv()
+            what, step = requests.recv()
             if what == "begin":
                 rank.begin(step)
-                told.send((SAVED, 0))
+                requests.send((SAVED, 0))
             elif what == "fork":  # as a data loader does: it holds the connection
-                told.send((SAVED, forked(signal.pause)))
+                requests.send((SAVED, forked(signal.pause)))
             else:
                 outcome = rank.save(step)
-                told.send((outcome, 0 if rank.writer is None else rank.pid))
+                requests.send((outcome, 0 if rank.writer is None else rank.pid))
 
     def said(self) -> tuple[str, int] | None:
         """What it answered; None if it was killed."""

@@ -27,7 +27,7 @@ none came, the price would fall with the number of jobs: 1 makes sizes those of 
 2020). Chosen from 0.5, 0.7 and 1 on Kalos and Philly, 18 September 2017, with declared work; that
 it is divided by 1 + spread where work is predicted, on Philly, 2 to 15 October."""
 QUANTILES = np.array([-1.4, -0.53, 0.0, 0.53, 1.4])
-"""Of a standard normal distribution, of the middles of its fifths."""
+"""The means of the fifths of a standard normal distribution."""
 PLANNED_RESTARTS = 20.0
 """A gang of a ranked job changes where that pays within so many restarts: plans change, too."""
 MIN_GROWTH_GAIN_S = 60.0
