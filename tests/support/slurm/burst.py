@@ -27,6 +27,7 @@ from tests.support.slurm.cluster import Partition, SlurmCluster, slurm_cluster, 
 EXAMPLE = ROOT / "examples" / "slurm-burst"
 MARKET = FIRM | {"a/g4dn.xlarge/spot": ((0, 4, 0.16),)}
 PATIENCE_S = 300.0
+LOG_CHARACTERS = 8000
 MAIN = Partition("main", nodes="n1", more="Default=YES")
 
 
@@ -113,6 +114,13 @@ class BurstCloud:
         state, _, reason = shown.partition(" ")
         return state, reason
 
+    def shown(self) -> str:
+        """Slurm's jobs and nodes, and the end of its log."""
+        asked = (("scontrol", "-o", "show", "jobs"), ("sinfo", "-N", "-o", "%N %T %E"))
+        log = (self.slurm.folder / "log" / "slurmctld.log").read_text(encoding="utf-8")
+        states = "".join(self.slurm.ask(*words).stdout for words in asked)
+        return f"{states}{log[-LOG_CHARACTERS:]}{self.log()}"
+
     def log(self) -> str:
         """What Slurm's programs printed."""
         path = self.folder / "slurm.log"
@@ -153,7 +161,12 @@ def burst_cloud(
             "SlurmctldParameters=idle_on_node_suspend", "PrivateData=cloud", *more,
         )  # fmt: skip
         with slurm_cluster(nodes=1, gpus=0, partitions=(MAIN,), settings=settings) as cluster:
-            yield BurstCloud(cluster, folder)
+            cloud = BurstCloud(cluster, folder)
+            try:
+                yield cloud
+            except AssertionError as error:
+                error.add_note(cloud.shown())
+                raise
 
 
 @contextmanager

@@ -30,6 +30,10 @@ from tests.support.slurm import accounting
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 COMMAND_S = 15.0
 START_S = 120.0
+SCHEDULER = (
+    "sched_interval=1", "bf_interval=1", "batch_sched_delay=0", "sched_min_interval=0",
+    "nohold_on_prolog_fail",
+)  # fmt: skip
 PLUGINS = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
 
 
@@ -269,7 +273,7 @@ JobCompType=jobcomp/filetxt
 JobCompLoc={self.completed}
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
-SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min_interval=0
+SchedulerParameters={",".join(SCHEDULER)}
 ReturnToService=2
 MpiDefault=none
 KillWait={self._kill_wait_s}
