@@ -232,8 +232,9 @@ class WarmStandby:
         if not self.is_alive():
             return False
         assert self._process.stdout is not None
-        readable, _, _ = select.select([self._process.stdout], [], [], 0)
-        return bool(readable)
+        poll = select.poll()  # select(2) takes no descriptor above 1,023
+        poll.register(self._process.stdout, select.POLLIN)
+        return bool(poll.poll(0))
 
     def activate(
         self, spec: ProcessSpec, variables: Mapping[str, str], *, workdir: str, log_path: Path

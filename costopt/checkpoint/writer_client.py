@@ -98,7 +98,7 @@ class WriterProcess:
                 with suppress(OSError):
                     # Who connects again must not reach a socket that is about to be closed.
                     ended = os.pidfd_open(self.pid or 0)
-                    select.select([ended], [], [], EXIT_TIMEOUT_S)
+                    _ready(EXIT_TIMEOUT_S, ended)
                     os.close(ended)
                 raise CheckpointError(WRITER_EXITED, hint=EXITED_HINT)
             if "pid" in received[0]:
@@ -201,8 +201,7 @@ class Channel:
 
     def waits(self, timeout_s: float | None, *until: int) -> bool:
         """Whether it can receive in ``timeout_s`` (None: for ever), before ``until`` are ready."""
-        ready, _, _ = select.select([self.end.fileno(), *until], [], [], timeout_s)
-        return self.end.fileno() in ready
+        return self.end.fileno() in _ready(timeout_s, self.end.fileno(), *until)
 
     def receive(self) -> tuple[dict[str, Any], int | None] | None:
         """Return the next message and its descriptor, or None if the other end is gone."""
@@ -222,6 +221,13 @@ class Channel:
     def close(self) -> None:
         """Close this end."""
         self.end.close()
+
+
+def _ready(timeout_s: float | None, *descriptors: int) -> list[int]:
+    poll = select.poll()  # select(2) takes none above 1,023, and trainers may have more
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return [ready for ready, _ in poll.poll(None if timeout_s is None else timeout_s * 1000)]
 
 
 PAGE_BYTES = 2 << 20

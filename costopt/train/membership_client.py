@@ -15,22 +15,7 @@ from typing import Any
 
 from costopt.checkpoint.replicas.wire import authenticate
 from costopt.domain.errors import StoreError
-from costopt.protocol.membership import (
-    HEARTBEAT_INTERVAL_S,
-    HEARTBEAT_TIMEOUT_S,
-    FromTrainer,
-    GangFormedMessage,
-    GangOverMessage,
-    HeartbeatMessage,
-    JoinMessage,
-    JoinPendingMessage,
-    LeaveMessage,
-    MembershipAddress,
-    ReadyMessage,
-    TrainerProgress,
-    decode,
-    encode,
-)
+from costopt.protocol import membership as protocol
 
 RETRY_S = 0.1
 CONNECT_S = 2.0
@@ -74,9 +59,11 @@ class MembershipClient:
     ) -> None:
         node = os.environ.get("COSTOPT_NODE") or socket.gethostname()
         self.name = f"{node}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
-        self.standing = TrainerProgress()
+        self.standing = protocol.TrainerProgress()
         self._address, self._store_at = address, store_at
-        self._hello = JoinMessage(self.name, "", TrainerProgress(), most, expected, conditions)
+        self._hello = protocol.JoinMessage(
+            self.name, "", protocol.TrainerProgress(), most, expected, conditions
+        )
         if unit is not None:
             place: dict[str, Any] = {
                 "unit": unit.name,
@@ -86,7 +73,7 @@ class MembershipClient:
             self._hello = replace(self._hello, **place)
         self._patience_s = patience_s
         self._changed = threading.Condition()
-        self._formed: GangFormedMessage | None = None
+        self._formed: protocol.GangFormedMessage | None = None
         self._ended: dict[int, str] = {}
         self._slept: set[int] = set()
         self._others_wait = False
@@ -106,7 +93,7 @@ class MembershipClient:
         """Return the address of this machine from which the membership was reached."""
         return self._host
 
-    def next_gang(self, *, failed: bool) -> GangFormedMessage:
+    def next_gang(self, *, failed: bool) -> protocol.GangFormedMessage:
         """Wait for the next gang that includes this process. ``failed``: the last one broke.
 
         Raise StoreError if no membership has answered for ``patience_s``.
@@ -114,7 +101,7 @@ class MembershipClient:
         with self._changed:
             if not self._awaits and not self._unseen:
                 self._awaits = True
-                self._write(ReadyMessage(self.standing, failed))
+                self._write(protocol.ReadyMessage(self.standing, failed))
             while not self._unseen:
                 self._changed.wait(RETRY_S)
                 if self._link is None and self._silence_s() > self._patience_s:
@@ -137,7 +124,7 @@ class MembershipClient:
         """Whether this process was suspended while in the gang, so that the others may have
         continued without it: what it has computed with them since does not count.
         """
-        silent_s = HEARTBEAT_TIMEOUT_S if self._formed is None else self._formed.silent_s
+        silent_s = protocol.HEARTBEAT_TIMEOUT_S if self._formed is None else self._formed.silent_s
         if time.monotonic() - self._beaten_at > SUSPENDED_SHARE * silent_s:
             self._slept.add(generation)
         return generation in self._slept
@@ -150,15 +137,15 @@ class MembershipClient:
         """Announce that this process leaves; the other members know already."""
         with self._changed:
             self._left = True
-            self._write(LeaveMessage())
+            self._write(protocol.LeaveMessage())
             self._disconnect()
 
     def _beat(self) -> None:
         while not self._left:
             with self._changed:
                 self._wake()
-                self._write(HeartbeatMessage(self.standing))
-            time.sleep(HEARTBEAT_INTERVAL_S)
+                self._write(protocol.HeartbeatMessage(self.standing))
+            time.sleep(protocol.HEARTBEAT_INTERVAL_S)
 
     def _wake(self) -> None:
         """Record that this thread runs; if it has not for long, the gang is over for good."""
@@ -178,7 +165,7 @@ class MembershipClient:
             time.sleep(RETRY_S)
 
     def _connect(self) -> socket.socket:
-        link = _entered(MembershipAddress.read(self._address))
+        link = _entered(protocol.MembershipAddress.read(self._address))
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if sys.platform == "linux":
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
@@ -190,7 +177,7 @@ class MembershipClient:
             self._write(self._greeting(store))
         return link
 
-    def _greeting(self, store: str) -> JoinMessage:
+    def _greeting(self, store: str) -> protocol.JoinMessage:
         formed = self._formed
         return replace(
             self._hello,
@@ -203,7 +190,7 @@ class MembershipClient:
     def _read(self, link: socket.socket) -> None:
         with link, link.makefile("rb") as lines, contextlib.suppress(OSError, ValueError):
             for line in lines:
-                self._take(decode(line))
+                self._take(protocol.decode(line))
         with self._changed:
             self._connected_at = time.monotonic()
             if self._link is link:
@@ -212,22 +199,22 @@ class MembershipClient:
 
     def _take(self, letter: object) -> None:
         with self._changed:
-            if isinstance(letter, GangFormedMessage):
+            if isinstance(letter, protocol.GangFormedMessage):
                 self._formed, self._unseen = letter, True
                 self._awaits = self._others_wait = False
-            elif isinstance(letter, GangOverMessage):
+            elif isinstance(letter, protocol.GangOverMessage):
                 if letter.unit_over:
                     _end_process(letter.why)
                 self._ended[letter.generation] = letter.why
-            elif isinstance(letter, JoinPendingMessage):
+            elif isinstance(letter, protocol.JoinPendingMessage):
                 self._others_wait = True
             self._changed.notify_all()
 
-    def _write(self, letter: FromTrainer) -> None:
+    def _write(self, letter: protocol.FromTrainer) -> None:
         """A broken connection is detected by the reading thread."""
         if self._link is not None:
             try:
-                self._link.sendall(encode(letter))
+                self._link.sendall(protocol.encode(letter))
             except OSError:
                 self._disconnect()
 
@@ -247,7 +234,7 @@ def _end_process(why: str) -> None:
     os._exit(1)
 
 
-def _entered(address: MembershipAddress) -> socket.socket:
+def _entered(address: protocol.MembershipAddress) -> socket.socket:
     """Return a connection on which both ends have proved that they know the secret, if there is
     one.
 

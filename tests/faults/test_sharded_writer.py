@@ -27,7 +27,7 @@ from costopt.checkpoint.writer_client import SharedMemory, WriterProcess, writer
 from costopt.domain.errors import CheckpointError
 from costopt.store.folder import FileStore
 from tests.faults.test_sharded_kill import stored_step, until
-from tests.support.process_state import is_running, pause
+from tests.support.process_state import is_running, many_open_files, pause
 from tests.support.shard_gang import ShardGang
 
 KILLS = int(os.environ.get("COSTOPT_SHARDED_KILLS", "12"))
@@ -207,6 +207,15 @@ def test_a_killed_writer_fails_all_ranks_and_they_start_one_again(
     assert stored_step(tmp_path / "store") == 8
 
 
+def test_a_trainer_with_over_a_thousand_open_files_saves(nodes: Callable[[str], Node]) -> None:
+    with many_open_files():
+        node = nodes("store")
+        assert node.save(1) == [SAVED] * RANKS
+        (writer,) = node.pids
+        os.kill(writer, signal.SIGKILL)
+        assert all("ended before the save" in each for each in node.save(2))
+
+
 def test_who_connects_while_the_writer_ends_is_served(tmp_path: Path) -> None:
     """By that one, which looks each second whether anyone is left, or by another."""
     gang = ShardGang(lambda: CheckpointRepository(FileStore(tmp_path), str(tmp_path)), 2)
@@ -279,7 +288,9 @@ def wait_for_end(pid: int) -> None:
     """Of all threads of a process: until then its connections stay open."""
     with suppress(ProcessLookupError):
         end_of = os.pidfd_open(pid)
-        assert select.select([end_of], [], [], 200)[0]
+        ended = select.poll()
+        ended.register(end_of, select.POLLIN)
+        assert ended.poll(200_000)
         os.close(end_of)
 
 
@@ -353,6 +364,7 @@ class Processes:
         """All of them."""
         for rank in self.ranks:
             rank.kill()
+            rank.pipe.close()
 
 
 @pytest.fixture

@@ -1,10 +1,13 @@
-"""Whether a process runs, and how it is made to stand still."""
+"""Whether a process runs, how it is made to stand still, and one with many open files."""
 
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 
@@ -25,3 +28,15 @@ def _state(stat: Path) -> str:
         return stat.read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return "Z"
+
+
+@contextmanager
+def many_open_files() -> Iterator[None]:
+    """Let new descriptors of this process be above 1,023, which select(2) does not take."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    with ExitStack() as opened:
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(1024):
+            opened.enter_context(Path(os.devnull).open())
+        yield

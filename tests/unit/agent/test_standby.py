@@ -10,6 +10,7 @@ import pytest
 
 from costopt.agent.launch_spec import ProcessSpec
 from costopt.agent.trainer import WarmStandby
+from tests.support.process_state import many_open_files
 
 pytestmark = pytest.mark.process
 
@@ -50,6 +51,11 @@ def test_what_is_no_script_and_who_is_not_warm_cannot_be(tmp_path: Path) -> None
     late = WarmStandby({}, os.getpid(), "time")
     late.close()
     assert late.activate(spec, {}, workdir="/", log_path=tmp_path / "l") is None
+
+
+def test_an_agent_with_over_a_thousand_open_files_sees_that_it_is_warm() -> None:
+    with many_open_files():
+        warm({}).close()
 
 
 @pytest.mark.parametrize("ended", [True, False])
