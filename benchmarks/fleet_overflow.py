@@ -65,6 +65,7 @@ def run(days: float = 14.0) -> Iterator[Figure]:
     for note, curve, known in (
         ("no growth, work declared", SpeedCurve(grow=1), True),
         ("no growth", SpeedCurve(grow=1), False),
+        ("growth, work declared", SpeedCurve(), True),
         ("growth", SpeedCurve(), False),
     ):
         options = [curve.options(job.gpus, None, None) for job in work.jobs]
