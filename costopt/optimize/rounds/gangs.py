@@ -79,10 +79,11 @@ class GangTable:
         width = max((len(each) for each in kept), default=1)
         padded = [[*each, *[each[-1]] * (width - len(each))] for each in kept]
         pairs = np.array(padded, dtype=np.float64).reshape(len(kept), width, 2)
-        gpus, speed = pairs[:, :, 0].astype(np.int64), pairs[:, :, 1]
+        # Contiguous: of any other array, take copies the whole before it takes rows.
+        gpus, speed = pairs[:, :, 0].astype(np.int64), pairs[:, :, 1].copy()
         step = np.diff(gpus, axis=1)
         steps = np.array([_steps(each, width) for each in kept]).reshape(len(kept), width - 1, 2)
-        price, slope = steps[:, :, 0], steps[:, :, 1]
+        price, slope = steps[:, :, 0].copy(), steps[:, :, 1].copy()
         column = (gpus == np.array(asked, dtype=np.int64)[:, None]).argmax(axis=1)
         last = np.array([len(each) - 1 for each in kept], dtype=np.int64)
         return cls(gpus, speed, step, price, slope, column, last)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -58,6 +58,12 @@ def test_gangs_halve_and_double_what_was_asked_for() -> None:
     sizes = {n: [gpus for gpus, _ in SpeedCurve().options(n, None, None)] for n in (1, 3, 8, 64)}
     assert sizes == {1: [1, 2, 4], 3: [3, 6, 12], 8: [1, 2, 4, 8, 16, 32], 64: [8, 16, 32, 64]}
     assert [gpus for gpus, _ in SpeedCurve().options(8, 4, 16)] == [4, 8, 16]
+
+
+def test_taking_the_rows_of_some_jobs_copies_no_other_row() -> None:
+    """numpy's take copies all of an array that is not contiguous, before it takes rows."""
+    table = GangTable.of([SpeedCurve().options(8, None, None)] * 3, [8] * 3)
+    assert all(getattr(table, field.name).flags.c_contiguous for field in fields(table))
 
 
 def test_a_gang_that_is_never_cheapest_has_the_step_price_of_the_next() -> None:
