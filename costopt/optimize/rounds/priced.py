@@ -29,7 +29,8 @@ it is divided by 1 + spread where work is predicted, on Philly, 2 to 15 October.
 QUANTILES = np.array([-1.4, -0.53, 0.0, 0.53, 1.4])
 """The means of the fifths of a standard normal distribution."""
 PLANNED_RESTARTS = 20.0
-"""A gang of a ranked job changes where that pays within so many restarts: plans change, too."""
+"""A gang of a ranked job changes where that pays within so many restarts: plans change, too. Where
+work is predicted, the time is longer the less the price will have fallen when the job ends."""
 MIN_GROWTH_GAIN_S = 60.0
 """What growth into idle GPUs must save beyond its restart."""
 
@@ -114,8 +115,8 @@ class PricedPolicy:
         cost = jobs.weight[:, None] + (later * price)[:, None] * gangs.gpus
         cost /= gangs.speed
         worth = np.where(later < 1, cost.min(axis=1), cost[np.arange(len(column)), column])
-        limit_s = np.where(later < 1, PLANNED_RESTARTS * self.restart_s, np.inf)
-        lasts_s = np.minimum(jobs.remaining_s / speed, limit_s)
+        falls = np.maximum(np.where(jobs.spread > 0, 1 - later, later < 1), 1e-9)
+        lasts_s = np.minimum(jobs.remaining_s / speed, PLANNED_RESTARTS * self.restart_s / falls)
         gain = (worth * (new_speed - speed) - price * (target - jobs.held)) * lasts_s
         return gain - worth * new_speed * self.restart_s
 
