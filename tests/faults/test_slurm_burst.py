@@ -96,7 +96,8 @@ def test_slurm_requeues_a_job_whose_nodes_are_noticed(tmp_path: Path) -> None:
     """Spot goes in mid-run; the nodes that replace it are the same ones to Slurm."""
     skip_without_slurm()
     went, ended = tmp_path / "went", tmp_path / "ended"
-    script = f"[ -e {went} ] || srun sleep 600\nsrun sh -c 'echo >>{ended}'"
+    # It waits to be killed: without the node's step it would go on with its next line.
+    script = f"[ -e {went} ] || {{ srun sleep 600; sleep 600; }}\nsrun sh -c 'echo >>{ended}'"
     with burst_cloud(tmp_path, SPOT_GOES) as cloud, cloud.daemon():
         job = cloud.slurm.sbatch(script, "-p", "burst", "-N2", "-t", "10", "--deadline=now+2hours")
         log = cloud.slurm.folder / "log" / "slurmctld.log"

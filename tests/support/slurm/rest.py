@@ -46,7 +46,7 @@ def rest_on_socket(slurm: SlurmCluster) -> Iterator[RestClient]:
     os.chown(folder, NOBODY.pw_uid, NOBODY.pw_gid)
     path = folder / "socket"
     with _slurmrestd(slurm, "rest_auth/local", f"unix:{path}"):
-        until(path.exists)
+        until(lambda: _answers(socket.AF_UNIX, str(path)))
         yield RestClient(f"unix:{path}", NOBODY.pw_name)
 
 
@@ -57,13 +57,7 @@ def rest_over_http(slurm: SlurmCluster) -> Iterator[str]:
         reserved_port() as port,
         _slurmrestd(slurm, "rest_auth/jwt", f"127.0.0.1:{port}", SLURM_JWT="daemon"),
     ):
-
-        def answers() -> bool:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
-                return True
-            return False
-
-        until(answers)
+        until(lambda: _answers(socket.AF_INET, ("127.0.0.1", port)))
         yield f"http://127.0.0.1:{port}"
 
 
@@ -71,6 +65,14 @@ def write_token(slurm: SlurmCluster, user: str, path: Path) -> Path:
     """Write a user's token to a file, as scontrol prints it."""
     path.write_text(slurm.run("scontrol", "token", f"username={user}", "lifespan=3600"))
     return path
+
+
+def _answers(family: int, address: str | tuple[str, int]) -> bool:
+    """Whether a connection is accepted: the socket is there before anyone listens."""
+    with suppress(OSError), socket.socket(family) as link:
+        link.connect(address)
+        return True
+    return False
 
 
 @contextmanager
