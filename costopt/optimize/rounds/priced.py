@@ -115,8 +115,10 @@ class PricedPolicy:
         cost = jobs.weight[:, None] + (later * price)[:, None] * gangs.gpus
         cost /= gangs.speed
         worth = np.where(later < 1, cost.min(axis=1), cost[np.arange(len(column)), column])
-        falls = np.maximum(np.where(jobs.spread > 0, 1 - later, later < 1), 1e-9)
-        lasts_s = np.minimum(jobs.remaining_s / speed, PLANNED_RESTARTS * self.restart_s / falls)
+        falls = np.where(jobs.spread > 0, 1 - later, later < 1)
+        limit_s: Floats = np.full(len(falls), np.inf)
+        np.divide(PLANNED_RESTARTS * self.restart_s, falls, out=limit_s, where=falls > 0)
+        lasts_s = np.minimum(jobs.remaining_s / speed, limit_s)
         gain = (worth * (new_speed - speed) - price * (target - jobs.held)) * lasts_s
         return gain - worth * new_speed * self.restart_s
 

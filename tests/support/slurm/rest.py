@@ -70,6 +70,7 @@ def write_token(slurm: SlurmCluster, user: str, path: Path) -> Path:
 def _answers(family: int, address: str | tuple[str, int]) -> bool:
     """Whether a connection is accepted: the socket is there before anyone listens."""
     with suppress(OSError), socket.socket(family) as link:
+        link.settimeout(1.0)
         link.connect(address)
         return True
     return False

@@ -75,6 +75,15 @@ def test_a_gang_that_is_never_cheapest_has_the_step_price_of_the_next() -> None:
     assert (falling | (prices[:, 1:] == NO_STEP)).all()
 
 
+def test_where_no_restart_costs_anything_a_short_job_grows_too() -> None:
+    """Jobs that may go to spot are not ranked: their gangs are planned for as long as they run."""
+    one = replace(
+        _jobs([1], 0), held=np.array([1]), held_s=np.array([1e4]), remaining_s=np.array([50.0]),
+        price_cap=np.array([10.0]),
+    )  # fmt: skip
+    assert PricedPolicy(restart_s=0.0).decide(one, 4)[1].tolist() == [4]
+
+
 def test_the_price_is_where_the_cheapest_gangs_fit() -> None:
     table = _table(ASKED)
     least = int(table.gpus[:, 0].sum())
