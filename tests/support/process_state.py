@@ -7,20 +7,29 @@ import resource
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 
 def is_running(pid: int) -> bool:
-    """False for a zombie: nobody's child any more, it waits until init has seen it."""
-    return _state(Path(f"/proc/{pid}/stat")) != "Z"
+    """False for a zombie: nobody's child any more, it waits until init has seen it.
+
+    Its first thread may have ended before others, which hold its files.
+    """
+    return any(_state(thread) not in "ZX" for thread in _threads(pid))
 
 
 def pause(pid: int) -> None:
     """Stop a process, and wait until each of its threads has: some may run until then."""
     os.kill(pid, signal.SIGSTOP)
-    while any(_state(thread) not in "TZ" for thread in Path(f"/proc/{pid}/task").glob("*/stat")):
+    while any(_state(thread) not in "TZ" for thread in _threads(pid)):
         time.sleep(0.001)
+
+
+def _threads(pid: int) -> list[Path]:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return [thread / "stat" for thread in Path(f"/proc/{pid}/task").iterdir()]
+    return []
 
 
 def _state(stat: Path) -> str:
