@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ from costopt.train.state_layout import rebuild_state
 
 OBJECTS = "objects.pt"
 MAX_ATTEMPTS = sys.maxsize
-SAFE_HINT = "allow them with torch.serialization.add_safe_globals before attaching"
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,20 +300,12 @@ def _read_state(manifest: Manifest, read: Callable[[Part], bytes]) -> dict[str, 
             code="sharded",
         )
     parts = {part.name: part for part in manifest.parts}
-    try:
-        if OBJECTS not in parts:
-            raise ValueError(f"the manifest does not list {OBJECTS}")
-        objects = read(parts.pop(OBJECTS))
-        tensors = list(parts.values())
-        sizes = [part.size_bytes for part in tensors]
-        return rebuild_state(objects, sizes, lambda number: read(tensors[number]))
-    except pickle.UnpicklingError as error:
-        raise CheckpointError(
-            "it is complete but holds objects that PyTorch does not load safely: "
-            f"{str(error).splitlines()[0]}",
-            hint=SAFE_HINT,
-            code="unsafe_objects",
-        ) from error
+    if OBJECTS not in parts:
+        raise ValueError(f"the manifest does not list {OBJECTS}")
+    objects = read(parts.pop(OBJECTS))
+    tensors = list(parts.values())
+    sizes = [part.size_bytes for part in tensors]
+    return rebuild_state(objects, sizes, lambda number: read(tensors[number]))
 
 
 def describe_checkpoint(

@@ -33,7 +33,7 @@ from costopt.checkpoint.sharded.safetensors import READ_BYTES
 from costopt.checkpoint.sharded.source import ShardSource
 from costopt.checkpoint.sharded.tensor_stream import stream_tensors
 from costopt.domain.errors import CheckpointError
-from costopt.train.sharded_objects import load_objects
+from costopt.train.safe_objects import load_objects
 from costopt.train.state_layout import DTYPE_NAMES
 
 METADATA = ".metadata"

@@ -45,8 +45,8 @@ from costopt.checkpoint.sharded.tensor_stream import open_source
 from costopt.checkpoint.writer import split_files
 from costopt.domain.errors import CheckpointError
 from costopt.train.dcp_files import dcp_name, describe_tensor
+from costopt.train.safe_objects import load_objects, pack_objects
 from costopt.train.sharded_checkpointer import claim_place
-from costopt.train.sharded_objects import load_objects, pack_objects
 from costopt.train.sharded_restore import take_piece
 from costopt.train.state_layout import ALIGNMENT, DTYPE_NAMES
 

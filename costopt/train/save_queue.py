@@ -21,7 +21,8 @@ from costopt.checkpoint.sharded.commit import ShardGroup
 from costopt.checkpoint.writer_client import SharedMemory, WriterProcess
 from costopt.domain.errors import CheckpointError
 from costopt.protocol.trainer_files import SavedCheckpoint
-from costopt.train.state_layout import CopyLayout, SnapshotCopy, StateLayout, unloadable_reason
+from costopt.train.safe_objects import load_objects
+from costopt.train.state_layout import CopyLayout, SnapshotCopy, StateLayout
 
 SLOTS = 2
 """Buffers: only a save that cannot wait until the first is written uses the second. A rank with
@@ -249,13 +250,7 @@ class SaveQueue:
     def _layout(self, values: dict[str, Any]) -> StateLayout:
         layout = StateLayout.of(values)
         if not self._is_checked:
-            complaint = unloadable_reason(layout.pack())
-            if complaint is not None:
-                raise CheckpointError(
-                    f"the state holds objects that PyTorch does not load safely: {complaint}",
-                    hint="allow them with torch.serialization.add_safe_globals before attaching",
-                    code="unsafe_objects",
-                )
+            load_objects(layout.pack(), "the state holds")
             self._is_checked = True
         return layout
 

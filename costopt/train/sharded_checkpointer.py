@@ -28,13 +28,12 @@ from costopt.checkpoint.writer import process_start_time
 from costopt.domain.errors import CheckpointError
 from costopt.protocol.trainer_files import RejectedCheckpoint, SavedCheckpoint
 from costopt.train.checkpointer import describe_checkpoint
+from costopt.train.safe_objects import load_objects, pack_objects
 from costopt.train.save_queue import SaveOutcome, SaveQueue, SaveState
-from costopt.train.sharded_objects import load_objects, pack_objects
 from costopt.train.sharded_ranks import CopyRanks
 from costopt.train.sharded_replicas import Newest, ShardReplicas
 from costopt.train.sharded_restore import MAX_OTHERS_SHARE, others_share, pour
 from costopt.train.sharded_state import Shard, ShardCopyLayout, ShardedState, ShardPlan
-from costopt.train.state_layout import unloadable_reason
 
 Extra = Callable[[], dict[str, Any]]
 _Stored = tuple[Manifest, list[bytes]]
@@ -264,14 +263,9 @@ class ShardedCheckpointer:
         extra = {} if self._extra is None else self._extra()
         settings = self._state.objects() if self._ranks.rank == 0 else {}
         packed = pack_objects({"extra": extra, **settings})
-        complaint = None if self._is_checked else unloadable_reason(packed)
-        if complaint is not None:
-            raise CheckpointError(
-                f"extra() returns objects that PyTorch does not load safely: {complaint}",
-                hint="allow them with torch.serialization.add_safe_globals",
-                code="unsafe_objects",
-            )
-        self._is_checked = True
+        if not self._is_checked:
+            load_objects(packed, "extra() returns")
+            self._is_checked = True
         return packed
 
     def _form(self) -> SaveQueue:

@@ -14,7 +14,6 @@ import ctypes
 import io
 import json
 import os
-import pickle
 import threading
 import weakref
 from bisect import bisect_right
@@ -31,6 +30,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from costopt.checkpoint.writer_client import SharedMemory
 from costopt.domain.errors import CheckpointError
+from costopt.train.safe_objects import load_objects
 
 LAYOUT = 1
 MAX_CONCURRENT_READS = 4
@@ -143,10 +143,10 @@ def rebuild_state(
     """Return the state, on the CPU. Its tensors' bytes are cut into parts of ``sizes_bytes``.
 
     ``read(number)`` returns a part's bytes; several are read concurrently. Raise what it raises,
-    pickle.UnpicklingError for objects that cannot be loaded safely, ValueError if the bytes do not
-    match the layout.
+    CheckpointError for objects that cannot be loaded safely, ValueError if the bytes do not match
+    the layout.
     """
-    packed = torch.load(io.BytesIO(objects), map_location="cpu", weights_only=True)
+    packed = load_objects(objects, "it is complete but holds")
     index = json.loads(packed["index"])
     if index["layout"] != LAYOUT:
         raise ValueError("the state's layout has an unsupported version")
@@ -172,15 +172,6 @@ def rebuild_state(
     if tensors or not isinstance(state, dict):
         raise ValueError("the state does not contain the layout of its tensors")
     return state
-
-
-def unloadable_reason(objects: bytes) -> str | None:
-    """Return why ``objects`` could not be loaded again, or None if they can."""
-    try:
-        torch.load(io.BytesIO(objects), map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        return str(error).splitlines()[0]
-    return None
 
 
 @dataclass(slots=True)

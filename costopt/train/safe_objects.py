@@ -1,4 +1,4 @@
-"""What a rank saves beside tensors, as ``torch.save`` writes it and ``weights_only`` reads it."""
+"""What is saved beside tensors, as ``torch.save`` writes it and ``weights_only`` reads it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ def pack_objects(objects: Mapping[str, Any]) -> bytes:
     return packed.getvalue()
 
 
-def load_objects(data: bytes) -> dict[str, Any]:
-    """Return stored objects. Raise CheckpointError if PyTorch does not load them safely."""
+def load_objects(data: bytes, whose: str = "the checkpoint holds") -> dict[str, Any]:
+    """Return packed objects. Raise CheckpointError if PyTorch does not load them safely."""
     try:
         found: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise CheckpointError(
-            "the checkpoint holds objects that PyTorch does not load safely: "
-            f"{str(error).splitlines()[0]}",
-            hint="allow them with torch.serialization.add_safe_globals before restoring",
+            f"{whose} objects that PyTorch does not load safely: {str(error).splitlines()[0]}",
+            hint="allow them with torch.serialization.add_safe_globals",
             code="unsafe_objects",
         ) from error
     return found
