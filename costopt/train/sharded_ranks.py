@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from costopt.domain.errors import CheckpointError, CostoptError
 
@@ -59,19 +60,34 @@ class ShardRanks:
 
         Raise CostoptError if a rank is gone.
         """
-        own = torch.tensor(list(numbers), dtype=torch.float64)
+        found = self._gather_alike(torch.tensor(list(numbers), dtype=torch.float64))
+        rows: list[list[float]] = found.tolist()
+        return rows
+
+    def gather_rows(self, rows: Sequence[Sequence[int]], length: int) -> list[list[list[int]]]:
+        """Return the rows of all ranks, each of ``length``; faster than ``gather``.
+
+        Raise CostoptError if a rank is gone.
+        """
+        counts = [int(count) for (count,) in self.gather_numbers((len(rows),))]
+        own = torch.zeros((max(counts), length), dtype=torch.int64)
+        own[: len(rows)] = torch.tensor(list(rows), dtype=torch.int64).view(-1, length)
+        found: list[list[list[int]]] = self._gather_alike(own).tolist()
+        return [each[:count] for each, count in zip(found, counts, strict=True)]
+
+    def _gather_alike(self, own: Tensor) -> Tensor:
+        """Return the tensors of all ranks, of equal shapes, as one with a dimension more."""
+        found = torch.empty((self.size, *own.shape), dtype=own.dtype)
         if self.size == 1:
-            return [own.tolist()]
-        found = torch.empty(self.size * len(numbers), dtype=torch.float64)
+            return found.copy_(own)
         try:
-            self._group._allgather_base(found, own).wait()
+            self._group._allgather_base(found.view(-1), own.view(-1)).wait()
         except RuntimeError as error:
             raise CostoptError(
                 f"a process of this shard group is gone: {str(error).splitlines()[0]}",
                 hint="start all processes of the group again: they join the others",
             ) from error
-        rows: list[list[float]] = found.view(self.size, -1).tolist()
-        return rows
+        return found
 
     def share(self, value: Any) -> Any:
         """Return the first rank's value."""

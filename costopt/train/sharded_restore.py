@@ -24,10 +24,12 @@ from costopt.domain.errors import CheckpointError
 from costopt.train.sharded_ranks import ShardRanks
 from costopt.train.sharded_state import Shard
 
-MIN_WINDOW_BYTES, MAX_WINDOW_BYTES = 16 << 20, 128 << 20
+MIN_WINDOW_BYTES, MAX_WINDOW_BYTES = 8 << 20, 128 << 20
 """Read at once by a node, which holds two of them: a quarter of what it needs, within these."""
-MIN_SAVED_SHARE = 0.05
-"""Of what the processes of a node would read each for itself, to read it once for all of them."""
+MIN_SAVED_SHARE = 0.09
+"""Of what the processes of a node would read each for itself, to read it once for all of them.
+Waiting for each other takes longer than to read a tenth again.
+"""
 MAX_OTHERS_SHARE = 0.1
 """Of what a process needs, to read it without asking what the others need: what they need as well
 is then read by each of them, at most this much more than once.
@@ -55,8 +57,9 @@ def pour(
     """
     by_name = {shard.spec.name: shard for shard in shards}
     places = [_memory(piece, by_name[piece.tensor.name]) for piece in pieces]
-    own = [(tuple(p.span), place is not None) for p, place in zip(pieces, places, strict=True)]
-    everyone = [[(ByteSpan(*span), direct) for span, direct in each] for each in node.gather(own)]
+    own = [(*p.span, int(place is not None)) for p, place in zip(pieces, places, strict=True)]
+    rows = node.gather_rows(own, 4)
+    everyone = [[(ByteSpan(*span), bool(direct)) for *span, direct in each] for each in rows]
     if _saved_share(everyone) < MIN_SAVED_SHARE:
         everyone, node = [everyone[node.rank]], node.alone()
     common = _common_chunks(everyone)
