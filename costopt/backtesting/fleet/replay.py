@@ -14,8 +14,7 @@ import numpy as np
 from costopt.optimize.rounds.durations import DurationHistory
 from costopt.optimize.rounds.gangs import Flags, Floats, GangTable, Ints
 from costopt.optimize.rounds.jobs import RoundJobs, RoundPolicy
-from costopt.optimize.rounds.placed import place_round
-from costopt.optimize.rounds.placement import Placement
+from costopt.optimize.rounds.placement import Placement, place_round
 from costopt.optimize.rounds.virtual_share import VirtualShares
 from costopt.workload.workload import Workload
 

@@ -14,8 +14,7 @@ import numpy as np
 from costopt.optimize.rounds.gangs import Flags, GangTable, Ints
 from costopt.optimize.rounds.jobs import RoundJobs
 from costopt.optimize.rounds.overflow import Queue
-from costopt.optimize.rounds.placed import place_round
-from costopt.optimize.rounds.placement import Placement
+from costopt.optimize.rounds.placement import Placement, place_round
 from costopt.optimize.rounds.priced import PricedPolicy
 from costopt.optimize.rounds.virtual_share import VirtualShares
 from costopt.strategies.priced.cluster_job import ClusterJob

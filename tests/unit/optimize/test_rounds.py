@@ -14,8 +14,7 @@ from costopt.optimize.rounds.durations import DurationHistory
 from costopt.optimize.rounds.gangs import NO_STEP, GangTable, Ints, SpeedCurve
 from costopt.optimize.rounds.jobs import RoundJobs
 from costopt.optimize.rounds.overflow import Queue
-from costopt.optimize.rounds.placed import place_round
-from costopt.optimize.rounds.placement import Placement
+from costopt.optimize.rounds.placement import Placement, place_round
 from costopt.optimize.rounds.priced import PricedPolicy
 from costopt.optimize.rounds.rigid import RigidPolicy
 from costopt.optimize.rounds.sizes import capacity_price, first_fit
