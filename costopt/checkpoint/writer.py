@@ -129,6 +129,10 @@ class CheckpointWriter:
             case "claim":
                 self._opened().claim()
                 return {"claimed": message["ticket"]}
+            case "abandon":
+                committer = self._opened()
+                assert isinstance(committer, ShardCommitter)
+                committer.abandon(message["steps"])
             case "save":
                 return self._save(message)
         return None

@@ -84,6 +84,8 @@ class SaveQueue:
         self._copying: int | None = None
         self._pending: dict[int, _Pending] = {}
         self._ended: dict[int, SaveOutcome] = {}
+        self._lost: set[int] = set()
+        """Steps that failed here: the next writer abandons them, else other ranks wait for them."""
         self._refused_claims: dict[int, CheckpointError] = {}
         self._tickets = 0
         self._is_checked = False
@@ -132,6 +134,9 @@ class SaveQueue:
         slot = self._free_slot()
         writer = self._running_writer()
         ticket = self._ticket()
+        if self._group is not None and (lost := self._lost - {state.step}):
+            writer.request({"op": "abandon", "steps": sorted(lost)})
+        self._lost.clear()
         message = {
             "op": "save",
             "ticket": ticket,
@@ -151,8 +156,9 @@ class SaveQueue:
                 lambda object_bytes: writer.request({**message, "object_bytes": object_bytes}),
                 overlap=overlap and self._may_overlap,
             )
-        except CheckpointError:
-            del self._pending[ticket]
+        except CheckpointError as error:
+            self._lose(ticket, error)
+            del self._ended[ticket]
             raise
         self._copying = ticket
         return ticket
@@ -166,7 +172,7 @@ class SaveQueue:
         error = snapshot.join()
         if error is not None and ticket in self._pending:
             self._may_overlap = self._may_overlap and not snapshot.was_changed
-            self._end(ticket, FailedSave(self._pending[ticket].step, error))
+            self._lose(ticket, error)
 
     def claim(self, *, wait: bool) -> None:
         """Claim the repository. Raise CheckpointError: superseded, or the store refuses."""
@@ -357,7 +363,12 @@ class SaveQueue:
 
     def _end_all(self, error: CheckpointError) -> None:
         for ticket in sorted(self._pending):
-            self._end(ticket, FailedSave(self._pending[ticket].step, error))
+            self._lose(ticket, error)
+
+    def _lose(self, ticket: int, error: CheckpointError) -> None:
+        step = self._pending[ticket].step
+        self._lost.add(step)
+        self._end(ticket, FailedSave(step, error))
 
     def _ticket(self) -> int:
         self._tickets += 1

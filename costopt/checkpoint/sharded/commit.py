@@ -376,6 +376,12 @@ class ShardCommitter(Committer):
             return
         self.place.remove_all([name for name in names if str(name) not in kept])
 
+    def abandon(self, steps: Iterable[int]) -> None:
+        """Decide against saves of which this rank's part was lost, unless they are decided."""
+        for step in steps:
+            name = CheckpointName(self.generation, step, self.gang.attempt)
+            self._abandon(name, f"rank {self.gang.rank}: its part was lost")
+
     def _abandon(self, name: CheckpointName, reason: str) -> None:
         """Decide against the save, unless it is decided. Never fails: a silent rank is missed."""
         with suppress(CheckpointError), checkpoint_errors():
