@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 
 import click
 
-from costopt.cli.context import DEFAULT_STATE_DIR
-from costopt.cli.options import complete_file
+from costopt.cli.options import DEFAULT_STATE_DIR, complete_file
 from costopt.cli.output import output_option, print_table
 
 

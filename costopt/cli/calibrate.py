@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.context import state_dir_option
 from costopt.cli.options import (
     account_option,
     complete_market,
@@ -18,6 +17,7 @@ from costopt.cli.options import (
     rent_provider_option,
     speed_option,
     start_option,
+    state_dir_option,
     tick_option,
 )
 from costopt.domain.errors import CostoptError, SpecError

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import click
 
-from costopt.cli.context import state_dir_option
 from costopt.cli.errors import print_error
-from costopt.cli.options import account_option
+from costopt.cli.options import account_option, state_dir_option
 
 
 @click.command()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from costopt.cli.context import DEFAULT_STATE_DIR
+from costopt.cli.options import DEFAULT_STATE_DIR
 
 if TYPE_CHECKING:
     from costopt.client.client import DaemonClient

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from costopt.cli.context import state_dir_option
 from costopt.cli.options import (
     DAY_S,
     Number,
@@ -23,6 +22,7 @@ from costopt.cli.options import (
     rent_provider_option,
     speed_option,
     start_option,
+    state_dir_option,
     tick_option,
 )
 

@@ -7,16 +7,23 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 import click
 
-from costopt.cli.context import CliContext
 from costopt.domain.errors import CostoptError
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells report it."""
 BROKEN_PIPE = 141
 """128 + SIGPIPE, as for any Unix tool whose reader closed the pipe."""
+
+
+@dataclass(slots=True)
+class CliContext:
+    """The values of the options that precede the command's name."""
+
+    debug: bool = False
 
 
 def run_command(run: Callable[[], object], settings: CliContext) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.connection import connect, optional_server_options
-from costopt.cli.context import state_dir_option
+from costopt.cli.options import state_dir_option
 from costopt.cli.output import output_option
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.context import DEFAULT_STATE_DIR
 from costopt.cli.errors import print_error
-from costopt.cli.options import complete_file
+from costopt.cli.options import DEFAULT_STATE_DIR, complete_file
 from costopt.controller.state_dir import LEDGER, job_now
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 from costopt.cli.connection import connect, server_options
-from costopt.cli.context import state_dir_option
+from costopt.cli.options import state_dir_option
 from costopt.controller.node_logs import StoreLogs, logged_node
 from costopt.controller.state_dir import check_known, job_now, open_state_ledger
 from costopt.domain.errors import SpecError

@@ -12,8 +12,7 @@ import click
 
 from costopt import __version__
 from costopt.cli.config import FLAG_ONLY, defaults_for, read_config
-from costopt.cli.context import CliContext
-from costopt.cli.errors import exit_on_closed_pipe, run_command
+from costopt.cli.errors import CliContext, exit_on_closed_pipe, run_command
 
 
 class CommandEntry(NamedTuple):

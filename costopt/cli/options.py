@@ -158,6 +158,17 @@ def complete_gpu(
     return [CompletionItem(model) for model in models if model.lower().startswith(begun)]
 
 
+DEFAULT_STATE_DIR = Path(".costopt")
+
+state_dir_option = click.option(
+    "--state-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=DEFAULT_STATE_DIR,
+    envvar="COSTOPT_STATE_DIR",
+    show_envvar=True,
+    metavar="FOLDER",
+    help="Where runs keep their ledger and files.",
+)
 job_argument = click.argument("job", metavar="JOB.yaml", shell_complete=complete_file)
 jobs_argument = click.argument(
     "jobs", nargs=-1, required=True, metavar="JOB.yaml|FOLDER...", shell_complete=complete_file

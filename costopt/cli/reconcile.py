@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.context import DEFAULT_STATE_DIR
-from costopt.cli.options import MarketFile, complete_file, complete_market, duration_s
+from costopt.cli.options import (
+    DEFAULT_STATE_DIR,
+    MarketFile,
+    complete_file,
+    complete_market,
+    duration_s,
+)
 from costopt.cli.output import output_option, print_table
 from costopt.formatting import minute_text, plain_text, pool_text, usd_text
 from costopt.render.table import Column, Table

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.context import state_dir_option
 from costopt.cli.errors import print_error
 from costopt.cli.options import (
     account_option,
@@ -27,6 +26,7 @@ from costopt.cli.options import (
     rent_provider_option,
     speed_option,
     start_option,
+    state_dir_option,
     tick_option,
 )
 from costopt.cli.output import output_option
