@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -66,12 +66,16 @@ def process_specs(
     would set. "python" names ``interpreter``, by default that of the agent, so that the job finds
     the packages that costopt found. A command that is not a Python script runs once per node. The
     processes of an elastic gang are started separately: torchrun would end them all when the first
-    one fails. Raise ValueError if the node is not a member.
+    one fails, as it is to do where those of a node hold a copy of a sharded model. Raise ValueError
+    if the node is not a member.
     """
     rank = gang.rank(node_id)
     if rank is None:
         raise ValueError(f"{node_id} is not a member of generation {gang.generation} of {gang.job}")
     script = _python_script(gang.command, interpreter.python)
+    if gang.elastic and gang.is_sharded:
+        gang, rank = replace(gang, elastic=False, members=(node_id,)), 0
+        launcher = LaunchMethod.TORCHRUN
     if gang.elastic:
         return tuple(
             _direct(gang, rank, rendezvous, processes, local_rank, interpreter.python)

@@ -111,6 +111,7 @@ class MailboxRuntime:
         hazard = None
         if self._gang_hazard is not None and job.checkpoint.interval_s is None:
             hazard = self._gang_hazard(job, nodes)
+        machine = self._machines and self._machines.instance_type(nodes[0].pool)
         mailbox.post_gang(
             Gang(
                 job=job.name,
@@ -128,7 +129,8 @@ class MailboxRuntime:
                 noticed_share=noticed_share(self._notice_s, job.checkpoint.durable_s),
                 speed=self._speed,
                 power_cap_w=None if power_cap is None else power_cap.cap_w,
-                elastic=job.elastic,
+                elastic=job.goes_on_without(machine) if machine else job.elastic,
+                is_sharded=job.resources.gpus_per_group is not None,
                 zones=tuple(f"{node.pool.region}/{node.pool.zone}" for node in nodes),
                 across_zones=job.checkpoint.across_zones,
                 former=() if standing is None else self._still_training(mailbox, standing, nodes),

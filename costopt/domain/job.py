@@ -330,15 +330,18 @@ class Job:
         checkpoint = self.checkpoint.on(machine, nodes)
         return self if checkpoint is self.checkpoint else replace(self, checkpoint=checkpoint)
 
-    def groups_in(self, machine: InstanceType, nodes: int) -> int:
-        """Return the groups of a gang of ``nodes``, of which a lost node stops one; else 1.
-
-        The others go on only where trainers form their gang again without a restart.
+    def goes_on_without(self, machine: InstanceType) -> bool:
+        """Return whether the trainers of other nodes go on without a restart when one is lost: not
+        where a shard group spans several nodes.
         """
-        group_nodes = self.resources.nodes_per_group(machine)
-        if not self.elastic or self.resources.gpus_per_group is None or group_nodes is None:
-            return 1
-        return max(1, nodes // group_nodes)
+        return self.elastic and self.resources.nodes_per_group(machine) == 1
+
+    def groups_in(self, machine: InstanceType, nodes: int) -> int:
+        """Return the parts of a gang of ``nodes`` of which a lost node stops one, while shard
+        groups of the others hold the state; else 1.
+        """
+        is_grouped = self.resources.gpus_per_group is not None
+        return nodes if is_grouped and self.goes_on_without(machine) else 1
 
     def cache_s(self, machine: InstanceType | None = None) -> float:
         """Return the seconds in which a new node fetches the cache; None: on a fast network."""

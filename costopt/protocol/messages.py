@@ -243,7 +243,8 @@ class Gang:
     ``probe_cap_w``, None for none, and removes it; 0 asks for nothing. ``data_uri`` is the address
     of the job's data, None if it is not given; ``cache`` is what else has to be on each node's disk
     before it trains. The trainers of an ``elastic`` gang form the next
-    one among themselves when a member joins or leaves. ``secret`` is new in each generation: with
+    one among themselves when a member joins or leaves; those of a node hold a copy of the model
+    together, in a world of their own, where it ``is_sharded``. ``secret`` is new in each generation: with
     it the members authenticate each other to exchange snapshots, which requires it, and to form
     gangs. ``zones`` are the members' zones by rank, empty if unknown; snapshots go to members in
     other zones only ``across_zones``. ``former`` are nodes of the
@@ -275,6 +276,7 @@ class Gang:
     probe_s: float = 0.0
     data_uri: str | None = None
     elastic: bool = False
+    is_sharded: bool = False
     zones: tuple[str, ...] = ()
     across_zones: bool = False
     former: tuple[str, ...] = ()

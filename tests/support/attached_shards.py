@@ -86,7 +86,7 @@ def train(options: dict[str, Any]) -> None:
         costopt.train.sharded_ranks._machine = lambda: str(rank)
     if rank == size - 1:
         os.environ["COSTOPT_NOTICE_FILE"] = options.get("notice", "")
-    meeting = Path(options["meeting"]).as_uri()
+    meeting = Path(options["meeting"]).as_uri() if "meeting" in options else "env://"
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size)
     # The copies of one world begin alike; those of a membership take up the first one's state.
     model = build(options["kind"], options.get("seed", 3))
@@ -109,6 +109,7 @@ def train(options: dict[str, Any]) -> None:
     output = Path(options["output"])
     losses: dict[int, float] = {}
     for step in job.steps(total):
+        time.sleep(0.0 if Path("hurry").exists() else options.get("pace_s", 0.0))
         while step in options.get("hold", ()) and not output.with_name(f"go-{step}").exists():
             time.sleep(0.005)
         first, copies = options.get("full", (total, 0))

@@ -107,6 +107,25 @@ def test_processes_of_an_elastic_gang_are_started_one_by_one() -> None:
     assert {spec.script for spec in specs} == {("t.py", "--x")}
 
 
+def test_the_trainers_of_a_node_hold_a_copy_of_a_sharded_model() -> None:
+    gang = replace(GANG, elastic=True, is_sharded=True)
+    (spec,) = process_specs(
+        gang,
+        "b",
+        Rendezvous(3, "h", 4711),
+        launcher=LaunchMethod.DIRECT,
+        processes=2,
+    )
+    words = " ".join(spec.command)
+    assert "--nnodes=1 --node-rank=0 --nproc-per-node=2 --master-addr=h --master-port=4711" in words
+    command = replace(gang, command=("./train.sh",))
+    (spec,) = process_specs(
+        command, "b", Rendezvous(3, "h", 1), launcher=LaunchMethod.DIRECT, processes=2
+    )
+    found = dict(spec.variables)
+    assert (found["RANK"], found["WORLD_SIZE"]) == ("0", "1")
+
+
 def test_the_trainers_environment_makes_the_round_trip() -> None:
     env = TrainerEnv(
         *("j", "n", 4, Path("/n"), Path("/s"), "/c", 60.0, 0.25, 0.5, 360.0),

@@ -24,7 +24,7 @@ from costopt.domain.job import (
     WorkAmount,
     WorkUnit,
 )
-from costopt.domain.market import Pool
+from costopt.domain.market import InstanceType, Pool
 from costopt.domain.power import PowerCap
 from costopt.domain.runtime import PowerLimitRecord
 from costopt.domain.throughput import Throughput
@@ -34,6 +34,7 @@ from costopt.protocol.trainer_files import RejectedCheckpoint, SavedCheckpoint
 from costopt.store.folder import FileStore
 from tests.support.errors import has_code
 from tests.support.manual_clock import ManualClock
+from tests.support.optimize_fixtures import machine
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SPEED = 60.0
@@ -65,6 +66,13 @@ class Still:
 def node(node_id: str) -> Node:
     pool = Pool.parse("sim/r/z/t/spot")
     return Node(node_id, "o", "j", pool, "k", NodeState.RUNNING, NOW, 1.0)
+
+
+class Machines:
+    """A catalog in which every pool has this machine."""
+
+    def instance_type(self, pool: Pool) -> InstanceType | None:
+        return machine()
 
 
 class Desk:
@@ -383,6 +391,22 @@ def test_an_elastic_gang_trains_on_without_who_is_gone(desk: Desk) -> None:
         assert (progress.state, progress.done_units) == (GangState.TRAINING, 300.0)
     desk.clock.now_s += 61
     assert desk.runtime.progress(JOB, NOW).state is not GangState.TRAINING, "nobody is heard"
+
+
+@pytest.mark.parametrize(
+    ("gpus_per_group", "elastic", "is_sharded"),
+    [(None, True, False), (4, True, True), (8, True, True), (16, False, True)],
+)
+def test_a_gang_is_elastic_unless_its_shard_groups_span_nodes(
+    tmp_path: Path, gpus_per_group: int | None, elastic: bool, is_sharded: bool
+) -> None:
+    members = node("n1"), node("n2")
+    runtime = MailboxRuntime(FileStore(tmp_path), Still(), machines=Machines())
+    resources = Resources(max_nodes=4, gpus_per_group=gpus_per_group)
+    runtime.form_gang(replace(JOB, elastic=True, resources=resources), 1, members, 600.0)
+    gang = Mailbox(FileStore(tmp_path), "j").gang()
+    assert gang is not None
+    assert (gang.elastic, gang.is_sharded) == (elastic, is_sharded)
 
 
 @pytest.mark.parametrize("letter", ["gang.json", "nodes/n1/heartbeat.json", "checkpoints/x.json"])

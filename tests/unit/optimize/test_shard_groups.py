@@ -107,23 +107,33 @@ def test_times_follow_from_the_gang() -> None:
 
 
 def test_a_lost_node_stops_its_group_and_not_the_gang() -> None:
-    alone, together = (table_of(grouped(elastic=elastic), hazard=0.2) for elastic in (True, False))
-    assert alone.groups.tolist() == [1, 2, 3, 4]
-    assert together.groups.tolist() == [1, 1, 1, 1]
+    alone, together = (
+        table_of(grouped(gpus=8, elastic=elastic), hazard=0.2) for elastic in (True, False)
+    )
+    assert alone.groups.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert together.groups.tolist() == [1] * 8
     assert alone.paid_units_per_hour[0] == pytest.approx(together.paid_units_per_hour[0])
     assert (alone.paid_units_per_hour[1:] > together.paid_units_per_hour[1:]).all()
-    assert alone.lag_s[1:].tolist() == [REFORM_S] * 3
-    # Of four groups, one waits for a start: a quarter of the gang's time, and the pause of all.
-    row = 3
+    assert alone.lag_s[1:].tolist() == [REFORM_S] * 7
+    # Of eight groups, one waits for a start: that part of the gang's time, and the pause of all.
+    row = 7
     hazard, useful = alone.hazard[row], alone.speed[row] * 3600
-    restart_h = alone.start_h[row] / 4 + REFORM_S / 3600
+    restart_h = alone.start_h[row] / 8 + REFORM_S / 3600
     saving = 1 + alone.save_s[row] / alone.interval_s[row]
     expected = useful / (saving * (1 + hazard * restart_h))
     assert alone.paid_units_per_hour[row] == pytest.approx(expected, rel=0.01)
-    costs = [plan(request_of(grouped(elastic=e), 0.2)).forecast_of("job") for e in (True, False)]
+    costs = [
+        plan(request_of(grouped(gpus=8, elastic=e), 0.2)).forecast_of("job") for e in (True, False)
+    ]
     assert costs[0] is not None
     assert costs[1] is not None
     assert costs[0].usd_p50 < costs[1].usd_p50
+
+
+def test_a_lost_node_stops_a_gang_whose_groups_span_nodes() -> None:
+    assert table_of(grouped(gpus=16), hazard=0.2).groups.tolist() == [1, 1, 1, 1]
+    assert not grouped(gpus=16).goes_on_without(machine())
+    assert grouped(gpus=None).goes_on_without(machine())
 
 
 def test_copies_in_another_zone_are_paid_by_spread_gangs_alone() -> None:

@@ -1,0 +1,110 @@
+"""An elastic gang of a sharded model under agents: the trainers of a node hold a copy of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from costopt.protocol.messages import Gang, NodeActivity
+from tests.support.agent_fleet import AgentFleet
+from tests.support.node_folder import ROOT
+
+STEPS = 300
+PROCESSES = 2
+OPTIONS = {"kind": "fsdp", "total": STEPS, "pace_s": 0.4}
+"""So slow that no machine is through before all has happened to it; then it may hurry."""
+SCRIPT = """\
+import json, os, pathlib, sys
+from tests.support.attached_shards import train
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+name = os.environ.get("COSTOPT_NODE", "alone") if rank == 0 else os.devnull
+output = str(pathlib.Path(name).resolve())
+train(json.loads(sys.argv[1]) | {"rank": rank, "size": size, "output": output})
+"""
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tethers trainers to their agents")
+
+
+class Fleet(AgentFleet):
+    """Of an elastic gang whose nodes hold copies."""
+
+    def form(self, generation: int, *members: str) -> None:
+        command = ("python", "trainer.py", json.dumps(OPTIONS))
+        gang = Gang("j", generation, members, command, str(self.folder), 0.0, elastic=True)
+        secret = f"of generation {generation}"
+        self.mailbox.post_gang(replace(gang, is_sharded=True, secret=secret))
+
+    def trains_with(self, name: str, copies: int, step: int = 0) -> bool:
+        at_step, of_copies = self.written(name)
+        return at_step >= step and of_copies == copies
+
+    def trainers(self, name: str) -> list[int]:
+        """The processes of a node that train."""
+        folder = f"COSTOPT_NODE={name}\0".encode()
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                is_ours = folder in (process / "environ").read_bytes()
+                command = (process / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if is_ours and b"LOCAL_RANK" in (process / "environ").read_bytes():
+                found += [int(process.name)] if b"trainer.py" in command[:3] else []
+        return found
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'providers'}")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    made = Fleet(tmp_path, SCRIPT, processes=PROCESSES)
+    yield made
+    made.close()
+
+
+def state(path: Path) -> str:
+    return str(json.loads(path.read_text())["state"])
+
+
+def test_copies_are_lost_join_and_leave_and_the_state_is_the_same(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    fleet.launch("n1")
+    fleet.launch("n2")
+    fleet.form(1, "n1", "n2")
+    fleet.until(lambda: fleet.trains_with("n1", 2, 2), "two copies train")
+    first, lost = fleet.trainers("n1"), fleet.trainers("n2")
+    assert (len(first), len(lost)) == (PROCESSES, PROCESSES)
+
+    os.kill(lost[-1], signal.SIGKILL)
+    at_step = fleet.step("n1")
+    fleet.until(lambda: fleet.beat("n2").restarts == 1, "the copy is started again")
+    fleet.until(lambda: fleet.trains_with("n1", 2, at_step + 3), "the lost copy is back")
+    assert not set(lost) & set(fleet.trainers("n2")), "a copy is lost as a whole"
+
+    fleet.launch("n3")
+    fleet.form(2, "n1", "n2", "n3")
+    fleet.until(lambda: fleet.trains_with("n3", 3), "a third joins")
+    assert fleet.trainers("n1") == first, "who trains is not started again"
+
+    fleet.notice("n1").touch()
+    fleet.until(lambda: fleet.beat("n1").state is NodeActivity.STOPPED, "one left")
+    fleet.form(3, "n2", "n3")
+    (tmp_path / "hurry").touch()
+    for name in ("n2", "n3"):
+        fleet.until(
+            lambda name=name: fleet.beat(name).state is NodeActivity.FINISHED,  # type: ignore[misc]
+            f"{name} finishes",
+        )
+
+    torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={PROCESSES}")
+    command = [sys.executable, *torchrun, "trainer.py", json.dumps(OPTIONS)]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    assert state(tmp_path / "n2") == state(tmp_path / "n3") == state(tmp_path / "alone")
