@@ -25,9 +25,10 @@ from costopt.cli.options import (
     history_s,
     job_argument,
     notice_option,
+    output_option,
+    print_table,
     words,
 )
-from costopt.cli.output import output_option
 from costopt.formatting import seconds_text
 
 if TYPE_CHECKING:
@@ -189,7 +190,6 @@ def _print_result(
 ) -> None:
     """Write the notes that were not shown yet, the table and the files."""
     from costopt.backtesting.results_file import write_runs
-    from costopt.cli.output import print_table
 
     for note in result.notes:
         if note not in shown:

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 
 import click
 
-from costopt.cli.options import DEFAULT_STATE_DIR, complete_file
-from costopt.cli.output import output_option, print_table
+from costopt.cli.options import DEFAULT_STATE_DIR, complete_file, output_option, print_table
 
 
 def _month(context: click.Context, option: click.Parameter, text: str | None) -> datetime | None:

@@ -10,8 +10,7 @@ import click
 
 from costopt.cli.carbon_fill import fill
 from costopt.cli.carbon_now import now
-from costopt.cli.options import check_record
-from costopt.cli.output import output_option, print_table
+from costopt.cli.options import check_record, output_option, print_table
 from costopt.domain.errors import SignalError
 from costopt.domain.policy import CarbonSignal
 from costopt.formatting import number_text, percent_text, seconds_text

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.errors import print_error
-from costopt.cli.options import account_option
-from costopt.cli.output import output_option, print_table
+from costopt.cli.options import account_option, output_option, print_table
 from costopt.domain.account import Account, CarbonSource, CarbonSourceName
 from costopt.domain.errors import StaleDataError
 from costopt.formatting import number_text, seconds_text

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.catalog_update import update
-from costopt.cli.options import complete_gpu
-from costopt.cli.output import output_option, print_table
+from costopt.cli.options import complete_gpu, output_option, print_table
 from costopt.domain.errors import CatalogError
 from costopt.domain.estimate import Estimate
 from costopt.domain.market import CapacityType, InstanceType, Pool

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import click
 from click.shell_completion import CompletionItem
 
-from costopt.cli.output import output_option, print_table
+from costopt.cli.options import output_option, print_table
 from costopt.domain.errors import PriceListError
 from costopt.formatting import minute_text, seconds_text
 from costopt.render.table import Column, Row, Table

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from costopt.cli.options import complete_file, state_dir_option
-from costopt.cli.output import output_option, print_table
+from costopt.cli.options import complete_file, output_option, print_table, state_dir_option
 from costopt.formatting import minute_text, number_text
 from costopt.render.table import Column, Table
 

@@ -18,8 +18,9 @@ from costopt.cli.options import (
     complete_file,
     market_option,
     max_age_option,
+    output_option,
+    print_table,
 )
-from costopt.cli.output import output_option, print_table
 from costopt.domain.errors import GuardTrippedError, InfeasibleError, SpecError
 
 if TYPE_CHECKING:

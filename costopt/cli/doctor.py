@@ -19,8 +19,7 @@ from pathlib import Path
 import click
 
 from costopt import __version__
-from costopt.cli.options import account_option, state_dir_option, words
-from costopt.cli.output import output_option, print_table
+from costopt.cli.options import account_option, output_option, print_table, state_dir_option, words
 from costopt.domain.account import Account
 from costopt.domain.errors import DISTRIBUTION, FOREIGN, CostoptError, install_hint
 from costopt.planning.request import load_account

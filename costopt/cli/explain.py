@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.connection import connect, optional_server_options
-from costopt.cli.options import state_dir_option
-from costopt.cli.output import output_option
+from costopt.cli.options import output_option, print_table, state_dir_option
 
 if TYPE_CHECKING:
     from costopt.client.client import DaemonClient
@@ -49,7 +48,6 @@ def explain(
     slack, and the rule that bound it. A decision's id alone is enough.
     """
     from costopt.api.ledgers import LedgerReader
-    from costopt.cli.output import print_table
     from costopt.domain.errors import CostoptError
 
     def events_by(name: str) -> tuple[Event, ...]:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from costopt.cli.options import Number, duration_s, instant, words
-from costopt.cli.output import output_option, print_table
+from costopt.cli.options import Number, duration_s, instant, output_option, print_table, words
 
 if TYPE_CHECKING:
     from costopt.backtesting.fleet.policies import FleetTrial

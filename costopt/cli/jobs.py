@@ -13,8 +13,7 @@ import click
 
 from costopt.cli.connection import connect, server_options
 from costopt.cli.errors import print_error
-from costopt.cli.options import duration_s, job_argument, policy_option
-from costopt.cli.output import output_option, print_table
+from costopt.cli.options import duration_s, job_argument, output_option, policy_option, print_table
 from costopt.formatting import (
     iso_minute_text,
     number_text,

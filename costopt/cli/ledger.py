@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.options import complete_file, state_dir_option
-from costopt.cli.output import output_option
+from costopt.cli.options import complete_file, output_option, print_table, state_dir_option
 
 if TYPE_CHECKING:
     from costopt.domain.fleet import ProviderCharge
@@ -30,7 +29,6 @@ def status(job: str | None, state_dir: Path, output: str) -> None:
     """
 
     from costopt.api.ledgers import LedgerReader
-    from costopt.cli.output import print_table
     from costopt.render.run_tables import jobs_table, status_table, summary_table
     from costopt.render.table import OutputFormat
 
@@ -55,7 +53,6 @@ def events(job: str | None, state_dir: Path, after: int, output: str) -> None:
     """
 
     from costopt.api.ledgers import LedgerReader
-    from costopt.cli.output import print_table
     from costopt.render.events import events_table
 
     with LedgerReader(state_dir) as reader:
@@ -75,7 +72,6 @@ def tasks(job: str, state_dir: Path, output: str) -> None:
     """
 
     from costopt.api.ledgers import LedgerReader
-    from costopt.cli.output import print_table
     from costopt.render.tasks_table import tasks_table
 
     with LedgerReader(state_dir) as reader:

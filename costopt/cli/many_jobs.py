@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from costopt.cli.connection import connect
 from costopt.cli.errors import print_error
-from costopt.cli.output import print_table
+from costopt.cli.options import print_table
 from costopt.domain.errors import InfeasibleError, SpecError, StaleDataError
 
 if TYPE_CHECKING:

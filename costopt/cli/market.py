@@ -11,9 +11,17 @@ import click
 
 from costopt.cli.catalog import check_region
 from costopt.cli.market_record import record
-from costopt.cli.options import DAY_S, MarketFile, Number, complete_gpu, complete_market, instant
+from costopt.cli.options import (
+    DAY_S,
+    MarketFile,
+    Number,
+    complete_gpu,
+    complete_market,
+    instant,
+    output_option,
+    print_table,
+)
 from costopt.cli.options import pool as pool_option
-from costopt.cli.output import output_option, print_table
 from costopt.domain.errors import MarketError
 from costopt.domain.estimate import Estimate
 from costopt.domain.history import MarketHistory

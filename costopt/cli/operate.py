@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.connection import connect, server_options
-from costopt.cli.output import output_option, print_table
+from costopt.cli.options import output_option, print_table
 from costopt.formatting import iso_minute_text, pool_text, pools_text, usd_text
 from costopt.render.table import Column, Table
 

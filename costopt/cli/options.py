@@ -1,9 +1,10 @@
-"""Options that several commands share, with callbacks that parse and validate their values."""
+"""Options that several commands share, callbacks that parse their values, and tables on stdout."""
 
 from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -15,9 +16,11 @@ from click.shell_completion import CompletionItem
 from costopt.domain.errors import CostoptError
 from costopt.domain.market import Pool
 from costopt.engine.settings import DEFAULT_COOLDOWN_S
+from costopt.render.table import OutputFormat, Table
 from costopt.spec.fields import missing_unit, parse_duration_s, parse_instant
 
 Value = TypeVar("Value")
+Command = TypeVar("Command", bound=Callable[..., object])
 
 MAX_SPEED = 1e6
 DAY_S = 86_400.0
@@ -328,3 +331,28 @@ def check_record(record: Path, refuse: type[CostoptError]) -> None:
             hint="save the record as a file first",
             code="not_a_file",
         )
+
+
+_format_option = click.option(
+    "--output",
+    "-o",
+    type=click.Choice([each.value for each in OutputFormat]),
+    default=OutputFormat.TABLE.value,
+    envvar="COSTOPT_OUTPUT",
+    show_envvar=True,
+    help="How to write the answer to stdout.",
+)
+
+
+def output_option(command: Command) -> Command:
+    """Add --output and --wide to a command that prints a table; it gets ``output`` alone."""
+    return _format_option(wide_option(command))
+
+
+def print_table(table: Table, output: str) -> None:
+    """Write the table to stdout, with all columns if the command has --wide."""
+    from costopt.render.writers import write_table
+
+    context = click.get_current_context(silent=True)
+    wide = context is not None and bool(context.meta.get(WIDE))
+    write_table(table, OutputFormat(output), sys.stdout, wide=wide)

@@ -32,11 +32,12 @@ from costopt.cli.options import (
     live_carbon_option,
     market_option,
     max_age_option,
+    output_option,
     policy_option,
+    print_table,
     provider_option,
     words,
 )
-from costopt.cli.output import output_option, print_table
 from costopt.domain.account import Account
 from costopt.domain.errors import InfeasibleError
 from costopt.domain.job import Job

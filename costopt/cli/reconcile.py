@@ -15,8 +15,9 @@ from costopt.cli.options import (
     complete_file,
     complete_market,
     duration_s,
+    output_option,
+    print_table,
 )
-from costopt.cli.output import output_option, print_table
 from costopt.formatting import minute_text, plain_text, pool_text, usd_text
 from costopt.render.table import Column, Table
 

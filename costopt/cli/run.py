@@ -23,13 +23,14 @@ from costopt.cli.options import (
     forecasts_option,
     live_carbon_option,
     notice_option,
+    output_option,
+    print_table,
     rent_provider_option,
     speed_option,
     start_option,
     state_dir_option,
     tick_option,
 )
-from costopt.cli.output import output_option
 from costopt.controller.live_run import LiveRun
 from costopt.engine.engine import TickResult
 from costopt.engine.loop import OnTick
@@ -253,7 +254,6 @@ def _print_left(troubles: tuple[str, ...]) -> None:
 
 
 def _print_end(live: LiveRun, output: str) -> None:
-    from costopt.cli.output import print_table
     from costopt.domain.errors import CostoptError, GuardTrippedError, JobFailedError
     from costopt.render.run_tables import status_table
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.errors import print_error
-from costopt.cli.options import complete_file
-from costopt.cli.output import output_option, print_table
+from costopt.cli.options import complete_file, output_option, print_table
 from costopt.domain.errors import SpecError
 from costopt.render.table import Column, OutputFormat, Row, Table
 

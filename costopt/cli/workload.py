@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from costopt.cli.options import instant
-from costopt.cli.output import output_option, print_table
+from costopt.cli.options import instant, output_option, print_table
 
 FORMAT_NAMES = ("philly", "acme", "helios", "alibaba-gpu", "alibaba-spot", "sacct", "csv")
 """Those of costopt.workload.formats, which is imported on use; a test compares them."""

@@ -237,20 +237,19 @@ class Gang:
     ``checkpoint_interval_s`` and ``hazard_per_hour`` (interruptions of the gang) are in the job's
     time, which runs ``speed`` times faster than the wall; ``formed_at`` is wall time in POSIX
     seconds. ``hazard_per_hour`` None means: leave the interval as it is; ``save_paid_s`` is for how
-    long the gang could train for the dollars of a save. ``power_cap_w`` is the
-    limit of each GPU, None for none; it may change within a generation. So may ``probe``: each node
-    measures once, for ``probe_s`` seconds of wall time, what it does under the limit
-    ``probe_cap_w``, None for none, and removes it; 0 asks for nothing. ``data_uri`` is the address
-    of the job's data, None if it is not given; ``cache`` is what else has to be on each node's disk
-    before it trains. The trainers of an ``elastic`` gang form the next
-    one among themselves when a member joins or leaves; those of a node hold a copy of the model
-    together, in a world of their own, where it ``is_sharded``. ``secret`` is new in each generation: with
-    it the members authenticate each other to exchange snapshots, which requires it, and to form
-    gangs. ``zones`` are the members' zones by rank, empty if unknown; snapshots go to members in
-    other zones only ``across_zones``. ``former`` are nodes of the
-    previous gang that may still be saving the state from which this one resumes, if none of them is
-    a member. ``task_slots`` are how many tasks of an array each member runs at once, by rank; empty
-    if the job is not an array. Each has ``task_gpus`` GPUs, takes about ``task_s`` of
+    long the gang could train for the dollars of a save. ``power_cap_w`` is the limit of each GPU,
+    None for none; it may change within a generation. So may ``probe``: each node measures once, for
+    ``probe_s`` seconds of wall time, what it does under the limit ``probe_cap_w``, None for none,
+    and removes it; 0 asks for nothing. ``data_uri`` is the address of the job's data, None if it is
+    not given; ``cache`` is what else has to be on each node's disk before it trains. The trainers
+    of an ``elastic`` gang form the next one among themselves when a member joins or leaves; those
+    of a node hold a copy of the model together, in a world of their own, where it ``is_sharded``.
+    ``secret`` is new in each generation: with it the members authenticate each other to exchange
+    snapshots, which requires it, and to form gangs. ``zones`` are the members' zones by rank, empty
+    if unknown; snapshots go to members in other zones only ``across_zones``. ``former`` are nodes
+    of the previous gang that may still be saving the state from which this one resumes, if none of
+    them is a member. ``task_slots`` are how many tasks of an array each member runs at once, by
+    rank; empty if the job is not an array. Each has ``task_gpus`` GPUs, takes about ``task_s`` of
     the wall, is killed after ``task_timeout_s`` of it, and has ``task_retries`` when it fails. The
     command runs in the container ``image``, None for the node itself, after the shell commands
     ``setup``; ``secrets`` has a row for each source of each.

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from costopt.cli.output import print_table
+from costopt.cli.options import print_table
 from costopt.domain.estimate import Basis, Estimate
 from costopt.formatting import probability_text, usd_text
 from costopt.render.table import Column, Table
