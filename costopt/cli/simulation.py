@@ -68,7 +68,7 @@ def _simulated(
     from costopt.catalog.site_machines import account_clusters
     from costopt.controller.live_carbon import LIVE, check_present
     from costopt.controller.simulated_site import SimulatedSiteConfig
-    from costopt.market.cluster_market import with_clusters
+    from costopt.domain.cluster import with_clusters
     from costopt.market.history_file import read_history
 
     history = read_history(market)

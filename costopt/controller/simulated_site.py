@@ -18,6 +18,7 @@ from costopt.controller.runtime import MailboxRuntime
 from costopt.controller.site import LiveSite, connect_provider
 from costopt.controller.state_dir import CLOCK
 from costopt.domain.account import UNLIMITED, Account
+from costopt.domain.cluster import with_clusters
 from costopt.domain.errors import StoreError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
@@ -26,7 +27,6 @@ from costopt.domain.secret import SecretSource
 from costopt.energy.carbon import CarbonHistory
 from costopt.energy.live import LiveCarbon
 from costopt.engine.loop import ScaledClock
-from costopt.market.cluster_market import with_clusters
 from costopt.provider.base import Provider
 from costopt.store.folder import FileStore
 from costopt.store.host_secrets import host_secrets_folder

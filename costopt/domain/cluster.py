@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Pool
 
 
@@ -70,3 +71,20 @@ def owned_pools(provider: str, cluster: Cluster) -> Iterator[tuple[Pool, int, in
             zone = f"n{number:04d}"
             pool = Pool(provider, cluster.name, zone, name, CapacityType.RESERVED)
             yield pool, gpus, node_gpus // gpus
+
+
+def with_clusters(market: MarketHistory, clusters: Mapping[str, Cluster]) -> MarketHistory:
+    """Return the market with the nodes of these clusters, by provider, and all slices of them.
+
+    Their capacity and rate never change.
+    """
+    owned = {
+        pool: PoolHistory(
+            pool,
+            (MarketState(market.starts_at, count, cluster.usd_per_gpu_hour * gpus),),
+            market.ends_at,
+        )
+        for provider, cluster in clusters.items()
+        for pool, gpus, count in owned_pools(provider, cluster)
+    }
+    return replace(market, pools={**market.pools, **owned}) if owned else market

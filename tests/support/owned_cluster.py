@@ -12,7 +12,7 @@ from costopt.controller.controller import Controller, ControllerSettings, build_
 from costopt.controller.site import Site
 from costopt.controller.virtual_site import virtual_site
 from costopt.domain.account import Account, Tenant
-from costopt.domain.cluster import Cluster
+from costopt.domain.cluster import Cluster, with_clusters
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.job import CheckpointSpec, Job, Phase, Resources, WorkAmount, WorkUnit
 from costopt.domain.market import CapacityType, Pool
@@ -21,7 +21,6 @@ from costopt.domain.ports import Ledger
 from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.engine.settings import deterministic_key
 from costopt.ledger.base import MemoryLedger
-from costopt.market.cluster_market import with_clusters
 from costopt.optimize.rounds.gangs import SpeedCurve
 from costopt.workload.workload import RecordedJob, Workload
 from tests.support.cant_be_late import NoHazard, OnePower
