@@ -3,9 +3,11 @@
 ``python -m benchmarks sharded --size 41 --size 309``: the same state is saved in turn by ``begin``
 and by ``dcp.async_save`` in a process that stages meanwhile, and restored in turn, ours verified,
 DCP's not. "blocked" is what the slowest process waits in calls: to begin, and before the
-optimizer's step. Figures are medians; ratios are of these. Memory is what the process took (PSS)
-beyond what it had before its first save, shared memory counted once, and its part of the writer,
-which the node's processes share equally.
+optimizer's step. "durable" is until the slowest process' save is reported as complete, by the
+process that writes or to a callback, while a step is computed. Files are in the page cache when
+they are restored, or nowhere in it ("caches dropped"), whoever wrote them. Figures are medians;
+ratios are of these. Memory is what the process took (PSS) beyond what it had before its first save,
+shared memory counted once, and its part of the writer, which the node's processes share equally.
 Restores from near tiers are of processes on a node of its own each, over loopback. Planning is
 simulated in one process, in its processor time.
 """
@@ -33,6 +35,7 @@ BYTES_PER_WEIGHT = 12
 PLANNED_TENSORS = 2169
 NEAR = "COSTOPT_BENCH_NEAR"
 MEMORIES = ("a process", "the writer", "a process with its part of the writer")
+CACHES = ("", ", caches dropped")
 MESHES = {"4 to 4": 4, "4 to 3": 3, "4 to TP 2 x FSDP 2": 4}
 
 Figure = tuple[str, float, str]
@@ -69,7 +72,8 @@ def _run(size: int, folder: Path) -> Iterator[Figure]:
         yield f"{size} MB, memory of {kind} / a shard", most, "x"
     for mesh, ranks in MESHES.items():
         found = _processes(ranks, size, folder, mesh)
-        yield from _compared(f"{size} MB, restore, {mesh}", "restored", found)
+        for state in CACHES:
+            yield from _compared(f"{size} MB, restore, {mesh}{state}", f"restored{state}", found)
         read, needed = (sum(each[key][0] for each in found) for key in ("read", "needed"))
         yield f"{size} MB, restore, {mesh}: read / needed", read / needed, "x"
     yield from _near(size, folder)
@@ -173,6 +177,7 @@ def _save(model: Any, optimizer: Any, width: int, folder: Path) -> Found:
     from torch.distributed.checkpoint.state_dict import get_state_dict
     from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
+    from costopt.protocol.trainer_files import SavedCheckpoint
     from costopt.train import ShardedCheckpointer
 
     saver = ShardedCheckpointer(folder / "costopt", model, optimizer, keep=9)
@@ -195,14 +200,30 @@ def _save(model: Any, optimizer: Any, width: int, folder: Path) -> Found:
             async_stager=stager,
         )
         written.append(getattr(response, "upload_completion", response))
+        written[-1].add_done_callback(note_end)
         staged: Any = getattr(response, "staging_completion", written[-1])
         return lambda: staged.result()  # noqa: PLW0108
 
     written: list[Any] = []
-    ways = {
-        "costopt": (ours, saver.wait),
-        "dcp": (theirs, lambda: written[-1].result()),  # noqa: PLW0108 - the last one by then
-    }
+    ended: list[float] = []
+
+    def note_end(_: Any) -> None:
+        ended.append(time.monotonic())
+
+    def ours_s(_: float) -> float:
+        (saved,) = saver.wait()
+        assert isinstance(saved, SavedCheckpoint)
+        assert saved.save_s is not None
+        return saved.save_s
+
+    def theirs_s(began: float) -> float:
+        """Return when the last save of DCP ended; its callbacks may follow its result."""
+        written[-1].result()
+        while len(ended) < len(written):
+            time.sleep(0.001)
+        return ended[-1] - began
+
+    ways = {"costopt": (ours, ours_s), "dcp": (theirs, theirs_s)}
     for number in range(1, SAVES + 1):
         for way, (begin, wait) in ways.items():
             dist.barrier()
@@ -215,8 +236,7 @@ def _save(model: Any, optimizer: Any, width: int, folder: Path) -> Found:
             blocked_s += time.monotonic() - before
             optimizer.step()
             optimizer.zero_grad()
-            wait()
-            found.setdefault(f"{way}: durable", []).append(time.monotonic() - began)
+            found.setdefault(f"{way}: durable", []).append(wait(began))
             found.setdefault(f"{way}: blocked", []).append(blocked_s)
     saver.close()
     return found
@@ -252,7 +272,6 @@ def _own_bytes(pid: int) -> int:
 
 
 def _restore(model: Any, optimizer: Any, width: int, folder: Path) -> Found:
-    import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
@@ -260,23 +279,37 @@ def _restore(model: Any, optimizer: Any, width: int, folder: Path) -> Found:
 
     _gradients(model, width)
     optimizer.step()
-    found: Found = {"costopt: restored": [], "dcp: restored": []}
-    for _ in range(RESTORES):
+    found: Found = {}
+    for state in CACHES * RESTORES:
         weights, moments = get_state_dict(model, optimizer)
-        dist.barrier()
+        _cache(folder, dropped=bool(state))
         began = time.monotonic()
-        state = {"model": weights, "optim": moments}
-        dcp.load(state, checkpoint_id=folder / f"dcp-{SAVES}")  # type: ignore[attr-defined]
+        both = {"model": weights, "optim": moments}
+        dcp.load(both, checkpoint_id=folder / f"dcp-{SAVES}")  # type: ignore[attr-defined]
         set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
-        found["dcp: restored"].append(time.monotonic() - began)
+        found.setdefault(f"dcp: restored{state}", []).append(time.monotonic() - began)
         saver = ShardedCheckpointer(folder / "costopt", model, optimizer)
-        dist.barrier()
+        _cache(folder, dropped=bool(state))
         began = time.monotonic()
         restored = saver.restore()
-        found["costopt: restored"].append(time.monotonic() - began)
+        found.setdefault(f"costopt: restored{state}", []).append(time.monotonic() - began)
     assert restored is not None
     needed = sum(shard.held.size_bytes for shard in saver._state.shards())
     return {**found, "read": [restored.bytes_read], "needed": [needed]}
+
+
+def _cache(folder: Path, *, dropped: bool) -> None:
+    """Have all files in the page cache, or none of them, on all processes."""
+    import torch.distributed as dist
+
+    dist.barrier()
+    for path in folder.rglob("*") if dist.get_rank() == 0 else ():
+        if path.is_file():
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                while not dropped and file.read(1 << 20):
+                    pass
+    dist.barrier()
 
 
 def _restore_near(model: Any, optimizer: Any, width: int, folder: Path) -> Found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import uuid
 from collections.abc import Iterable
@@ -10,6 +11,9 @@ from pathlib import Path
 
 Buffer = bytes | bytearray | memoryview
 PIECE_BYTES = 1 << 20
+BLOCK_BYTES = 4096
+MIN_DIRECT_BYTES = 8 << 20
+"""Pieces from this size on are not copied to the page cache, which takes time and memory."""
 
 REMEDIES = {
     errno.ENOSPC: "free space on the file system, or choose another place",
@@ -91,12 +95,31 @@ def replace_nondurable(path: Path, data: bytes, *, private: bool = False) -> Non
 def _write_beside(path: Path, pieces: Iterable[Buffer]) -> Path:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
-        with temporary.open("xb") as file:
+        with temporary.open("xb", buffering=0) as file:
             for piece in pieces:
-                file.write(piece)
-            file.flush()
+                data = memoryview(piece)
+                done = _write_direct(file.fileno(), data) if len(data) >= MIN_DIRECT_BYTES else 0
+                while done < len(data):
+                    done += file.write(data[done:])
             os.fsync(file.fileno())
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     return temporary
+
+
+def _write_direct(descriptor: int, data: memoryview) -> int:
+    """Write whole blocks with O_DIRECT if the file system and their place in memory allow it.
+
+    Return how many bytes were written. Raises OSError.
+    """
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | getattr(os, "O_DIRECT", 0))
+        return os.write(descriptor, data[: len(data) // BLOCK_BYTES * BLOCK_BYTES])
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return 0
+    finally:
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import mmap
 import os
+import random
 import socket
 import subprocess
 import threading
@@ -13,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from costopt.domain.errors import StoreError
-from costopt.store import folder
+from costopt.store import atomic_file, folder
 from costopt.store.folder import FileStore
 from tests.support.errors import has_code
 
@@ -199,3 +203,52 @@ def test_a_listing_ends_however_much_lies_there(
         store.put(f"jobs/{number}", b"")
     with pytest.raises(StoreError):
         store.keys("", most=2)
+
+
+@pytest.mark.parametrize("begin", [0, 1])
+@pytest.mark.parametrize("more", [-1, 0, 4095, 4096, 4097])
+def test_large_objects_have_the_same_bytes_from_any_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: int, more: int
+) -> None:
+    """Whole blocks go past the page cache from memory that is aligned; the rest does not."""
+    monkeypatch.setattr(atomic_file, "MIN_DIRECT_BYTES", 1 << 20)
+    size = (1 << 20) + more
+    memory = mmap.mmap(-1, 2 << 20)
+    memory.write(random.Random(size).randbytes(2 << 20))
+    memory.flush()
+    data = memoryview(memory)[begin : begin + size]
+    FileStore(tmp_path).put("tensors.bin", data)  # type: ignore[arg-type]
+    assert (tmp_path / "tensors.bin").read_bytes() == bytes(data)
+    atomic_file.write_chunks_atomic(tmp_path / "two", (data, b"x", data))
+    assert (tmp_path / "two").read_bytes() == bytes(data) + b"x" + bytes(data)
+
+
+def test_what_a_direct_write_leaves_is_written_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(atomic_file, "MIN_DIRECT_BYTES", 1 << 20)
+    write, flags = os.write, list[bool]()
+
+    def short(descriptor: int, data: memoryview) -> int:
+        flags.append(bool(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT))
+        return write(descriptor, data[: 1 << 19])
+
+    monkeypatch.setattr(os, "write", short)
+    data = random.Random(3).randbytes(3 << 20)
+    memory = mmap.mmap(-1, len(data))
+    memory.write(data)
+    atomic_file.write_atomic(tmp_path / "short", memoryview(memory))  # type: ignore[arg-type]
+    assert (tmp_path / "short").read_bytes() == data
+    assert all(flags)
+
+
+def test_a_full_disk_is_an_error_also_past_the_page_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(StoreError):
+        FileStore(tmp_path).put("tensors.bin", bytes(9 << 20))
+    assert list(tmp_path.iterdir()) == []
