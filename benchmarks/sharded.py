@@ -5,9 +5,9 @@ and by ``dcp.async_save`` in a process that stages meanwhile, and restored in tu
 DCP's not. "blocked" is what the slowest process waits in calls: to begin, and before the
 optimizer's step. "durable" is until the slowest process' save is reported as complete, by the
 process that writes or to a callback, while a step is computed. Files are in the page cache when
-they are restored, or nowhere in it ("caches dropped"), whoever wrote them. Figures are medians;
-ratios are of these. Memory is what the process took (PSS) beyond what it had before its first save,
-shared memory counted once, and its part of the writer, which the node's processes share equally.
+they are restored, all of them or none ("caches dropped"). Figures are medians; ratios are of these.
+Memory is what the process took (PSS) beyond what it had before its first save, shared memory
+counted once, and its part of the writer, which the node's processes share equally.
 Restores from near tiers are of processes on a node of its own each, over loopback. Planning is
 simulated in one process, in its processor time.
 """

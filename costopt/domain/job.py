@@ -337,9 +337,7 @@ class Job:
         return self.elastic and self.resources.nodes_per_group(machine) == 1
 
     def groups_in(self, machine: InstanceType, nodes: int) -> int:
-        """Return the parts of a gang of ``nodes`` of which a lost node stops one, while shard
-        groups of the others hold the state; else 1.
-        """
+        """Return the parts of a gang of which a lost node stops one: shard groups; else 1."""
         is_grouped = self.resources.gpus_per_group is not None
         return nodes if is_grouped and self.goes_on_without(machine) else 1
 
