@@ -125,11 +125,16 @@ class SaveQueue:
         """
         self.wait_for_copy()
         kind = {"layout_bytes": layout_bytes, "as_delta": as_delta}
-        return self._add(state, layout, kind, overlap=overlap)
+        try:
+            return self._add(state, layout, kind, overlap=overlap)
+        except CheckpointError:
+            self._lost.add(state.step)
+            raise
 
     def _add(
         self, state: SaveState, layout: CopyLayout, kind: dict[str, Any], *, overlap: bool
     ) -> int:
+        self._look()
         began_at = time.monotonic()
         slot = self._free_slot()
         writer = self._running_writer()
@@ -148,18 +153,13 @@ class SaveQueue:
             "tensor_bytes": layout.tensor_bytes,
             **kind,
         }
+        self._snapshot = SnapshotCopy(
+            layout,
+            lambda size_bytes: self._arena(writer, slot, size_bytes),
+            lambda object_bytes: writer.request({**message, "object_bytes": object_bytes}),
+            overlap=overlap and self._may_overlap,
+        )
         self._pending[ticket] = _Pending(state.step, slot)
-        try:
-            self._snapshot = SnapshotCopy(
-                layout,
-                lambda size_bytes: self._arena(writer, slot, size_bytes),
-                lambda object_bytes: writer.request({**message, "object_bytes": object_bytes}),
-                overlap=overlap and self._may_overlap,
-            )
-        except CheckpointError as error:
-            self._lose(ticket, error)
-            del self._ended[ticket]
-            raise
         self._copying = ticket
         return ticket
 

@@ -20,7 +20,8 @@ from costopt.protocol.trainer_files import SavedCheckpoint
 from costopt.train.save_queue import FailedSave, SaveOutcome, SaveQueue, SaveState
 from costopt.train.sharded_checkpointer import claim_place
 from costopt.train.sharded_state import ShardCopyLayout, ShardedState, ShardPlan
-from tests.support.process_state import pause
+from tests.faults.test_sharded_kill import until
+from tests.support.process_state import is_running, pause
 
 RANKS = 2
 TIMEOUT_S = 60.0
@@ -105,6 +106,20 @@ def test_a_lost_step_that_is_saved_again_is_whole(tmp_path: Path, ranks: list[Ra
     other.wait()
     other.begin(2)
     assert [type(each) for each in (*healthy.wait(), *other.wait())] == [SavedCheckpoint] * 2
+    assert steps(tmp_path) == [2, 1]
+
+
+def test_a_writer_that_ended_between_saves_is_started_again(
+    tmp_path: Path, ranks: list[Rank]
+) -> None:
+    """Also where nobody polls."""
+    begin(ranks, 1)
+    assert [type(each) for rank in ranks for each in rank.wait()] == [SavedCheckpoint] * RANKS
+    gone = ranks[1].writer
+    os.kill(gone, signal.SIGKILL)
+    until(lambda: not is_running(gone))
+    begin(ranks, 2)
+    assert [type(each) for rank in ranks for each in rank.wait()] == [SavedCheckpoint] * RANKS
     assert steps(tmp_path) == [2, 1]
 
 
