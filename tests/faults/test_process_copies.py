@@ -41,22 +41,18 @@ class Fleet(AgentFleet):
         secret = f"of generation {generation}"
         self.mailbox.post_gang(replace(gang, is_sharded=True, secret=secret))
 
-    def trains_with(self, name: str, copies: int, step: int = 0) -> bool:
-        at_step, of_copies = self.written(name)
-        return at_step >= step and of_copies == copies
-
     def trainers(self, name: str) -> list[int]:
         """The processes of a node that train."""
         folder = f"COSTOPT_NODE={name}\0".encode()
         found = []
         for process in Path("/proc").glob("[0-9]*"):
             try:
-                is_ours = folder in (process / "environ").read_bytes()
+                variables = (process / "environ").read_bytes()
                 command = (process / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if is_ours and b"LOCAL_RANK" in (process / "environ").read_bytes():
-                found += [int(process.name)] if b"trainer.py" in command[:3] else []
+            if folder in variables and b"LOCAL_RANK" in variables and b"trainer.py" in command[:3]:
+                found.append(int(process.name))
         return found
 
 
@@ -97,12 +93,7 @@ def test_copies_are_lost_join_and_leave_and_the_state_is_the_same(
     fleet.notice("n1").touch()
     fleet.until(lambda: fleet.beat("n1").state is NodeActivity.STOPPED, "one left")
     fleet.form(3, "n2", "n3")
-    (tmp_path / "hurry").touch()
-    for name in ("n2", "n3"):
-        fleet.until(
-            lambda name=name: fleet.beat(name).state is NodeActivity.FINISHED,  # type: ignore[misc]
-            f"{name} finishes",
-        )
+    fleet.finish("n2", "n3")
 
     torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={PROCESSES}")
     command = [sys.executable, *torchrun, "trainer.py", json.dumps(OPTIONS)]

@@ -37,10 +37,6 @@ class Fleet(AgentFleet):
         gang = Gang("j", generation, members, command, str(self.folder), 0.0, elastic=True)
         self.mailbox.post_gang(replace(gang, secret=f"of generation {generation}"))
 
-    def trains_with(self, name: str, size: int, step: int = 0) -> bool:
-        at_step, of_size = self.written(name)
-        return at_step >= step and of_size == size
-
     def pid(self, name: str) -> int:
         attempt = self.agents[name]._attempt
         assert attempt is not None
@@ -109,12 +105,7 @@ def test_the_others_train_on_and_the_weights_are_the_same(fleet: Fleet, tmp_path
         ),
         "the membership moves on",
     )
-    (tmp_path / "hurry").touch()
-    for name in ("n2", "n3"):
-        fleet.until(
-            lambda name=name: fleet.beat(name).state is NodeActivity.FINISHED,  # type: ignore[misc]
-            f"{name} finishes",
-        )
+    fleet.finish("n2", "n3")
 
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "trainer.py", json.dumps(OPTIONS)]

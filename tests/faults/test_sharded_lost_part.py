@@ -73,6 +73,23 @@ def begin(ranks: list[Rank], step: int) -> None:
         rank.begin(step)
 
 
+def save(ranks: list[Rank], step: int) -> None:
+    """A whole checkpoint of all ranks."""
+    begin(ranks, step)
+    assert [type(each) for rank in ranks for each in rank.wait()] == [SavedCheckpoint] * RANKS
+
+
+def lose_part(ranks: list[Rank]) -> None:
+    """Of step 2, after step 1 was saved: the last rank's writer is killed before it writes."""
+    save(ranks, 1)
+    *_, other = ranks
+    pause(other.writer)
+    begin(ranks, 2)
+    os.kill(other.writer, signal.SIGKILL)
+    (lost,) = other.wait()
+    assert isinstance(lost, FailedSave)
+
+
 def steps(folder: Path) -> list[int]:
     """Of the checkpoints that are whole."""
     found = CheckpointHistory.open(str(folder)).list()
@@ -80,14 +97,8 @@ def steps(folder: Path) -> list[int]:
 
 
 def test_a_writer_that_ends_abandons_its_save_for_all(tmp_path: Path, ranks: list[Rank]) -> None:
-    healthy, other = ranks
-    begin(ranks, 1)
-    assert [type(each) for rank in ranks for each in rank.wait()] == [SavedCheckpoint] * RANKS
-    pause(other.writer)
-    begin(ranks, 2)
-    os.kill(other.writer, signal.SIGKILL)
-    (lost,) = other.wait()
-    assert isinstance(lost, FailedSave)
+    healthy, _ = ranks
+    lose_part(ranks)
     begin(ranks, 3)
     abandoned, saved = healthy.wait()
     assert isinstance(abandoned, FailedSave)
@@ -98,12 +109,7 @@ def test_a_writer_that_ends_abandons_its_save_for_all(tmp_path: Path, ranks: lis
 
 def test_a_lost_step_that_is_saved_again_is_whole(tmp_path: Path, ranks: list[Rank]) -> None:
     healthy, other = ranks
-    begin(ranks, 1)
-    assert [type(each) for rank in ranks for each in rank.wait()] == [SavedCheckpoint] * RANKS
-    pause(other.writer)
-    begin(ranks, 2)
-    os.kill(other.writer, signal.SIGKILL)
-    other.wait()
+    lose_part(ranks)
     other.begin(2)
     assert [type(each) for each in (*healthy.wait(), *other.wait())] == [SavedCheckpoint] * 2
     assert steps(tmp_path) == [2, 1]
@@ -113,13 +119,11 @@ def test_a_writer_that_ended_between_saves_is_started_again(
     tmp_path: Path, ranks: list[Rank]
 ) -> None:
     """Also where nobody polls."""
-    begin(ranks, 1)
-    assert [type(each) for rank in ranks for each in rank.wait()] == [SavedCheckpoint] * RANKS
+    save(ranks, 1)
     gone = ranks[1].writer
     os.kill(gone, signal.SIGKILL)
     until(lambda: not is_running(gone))
-    begin(ranks, 2)
-    assert [type(each) for rank in ranks for each in rank.wait()] == [SavedCheckpoint] * RANKS
+    save(ranks, 2)
     assert steps(tmp_path) == [2, 1]
 
 

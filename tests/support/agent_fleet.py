@@ -13,7 +13,7 @@ from costopt.agent.launch_spec import LaunchMethod
 from costopt.agent.notices.base import FileNoticeSource
 from costopt.agent.settings import AgentSettings
 from costopt.protocol.mailbox import Mailbox
-from costopt.protocol.messages import Heartbeat
+from costopt.protocol.messages import Heartbeat, NodeActivity
 from costopt.store.folder import FileStore
 from tests.support.live_run import wait_until
 
@@ -63,6 +63,20 @@ class AgentFleet:
     def step(self, name: str) -> int:
         """Behind which a node's trainer is."""
         return self.written(name)[0]
+
+    def trains_with(self, name: str, size: int, step: int = 0) -> bool:
+        """Whether a node's trainer is at this step or later, in a gang of this size."""
+        at_step, of_size = self.written(name)
+        return at_step >= step and of_size == size
+
+    def finish(self, *names: str) -> None:
+        """Let the trainers hurry, and wait until those of these nodes have finished."""
+        (self.folder / "hurry").touch()
+        for name in names:
+            self.until(
+                lambda name=name: self.beat(name).state is NodeActivity.FINISHED,  # type: ignore[misc]
+                f"{name} finishes",
+            )
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
         """Wait; AssertionError that tells of every node where it never comes to pass."""
