@@ -80,6 +80,24 @@ def print_error(kind: str, message: str = "", hint: str | None = None) -> None:
     click.echo(text, err=True, color=None if "NO_COLOR" not in os.environ else False)
 
 
+def reserve_stdout() -> None:
+    """Reserve stdout for what Python writes to ``sys.stdout``.
+
+    Libraries in C and child processes write to file descriptor 1, which is stderr from now on: JSON
+    on stdout can be parsed whatever they print.
+    """
+    if sys.stdout is None:  # the program was started with stdout closed
+        return
+    try:
+        stdout = os.dup(1)
+        os.dup2(2, 1)
+    except OSError:
+        return
+    sys.stdout = sys.__stdout__ = os.fdopen(  # type: ignore[misc]
+        stdout, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors
+    )
+
+
 @contextmanager
 def exit_on_closed_pipe() -> Iterator[None]:
     """Exit without a message if the reader of stdout has closed it."""

@@ -12,7 +12,7 @@ import click
 
 from costopt import __version__
 from costopt.cli.config import FLAG_ONLY, defaults_for, read_config
-from costopt.cli.errors import CliContext, exit_on_closed_pipe, run_command
+from costopt.cli.errors import CliContext, exit_on_closed_pipe, reserve_stdout, run_command
 
 
 class CommandEntry(NamedTuple):
@@ -236,6 +236,7 @@ def cli(context: click.Context, debug: bool, config: str | None) -> None:
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    reserve_stdout()
     cli(prog_name="costopt")
 
 

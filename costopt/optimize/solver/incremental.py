@@ -18,6 +18,7 @@ import pulp
 
 from costopt.domain.errors import SolverError
 from costopt.optimize.rates import Array
+from costopt.optimize.solver.highs import new_highs
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class IncrementalProgram:
         self._columns: list[Any] = []
         chosen = solver or ("highs" if importlib.util.find_spec("highspy") else "cbc")
         self.build_s = 0.0
-        self._highs: Any = _new_highs() if chosen == "highs" else None
+        self._highs: Any = new_highs() if chosen == "highs" else None
 
     def row(
         self, *, low: float = -math.inf, high: float = math.inf, terms: Mapping[int, float]
@@ -137,12 +138,3 @@ class IncrementalProgram:
             np.array([float(v.varValue or 0.0) for v in self._columns]),
             np.array([float(row.pi or 0.0) for row in self._rows]),
         )
-
-
-def _new_highs() -> Any:
-    import highspy
-
-    highs = highspy.Highs()  # type: ignore[no-untyped-call]
-    for option, value in (("output_flag", False), ("random_seed", 0), ("threads", 1)):
-        highs.setOptionValue(option, value)
-    return highs

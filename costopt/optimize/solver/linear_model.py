@@ -20,6 +20,7 @@ import numpy as np
 import pulp
 
 from costopt.domain.errors import SolverError
+from costopt.optimize.solver.highs import new_highs
 
 TOLERANCE = 1e-6
 """How far a row, a bound or an integer may be off in the incumbent: the solvers' own default."""
@@ -141,16 +142,11 @@ class LinearModel:
     def _highs(self, time_limit_s: float, gap: float) -> tuple[SolveStatus, list[float], float]:
         import highspy
 
-        highs = highspy.Highs()  # type: ignore[no-untyped-call]
-        for option, value in (
-            ("output_flag", False),
-            ("time_limit", max(time_limit_s, 0.01)),
-            ("mip_rel_gap", gap),
-            ("random_seed", 0),
-            ("threads", 1),
-            ("mip_heuristic_run_feasibility_jump", len(self._variables) > SMALL_MODEL_SIZE),
-        ):
-            highs.setOptionValue(option, value)
+        highs = new_highs(
+            time_limit=max(time_limit_s, 0.01),
+            mip_rel_gap=gap,
+            mip_heuristic_run_feasibility_jump=len(self._variables) > SMALL_MODEL_SIZE,
+        )
         began = time.perf_counter()
         if highs.passModel(self._highs_lp(highspy)) == highspy.HighsStatus.kError:
             raise SolverError("HiGHS refused the model")
