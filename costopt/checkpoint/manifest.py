@@ -338,7 +338,16 @@ def shared_bytes(span: slice) -> int:
 CODE_REVISION = "COSTOPT_CODE_REVISION"
 DATA_REVISION = "COSTOPT_DATA_REVISION"
 POLICY = "COSTOPT_POLICY"
-GIT = ("git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+GIT = (
+    "git",
+    "-c",
+    "core.fsmonitor=false",
+    "describe",
+    "--always",
+    "--dirty",
+    "--abbrev=40",
+    "--exclude=*",
+)
 GIT_TIMEOUT_S = 10.0
 
 

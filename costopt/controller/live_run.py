@@ -22,7 +22,7 @@ from costopt.controller.live_carbon import refreshing
 from costopt.controller.payload import with_provenance
 from costopt.controller.site import LiveSite, ScaledClockPort, SiteConfig, provider_quotas
 from costopt.controller.state_dir import LEDGER, run_lock
-from costopt.domain.errors import CostoptError, LedgerError, MarketError, StoreError
+from costopt.domain.errors import LedgerError, MarketError, StoreError, failure_message
 from costopt.domain.events import JobFailed, JobFinished, JobSubmitted
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
@@ -340,14 +340,10 @@ def release_all_nodes(
                     living.pop(node.node_id, None)
         except Exception as error:  # noqa: BLE001 - whatever fails holds no node
             names = "+".join(sorted(provider.names))
-            troubles.append(f"the nodes of {names} cannot be listed: {_reason(error)}")
+            troubles.append(f"the nodes of {names} cannot be listed: {failure_message(error)}")
         for node_id, pool in living.items():
             try:
                 provider.terminate(node_id)
             except Exception as error:  # noqa: BLE001
-                troubles.append(f"node {node_id} in {pool} may still run: {_reason(error)}")
+                troubles.append(f"node {node_id} in {pool} may still run: {failure_message(error)}")
     return tuple(troubles)
-
-
-def _reason(error: Exception) -> str:
-    return error.message if isinstance(error, CostoptError) else f"{type(error).__name__}: {error}"

@@ -14,7 +14,7 @@ import os
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from importlib import metadata
@@ -27,6 +27,7 @@ from costopt.domain.job import Job
 from costopt.domain.object_store import ObjectStore
 from costopt.domain.policy import Policy
 from costopt.domain.runtime import Payload, StoredFile
+from costopt.store.folder import read_plain
 
 BUNDLE = "bundle.tar.gz"
 FOLDER = "payloads"
@@ -72,6 +73,8 @@ def _sha256(path: Path) -> str:
 
 MAX_BYTES = 512 * 2**20
 """Code, not data: a larger folder is most likely a mistake, and each node would fetch it."""
+MAX_FILES = 100_000
+MAX_IGNORE_BYTES = 1 << 20
 LEVEL = 6
 
 
@@ -95,17 +98,23 @@ def write_bundle(workdir: Path, target: Path, max_bytes: int = MAX_BYTES) -> Non
         gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=LEVEL, mtime=0) as packed,
         tarfile.open(mode="w", fileobj=packed, format=tarfile.PAX_FORMAT) as tar,
     ):
-        for path in _paths(workdir, workdir, ignored):
+        for count, path in enumerate(_paths(workdir, workdir, ignored)):
+            if count == MAX_FILES:
+                raise _too_large(workdir, f"{MAX_FILES:,} files and folders")
             member = _member(tar, workdir, path)
             left_bytes -= member.size
             if left_bytes < 0:
-                raise SpecError(
-                    f"workdir {workdir} holds more than {max_bytes / 2**20:.0f} MiB",
-                    hint=f"name data and results in {workdir / IGNORE_FILE}, one pattern a line, "
-                    "and put data into the object store",
-                    code="too_large",
-                )
+                raise _too_large(workdir, f"{max_bytes / 2**20:.0f} MiB")
             _add(tar, member, path)
+
+
+def _too_large(workdir: Path, limit: str) -> SpecError:
+    return SpecError(
+        f"workdir {workdir} holds more than {limit}",
+        hint=f"name data and results in {workdir / IGNORE_FILE}, one pattern a line, and put data "
+        "into the object store",
+        code="too_large",
+    )
 
 
 def _paths(root: Path, folder: Path, ignored: IgnoreList) -> Iterator[Path]:
@@ -125,7 +134,7 @@ def _paths(root: Path, folder: Path, ignored: IgnoreList) -> Iterator[Path]:
 
 
 def _member(tar: tarfile.TarFile, root: Path, path: Path) -> tarfile.TarInfo:
-    if path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
+    if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root.resolve()):
         raise SpecError(
             f"{path} links to {path.readlink()}, outside the job's folder, which nodes lack",
             hint=f"copy what it links to, or name it in {root / IGNORE_FILE}",
@@ -147,7 +156,8 @@ def _add(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
         tar.addfile(member)
         return
     try:
-        with path.open("rb") as file:
+        # A file may have been replaced since its folder was listed: a FIFO would block.
+        with read_plain(path) as file:
             tar.addfile(member, file)
     except OSError as error:
         raise _unreadable(path, error) from error
@@ -196,13 +206,23 @@ class IgnoreList:
         """As the folder's ``.costoptignore`` says. Raises SpecError where it cannot be read."""
         path = folder / IGNORE_FILE
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            with read_plain(path) as file:
+                text = file.read(MAX_IGNORE_BYTES + 1)
+            lines = text.decode("utf-8").splitlines()
         except FileNotFoundError:
             return cls()
         except (OSError, UnicodeDecodeError) as error:
             raise SpecError(
-                f"{path} cannot be read: {error}", hint="write it in UTF-8", code="unreadable"
+                f"{path} cannot be read: {error}",
+                hint="make it a regular file in UTF-8",
+                code="unreadable",
             ) from error
+        if len(text) > MAX_IGNORE_BYTES:
+            raise SpecError(
+                f"{path} has more than {MAX_IGNORE_BYTES:,} bytes",
+                hint="name folders in place of files",
+                code="too_large",
+            )
         patterns = [line.strip() for line in lines]
         patterns = [pattern for pattern in patterns if pattern and not pattern.startswith("#")]
         for pattern in patterns:
@@ -277,17 +297,23 @@ def _wheel_add(archive: zipfile.ZipFile, name: str, data: bytes) -> str:
     return f"{name},sha256={digest},{len(data)}"
 
 
-RevisionOf = Callable[[Path], str | None]
-
-
-def with_provenance(job: Job, policy: Policy, revision_of: RevisionOf = git_revision) -> Job:
-    """The job with its policy's name and its folder's Git revision in its environment.
+def with_provenance(job: Job, policy: Policy) -> Job:
+    """Return the job with its policy's name and its folder's Git revision in its environment.
 
     What the job file says itself stays. A node knows neither: the folder reaches it as a bundle.
     """
-    said = dict(job.env)
-    known = {POLICY: policy.name}
-    if CODE_REVISION not in said:
-        revision = revision_of(Path(job.workdir))
-        known |= {} if revision is None else {CODE_REVISION: revision}
-    return replace(job, env=tuple((known | said).items()))
+    return with_code_revision(with_policy_name(job, policy))
+
+
+def with_policy_name(job: Job, policy: Policy) -> Job:
+    """Return the job with its policy's name in its environment, unless it names one itself."""
+    return replace(job, env=tuple(({POLICY: policy.name} | dict(job.env)).items()))
+
+
+def with_code_revision(job: Job) -> Job:
+    """Return the job with its folder's Git revision in its environment, if there is one and the job
+    does not name it itself. Git is slow, and may wait for a file system."""
+    if CODE_REVISION in dict(job.env):
+        return job
+    revision = git_revision(Path(job.workdir))
+    return job if revision is None else replace(job, env=(*job.env, (CODE_REVISION, revision)))

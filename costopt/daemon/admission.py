@@ -27,7 +27,12 @@ from costopt.domain.plan import Plan
 from costopt.domain.policy import Policy
 from costopt.optimize.planner import plan
 from costopt.optimize.request import build_request
-from costopt.planning.request import build_view, plan_with_patience, raise_if_infeasible
+from costopt.planning.request import (
+    build_view,
+    check_policy,
+    plan_with_patience,
+    raise_if_infeasible,
+)
 from costopt.spec import parse_job, parse_policy
 from costopt.spec.policy_file import bundled_policies, bundled_policy_path
 from costopt.spec.yaml_document import (
@@ -85,7 +90,8 @@ def _job(text: str, workdir: str, now: datetime, account: Account) -> Job:
 @lru_cache(maxsize=256)
 def _policy(text: str, workdir: str) -> Policy:
     """Return the policy; cached, as many jobs follow the same one."""
-    return parse_policy(parse_document(text, str(Path(workdir, POLICY_FILE))))
+    file = str(Path(workdir, POLICY_FILE))
+    return check_policy(file, parse_policy(parse_document(text, file)))
 
 
 def _policy_text(name_or_text: str) -> str:

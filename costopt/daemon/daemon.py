@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from threading import Lock
 
+from costopt.controller.payload import with_code_revision
 from costopt.controller.site import LiveSite, provider_quotas
 from costopt.controller.state_dir import LEDGER
 from costopt.daemon.backups import Backups
@@ -282,14 +283,16 @@ class Daemon:
             )  # fmt: skip
         return self._control
 
-    def _receive(self, job: Job) -> None:
-        """Upload a job's files where its nodes fetch them. Raise CostoptError, also if the account
-        file has changed so that the job names places that are not its tenant's."""
+    def _receive(self, job: Job) -> Job:
+        """Upload a job's files where its nodes fetch them, and return the job with its code's
+        revision. Raise CostoptError, also if the account file has changed so that the job names
+        places that are not its tenant's."""
         submission = self._registry.submission(job.name) if self._account.tenants else None
         if submission is not None:
             self.service.admitted(submission)
         self._site.check(job)
         self._site.upload_payload(job)
+        return with_code_revision(job)
 
     def _whole_account(self) -> Account:
         """Return the account with the quotas that the providers reported."""

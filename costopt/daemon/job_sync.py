@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from functools import cache
 
-from costopt.checkpoint.manifest import git_revision
-from costopt.controller.payload import RevisionOf, with_provenance
+from costopt.controller.payload import with_policy_name
 from costopt.controller.site import LiveSite
 from costopt.daemon.admission import load_submission
+from costopt.daemon.held_jobs import held_job, held_terms
 from costopt.daemon.mode_gate import DAEMON
 from costopt.daemon.payload_preparer import PayloadPreparer
 from costopt.daemon.recurring_jobs import RecurringJobs
 from costopt.daemon.strategy_pool import StrategyPool
+from costopt.daemon.submission_loader import SubmissionLoader
 from costopt.domain.control import DesiredState, Halt, Mode, Registry, Submission
-from costopt.domain.errors import CostoptError, LedgerError, SpecError
-from costopt.domain.events import Event, LaunchesAllowed, LaunchesHalted, ModeChanged
+from costopt.domain.errors import CostoptError, LedgerError, SpecError, failure_message
+from costopt.domain.events import (
+    Event,
+    LaunchesAllowed,
+    LaunchesHalted,
+    ModeChanged,
+    RunStopped,
+)
 from costopt.engine.billing import Payer, month_of
 from costopt.engine.engine import Engine
 from costopt.ledger.summary import JobState, JobSummary
 
 BILL_TIMEOUT = timedelta(days=1)
 RESUMED = "run"
+
+log = logging.getLogger("costopt.daemon.job_sync")
 
 
 class JobSync:
@@ -48,7 +57,7 @@ class JobSync:
         self._readiness = readiness
         self._strategies = strategies
         self._resting = dict(resting)
-        self._revision_of: RevisionOf = git_revision
+        self._loader = SubmissionLoader(load_submission)
         self._heeded = max((number for number, _ in registry.changes()), default=0)
         self._recurring = RecurringJobs(registry, self._is_open)
         known = registry.submissions()
@@ -62,8 +71,6 @@ class JobSync:
 
     def sync(self, now: datetime) -> None:
         """Apply submissions and requests before a tick. Raise LedgerError."""
-        # Git is slow, and many jobs come from the same folder.
-        self._revision_of = cache(git_revision)
         self._pause_released(now)
         self._read_changes()
         self._reopen(now)
@@ -74,13 +81,28 @@ class JobSync:
 
     def _follow_all(self, now: datetime) -> None:
         for name, submission in tuple(self._submissions.items()):
-            if name in self.closed or self._was_over(submission, now):
-                del self._submissions[name]
-                continue
-            if name not in self._engine.jobs and not self._is_unreadable(submission):
-                self._add(submission, now)
-            if name in self._engine.jobs:
-                self._follow(submission)
+            with self._isolate(name):
+                if name in self.closed or self._was_over(submission, now):
+                    del self._submissions[name]
+                    continue
+                if name not in self._engine.jobs and not self._is_unreadable(submission):
+                    self._add(submission, now)
+                if name in self._engine.jobs:
+                    self._follow(submission)
+                if name not in self._unreadable and name not in self._retrying:
+                    self._troubles.pop(name, None)
+
+    @contextmanager
+    def _isolate(self, name: str) -> Iterator[None]:
+        """Report an error of one job as that job's, and suppress it. Raise LedgerError."""
+        try:
+            yield
+        except LedgerError:
+            raise
+        except Exception as error:
+            if not isinstance(error, CostoptError):
+                log.exception("job %s cannot be followed", name)
+            self._troubles[name] = failure_message(error)
 
     def record_mode(self, mode: Mode, now: datetime) -> None:
         """Record in each job's ledger that the mode or the halt has changed. Raise LedgerError."""
@@ -98,20 +120,30 @@ class JobSync:
     def retire(self, now: datetime) -> None:
         """Remove, after a tick, the jobs that are over and have released all nodes."""
         for name, submission in self._submissions.items():
-            if name not in self._engine.jobs or not self._is_over(submission):
-                continue
-            record = self._engine.journal.records[name]
-            at_rest = not (record.live or record.intents)
-            if at_rest and not self._engine.awaits_bill(name, now - BILL_TIMEOUT):
-                self.closed[name] = self._engine.journal.accounts[name].summary(now)
-                self._engine.remove(name)
-                self._readiness.forget(name)
+            if name in self._engine.jobs and self._is_over(submission):
+                with self._isolate(name):
+                    self._retire(name, now)
+
+    def _retire(self, name: str, now: datetime) -> None:
+        if not self._is_at_rest(name) or self._engine.awaits_bill(name, now - BILL_TIMEOUT):
+            return
+        summary = self._engine.journal.accounts[name].summary(now)
+        self._engine.remove(name)
+        self._readiness.forget(name)
+        if name not in self._retrying:
+            self._troubles.pop(name, None)
+        self.closed[name] = summary
+
+    def _is_at_rest(self, name: str) -> bool:
+        """Return whether no node of the job remains or may still come."""
+        record = self._engine.journal.records[name]
+        return not (record.live or record.intents)
 
     def held_jobs(self) -> dict[str, str]:
         """Return why jobs get no nodes, by job: operator actions, budgets, or their files."""
         held = self.troubles()
         for name in self._engine.jobs:
-            reason = self._engine.stops.reason(name) or self._readiness.error(name)
+            reason = self._engine.stops.reason(name) or self._readiness.waiting_reason(name)
             if reason:
                 held[name] = reason
         return held
@@ -124,8 +156,10 @@ class JobSync:
                 yield name
 
     def troubles(self) -> dict[str, str]:
-        """Return, by job, why it cannot be read or why its nodes cannot be reached."""
-        return self._engine.troubles.reported | self._troubles | self._recurring.troubles
+        """Return, by job, why it cannot be built, its files cannot be sent or its nodes cannot be
+        reached."""
+        unsent = {name: why for name in self._engine.jobs if (why := self._readiness.error(name))}
+        return self._engine.troubles.reported | unsent | self._troubles | self._recurring.troubles
 
     def _is_open(self, name: str) -> bool:
         """Return whether a job may still run."""
@@ -154,19 +188,19 @@ class JobSync:
         return record.over or submission.desired_state is DesiredState.CANCELLED
 
     def _add(self, submission: Submission, now: datetime) -> None:
-        try:
-            known = load_submission(submission)
-            fitted = self._site.prepare_job(known.job)
-            job = with_provenance(fitted, known.policy, self._revision_of)
-        except CostoptError as error:
-            self._troubles[submission.name] = error.message
-            if isinstance(error, SpecError):
-                self._unreadable[submission.name] = submission
-            if submission.desired_state is DesiredState.CANCELLED:
-                self._give_up(submission, now)
+        if submission.desired_state is DesiredState.CANCELLED and self._drop(submission, now):
             return
-        self._troubles.pop(submission.name, None)
-        self._engine.add(job, self._strategies.terms(known.policy, submission, now))
+        try:
+            known = self._loader.load(submission)
+            job = with_policy_name(self._site.prepare_job(known.job), known.policy)
+            terms = self._strategies.terms(known.policy, submission, now)
+        except Exception as error:
+            # Where a store or provider does not answer, the next tick may build the job.
+            if isinstance(error, SpecError) or not isinstance(error, CostoptError):
+                self._unreadable[submission.name] = submission
+                self._hold(submission, failure_message(error))
+            raise
+        self._engine.add(job, terms)
         if not self._engine.journal.records[job.name].over:
             self._readiness.request(job)
 
@@ -174,24 +208,39 @@ class JobSync:
         """Return whether the submission is unchanged since it could not be read."""
         return self._unreadable.get(submission.name) == submission
 
-    def _give_up(self, submission: Submission, now: datetime) -> None:
-        """Close a cancelled job that cannot be read, unless it may still have nodes."""
+    def _drop(self, submission: Submission, now: datetime) -> bool:
+        """Close a cancelled job that has no nodes and awaits no bill, without building it; return
+        whether it had none."""
         name, journal = submission.name, self._engine.journal
         journal.open(name)
-        record, summary = journal.records[name], journal.accounts[name].summary(now)
-        at_rest = not (record.live or record.intents)
-        if at_rest:
+        dropped = self._is_at_rest(name) and not self._engine.awaits_bill(name, now - BILL_TIMEOUT)
+        if dropped:
+            account = journal.accounts[name]
+            if account.submitted is not None and account.state not in (*_ENDED, JobState.STOPPED):
+                reason = _REASONS[DesiredState.CANCELLED]
+                journal.write(RunStopped(at=now, job=name, reason=reason))
+            summary = account.summary(now)
             self._engine.spending.close(name, Payer(submission.tenant, summary.policy), now)
+            self._troubles.pop(name, None)
+            self.closed[name] = summary
         journal.close(name)
-        if not at_rest:
-            nodes = ", ".join(record.live) or "those of a launch without an answer"
-            self._troubles[name] += f"; terminate its nodes by hand: {nodes}"
-            return
-        del self._troubles[name]
-        self.closed[name] = summary
+        return dropped
+
+    def _hold(self, submission: Submission, why: str) -> None:
+        """Let a job that cannot be built save and release the nodes that it has."""
+        name, journal = submission.name, self._engine.journal
+        journal.open(name)
+        begun = journal.accounts[name].submitted
+        has_nodes = not self._is_at_rest(name)
+        journal.close(name)
+        if begun is not None and has_nodes:
+            self._engine.add(held_job(submission, begun), held_terms(submission))
+            self._engine.stop(f"held: {why}", name)
 
     def _follow(self, submission: Submission) -> None:
         name, stops = submission.name, self._engine.stops
+        if (prepared := self._readiness.prepared(name)) is not None:
+            self._engine.jobs[name] = prepared
         self._engine.reprioritize(name, submission.priority)
         match submission.desired_state:
             case DesiredState.RUN if stops.reason(name) in _REASONS.values():
@@ -224,21 +273,20 @@ class JobSync:
         for name in tuple(self._retrying):
             submission = self._registry.submission(name)
             self._troubles.pop(name, None)
-            try:
+            with self._isolate(name):
                 if (
                     submission is not None
                     and submission.desired_state is not DesiredState.CANCELLED
                 ):
                     self._retry(submission, now)
-            except LedgerError:
-                raise
-            except CostoptError as error:
-                self._troubles[name] = error.message
-                continue
-            self._retrying.discard(name)
+                self._retrying.discard(name)
 
     def _retry(self, submission: Submission, now: datetime) -> None:
         name = submission.name
+        if name in self._engine.jobs and name in self._unreadable:
+            if not self._is_at_rest(name):
+                raise SpecError(f"job {name!r} is still saving and releasing its nodes")
+            self._engine.remove(name)
         self._unreadable.pop(name, None)
         self._resting.pop(name, None)
         self._submissions[name] = submission

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from heapq import merge
 from itertools import islice
 
 from costopt.domain.control import DesiredState, Registry, Submission
-from costopt.domain.errors import LedgerError, SpecError
+from costopt.domain.errors import LedgerError, SpecError, failure_message
 from costopt.registry.registry import SCHEDULER
 from costopt.spec.schedule import (
     CatchUp,
@@ -20,6 +21,8 @@ from costopt.spec.schedule import (
     occurrence_name,
     parse_schedule,
 )
+
+log = logging.getLogger("costopt.daemon.recurring_jobs")
 
 RESTART = timedelta(minutes=10)
 """An occurrence that fell into so short a pause of the daemon was not missed."""
@@ -101,13 +104,16 @@ class RecurringJobs:
         for name, submission in tuple(self._jobs.items()):
             if submission.desired_state is DesiredState.CANCELLED:
                 del self._jobs[name]
+                self.troubles.pop(name, None)
                 continue
             try:
                 submitted |= self._submit_due(submission, now)
             except LedgerError:
                 raise
-            except SpecError as error:
-                self.troubles[name] = error.message
+            except Exception as error:
+                if not isinstance(error, SpecError):
+                    log.exception("recurring job %s cannot be submitted", name)
+                self.troubles[name] = failure_message(error)
         self._is_first = False
         return submitted
 

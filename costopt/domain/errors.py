@@ -66,6 +66,12 @@ class CostoptError(Exception):
         return self.message if self.hint is None else f"{self.message}\n  → {self.hint}"
 
 
+def failure_message(error: Exception) -> str:
+    """Return what to report of an error that one job or provider causes: its message, or the type
+    of an error that is not ours."""
+    return error.message if isinstance(error, CostoptError) else f"{type(error).__name__}: {error}"
+
+
 class SpecError(CostoptError):
     """A job or policy file is malformed or says something impossible."""
 

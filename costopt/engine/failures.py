@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
-from costopt.domain.errors import CostoptError, LedgerError
+from costopt.domain.errors import CostoptError, LedgerError, failure_message
 from costopt.domain.events import SignalStale
 from costopt.domain.text import untrusted_text
 from costopt.engine.journal import Journal
@@ -43,11 +43,10 @@ class JobFailures:
             yield
         except LedgerError:
             raise
-        except CostoptError as error:
-            self.report(job, RUNTIME, error.message, now)
         except Exception as error:  # an error that one job causes must not end the others' tick
-            log.exception("job %s: its runtime failed", job)
-            self.report(job, RUNTIME, f"{type(error).__name__}: {error}", now)
+            if not isinstance(error, CostoptError):
+                log.exception("job %s: its runtime failed", job)
+            self.report(job, RUNTIME, failure_message(error), now)
 
     def report(self, job: str, source: str, message: str, now: datetime) -> None:
         """Record that the job is failing, unless it did so at this tick or the one before. Raises

@@ -15,9 +15,10 @@ from functools import lru_cache
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+from costopt.domain.errors import SpecError
 from costopt.spec.cron import CronExpression
 from costopt.spec.fields import FileModel, Text, parse_duration_s
 from costopt.spec.yaml_document import parse_document
@@ -105,14 +106,17 @@ class Schedule:
 def parse_schedule(job_document: str) -> Schedule | None:
     """Return the schedule of a checked job's text, None if the job does not recur.
 
-    Raise SpecFileError if the text cannot be read.
+    Raise SpecError if the text cannot be read.
     """
     if "schedule" not in job_document:
         return None
     values = parse_document(job_document, "job.yaml").values
     if values.get("schedule") is None:
         return None
-    section = ScheduleSection.model_validate(values["schedule"])
+    try:
+        section = ScheduleSection.model_validate(values["schedule"])
+    except ValidationError as error:
+        raise SpecError(f"schedule: {error.errors()[0]['msg']}") from error
     return Schedule(
         CronExpression.parse(section.cron),
         ZoneInfo(section.time_zone),
@@ -138,9 +142,10 @@ def occurrence_document(job_document: str, at: datetime) -> str:
     values: dict[str, Any] = dict(parse_document(job_document, "job.yaml").values)
     del values["schedule"]
     values["name"] = occurrence_name(values["name"], at)
-    checkpoint = dict(values["checkpoint"])
-    checkpoint["uri"] = f"{checkpoint['uri'].rstrip('/')}/{at.astimezone(UTC):{_STAMP}}"
-    values["checkpoint"] = checkpoint
+    if "checkpoint" in values:  # an array has none
+        checkpoint = dict(values["checkpoint"])
+        checkpoint["uri"] = f"{checkpoint['uri'].rstrip('/')}/{at.astimezone(UTC):{_STAMP}}"
+        values["checkpoint"] = checkpoint
     at_text = at.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    values["env"] = {**values.get("env", {}), SCHEDULED_AT: at_text}
+    values["env"] = {**(values.get("env") or {}), SCHEDULED_AT: at_text}
     return json.dumps(values, indent=1, ensure_ascii=False)

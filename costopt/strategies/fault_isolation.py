@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from costopt.domain.errors import CostoptError
+from costopt.domain.errors import failure_message
 from costopt.domain.ports import Strategy
 from costopt.domain.view import Decision, Desired, JobView, View
 from costopt.strategies.remaining_time import keep_current
@@ -100,10 +100,10 @@ def shield_or_keep(view: View, job_view: JobView, decision: Decision) -> Decisio
 
 def _without(view: View, job_view: JobView, error: Exception) -> Decision:
     """What is done without the strategy."""
-    why = error.message if isinstance(error, CostoptError) else f"{type(error).__name__}: {error}"
     stays = Decision(job_view.job.name, keep_current(job_view), "what runs is kept")
     held = shield_or_keep(view, job_view, stays)
-    return replace(held, reason=f"the strategy failed ({why}): {held.reason}", rule=FAILED)
+    why = f"the strategy failed ({failure_message(error)}): {held.reason}"
+    return replace(held, reason=why, rule=FAILED)
 
 
 @runtime_checkable

@@ -132,6 +132,7 @@ class DaemonScene:
         for _ in range(minutes):
             self.daemon.tick()
             self.daemon.readiness.prepare()
+            self.daemon.readiness.join()
             self.clock.sleep(60)
 
     def job(self, name: str = "one") -> JobStatus:

@@ -194,6 +194,7 @@ class Trial:
         try:
             self.daemon.tick()
             self.daemon.readiness.prepare()
+            self.daemon.readiness.join()
             if self.mode is Mode.RECOMMEND:
                 for asked in self.daemon.service.proposals([ProposalState.OPEN]):
                     self.daemon.service.approve(asked.id, "me")

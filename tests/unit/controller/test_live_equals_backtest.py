@@ -215,6 +215,7 @@ def by_daemon(setting: Setting) -> Iterable[RecordedEvent]:
         daemon.tick()
         while site.clock.now() < ENDS_AT:
             daemon.readiness.prepare()
+            daemon.readiness.join()
             daemon.tick()
             site.clock.sleep(TICK_S)
         daemon.close()

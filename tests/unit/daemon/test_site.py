@@ -46,21 +46,25 @@ def test_logs_of_an_accounts_nodes_are_read_in_its_store(tmp_path: Path) -> None
 def test_a_job_is_ready_once_its_files_are_there() -> None:
     failing = {"one"}
 
-    def receive(job: Job) -> None:
+    def receive(job: Job) -> Job:
         if job.name in failing:
             raise StoreError("no room")
+        return job
 
     readiness = PayloadPreparer(receive, lambda: None)
     for name in ("one", "two"):
         readiness.request(task(name=name))
     readiness.prepare()
+    readiness.join()
     assert (readiness.is_ready("one"), readiness.is_ready("two")) == (False, True)
     assert readiness.error("one") == "no room"
     failing.clear()
     readiness.prepare()
+    readiness.join()
     assert not readiness.is_ready("one"), "not before a minute has passed"
     readiness.request(task(name="one"))
     readiness.prepare()
+    readiness.join()
     assert readiness.is_ready("one")
     assert readiness.error("one") == ""
     readiness.forget("one")
