@@ -119,6 +119,7 @@ class LeaderLoop:
             nodes=tuple(node for nodes in nodes_of.values() for node in nodes),
             nodes_of={name: tuple(nodes) for name, nodes in nodes_of.items()},
             summaries={
+                **self._roll.held,
                 **self._roll.closed,
                 **{name: engine.journal.summary(name, result.now) for name in accounts},
             },

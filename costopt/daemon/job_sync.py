@@ -59,7 +59,7 @@ class JobSync:
         self._resting = dict(resting)
         self._loader = SubmissionLoader(load_submission)
         self._heeded = max((number for number, _ in registry.changes()), default=0)
-        self._recurring = RecurringJobs(registry, self._is_open)
+        self._recurring = RecurringJobs(registry, self._is_open, self._loader.load)
         known = registry.submissions()
         self._submissions = {s.name: s for s in known if not self._recurring.accept(s)}
         names = {submission.name for submission in known}
@@ -68,6 +68,8 @@ class JobSync:
         self._unreadable: dict[str, Submission] = {}
         self._troubles: dict[str, str] = {}
         self.closed: dict[str, JobSummary] = {}
+        self.held: dict[str, JobSummary] = {}
+        """Jobs that cannot be built and are not in the engine, as they were when that was found."""
 
     def sync(self, now: datetime) -> None:
         """Apply submissions and requests before a tick. Raise LedgerError."""
@@ -198,7 +200,7 @@ class JobSync:
             # Where a store or provider does not answer, the next tick may build the job.
             if isinstance(error, SpecError) or not isinstance(error, CostoptError):
                 self._unreadable[submission.name] = submission
-                self._hold(submission, failure_message(error))
+                self._hold(submission, failure_message(error), now)
             raise
         self._engine.add(job, terms)
         if not self._engine.journal.records[job.name].over:
@@ -226,12 +228,13 @@ class JobSync:
         journal.close(name)
         return dropped
 
-    def _hold(self, submission: Submission, why: str) -> None:
+    def _hold(self, submission: Submission, why: str, now: datetime) -> None:
         """Let a job that cannot be built save and release the nodes that it has."""
         name, journal = submission.name, self._engine.journal
         journal.open(name)
         begun = journal.accounts[name].submitted
         has_nodes = not self._is_at_rest(name)
+        self.held[name] = journal.accounts[name].summary(now)
         journal.close(name)
         if begun is not None and has_nodes:
             self._engine.add(held_job(submission, begun), held_terms(submission))
@@ -288,6 +291,7 @@ class JobSync:
                 raise SpecError(f"job {name!r} is still saving and releasing its nodes")
             self._engine.remove(name)
         self._unreadable.pop(name, None)
+        self.held.pop(name, None)
         self._resting.pop(name, None)
         self._submissions[name] = submission
         over = self.closed.get(name)

@@ -86,33 +86,38 @@ class PayloadPreparer:
     def prepare(self) -> None:
         """Begin to prepare the requested jobs that are due; a failure is retried after a minute."""
         with self._lock:
-            folders = {job.workdir for job in self._threads.values()}
-            per_tenant = Counter(job.tenant for job in self._threads.values())
-            for request in self._requests.values():
-                job = request.job
-                if (
-                    request.prepared is None
-                    and request.began_at_s is None
-                    and request.due_at_s <= time.monotonic()
-                    and job.workdir not in folders
-                    and per_tenant[job.tenant] < MAX_THREADS_PER_TENANT
-                ):
-                    folders.add(job.workdir)
-                    per_tenant[job.tenant] += 1
-                    self._start(request)
+            self._start_due()
 
     def join(self) -> None:
         """Wait until nothing is due or being prepared."""
-        while threads := tuple(self._threads):
+        while True:
+            with self._lock:
+                threads = tuple(self._threads)
+            if not threads:
+                return
             for thread in threads:
                 thread.join()
 
-    def _start(self, request: _Request) -> None:
-        request.began_at_s = time.monotonic()
-        # A daemon thread: a read that never returns must not keep the process from ending.
-        thread = Thread(target=self._run, args=(request,), name="payload", daemon=True)
-        self._threads[thread] = request.job
-        thread.start()
+    def _start_due(self) -> None:
+        """Start threads, with the lock held."""
+        folders = {job.workdir for job in self._threads.values()}
+        per_tenant = Counter(job.tenant for job in self._threads.values())
+        for request in self._requests.values():
+            job = request.job
+            if (
+                request.prepared is None
+                and request.began_at_s is None
+                and request.due_at_s <= time.monotonic()
+                and job.workdir not in folders
+                and per_tenant[job.tenant] < MAX_THREADS_PER_TENANT
+            ):
+                folders.add(job.workdir)
+                per_tenant[job.tenant] += 1
+                request.began_at_s = time.monotonic()
+                # A read that never returns must not keep the process from ending: daemon=True.
+                thread = Thread(target=self._run, args=(request,), name="payload", daemon=True)
+                self._threads[thread] = job
+                thread.start()
 
     def _run(self, request: _Request) -> None:
         try:
@@ -125,4 +130,4 @@ class PayloadPreparer:
             self._on_ready()
         with self._lock:
             del self._threads[current_thread()]
-        self.prepare()
+            self._start_due()

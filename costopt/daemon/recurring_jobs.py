@@ -73,9 +73,17 @@ class RecurringJobs:
     later ones are on time, however long a tick takes.
     """
 
-    def __init__(self, registry: Registry, is_open: Callable[[str], bool]) -> None:
-        """``is_open`` returns whether the job of this name may still run."""
+    def __init__(
+        self,
+        registry: Registry,
+        is_open: Callable[[str], bool],
+        check: Callable[[Submission], object],
+    ) -> None:
+        """``is_open`` returns whether the job of this name may still run; ``check`` raises SpecError
+        if this version of costopt refuses a submission."""
         self._registry = registry
+        self._check = check
+        self._checked: dict[str, Submission] = {}
         self._is_open = is_open
         self._jobs: dict[str, Submission] = {}
         self._due_at: dict[str, datetime] = {}
@@ -105,8 +113,13 @@ class RecurringJobs:
             if submission.desired_state is DesiredState.CANCELLED:
                 del self._jobs[name]
                 self.troubles.pop(name, None)
+                self._checked.pop(name, None)
                 continue
             try:
+                if self._checked.get(name) != submission:
+                    self._check(submission)
+                    self._checked[name] = submission
+                    self.troubles.pop(name, None)
                 submitted |= self._submit_due(submission, now)
             except LedgerError:
                 raise

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import product, starmap
 
 from costopt.domain.account import Account
 from costopt.domain.errors import LedgerError
@@ -13,7 +15,7 @@ from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import Offer, Pool
 from costopt.domain.plan import COOLDOWN, HourlyPlan
-from costopt.domain.view import Decision, Desired, View
+from costopt.domain.view import Decision, Desired, Target, View
 from costopt.engine.admission import FairAdmission
 from costopt.engine.billing import BillCollector, SpendTracker
 from costopt.engine.cohort import DecisionScheduler, JobTerms, SequentialDecider, group_into_cohorts
@@ -36,6 +38,7 @@ from costopt.engine.settings import EngineSettings, World
 from costopt.engine.stops import StopManager, stop_decision
 from costopt.engine.training import TrainingObserver
 from costopt.engine.view_builder import CohortView, ViewBuilder, job_submitted_event
+from costopt.ledger.codec import check_finite
 from costopt.strategies.fault_isolation import FAILED
 
 ATTEMPTS_PER_TICK = 4
@@ -106,7 +109,7 @@ class Engine:
         self.released: dict[str, str] = {}
         self._outlook = ViewBuilder(
             world, self.journal, settings, self.jobs, self._fleet, self._offers, self.training,
-            self.stops, self._guards,
+            self.stops, self._guards, self.troubles,
         )  # fmt: skip
 
     def add(self, job: Job, terms: JobTerms) -> None:
@@ -230,7 +233,8 @@ class Engine:
         for sight in sights:
             for name in sight.cohort.jobs:
                 if not self.journal.records[name].over:
-                    self._hold_to_budget(name, sight.bounds, now)
+                    with self.troubles.isolate(name, now):
+                        self._hold_to_budget(name, sight.bounds, now)
 
     def _hold_to_budget(self, name: str, bounds: LaunchLimits, now: datetime) -> None:
         refusal = self._guards.over_budget(self.jobs[name], bounds, now)
@@ -305,14 +309,16 @@ class Engine:
 
     def _submit(self, sights: Iterable[CohortView], now: datetime) -> None:
         """Begin the runs that are due; the baseline considers all offers, allowed or not."""
-        begun: list[Event] = []
-        for sight in sights:
-            new = [j for j in sight.view.jobs if not self.journal.records[j.job.name].submitted]
-            if new:
-                everything = self._outlook.build_all(sight.view)
-                policy = sight.cohort.policy
-                begun += [job_submitted_event(each.job, policy, everything, now) for each in new]
-        self.journal.write(*begun)
+        with self.journal.batch():
+            for sight in sights:
+                new = [j for j in sight.view.jobs if not self.journal.records[j.job.name].submitted]
+                if new:
+                    everything = self._outlook.build_all(sight.view)
+                for each in new:
+                    with self.troubles.isolate(each.job.name, now):
+                        policy = sight.cohort.policy
+                        begun = job_submitted_event(each.job, policy, everything, now)
+                        self.journal.write(begun)
 
     def _decide(self, sights: Sequence[CohortView], now: datetime) -> Desired:
         asked = [(sight.cohort.strategy, sight.view) for sight in sights if sight.view.jobs]
@@ -323,15 +329,33 @@ class Engine:
         wanted.sort(key=lambda decision: -self._terms[decision.job].priority)
         decisions = [stop_decision(d.job) if d.job in self.stops else d for d in wanted]
         decisions = self._admission.admit(decisions, sights, self._terms, now)
+        decisions += self._decide_without_view({each.job for each in decisions})
         self._record(decisions, now)
         return Desired(tuple(decisions))
 
+    def _decide_without_view(self, decided: Collection[str]) -> Iterator[Decision]:
+        """Yield decisions for jobs whose view could not be built: those that do not stop keep the
+        nodes that they have."""
+        for name in self.jobs.keys() & self.troubles.reported.keys() - set(decided):
+            record = self.journal.records[name]
+            nodes = [n for n in self._fleet.nodes_of(name) if n.node_id not in record.leaving]
+            if name in self.stops and not record.over:
+                yield stop_decision(name)
+            elif nodes and not record.over:
+                targets = Counter(node.pool for node in nodes)
+                why = f"it cannot be planned ({self.troubles.reported[name]}): what runs is kept"
+                yield Decision(name, tuple(starmap(Target, targets.items())), why, FAILED)
+
     def _record(self, decisions: Iterable[Decision], now: datetime) -> None:
         """Record new decisions and plans in one write, as there may be many jobs."""
-        decided = tuple(decisions)
-        news: list[Event | None] = [self._planned(decision, now) for decision in decided]
-        news += [self._made(decision, now) for decision in decided]
-        self.journal.write(*[event for event in news if event is not None])
+        events: list[Event] = []
+        for describe, decision in product((self._planned, self._made), tuple(decisions)):
+            with self.troubles.isolate(decision.job, now):
+                event = describe(decision, now)
+                if event is not None:
+                    check_finite(event)
+                    events.append(event)
+        self.journal.write(*events)
 
     def _planned(self, decision: Decision, now: datetime) -> PlanMade | None:
         """Return the event for the plan that a decision rests on, or None where it is the last."""

@@ -15,6 +15,7 @@ from costopt.domain.errors import CostoptError, LedgerError, failure_message
 from costopt.domain.events import SignalStale
 from costopt.domain.text import untrusted_text
 from costopt.engine.journal import Journal
+from costopt.ledger.codec import UNRECORDABLE
 from costopt.provider.base import Capability, Provider
 
 RUNTIME = "the job's runtime"
@@ -38,12 +39,12 @@ class JobFailures:
     @contextmanager
     def isolate(self, job: str, now: datetime) -> Iterator[None]:
         """Record any error raised inside in the job's ledger, once for as long as it recurs, and
-        suppress it. Raises LedgerError."""
+        suppress it. Raises LedgerError if the ledger fails."""
         try:
             yield
-        except LedgerError:
-            raise
         except Exception as error:  # an error that one job causes must not end the others' tick
+            if isinstance(error, LedgerError) and error.code != UNRECORDABLE:
+                raise
             if not isinstance(error, CostoptError):
                 log.exception("job %s: its runtime failed", job)
             self.report(job, RUNTIME, failure_message(error), now)

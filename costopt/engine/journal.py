@@ -8,6 +8,7 @@ from datetime import datetime
 
 from costopt.domain.events import Event
 from costopt.domain.ports import Ledger
+from costopt.ledger.codec import check_finite
 from costopt.ledger.fold_cache import load_fold
 from costopt.ledger.job_account import JobAccount
 from costopt.ledger.job_record import JobRecord
@@ -46,7 +47,13 @@ class Journal:
         return known
 
     def write(self, *events: Event) -> None:
-        """Append all events or none, then fold them. Raises LedgerError, and then folds nothing."""
+        """Append all events or none, then fold them. Raises LedgerError, and then folds nothing.
+
+        Its code is UNRECORDABLE where an event has a figure that is not a number: also in a batch,
+        such an event harms no other.
+        """
+        for event in events:
+            check_finite(event)
         if self._held is not None:
             self._held += events
         elif events:

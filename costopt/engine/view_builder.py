@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from costopt.domain.array import with_remaining_tasks
-from costopt.domain.errors import ProviderError
+from costopt.domain.errors import LedgerError, ProviderError
 from costopt.domain.estimate import Series
 from costopt.domain.events import JobSubmitted
 from costopt.domain.fleet import Node, NodeState
@@ -22,6 +22,7 @@ from costopt.domain.power import NodePower
 from costopt.domain.transfers import Transfer, region_key, transfer_table, volume_usd_per_hour
 from costopt.domain.view import JobView, View
 from costopt.engine.cohort import Cohort, effective_limits
+from costopt.engine.failures import JobFailures
 from costopt.engine.fleet import FleetObserver
 from costopt.engine.guards import Guards, LaunchLimits
 from costopt.engine.journal import Journal
@@ -63,6 +64,7 @@ class ViewBuilder:
         training: TrainingObserver,
         stops: StopManager,
         guards: Guards,
+        failures: JobFailures,
     ) -> None:
         self._world = world
         self._journal = journal
@@ -73,13 +75,17 @@ class ViewBuilder:
         self._training = training
         self._stops = stops
         self._guards = guards
+        self._failures = failures
         self._machines: dict[Pool, InstanceType] = {}
         self._powers: dict[CarbonSignal, dict[Pool, NodePower]] = {s: {} for s in CarbonSignal}
 
     def build(
         self, cohorts: Sequence[Cohort], now: datetime, refused: frozenset[Pool]
     ) -> tuple[CohortView, ...]:
-        """Observe the market, and return the view of each cohort that has a job that is due."""
+        """Observe the market, and return the view of each cohort that has a job that is due.
+
+        Jobs whose view cannot be built are reported, and left out.
+        """
         nodes = self._fleet.nodes
         self._offers.observe(nodes, now)
         for pool in (*(o.pool for o in self._offers.latest), *(n.pool for n in nodes)):
@@ -87,9 +93,31 @@ class ViewBuilder:
         counts = {cohort.policy.objective.carbon_signal for cohort in cohorts}
         seen = {signal: self._background(signal, now) for signal in counts}
         return tuple(
-            self._sight(cohort, seen[cohort.policy.objective.carbon_signal], refused)
+            view
             for cohort in cohorts
+            for view in self._cohort_views(
+                cohort, seen[cohort.policy.objective.carbon_signal], refused
+            )
         )
+
+    def _cohort_views(
+        self, cohort: Cohort, background: View, refused: frozenset[Pool]
+    ) -> tuple[CohortView, ...]:
+        """Return the cohort's view, without the jobs whose own view cannot be built."""
+        try:
+            return (self._sight(cohort, background, refused),)
+        except LedgerError:
+            raise
+        except Exception:
+            sound = []
+            for name in cohort.jobs:
+                with self._failures.isolate(name, background.now):
+                    self._sight(replace(cohort, jobs=(name,)), background, refused)
+                    sound.append(name)
+            if len(sound) == len(cohort.jobs):
+                raise
+            cohort = replace(cohort, jobs=tuple(sound))
+            return self._cohort_views(cohort, background, refused) if sound else ()
 
     def _background(self, carbon_signal: CarbonSignal, now: datetime) -> View:
         """Return the view shared by all cohorts that count this carbon signal."""

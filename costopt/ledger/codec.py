@@ -23,6 +23,8 @@ from costopt.domain.events import EVENT_TYPES, Event
 from costopt.domain.text import encodable_text
 
 SCHEMA_VERSION = 1
+UNRECORDABLE = "unrecordable"
+"""The code of the error for an event that is not written: the ledger itself is sound."""
 
 _UPGRADE = "a newer costopt wrote this ledger; upgrade costopt to read it"
 _DAMAGED = "the ledger is damaged; restore it from a backup or start a new one"
@@ -61,6 +63,14 @@ def encode(event: Event) -> str:
     return line
 
 
+def check_finite(event: Event) -> None:
+    """Raise LedgerError for an event with a number that is not finite, before it is written."""
+    for field in _fields(event.kind):
+        value = getattr(event, field.name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise _unrecordable(event, f"its {field.name} is {value}")
+
+
 def decode(line: str) -> Event:
     """Return the event that ``encode`` wrote.
 
@@ -83,6 +93,7 @@ def _unrecordable(event: Event, why: str) -> LedgerError:
     return LedgerError(
         f"{event.kind} of job {event.job!r} cannot be recorded: {why}",
         hint="record a figure that is unknown as None, and times with their zone",
+        code=UNRECORDABLE,
     )
 
 

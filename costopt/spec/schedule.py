@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from costopt.domain.errors import SpecError
@@ -113,19 +113,18 @@ def parse_schedule(job_document: str) -> Schedule | None:
     values = parse_document(job_document, "job.yaml").values
     if values.get("schedule") is None:
         return None
+    deadline = values.get("deadline")
     try:
         section = ScheduleSection.model_validate(values["schedule"])
-    except ValidationError as error:
-        raise SpecError(f"schedule: {error.errors()[0]['msg']}") from error
-    return Schedule(
-        CronExpression.parse(section.cron),
-        ZoneInfo(section.time_zone),
-        section.catch_up,
-        section.overlap,
-        None
-        if (deadline := values.get("deadline")) is None
-        else timedelta(seconds=parse_duration_s(str(deadline))),
-    )
+        return Schedule(
+            CronExpression.parse(section.cron),
+            ZoneInfo(section.time_zone),
+            section.catch_up,
+            section.overlap,
+            None if deadline is None else timedelta(seconds=parse_duration_s(str(deadline))),
+        )
+    except ValueError as error:
+        raise SpecError(f"its schedule cannot be read: {error}") from error
 
 
 def occurrence_name(name: str, at: datetime) -> str:
