@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -14,9 +15,12 @@ from costopt.daemon import job_sync
 from costopt.daemon.admission import AdmittedJob, load_submission
 from costopt.domain.control import Submission
 from costopt.domain.errors import StoreError
-from costopt.domain.events import JobFinished, NodeLaunched, SignalStale, WorkLost
+from costopt.domain.events import JobFinished, JobSubmitted, NodeLaunched, SignalStale, WorkLost
 from costopt.domain.job import Job, Progress
-from costopt.domain.view import Desired, View
+from costopt.domain.view import Desired, JobView, View
+from costopt.engine import engine, view_builder
+from costopt.engine.engine import Engine
+from costopt.engine.view_builder import ViewBuilder
 from costopt.ledger.summary import JobState
 from costopt.strategies.baselines import GreedySpotStrategy
 from costopt.strategies.milp import MilpStrategy
@@ -244,3 +248,57 @@ def test_a_job_that_cannot_be_read_is_in_trouble_until_it_is_cancelled(scene: Da
         assert scene.job("old").blocked_by == ""
         assert scene.job("old").summary.state is JobState.WAITING
         scene.restart()
+
+
+@pytest.mark.parametrize("step", ["view", "budget", "submission"])
+def test_a_step_of_the_engine_that_fails_for_one_job(
+    scene: DaemonScene, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    view_of, submitted, hold = (
+        ViewBuilder._job_view, view_builder.job_submitted_event, Engine._hold_to_budget
+    )  # fmt: skip
+
+    def view(self: ViewBuilder, name: str) -> JobView:
+        if name == "one":
+            raise ZeroDivisionError("no such luck")
+        return view_of(self, name)
+
+    def budget(self: Engine, name: str, *rest: Any) -> None:
+        if name == "one":
+            raise ZeroDivisionError("no such luck")
+        hold(self, name, *rest)
+
+    def event(job: Job, *rest: Any) -> JobSubmitted:
+        made = submitted(job, *rest)
+        return replace(made, baseline_wh=math.nan) if job.name == "one" else made
+
+    def fail() -> None:
+        monkeypatch.setattr(ViewBuilder, "_job_view", view if step == "view" else view_of)
+        monkeypatch.setattr(Engine, "_hold_to_budget", budget if step == "budget" else hold)
+        monkeypatch.setattr(
+            engine, "job_submitted_event", event if step == "submission" else submitted
+        )
+
+    if step == "submission":
+        fail()
+    scene.submit("one", "two", hours=0.3)
+    scene.go(8)
+    fail()
+    scene.go(3)
+    assert scene.daemon.board.tick_failure == ""
+    assert [(a.job, a.kind) for a in scene.daemon.service.alerts()] == [("one", "trouble")]
+    assert scene.job().blocked_by
+    assert len(scene.living("two")) == 1
+    if step == "view":
+        assert len(scene.living("one")) == 1, "what runs is kept"
+        assert scene.events(WorkLost) == []
+        scene.daemon.service.pause("one", "me")
+        scene.go(8)
+        assert scene.living("one") == []
+        scene.daemon.service.resume("one", "me")
+    scene.go(20)
+    assert scene.job("two").summary.state is JobState.FINISHED
+    monkeypatch.undo()
+    scene.go(40)
+    assert scene.job().summary.state is JobState.FINISHED
+    assert scene.job().blocked_by == ""
