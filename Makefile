@@ -5,12 +5,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PIP_FLAGS ?=
 JOBS ?= 2
 FOCUS_PYTHON ?= python3.12
+EXTRAS := train aws gcp kubernetes slurm fleet frames daemon report
 
 # Each of a thousand processes of the tests would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo demo-harsh demo-fleet quick test kubernetes-test-server check check-style check-types \
-	check-imports check-tests workflows wheel sbom docs notebooks bench soak checkov focus audit format clean
+	check-imports check-tests workflows wheel fresh \
+	oldest-versions sbom docs notebooks bench soak checkov focus audit format clean
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -58,6 +60,19 @@ check-imports: $(VENV)/.dev
 
 check-tests: $(VENV)/.dev  ## whether all tests can be collected; compiles them once for all workers
 	$(BIN)/python -m pytest --collect-only -q >/dev/null
+
+fresh:  ## the outputs of an install of the newest versions, which can be parsed
+	$(PYTHON) -m venv --clear $(VENV)/fresh
+	$(VENV)/fresh/bin/python -m pip install --quiet --disable-pip-version-check .
+	$(VENV)/fresh/bin/python tests/support/parse_outputs.py "$$(mktemp -d)"
+
+oldest-versions:  ## build/oldest.txt: constraints with the oldest versions that costopt's ranges allow
+	mkdir -p build
+	$(PYTHON) -m venv $(VENV)/oldest
+	$(VENV)/oldest/bin/pip install --quiet uv
+	$(VENV)/oldest/bin/uv pip compile --quiet --resolution lowest-direct --no-annotate --no-header \
+		$(foreach extra,$(EXTRAS),--extra $(extra)) --no-emit-package torch \
+		--output-file build/oldest.txt pyproject.toml
 
 workflows:  ## the GitHub and GitLab files by their schemas, and for weaknesses
 	$(PYTHON) -m venv $(VENV)/workflows
