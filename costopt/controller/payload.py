@@ -213,7 +213,7 @@ class IgnoreList:
             return cls()
         except (OSError, UnicodeDecodeError) as error:
             raise SpecError(
-                f"{path} cannot be read: {error}",
+                f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",
                 hint="make it a regular file in UTF-8",
                 code="unreadable",
             ) from error

@@ -79,8 +79,8 @@ class RecurringJobs:
         is_open: Callable[[str], bool],
         check: Callable[[Submission], object],
     ) -> None:
-        """``is_open`` returns whether the job of this name may still run; ``check`` raises SpecError
-        if this version of costopt refuses a submission."""
+        """``is_open`` returns whether the job of this name may still run; ``check`` raises
+        SpecError if this version of costopt refuses a submission."""
         self._registry = registry
         self._check = check
         self._checked: dict[str, Submission] = {}

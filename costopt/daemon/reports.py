@@ -18,7 +18,7 @@ from typing import Any
 
 from costopt.controller.child import exit_with_parent
 from costopt.daemon.http.schemas import to_json
-from costopt.domain.errors import CostoptError, StoreError
+from costopt.domain.errors import CostoptError, StoreError, failure_message
 from costopt.ledger.base import DurableLedger, open_ledger
 from costopt.ledger.fold_cache import summaries
 from costopt.render.html import has_report_extra
@@ -95,9 +95,10 @@ def write_report(ledger: DurableLedger, folder: Path, now: datetime, keep: int) 
     ran.
 
     It holds the figures of all jobs, and a page for each job with events since the report before.
-    Without the extra ``report`` there are no pages. Raise LedgerError, and StoreError if the disk
-    refuses.
+    Without the extra ``report`` there are no pages. Raise LedgerError, StoreError if the disk
+    refuses, and CostoptError at the end if a job's page could not be made.
     """
+    failed = []
     last_seqs = ledger.last_seqs()
     if not last_seqs:
         return None
@@ -112,7 +113,12 @@ def write_report(ledger: DurableLedger, folder: Path, now: datetime, keep: int) 
         ):
             events = [recorded.event for recorded in ledger.events(job)]
             at = max(now, *(event.at for event in events))
-            write_run_report(events, made / f"{job}.html", now=at, title=job)
+            try:
+                write_run_report(events, made / f"{job}.html", now=at, title=job)
+            except OSError:
+                raise
+            except Exception as error:  # noqa: BLE001 - one job's page must not cost the others'
+                failed.append(f"{job}: {failure_message(error)}")
         whole = made.rename(folder / f"{now.astimezone(UTC):%Y-%m-%dT%H%M%SZ}")
         for old in list_reports(folder)[:-keep]:
             shutil.rmtree(old)
@@ -122,6 +128,8 @@ def write_report(ledger: DurableLedger, folder: Path, now: datetime, keep: int) 
             hint="check that the folder is writable and has space",
             code="unwritable",
         ) from error
+    if failed:
+        raise CostoptError(f"{whole} lacks the pages of {'; '.join(failed)}")
     return whole
 
 

@@ -263,7 +263,7 @@ class Engine:
             self._submit(sights, now)
             desired = self._decide(sights, now)
             self._health.decisions = {each.job: each for each in desired.decisions}
-            done = self._act(desired, _bounds(sights), now)
+            done = self._act(desired, self._bounds(sights), now)
             why |= {launch.job: reason for launch, reason in done.refused.items()}
             settled = not done.refusing - refused and not self._unanswered(desired)
             if settled or self._launcher.is_overdue(now):
@@ -273,6 +273,14 @@ class Engine:
             self._gangs.form(desired, now)
             self._sweep_power_limits(desired, sights, now)
         return desired, why
+
+    def _bounds(self, sights: Iterable[CohortView]) -> Mapping[str, LaunchLimits]:
+        """Return the limits of each job's launches; a job without a view has no price for one."""
+        unseen = {
+            name: LaunchLimits(terms.policy.limits, {}, frozenset((name,)))
+            for name, terms in self._terms.items()
+        }
+        return unseen | {name: sight.bounds for sight in sights for name in sight.cohort.jobs}
 
     def _sweep_power_limits(
         self, desired: Desired, sights: Iterable[CohortView], now: datetime
@@ -436,7 +444,3 @@ class Engine:
     def unfinished(self) -> tuple[str, ...]:
         """Return the jobs that have neither finished nor failed."""
         return tuple(name for name, r in self.journal.records.items() if not r.over)
-
-
-def _bounds(sights: Iterable[CohortView]) -> Mapping[str, LaunchLimits]:
-    return {name: sight.bounds for sight in sights for name in sight.cohort.jobs}

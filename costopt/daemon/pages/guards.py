@@ -14,7 +14,7 @@ from costopt.daemon.service import DaemonService
 from costopt.daemon.shared_state import FleetView, Health
 from costopt.domain.account import Tenant
 from costopt.domain.control import Mode, Submission
-from costopt.domain.errors import SpecError
+from costopt.domain.errors import failure_message
 from costopt.domain.job import Budget
 from costopt.domain.limits import LimitSpec, LimitUnit, Resource
 from costopt.domain.policy import LIMIT_SPECS, Limits
@@ -216,8 +216,8 @@ def limits_grid(submission: Submission) -> TableBlock:
     lead = "A guard stops launches; one of dollars in all or per month also stops the job."
     try:
         known = load_submission(submission)
-    except SpecError as error:
-        return _grid((), "", error.message)
+    except Exception as error:  # noqa: BLE001 - whatever one job's file causes is shown in its place
+        return _grid((), "", failure_message(error))
     return _grid(_rows(known.policy.limits, known.job.budget), lead, "")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from costopt.daemon import reports
 from costopt.daemon.reports import FIGURES, REPORTS, ReportProcess, list_reports, write_report
-from costopt.domain.errors import StoreError
+from costopt.domain.errors import CostoptError, StoreError
 from tests.support.daemon_fixtures import DaemonScene
 
 pytestmark = pytest.mark.process
@@ -108,3 +108,23 @@ def test_a_fault_is_reported_and_a_daemon_that_ends_waits_for_none(scene: Daemon
         missing.make(scene.clock.now())
     missing.end()
     missing.make(scene.clock.now())
+
+
+def test_a_page_that_cannot_be_made_costs_no_other_jobs_page(
+    scene: DaemonScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.submit("one", "two", hours=0.2)
+    scene.go(30)
+    write = reports.write_run_report
+
+    def fail(events: Any, path: Path, **rest: Any) -> None:
+        if path.stem == "one":
+            raise ZeroDivisionError("no such luck")
+        write(events, path, **rest)
+
+    monkeypatch.setattr(reports, "write_run_report", fail)
+    with pytest.raises(CostoptError, match="one: ZeroDivisionError"):
+        write_report(scene.ledger, scene.folder / REPORTS, scene.clock.now(), 3)
+    (report,) = list_reports(scene.folder / REPORTS)
+    assert (report / "two.html").exists()
+    assert {job["job"] for job in figures(report)["jobs"]} == {"one", "two"}
