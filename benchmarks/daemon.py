@@ -120,7 +120,7 @@ def _submission(number: int, strategy: str) -> Submission:
         f"work: {{amount: {hours * 3600 * NODES_PER_JOB}, unit: steps}}\ndeadline: 60h\n"
         f"resources: {{gpu_models: [T4], min_nodes: {NODES_PER_JOB}, max_nodes: {NODES_PER_JOB}}}\n"
         f"throughput: {{points: [{{gpu: T4, gpus: {NODES_PER_JOB}, units_per_s: 10}}]}}\n"
-        "checkpoint: {uri: saves, size_gib: 4, save: 30s, restore: 1m, interval: 15m}\n"
+        f"checkpoint: {{uri: saves/{name}, size_gib: 4, save: 30s, restore: 1m, interval: 15m}}\n"
         "startup: 3m\nrun: [python, train.py]\n"
     )
     policy = (

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from costopt.agent.launch_spec import process_specs
 from costopt.agent.peers import PeerMonitor
+from costopt.agent.place_check import another_job_reason
 from costopt.agent.preparation import NODE_ITSELF, TrainerPlace
 from costopt.agent.restarts import TrainerRestarts
 from costopt.agent.settings import AgentSettings
@@ -149,6 +150,10 @@ class Attempt:
         rendezvous = await_rendezvous(self.gang, settings.node_id, settings.host, self._mailbox)
         if rendezvous is None:
             return
+        refusal = another_job_reason(self.gang)
+        if refusal is not None:
+            self.fail(refusal)
+            return
         self._lay_there = self._mailbox.checkpoint_keys()
         try:
             self.trainer = self._started(
@@ -261,6 +266,8 @@ class Attempt:
         env = TrainerEnv(
             job=gang.job,
             node=settings.node_id,
+            owner=gang.owner,
+            tenant=gang.tenant,
             generation=gang.generation,
             notice_file=self._file("notice", "json"),
             status_file=self._file("status", "json"),

@@ -22,6 +22,7 @@ from costopt.agent.launch_spec import task_spec
 from costopt.agent.preparation import NODE_ITSELF, TrainerPlace
 from costopt.agent.settings import AgentSettings
 from costopt.agent.trainer import Trainer
+from costopt.checkpoint.identity import JOB
 from costopt.protocol import trainer_files
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import Gang, NodeActivity
@@ -243,13 +244,15 @@ class TaskRunner:
         used = {run.slot for run in self._running.values()}
         slot = next(n for n in range(len(used) + 1) if n not in used)
         variables = {
-            trainer_files.JOB: self.gang.job,
+            JOB: self.gang.job,
             trainer_files.NODE: claim.node_id,
             trainer_files.TASK: str(task),
             trainer_files.TASK_ATTEMPT: str(attempt),
             trainer_files.TASKS: str(array.tasks),
             trainer_files.RESULT_FILE: str(folder / "result.json"),
         }
+        if self.gang.identity is not None:
+            variables |= self.gang.identity.variables()
         if self.data_dir is not None:
             variables[trainer_files.DATA_DIR] = str(self.data_dir)
         if self.cache_dir is not None:

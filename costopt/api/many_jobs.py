@@ -19,6 +19,7 @@ from costopt.api.inputs import (
     check_words,
 )
 from costopt.api.priced_inputs import noted, read_inputs
+from costopt.controller.checkpoint_places import check_distinct_places
 from costopt.domain.account import Account
 from costopt.domain.job import Job
 from costopt.domain.plan import Constraint, Plan
@@ -123,9 +124,10 @@ def plan_jobs(
     """Return the plan of several jobs that share the account's quotas and the policy's limits.
 
     Jobs that cannot be served are named with the reason, and with ``explain`` with what would serve
-    them. Arguments and errors are those of ``plan``; two jobs of one name are a SpecError.
+    them. Arguments and errors are those of ``plan``; two jobs of one name, or of one checkpoint
+    place, are a SpecError.
     """
-    chosen, tasks = check_policy(policy), _check_jobs(jobs)
+    chosen, tasks = check_policy(policy), _check_jobs(jobs, account)
     inputs = read_inputs(tasks, (chosen,), market, account, providers, at, carbon, max_age_s)
     with noted(inputs.notes):
         made = plan_account(tasks, chosen, inputs.seen, inputs.account, explain=explain)
@@ -152,7 +154,7 @@ def what_if_jobs(
     ``deadlines_s`` are seconds from each job's start (default: each job's own deadline). Other
     arguments and errors are those of ``what_if``.
     """
-    chosen, tasks = check_policies(policies), _check_jobs(jobs)
+    chosen, tasks = check_policies(policies), _check_jobs(jobs, account)
     named = check_words("capacity", capacity)
     terms = tuple(check_choice("capacity", each, TERMS) for each in named)
     if not terms:
@@ -166,12 +168,15 @@ def what_if_jobs(
     return AccountWhatIfResult(tasks, scenarios, inputs.notes)
 
 
-def _check_jobs(jobs: object) -> tuple[Job, ...]:
-    """Return the jobs. Raise SpecError for none, for anything else, and for a name given twice."""
+def _check_jobs(jobs: object, account: Account | None) -> tuple[Job, ...]:
+    """Return the jobs. Raise SpecError for none, for anything else, for a name given twice, and for
+    two that have one checkpoint place.
+    """
     found = as_tuple(jobs)
     tasks = tuple(each for each in found if isinstance(each, Job))
     if not tasks or len(tasks) < len(found):
         hint = "load the files: [costopt.load_job(path), …]"
         raise bad_argument("jobs", "holds something else than jobs, or nothing", hint)
     check_names(tasks)
+    check_distinct_places(tasks, None if account is None else account.store)
     return tasks

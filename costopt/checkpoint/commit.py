@@ -166,6 +166,7 @@ class Committer:
             origin=self.origin,
             labels=saving.labels,
             delta=delta,
+            identity=self.place.identity,
         )
         key, data = f"{name}/{MANIFEST}", manifest.encode()
         store = self.place.store
@@ -223,7 +224,8 @@ class Committer:
             self._check_own(found)
             if name is not None and found is not None and found.line[:1] == (str(name),):
                 return found
-            return Head(self.generation, self.writer, self._line(found, name), time.time())
+            line, identity = self._line(found, name), self.place.next_identity(found)
+            return Head(self.generation, self.writer, line, time.time(), identity)
 
         return compare_and_swap_head(self.place, change)
 

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
+from costopt.checkpoint.identity import JobIdentity
 from costopt.checkpoint.lineage import (
     compare_and_swap_head,
     current_lineage,
@@ -70,9 +71,9 @@ class CheckpointHistory:
         self.place = place
 
     @classmethod
-    def open(cls, uri: str) -> CheckpointHistory:
+    def open(cls, uri: str, identity: JobIdentity | None = None) -> CheckpointHistory:
         """Open a path, file://, s3:// or gs://."""
-        return cls(CheckpointRepository.open(uri))
+        return cls(CheckpointRepository.open(uri, identity))
 
     def list(self) -> tuple[HistoryEntry, ...]:
         """Return every checkpoint, valid or not, the newest first."""
@@ -167,18 +168,21 @@ class CheckpointHistory:
         def change(found: Head | None) -> Head:
             line = lineage_from(self.place, current_lineage(self.place, found), name)
             last = latest if found is None else max(latest, found.generation)
-            return Head(last + 1, writer, line, time.time())
+            return Head(last + 1, writer, line, time.time(), self.place.next_identity(found))
 
         return compare_and_swap_head(self.place, change)
 
-    def branch(self, checkpoint: str, uri: str) -> CheckpointRepository:
+    def branch(
+        self, checkpoint: str, uri: str, identity: JobIdentity | None = None
+    ) -> CheckpointRepository:
         """Copy a checkpoint to an empty repository, as its first one.
 
-        A delta becomes a full checkpoint.
+        A delta becomes a full checkpoint. The copy is that of the job ``identity``; None: of the
+        first job that saves there.
         """
         parsed = self.resolve(checkpoint)
         name = str(parsed)
-        target = CheckpointRepository.open(uri)
+        target = CheckpointRepository.open(uri, identity)
         if target.names() or read_head(target) is not None:
             raise CheckpointError(
                 f"{target.uri} holds checkpoints already",
@@ -192,13 +196,14 @@ class CheckpointHistory:
                 with checkpoint_errors():
                     target.store.put(f"{name}/{part.name}", data)
             manifest = self._without_base(target, parsed, manifest)
+            manifest = replace(manifest, identity=identity)
         except ValueError as error:
             raise CheckpointError(
                 f"cannot branch from checkpoint {name} in {self.place.uri}: {error}"
             ) from error
         with checkpoint_errors():
             target.store.put(f"{name}/{MANIFEST}", manifest.encode())
-        head = Head(parsed.generation, uuid.uuid4().hex, (name,), time.time())
+        head = Head(parsed.generation, uuid.uuid4().hex, (name,), time.time(), identity)
         compare_and_swap_head(target, lambda _: head)
         return target
 
@@ -290,7 +295,7 @@ def _without(found: Head | None, gone: set[str]) -> Head:
             "HEAD is missing or damaged, so nothing is removed", hint="roll back to a checkpoint"
         )
     line = tuple(name for name in found.line if name not in gone)
-    return found if line == found.line else Head(found.generation, found.writer, line, found.at)
+    return found if line == found.line else replace(found, line=line)
 
 
 LOSS = "loss"

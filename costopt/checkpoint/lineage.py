@@ -77,6 +77,7 @@ def compare_and_swap_head(
         with checkpoint_errors():
             tagged = place.store.get_tagged(head_file.KEY)
         found = None if tagged is None else _decoded(tagged.data)
+        place.check_identity(found)
         wanted = change(found)
         if wanted is found:
             return wanted

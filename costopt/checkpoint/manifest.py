@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from costopt.checkpoint.identity import JobIdentity
 from costopt.domain.errors import MissingExtraError, install_hint
 
 SCHEMA = 2
@@ -52,6 +53,7 @@ class Manifest:
     fresh start. ``labels`` are set by the trainer, such as a loss. ``parts`` are the whole state;
     ``delta`` says which chunks of them are stored elsewhere. A sharded checkpoint has no parts but
     ``shards``; its ``delta`` names the base alone, as the indexes of the ranks list the chunks.
+    ``identity`` is the job that saved it, None if unknown.
     """
 
     step: int
@@ -66,6 +68,7 @@ class Manifest:
     labels: tuple[tuple[str, str], ...] = ()
     delta: Delta | None = None
     shards: ShardSet | None = None
+    identity: JobIdentity | None = None
 
     def number(self, label: str) -> float | None:
         """Return the finite number in a label; None if there is none."""
@@ -94,7 +97,7 @@ class Manifest:
         """Return the document to store."""
         schema = SCHEMA if self.delta is None else DELTA_SCHEMA
         schema = schema if self.shards is None else SHARDED_SCHEMA
-        optional = {"delta": self.delta, "shards": self.shards}
+        optional = {"delta": self.delta, "shards": self.shards, "identity": self.identity}
         missing = {name for name, value in optional.items() if value is None}
         fields = {name: value for name, value in asdict(self).items() if name not in missing}
         return encode_with_digest({"schema": schema, **fields})
@@ -114,6 +117,8 @@ class Manifest:
             fields["parts"] = tuple(map(_part, fields["parts"]))
             fields["origin"] = Origin(**fields["origin"])
             fields["labels"] = tuple((str(k), str(v)) for k, v in fields["labels"])
+            if "identity" in fields:
+                fields["identity"] = JobIdentity.decode(fields["identity"])
             return cls(**fields)
         except (KeyError, TypeError) as error:
             raise ValueError(f"the manifest lacks a field: {error}") from error

@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from costopt.checkpoint.identity import JobIdentity, another_job_error
 from costopt.checkpoint.manifest import (
     CheckpointName,
     Delta,
@@ -52,19 +53,24 @@ BASE_TAG_PREFIX = "base-of:"
 
 
 class CheckpointRepository:
-    """A job's checkpoints. Methods raise CheckpointError if the store refuses, unless noted."""
+    """A job's checkpoints. Methods raise CheckpointError if the store refuses, unless noted.
 
-    def __init__(self, store: ObjectStore, uri: str) -> None:
+    With an ``identity``, HEAD is read and moved for this job alone: where it is another job's, that
+    raises CheckpointError with the code ANOTHER_JOB. HEAD of a job that is unknown is anyone's.
+    """
+
+    def __init__(self, store: ObjectStore, uri: str, identity: JobIdentity | None = None) -> None:
         self.store = store
+        self.identity = identity
         self.uri = uri.rstrip("/")
         self._folder = store.root if isinstance(store, FileStore) else None
         self._numbers: dict[tuple[CheckpointName, str], float | None] = {}
 
     @classmethod
-    def open(cls, uri: str) -> CheckpointRepository:
+    def open(cls, uri: str, identity: JobIdentity | None = None) -> CheckpointRepository:
         """Open a path, file://, s3:// or gs://. Raise CheckpointError for any other address."""
         with checkpoint_errors():
-            return cls(open_store(uri), uri)
+            return cls(open_store(uri), uri, identity)
 
     def path(self, name: CheckpointName | str) -> str:
         """Return where a checkpoint is, for people: a path in a folder, else a URI."""
@@ -84,7 +90,34 @@ class CheckpointRepository:
         """Return HEAD; None if nothing was ever committed. Raise ValueError if it is damaged."""
         with checkpoint_errors():
             data = self.store.get(KEY)
-        return None if data is None else Head.decode(data)
+        head = None if data is None else Head.decode(data)
+        self.check_identity(head)
+        return head
+
+    def check_identity(self, head: Head | None) -> None:
+        """Raise CheckpointError if HEAD is another job's; where it names none, if the newest valid
+        checkpoint is.
+        """
+        if self.identity is None:
+            return
+        found = None if head is None else head.identity
+        found = self._newest_identity(head) if found is None else found
+        if found is not None and self.identity.is_other(found):
+            raise another_job_error(self.uri, found, self.identity)
+
+    def _newest_identity(self, head: Head | None) -> JobIdentity | None:
+        names = self.names() if head is None else map(CheckpointName.parse, head.line)
+        for name in names:
+            try:
+                return None if name is None else self.manifest(name).identity
+            except ValueError:
+                continue
+        return None
+
+    def next_identity(self, found: Head | None) -> JobIdentity | None:
+        """Return the job that the HEAD after ``found`` names."""
+        before = None if found is None else found.identity
+        return before if self.identity is None else self.identity.merged(before)
 
     def candidates(self) -> tuple[list[CheckpointName], str | None]:
         """Return what to restore, the best first, and what is wrong with HEAD, if anything.
@@ -94,6 +127,7 @@ class CheckpointRepository:
         try:
             head = self.head()
         except ValueError as error:
+            self.check_identity(None)
             return self.names(), str(error)
         if head is None:
             return self.names(), None
@@ -288,16 +322,21 @@ class Head:
 
     ``generation`` and ``writer`` (a random token) are the fencing token. ``line`` is the lineage,
     the newest first; a restore takes the first that is valid. ``at`` is wall time in POSIX seconds.
+    ``identity`` is the job whose checkpoints they are, None if unknown.
     """
 
     generation: int
     writer: str
     line: tuple[str, ...]
     at: float
+    identity: JobIdentity | None = None
 
     def encode(self) -> bytes:
         """Return the document to store."""
-        return encode_with_digest({"schema": SCHEMA, **asdict(self)})
+        fields = asdict(self)
+        if self.identity is None:
+            del fields["identity"]
+        return encode_with_digest({"schema": SCHEMA, **fields})
 
     @classmethod
     def decode(cls, data: bytes) -> Head:
@@ -305,6 +344,8 @@ class Head:
         fields = decode_with_digest(data, KEY)
         if fields.pop("schema", None) != SCHEMA:
             raise ValueError(f"the {KEY} has an unsupported version")
+        if "identity" in fields:
+            fields["identity"] = JobIdentity.decode(fields["identity"])
         try:
             return cls(**{**fields, "line": tuple(fields["line"])})
         except (KeyError, TypeError) as error:

@@ -22,6 +22,7 @@ from typing import Any
 
 from costopt.checkpoint.commit import Committer, SaveRequest
 from costopt.checkpoint.history import RetentionPolicy
+from costopt.checkpoint.identity import JobIdentity
 from costopt.checkpoint.manifest import Origin, detect_origin
 from costopt.checkpoint.replicas.agent_socket import ReplicaClient, ReplicaWriter, whole_snapshot
 from costopt.checkpoint.repository import CheckpointRepository
@@ -111,9 +112,10 @@ class CheckpointWriter:
             answer = self._answer(message, descriptor)
         except Exception as error:  # noqa: BLE001 - whatever it is, the trainer must hear of it
             if not isinstance(error, CostoptError):
-                said = f"the checkpoint writer failed: {type(error).__name__}: {error}"
-                error = CheckpointError(said)
-            answer = {"failed": message.get("ticket"), "message": error.message, "hint": error.hint}
+                reason = f"{type(error).__name__}: {error}"
+                error = CheckpointError(f"the checkpoint writer failed: {reason}")
+            said = {"message": error.message, "hint": error.hint, "code": error.code}
+            answer = {"failed": message.get("ticket"), **said}
         if answer is not None:
             with suppress(OSError):  # the trainer is gone
                 self.channel.send(answer)
@@ -139,7 +141,9 @@ class CheckpointWriter:
 
     def _open(self, message: dict[str, Any]) -> None:
         try:
-            place = CheckpointRepository.open(message["uri"])
+            saved_by = message["identity"]
+            identity = None if saved_by is None else JobIdentity.decode(saved_by)
+            place = CheckpointRepository.open(message["uri"], identity)
         except CostoptError as error:
             self._refusal = error
             return

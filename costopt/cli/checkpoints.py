@@ -16,6 +16,7 @@ from costopt.render.table import Column, Table
 
 if TYPE_CHECKING:
     from costopt.checkpoint.history import CheckpointHistory, HistoryEntry
+    from costopt.checkpoint.identity import JobIdentity
     from costopt.checkpoint.manifest import Manifest
 
 job_argument = click.argument("job", shell_complete=complete_file)
@@ -35,6 +36,7 @@ COLUMNS = (
     Column("data_revision", "Data", rank=3, detail=True),
     Column("policy", "Policy", rank=3, detail=True),
     Column("in_line", "In line", detail=True),
+    Column("job", "Job", rank=3, detail=True),
     Column("uri", "URI", detail=True),
     Column("problem", "Problem", fold_at=40),
 )
@@ -129,8 +131,13 @@ def rollback(job: str, checkpoint: str, state_dir: Path) -> None:
 @click.argument("place")
 @state_dir_option
 def branch(job: str, checkpoint: str, place: str, state_dir: Path) -> None:
-    """Copy a checkpoint to PLACE, an empty folder, s3://… or gs://…, for another job."""
-    branched = _history(job, state_dir).branch(checkpoint, place)
+    """Copy a checkpoint to PLACE, from which another job then starts.
+
+    PLACE is that job's file, whose checkpoint.uri must be empty, or an empty folder, s3://… or
+    gs://…, which is then the place of the first job that saves there.
+    """
+    uri, identity = _job_place(place) if Path(place).is_file() else (place, None)
+    branched = _history(job, state_dir).branch(checkpoint, uri, identity)
     _say(f"{branched.names()[0]} is the first checkpoint in {branched.uri}")
 
 
@@ -223,26 +230,28 @@ def prune(
 
 
 def _history(job: str, state_dir: Path) -> CheckpointHistory:
+    """Return the checkpoints of a job. Raise SpecError, LedgerError."""
     from costopt.checkpoint.history import CheckpointHistory
-
-    return CheckpointHistory.open(_uri(job, state_dir))
-
-
-def _uri(job: str, state_dir: Path) -> str:
-    """Return the address of the checkpoints. Raise SpecError, LedgerError."""
     from costopt.domain.errors import SpecError
 
     if "://" in job or Path(job).is_dir():
-        return job
+        return CheckpointHistory.open(job)
     if Path(job).is_file():
-        from costopt.spec.load import load_job
-
-        return load_job(job, datetime.now(UTC)).checkpoint.uri
+        return CheckpointHistory.open(*_job_place(job))
     if "/" in job or Path(job).suffix in SUFFIXES:
         raise SpecError(
             f"{job}: there is no such file or folder", hint="check the path", code="missing"
         )
-    return _uri_in_ledger(job, state_dir)
+    return CheckpointHistory.open(_uri_in_ledger(job, state_dir))
+
+
+def _job_place(file: str) -> tuple[str, JobIdentity]:
+    """Return where the job of a file saves, and its name there. Raise SpecError."""
+    from costopt.controller.checkpoint_places import job_identity
+    from costopt.spec.load import load_job
+
+    job = load_job(file, datetime.now(UTC))
+    return job.checkpoint.uri, job_identity(job)
 
 
 def _uri_in_ledger(job: str, state_dir: Path) -> str:
@@ -284,6 +293,7 @@ def _row(entry: HistoryEntry) -> dict[str, object]:
             "parent": manifest.parent or "",
             "base": "" if manifest.delta is None else manifest.delta.base,
             "mesh": _mesh(manifest),
+            "job": None if manifest.identity is None else manifest.identity.name,
             "code_revision": manifest.origin.code_revision,
             "data_revision": manifest.origin.data_revision,
             "policy": manifest.origin.policy,

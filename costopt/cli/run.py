@@ -94,6 +94,7 @@ def run(
     from costopt.api.plans import PlanResult
     from costopt.cli.plan import print_plan
     from costopt.cli.simulation import Simulation, resolve_run_target
+    from costopt.controller.checkpoint_places import check_stored_identity, is_folder_place
     from costopt.controller.controller import ControllerSettings
     from costopt.controller.live_run import StopSignals, open_run
     from costopt.planning.account_bill import bill_notes, term_notes
@@ -112,6 +113,8 @@ def run(
     if not apply:
         seen = source.quotes(source.site.start_time())
         task = load_job(job, seen.now, shared)
+        if shared.store is None and is_folder_place(task):
+            check_stored_identity(task, shared.owner)
         made = plan_job(task, chosen, seen, account=shared)
         notes = (
             *seen.notes,

@@ -31,8 +31,8 @@ def validate(context: click.Context, files: tuple[str, ...], output: str) -> Non
 
     Every problem of every file is reported with its line, column and field. A FILE may also be the
     name of a shipped policy. If account files among them name tenants, each job must belong to one
-    of these. What a job file leaves to its model is listed with its sources. Exits with 2 if a file
-    is wrong.
+    of these. No two jobs may have one checkpoint place. What a job file leaves to its model is
+    listed with its sources. Exits with 2 if a file is wrong.
     """
     checked = _checked(files, datetime.now(UTC))
     wrong = sum(error is not None for _, _, error, _ in checked)
@@ -57,10 +57,12 @@ def _checked(files: Sequence[str], now: datetime) -> list[Checked]:
     for _, _, _, job in read:
         for question in size_questions(job[0], now) if job else ():
             print_error("note", question)
-    return [
-        (file, kind, error or _foreign(job, accounts), job[0] if job else None)
-        for file, kind, error, job in read
-    ]
+    checked: list[Checked] = []
+    for file, kind, error, job in read:
+        before = [each for *_, each in checked if each is not None]
+        problem = error or _foreign(job, accounts) or _shared_place(job, before, accounts)
+        checked.append((file, kind, problem, job[0] if job else None))
+    return checked
 
 
 def _read(
@@ -102,6 +104,22 @@ def _foreign(job: tuple[Job, Document] | None, accounts: Sequence[Account]) -> S
     try:
         for account in accounts:
             check_tenant(*job, account)
+    except SpecError as error:
+        return error
+    return None
+
+
+def _shared_place(
+    job: tuple[Job, Document] | None, before: Sequence[Job], accounts: Sequence[Account]
+) -> SpecError | None:
+    """Return the error of a job whose checkpoint place is that of a job before it, or None."""
+    from costopt.controller.checkpoint_places import check_place, is_folder_place
+
+    has_store = any(account.store is not None for account in accounts)
+    if job is None or (has_store and is_folder_place(job[0])):
+        return None
+    try:
+        check_place(job[0], before)
     except SpecError as error:
         return error
     return None

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from costopt.catalog.site_machines import account_catalog
+from costopt.controller.checkpoint_places import check_stored_identity
 from costopt.controller.forecasts import CatalogModels, carbon_record, gang_hazard_per_hour
 from costopt.controller.node_logs import StoreLogs
 from costopt.controller.payload import upload_payload
@@ -104,6 +105,7 @@ class AccountSiteConfig:
             notice_s=self.notice_s,
             machines=models.catalog,
             transfers=models.catalog.transfer,
+            owner=self.account.owner,
         )
 
         def upload(job: Job) -> None:
@@ -140,9 +142,10 @@ class AccountSiteConfig:
         return replace(job, checkpoint=replace(job.checkpoint, uri=uri))
 
     def _check(self, job: Job) -> None:
-        """Raises SpecError where nodes could not read a secret, StoreError where the store cannot
-        be written to."""
+        """Raises SpecError where nodes could not read a secret, or the checkpoint place is another
+        job's, StoreError where the store cannot be written to."""
         self._check_secrets(job)
+        check_stored_identity(job, self.account.owner)
         open_store(self._store_uri()).put(f"{CHECKS}/{job.name}", b"")
 
     def _check_secrets(self, job: Job) -> None:

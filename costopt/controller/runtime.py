@@ -59,6 +59,7 @@ class MailboxRuntime:
     the whole gang, from which trainers recompute their checkpoint interval as they measure how
     long a save takes; without it, or where the job fixes the interval, they keep the one given.
     What a save costs is by the prices of ``transfers``.
+    ``owner`` is the account's, by which checkpoints name the job; "" if unknown.
     ``notice_s`` is how long before an interruption its notice comes; 0 where none does.
 
     A node is unreachable if its heartbeat has not changed for ``silent_s`` of real time, by this
@@ -77,8 +78,10 @@ class MailboxRuntime:
         silent_s: float = HEARTBEAT_TIMEOUT_S,
         machines: InstanceCatalog | None = None,
         transfers: TransferPrices | None = None,
+        owner: str = "",
     ) -> None:
         self._store = store
+        self._owner = owner
         self._clock = clock
         self._speed = speed
         self._gang_hazard = gang_hazard
@@ -145,6 +148,8 @@ class MailboxRuntime:
                 image=job.image,
                 setup=job.setup,
                 secrets=_secret_names(job),
+                owner=self._owner,
+                tenant=job.tenant,
             )
         )
 

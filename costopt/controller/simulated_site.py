@@ -11,6 +11,7 @@ from pathlib import Path
 
 from costopt.catalog import load_catalog
 from costopt.catalog.site_machines import account_catalog, account_clusters
+from costopt.controller.checkpoint_places import check_stored_identity
 from costopt.controller.forecasts import CatalogModels, carbon_record, gang_hazard_per_hour
 from costopt.controller.node_logs import FolderLogs
 from costopt.controller.preflight import check_checkpoint_storage, check_secrets, check_trainer
@@ -79,6 +80,7 @@ class SimulatedSiteConfig:
             notice_s=self.notice_s,
             machines=models.catalog,
             transfers=models.catalog.transfer,
+            owner=self.account.owner,
         )
         provider = connect_simulator(
             market, clock, folder, runtime, self.notice_s, machines=models.catalog
@@ -96,7 +98,7 @@ class SimulatedSiteConfig:
             forecasts=models.forecasts(market),
             carbon=carbon,
             prepare_job=lambda job: job,
-            check=check_local_job,
+            check=self._check,
             check_secrets=check_host_secrets,
             upload_payload=runtime.publish_array,  # else nodes share this machine's files
             retry=runtime.forget_failures,
@@ -104,6 +106,14 @@ class SimulatedSiteConfig:
             market=market,
             live_carbon=self.carbon if isinstance(self.carbon, LiveCarbon) else None,
         )
+
+    def _check(self, job: Job) -> None:
+        """Raises SpecError, MissingExtraError or StoreError where this machine could not run it, or
+        the checkpoint place is another job's."""
+        check_trainer(job)
+        check_host_secrets(job)
+        check_checkpoint_storage(job)
+        check_stored_identity(job, self.account.owner)
 
 
 def connect_simulator(
@@ -126,13 +136,6 @@ def connect_simulator(
         "secrets": host_secrets_folder(),
     }
     return connect_provider("sim", clock, options)
-
-
-def check_local_job(job: Job) -> None:
-    """Raises SpecError, MissingExtraError or StoreError where this machine could not run it."""
-    check_trainer(job)
-    check_host_secrets(job)
-    check_checkpoint_storage(job)
 
 
 def check_host_secrets(job: Job) -> None:

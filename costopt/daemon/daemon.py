@@ -93,7 +93,7 @@ class Daemon:
         self.board.lists_observed_at = self._price_lists.observed_at()
         self.service = DaemonService(
             registry, ledger, site.clock, self.board, settings, site.logs, self._account,
-            site.check_secrets,
+            site.check_secrets, site.prepare_job,
         )  # fmt: skip
 
     def lead(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import islice
+from threading import Lock
 
 from costopt import __version__
 from costopt.controller.node_logs import LogReader, TaskLog, logged_node
@@ -23,6 +24,7 @@ from costopt.daemon.admission import (
 )
 from costopt.daemon.cost_history import CostHistory, CostReader
 from costopt.daemon.impact import ImpactResult
+from costopt.daemon.place_admission import PlaceAdmission
 from costopt.daemon.recurring_jobs import Occurrence, upcoming_occurrences
 from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.shared_state import (
@@ -57,6 +59,7 @@ from costopt.domain.ports import Clock, EventIndex, RecordedEvent
 from costopt.ledger.job_account import JobAccount
 from costopt.ledger.summary import JobState, JobSummary
 from costopt.protocol.node_logs import LogChunk
+from costopt.spec.schedule import parse_schedule
 
 MAX_MISSED_TICKS = 5.0
 """A daemon whose last successful tick is older than this many tick intervals is not alive."""
@@ -70,6 +73,7 @@ class DaemonService:
         self, registry: Registry, ledger: EventIndex, clock: Clock, board: SharedState,
         settings: DaemonSettings, logs: LogReader, account: Account = UNLIMITED,
         check_secrets: Callable[[Job], None] | None = None,
+        prepare_job: Callable[[Job], Job] = lambda job: job,
     ) -> None:  # fmt: skip
         self._registry = registry
         self._ledger = ledger
@@ -80,14 +84,20 @@ class DaemonService:
         self._account = account
         self._check_secrets = check_secrets
         self._judge = AdmissionPlanner(board, account)
+        self._submitting = Lock()
+        self._places = PlaceAdmission(registry, board, prepare_job, account.owner)
         self._costs = CostReader(ledger)
 
     def submit(self, submission: Submission) -> Submission:
-        """Accept a job; a tick that comes soon starts it. Raise SpecError if the name is taken, or
-        if its nodes could not read a secret."""
+        """Accept a job; a tick that comes soon starts it. Raise SpecError if the name is taken, if
+        its nodes could not read a secret, or if its checkpoint place is another job's."""
+        job = self.admitted(submission).job
         if self._check_secrets is not None:
-            self._check_secrets(self.admitted(submission).job)
-        self._registry.submit(submission)
+            self._check_secrets(job)
+        is_recurring = parse_schedule(submission.job_document) is not None
+        with self._submitting:
+            self._places.check(job, recurring=is_recurring)
+            self._registry.submit(submission)
         self._board.is_awaited.set()
         return submission
 

@@ -9,6 +9,7 @@ from costopt.domain.errors import InfeasibleError
 from costopt.domain.job import Job, Phase, WorkAmount
 from costopt.domain.market import CapacityType, InstanceType, Offer
 from costopt.planning.quotes import QuoteSet
+from costopt.store.address import extend_uri
 
 SPARE_WORK = 10.0
 """The job that measures has so many times the work of its time: it is stopped before its end."""
@@ -62,15 +63,16 @@ def plan_calibration(job: Job, seen: QuoteSet, gpu: str | None, train_s: float) 
     assert speed is not None
     work = min(job.work.amount, SPARE_WORK * train_s * speed.high)
     lasts_s = 4 * job.overhead_s + 2 * work / speed.low
+    suffix = f"-calibration-{seen.now:%Y%m%d%H%M%S}"
     measuring = replace(
         job,
-        name=f"{job.name[:36]}-calibration-{seen.now:%Y%m%d%H%M%S}",
+        name=f"{job.name[:36]}{suffix}",
         work=WorkAmount(work, job.work.unit),
         start_at=seen.now,
         deadline_at=seen.now + timedelta(seconds=lasts_s),
         resources=one,
         phases=(Phase("calibration", 1.0, 1, 1),),
-        checkpoint=replace(job.checkpoint, uri=f"{job.checkpoint.uri}-calibration"),
+        checkpoint=replace(job.checkpoint, uri=extend_uri(job.checkpoint.uri, suffix)),
         derived=(),
     )
     return Calibration(measuring, machine, cheapest, train_s)

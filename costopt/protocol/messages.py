@@ -14,6 +14,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from costopt.checkpoint.identity import JobIdentity
 from costopt.checkpoint.replicas.wire import GangKey
 from costopt.domain.gpu_health import GpuHealth
 from costopt.domain.text import untrusted_text
@@ -252,7 +253,8 @@ class Gang:
     rank; empty if the job is not an array. Each has ``task_gpus`` GPUs, takes about ``task_s`` of
     the wall, is killed after ``task_timeout_s`` of it, and has ``task_retries`` when it fails. The
     command runs in the container ``image``, None for the node itself, after the shell commands
-    ``setup``; ``secrets`` has a row for each source of each.
+    ``setup``; ``secrets`` has a row for each source of each. ``owner`` and ``tenant`` are the
+    job's, "" if unknown.
     """
 
     job: str
@@ -289,6 +291,13 @@ class Gang:
     image: str | None = None
     setup: tuple[str, ...] = ()
     secrets: tuple[SecretName, ...] = ()
+    owner: str = ""
+    tenant: str = ""
+
+    @property
+    def identity(self) -> JobIdentity | None:
+        """Return the job as its checkpoints name it; None if its owner is unknown."""
+        return JobIdentity(self.owner, self.tenant, self.job) if self.owner else None
 
     @property
     def key(self) -> GangKey | None:

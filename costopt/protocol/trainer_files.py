@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from costopt.checkpoint.identity import JOB, OWNER, TENANT
 from costopt.store.atomic_file import replace_nondurable
 
-JOB = "COSTOPT_JOB"
 NODE = "COSTOPT_NODE"
 GENERATION = "COSTOPT_GENERATION"
 NOTICE_FILE = "COSTOPT_NOTICE_FILE"
@@ -50,6 +50,7 @@ class TrainerEnv:
     ``upload_bytes_per_s`` is how fast an earlier trainer on this node made a checkpoint durable.
     ``membership`` is where trainers form gangs among
     themselves ("host:port", or "file:///path" of a file that holds the address and its key).
+    ``owner`` and ``tenant`` are those of the job, "" if unknown; checkpoints name them.
     ``snapshots`` is where this node's agent stores and serves snapshots, an abstract Unix socket
     ("@name").
     """
@@ -71,12 +72,16 @@ class TrainerEnv:
     upload_bytes_per_s: float | None = None
     membership: str | None = None
     snapshots: str | None = None
+    owner: str = ""
+    tenant: str = ""
 
     def variables(self) -> dict[str, str]:
         """Return the variables to set; unknown ones are omitted."""
         values = {
             JOB: self.job,
             NODE: self.node,
+            OWNER: self.owner or None,
+            TENANT: self.tenant or None,
             GENERATION: self.generation,
             NOTICE_FILE: self.notice_file,
             STATUS_FILE: self.status_file,
@@ -118,6 +123,8 @@ class TrainerEnv:
             upload_bytes_per_s=_number(variables, UPLOAD_BYTES_PER_S),
             membership=variables.get(MEMBERSHIP) or None,
             snapshots=variables.get(SNAPSHOTS) or None,
+            owner=variables.get(OWNER, ""),
+            tenant=variables.get(TENANT, ""),
         )
 
 

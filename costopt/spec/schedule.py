@@ -7,6 +7,7 @@ recurring job without the section.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,7 @@ from costopt.domain.errors import SpecError
 from costopt.spec.cron import CronExpression
 from costopt.spec.fields import FileModel, Text, parse_duration_s
 from costopt.spec.yaml_document import parse_document
+from costopt.store.address import join_uri
 
 SCHEDULED_AT = "SCHEDULED_AT"
 """The environment variable that holds the time of a job's occurrence, in ISO 8601."""
@@ -132,6 +134,11 @@ def occurrence_name(name: str, at: datetime) -> str:
     return f"{name}-{at.astimezone(UTC):{_STAMP}}"
 
 
+def is_occurrence(name: str, of: str) -> bool:
+    """Whether a job's name is that of an occurrence of the recurring job ``of``."""
+    return re.fullmatch(rf"{re.escape(of)}-\d{{8}}T\d{{4}}Z", name) is not None
+
+
 def occurrence_document(job_document: str, at: datetime) -> str:
     """Return the text of the job that is a recurring job's occurrence at a time.
 
@@ -143,7 +150,7 @@ def occurrence_document(job_document: str, at: datetime) -> str:
     values["name"] = occurrence_name(values["name"], at)
     if "checkpoint" in values:  # an array has none
         checkpoint = dict(values["checkpoint"])
-        checkpoint["uri"] = f"{checkpoint['uri'].rstrip('/')}/{at.astimezone(UTC):{_STAMP}}"
+        checkpoint["uri"] = join_uri(checkpoint["uri"], f"{at.astimezone(UTC):{_STAMP}}")
         values["checkpoint"] = checkpoint
     at_text = at.astimezone(UTC).isoformat().replace("+00:00", "Z")
     values["env"] = {**(values.get("env") or {}), SCHEDULED_AT: at_text}

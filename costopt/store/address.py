@@ -81,10 +81,15 @@ class StoreAddress:
 
 def join_uri(uri: str, folder: str) -> str:
     """Return the address of a folder of the store at ``uri``."""
+    return extend_uri(uri, f"/{folder}")
+
+
+def extend_uri(uri: str, suffix: str) -> str:
+    """Return the address whose path is that of ``uri`` with the suffix; its options stay."""
     if "://" not in uri:
-        return f"{uri.rstrip('/')}/{folder}"
+        return uri.rstrip("/") + suffix
     parts = urlsplit(uri)
-    return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{folder}"))
+    return urlunsplit(parts._replace(path=parts.path.rstrip("/") + suffix))
 
 
 def is_loopback(endpoint: str) -> bool:

@@ -45,7 +45,7 @@ def open_s3(address: StoreAddress) -> RemoteStore:
     obstore = _import_obstore("aws")
     from costopt.store.remote import RemoteStore
 
-    endpoint = address.endpoint or _first_set(ENDPOINT_VARIABLES)
+    endpoint = find_endpoint(address)
     credentials = _profile_credentials()
     region = address.region or _first_set(REGION_VARIABLES) or _profile_region(credentials)
     # One DELETE per key: many services that speak S3 do not support bulk deletes.
@@ -65,6 +65,18 @@ def open_s3(address: StoreAddress) -> RemoteStore:
     )
     where = f"s3://{address.bucket} ({endpoint or region})"
     return RemoteStore(store, where, lambda meta: meta["e_tag"], lambda tag: {"e_tag": tag})
+
+
+def find_endpoint(address: StoreAddress) -> str | None:
+    """Return the endpoint of an address, else that of the environment; None: the cloud's own."""
+    if address.endpoint is not None or address.scheme == "s3":
+        return address.endpoint or _first_set(ENDPOINT_VARIABLES)
+    return _emulator()
+
+
+def _emulator() -> str | None:
+    emulator = os.environ.get("STORAGE_EMULATOR_HOST")
+    return f"http://{emulator}" if emulator and "://" not in emulator else emulator
 
 
 def _first_set(names: tuple[str, ...]) -> str | None:
@@ -105,10 +117,7 @@ def open_gcs(address: StoreAddress) -> RemoteStore:
     obstore = _import_obstore("gcp")
     from costopt.store.remote import RemoteStore
 
-    emulator = os.environ.get("STORAGE_EMULATOR_HOST")
-    if emulator and "://" not in emulator:
-        emulator = f"http://{emulator}"
-    endpoint = address.endpoint or emulator
+    emulator, endpoint = _emulator(), find_endpoint(address)
     config: GCSConfig = {}
     if endpoint is not None:
         config["base_url"] = validate_endpoint(endpoint)

@@ -10,6 +10,7 @@ from typing import Any
 
 from costopt.checkpoint.commit import SupersededError
 from costopt.checkpoint.history import RetentionPolicy
+from costopt.checkpoint.identity import ANOTHER_JOB, detect_identity
 from costopt.checkpoint.lineage import read_head
 from costopt.checkpoint.manifest import CheckpointName, Manifest, Part
 from costopt.checkpoint.replicas.agent_socket import ReplicaClient
@@ -77,7 +78,7 @@ class Checkpointer:
         rule = RetentionPolicy(keep) if isinstance(keep, int) else keep
         self.uri = str(uri) if "://" in str(uri) else str(Path(uri).absolute())
         self.refused: tuple[RejectedCheckpoint, ...] = ()
-        self._place = CheckpointRepository.open(self.uri)
+        self._place = CheckpointRepository.open(self.uri, detect_identity())
         self._queue = SaveQueue(self._place, rule, generation, near)
         self._near = None if near is None else ReplicaRestore(ReplicaClient(near), self._place)
 
@@ -227,7 +228,9 @@ class Checkpointer:
         return restored
 
     def load(self, name: str) -> RestoredCheckpoint:
-        """Return the checkpoint of this name. Raise CheckpointError if it is not valid."""
+        """Return the checkpoint of this name, also where it is another job's: this one cannot save
+        there. Raise CheckpointError if it is not valid.
+        """
         parsed = CheckpointName.parse(name)
         try:
             if parsed is None:
@@ -238,7 +241,11 @@ class Checkpointer:
                 f"checkpoint {name} in {self.uri}: {error}",
                 hint="give every node the same checkpoint store",
             ) from error
-        self._resume_from(restored)
+        try:
+            self._resume_from(restored)
+        except CheckpointError as error:
+            if error.code != ANOTHER_JOB:
+                raise
         return restored
 
     def describe(self, restored: RestoredCheckpoint) -> SavedCheckpoint:

@@ -35,6 +35,7 @@ from torch.futures import Future
 
 from costopt.checkpoint.commit import SaveRequest
 from costopt.checkpoint.history import RetentionPolicy
+from costopt.checkpoint.identity import detect_identity
 from costopt.checkpoint.manifest import CheckpointName, Origin, TensorSpec
 from costopt.checkpoint.repository import CheckpointRepository
 from costopt.checkpoint.sharded.boxes import TensorBox, whole_box
@@ -72,7 +73,7 @@ class StorageWriter(storage.StorageWriter):
         generation: int = 0,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        self._place = CheckpointRepository.open(str(uri))
+        self._place = CheckpointRepository.open(str(uri), detect_identity())
         self._step, self._generation = step, generation
         self._keep = RetentionPolicy(keep) if isinstance(keep, int) else keep
         self._labels = tuple((labels or {}).items())
@@ -183,7 +184,7 @@ class StorageReader(storage.StorageReader):
     """
 
     def __init__(self, uri: str | Path, name: str | None = None) -> None:
-        self._place = CheckpointRepository.open(str(uri))
+        self._place = CheckpointRepository.open(str(uri), detect_identity())
         self._name = name
         self._source: ShardSource | None = None
         self._own_names: dict[str, str] = {}
@@ -258,10 +259,10 @@ class StorageReader(storage.StorageReader):
         return False
 
     def _chosen(self) -> CheckpointName:
-        names = self._place.candidates()[0]
-        found = CheckpointName.parse(self._name) if self._name is not None else None
-        if found is None and self._name is None and names:
-            found = names[0]
+        if self._name is None:
+            found = next(iter(self._place.candidates()[0]), None)
+        else:
+            found = CheckpointName.parse(self._name)
         if found is None:
             raise CheckpointError(
                 f"there is no checkpoint {self._name or ''} in {self._place.uri}",

@@ -284,9 +284,11 @@ class SaveQueue:
             self._pending.clear()
         if self._writer is None:
             self._given.clear()
+            identity = self._place.identity
             self._writer = WriterProcess(
                 {
                     "uri": self._place.uri,
+                    "identity": None if identity is None else asdict(identity),
                     "near": self._near,
                     "generation": self._generation,
                     "keep": asdict(self._keep),
@@ -340,7 +342,7 @@ class SaveQueue:
             self._parent = answer["name"]
             self._end(answer["saved"], self._saved(answer))
         else:
-            error = CheckpointError(answer["message"], hint=answer["hint"])
+            error = CheckpointError(answer["message"], hint=answer["hint"], code=answer["code"])
             ticket = answer["failed"]
             if ticket in self._pending:
                 self._end(ticket, FailedSave(self._pending[ticket].step, error))

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from costopt.checkpoint.commit import SupersededError
 from costopt.checkpoint.history import RetentionPolicy
+from costopt.checkpoint.identity import detect_identity
 from costopt.checkpoint.lineage import compare_and_swap_head, current_lineage, read_newest
 from costopt.checkpoint.manifest import CheckpointName, Manifest
 from costopt.checkpoint.replicas.snapshot import Replica, Tier
@@ -97,7 +98,7 @@ class ShardedCheckpointer:
         self._generation = generation
         self._extra = extra
         self._timeout_s = timeout_s
-        self._place = CheckpointRepository.open(self.uri)
+        self._place = CheckpointRepository.open(self.uri, detect_identity())
         self._near_address = near
         self._state = ShardedState(model, optimizer)
         ranks = CopyRanks.of() if ranks is None else ranks
@@ -357,7 +358,8 @@ def claim_place(place: CheckpointRepository, generation: int) -> tuple[str, int,
                 f"{latest} has taken over since this process began"
             )
         line = current_lineage(place, found)
-        return Head(max(generation, latest), word, line, time.time())
+        at, identity = time.time(), place.next_identity(found)
+        return Head(max(generation, latest), word, line, at, identity)
 
     head = compare_and_swap_head(place, change)
     attempt = 1 + max((name.attempt for name in place.names()), default=-1)

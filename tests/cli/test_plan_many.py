@@ -17,7 +17,7 @@ work: {amount: 360000, unit: samples}
 deadline: 8h
 resources: {gpu_models: [T4], min_gpus: 1, max_gpus: 1}
 throughput: {points: [{gpu: T4, units_per_s: 30}]}
-checkpoint: {uri: checkpoints, save: 10s}
+checkpoint: {uri: checkpoints/NAME, save: 10s}
 """
 
 

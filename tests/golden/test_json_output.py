@@ -44,7 +44,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A job, a market, carbon intensities, checkpoints, and the ledger of a run."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "job.yaml").write_text(JOB)
-    (tmp_path / "other.yaml").write_text(JOB.replace("name: train", "name: other"))
+    other = JOB.replace("name: train", "name: other").replace("uri: checkpoints", "uri: other")
+    (tmp_path / "other.yaml").write_text(other)
     (tmp_path / "account.yaml").write_text("quotas: [{name: all, max_nodes: 9}]\n")
     pools = SPOT, SPOT.with_capacity_type(CapacityType.ON_DEMAND), UNFIT
     histories = [pool_history(pool, [(0, 9, 1.0)], HOURS * 3600) for pool in pools]

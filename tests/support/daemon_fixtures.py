@@ -54,7 +54,7 @@ def document(
         f"work: {{amount: {hours * 3600 * nodes:.0f}, unit: steps}}\ndeadline: {deadline}\n"
         f"resources: {{gpu_models: [V100], min_nodes: {nodes}, max_nodes: {nodes}}}\n"
         f"throughput: {{points: [{{gpu: V100, gpus: {nodes}, units_per_s: {nodes}}}]}}\n"
-        "checkpoint: {uri: saves, size_gib: 1, save: 10s, restore: 1m, interval: 10m}\n"
+        f"checkpoint: {{uri: saves/{name}, size_gib: 1, save: 10s, restore: 1m, interval: 10m}}\n"
         f"startup: 2m\nrun: [python, train.py]\n{more}"
     )
 

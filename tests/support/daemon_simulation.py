@@ -78,7 +78,7 @@ def job_document(name: str, nodes: int) -> str:
         f"work: {{amount: {5400 * nodes}, unit: steps}}\ndeadline: 6h\n"
         f"resources: {{gpu_models: [V100], min_nodes: {nodes}, max_nodes: {nodes}}}\n"
         f"throughput: {{points: [{{gpu: V100, gpus: {nodes}, units_per_s: {nodes}}}]}}\n"
-        "checkpoint: {uri: saves, size_gib: 1, save: 10s, restore: 1m, interval: 10m}\n"
+        f"checkpoint: {{uri: saves/{name}, size_gib: 1, save: 10s, restore: 1m, interval: 10m}}\n"
         "startup: 2m\nrun: [python, train.py]\n"
     )
 

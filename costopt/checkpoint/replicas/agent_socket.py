@@ -298,6 +298,7 @@ def snapshot_manifest(
         parent=parent or _newest(committer),
         origin=committer.origin,
         labels=saving.labels,
+        identity=committer.place.identity,
     )
 
 

@@ -94,6 +94,8 @@ def mismatch_reason(snapshot: Snapshot, head: Head | None, newest: Manifest | No
     """
     if head is None:
         return "the store has no HEAD to compare it with"
+    if _is_of_another_job(snapshot, head):
+        return "another job took it"
     if newest is not None and snapshot.matches(newest):
         return None
     manifest, holds = snapshot.manifest, snapshot.writer == head.writer
@@ -108,6 +110,11 @@ def mismatch_reason(snapshot: Snapshot, head: Head | None, newest: Manifest | No
     if holds and newest is not None and manifest.at > newest.at - newest.save_s:
         return None
     return "the store holds a newer checkpoint"
+
+
+def _is_of_another_job(snapshot: Snapshot, head: Head) -> bool:
+    ours = snapshot.manifest.identity
+    return ours is not None and ours.is_other(head.identity)
 
 
 class Tier(StrEnum):

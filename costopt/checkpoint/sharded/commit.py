@@ -301,6 +301,7 @@ class ShardCommitter(Committer):
             origin=Origin(**first.origin),
             labels=first.labels,
             delta=delta,
+            identity=self.place.identity,
             shards=ShardSet(
                 mesh=self.gang.mesh,
                 tensors=self._whole_tensors(indexes),

@@ -44,7 +44,7 @@ def import_tensors(place: CheckpointRepository, boxes: Iterable[BoxStream], step
             code="not_empty",
         )
     word = uuid.uuid4().hex
-    compare_and_swap_head(place, lambda _: Head(0, word, (), time.time()))
+    compare_and_swap_head(place, lambda _: Head(0, word, (), time.time(), place.identity))
     committer = ShardCommitter(
         place,
         0,

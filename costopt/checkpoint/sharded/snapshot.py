@@ -154,6 +154,7 @@ def near_manifest(save: NearSave, indexes: Sequence[ShardIndex]) -> Manifest:
         parent=first.parent,
         origin=first.origin,
         labels=first.labels,
+        identity=first.identity,
         shards=ShardSet((), all_tensors(indexes), (), size_bytes, size_bytes),
     )
 

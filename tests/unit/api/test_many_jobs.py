@@ -22,7 +22,7 @@ work: {amount: 360000, unit: samples}
 deadline: 8h
 resources: {gpu_models: [V100], min_nodes: 1, max_nodes: 1}
 throughput: {points: [{gpu: V100, units_per_s: 30}]}
-checkpoint: {uri: checkpoints, size_gib: 1, save: 60s, restore: 60s, interval: 30m}
+checkpoint: {uri: checkpoints/NAME, size_gib: 1, save: 60s, restore: 60s, interval: 30m}
 startup: 60s
 """
 """Three and a half hours of work: two after the other end in time, three do not."""

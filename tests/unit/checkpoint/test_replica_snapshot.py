@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from costopt.checkpoint.identity import JobIdentity
 from costopt.checkpoint.manifest import Manifest
 from costopt.checkpoint.replicas.snapshot import Snapshot, mismatch_reason
 from costopt.checkpoint.repository import Head
@@ -49,6 +50,15 @@ def test_what_holds_the_same_bytes_as_the_newest_may_be_taken_up_whoever_took_it
 )
 def test_what_is_older_or_of_a_superseded_process_is_refused(snapshot: Snapshot, says: str) -> None:
     assert says in str(mismatch_reason(snapshot, HEAD, in_store()))
+
+
+def test_a_snapshot_of_another_job_is_refused() -> None:
+    ours, other = JobIdentity("acme", "default", "a"), JobIdentity("acme", "default", "b")
+    head = Head(3, "w", (), at=0.0, identity=ours)
+    first = taken(14, 1010, writer="other", generation=4, parent=None)
+    for identity, refused in ((ours, False), (None, False), (other, True)):
+        snapshot = replace(first, manifest=replace(first.manifest, identity=identity))
+        assert (mismatch_reason(snapshot, head, None) is not None) is refused
 
 
 def test_a_later_generation_that_had_no_time_to_take_the_place_counts() -> None:
