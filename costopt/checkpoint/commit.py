@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import cast
 
 from costopt.checkpoint.history import RetentionPolicy
 from costopt.checkpoint.lineage import (
+    LOST_WRITE,
     compare_and_swap_head,
     current_lineage,
     lineage_from,
@@ -176,7 +177,30 @@ class Committer:
                     f"{self.place.path(name)} was committed by another process",
                     hint="let only one process at a time save there",
                 )
+            self._check_stored(name, manifest, store.keys(f"{name}/"))
         return manifest
+
+    def _check_stored(
+        self, name: CheckpointName, manifest: Manifest, keys: Collection[str]
+    ) -> None:
+        """Raise CheckpointError if the store lacks a file that it accepted, unless a writer that
+        has taken over removed it: then raise SupersededError.
+        """
+        delta = manifest.delta
+        files = (
+            part.name
+            for part in manifest.parts
+            if delta is None or len(delta.shared_chunks(part)) < len(part.digests)
+        )
+        lost = [each for each in (*files, MANIFEST) if f"{name}/{each}" not in keys]
+        if lost:
+            self._check_own(read_head(self.place))
+            raise CheckpointError(
+                f"the store accepted {', '.join(lost)} of {self.place.path(name)} and did not "
+                "store it",
+                hint="check the store with `costopt doctor`, or use another one",
+                code=LOST_WRITE,
+            )
 
     def _write_parts(
         self,

@@ -8,8 +8,11 @@ from costopt.checkpoint import repository as head_file
 from costopt.checkpoint.manifest import CheckpointName, Manifest
 from costopt.checkpoint.repository import CheckpointRepository, Head, checkpoint_errors
 from costopt.domain.errors import CheckpointError
+from costopt.store.guarantees import ensure_guarantees
 
 MAX_ATTEMPTS = 32
+LOST_WRITE = "lost_write"
+"""The code of the error of a store that does not hold what it accepted."""
 
 
 def parse_names(texts: tuple[str, ...]) -> list[CheckpointName]:
@@ -71,8 +74,11 @@ def compare_and_swap_head(
     """Replace HEAD by ``change`` of it with compare-and-swap, retried while others change it.
 
     ``change`` returns its argument to leave HEAD as it is, and may raise. Raise CheckpointError if
-    the store refuses; HEAD is then unchanged, or the store's reply was lost and it may have moved.
+    the store refuses, does not guarantee that one writer wins, or lost the write; HEAD is then
+    unchanged, or the store's reply was lost and it may have moved.
     """
+    with checkpoint_errors():
+        ensure_guarantees(place.store)
     for _ in range(MAX_ATTEMPTS):
         with checkpoint_errors():
             tagged = place.store.get_tagged(head_file.KEY)
@@ -85,6 +91,7 @@ def compare_and_swap_head(
         try:
             with checkpoint_errors():
                 if place.store.replace(head_file.KEY, wanted.encode(), tag):
+                    _check_kept(place, None if tagged is None else tagged.data)
                     return wanted
         except CheckpointError:
             if _is_moved(place, wanted):
@@ -94,6 +101,16 @@ def compare_and_swap_head(
         f"HEAD in {place.uri} was changed by others {MAX_ATTEMPTS} times in a row",
         hint="let only one process at a time save there",
     )
+
+
+def _check_kept(place: CheckpointRepository, before: bytes | None) -> None:
+    """Raise CheckpointError if HEAD still is what it was before it was replaced."""
+    if place.store.get(head_file.KEY) == before:
+        raise CheckpointError(
+            f"the store accepted a HEAD in {place.uri} and did not store it",
+            hint="check the store with `costopt doctor`, or use another one",
+            code=LOST_WRITE,
+        )
 
 
 def _is_moved(place: CheckpointRepository, wanted: Head) -> bool:

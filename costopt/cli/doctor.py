@@ -19,6 +19,7 @@ from pathlib import Path
 import click
 
 from costopt import __version__
+from costopt.cli.doctor_store import store_checks
 from costopt.cli.options import account_option, output_option, print_table, state_dir_option, words
 from costopt.domain.account import Account
 from costopt.domain.errors import DISTRIBUTION, FOREIGN, CostoptError, install_hint
@@ -53,13 +54,13 @@ def doctor(
     """Check this installation, or the account with PROVIDER.
 
     What is missing may not be needed; the hint says how to get it. Of an account: credentials,
-    regions, permissions, quotas, images and the store; nothing is launched or changed. Exits with
-    1 where something essential is broken.
+    regions, permissions, quotas, images and the store, in which small objects are written and
+    deleted; nothing else is launched or changed. Exits with 1 where something essential is broken.
     """
     if provider is None:
         if regions or iam_policy:
             raise click.UsageError("--regions and --iam-policy are about a provider: name one")
-        checks = list(_checks(state_dir))
+        checks = [*_checks(state_dir), *store_checks(load_account(account))]
     else:
         if iam_policy:
             click.echo(access_policies(provider, regions, account))
@@ -205,7 +206,8 @@ def account_checks(provider: str, regions: str | None, account_file: str | None)
     """Return the checks. Raise ProviderError, MissingExtraError, SpecError, UsageError."""
     account = load_account(account_file)
     with _doctor(provider, regions, account) as doctor:
-        return list(doctor.checks(account.owner, account.store))
+        checks = list(doctor.checks(account.owner, account.store))
+    return [*checks, *store_checks(account)]
 
 
 def access_policies(provider: str, regions: str | None, account_file: str | None) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from costopt.catalog.site_machines import account_catalog
-from costopt.controller.checkpoint_places import check_stored_identity
+from costopt.controller.checkpoint_places import check_checkpoint_store, check_stored_identity
 from costopt.controller.forecasts import CatalogModels, carbon_record, gang_hazard_per_hour
 from costopt.controller.node_logs import StoreLogs
 from costopt.controller.payload import upload_payload
@@ -143,9 +143,10 @@ class AccountSiteConfig:
 
     def _check(self, job: Job) -> None:
         """Raises SpecError where nodes could not read a secret, or the checkpoint place is another
-        job's, StoreError where the store cannot be written to."""
+        job's, StoreError where the store cannot be written to, or cannot hold HEAD."""
         self._check_secrets(job)
         check_stored_identity(job, self.account.owner)
+        check_checkpoint_store(job)
         open_store(self._store_uri()).put(f"{CHECKS}/{job.name}", b"")
 
     def _check_secrets(self, job: Job) -> None:

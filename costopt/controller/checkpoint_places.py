@@ -16,8 +16,10 @@ from costopt.checkpoint.repository import CheckpointRepository
 from costopt.domain.errors import CheckpointError, CostoptError, SpecError, StoreError
 from costopt.domain.job import Job
 from costopt.spec.schedule import is_occurrence
+from costopt.store import open_store
 from costopt.store.address import StoreAddress
 from costopt.store.backends import find_endpoint
+from costopt.store.guarantees import UNSAFE, ensure_guarantees
 
 Place = tuple[str, ...]
 """The kind of store, its endpoint and bucket, then the folders down to the checkpoints."""
@@ -94,6 +96,20 @@ def check_stored_identity(job: Job, owner: str) -> None:
             ) from error
     except CostoptError:
         return
+
+
+def check_checkpoint_store(job: Job) -> None:
+    """Raise StoreError if the store of the job's checkpoints does not guarantee what HEAD needs.
+
+    Where this machine cannot write there, the trainer finds out.
+    """
+    if job.array is not None or is_folder_place(job):
+        return
+    try:
+        ensure_guarantees(open_store(job.checkpoint.uri))
+    except CostoptError as error:
+        if error.code == UNSAFE:
+            raise
 
 
 def is_folder_place(job: Job) -> bool:

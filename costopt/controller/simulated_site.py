@@ -11,7 +11,7 @@ from pathlib import Path
 
 from costopt.catalog import load_catalog
 from costopt.catalog.site_machines import account_catalog, account_clusters
-from costopt.controller.checkpoint_places import check_stored_identity
+from costopt.controller.checkpoint_places import check_checkpoint_store, check_stored_identity
 from costopt.controller.forecasts import CatalogModels, carbon_record, gang_hazard_per_hour
 from costopt.controller.node_logs import FolderLogs
 from costopt.controller.preflight import check_checkpoint_storage, check_secrets, check_trainer
@@ -113,6 +113,7 @@ class SimulatedSiteConfig:
         check_trainer(job)
         check_host_secrets(job)
         check_checkpoint_storage(job)
+        check_checkpoint_store(job)
         check_stored_identity(job, self.account.owner)
 
 

@@ -25,6 +25,7 @@ from costopt.domain.errors import SpecError, StoreError
 from costopt.domain.object_store import ObjectStore
 from costopt.domain.text import encodable_text, untrusted_text
 from costopt.protocol.messages import decode_message, decoded_fields
+from costopt.store.guarantees import ensure_guarantees
 
 T = TypeVar("T")
 SCHEMA = 1
@@ -124,7 +125,8 @@ class TaskBoard:
 
     def publish(self, array: TaskArray) -> None:
         """Write the tasks once. Raise SpecError where there are others: their results are not
-        results of these."""
+        results of these; StoreError where the store does not guarantee that one node has a task."""
+        ensure_guarantees(self._store)
         tasks = ArrayTasks(array.tasks, array.names, array.rows)
         self._store.put_if_absent(f"{self._prefix}array.json", _encode(tasks))
         known = self.array()

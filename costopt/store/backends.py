@@ -14,6 +14,7 @@ from costopt.domain.errors import MissingExtraError, StoreError, install_hint
 from costopt.store.address import StoreAddress, validate_endpoint
 
 if TYPE_CHECKING:
+    from obstore import PutMode
     from obstore.store import ClientConfig, GCSConfig, RetryConfig, S3Config
 
     from costopt.store.remote import RemoteStore
@@ -64,7 +65,15 @@ def open_s3(address: StoreAddress) -> RemoteStore:
         credential_provider=credentials,
     )
     where = f"s3://{address.bucket} ({endpoint or region})"
-    return RemoteStore(store, where, lambda meta: meta["e_tag"], lambda tag: {"e_tag": tag})
+    return RemoteStore(store, where, lambda meta: meta["e_tag"], _tag_conditions)
+
+
+def _tag_conditions(tag: str) -> tuple[PutMode, ...]:
+    """Return the condition on an ETag as the service writes it, and with its quotes changed: some
+    services quote tags and compare them without quotes, or the other way round.
+    """
+    other = tag[1:-1] if tag[:1] == tag[-1:] == '"' else f'"{tag}"'
+    return {"e_tag": tag}, {"e_tag": other}
 
 
 def find_endpoint(address: StoreAddress) -> str | None:
@@ -133,7 +142,7 @@ def open_gcs(address: StoreAddress) -> RemoteStore:
         retry_config=RETRIES,
     )
     where = f"gs://{address.bucket}" + (f" ({endpoint})" if endpoint else "")
-    return RemoteStore(store, where, lambda meta: meta["version"], lambda tag: {"version": tag})
+    return RemoteStore(store, where, lambda meta: meta["version"], lambda tag: ({"version": tag},))
 
 
 def _import_obstore(extra: str) -> ModuleType:

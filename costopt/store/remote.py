@@ -32,21 +32,22 @@ MAX_ATTEMPTS = 5
 RANGE_BEYOND_END = re.compile(r"InvalidRange|status code: 416|Requested range|Invalid range")
 
 ReadTag = Callable[[Mapping[str, Any]], str]
-Condition = Callable[[str], "PutMode"]
+Conditions = Callable[[str], "tuple[PutMode, ...]"]
+"""The ways to ask for the object of a tag: services differ in whether they quote it."""
 
 
 class RemoteStore:
     """The ObjectStore port over a bucket. Raises StoreError naming the bucket and the remedy.
 
     A conditional write carries a mark of its own: if the reply to it was lost, the mark
-    distinguishes our object from another writer's.
+    distinguishes our object from another writer's. ``service`` is the bucket with its endpoint.
     """
 
-    def __init__(self, bucket: Bucket, where: str, tag: ReadTag, condition: Condition) -> None:
+    def __init__(self, bucket: Bucket, where: str, tag: ReadTag, conditions: Conditions) -> None:
         self._bucket = bucket
-        self._where = where
+        self._where = self.service = where
         self._tag = tag
-        self._condition = condition
+        self._conditions = conditions
 
     def put(self, key: str, data: bytes) -> None:
         """Write or replace, durably."""
@@ -99,8 +100,22 @@ class RemoteStore:
             raise store_error("read", key, self._where, error) from error
 
     def replace(self, key: str, data: bytes, tag: str | None) -> bool:
-        """Write if the key still holds the object that ``tag`` is of; None: if it is missing."""
-        return self._put_on(key, data, "create" if tag is None else self._condition(tag))
+        """Write if the key still holds the object that ``tag`` is of; None: if it is missing.
+
+        A tag that was refused and still is the object's is sent in the next way.
+        """
+        if tag is None:
+            return self._put_on(key, data, "create")
+        first, *others = self._conditions(tag)
+        if self._put_on(key, data, first):
+            return True
+        for other in others:
+            found = self._found(key)
+            if found is None or self._tag(found.meta) != tag:
+                return False
+            if self._put_on(key, data, other):
+                return True
+        return False
 
     def put_file(self, key: str, path: Path) -> None:
         """Write or replace with the bytes of a file, in parts."""

@@ -31,15 +31,15 @@ class Unreliable:
         self.asked += 1
         if self.refusals:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-            return _refusal(start_response, *self.refusals.pop(0))
+            return refusal(start_response, *self.refusals.pop(0))
         if self.lost_replies:
             self.lost_replies -= 1
             list(self.inner(environ, lambda *_: None))
-            return _refusal(start_response, 503, "ServiceUnavailable", "reply lost")
+            return refusal(start_response, 503, "ServiceUnavailable", "reply lost")
         return self.inner(environ, start_response)
 
 
-def _refusal(start_response, status: int, code: str, message: str) -> list[bytes]:  # type: ignore[no-untyped-def]
+def refusal(start_response, status: int, code: str, message: str) -> list[bytes]:  # type: ignore[no-untyped-def]
     body = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
     headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))]
     start_response(f"{status} {HTTPStatus(status).phrase}", headers)
