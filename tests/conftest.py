@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support import last_events, properties, tiers
 from tests.support.aws.fixtures import account, aws_clients, aws_server, cloud
+from tests.support.ceph import ceph
 from tests.support.gcp.fixtures import gcp_cloud, gcp_server, project
 from tests.support.kubernetes.fixtures import cluster, kubernetes_proxy, kubernetes_server
 from tests.support.postgres_server import postgres, postgres_url
@@ -20,6 +21,7 @@ __all__ = [
     "account",
     "aws_clients",
     "aws_server",
+    "ceph",
     "cloud",
     "cluster",
     "gcp_cloud",

@@ -141,7 +141,7 @@ class CheckpointWriter:
 
     def _open(self, message: dict[str, Any]) -> None:
         try:
-            saved_by = message["identity"]
+            saved_by = message.get("identity")
             identity = None if saved_by is None else JobIdentity.decode(saved_by)
             place = CheckpointRepository.open(message["uri"], identity)
         except CostoptError as error:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from threading import Barrier
 
 import pytest
 from click.testing import CliRunner
@@ -17,15 +14,20 @@ from costopt.checkpoint.commit import Committer, SaveRequest
 from costopt.checkpoint.lineage import LOST_WRITE
 from costopt.checkpoint.repository import KEY, CheckpointRepository
 from costopt.cli.main import cli
+from costopt.controller.checkpoint_places import check_checkpoint_store
 from costopt.domain.array import TaskArray
 from costopt.domain.errors import CheckpointError, StoreError
-from costopt.domain.object_store import ObjectStore
-from costopt.protocol.tasks import TaskBoard, TaskClaim
+from costopt.domain.job import CheckpointSpec, Job, Resources, WorkAmount, WorkUnit
+from costopt.domain.throughput import Throughput
+from costopt.protocol.tasks import TaskBoard
 from costopt.store import guarantees, open_store
 from costopt.store.guarantees import UNSAFE, broken_guarantees
 from tests.support.errors import has_code
-from tests.support.object_stores import served_gcs
+from tests.support.fake_gcs import FakeGcs
+from tests.support.market_fixtures import T0
+from tests.support.object_stores import served, served_gcs
 from tests.support.odd_stores import Oddity, OddStore, served_odd_store
+from tests.support.store_races import check_races
 
 BUCKET = "training"
 PLACES = count()
@@ -95,6 +97,30 @@ def test_head_and_claims_are_refused_there(odd: OddStore, uri: str, oddity: Oddi
     save(uri)
 
 
+def test_a_google_cloud_storage_without_conditions_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with served(OddStore(FakeGcs((BUCKET,)), Oddity.NO_CONDITIONS)) as url:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
+        found = broken_guarantees(open_store(f"gs://{BUCKET}/run"))
+        assert {each.name for each in found} == {"put if absent", "replace by tag"}
+        with pytest.raises(CheckpointError, check=has_code(UNSAFE)):
+            save(f"gs://{BUCKET}/run")
+
+
+@pytest.mark.parametrize("oddity", [Oddity.NOTHING, *UNFIT])
+def test_a_job_is_refused_before_it_gets_nodes(odd: OddStore, uri: str, oddity: Oddity) -> None:
+    work = WorkAmount(1.0, WorkUnit.STEPS)
+    spec = CheckpointSpec(uri)
+    job = Job("a", work, T0, None, Resources(), Throughput(()), spec, ())
+    odd.oddity = oddity
+    if oddity is Oddity.NOTHING:
+        check_checkpoint_store(job)
+        return
+    with pytest.raises(StoreError, check=has_code(UNSAFE)):
+        check_checkpoint_store(job)
+
+
 @pytest.mark.parametrize("oddity", SAFE)
 def test_a_store_that_is_checked_is_not_checked_again(
     odd: OddStore, uri: str, oddity: Oddity, monkeypatch: pytest.MonkeyPatch
@@ -140,28 +166,6 @@ def test_doctor_names_each_property(
     assert done.exit_code == (0 if oddity is Oddity.NOTHING else 1)
 
 
-RACES = 1000
-WRITERS = 3
-
-
-def race(store: ObjectStore, one: Callable[[int, int], bool], races: int = RACES) -> None:
-    """In each race exactly one of the writers, which begin together, wins."""
-    barrier, wins = Barrier(WRITERS), Counter[int]()
-
-    def write(writer: int) -> list[int]:
-        won = []
-        for number in range(races):
-            barrier.wait()
-            if one(number, writer):
-                won.append(number)
-        return won
-
-    with ThreadPoolExecutor(WRITERS) as pool:
-        for won in pool.map(write, range(WRITERS)):
-            wins.update(won)
-    assert wins == Counter(dict.fromkeys(range(races), 1))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("oddity", SAFE)
 def test_one_of_many_writers_wins_each_of_a_thousand_races(
@@ -181,23 +185,3 @@ def test_one_of_many_writers_wins_on_google_cloud_storage(monkeypatch: pytest.Mo
 @pytest.mark.slow
 def test_one_of_many_writers_wins_in_a_folder(tmp_path: Path) -> None:
     check_races(open_store(str(tmp_path)))
-
-
-def check_races(store: ObjectStore) -> None:
-    """Names are taken, tasks claimed and HEAD replaced by one of the writers that try."""
-    board = TaskBoard(store, "array")
-    race(store, lambda n, w: store.put_if_absent(f"names/{n}", str(w).encode()), RACES // 3)
-    race(store, lambda n, w: board.claim(n, 1, TaskClaim(f"n{w}", 1, float(n))), RACES // 3)
-    store.put("tags", b"x")
-    barrier = Barrier(WRITERS)
-
-    def replace(number: int, writer: int) -> bool:
-        if number == 0 and writer == 0:
-            assert store.replace("HEAD", b"first", None)
-        barrier.wait()
-        tagged = store.get_tagged("HEAD")
-        assert tagged is not None
-        barrier.wait()
-        return store.replace("HEAD", f"{number} {writer}".encode(), tagged.tag)
-
-    race(store, replace, RACES - 2 * (RACES // 3))

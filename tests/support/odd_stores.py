@@ -29,7 +29,10 @@ class Oddity(StrEnum):
 
 
 IGNORED = {
-    Oddity.NO_CONDITIONS: ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH"),
+    Oddity.NO_CONDITIONS: (
+        *("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH"),
+        "HTTP_X_GOOG_IF_GENERATION_MATCH",
+    ),
     Oddity.NO_IF_MATCH: ("HTTP_IF_MATCH",),
     Oddity.NO_IF_NONE_MATCH: ("HTTP_IF_NONE_MATCH",),
 }

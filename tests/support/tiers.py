@@ -20,6 +20,7 @@ NEEDS = {
     "postgres": ("postgres", "process"),
     "browser": ("browser", "process"),
     "slurm": ("slurm", "process"),
+    "ceph": ("ceph", "process"),
     "cbc": ("process",),
     "aws_server": ("cloud",),
     "gcp_server": ("cloud",),
