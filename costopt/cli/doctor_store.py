@@ -10,14 +10,20 @@ from costopt.provider.base import Check, CheckStatus
 
 
 def store_checks(account: Account) -> Iterator[Check]:
-    """Yield a check for each property that the account's store lacks, or one that it lacks none."""
+    """Yield a check for each property that the account's bucket lacks, or one that it lacks none.
+
+    Of a folder there is nothing to check.
+    """
     from costopt.store import open_store
-    from costopt.store.guarantees import HINT, broken_guarantees
+    from costopt.store.guarantees import HINT, broken_guarantees, service_of
 
     if account.store is None:
         return
     try:
-        broken = broken_guarantees(open_store(account.store))
+        store = open_store(account.store)
+        if service_of(store) is None:
+            return
+        broken = broken_guarantees(store)
     except CostoptError as error:
         yield Check("store writes", CheckStatus.MISSING, error.message, error.hint)
         return

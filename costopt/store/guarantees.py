@@ -42,7 +42,7 @@ def ensure_guarantees(store: ObjectStore) -> None:
 
     Raise StoreError: naming each property that it lacks, or because it does not answer.
     """
-    service: str | None = getattr(store, "service", None)
+    service = service_of(store)
     if service is None or service in _checked:
         return
     broken = broken_guarantees(store)
@@ -54,6 +54,12 @@ def ensure_guarantees(store: ObjectStore) -> None:
             subject=service,
         )
     _checked.add(service)
+
+
+def service_of(store: ObjectStore) -> str | None:
+    """Return the bucket and the endpoint that a store is in; None for a folder."""
+    service: str | None = getattr(store, "service", None)
+    return service
 
 
 def broken_guarantees(store: ObjectStore) -> tuple[BrokenGuarantee, ...]:
