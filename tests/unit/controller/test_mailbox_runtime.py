@@ -12,6 +12,7 @@ import pytest
 
 import costopt.controller.runtime as runtime_module
 import costopt.protocol.mailbox as mailbox_module
+from costopt.checkpoint.identity import JobIdentity
 from costopt.controller.runtime import MailboxRuntime
 from costopt.domain.errors import StoreError
 from costopt.domain.fleet import Node, NodeState
@@ -91,6 +92,20 @@ class Desk:
 
     def state(self) -> GangState:
         return self.runtime.progress(JOB, NOW).state
+
+
+def test_a_gang_names_the_job_as_its_checkpoints_do(tmp_path: Path) -> None:
+    job = replace(JOB, tenant="research")
+    for folder, owner, expected in (
+        ("with", "acme", JobIdentity("acme", "research", "j")),
+        ("without", "", None),
+    ):
+        store = FileStore(tmp_path / folder)
+        runtime = MailboxRuntime(store, Still(), owner=owner)
+        runtime.form_gang(job, 1, (node("n1"),), 600.0)
+        gang = Mailbox(store, "j").gang()
+        assert gang is not None
+        assert gang.identity == expected
 
 
 @pytest.fixture
