@@ -53,23 +53,28 @@ class PlaceAdmission:
 
     def _open_jobs(self) -> Iterator[Job]:
         self._read_changes()
-        seen = self._board.snapshot
         for name, job in tuple(self._jobs.items()):
-            summary = seen.summaries.get(name)
-            if name in seen.closed or (summary and summary.state is JobState.FINISHED):
+            if self._is_over(name):
                 del self._jobs[name]
             else:
                 yield job
 
+    def _is_over(self, name: str) -> bool:
+        seen = self._board.snapshot
+        summary = seen.summaries.get(name)
+        return name in seen.closed or (summary is not None and summary.state is JobState.FINISHED)
+
     def _read_changes(self) -> None:
-        """Read only those submissions that have changed."""
+        """Read only those submissions that have changed, and of the first ones those that are not
+        over: a daemon may have seen thousands.
+        """
         changes = tuple(self._registry.changes(self._read_until or 0))
         if self._read_until is None:
-            found = self._registry.submissions(OPEN)
+            found = [s for s in self._registry.submissions(OPEN) if not self._is_over(s.name)]
         else:
             subjects = {change.subject for _, change in changes}
             each = (self._registry.submission(subject) for subject in subjects)
-            found = tuple(submission for submission in each if submission is not None)
+            found = [submission for submission in each if submission is not None]
         self._read_until = max((number for number, _ in changes), default=self._read_until or 0)
         for submission in found:
             self._jobs.pop(submission.name, None)
