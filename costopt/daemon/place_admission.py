@@ -12,8 +12,8 @@ from costopt.controller.checkpoint_places import (
 )
 from costopt.daemon.admission import load_submission
 from costopt.daemon.shared_state import SharedState
+from costopt.daemon.submission_loader import SubmissionLoader
 from costopt.domain.control import DesiredState, Registry
-from costopt.domain.errors import SpecError
 from costopt.domain.job import Job
 from costopt.ledger.summary import JobState
 
@@ -37,6 +37,7 @@ class PlaceAdmission:
         self._board = board
         self._prepare_job = prepare_job
         self._owner = owner
+        self._loader = SubmissionLoader(load_submission)
         self._jobs: dict[str, Job] = {}
         self._read_until: int | None = None
 
@@ -79,6 +80,7 @@ class PlaceAdmission:
         for submission in found:
             self._jobs.pop(submission.name, None)
             if submission.desired_state in OPEN:
-                with suppress(SpecError):  # a job that cannot be read saves nowhere
-                    job = load_submission(submission).job
+                # A job that cannot be built saves nowhere, and must not keep others out.
+                with suppress(Exception):
+                    job = self._loader.load(submission).job
                     self._jobs[submission.name] = self._prepare_job(job)

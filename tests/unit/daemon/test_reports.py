@@ -13,6 +13,7 @@ import pytest
 from costopt.daemon import reports
 from costopt.daemon.reports import FIGURES, REPORTS, ReportProcess, list_reports, write_report
 from costopt.domain.errors import CostoptError, StoreError
+from costopt.render.run_report import write_run_report
 from tests.support.daemon_fixtures import DaemonScene
 
 pytestmark = pytest.mark.process
@@ -115,12 +116,11 @@ def test_a_page_that_cannot_be_made_costs_no_other_jobs_page(
 ) -> None:
     scene.submit("one", "two", hours=0.2)
     scene.go(30)
-    write = reports.write_run_report
 
     def fail(events: Any, path: Path, **rest: Any) -> None:
         if path.stem == "one":
             raise ZeroDivisionError("no such luck")
-        write(events, path, **rest)
+        write_run_report(events, path, **rest)
 
     monkeypatch.setattr(reports, "write_run_report", fail)
     with pytest.raises(CostoptError, match="one: ZeroDivisionError"):
