@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from torch import nn
 from torch.optim import Optimizer
 
 from costopt.checkpoint.history import RetentionPolicy
+from costopt.checkpoint.manifest import DATA_REVISION
 from costopt.domain.errors import CostoptError
 from costopt.protocol.trainer_files import TrainerEnv
 from costopt.train.all_reduce import AllReduceReduction
@@ -22,10 +23,13 @@ from costopt.train.elastic_group import ElasticGroup
 from costopt.train.group import RankGroup
 from costopt.train.loop import LossMonitor, RollbackPolicy, StopRequest, TrainingLoop
 from costopt.train.membership_client import MembershipClient, UnitPlace
+from costopt.train.recipe import kernel_choice, run_recipe
+from costopt.train.recipe_check import RecipeChange, RecipeCheck
 from costopt.train.reduction import GradientLayout, Reduction
 from costopt.train.replica_groups import ElasticReplicas, FixedReplicas, Replicas
 from costopt.train.reporter import Reporter
 from costopt.train.run_state import (
+    RECIPE,
     ExactnessGuarantee,
     RunState,
     Stateful,
@@ -64,6 +68,7 @@ def attach(
     keep: int | RetentionPolicy = 3,
     clip_norm: float | None = None,
     rollback: RollbackPolicy | None = None,
+    changed: RecipeChange = "refuse",
 ) -> TrainingLoop:
     """Restore the newest valid checkpoint into the arguments, and return the loop over it.
 
@@ -86,10 +91,21 @@ def attach(
     of its mesh hold one copy, and other copies are summed over here. With a membership each copy
     has a torch.distributed world of its own, and joins, leaves and is lost as a whole.
 
-    ``loop.guarantee`` says "close" and why if bit-equality was voided: other threads, kernels,
-    GPUs. Raise CheckpointError if the state cannot be restored, CostoptError if an argument is
-    wrong.
+    Give the optimizer and scheduler as they were made: with them the checkpoint's settings are
+    compared (learning rates, decay, schedule, clipping, classes, what modules are set to, the
+    data's length). Where any differ, ``changed`` decides: "refuse" raises CheckpointError that
+    names each, "apply" trains on with the new ones, "keep" with those that were saved. The last two
+    void bit-equality.
+
+    ``loop.guarantee`` says "close" and why if bit-equality was voided: other settings, threads,
+    kernels, GPUs. Raise CheckpointError if the state cannot be restored, CostoptError if an
+    argument is wrong.
     """
+    if changed not in get_args(RecipeChange):
+        raise CostoptError(
+            f"changed={changed!r} is not supported",
+            hint=f"choose one of {', '.join(get_args(RecipeChange))}",
+        )
     if virtual_shards < 1:
         raise CostoptError(
             f"a global batch cannot be cut into {virtual_shards} virtual shards",
@@ -102,7 +118,20 @@ def attach(
     found = runtime_conditions()
     found |= {"mode": mode, "seed": str(seed), "global batch": str(global_batch)}
     found["virtual shards"] = str(virtual_shards)
-    parts = _AttachArguments(model, optimizer, scheduler, env, mode, virtual_shards, found)
+    found["optimizer kernels"] = kernel_choice(optimizer)
+    recipe = run_recipe(
+        model,
+        optimizer,
+        scheduler,
+        settings={"clip_norm": clip_norm, "data revision": os.environ.get(DATA_REVISION)},
+        data=data,
+        collate=collate,
+    )
+    found[RECIPE] = recipe.digest()
+    check = RecipeCheck(recipe, changed, optimizer, scheduler)
+    parts = _AttachArguments(
+        model, optimizer, scheduler, env, mode, virtual_shards, found, check, clip_norm
+    )
     mesh = find_mesh(model)
     uri = env.checkpoint_uri or checkpoint
     run = (
@@ -138,7 +167,6 @@ def attach(
         stop=stop,
         reporter=reporter,
         watch=None if rollback is None else LossMonitor(rollback),
-        clip_norm=clip_norm,
         total_units=env.total_units,
         on_formed=lambda generation: _outrank(run.checkpointer, generation),
     )
@@ -153,6 +181,8 @@ class _AttachArguments:
     mode: Exactness
     shards: int
     conditions: dict[str, str]
+    recipe: RecipeCheck
+    clip_norm: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +203,8 @@ def _attach_whole(
         group=group,
         guarantee=_guarantee(parts.mode),
         conditions=parts.conditions,
+        recipe=parts.recipe,
+        clip_norm=parts.clip_norm,
     )
     layout = GradientLayout(parts.model)
     reduction = _REDUCTIONS[parts.mode](group, layout, parts.shards)
@@ -231,6 +263,8 @@ def _attach_shards(
         group=group,
         guarantee=_guarantee(parts.mode),
         conditions=found,
+        recipe=parts.recipe,
+        clip_norm=parts.clip_norm,
     )
     layout = ShardedGradientLayout(parts.model)
     reduction = CopyReduction(_REDUCTIONS[parts.mode](group, layout, copies), group)

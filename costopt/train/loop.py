@@ -80,7 +80,6 @@ class TrainingLoop:
         stop: StopRequest,
         reporter: Reporter,
         watch: LossMonitor | None = None,
-        clip_norm: float | None = None,
         total_units: float | None = None,
         on_formed: Callable[[int], None] = lambda generation: None,  # noqa: ARG005
     ) -> None:
@@ -91,7 +90,7 @@ class TrainingLoop:
         self._group, self._state, self._saving = group, state, saving
         self._work = work
         self._stop, self._reporter, self._watch = stop, reporter, watch
-        self._clip_norm, self._total_units = clip_norm, total_units
+        self._total_units = total_units
         self._on_formed = on_formed
         self._turns = 0
         self._save_soon = False
@@ -208,8 +207,8 @@ class TrainingLoop:
 
     def _make_step(self, loss: float | None) -> None:
         self._saving.copied()
-        if self._clip_norm is not None:
-            self._work.clip_gradients(self._clip_norm)
+        if self._state.clip_norm is not None:
+            self._work.clip_gradients(self._state.clip_norm)
         self._optimizer.step()
         if self._scheduler is not None:
             self._scheduler.step()

@@ -7,15 +7,23 @@ changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ast
+import sys
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from costopt.domain.errors import CheckpointError
 from costopt.train.group import RankGroup, broadcast_state
+from costopt.train.optimizer_state import load_optimizer_state, other_model, unusual_devices
+from costopt.train.recipe import NONE, Difference
+from costopt.train.recipe_check import CONDITIONS, RecipeCheck, RecipeComparison
+
+RECIPE = "recipe"
+"""A condition that ranks compare: a digest of their settings."""
 
 
 class RunState:
@@ -23,7 +31,7 @@ class RunState:
 
     Nothing depends on which process computes what, so rank 0's state is that of all. ``loss`` is
     what was observed in the last step. ``skipped`` steps of data were skipped by ``rollbacks``
-    rollbacks.
+    rollbacks. ``clip_norm`` is the script's, or the saved one where the user says so.
     """
 
     def __init__(
@@ -33,30 +41,48 @@ class RunState:
         group: RankGroup,
         guarantee: ExactnessGuarantee,
         conditions: dict[str, str],
+        recipe: RecipeCheck,
+        clip_norm: float | None = None,
     ) -> None:
         self.step = 0
         self.loss: float | None = None
         self.skipped = 0
         self.rollbacks = 0
         self.guarantee = guarantee
+        self.clip_norm = self._own_clip_norm = clip_norm
         self._parts, self._group = parts, group
         self._conditions = conditions
+        self._recipe = recipe
 
     def capture(self) -> dict[str, Any]:
         """Return the whole state; its tensors may be read until the optimizer steps."""
         return {**self._shared(), "parts": self._parts.snapshot()}
 
+    def check(self, state: Mapping[str, Any], source: str) -> RecipeComparison:
+        """Return how the script differs from a state. Raise CheckpointError if that is refused."""
+        found = self._compare(state)
+        self._recipe.settle(found, source)
+        return found
+
     def load(self, state: Mapping[str, Any], source: str) -> None:
-        """Resume from a checkpoint. Raise CheckpointError if it lacks a part."""
-        self._take_shared(state, source)
+        """Resume from a checkpoint. Collective: rank 0 compares the settings.
+
+        Raise CheckpointError if it lacks a part, or other settings are refused; nothing is loaded
+        then.
+        """
+        own = self._compare(state).encode() if self._group.rank == 0 else None
+        self._load(state, source, RecipeComparison.decode(self._group.broadcast(own)))
         self.guarantee.void(*changed_conditions(state["conditions"], self._conditions))
 
     def align(self, source: int) -> None:
-        """Adopt the state of a rank. Collective. Raise PeerLostError if a peer is lost."""
+        """Adopt the state of a rank. Collective.
+
+        Raise PeerLostError if a peer is lost, CheckpointError if this process' settings are others.
+        """
         own = self._shared() if self._group.rank == source else None
         state = broadcast_state(self._group, own, source)
         if self._group.rank != source:
-            self._take_shared(state, "a peer")
+            self._adopt(state)
 
     def compare(self, members: Sequence[tuple[str, ...]]) -> None:
         """Void the guarantees that ranks with different conditions cannot keep."""
@@ -67,24 +93,57 @@ class RunState:
         own = encode_conditions(self._conditions)
         self.compare([self._group.broadcast(own, rank) for rank in range(self._group.size)])
 
+    def _compare(self, state: Mapping[str, Any]) -> RecipeComparison:
+        return self._recipe.compare(
+            state.get("recipe"),
+            state["conditions"],
+            self._conditions,
+            self._parts.weight_differences(state["parts"]),
+        )
+
+    def _adopt(self, state: Mapping[str, Any]) -> None:
+        """Take a peer's state. What it trains with is what the gang trains with."""
+        found = self._compare(state)
+        if self._recipe.changed == "apply" and found.settings:
+            raise CheckpointError(
+                "the gang that this process joins trains with other settings: "
+                f"{'; '.join(map(str, found.settings))}",
+                hint="stop all processes, then start them with the new settings",
+                code="other_recipe",
+            )
+        # What may not matter may differ from rank to rank.
+        found = RecipeComparison(found.settings)
+        self._load(state, "the gang that this process joins", found)
+
+    def _load(self, state: Mapping[str, Any], source: str, found: RecipeComparison) -> None:
+        reasons = self._recipe.settle(found, source)
+        skipped = set()
+        if self._recipe.replaces_optimizer(found):
+            skipped.add("optimizer")
+        if self._recipe.replaces_schedule(found):
+            skipped.add("scheduler")
+        self._parts.load_state_dict(state["parts"], source, state.get("devices"), skipped)
+        self.step = state["step"]
+        self.loss = state["loss"]
+        self.skipped = state["skipped"]
+        self.rollbacks = max(self.rollbacks, state["rollbacks"])
+        self._recipe.apply(found, self.step)
+        clip_norm = self._recipe.saved_value(found, "clip_norm")
+        self.clip_norm = self._own_clip_norm if clip_norm is None else ast.literal_eval(clip_norm)
+        self.guarantee.void(*state["voided"], *reasons)
+
     def _shared(self) -> dict[str, Any]:
         return {
             "step": self.step,
             "loss": self.loss,
             "parts": self._parts.state_dict(),
+            "devices": self._parts.devices(),
             "skipped": self.skipped,
             "rollbacks": self.rollbacks,
             "conditions": self._conditions,
+            "recipe": self._recipe.recipe.encode(),
             "voided": list(self.guarantee.voided),
         }
-
-    def _take_shared(self, state: Mapping[str, Any], source: str) -> None:
-        self._parts.load_state_dict(state["parts"], source)
-        self.step = state["step"]
-        self.loss = state["loss"]
-        self.skipped = state["skipped"]
-        self.rollbacks = max(self.rollbacks, state["rollbacks"])
-        self.guarantee.void(*state["voided"])
 
 
 class Stateful(Protocol):
@@ -128,21 +187,88 @@ class TrainingState:
         }
         return states
 
-    def load_state_dict(self, states: dict[str, Any], source: str) -> None:
-        """Load states by name. Raise CheckpointError if ``source`` lacks the state of a part."""
-        for name, part in self._parts.items():
+    def devices(self) -> dict[str, str]:
+        """Return where tensors of the optimizer are that are not where they would be by default."""
+        optimizer = self._parts.get("optimizer")
+        return {} if optimizer is None else unusual_devices(optimizer)
+
+    def weight_differences(self, states: Mapping[str, Any]) -> list[Difference]:
+        """Return which weights had another dtype or shape in states by name."""
+        saved = states.get("model", {})
+        own = self._parts["model"].state_dict() if "model" in self._parts else {}
+        pairs = ((name, _form(saved[name]), _form(own[name])) for name in own.keys() & saved)
+        return [
+            Difference(f"weights {name}", *forms) for name, *forms in pairs if len(set(forms)) > 1
+        ]
+
+    def load_state_dict(
+        self,
+        states: Mapping[str, Any],
+        source: str,
+        devices: Mapping[str, str] | None = None,
+        skipped: Container[str] = (),
+    ) -> None:
+        """Load states by name, but those to be skipped.
+
+        ``devices`` are as for ``load_optimizer_state``. Raise CheckpointError if ``source`` lacks
+        the state of a part, or has one that does not fit.
+        """
+        loaded = {name: part for name, part in self._parts.items() if name not in skipped}
+        for name in loaded:
             if name not in states:
                 raise CheckpointError(
                     f"{source} does not contain the state of the {name}",
                     hint="attach the same objects as when it was saved, or use another URI",
                 )
-            part.load_state_dict(states[name])
+        if "model" in loaded:
+            _check_model(loaded["model"], states["model"], source)
+        optimizer = loaded.pop("optimizer", None)
+        if optimizer is not None:
+            load_optimizer_state(optimizer, states["optimizer"], devices)
+        for name, part in loaded.items():
+            _load_part(name, part, states[name], source)
+
+
+def _load_part(name: str, part: Any, state: Any, source: str) -> None:
+    try:
+        part.load_state_dict(state)
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
+        lines = [line.strip() for line in str(e).splitlines()] or [type(e).__name__]
+        # PyTorch's first line only names the class.
+        raise other_model(f"its {name} does not fit: {' '.join(lines[1:] or lines)}", source) from e
+
+
+def _check_model(model: nn.Module, saved: Mapping[str, Any], source: str) -> None:
+    """Raise CheckpointError for what PyTorch detects only once the other weights are loaded."""
+    own = model.state_dict()
+    for name in sorted(own.keys() & saved):
+        if _shape(own[name]) != _shape(saved[name]):
+            raise other_model(
+                f"{name} has the shape {_shape(saved[name])}, in the model {_shape(own[name])}",
+                source,
+            )
+    # Where a module has such a hook, it may rename what was saved.
+    if not any(module._load_state_dict_pre_hooks for module in model.modules()):
+        for name in sorted(own.keys() ^ saved):
+            where = "the model" if name in own else "the checkpoint"
+            raise other_model(f"{name} is only in {where}", source)
+
+
+def _form(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return NONE
+    return f"{str(value.dtype).removeprefix('torch.')} {_shape(value)}"
+
+
+def _shape(value: Any) -> list[int]:
+    return list(getattr(value, "shape", ()))
 
 
 def runtime_conditions() -> dict[str, str]:
     """Return this process' conditions. Two processes with equal ones compute the same bits."""
     found = {
         "torch": str(torch.__version__),
+        "Python": f"{sys.version_info.major}.{sys.version_info.minor}",
         "threads": str(torch.get_num_threads()),
         "CPU kernels": torch.backends.cpu.get_cpu_capability(),
         "matmul precision": torch.get_float32_matmul_precision(),
@@ -164,8 +290,8 @@ def nondeterministic_kernels() -> str | None:
 
 
 def changed_conditions(before: dict[str, str], now: dict[str, str]) -> list[str]:
-    """Return what differs, as "threads 1 became 2"."""
-    names = sorted(before.keys() | now.keys())
+    """Return what differs, as "threads 1 became 2"; settings are compared as a recipe."""
+    names = sorted((before.keys() | now.keys()) - {*CONDITIONS, RECIPE})
     return [
         f"{name} {before.get(name, 'unknown')} became {now.get(name, 'unknown')}"
         for name in names

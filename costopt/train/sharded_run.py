@@ -14,6 +14,7 @@ from costopt.checkpoint.replicas.snapshot import Replica
 from costopt.protocol.trainer_files import RejectedCheckpoint, SavedCheckpoint
 from costopt.train.checkpointer import RestoredCheckpoint
 from costopt.train.group import BUCKET_BYTES
+from costopt.train.recipe_check import RecipeCheck
 from costopt.train.replica_groups import Replicas
 from costopt.train.run_state import (
     ExactnessGuarantee,
@@ -50,9 +51,16 @@ class ShardedRunState(RunState):
         group: Replicas,
         guarantee: ExactnessGuarantee,
         conditions: dict[str, str],
+        recipe: RecipeCheck,
+        clip_norm: float | None = None,
     ) -> None:
         super().__init__(
-            SchedulerState(scheduler), group=group, guarantee=guarantee, conditions=conditions
+            SchedulerState(scheduler),
+            group=group,
+            guarantee=guarantee,
+            conditions=conditions,
+            recipe=recipe,
+            clip_norm=clip_norm,
         )
         self._replicas = group
         self._shards = ShardedState(model, optimizer)

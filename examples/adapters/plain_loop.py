@@ -12,6 +12,8 @@ from torch.utils.data import TensorDataset
 import costopt.train
 
 SEED = 20
+SCHEDULE_STEPS = 200
+"""Fixed: a schedule that followed ``--steps`` would be another one when more steps are added."""
 
 
 def dataset() -> TensorDataset:
@@ -23,14 +25,14 @@ def dataset() -> TensorDataset:
 def main() -> None:
     """Train for ``--steps``; start it again, alone or with others, and it goes on."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=SCHEDULE_STEPS)
     parser.add_argument("--checkpoint", default="output/plain")
     options = parser.parse_args()
 
     torch.manual_seed(SEED)
     model = nn.Sequential(nn.Linear(2, 64), nn.GELU(), nn.Dropout(0.1), nn.Linear(64, 2))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.steps)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, SCHEDULE_STEPS)
 
     job = costopt.train.attach(
         model,

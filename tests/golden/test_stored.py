@@ -47,6 +47,8 @@ from costopt.protocol.trainer_files import (
 from costopt.registry.registry import open_registry
 from costopt.store.folder import FileStore
 from costopt.train.group import RankGroup
+from costopt.train.recipe import run_recipe
+from costopt.train.recipe_check import RecipeCheck
 from costopt.train.run_state import ExactnessGuarantee, RunState, TrainingState
 from tests.support.golden import AT, check, example
 from tests.support.market_fixtures import T0, pool_history
@@ -134,8 +136,11 @@ def test_checkpoints(tmp_path: Path) -> None:
 
 def _run_state() -> RunState:
     model = nn.Linear(1, 1)
-    parts = TrainingState(model, SGD(model.parameters()), None)
-    return RunState(parts, group=RankGroup(), guarantee=ExactnessGuarantee(), conditions={})
+    optimizer = SGD(model.parameters())
+    parts = TrainingState(model, optimizer, None)
+    recipe = RecipeCheck(run_recipe(model, optimizer), "refuse", optimizer, None)
+    guarantee = ExactnessGuarantee()
+    return RunState(parts, group=RankGroup(), guarantee=guarantee, conditions={}, recipe=recipe)
 
 
 def _lines(document: bytes) -> dict[str, Any]:
