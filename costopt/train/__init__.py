@@ -29,6 +29,7 @@ from costopt.train.attach import attach
 from costopt.train.checkpointer import Checkpointer, RestoredCheckpoint
 from costopt.train.dcp_storage import StorageReader, StorageWriter
 from costopt.train.loop import RegroupEvent, RollbackPolicy, TrainingExit, TrainingLoop
+from costopt.train.optimizer_state import load_optimizer_state
 from costopt.train.save_queue import FailedSave
 from costopt.train.sharded_checkpointer import RestoredShards, ShardedCheckpointer
 from costopt.train.stream import Stream
@@ -49,4 +50,5 @@ __all__ = [
     "TrainingExit",
     "TrainingLoop",
     "attach",
+    "load_optimizer_state",
 ]

@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import torch
 
-from costopt.train.group import VOTE_NUMBERS, RankGroup, StepAgreement, StepVote
+from costopt.train.group import RankGroup, StepAgreement, StepVote
 from costopt.train.reduction import GradientLayout, owned_shards
+
+VOTE_SUMS = 3
+"""The numbers of a vote that are added up."""
 
 
 class AllReduceReduction:
@@ -20,6 +23,8 @@ class AllReduceReduction:
 
     def __init__(self, group: RankGroup, layout: GradientLayout, shards: int) -> None:
         self._group, self._layout, self._shards = group, layout, shards
+        self._room = max(shards, group.size)
+        """One digest of weights per rank: these must not be added up."""
         self._taken: set[int] = set()
         self._losses: list[float] = []
         self._flat = self._vector()
@@ -61,10 +66,11 @@ class AllReduceReduction:
                 view.copy_(value)
             if index >= gradients:
                 view.mul_(len(self._taken))
-        stop, save, part = vote.numbers()
+        stop, save, part, weights = vote.numbers()
         votes = (stop, save if self._group.rank == 0 else 0.0, part)
         presence = [float(value is not None) for value in found]
-        tail = (*presence, *votes, sum(self._losses), float(len(self._losses)))
+        digests = [weights * (rank == self._group.rank) for rank in range(self._room)]
+        tail = (*presence, *digests, *votes, sum(self._losses), float(len(self._losses)))
         self._flat[self._layout.length :].copy_(torch.tensor(tail))
         self._group.add(self._flat)
         self._group.fence()
@@ -74,15 +80,12 @@ class AllReduceReduction:
         self._layout.load_gradients(views, [has > 0 for has in numbers[:slots]])
         self._taken.clear()
         self._losses.clear()
-        *agreed, total, observed = numbers[slots:]
-        return _decision(agreed, total / observed if observed else None)
+        held = tuple(numbers[slots : slots + self._group.size])
+        stops, saves, parts, total, observed = numbers[slots + self._room :]
+        loss = total / observed if observed else None
+        # The sums of votes are whole numbers.
+        return StepAgreement(round(stops), saves > 0, parts > 0, loss, held)
 
     def _vector(self) -> torch.Tensor:
-        tail = self._layout.slots + VOTE_NUMBERS + 2
+        tail = self._layout.slots + self._room + VOTE_SUMS + 2
         return self._layout.vector(self._layout.length + tail).zero_()
-
-
-def _decision(sums: list[float], loss: float | None) -> StepAgreement:
-    """Return the agreement from the sums of the ranks' votes, which are whole numbers."""
-    stops, saves, parts = sums
-    return StepAgreement(round(stops), saves > 0, parts > 0, loss)

@@ -128,7 +128,7 @@ def attach(
         collate=collate,
     )
     found[RECIPE] = recipe.digest()
-    check = RecipeCheck(recipe, changed, optimizer, scheduler)
+    check = RecipeCheck(recipe, changed, optimizer, scheduler, found)
     parts = _AttachArguments(
         model, optimizer, scheduler, env, mode, virtual_shards, found, check, clip_norm
     )
@@ -280,6 +280,7 @@ def _attach_shards(
             extra=lambda: rest,
             ranks=ranks,
             near=env.snapshots,
+            recipe=parts.recipe,
         )
         checkpointer = AttachedShards(saver, rest)
     return _AttachedRun(group, state, layout, reduction, checkpointer)

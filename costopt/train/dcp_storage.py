@@ -230,6 +230,7 @@ class StorageReader(storage.StorageReader):
         """Fill what the plan names."""
         assert self._source is not None
         source = self._source
+        self._check_dtypes(plan, planner, source)
         wanted: list[tuple[TensorPiece, TensorBox, Tensor]] = []
         filled: list[tuple[ReadItem, Tensor]] = []
         for item in plan.items:
@@ -257,6 +258,21 @@ class StorageReader(storage.StorageReader):
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:  # noqa: ARG003
         """Return False: DCP does not choose this storage by an address."""
         return False
+
+    def _check_dtypes(self, plan: LoadPlan, planner: LoadPlanner, source: ShardSource) -> None:
+        """Raise CheckpointError, before any is read, for a tensor of another dtype than was saved."""
+        for item in plan.items:
+            if item.type is LoadItemType.BYTE_IO:
+                continue
+            name = item.storage_index.fqn
+            saved = source.tensors[self._own_names[name]].dtype
+            target = DTYPE_NAMES[planner.resolve_tensor(item).dtype]
+            if target != saved:
+                raise CheckpointError(
+                    f"{name} was saved as {saved}, and is to be read into {target}",
+                    hint=f"give a tensor of {saved} in the state dict, and cast it afterwards",
+                    code="other_dtype",
+                )
 
     def _chosen(self) -> CheckpointName:
         if self._name is None:

@@ -20,8 +20,11 @@ from costopt.train.checkpoint_manager import CheckpointManager, SaveInterval
 from costopt.train.checkpointer import RestoredCheckpoint
 from costopt.train.group import StepVote
 from costopt.train.loop import SIGTERM_EXIT, StopRequest, TrainingExit
+from costopt.train.recipe import run_recipe
+from costopt.train.recipe_check import RecipeChange, RecipeCheck
 from costopt.train.replica_groups import FixedReplicas
 from costopt.train.reporter import Reporter
+from costopt.train.run_state import runtime_conditions
 from costopt.train.sharded_checkpointer import ShardedCheckpointer
 from costopt.train.sharded_ranks import CopyRanks
 from costopt.train.sharded_run import AttachedShards
@@ -36,6 +39,7 @@ class FrameworkCheckpoints:
     Made on each rank after the model is sharded, or on one without shards. All ranks call every
     method at the same steps. ``capture`` returns what else a rank saves. The agent's address and
     interval override ``uri`` and ``every_steps``; where neither gives an interval, it is 30 min.
+    ``changed`` is as for ``attach``, for the settings of model, optimizer and ``scheduler``.
     """
 
     def __init__(
@@ -47,7 +51,11 @@ class FrameworkCheckpoints:
         *,
         every_steps: int | None = None,
         keep: int | RetentionPolicy = 3,
+        scheduler: Any = None,
+        changed: RecipeChange = "refuse",
     ) -> None:
+        own = run_recipe(model, optimizer, scheduler)
+        self._recipe = RecipeCheck(own, changed, optimizer, scheduler, runtime_conditions())
         env = TrainerEnv.read()
         is_asked = env.checkpoint_interval_s is not None or env.hazard_per_hour is not None
         self._every_steps = None if is_asked else every_steps
@@ -63,6 +71,7 @@ class FrameworkCheckpoints:
             extra=lambda: rest,
             ranks=ranks,
             near=env.snapshots,
+            recipe=self._recipe,
         )
         size = dist.get_world_size() if dist.is_initialized() else 1
         # One copy of the model, of which every process is a member.
@@ -90,11 +99,16 @@ class FrameworkCheckpoints:
         if self._total_units is not None:
             self._reporter.units_per_step = self._total_units / total_steps
         step = 0 if found is None else found.manifest.step
-        self._saving.report_restored(step, GUARANTEE)
+        self._saving.report_restored(step, "; ".join([GUARANTEE, *self._recipe.reasons]))
         if step >= total_steps:
             self._reporter.ended(TrainerState.FINISHED, step)
         self._reporter.on_start()
         return found
+
+    @property
+    def replaces_schedule(self) -> bool:
+        """Whether the scheduler is set already: its settings differ from those that were saved."""
+        return self._recipe.replaces_schedule
 
     def after_step(self, step: int, *, last: bool = False) -> None:
         """Save if that is due, and wait for it after the last step.

@@ -225,16 +225,18 @@ class StepVote:
     """What a rank requests in a step.
 
     ``stop``: this rank was asked to leave. ``save`` counts from rank 0 only. ``part``: a process
-    waits to join, so the gang should form again after this step.
+    waits to join, so the gang should form again after this step. ``weights`` is a digest of weights
+    that all ranks should hold alike.
     """
 
     stop: bool = False
     save: bool = False
     part: bool = False
+    weights: float = 0.0
 
-    def numbers(self) -> tuple[float, float, float]:
+    def numbers(self) -> tuple[float, float, float, float]:
         """Return the vote as it travels with the gradients."""
-        return float(self.stop), float(self.save), float(self.part)
+        return float(self.stop), float(self.save), float(self.part), self.weights
 
 
 VOTE_NUMBERS = len(StepVote().numbers())
@@ -245,16 +247,18 @@ class StepAgreement:
     """What all ranks have agreed on: the same on every rank.
 
     ``stops`` counts the ranks that leave; ``loss`` is the mean over the shards whose loss was
-    observed.
+    observed. ``weights`` are the digests of all ranks.
     """
 
     stops: int
     save: bool
     part: bool = False
     loss: float | None = None
+    weights: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, votes: Sequence[Sequence[float]], loss: float | None = None) -> StepAgreement:
         """Return the agreement from every rank's vote in numbers, by rank."""
         stops = sum(vote[0] > 0 for vote in votes)
-        return cls(stops, votes[0][1] > 0, any(vote[2] > 0 for vote in votes), loss)
+        digests = tuple(vote[3] for vote in votes)
+        return cls(stops, votes[0][1] > 0, any(vote[2] > 0 for vote in votes), loss, digests)

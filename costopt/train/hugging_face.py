@@ -20,6 +20,7 @@ from transformers import Trainer, TrainerCallback
 
 from costopt.checkpoint.history import RetentionPolicy
 from costopt.train.framework_checkpoints import FrameworkCheckpoints
+from costopt.train.recipe_check import RecipeChange
 
 PROGRESS = ("global_step", "epoch", "total_flos", "num_input_tokens_seen", "log_history")
 """Of Trainer's state; the rest follows from its arguments."""
@@ -28,9 +29,9 @@ PROGRESS = ("global_step", "epoch", "total_flos", "num_input_tokens_seen", "log_
 class TrainerCheckpoints(TrainerCallback):  # type: ignore[misc]
     """Saves every so many steps, after the last one, and before the process ends on a notice.
 
-    ``uri``, ``every_steps`` and ``keep`` are as for ``FrameworkCheckpoints``. Trainer's own
-    checkpoints are not needed: ``save_strategy="no"``. Generators are restored where the number of
-    processes is as it was.
+    ``uri``, ``every_steps``, ``keep`` and ``changed`` are as for ``FrameworkCheckpoints``.
+    Trainer's own checkpoints are not needed: ``save_strategy="no"``. Generators are restored where
+    the number of processes is as it was.
     """
 
     def __init__(
@@ -40,8 +41,10 @@ class TrainerCheckpoints(TrainerCallback):  # type: ignore[misc]
         *,
         every_steps: int | None = None,
         keep: int | RetentionPolicy = 3,
+        changed: RecipeChange = "refuse",
     ) -> None:
         self._trainer = cast("Any", trainer)
+        self._changed: RecipeChange = changed
         self._uri, self._every_steps, self._keep = uri, every_steps, keep
         self._saves: FrameworkCheckpoints | None = None
         self._begin_step = 0
@@ -73,10 +76,13 @@ class TrainerCheckpoints(TrainerCallback):  # type: ignore[misc]
             self._capture,
             every_steps=self._every_steps,
             keep=self._keep,
+            scheduler=getattr(trainer.lr_scheduler, "scheduler", trainer.lr_scheduler),
+            changed=self._changed,
         )
         restored = self._saves.restore(max_steps)
         if restored is not None:
-            trainer.lr_scheduler.load_state_dict(restored.state["scheduler"])
+            if not self._saves.replaces_schedule:
+                trainer.lr_scheduler.load_state_dict(restored.state["scheduler"])
             vars(trainer.state).update(restored.state["progress"])
             self._begin_step = trainer.state.global_step
             if restored.manifest.world_size == trainer.args.world_size:

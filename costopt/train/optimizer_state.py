@@ -71,8 +71,11 @@ def other_model(what: str, source: str = "the checkpoint") -> CheckpointError:
     )
 
 
-def unusual_devices(optimizer: Optimizer) -> dict[str, str]:
-    """Return where the tensors of a state are that are not at their default device."""
+def unusual_devices(optimizer: Optimizer, names: Mapping[int, str] | None = None) -> dict[str, str]:
+    """Return where the tensors of a state are that are not at their default device.
+
+    Parameters go by their numbers, or by these ``names`` of their identities.
+    """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if all(parameter.device.type == "cpu" for parameter in parameters):
         return {}
@@ -80,8 +83,9 @@ def unusual_devices(optimizer: Optimizer) -> dict[str, str]:
     number = 0
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            for path, tensor in _tensors(optimizer.state.get(parameter, {}), str(number)):
-                if tensor.device.type != _default_device(path, parameter, group).type:
+            name = str(number) if names is None else names[id(parameter)]
+            for path, tensor in tensors_in(optimizer.state.get(parameter, {}), name):
+                if tensor.device.type != default_device(path, parameter, group).type:
                     on_cpu = tensor.device.type == "cpu"
                     found[path] = ON_CPU if on_cpu else ON_PARAMETER
             number += 1
@@ -96,7 +100,7 @@ def place(
         where = devices.get(path)
         if where == ON_CPU:
             return value.to("cpu")
-        default = _default_device(path, parameter, group)
+        default = default_device(path, parameter, group)
         return value.to(parameter.device if where == ON_PARAMETER else default)
     if isinstance(value, dict):
         copied = copy.copy(value)
@@ -163,7 +167,8 @@ def _replace_cast(values: dict[Any, Any], saved: Mapping[Any, Any]) -> None:
             values[key] = before if is_cast else value
 
 
-def _default_device(path: str, parameter: Tensor, group: Mapping[str, Any]) -> torch.device:
+def default_device(path: str, parameter: Tensor, group: Mapping[str, Any]) -> torch.device:
+    """Return where PyTorch's optimizers have a tensor, by its path "parameter/key"."""
     is_step = path.count("/") == 1 and path.endswith("/step")
     return torch.device("cpu") if is_step and not _steps_on_device(group) else parameter.device
 
@@ -172,12 +177,13 @@ def _steps_on_device(group: Mapping[str, Any]) -> bool:
     return bool(group.get("fused") or group.get("capturable"))
 
 
-def _tensors(value: Any, path: str) -> Iterator[tuple[str, Tensor]]:
+def tensors_in(value: Any, path: str) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors in nested containers, by path."""
     if isinstance(value, Tensor):
         yield path, value
     elif isinstance(value, dict):
         for key, inner in value.items():
-            yield from _tensors(inner, f"{path}/{key}")
+            yield from tensors_in(inner, f"{path}/{key}")
     elif isinstance(value, list | tuple):
         for index, inner in enumerate(value):
-            yield from _tensors(inner, f"{path}/{index}")
+            yield from tensors_in(inner, f"{path}/{index}")

@@ -48,15 +48,25 @@ class RecipeComparison:
 class RecipeCheck:
     """Compares recipes, and settles a difference as the user says.
 
-    Made when optimizer and scheduler are as the script makes them. ``recipe`` is the one that is
-    trained with: where the saved one is used on, that is not the script's.
+    Made when optimizer and scheduler are as the script makes them. ``stored`` is the recipe that is
+    trained with: where the saved one is used on, that is not the script's. ``conditions`` are those
+    of this process. ``found`` and ``reasons`` are what ``settle`` last accepted and returned.
     """
 
     def __init__(
-        self, recipe: Recipe, changed: RecipeChange, optimizer: Optimizer | None, scheduler: Any
+        self,
+        recipe: Recipe,
+        changed: RecipeChange,
+        optimizer: Optimizer | None,
+        scheduler: Any,
+        conditions: Mapping[str, str],
     ) -> None:
-        self.recipe = self._own = recipe
+        self._own = recipe
+        self.stored = recipe.encode()
+        self.found = RecipeComparison()
+        self.reasons: list[str] = []
         self.changed: RecipeChange = changed
+        self.conditions = conditions
         self._optimizer, self._scheduler = optimizer, scheduler
         self._groups = [] if optimizer is None else _copied_groups(optimizer)
         self._schedule = None if scheduler is None else copy.deepcopy(scheduler.state_dict())
@@ -65,15 +75,14 @@ class RecipeCheck:
         self,
         stored: object,
         before: Mapping[str, str],
-        now: Mapping[str, str],
         weights: Iterable[Difference] = (),
     ) -> RecipeComparison:
-        """Compare the script's recipe with a stored one. ``before`` and ``now`` are conditions.
+        """Compare the script's recipe with a stored one; ``before`` were the conditions then.
 
         ``weights`` are differences that were found in what was saved itself. What another version
         of PyTorch or Python names or compiles otherwise is only noted.
         """
-        known = Recipe.decode(stored)
+        known, now = Recipe.decode(stored), self.conditions
         moved = find_differences(*({n: v[n] for n in CONDITIONS if n in v} for v in (before, now)))
         settings, notes = [*moved, *weights], list[Difference]()
         for found in () if known is None else find_differences(known.settings, self._own.settings):
@@ -89,39 +98,36 @@ class RecipeCheck:
         refused = [d for d in found.settings if not self._is_accepted(d)]
         if refused:
             raise _refusal(source, refused, self.changed)
-        self.recipe = self._own
-        if self.changed == "keep":
-            kept = {d.name: d.before for d in found.settings}
-            used = {n: v for n, v in {**self._own.settings, **kept}.items() if v != NONE}
-            self.recipe = Recipe(used, self._own.notes)
+        saved = {d.name: d.before for d in found.settings} if self.changed == "keep" else {}
+        self.stored = Recipe({**self._own.settings, **saved}, self._own.notes).encode()
         reasons = [_reason(difference, self.changed) for difference in found.settings]
         reasons += [f"{d.name} {d.before} became {d.now}" for d in found.notes]
         if len(reasons) > MAX_REASONS:
             more = len(reasons) - MAX_REASONS
             reasons = [*reasons[:MAX_REASONS], f"{more} more settings changed"]
-        return reasons if found.is_known else [*reasons, UNKNOWN]
+        self.found, self.reasons = found, reasons if found.is_known else [*reasons, UNKNOWN]
+        return self.reasons
 
-    def replaces_optimizer(self, found: RecipeComparison) -> bool:
+    @property
+    def replaces_optimizer(self) -> bool:
         """Whether the saved state of the optimizer is not this one's, which starts fresh."""
-        names = [d.name for d in found.settings] if self.changed == "apply" else []
+        names = self._applied_names()
         return any(name == "optimizer" or name.startswith(PARAMETERS) for name in names)
 
-    def replaces_schedule(self, found: RecipeComparison) -> bool:
+    @property
+    def replaces_schedule(self) -> bool:
         """Whether the script's learning rates and schedule are used instead of the saved ones."""
-        names = [d.name for d in found.settings] if self.changed == "apply" else []
-        return self.replaces_optimizer(found) or any(
-            name.startswith((f"lr{OF_GROUP}", "scheduler")) for name in names
-        )
+        moved = any(n.startswith((f"lr{OF_GROUP}", "scheduler")) for n in self._applied_names())
+        return moved or self.replaces_optimizer
 
-    def apply(self, found: RecipeComparison, step: int) -> None:
+    def apply(self, step: int) -> None:
         """Use the script's settings where they differ and the user says so.
 
         A schedule is then where it would be, had it been used from the beginning.
         """
-        if self.changed != "apply" or self._optimizer is None:
+        names, is_schedule = self._applied_names(), self.replaces_schedule
+        if self._optimizer is None or not names:
             return
-        names = {d.name for d in found.settings}
-        is_schedule = self.replaces_schedule(found)
         for number, (group, own) in enumerate(
             zip(self._optimizer.param_groups, self._groups, strict=True)
         ):
@@ -135,11 +141,14 @@ class RecipeCheck:
                 for _ in range(step):
                     self._scheduler.step()
 
-    def saved_value(self, found: RecipeComparison, name: str) -> str | None:
+    def saved_value(self, name: str) -> str | None:
         """Return the saved value of a setting that is used on; None if the script's is used."""
         if self.changed != "keep":
             return None
-        return next((d.before for d in found.settings if d.name == name), None)
+        return next((d.before for d in self.found.settings if d.name == name), None)
+
+    def _applied_names(self) -> set[str]:
+        return {d.name for d in self.found.settings} if self.changed == "apply" else set()
 
     def _is_accepted(self, found: Difference) -> bool:
         if self.changed == "keep":

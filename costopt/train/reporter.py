@@ -61,9 +61,10 @@ class Reporter:
             message=message,
         )
 
-    def guarantees(self, guarantee: str) -> None:
-        """Report how exact the result is from now on."""
-        self._write_status(guarantee=guarantee)
+    def guarantees(self, guarantee: str, *, message: str = "") -> None:
+        """Report how exact the result is from now on, and with a message why."""
+        changes = {"message": message} if message else {}
+        self._write_status(guarantee=guarantee, **changes)
 
     def on_start(self) -> None:
         """Record that a step begins."""

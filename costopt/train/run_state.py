@@ -58,12 +58,6 @@ class RunState:
         """Return the whole state; its tensors may be read until the optimizer steps."""
         return {**self._shared(), "parts": self._parts.snapshot()}
 
-    def check(self, state: Mapping[str, Any], source: str) -> RecipeComparison:
-        """Return how the script differs from a state. Raise CheckpointError if that is refused."""
-        found = self._compare(state)
-        self._recipe.settle(found, source)
-        return found
-
     def load(self, state: Mapping[str, Any], source: str) -> None:
         """Resume from a checkpoint. Collective: rank 0 compares the settings.
 
@@ -97,7 +91,6 @@ class RunState:
         return self._recipe.compare(
             state.get("recipe"),
             state["conditions"],
-            self._conditions,
             self._parts.weight_differences(state["parts"]),
         )
 
@@ -118,17 +111,17 @@ class RunState:
     def _load(self, state: Mapping[str, Any], source: str, found: RecipeComparison) -> None:
         reasons = self._recipe.settle(found, source)
         skipped = set()
-        if self._recipe.replaces_optimizer(found):
+        if self._recipe.replaces_optimizer:
             skipped.add("optimizer")
-        if self._recipe.replaces_schedule(found):
+        if self._recipe.replaces_schedule:
             skipped.add("scheduler")
         self._parts.load_state_dict(state["parts"], source, state.get("devices"), skipped)
         self.step = state["step"]
         self.loss = state["loss"]
         self.skipped = state["skipped"]
         self.rollbacks = max(self.rollbacks, state["rollbacks"])
-        self._recipe.apply(found, self.step)
-        clip_norm = self._recipe.saved_value(found, "clip_norm")
+        self._recipe.apply(self.step)
+        clip_norm = self._recipe.saved_value("clip_norm")
         self.clip_norm = self._own_clip_norm if clip_norm is None else ast.literal_eval(clip_norm)
         self.guarantee.void(*state["voided"], *reasons)
 
@@ -141,7 +134,7 @@ class RunState:
             "skipped": self.skipped,
             "rollbacks": self.rollbacks,
             "conditions": self._conditions,
-            "recipe": self._recipe.recipe.encode(),
+            "recipe": self._recipe.stored,
             "voided": list(self.guarantee.voided),
         }
 

@@ -29,6 +29,9 @@ from costopt.checkpoint.writer import process_start_time
 from costopt.domain.errors import CheckpointError
 from costopt.protocol.trainer_files import RejectedCheckpoint, SavedCheckpoint
 from costopt.train.checkpointer import describe_checkpoint
+from costopt.train.recipe import run_recipe
+from costopt.train.recipe_check import RecipeChange, RecipeCheck
+from costopt.train.run_state import runtime_conditions
 from costopt.train.safe_objects import load_objects, pack_objects
 from costopt.train.save_queue import SaveOutcome, SaveQueue, SaveState
 from costopt.train.sharded_ranks import CopyRanks
@@ -48,7 +51,8 @@ class RestoredShards:
     ``extra`` is what this rank's ``extra()`` returned when it was saved, or that of rank 0 where
     the number of processes was another. ``bytes_read`` are those of tensors that this process read
     from the store, ``near_bytes`` those from near tiers; ``tier`` is the one they came from, the
-    farthest of several. A snapshot that is not yet in the store has no name.
+    farthest of several. A snapshot that is not yet in the store has no name. ``changed`` says which
+    settings are others than those that were saved, or that this is unknown.
     """
 
     name: str
@@ -57,6 +61,7 @@ class RestoredShards:
     bytes_read: int
     near_bytes: int = 0
     tier: Tier = Tier.STORE
+    changed: tuple[str, ...] = ()
 
     @property
     def step(self) -> int:
@@ -76,6 +81,9 @@ class ShardedCheckpointer:
     not arrive within ``timeout_s`` fails on all ranks. ``refused`` names what the last restore
     rejected and why. ``near`` is as for ``Checkpointer``: a restore takes the newest step of which
     the near tiers, or they and the store, hold every rank's part, each range from the nearest.
+
+    ``changed`` is as for ``attach``, for the settings of model and optimizer: make this when the
+    optimizer is new.
     """
 
     def __init__(
@@ -90,8 +98,12 @@ class ShardedCheckpointer:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         ranks: CopyRanks | None = None,
         near: str | None = None,
+        changed: RecipeChange = "refuse",
+        recipe: RecipeCheck | None = None,
     ) -> None:
-        """``ranks`` are those that save together, by default all."""
+        """``ranks`` are those that save together, by default all. ``recipe`` replaces the one that
+        follows from model and optimizer.
+        """
         self.uri = str(uri) if "://" in str(uri) else str(Path(uri).absolute())
         self.refused: tuple[RejectedCheckpoint, ...] = ()
         self._keep = RetentionPolicy(keep) if isinstance(keep, int) else keep
@@ -101,6 +113,10 @@ class ShardedCheckpointer:
         self._place = CheckpointRepository.open(self.uri, detect_identity())
         self._near_address = near
         self._state = ShardedState(model, optimizer)
+        if recipe is None:
+            own, conditions = run_recipe(model, optimizer), runtime_conditions()
+            recipe = RecipeCheck(own, changed, optimizer, None, conditions)
+        self._recipe = recipe
         ranks = CopyRanks.of() if ranks is None else ranks
         self._ranks, self._node = ranks.everyone, ranks.node
         self._plan: ShardPlan | None = None
@@ -262,7 +278,12 @@ class ShardedCheckpointer:
 
     def _objects(self) -> bytes:
         extra = {} if self._extra is None else self._extra()
-        settings = self._state.objects() if self._ranks.rank == 0 else {}
+        settings = self._state.objects()
+        if self._ranks.rank == 0:
+            settings["recipe"] = self._recipe.stored
+            settings["conditions"] = dict(self._recipe.conditions)
+        else:
+            settings = {}
         packed = pack_objects({"extra": extra, **settings})
         if not self._is_checked:
             load_objects(packed, "extra() returns")
@@ -326,7 +347,11 @@ class ShardedCheckpointer:
             common = load_objects(source.objects(0))
             rank = self._ranks.rank if world == self._ranks.size else 0
             own = common if rank == 0 else load_objects(source.objects(rank))
-            self._state.prepare(source.tensors, common)
+            found = self._recipe.compare(common.get("recipe"), common.get("conditions", {}))
+            self._recipe.settle(found, "the checkpoint")
+            is_new = self._recipe.replaces_optimizer
+            self._state.prepare(source.tensors, common, with_optimizer=not is_new)
+            self._recipe.apply(source.manifest.step)
             pieces = source.pieces({s.spec.name: s.box for s in self._state.shards()})
             return (own, pieces), others_share(pieces, self._ranks.rank)
 
@@ -335,7 +360,13 @@ class ShardedCheckpointer:
         self._ranks.together(lambda: pour(source, pieces, self._state.shards(), node))
         manifest = source.manifest
         return RestoredShards(
-            manifest.name, manifest, own["extra"], source.bytes_read, source.near_bytes, source.tier
+            manifest.name,
+            manifest,
+            own["extra"],
+            source.bytes_read,
+            source.near_bytes,
+            source.tier,
+            tuple(self._recipe.reasons),
         )
 
     def _refusal(self, name: str, message: str) -> RejectedCheckpoint:

@@ -106,7 +106,10 @@ class CopyReduction:
             decision = self._inner.reduce(vote)
         own = math.inf if decision.loss is None else decision.loss
         observed = decision.loss is not None
-        rows = self._group.unit.gather_numbers([float(observed), own])
-        found = [loss for seen, loss in rows if seen]
+        rows = self._group.unit.gather_numbers([float(observed), own, *decision.weights])
+        found = [loss for seen, loss, *_ in rows if seen]
         loss = sum(found) / len(found) if found else None
-        return StepAgreement(decision.stops, decision.save, decision.part, loss)
+        # Copies differ where the shards at any position do.
+        copies = list(zip(*(digests for _, _, *digests in rows), strict=True))
+        weights = tuple(float(copies.index(copy)) for copy in copies)
+        return StepAgreement(decision.stops, decision.save, decision.part, loss, weights)

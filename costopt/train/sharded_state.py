@@ -6,7 +6,6 @@ public way to it takes milliseconds for many tensors (torch 2.13: 33 ms for 2,20
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -26,12 +25,19 @@ from costopt.checkpoint.sharded.boxes import HeldBox, TensorBox, whole_box
 from costopt.checkpoint.sharded.index import ITEM_BYTES, PlacedBox, ShardLayout
 from costopt.checkpoint.sharded.writers import Column, assign_writers
 from costopt.domain.errors import CheckpointError, CostoptError
+from costopt.train.model_recipe import plain_name
+from costopt.train.optimizer_state import (
+    ON_CPU,
+    OWN_SETTINGS,
+    Devices,
+    default_device,
+    other_model,
+    place,
+    tensors_in,
+    unusual_devices,
+)
 from costopt.train.state_layout import ALIGNMENT, DTYPE_NAMES, StorageExtent
 
-WRAPPERS = re.compile(r"\b(_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)\.")
-"""What torch.compile and activation checkpointing add to names."""
-OWN_SETTINGS = frozenset({"params", "foreach", "fused", "capturable", "differentiable"})
-"""Settings of an optimizer that say how it computes, not what: a restore leaves them alone."""
 MIN_LARGE_BYTES = 1 << 10
 
 
@@ -139,7 +145,9 @@ class ShardedState:
         if states != self._states or not all(shard.is_current() for shard in self._shards):
             boxes: dict[Any, TensorBox] = {}
             found = [_shard(f"model.{name}", t, boxes) for name, t in _named_tensors(self._model)]
-            found += [_shard(name, t, boxes) for name, _, _, t in self._moments()]
+            for name, parameter, tensor in self._moments():
+                _check_replicated(tensor, name, parameter)
+                found.append(_shard(name, tensor, boxes))
             self._shards = sorted(found, key=lambda shard: shard.spec)
             self._states = states
         return self._shards
@@ -155,45 +163,62 @@ class ShardedState:
         return () if mesh is None else mesh_sizes(mesh)
 
     def objects(self) -> dict[str, Any]:
-        """Return the rest: the optimizer's settings, and numbers in its state."""
+        """Return the rest: the optimizer's settings, and what else than tensors is in its state.
+
+        Raise CheckpointError for tensors of this process alone.
+        """
+        if self._optimizer is None:
+            return {"groups": [], "numbers": {}}
         groups: list[dict[str, Any]] = []
         numbers: dict[str, dict[str, Any]] = {}
-        for group in () if self._optimizer is None else self._optimizer.param_groups:
+        for group in self._optimizer.param_groups:
             names = [self._name(parameter) for parameter in group["params"]]
             groups.append({**group, "params": names})
             for name, parameter in zip(names, group["params"], strict=True):
-                own = self._optimizer.state.get(parameter, {}) if self._optimizer else {}
+                own = self._optimizer.state.get(parameter, {})
                 found = {k: v for k, v in own.items() if not isinstance(v, Tensor)}
                 if found:
+                    _check_replicated(found, f"optimizer.{name}", parameter)
                     numbers[name] = found
-        return {"groups": groups, "numbers": numbers}
+        rest = {k: v for k, v in self._optimizer.state.items() if not isinstance(k, Tensor)}
+        devices = unusual_devices(self._optimizer, self._names)
+        return {"groups": groups, "numbers": numbers, "rest": rest, "devices": devices}
 
-    def prepare(self, saved: Mapping[str, TensorSpec], objects: Mapping[str, Any]) -> None:
+    def prepare(
+        self,
+        saved: Mapping[str, TensorSpec],
+        objects: Mapping[str, Any],
+        *,
+        with_optimizer: bool = True,
+    ) -> None:
         """Make the optimizer's state as it was saved, its tensors yet to be filled.
 
         Raise CheckpointError, with nothing changed, if what was saved is of another model.
         """
+        optimizer = self._optimizer if with_optimizer else None
         groups = objects.get("groups")
-        if self._optimizer is not None and groups is not None:
+        if optimizer is not None and groups is not None:
             self._check_groups(groups)
         self._check_model(saved)
-        if self._optimizer is None:
+        if optimizer is None:
             return
         # What was imported has no settings: the optimizer's own remain.
-        groups = [{} for _ in self._optimizer.param_groups] if groups is None else groups
-        numbers = objects.get("numbers", {})
-        for group, before in zip(self._optimizer.param_groups, groups, strict=True):
+        groups = [{} for _ in optimizer.param_groups] if groups is None else groups
+        numbers, devices = objects.get("numbers", {}), objects.get("devices", {})
+        for group, before in zip(optimizer.param_groups, groups, strict=True):
             group.update({k: v for k, v in before.items() if k not in OWN_SETTINGS})
             for parameter in group["params"]:
                 name = self._name(parameter)
-                self._prepare_moments(group, parameter, saved, f"optimizer.{name}.")
-                self._optimizer.state[parameter].update(numbers.get(name, {}))
+                self._prepare_moments(group, parameter, saved, devices)
+                others = place(numbers.get(name, {}), name, parameter, group, devices)
+                optimizer.state[parameter].update(others)
+        optimizer.state.update(objects.get("rest", {}))
 
     def _check_groups(self, groups: Sequence[Mapping[str, Any]]) -> None:
         assert self._optimizer is not None
         own = [[self._name(p) for p in group["params"]] for group in self._optimizer.param_groups]
         if own != [group["params"] for group in groups]:
-            raise _other_model("its optimizer has other groups of parameters")
+            raise other_model("its optimizer has other groups of parameters")
 
     def _check_model(self, saved: Mapping[str, TensorSpec]) -> None:
         own = {shard.spec.name: shard.spec for shard in self.shards()}
@@ -201,21 +226,23 @@ class ShardedState:
         before = {name: spec for name, spec in saved.items() if name.startswith("model.")}
         for name in sorted(model.keys() ^ before.keys()):
             where = "the model" if name in model else "the checkpoint"
-            raise _other_model(f"{name.removeprefix('model.')} is only in {where}")
+            raise other_model(f"{name.removeprefix('model.')} is only in {where}")
         for name, spec in sorted(model.items()):
             if spec != before[name]:
                 was = f"{before[name].dtype} {list(before[name].shape)}"
                 now = f"{spec.dtype} {list(spec.shape)}"
-                raise _other_model(f"{name.removeprefix('model.')} was {was}, and is {now}")
+                raise other_model(f"{name.removeprefix('model.')} was {was}, and is {now}")
 
     def _prepare_moments(
         self,
         group: Mapping[str, Any],
         parameter: Tensor,
         saved: Mapping[str, TensorSpec],
-        prefix: str,
+        devices: Devices,
     ) -> None:
         assert self._optimizer is not None
+        name = self._name(parameter)
+        prefix = f"optimizer.{name}."
         own = self._optimizer.state[parameter]
         specs = {n.removeprefix(prefix): s for n, s in saved.items() if n.startswith(prefix)}
         for key in [k for k, v in own.items() if isinstance(v, Tensor) and k not in specs]:
@@ -230,22 +257,22 @@ class ShardedState:
             ):
                 continue
             self._states = -1
+            path = f"{name}/{key}"
+            is_on_cpu = devices.get(path) == ON_CPU
+            device = torch.device("cpu") if is_on_cpu else default_device(path, parameter, group)
             if spec.shape == tuple(parameter.shape) and spec.shape:
-                own[key] = torch.zeros_like(parameter.detach(), dtype=dtype)
+                own[key] = torch.zeros_like(parameter.detach(), dtype=dtype, device=device)
             else:
-                # As Optimizer.load_state_dict places the number of steps.
-                on_device = group.get("fused") or group.get("capturable")
-                device = parameter.device if on_device else "cpu"
                 own[key] = torch.zeros(spec.shape, dtype=dtype, device=device)
 
-    def _moments(self) -> Iterator[tuple[str, Tensor, str, Tensor]]:
+    def _moments(self) -> Iterator[tuple[str, Tensor, Tensor]]:
         if self._optimizer is None:
             return
         for group in self._optimizer.param_groups:
             for parameter in group["params"]:
                 for key, value in self._optimizer.state.get(parameter, {}).items():
                     if isinstance(value, Tensor):
-                        yield f"optimizer.{self._name(parameter)}.{key}", parameter, key, value
+                        yield f"optimizer.{self._name(parameter)}.{key}", parameter, value
 
     def _name(self, parameter: Tensor) -> str:
         try:
@@ -264,7 +291,19 @@ def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     for name, value in model.state_dict(keep_vars=True).items():
         if isinstance(value, Tensor) and id(value) not in seen:
             seen.add(id(value))
-            yield WRAPPERS.sub("", name), value
+            yield plain_name(name), value
+
+
+def _check_replicated(state: Any, name: str, parameter: Tensor) -> None:
+    """Raise CheckpointError for tensors beside a sharded parameter that only this process has."""
+    for path, tensor in tensors_in(state, name) if isinstance(parameter, DTensor) else ():
+        if not isinstance(tensor, DTensor) and tensor.numel() > 1:
+            raise CheckpointError(
+                f"{path.replace('/', '.')} is not sharded as its parameter is, so it cannot be "
+                "saved: each process holds its own",
+                hint="use an optimizer that keeps its state in DTensors",
+                code="unsupported_tensor",
+            )
 
 
 def _shard(name: str, tensor: Tensor, boxes: dict[Any, TensorBox]) -> Shard:
@@ -293,14 +332,6 @@ def _shard(name: str, tensor: Tensor, boxes: dict[Any, TensorBox]) -> Shard:
         )
     volatile = name.startswith("model.") and not isinstance(tensor, nn.Parameter)
     return Shard(TensorSpec(name, dtype, shape), box, tensor, local, local.data_ptr(), volatile)
-
-
-def _other_model(what: str) -> CheckpointError:
-    return CheckpointError(
-        f"the checkpoint is of another model: {what}",
-        hint="restore into the model and optimizer that were saved, or use another URI",
-        code="other_model",
-    )
 
 
 class ShardPlan:

@@ -21,6 +21,7 @@ from torchtitan.tools import filesystem
 
 from costopt.domain.errors import CheckpointError, CostoptError
 from costopt.train.framework_checkpoints import FrameworkCheckpoints
+from costopt.train.recipe_check import RecipeChange
 
 UNSUPPORTED = (
     "initial_load_path",
@@ -41,7 +42,12 @@ class TorchtitanCheckpoints(BaseCheckpointManager):  # type: ignore[misc]
 
     @dataclass(kw_only=True, slots=True)
     class Config(BaseCheckpointManager.Config):  # type: ignore[misc]
-        """torchtitan's own settings; ``folder`` may be an address, as in s3://bucket/run."""
+        """torchtitan's own settings; ``folder`` may be an address, as in s3://bucket/run.
+
+        ``changed`` is as for ``FrameworkCheckpoints``.
+        """
+
+        changed: RecipeChange = "refuse"
 
     def __init__(
         self,
@@ -81,6 +87,8 @@ class TorchtitanCheckpoints(BaseCheckpointManager):  # type: ignore[misc]
             self._capture,
             every_steps=config.interval,
             keep=config.keep_latest_k or 1_000_000,
+            scheduler=lr_schedulers,
+            changed=config.changed,
         )
         self.enable = True
 
@@ -97,8 +105,9 @@ class TorchtitanCheckpoints(BaseCheckpointManager):  # type: ignore[misc]
                 f"the newest checkpoint is of step {restored.manifest.step}, not of {step}",
                 hint="make it the newest with `costopt checkpoints rollback`",
             )
+        skipped = {*self._excluded, *([LR_SCHEDULER] if self._saves.replaces_schedule else [])}
         for name, part in self._states.items():
-            if part is not None and name not in self._excluded:
+            if part is not None and name not in skipped:
                 part.load_state_dict(restored.state[name])
         return True
 

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from costopt.train import Checkpointer
+from costopt.train import Checkpointer, load_optimizer_state
 
 SEED = 20
 SAVE_EVERY = 25
@@ -51,7 +51,8 @@ def main() -> None:
     step = 0
     if restored is not None:
         model.load_state_dict(restored.state["model"])
-        optimizer.load_state_dict(restored.state["optimizer"])
+        # Unlike load_state_dict, it casts nothing to the weights' dtype.
+        load_optimizer_state(optimizer, restored.state["optimizer"])
         step = restored.state["step"]
     wrapped = DistributedDataParallel(model)
 

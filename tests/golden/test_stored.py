@@ -138,7 +138,7 @@ def _run_state() -> RunState:
     model = nn.Linear(1, 1)
     optimizer = SGD(model.parameters())
     parts = TrainingState(model, optimizer, None)
-    recipe = RecipeCheck(run_recipe(model, optimizer), "refuse", optimizer, None)
+    recipe = RecipeCheck(run_recipe(model, optimizer), "refuse", optimizer, None, {})
     guarantee = ExactnessGuarantee()
     return RunState(parts, group=RankGroup(), guarantee=guarantee, conditions={}, recipe=recipe)
 

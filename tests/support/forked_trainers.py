@@ -35,7 +35,7 @@ def train(options: dict[str, Any]) -> None:
     step from [first, members] = "full" on with fewer members, but to let one in; and "doze": the
     first that comes as rank 0 to its last step stops itself (SIGSTOP) after the reduction, before
     the save, and leaves its pid in a file of that name. Its first look at HEAD may be answered by a
-    pipe, "first_head".
+    pipe, "first_head". Before the step "flip" a bit of one weight changes, as in faulty memory.
     """
     import torch
     from torch import nn
@@ -74,8 +74,7 @@ def train(options: dict[str, Any]) -> None:
         checkpoint=options.get("checkpoint"),
         interval_s=options.get("interval_s", 1e9),
     )
-    if "doze" in options:
-        optimizer.register_step_post_hook(lambda *_: _doze(job, options))
+    optimizer.register_step_post_hook(lambda *_: _fail(job, rare, options))
     losses: dict[int, float] = {}
     steps: list[int] = []
     progress = Path(options["output"]).with_suffix(".step")
@@ -135,8 +134,12 @@ def _answer_first_head(pipe: str | None) -> None:
     FileStore.get = answered  # type: ignore[method-assign]
 
 
-def _doze(job: Any, options: dict[str, Any]) -> None:
-    if job.rank == 0 and job.step + 1 == job.total:
+def _fail(job: Any, weight: Any, options: dict[str, Any]) -> None:
+    import torch
+
+    if job.step + 1 == options.get("flip"):
+        weight.data.view(torch.int32)[5] ^= 1
+    if "doze" in options and job.rank == 0 and job.step + 1 == job.total:
         with suppress(FileExistsError), Path(options["output"]).with_name("doze").open("x") as file:
             file.write(str(os.getpid()))
             file.flush()

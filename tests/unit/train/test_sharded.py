@@ -99,7 +99,7 @@ def test_a_checkpoint_is_labelled_with_the_loss_of_its_step(tmp_path: Path) -> N
 @pytest.mark.process
 def test_what_changed_since_the_checkpoint_is_said_and_remembered(tmp_path: Path) -> None:
     Run(checkpoint=tmp_path).train()
-    again = Run(checkpoint=tmp_path, seed=5)
+    again = Run(checkpoint=tmp_path, seed=5, changed="apply")
     assert again.loop.guarantee == "close: seed 0 became 5"
     before = torch.get_num_threads()
     torch.set_num_threads(before + 1)

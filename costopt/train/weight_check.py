@@ -1,0 +1,86 @@
+"""Whether ranks that hold the same copy of a model hold the same weights, bit for bit.
+
+A rank whose memory has flipped a bit goes on with other weights than the rest, and nothing else
+detects that: gradients are averaged, and rank 0 alone saves. So each step's votes carry a digest of
+some of the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from costopt.train.sharded_state import local_tensor
+
+PORTIONS = 64
+"""Steps in which every weight is compared once: a 64th of one reading of them per step."""
+MIN_PORTION = 1 << 16
+MIN_PIECES = 4
+"""Weights, and parts of tensors, compared per step at least: less saves no time."""
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+MIXER = 0x9E3779B97F4A7C15
+DIGEST_BITS = 24
+"""So that a digest is a whole number in float32."""
+
+
+Piece = tuple[nn.Parameter, int, int]
+"""A parameter, and which of its numbers."""
+
+
+class WeightDigest:
+    """Digests of a model's weights on this rank, the part that a step calls for."""
+
+    def __init__(self, model: nn.Module) -> None:
+        parameters = list(model.parameters())
+        sizes = [local_tensor(parameter).numel() for parameter in parameters]
+        largest = max(MIN_PORTION, -(-sum(sizes) // PORTIONS))
+        most = max(MIN_PIECES, -(-len(sizes) // PORTIONS))
+        self._portions: list[list[Piece]] = [[]]
+        room = largest
+        for parameter, size in zip(parameters, sizes, strict=True):
+            first = 0
+            while first < size:
+                if not room or len(self._portions[-1]) == most:
+                    self._portions.append([])
+                    room = largest
+                last = min(size, first + room)
+                self._portions[-1].append((parameter, first, last))
+                room, first = room - (last - first), last
+
+    def of(self, step: int, *, whole: bool = False) -> float:
+        """Return the digest of the part of this step, or of all weights."""
+        portion = self._portions[step % len(self._portions)]
+        pieces = [piece for each in self._portions for piece in each] if whole else portion
+        total = 0
+        for found in torch.stack([_bit_sum(*piece) for piece in pieces]).tolist() if pieces else ():
+            total = (total * MIXER + found) % (1 << 64)
+        return float(total * MIXER % (1 << 64) >> (64 - DIGEST_BITS))
+
+
+def _bit_sum(parameter: nn.Parameter, first: int, last: int) -> Tensor:
+    """Return the sum of the numbers' bits as integers, which no order of addition changes."""
+    flat = local_tensor(parameter).detach().reshape(-1)[first:last]
+    if flat.is_complex():
+        flat = torch.view_as_real(flat).reshape(-1)
+    return flat.view(BITS[flat.element_size()]).sum(dtype=torch.int64)
+
+
+def differing_ranks(digests: Sequence[float]) -> list[int]:
+    """Return the ranks whose digest is not that of the most ranks, of rank 0 where that is open."""
+    most = max(digests, key=digests.count, default=0.0)
+    return [rank for rank, digest in enumerate(digests) if digest != most]
+
+
+def describe_difference(differing: Sequence[int], size: int, step: int) -> str:
+    """Return in words which ranks hold other weights than the rest."""
+    rest = [rank for rank in range(size) if rank not in differing]
+    names = [f"rank{'s' if len(each) > 1 else ''} {_listed(each)}" for each in (differing, rest)]
+    verb = "hold" if len(differing) > 1 else "holds"
+    return f"{names[0]} {verb} other weights than {names[1]}, found in step {step}"
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    *others, last = map(str, ranks)
+    return f"{', '.join(others)} and {last}" if others else last
