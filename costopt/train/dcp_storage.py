@@ -260,7 +260,7 @@ class StorageReader(storage.StorageReader):
         return False
 
     def _check_dtypes(self, plan: LoadPlan, planner: LoadPlanner, source: ShardSource) -> None:
-        """Raise CheckpointError, before any is read, for a tensor of another dtype than was saved."""
+        """Raise CheckpointError, before one is read, for a tensor of another dtype than saved."""
         for item in plan.items:
             if item.type is LoadItemType.BYTE_IO:
                 continue

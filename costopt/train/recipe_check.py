@@ -22,7 +22,6 @@ UNKNOWN = "the checkpoint has no recipe, so it is unknown whether settings chang
 MAX_NAMED = 50
 MAX_REASONS = 8
 OF_GROUP, SCHEDULER, PARAMETERS = " of group ", "scheduler ", "parameters of group "
-REPLACES_STATE = ("optimizer", PARAMETERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +110,7 @@ class RecipeCheck:
     @property
     def replaces_optimizer(self) -> bool:
         """Whether the saved state of the optimizer is not this one's, which starts fresh."""
-        names = self._applied_names()
-        return any(name == "optimizer" or name.startswith(PARAMETERS) for name in names)
+        return self.changed == "apply" and any(map(_replaces_state, self.found.settings))
 
     @property
     def replaces_schedule(self) -> bool:
@@ -167,10 +165,21 @@ def _is_in_state(found: Difference) -> bool:
     return of_group or is_part
 
 
+def _replaces_state(found: Difference) -> bool:
+    """Whether an optimizer keeps other state for the parameters with the other setting.
+
+    That is another class, other parameters, or what switches a part of the state on, as amsgrad.
+    """
+    if found.name == "optimizer" or found.name.startswith(PARAMETERS):
+        return True
+    is_switch = not {"True", "False"}.isdisjoint(found.values)
+    return OF_GROUP in found.name and (is_switch or found.name.startswith("momentum "))
+
+
 def _reason(found: Difference, changed: RecipeChange) -> str:
     if changed == "keep":
         return f"{found.name} stayed {found.before} although the script says {found.now}"
-    fresh = ", its state began again" if found.name.startswith(REPLACES_STATE) else ""
+    fresh = " (the optimizer's state began again)" if _replaces_state(found) else ""
     return f"{found.name} {found.before} became {found.now}{fresh}"
 
 

@@ -14,7 +14,16 @@ from torch.optim import Optimizer
 
 from costopt.domain.errors import CheckpointError
 from costopt.train import Checkpointer, ShardedCheckpointer, attach
+from costopt.train.group import RankGroup
 from costopt.train.optimizer_state import load_optimizer_state, unusual_devices
+from costopt.train.recipe import run_recipe
+from costopt.train.recipe_check import RecipeCheck
+from costopt.train.run_state import (
+    ExactnessGuarantee,
+    RunState,
+    TrainingState,
+    runtime_conditions,
+)
 from tests.support.errors import has_code
 
 STEPS, PARTIAL = 8, 4
@@ -163,11 +172,15 @@ def test_a_run_that_resumes_has_the_same_bits(
 
 def stepped(dtype: torch.dtype, optimizer: str) -> tuple[nn.Module, Optimizer]:
     model, made = make(dtype, optimizer)
+    train_on(model, made, dtype)
+    return model, made
+
+
+def train_on(model: nn.Module, made: Optimizer, dtype: torch.dtype) -> None:
     for step in range(3):
         model(data(step, 0).to(dtype)).float().square().mean().backward()
         made.step()
         made.zero_grad()
-    return model, made
 
 
 @pytest.mark.process
@@ -199,6 +212,63 @@ def test_a_sharded_checkpointer_restores_the_same_state(tmp_path: Path, optimize
     assert restored.changed == ()
     assert plain(after.state_dict()) == plain(before.state_dict())
     assert plain(other.state_dict()) == plain(model.state_dict())
+
+
+class Sent(RankGroup):
+    """One of two ranks; rank 1 receives what rank 0 has sent."""
+
+    def __init__(self, rank: int, sent: list[Any]) -> None:
+        self.size, self.rank, self.device = 2, rank, torch.device("cpu")
+        self._sent = sent
+
+    def send(self, tensor: Tensor, source: int) -> None:
+        if self.rank == source:
+            self._sent.append(tensor.clone())
+        else:
+            tensor.copy_(self._sent.pop(0))
+
+
+def run_state(group: RankGroup, model: nn.Module, optimizer: Optimizer) -> RunState:
+    conditions = runtime_conditions()
+    recipe = RecipeCheck(run_recipe(model, optimizer), "refuse", optimizer, None, conditions)
+    return RunState(
+        TrainingState(model, optimizer, None),
+        group=group,
+        guarantee=ExactnessGuarantee(),
+        conditions=conditions,
+        recipe=recipe,
+    )
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_process_that_joins_takes_the_same_state(optimizer: str) -> None:
+    dtype = torch.float32 if optimizer == "fused" else torch.bfloat16
+    model, before = make(dtype, optimizer)
+    other, after = make(dtype, optimizer)
+    sent: list[Any] = []
+    source = run_state(Sent(0, sent), model, before)
+    joiner = run_state(Sent(1, sent), other, after)
+    train_on(model, before, dtype)
+    source.step = 3
+    source.align(0)
+    joiner.align(0)
+    assert not sent
+    assert joiner.step == 3
+    assert plain(after.state_dict()) == plain(before.state_dict())
+    assert str(joiner.guarantee) == "exact"
+
+
+def test_a_process_with_other_settings_does_not_join() -> None:
+    model, before = make(torch.float32, "adamw")
+    other, _ = make(torch.float32, "adamw")
+    sent: list[Any] = []
+    source = run_state(Sent(0, sent), model, before)
+    slower = torch.optim.AdamW(other.parameters(), lr=0.5)
+    joiner = run_state(Sent(1, sent), other, slower)
+    source.align(0)
+    with pytest.raises(CheckpointError, match="lr of group 0") as refused:
+        joiner.align(0)
+    assert refused.value.code == "other_recipe"
 
 
 def test_kernels_stay_as_the_script_chose_them() -> None:
