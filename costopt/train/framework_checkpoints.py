@@ -20,7 +20,7 @@ from costopt.train.checkpoint_manager import CheckpointManager, SaveInterval
 from costopt.train.checkpointer import RestoredCheckpoint
 from costopt.train.group import StepVote
 from costopt.train.loop import SIGTERM_EXIT, StopRequest, TrainingExit
-from costopt.train.recipe import run_recipe
+from costopt.train.recipe import Recipe, run_recipe, schedule_settings
 from costopt.train.recipe_check import RecipeChange, RecipeCheck
 from costopt.train.replica_groups import FixedReplicas
 from costopt.train.reporter import Reporter
@@ -39,7 +39,8 @@ class FrameworkCheckpoints:
     Made on each rank after the model is sharded, or on one without shards. All ranks call every
     method at the same steps. ``capture`` returns what else a rank saves. The agent's address and
     interval override ``uri`` and ``every_steps``; where neither gives an interval, it is 30 min.
-    ``changed`` is as for ``attach``, for the settings of model, optimizer and ``scheduler``.
+    ``changed`` is as for ``attach``, for the settings of model and optimizer; another ``scheduler``
+    is named in the guarantee, which is "close" in any case.
     """
 
     def __init__(
@@ -54,8 +55,11 @@ class FrameworkCheckpoints:
         scheduler: Any = None,
         changed: RecipeChange = "refuse",
     ) -> None:
-        own = run_recipe(model, optimizer, scheduler)
-        self._recipe = RecipeCheck(own, changed, optimizer, scheduler, runtime_conditions())
+        own = run_recipe(model, optimizer)
+        # Frameworks make a schedule from the number of steps: more of them is a use of theirs.
+        schedule = {} if scheduler is None else schedule_settings(scheduler)
+        recipe = Recipe(own.settings, {**own.notes, **schedule})
+        self._recipe = RecipeCheck(recipe, changed, optimizer, scheduler, runtime_conditions())
         env = TrainerEnv.read()
         is_asked = env.checkpoint_interval_s is not None or env.hazard_per_hour is not None
         self._every_steps = None if is_asked else every_steps

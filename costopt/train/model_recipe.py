@@ -16,6 +16,18 @@ WRAPPERS = re.compile(r"\b(_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_mo
 """What torch.compile and activation checkpointing add to names."""
 WRAPPER_CLASSES = frozenset({"OptimizedModule", "CheckpointWrapper", "FullyShardedDataParallel"})
 INTERNAL = frozenset(vars(nn.Module()))
+IMPLIED = frozenset(
+    {
+        "embedding_dim",
+        "in_channels",
+        "in_features",
+        "input_size",
+        "num_embeddings",
+        "out_channels",
+        "out_features",
+    }
+)
+"""What follows from the shapes of PyTorch's modules, of which a large model has thousands."""
 CONFIGURATIONS = frozenset({"config", "cfg"})
 CHOICE = re.compile(r"'[A-Za-z][A-Za-z0-9_.-]{0,23}'")
 """A choice such as 'gelu'. Other texts, like paths and dates, may be others at each start."""
@@ -35,17 +47,12 @@ def describe_model(model: nn.Module) -> tuple[dict[str, str], dict[str, str]]:
             notes[f"wrapper {plain_name(name)}".strip()] = type(module).__name__
             continue
         label = f"module {plain_name(name)}" if plain_name(name) else "model"
-        chosen: dict[str, str] = {}
+        settings[label] = _class(module).__name__
         for key, value in _attributes(module, configurations):
             text = describe(value)
-            if text is None:
-                continue
-            if _is_setting(module, key, value, text):
-                chosen[key] = text
-            else:
-                notes[f"{label} {key}"] = text
-        given = ", ".join(f"{key}={chosen[key]}" for key in sorted(chosen))
-        settings[label] = f"{_class(module).__name__}({given})"
+            if text is not None:
+                target = settings if _is_setting(module, key, value, text) else notes
+                target[f"{label} {key}"] = text
         notes |= {f"{label} {key}": tensor_digest(value) for key, value in _unsaved(module)}
     frozen = (n for n, p in model.named_parameters() if not p.requires_grad)
     settings |= {f"parameter {plain_name(name)}": "frozen" for name in frozen}
@@ -61,8 +68,10 @@ def _attributes(module: nn.Module, seen: set[int]) -> Iterator[tuple[str, Any]]:
     """Yield a module's attributes, and those of its configuration unless it was seen."""
     is_torch = _is_torch(module)
     for key, value in vars(module).items():
-        is_private = is_torch and key.startswith("_")
-        if key in INTERNAL or is_private or isinstance(value, Tensor | nn.Module):
+        is_left_out = is_torch and (key.startswith("_") or key in IMPLIED)
+        # Frameworks wrap methods of an object, as they do forward.
+        is_method = callable(value) and hasattr(type(module), key)
+        if key in INTERNAL or is_left_out or is_method or isinstance(value, Tensor | nn.Module):
             continue
         if not _is_configuration(key, value):
             yield key, value

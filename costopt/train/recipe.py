@@ -118,8 +118,7 @@ def run_recipe(
     if optimizer is not None:
         found |= dict(_optimizer_settings(model, optimizer))
     if scheduler is not None:
-        found["scheduler"] = _class_name(scheduler)
-        found |= dict(_schedule_settings(scheduler, "scheduler"))
+        found |= schedule_settings(scheduler)
     if data is not None:
         found |= _data_settings(data)
         notes |= dict(_data_notes(data, collate))
@@ -158,10 +157,14 @@ def _optimizer_settings(model: nn.Module, optimizer: Optimizer) -> Iterator[tupl
         yield f"parameters of group {number}", f"{len(members)} ({digest})"
 
 
+def schedule_settings(scheduler: Any) -> dict[str, str]:
+    """Return what a scheduler and those within it are set to, by name."""
+    return dict(_schedule_settings(scheduler, "scheduler"))
+
+
 def _schedule_settings(scheduler: Any, label: str) -> Iterator[tuple[str, str]]:
-    parts = getattr(scheduler, "_schedulers", ())
-    for number, part in enumerate(parts):
-        yield f"{label} {number}", _class_name(part)
+    yield label, _class_name(scheduler)
+    for number, part in enumerate(getattr(scheduler, "_schedulers", ())):
         yield from _schedule_settings(part, f"{label} {number}")
     state = scheduler.state_dict()
     functions = {k: v for k, v in vars(scheduler).items() if "lambda" in k or callable(v)}

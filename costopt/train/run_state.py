@@ -109,6 +109,7 @@ class RunState:
         self._load(state, "the gang that this process joins", found)
 
     def _load(self, state: Mapping[str, Any], source: str, found: RecipeComparison) -> None:
+        self._parts.check_model(state["parts"], source)
         reasons = self._recipe.settle(found, source)
         skipped = set()
         if self._recipe.replaces_optimizer:
@@ -185,6 +186,25 @@ class TrainingState:
         optimizer = self._parts.get("optimizer")
         return {} if optimizer is None else unusual_devices(optimizer)
 
+    def check_model(self, states: Mapping[str, Any], source: str) -> None:
+        """Raise CheckpointError if states by name are of another model.
+
+        PyTorch detects that only once the other weights are loaded.
+        """
+        saved, model = states.get("model"), self._parts.get("model")
+        if saved is None or model is None:
+            return
+        own = model.state_dict()
+        for name in sorted(own.keys() & saved):
+            before, now = _shape(saved[name]), _shape(own[name])
+            if before != now:
+                raise other_model(f"{name} had the shape {before}, and has {now}", source)
+        # Where a module has such a hook, it may rename what was saved.
+        if not any(module._load_state_dict_pre_hooks for module in model.modules()):
+            for name in sorted(own.keys() ^ saved):
+                where = "the model" if name in own else "the checkpoint"
+                raise other_model(f"{name} is only in {where}", source)
+
     def weight_differences(self, states: Mapping[str, Any]) -> list[Difference]:
         """Return which weights had another dtype or shape in states by name."""
         saved = states.get("model", {})
@@ -213,8 +233,6 @@ class TrainingState:
                     f"{source} does not contain the state of the {name}",
                     hint="attach the same objects as when it was saved, or use another URI",
                 )
-        if "model" in loaded:
-            _check_model(loaded["model"], states["model"], source)
         optimizer = loaded.pop("optimizer", None)
         if optimizer is not None:
             load_optimizer_state(optimizer, states["optimizer"], devices)
@@ -229,22 +247,6 @@ def _load_part(name: str, part: Any, state: Any, source: str) -> None:
         lines = [line.strip() for line in str(e).splitlines()] or [type(e).__name__]
         # PyTorch's first line only names the class.
         raise other_model(f"its {name} does not fit: {' '.join(lines[1:] or lines)}", source) from e
-
-
-def _check_model(model: nn.Module, saved: Mapping[str, Any], source: str) -> None:
-    """Raise CheckpointError for what PyTorch detects only once the other weights are loaded."""
-    own = model.state_dict()
-    for name in sorted(own.keys() & saved):
-        if _shape(own[name]) != _shape(saved[name]):
-            raise other_model(
-                f"{name} has the shape {_shape(saved[name])}, in the model {_shape(own[name])}",
-                source,
-            )
-    # Where a module has such a hook, it may rename what was saved.
-    if not any(module._load_state_dict_pre_hooks for module in model.modules()):
-        for name in sorted(own.keys() ^ saved):
-            where = "the model" if name in own else "the checkpoint"
-            raise other_model(f"{name} is only in {where}", source)
 
 
 def _form(value: Any) -> str:

@@ -347,6 +347,7 @@ class ShardedCheckpointer:
             common = load_objects(source.objects(0))
             rank = self._ranks.rank if world == self._ranks.size else 0
             own = common if rank == 0 else load_objects(source.objects(rank))
+            self._state.check_model(source.tensors)
             found = self._recipe.compare(common.get("recipe"), common.get("conditions", {}))
             self._recipe.settle(found, "the checkpoint")
             is_new = self._recipe.replaces_optimizer

@@ -199,7 +199,7 @@ class ShardedState:
         groups = objects.get("groups")
         if optimizer is not None and groups is not None:
             self._check_groups(groups)
-        self._check_model(saved)
+        self.check_model(saved)
         if optimizer is None:
             return
         # What was imported has no settings: the optimizer's own remain.
@@ -220,7 +220,8 @@ class ShardedState:
         if own != [group["params"] for group in groups]:
             raise other_model("its optimizer has other groups of parameters")
 
-    def _check_model(self, saved: Mapping[str, TensorSpec]) -> None:
+    def check_model(self, saved: Mapping[str, TensorSpec]) -> None:
+        """Raise CheckpointError if the weights that were saved are of another model."""
         own = {shard.spec.name: shard.spec for shard in self.shards()}
         model = {name: spec for name, spec in own.items() if name.startswith("model.")}
         before = {name: spec for name, spec in saved.items() if name.startswith("model.")}

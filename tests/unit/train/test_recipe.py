@@ -123,8 +123,8 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "virtual shards": ({}, {"virtual_shards": 4}),
     "data length": ({}, {"data": dataset(65)}),
     "data sample": ({}, {"data": dataset(64, last=2.0)}),
-    "module drop": ({}, {"net": {"p": 0.5}}),
-    "model": ({}, {"net": {"temperature": 3}}),
+    "module drop p": ({}, {"net": {"p": 0.5}}),
+    "model temperature": ({}, {"net": {"temperature": 3}}),
     "parameter first.weight": ({}, {"prepare": freeze}),
     "weights first.weight": ({}, {"prepare": lambda m: m.first.double()}),
 }
@@ -157,7 +157,12 @@ def test_every_difference_is_named_and_nothing_is_loaded(tmp_path: Path) -> None
     with pytest.raises(CheckpointError) as refused:
         Script(tmp_path, model=lambda: model, clip_norm=None, seed=3, optimizer=two_groups)
     named = refused.value.message
-    for each in ("clip_norm: 1 → None", "seed: 0 → 3", "p=0.1", "p=0.2", "parameters of group 0"):
+    for each in (
+        "clip_norm: 1 → None",
+        "seed: 0 → 3",
+        "drop p: 0.1 → 0.2",
+        "parameters of group 0",
+    ):
         assert each in named
     assert all(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
 
@@ -194,7 +199,7 @@ def test_kept_settings_are_those_that_were_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("name", ["seed", "optimizer", "model", "scheduler lr_lambdas"])
+@pytest.mark.parametrize("name", ["seed", "optimizer", "model temperature", "scheduler lr_lambdas"])
 def test_what_was_not_saved_cannot_be_kept(tmp_path: Path, name: str) -> None:
     before, now = CHANGES[name]
     Script(tmp_path, **before).train(CUT)
