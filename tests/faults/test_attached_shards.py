@@ -249,3 +249,30 @@ def test_saved_by_copies_that_change(copies: Copies, undisturbed: dict[str, Any]
     copies.finish(other)
     last = copies.start(**place)
     same(copies.finish(last), undisturbed)
+
+
+def test_a_copy_with_a_flipped_bit_is_reported_by_all(copies: Copies) -> None:
+    first, second = copies.start(), copies.start(flip=5)
+    copies.until(lambda: len(copies.server.members) == 4)
+    copies.membership.settle_s = 0.0
+    for found in copies.finish(first, second):
+        assert "other weights" in found["guarantee"]
+        assert 5 <= int(found["guarantee"].split()[-1]) < STEPS
+
+
+def test_other_settings_are_refused_or_taken_as_the_user_says(
+    copies: Copies, undisturbed: dict[str, Any]
+) -> None:
+    place: dict[str, Any] = {"checkpoint": str(copies.folder / "place"), "alone": True}
+    copies.finish(copies.start(total=4, **place))
+    refused = copies.start(lr=0.1, **place)
+    assert [copies.factory.wait(pid) for pid in copies.pids[refused]] == [1, 1]
+    assert "lr of group 0: 0.01 → 0.1" in copies.output(refused, 0).with_suffix(".log").read_text()
+    kept = copies.finish(copies.start(lr=0.1, changed="keep", total=8, **place))
+    assert {each["guarantee"] for each in kept} == {
+        "close: lr of group 0 stayed 0.01 although the script says 0.1"
+    }
+    assert all(each["losses"].items() <= undisturbed["losses"].items() for each in kept)
+    applied = copies.finish(copies.start(lr=0.1, changed="apply", **place))
+    assert all("lr of group 0 0.01 became 0.1" in each["guarantee"] for each in applied)
+    assert all(each["state"] != undisturbed["state"] for each in applied)

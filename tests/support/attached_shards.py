@@ -65,6 +65,15 @@ def build(kind: str, seed: int) -> Any:
     return model
 
 
+def _flip(job: Any, model: Any, options: dict[str, Any]) -> None:
+    """Change a bit of one weight before the step "flip", as faulty memory does."""
+    if job.step + 1 == options.get("flip"):
+        import torch
+
+        weight = next(iter(model.parameters()))
+        weight._local_tensor.view(torch.int32)[0, 0] ^= 1
+
+
 def train(options: dict[str, Any]) -> None:
     """One process: holds before steps until there is a file go-<step> beside its output.
 
@@ -90,7 +99,7 @@ def train(options: dict[str, Any]) -> None:
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size)
     # The copies of one world begin alike; those of a membership take up the first one's state.
     model = build(options["kind"], options.get("seed", 3))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.get("lr", 0.01), fused=True)
     total = options.get("total", STEPS)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
     job = costopt.train.attach(
@@ -105,7 +114,9 @@ def train(options: dict[str, Any]) -> None:
         mode=options.get("mode", "exact"),
         checkpoint=options.get("checkpoint"),
         interval_s=options.get("interval_s", 1e9),
+        changed=options.get("changed", "refuse"),
     )
+    optimizer.register_step_post_hook(lambda *_: _flip(job, model, options))
     output = Path(options["output"])
     losses: dict[int, float] = {}
     for step in job.steps(total):
