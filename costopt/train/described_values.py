@@ -33,7 +33,8 @@ def describe_callable(function: Any) -> str:
     PyTorch's own functions go by their names: its version is compared on its own.
     """
     if isinstance(function, partial):
-        return f"partial({describe_callable(function.func)}, {function.args}, {function.keywords})"
+        given = _describe([*function.args, function.keywords]) or "?"
+        return f"partial({describe_callable(function.func)}, {given})"
     if isinstance(function, types.MethodType):
         function = function.__func__
     is_torch = str(getattr(function, "__module__", "")).partition(".")[0] == "torch"
@@ -68,8 +69,10 @@ def _describe(value: Any) -> str | None:
         few = value.numel() <= MAX_TENSOR_NUMBERS and type(value) is Tensor
         return repr(value.tolist()) if few and not value.is_meta else None
     if isinstance(value, Mapping):
+        if any(_describe(key) is None for key in value):
+            return None
         return _describe_all(
-            "{", ((f"{key!r}: ", value[key]) for key in sorted(value, key=repr)), "}"
+            "{", ((f"{_describe(key)}: ", value[key]) for key in sorted(value, key=repr)), "}"
         )
     if isinstance(value, list | tuple):
         return _describe_all("[", (("", inner) for inner in value), "]")

@@ -29,6 +29,7 @@ from costopt.train.sharded_checkpointer import ShardedCheckpointer
 from costopt.train.sharded_ranks import CopyRanks
 from costopt.train.sharded_run import AttachedShards
 from costopt.train.sharded_state import ModelMesh
+from costopt.train.weight_check import WeightComparison
 
 GUARANTEE = "close: the framework's loop decides how gradients are summed"
 
@@ -80,6 +81,8 @@ class FrameworkCheckpoints:
         size = dist.get_world_size() if dist.is_initialized() else 1
         # One copy of the model, of which every process is a member.
         self._group = FixedReplicas(ranks.everyone, ModelMesh(tuple(range(size)), 1, 0, ""))
+        self._weights = WeightComparison(model, ranks.everyone)
+        self._guarantee = GUARANTEE
         leads = os.environ.get("LOCAL_RANK", "0") == "0"
         self._reporter = Reporter(env.status_file if leads else None, env.generation)
         self._stop = StopRequest(env.notice_file)
@@ -103,7 +106,8 @@ class FrameworkCheckpoints:
         if self._total_units is not None:
             self._reporter.units_per_step = self._total_units / total_steps
         step = 0 if found is None else found.manifest.step
-        self._saving.report_restored(step, "; ".join([GUARANTEE, *self._recipe.reasons]))
+        self._guarantee = "; ".join([GUARANTEE, *self._recipe.reasons])
+        self._saving.report_restored(step, self._guarantee)
         if step >= total_steps:
             self._reporter.ended(TrainerState.FINISHED, step)
         self._reporter.on_start()
@@ -123,7 +127,13 @@ class FrameworkCheckpoints:
         self._reporter.on_step(step)
         if self._every_steps is not None and step % self._every_steps == 0:
             self._saving.request()
-        vote = self._group.share_vote(StepVote(self._stop.is_requested(), self._saving.is_due()))
+        digest = self._weights.digest(step, self._group.size, whole=last)
+        vote = StepVote(self._stop.is_requested(), self._saving.is_due(), weights=digest)
+        vote = self._group.share_vote(vote)
+        for found in self._weights.find((), vote.unit_weights, step):
+            self._guarantee += f"; {found}"
+            self._saving.log_error(found)
+            self._reporter.guarantees(self._guarantee, message=found)
         if last:
             self._saving.save_or_raise(step)
             self._reporter.ended(TrainerState.FINISHED, step)

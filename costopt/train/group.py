@@ -226,13 +226,14 @@ class StepVote:
 
     ``stop``: this rank was asked to leave. ``save`` counts from rank 0 only. ``part``: a process
     waits to join, so the gang should form again after this step. ``weights`` is a digest of weights
-    that all ranks should hold alike.
+    that all ranks should hold alike, ``unit_weights`` those of all processes of a sharded copy.
     """
 
     stop: bool = False
     save: bool = False
     part: bool = False
     weights: float = 0.0
+    unit_weights: tuple[float, ...] = ()
 
     def numbers(self) -> tuple[float, float, float, float]:
         """Return the vote as it travels with the gradients."""

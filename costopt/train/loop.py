@@ -33,7 +33,7 @@ from costopt.train.elastic_group import ElasticGroup
 from costopt.train.group import PeerLostError, RankGroup, StepAgreement, StepVote
 from costopt.train.reporter import Reporter
 from costopt.train.run_state import RunState, Stateful
-from costopt.train.weight_check import WeightDigest, describe_difference, differing_ranks
+from costopt.train.weight_check import WeightComparison
 
 SIGTERM_EXIT = 143
 
@@ -93,8 +93,7 @@ class TrainingLoop:
         self._stop, self._reporter, self._watch = stop, reporter, watch
         self._total_units = total_units
         self._on_formed = on_formed
-        self._weights = WeightDigest(model)
-        self._differing: set[int] = set()
+        self._weights = WeightComparison(model, getattr(group, "unit", None))
         self._turns = 0
         self._save_soon = False
         self._computing = 0
@@ -194,15 +193,16 @@ class TrainingLoop:
         if self._group.device.type == "cuda":  # kernels are launched ahead of their execution
             torch.cuda.synchronize()
         self._reporter.on_computed(self._computing)
+        is_last = self.total is not None and self.step + 1 >= self.total
         vote = StepVote(
             stop=self._stop.is_requested(),
             save=self._saving.is_due() or self._save_soon,
             part=self._group.is_join_pending(),
-            weights=self._digest_weights(),
+            weights=self._weights.digest(self.step, self._group.size, whole=is_last),
         )
         vote = self._group.share_vote(vote)
         decision = self._work.reduce(vote)
-        self._compare_weights(decision.weights)
+        self._report_weights(decision.weights, vote.unit_weights)
         wrong = None if self._watch is None else self._watch.wrong(decision.loss)
         if wrong is not None:
             self._roll_back(wrong)
@@ -210,22 +210,12 @@ class TrainingLoop:
         self._make_step(decision.loss)
         self._settle(decision, vote)
 
-    def _digest_weights(self) -> float:
-        if self._group.size == 1:
-            return 0.0
-        is_last = self.total is not None and self.step + 1 >= self.total
-        return self._weights.of(self.step, whole=is_last)
-
-    def _compare_weights(self, digests: tuple[float, ...]) -> None:
-        """Report once which ranks hold other weights than the rest."""
-        differing = differing_ranks(digests)
-        if set(differing) <= self._differing:
-            return
-        self._differing |= set(differing)
-        found = describe_difference(differing, len(digests), self.step)
-        self._state.guarantee.void(found)
-        self._saving.log_error(found)
-        self._reporter.guarantees(self.guarantee, message=found)
+    def _report_weights(self, ranks: tuple[float, ...], unit: tuple[float, ...]) -> None:
+        """Say who holds other weights than the rest: from now on the result is not exact."""
+        for found in self._weights.find(ranks, unit, self.step):
+            self._state.guarantee.void(found)
+            self._saving.log_error(found)
+            self._reporter.guarantees(self.guarantee, message=found)
 
     def _make_step(self, loss: float | None) -> None:
         self._saving.copied()
@@ -307,7 +297,7 @@ class TrainingLoop:
         while True:
             try:
                 formed = group.form(failed=failed)
-                self._differing.clear()  # ranks are numbered again
+                self._weights.forget()
                 self._on_formed(formed.generation)
                 self._state.compare(formed.conditions)
                 if formed.source is None:

@@ -26,8 +26,8 @@ Join = Callable[[Callable[[str], str], UnitPlace], MembershipClient]
 
 def merge_votes(unit: ShardRanks, vote: StepVote) -> StepVote:
     """Return the vote of a copy: it leaves when one of its processes is asked to."""
-    stops, saves, parts, _ = zip(*unit.gather_numbers(vote.numbers()), strict=True)
-    return StepVote(any(stops), saves[0] > 0, any(parts), vote.weights)
+    stops, saves, parts, weights = zip(*unit.gather_numbers(vote.numbers()), strict=True)
+    return StepVote(any(stops), saves[0] > 0, any(parts), vote.weights, weights)
 
 
 class FixedReplicas(RankGroup):

@@ -295,6 +295,25 @@ def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
             yield plain_name(name), value
 
 
+def _box(tensor: Tensor, boxes: dict[Any, TensorBox]) -> TensorBox:
+    """Return the part of a tensor that this process holds."""
+    if not isinstance(tensor, DTensor):
+        return whole_box(tuple(tensor.shape))
+    # PyTorch takes 1 ms for it on a mesh of two dimensions, and most tensors are alike.
+    where = tensor.shape, tensor.device_mesh, tensor.placements
+    if where not in boxes:
+        sizes, starts = compute_local_shape_and_global_offset(*where)
+        boxes[where] = TensorBox(tuple(map(int, starts)), tuple(map(int, sizes)))
+    return boxes[where]
+
+
+def boxes_digest(model: nn.Module) -> str:
+    """Return what is the same for processes that hold the same parts of a model's parameters."""
+    boxes: dict[Any, TensorBox] = {}
+    held = [_box(parameter, boxes) for parameter in model.parameters()]
+    return blake2b(repr(held).encode(), digest_size=8).hexdigest()
+
+
 def _check_replicated(state: Any, name: str, parameter: Tensor) -> None:
     """Raise CheckpointError for tensors beside a sharded parameter that only this process has."""
     for path, tensor in tensors_in(state, name) if isinstance(parameter, DTensor) else ():
@@ -311,19 +330,12 @@ def _shard(name: str, tensor: Tensor, boxes: dict[Any, TensorBox]) -> Shard:
     """``boxes`` are those that were found already, by shape, mesh and placements."""
     local, shape = local_tensor(tensor).detach(), tuple(tensor.shape)
     dtype = DTYPE_NAMES.get(tensor.dtype, str(tensor.dtype))
-    box = whole_box(shape)
-    if isinstance(tensor, DTensor):
-        if any(placement.is_partial() for placement in tensor.placements):
-            raise CheckpointError(
-                f"{name} holds sums that are not reduced yet, so it cannot be saved",
-                hint="save between steps",
-            )
-        # PyTorch takes 1 ms for it on a mesh of two dimensions, and most tensors are alike.
-        where = tensor.shape, tensor.device_mesh, tensor.placements
-        if where not in boxes:
-            sizes, starts = compute_local_shape_and_global_offset(*where)
-            boxes[where] = TensorBox(tuple(map(int, starts)), tuple(map(int, sizes)))
-        box = boxes[where]
+    if isinstance(tensor, DTensor) and any(p.is_partial() for p in tensor.placements):
+        raise CheckpointError(
+            f"{name} holds sums that are not reduced yet, so it cannot be saved",
+            hint="save between steps",
+        )
+    box = _box(tensor, boxes)
     is_plain = type(local) is Tensor and local.layout is torch.strided
     if not is_plain or dtype not in ITEM_BYTES or box.sizes != tuple(local.shape):
         raise CheckpointError(

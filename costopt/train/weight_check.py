@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from costopt.train.sharded_state import local_tensor
+from costopt.train.sharded_ranks import ShardRanks
+from costopt.train.sharded_state import boxes_digest, local_tensor
 
 PORTIONS = 64
 """Steps in which every weight is compared once: a 64th of one reading of them per step."""
@@ -67,20 +68,63 @@ def _bit_sum(parameter: nn.Parameter, first: int, last: int) -> Tensor:
     return flat.view(BITS[flat.element_size()]).sum(dtype=torch.int64)
 
 
+class WeightComparison:
+    """Compares digests between ranks, and between the processes of a copy that hold the same."""
+
+    def __init__(self, model: nn.Module, unit: ShardRanks | None = None) -> None:
+        """``unit`` are the processes of this copy. Collective over them."""
+        self._digest = WeightDigest(model)
+        self._held = [] if unit is None else unit.gather(boxes_digest(model))
+        self._has_twins = len(set(self._held)) < len(self._held)
+        self._reported: set[tuple[str, int]] = set()
+
+    def digest(self, step: int, size: int, *, whole: bool = False) -> float:
+        """Return this process' digest in a gang of ``size``; 0 where nothing is compared."""
+        is_compared = size > 1 or self._has_twins
+        return self._digest.of(step, whole=whole) if is_compared else 0.0
+
+    def find(self, ranks: Sequence[float], unit: Sequence[float], step: int) -> list[str]:
+        """Return in words who holds other weights than the rest, each once.
+
+        The digests are those of all ranks, and of all processes of this copy.
+        """
+        found = [self._news("rank", range(len(ranks)), ranks, step)]
+        for held in dict.fromkeys(self._held if unit else ()):
+            numbers = [n for n, other in enumerate(self._held) if other == held]
+            found.append(self._news("process", numbers, [unit[n] for n in numbers], step))
+        return [news for news in found if news]
+
+    def forget(self) -> None:
+        """Begin again: ranks were numbered again."""
+        self._reported.clear()
+
+    def _news(
+        self, kind: str, numbers: Sequence[int], digests: Sequence[float], step: int
+    ) -> str | None:
+        differing = [numbers[place] for place in differing_ranks(digests)]
+        new = {(kind, number) for number in differing} - self._reported
+        self._reported |= new
+        return describe_difference(kind, differing, numbers, step) if new else None
+
+
 def differing_ranks(digests: Sequence[float]) -> list[int]:
     """Return the ranks whose digest is not that of the most ranks, of rank 0 where that is open."""
     most = max(digests, key=digests.count, default=0.0)
     return [rank for rank, digest in enumerate(digests) if digest != most]
 
 
-def describe_difference(differing: Sequence[int], size: int, step: int) -> str:
-    """Return in words which ranks hold other weights than the rest."""
-    rest = [rank for rank in range(size) if rank not in differing]
-    names = [f"rank{'s' if len(each) > 1 else ''} {_listed(each)}" for each in (differing, rest)]
+def describe_difference(
+    kind: str, differing: Sequence[int], numbers: Sequence[int], step: int
+) -> str:
+    """Return in words which of these ranks or processes hold other weights than the rest."""
+    rest = [number for number in numbers if number not in differing]
     verb = "hold" if len(differing) > 1 else "holds"
-    return f"{names[0]} {verb} other weights than {names[1]}, found in step {step}"
+    who, others = _listed(kind, differing), _listed(kind, rest)
+    return f"{who} {verb} other weights than {others}, found in step {step}"
 
 
-def _listed(ranks: Sequence[int]) -> str:
-    *others, last = map(str, ranks)
-    return f"{', '.join(others)} and {last}" if others else last
+def _listed(kind: str, numbers: Sequence[int]) -> str:
+    if len(numbers) == 1:
+        return f"{kind} {numbers[0]}"
+    *others, last = map(str, numbers)
+    return f"{kind}{'es' if kind[-1] == 's' else 's'} {', '.join(others)} and {last}"

@@ -260,6 +260,11 @@ def test_a_copy_with_a_flipped_bit_is_reported_by_all(copies: Copies) -> None:
         assert 5 <= int(found["guarantee"].split()[-1]) < STEPS
 
 
+def test_replicas_within_a_copy_are_compared_too(copies: Copies) -> None:
+    for found in copies.finish(copies.start(4, kind="hsdp", flip=5, flips=3, alone=True)):
+        assert "process 3 holds other weights than process 1" in found["guarantee"]
+
+
 def test_other_settings_are_refused_or_taken_as_the_user_says(
     copies: Copies, undisturbed: dict[str, Any]
 ) -> None:

@@ -66,8 +66,12 @@ def build(kind: str, seed: int) -> Any:
 
 
 def _flip(job: Any, model: Any, options: dict[str, Any]) -> None:
-    """Change a bit of one weight before the step "flip", as faulty memory does."""
-    if job.step + 1 == options.get("flip"):
+    """Change a bit of one weight before the step "flip", as faulty memory does; on all processes of
+    the copy, or on the one that "flips".
+    """
+    if job.step + 1 == options.get("flip") and options["rank"] == options.get(
+        "flips", options["rank"]
+    ):
         import torch
 
         weight = next(iter(model.parameters()))

@@ -13,9 +13,11 @@ from torch import nn
 from costopt.agent.membership import Membership
 from costopt.agent.membership_server import MembershipServer
 from costopt.protocol.trainer_files import TrainerStatus
+from costopt.train.sharded_ranks import ShardRanks
 from costopt.train.weight_check import (
     MIN_PORTION,
     PORTIONS,
+    WeightComparison,
     WeightDigest,
     describe_difference,
     differing_ranks,
@@ -63,8 +65,33 @@ def test_what_the_most_ranks_hold_is_the_reference() -> None:
     assert differing_ranks([3.0, 7.0, 7.0]) == [0]
     assert differing_ranks([7.0, 3.0]) == [1]
     assert differing_ranks([]) == []
-    words = describe_difference([1, 3], 5, 12)
+    words = describe_difference("rank", [1, 3], range(5), 12)
     assert words == "ranks 1 and 3 hold other weights than ranks 0, 2 and 4, found in step 12"
+
+
+class Unit(ShardRanks):
+    """The processes of a copy, of which two each hold the same."""
+
+    def __init__(self) -> None:
+        self.size, self.rank = 4, 0
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value, "other", value, "other"]
+
+
+def test_processes_that_hold_the_same_shards_are_compared() -> None:
+    tested = WeightComparison(model(), Unit())
+    assert tested.digest(3, size=1) != 0.0
+    assert tested.find((), (1.0, 2.0, 1.0, 2.0), 3) == []
+    (found,) = tested.find((), (1.0, 2.0, 1.0, 5.0), 4)
+    assert found == "process 3 holds other weights than process 1, found in step 4"
+    assert tested.find((), (1.0, 2.0, 1.0, 6.0), 5) == [], "each once"
+    tested.forget()
+    assert len(tested.find((3.0, 3.0, 4.0), (7.0, 2.0, 1.0, 6.0), 5)) == 3
+
+
+def test_a_process_alone_computes_nothing() -> None:
+    assert WeightComparison(model()).digest(3, size=1) == 0.0
 
 
 @pytest.fixture(scope="module")
