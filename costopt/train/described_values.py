@@ -44,7 +44,7 @@ def describe_callable(function: Any) -> str:
     if isinstance(function, type) or not hasattr(function, "__dict__"):
         return str(getattr(function, "__qualname__", type(function).__qualname__))
     values = sorted((k, text) for k, v in vars(function).items() if (text := describe(v)))
-    return f"{type(function).__qualname__} ({_digest(repr(values).encode())})"
+    return f"{type(function).__qualname__} ({CODE} {_digest(repr(values).encode())})"
 
 
 def tensor_digest(tensor: Tensor) -> str:
@@ -78,9 +78,7 @@ def _describe(value: Any) -> str | None:
         return _describe_all("[", (("", inner) for inner in value), "]")
     if isinstance(value, set | frozenset):
         return _describe_all("{", (("", inner) for inner in sorted(value, key=repr)), "}")
-    is_function = isinstance(
-        value, types.FunctionType | types.BuiltinFunctionType | types.MethodType | partial | type
-    )
+    is_function = callable(value) and not isinstance(value, torch.nn.Module)
     return describe_callable(value) if is_function else None
 
 

@@ -168,7 +168,7 @@ def _schedule_settings(scheduler: Any, label: str) -> Iterator[tuple[str, str]]:
         yield from _schedule_settings(part, f"{label} {number}")
     state = scheduler.state_dict()
     functions = {k: v for k, v in vars(scheduler).items() if "lambda" in k or callable(v)}
-    for key, value in {**state, **functions}.items():
+    for key, value in [*state.items(), *functions.items()]:
         text = None if key in SCHEDULE_PROGRESS or key == "_schedulers" else describe(value)
         if text is not None:
             yield f"{label} {key}", text

@@ -96,6 +96,16 @@ def two_groups(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW([{"params": others}, {"params": [first]}], lr=0.01)
 
 
+@dataclasses.dataclass
+class Decay:
+    """A schedule as an object; PyTorch takes over what it holds from a checkpoint."""
+
+    factor: float
+
+    def __call__(self, step: int) -> float:
+        return float(self.factor**step)
+
+
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "lr of group 0": ({}, {"optimizer": lambda m: adamw(m, lr=0.001)}),
     "weight_decay of group 0": ({}, {"optimizer": lambda m: adamw(m, weight_decay=0.3)}),
@@ -112,6 +122,10 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "scheduler lr_lambdas": (
         {"schedule": lambda o: lr_scheduler.LambdaLR(o, lambda step: 0.9**step)},
         {"schedule": lambda o: lr_scheduler.LambdaLR(o, lambda step: 0.8**step)},
+    ),
+    "scheduler lr_lambdas ": (
+        {"schedule": lambda o: lr_scheduler.LambdaLR(o, Decay(0.9))},
+        {"schedule": lambda o: lr_scheduler.LambdaLR(o, Decay(0.8))},
     ),
     "scheduler 1 gamma": (
         {"schedule": lambda o: warmup(o, 0.9)},
@@ -145,7 +159,7 @@ def test_a_changed_setting_is_refused_by_name(tmp_path: Path, name: str) -> None
     Script(tmp_path, **before).train(CUT)
     with pytest.raises(CheckpointError, check=has_code("other_recipe")) as refused:
         Script(tmp_path, **now)
-    assert f"{name}: " in refused.value.message
+    assert f"{name.strip()}: " in refused.value.message
     assert "changed=" in (refused.value.hint or "")
 
 
@@ -215,7 +229,7 @@ def test_applied_settings_are_the_scripts(tmp_path: Path, name: str) -> None:
     applied = Script(tmp_path, **now, changed="apply")
     assert applied.loop.step == CUT
     assert applied.loop.guarantee.startswith("close: ")
-    assert f"{name} " in applied.loop.guarantee
+    assert f"{name.strip()} " in applied.loop.guarantee
     fresh = Script(tmp_path / "fresh", **now)
     if name not in ("seed", "mode", "weights first.weight"):
         fresh_group, group = fresh.optimizer.param_groups[0], applied.optimizer.param_groups[0]
