@@ -161,7 +161,6 @@ class CheckpointManager:
             for outcome in self._checkpointer.wait():
                 self._hear(outcome)
             self._restored = self._checkpointer.restore()
-            self._checkpointer.claim(wait=False)
         chosen = self._group.broadcast(_in_short(self._restored))
         is_sharded = isinstance(self._checkpointer, AttachedShards)
         if chosen is not None and (is_sharded or chosen[1] != Tier.STORE):
@@ -172,6 +171,11 @@ class CheckpointManager:
             self._owed = not self._restored.durable
             self._saved_step = self._restored.manifest.step if self._restored.durable else None
         return self._restored
+
+    def claim(self) -> None:
+        """Supersede who saves here, once what was restored is accepted."""
+        if self._checkpointer is not None and self._group.rank == 0:
+            self._checkpointer.claim(wait=False)
 
     def report_restored(self, step: int, guarantee: str) -> None:
         """Report the step and source from which training resumes, and what was rejected."""
@@ -283,8 +287,7 @@ class CheckpointManager:
         self._reporter.interval(self._cadence.interval_s, self._cadence.reason)
 
     def _succeed(self, step: int, saved: SavedCheckpoint) -> None:
-        self._failed_saves = 0
-        self._delayed_by = None
+        self._failed_saves, self._delayed_by = 0, None
         self._reporter.saved(step, saved)
 
     def _report_delay(self) -> None:

@@ -322,6 +322,7 @@ class TrainingLoop:
                 self._state.load(restored.state, source)
             else:
                 self._state.align(0)
+            self._saving.claim()
 
     def _roll_back(self, wrong: str) -> None:
         assert self._watch is not None

@@ -19,9 +19,12 @@ RecipeChange = Literal["refuse", "apply", "keep"]
 CONDITIONS = ("mode", "seed", "global batch", "virtual shards")
 """Settings that are stored among the conditions, as they always were."""
 UNKNOWN = "the checkpoint has no recipe, so it is unknown whether settings changed"
+BEGAN_AGAIN = "the optimizer's state began again"
 MAX_NAMED = 50
 MAX_REASONS = 8
 OF_GROUP, SCHEDULER, PARAMETERS = " of group ", "scheduler ", "parameters of group "
+WITHOUT_STATE = ("maximize ", "nesterov ")
+"""Switches of optimizers that change nothing of their state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,10 @@ class RecipeCheck:
         if len(reasons) > MAX_REASONS:
             more = len(reasons) - MAX_REASONS
             reasons = [*reasons[:MAX_REASONS], f"{more} more settings changed"]
-        self.found, self.reasons = found, reasons if found.is_known else [*reasons, UNKNOWN]
+        self.found = found
+        if self.replaces_optimizer:
+            reasons.append(BEGAN_AGAIN)
+        self.reasons = reasons if found.is_known else [*reasons, UNKNOWN]
         return self.reasons
 
     @property
@@ -168,19 +174,20 @@ def _is_in_state(found: Difference) -> bool:
 def _replaces_state(found: Difference) -> bool:
     """Whether an optimizer keeps other state for the parameters with the other setting.
 
-    That is another class, other parameters, or what switches a part of the state on, as amsgrad.
+    That is another class, other parameters, another dtype, or what switches a part of the state on,
+    as amsgrad.
     """
-    if found.name == "optimizer" or found.name.startswith(PARAMETERS):
+    if found.name == "optimizer" or found.name.startswith((PARAMETERS, "weights ")):
         return True
-    is_switch = not {"True", "False"}.isdisjoint(found.values)
+    is_boolean = not {"True", "False"}.isdisjoint(found.values)
+    is_switch = is_boolean and not found.name.startswith(WITHOUT_STATE)
     return OF_GROUP in found.name and (is_switch or found.name.startswith("momentum "))
 
 
 def _reason(found: Difference, changed: RecipeChange) -> str:
     if changed == "keep":
         return f"{found.name} stayed {found.before} although the script says {found.now}"
-    fresh = " (the optimizer's state began again)" if _replaces_state(found) else ""
-    return f"{found.name} {found.before} became {found.now}{fresh}"
+    return f"{found.name} {found.before} became {found.now}"
 
 
 def _refusal(source: str, refused: Sequence[Difference], changed: RecipeChange) -> CheckpointError:

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from costopt.domain.errors import CheckpointError
 from costopt.train.group import RankGroup, broadcast_state
 from costopt.train.optimizer_state import load_optimizer_state, other_model, unusual_devices
-from costopt.train.recipe import NONE, Difference
+from costopt.train.recipe import NONE, Difference, find_differences
 from costopt.train.recipe_check import CONDITIONS, RecipeCheck, RecipeComparison
 
 RECIPE = "recipe"
@@ -209,10 +209,9 @@ class TrainingState:
         """Return which weights had another dtype or shape in states by name."""
         saved = states.get("model", {})
         own = self._parts["model"].state_dict() if "model" in self._parts else {}
-        pairs = ((name, _form(saved[name]), _form(own[name])) for name in own.keys() & saved)
-        return [
-            Difference(f"weights {name}", *forms) for name, *forms in pairs if len(set(forms)) > 1
-        ]
+        common = own.keys() & saved
+        before, now = ({f"weights {n}": _form(v[n]) for n in common} for v in (saved, own))
+        return find_differences(before, now)
 
     def load_state_dict(
         self,

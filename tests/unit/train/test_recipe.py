@@ -334,3 +334,16 @@ def test_numbers_of_other_types_are_the_same_setting() -> None:
         for decay in (1, 1.0, numpy.float64(1.0))
     ]
     assert len({recipe.digest() for recipe in recipes}) == 1
+
+
+@pytest.mark.process
+def test_a_refused_script_supersedes_no_training(tmp_path: Path) -> None:
+    running = Script(tmp_path)
+    running.train(CUT)
+    head = (tmp_path / "HEAD").read_bytes()
+    for _ in range(3):
+        with pytest.raises(CheckpointError, check=has_code("other_recipe")):
+            Script(tmp_path, seed=9)
+    assert (tmp_path / "HEAD").read_bytes() == head
+    running.train()
+    assert running.loop.step == STEPS
