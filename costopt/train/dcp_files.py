@@ -11,7 +11,7 @@ import os
 import pickle
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -38,7 +38,7 @@ from costopt.train.state_layout import DTYPE_NAMES
 
 METADATA = ".metadata"
 DATA = "__0_0.distcp"
-GROUPS = "optim.param_groups"
+GROUPS = ("optim", "param_groups")
 STATE = re.compile(r"(optim|optimizer)\.state\.")
 
 
@@ -110,17 +110,33 @@ def _write(source: ShardSource, file: BinaryIO) -> Metadata:
         dcp_name(name): describe_tensor(source.tensors[name], found)
         for name, found in boxes.items()
     }
-    groups = load_objects(source.objects(0)).get("groups")
-    if groups is not None:
-        put(groups, MetadataIndex(GROUPS))
-        described[GROUPS] = BytesStorageMetadata()
-    return Metadata(described, {name: _path(name) for name in described}, stored)
+    paths = {name: _path(name) for name in described}
+    for path, value in state_values(load_objects(source.objects(0))).items():
+        name = ".".join(path)
+        put(value, MetadataIndex(name))
+        described[name], paths[name] = BytesStorageMetadata(), path
+    return Metadata(described, paths, stored)
+
+
+def state_values(objects: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
+    """Return what else than tensors an optimizer's state has, by where DCP puts it."""
+    groups = objects.get("groups")
+    found: dict[tuple[str, ...], Any] = {} if groups is None else {GROUPS: groups}
+    for parameter, values in objects.get("numbers", {}).items():
+        found |= dict(_leaves(values, ("optim", "state", parameter)))
+    return found
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if not isinstance(value, dict):
+        yield path, value
+        return
+    for key, inner in value.items():
+        yield from _leaves(inner, (*path, str(key)))
 
 
 def _path(name: str) -> tuple[str, ...]:
     """Return where DCP puts a value in nested dictionaries."""
-    if name == GROUPS:
-        return ("optim", "param_groups")
     if name.startswith("optim.state."):
         parameter, _, key = name.removeprefix("optim.state.").rpartition(".")
         return ("optim", "state", parameter, key)

@@ -45,7 +45,7 @@ from costopt.checkpoint.sharded.source import ShardSource, TensorPiece
 from costopt.checkpoint.sharded.tensor_stream import open_source
 from costopt.checkpoint.writer import split_files
 from costopt.domain.errors import CheckpointError
-from costopt.train.dcp_files import dcp_name, describe_tensor
+from costopt.train.dcp_files import dcp_name, describe_tensor, state_values
 from costopt.train.safe_objects import load_objects, pack_objects
 from costopt.train.sharded_checkpointer import claim_place
 from costopt.train.sharded_restore import take_piece
@@ -206,10 +206,10 @@ class StorageReader(storage.StorageReader):
         }
         for rank in sorted(set(common.get(HOLDERS, {}).values())):
             self._values |= load_objects(source.objects(rank))[VALUES]
-        if not is_dcp and common.get("groups") is not None:
+        for path, value in ({} if is_dcp else state_values(common)).items():
             packed = io.BytesIO()
-            torch.save(common["groups"], packed)
-            self._values["optim.param_groups"] = packed.getvalue()
+            torch.save(value, packed)
+            self._values[".".join(path)] = packed.getvalue()
         described |= dict.fromkeys(self._values, BytesStorageMetadata())
         return Metadata(described)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,17 @@ import torch.distributed as dist
 from torch import nn
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from costopt.checkpoint.repository import CheckpointRepository
+from costopt.checkpoint.sharded.tensor_stream import open_source
 from costopt.domain.errors import CheckpointError
 from costopt.train import ShardedCheckpointer, StorageReader
+from costopt.train.dcp_files import export_dcp
 from costopt.train.framework_checkpoints import FrameworkCheckpoints
 from costopt.train.recipe import run_recipe
 from costopt.train.recipe_check import UNKNOWN
@@ -178,3 +183,42 @@ def test_dcp_reads_no_tensor_into_another_dtype(tmp_path: Path) -> None:
     same = {"model": {"0.weight": torch.zeros(4, 4)}}
     load(same, storage_reader=StorageReader(tmp_path), no_dist=True)
     assert same["model"]["0.weight"].any()
+
+
+@pytest.mark.process
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("way", ["exported", "read"])
+def test_dcp_has_all_of_an_optimizers_state_in_its_dtypes(tmp_path: Path, way: str) -> None:
+    script = Script(tmp_path / "own")
+    weight: Any = next(script.model.parameters())
+    script.train()
+    kept: dict[str, Any] = {
+        "master": torch.randn(4, 4, dtype=torch.float64),
+        "low": {"codes": torch.arange(3, dtype=torch.int8), "scale": 0.5},
+        "name": "own",
+    }
+    script.optimizer.state[weight].update(copy.deepcopy(kept))
+    script.saver.save(1)
+    script.saver.close()
+    target: dict[str, Any] = {
+        "optim": {
+            "state": {
+                "0.weight": {
+                    "master": torch.zeros(4, 4, dtype=torch.float64),
+                    "low": {"codes": torch.zeros(3, dtype=torch.int8), "scale": 0.0},
+                    "name": "",
+                }
+            }
+        }
+    }
+    reader: Any = StorageReader(tmp_path / "own")
+    if way == "exported":
+        place = CheckpointRepository.open(str(tmp_path / "own"))
+        export_dcp(open_source(place, place.candidates()[0][0]), tmp_path / "files")
+        reader = FileSystemReader(tmp_path / "files")
+    load(target, storage_reader=reader, no_dist=True)
+    found = target["optim"]["state"]["0.weight"]
+    assert torch.equal(found["master"], kept["master"])
+    assert found["low"]["codes"].dtype is torch.int8
+    assert found["low"]["codes"].tolist() == [0, 1, 2]
+    assert (found["low"]["scale"], found["name"]) == (0.5, "own")
