@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from costopt.train.described_values import describe, tensor_digest
+from costopt.train.described_values import describe, is_function, tensor_digest
 
 WRAPPERS = re.compile(r"\b(_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)(\.|$)")
 """What torch.compile and activation checkpointing add to names."""
@@ -94,7 +94,8 @@ def _fields(value: Any) -> Mapping[str, Any]:
 
 def _is_setting(module: nn.Module, key: str, value: Any, text: str) -> bool:
     name = key.rpartition(".")[2]
-    if name.startswith("_") or PLACE.search(name):
+    is_object = callable(value) and not is_function(value)
+    if name.startswith("_") or PLACE.search(name) or is_object:
         return False
     return _is_torch(module) or not isinstance(value, str) or bool(CHOICE.fullmatch(text))
 

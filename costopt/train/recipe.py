@@ -17,7 +17,13 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from costopt.train.described_values import CODE, describe, describe_callable, tensor_digest
+from costopt.train.described_values import (
+    CODE,
+    describe,
+    describe_callable,
+    is_function,
+    tensor_digest,
+)
 from costopt.train.model_recipe import describe_model, plain_name
 from costopt.train.optimizer_state import KERNEL_SETTINGS, OWN_SETTINGS
 
@@ -167,7 +173,8 @@ def _schedule_settings(scheduler: Any, label: str) -> Iterator[tuple[str, str]]:
     for number, part in enumerate(getattr(scheduler, "_schedulers", ())):
         yield from _schedule_settings(part, f"{label} {number}")
     state = scheduler.state_dict()
-    functions = {k: v for k, v in vars(scheduler).items() if "lambda" in k or callable(v)}
+    held = getattr(scheduler, "__dict__", {})
+    functions = {k: v for k, v in held.items() if "lambda" in k or is_function(v)}
     for key, value in [*state.items(), *functions.items()]:
         text = None if key in SCHEDULE_PROGRESS or key == "_schedulers" else describe(value)
         if text is not None:
@@ -180,7 +187,9 @@ def _data_settings(data: Any) -> dict[str, str]:
         found["data length"] = str(len(data))
     if isinstance(data, torch.utils.data.TensorDataset):
         rows = [
-            tensor[:: max(1, len(tensor) // SAMPLED_ROWS)][:SAMPLED_ROWS] for tensor in data.tensors
+            tensor[:: max(1, len(tensor) // SAMPLED_ROWS)][:SAMPLED_ROWS]
+            for tensor in data.tensors
+            if tensor.layout is torch.strided
         ]
         found["data sample"] = " ".join(map(tensor_digest, rows))
     return found

@@ -152,7 +152,13 @@ class RecipeCheck:
         return next((d.before for d in self.found.settings if d.name == name), None)
 
     def _applied_names(self) -> set[str]:
-        return {d.name for d in self.found.settings} if self.changed == "apply" else set()
+        if self.changed != "apply":
+            return set()
+        # Without a recipe all of the script's are used, unless a schedule is not known here.
+        is_moved = any("initial_lr" in group for group in self._groups) and self._scheduler is None
+        if not self.found.is_known and not is_moved:
+            return set(self._own.settings)
+        return {d.name for d in self.found.settings}
 
     def _is_accepted(self, found: Difference) -> bool:
         if self.changed == "keep":

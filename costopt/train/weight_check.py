@@ -34,7 +34,8 @@ class WeightDigest:
     """Digests of a model's weights on this rank, the part that a step calls for."""
 
     def __init__(self, model: nn.Module) -> None:
-        parameters = list(model.parameters())
+        # Those that are more than a run of numbers cannot be viewed as such.
+        parameters = [p for p in model.parameters() if _is_plain(local_tensor(p).detach())]
         sizes = [local_tensor(parameter).numel() for parameter in parameters]
         largest = max(MIN_PORTION, -(-sum(sizes) // PORTIONS))
         most = max(MIN_PIECES, -(-len(sizes) // PORTIONS))
@@ -55,9 +56,15 @@ class WeightDigest:
         portion = self._portions[step % len(self._portions)]
         pieces = [piece for each in self._portions for piece in each] if whole else portion
         total = 0
-        for found in torch.stack([_bit_sum(*piece) for piece in pieces]).tolist() if pieces else ():
+        sums = [_bit_sum(*piece) for piece in pieces]
+        together = [each.to(sums[0].device) for each in sums]
+        for found in torch.stack(together).tolist() if sums else ():
             total = (total * MIXER + found) % (1 << 64)
         return float(total * MIXER % (1 << 64) >> (64 - DIGEST_BITS))
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return type(tensor) is Tensor and tensor.layout is torch.strided and not tensor.is_quantized
 
 
 def _bit_sum(parameter: nn.Parameter, first: int, last: int) -> Tensor:

@@ -304,6 +304,10 @@ def test_a_checkpoint_without_a_recipe_is_not_called_exact(tmp_path: Path) -> No
     old = Script(tmp_path, optimizer=lambda m: adamw(m, weight_decay=0.7))
     assert old.loop.step == CUT + 1
     assert old.loop.guarantee == f"close: {UNKNOWN}"
+    assert old.optimizer.param_groups[0]["weight_decay"] == 0.01, "as it was saved"
+    new = Script(tmp_path, optimizer=lambda m: adamw(m, weight_decay=0.7), changed="apply")
+    assert new.optimizer.param_groups[0]["weight_decay"] == 0.7
+    assert new.loop.guarantee == f"close: {UNKNOWN}"
 
 
 def test_other_words_than_the_three_are_refused(tmp_path: Path) -> None:
@@ -347,3 +351,20 @@ def test_a_refused_script_supersedes_no_training(tmp_path: Path) -> None:
     assert (tmp_path / "HEAD").read_bytes() == head
     running.train()
     assert running.loop.step == STEPS
+
+
+def test_what_contains_itself_has_a_recipe() -> None:
+    class Callable:
+        def __init__(self) -> None:
+            self.again: Any = [self]
+            self.function: Any = lambda: self.function
+
+        def __call__(self) -> None: ...
+
+    model: Any = Net()
+    model.loop = [1]
+    model.loop.append(model.loop)
+    model.object = Callable()
+    model.table = {object(): 1}
+    first, second = (run_recipe(model, adamw(model), data=Callable()) for _ in range(2))
+    assert first == second
