@@ -69,7 +69,7 @@ def tensor_digest(tensor: Tensor) -> str:
 
 
 def is_function(value: Any) -> bool:
-    """Return whether a value is code by itself, and not an object that can be called."""
+    """Return whether a value is code, and not an object that can be called."""
     return isinstance(value, FUNCTIONS)
 
 
