@@ -100,6 +100,7 @@ def factory() -> Iterator[TrainerFactory]:
         yield made
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("processes")
 @pytest.mark.parametrize("mode", ["exact", "close"])
 def test_a_flipped_bit_is_reported_by_every_rank(
