@@ -1,4 +1,4 @@
-"""The agent's loop on a training node, and the signals that ask it to leave.
+"""The agent's loop on a training node.
 
 Each tick handles interruption notices and drains, follows the gang, watches the trainer and sends a
 heartbeat when one is due.
@@ -10,8 +10,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from costopt.agent.attempt import Attempt, CheckpointRelay
@@ -36,6 +34,7 @@ from costopt.domain.object_store import ObjectStore
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import Gang, NodeActivity
 from costopt.protocol.node_logs import NodeLog
+from costopt.protocol.stop_signals import handle_stop_signals
 from costopt.protocol.trainer_files import StopNotice
 
 LOG_FLUSH_TIMEOUT_S = 2.0
@@ -99,12 +98,12 @@ class Agent:
         if self._log is not None:
             self._log.start()
         try:
-            with exit_on_signals(self.request_exit, self._notices.signals):
+            asks = {signal.SIGTERM, signal.SIGINT} - self._notices.signals
+            with handle_stop_signals(lambda _: self.request_exit(), asks):
                 while not self._leaving.wait(self.settings.poll_s):
                     self.tick()
                 self._depart()
         finally:
-            self._notices.close()
             if self._gpus is not None:
                 self._gpus.close()
             for fetch in (self._data, self._cache):
@@ -119,6 +118,7 @@ class Agent:
             self._host.close()
             self._snapshots.close()
             self._power.restore()
+            self._notices.close()  # last: an announced signal may come again
 
     def tick(self) -> None:
         """Do one round of the loop. A store that does not answer never stops training."""
@@ -382,25 +382,3 @@ def _log_upload(settings: AgentSettings, store: ObjectStore) -> LogUpload | None
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)  # noqa: T201
-
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
-@contextmanager
-def exit_on_signals(
-    leave: Callable[[], None], others: frozenset[signal.Signals] = frozenset()
-) -> Iterator[None]:
-    """Call ``leave`` on SIGTERM and SIGINT but for ``others``, which are handled elsewhere. Python
-    sets handlers in the main thread only; in any other thread no signal is handled.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handled = [number for number in SIGNALS if number not in others]
-    before = [signal.signal(number, lambda *_: leave()) for number in handled]
-    try:
-        yield
-    finally:
-        for number, action in zip(handled, before, strict=True):
-            signal.signal(number, action)

@@ -38,6 +38,7 @@ from costopt.protocol.membership import (
     encode,
 )
 from costopt.protocol.messages import Gang
+from costopt.protocol.stop_signals import handle_stop_signals
 
 MAX_LINE_BYTES = 1 << 20
 SEND_BUFFER_BYTES = 1 << 20
@@ -275,13 +276,13 @@ def main() -> None:
         server = MembershipServer(membership, host=options.host, port=options.port, key=key)
     except StoreError as error:
         sys.exit(str(error))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    server.start()
-    if options.address_file is not None:
-        MembershipAddress(server.address, key).write(options.address_file)
-    print(server.address, flush=True)  # noqa: T201
-    with contextlib.suppress(KeyboardInterrupt):
-        threading.Event().wait()
+    ended = threading.Event()
+    with handle_stop_signals(lambda _: ended.set(), (signal.SIGTERM, signal.SIGINT)):
+        server.start()
+        if options.address_file is not None:
+            MembershipAddress(server.address, key).write(options.address_file)
+        print(server.address, flush=True)  # noqa: T201
+        ended.wait()
 
 
 if __name__ == "__main__":

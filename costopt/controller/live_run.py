@@ -6,8 +6,6 @@ released, whatever fails meanwhile.
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -30,6 +28,10 @@ from costopt.domain.policy import Policy
 from costopt.engine.engine import Engine, TickResult
 from costopt.ledger.job_record import JobRecord
 from costopt.ledger.sql_ledger import SqlLedger, open_sqlite_ledger
+from costopt.protocol.stop_signals import (
+    handle_stop_signals,  # noqa: F401 - scripts import it from here
+    install_handler,
+)
 from costopt.provider.base import Provider
 from costopt.strategies.fault_isolation import lifetime_model
 
@@ -207,30 +209,7 @@ def _as_submitted(
     return replace(job, start_at=submitted.start_at, deadline_at=submitted.deadline_at)
 
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FORCE_EXIT_COUNT = 3
-
-
-@contextmanager
-def handle_stop_signals(action: Callable[[int], None]) -> Iterator[None]:
-    """Call ``action`` with the number of each stop signal while the context lasts.
-
-    What the parent set this process to ignore, as nohup does with SIGHUP, stays ignored. To be
-    called in the main thread.
-    """
-
-    def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signals call it
-        action(number)
-
-    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    for number, known in before.items():
-        if known is not signal.SIG_IGN:
-            signal.signal(number, handle)
-    try:
-        yield
-    finally:
-        for number, known in before.items():
-            signal.signal(number, known)
 
 
 class StopSignals:
@@ -245,22 +224,19 @@ class StopSignals:
     def __init__(self) -> None:
         self.first: int | None = None
         self._count = 0
-        self._unheard = 0
+        self._unheard = False
         self._at_once = False
 
     @contextmanager
     def caught(self) -> Iterator[StopSignals]:
         """Listen while the context lasts; outside the main thread nothing is listened to."""
-        if threading.current_thread() is not threading.main_thread():
-            yield self
-            return
-        with handle_stop_signals(self._take):
+        with install_handler(self._take):
             yield self
 
     def check(self) -> None:
         """Raise KeyboardInterrupt if a signal arrived that was not handled yet."""
         if self._unheard:
-            self._unheard = 0
+            self._unheard = False
             raise KeyboardInterrupt
 
     def interrupt_immediately(self) -> None:
@@ -287,12 +263,13 @@ class StopSignals:
         finally:
             self._at_once = before
 
-    def _take(self, number: int) -> None:
+    def _take(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signals do
         self._count += 1
-        self._unheard += 1
         self.first = self.first or number
         if self._at_once or self._count >= FORCE_EXIT_COUNT:
-            self.check()
+            self._unheard = False
+            raise KeyboardInterrupt
+        self._unheard = True
 
 
 class InterruptibleClock:

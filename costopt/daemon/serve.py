@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
 
-from costopt.controller.live_run import handle_stop_signals
 from costopt.controller.site import ScaledClockPort, SiteConfig
 from costopt.controller.state_dir import CLOUD, LEDGER, daemon_lock
 from costopt.daemon.backups import Backups
@@ -20,6 +19,7 @@ from costopt.daemon.settings import DaemonSettings
 from costopt.domain.account import Account
 from costopt.domain.errors import StoreError
 from costopt.ledger.base import open_ledger
+from costopt.protocol.stop_signals import handle_stop_signals
 from costopt.registry.registry import REGISTRY, open_registry
 
 POLL_S = 0.5

@@ -9,6 +9,7 @@ import argparse
 import os
 import signal
 import sys
+from types import FrameType
 
 import torch
 import torch.distributed as dist
@@ -36,8 +37,7 @@ def main() -> None:
     parser.add_argument("--checkpoint", default="output/ddp")
     options = parser.parse_args()
     dist.init_process_group("gloo")
-    reported = torch.zeros(1)
-    signal.signal(signal.SIGTERM, lambda *_: reported.fill_(1.0))
+    asked = _Asked()
 
     torch.manual_seed(SEED)
     model = nn.Sequential(nn.Linear(2, 64), nn.GELU(), nn.Linear(64, 2))
@@ -62,7 +62,7 @@ def main() -> None:
         optimizer.step()
         optimizer.zero_grad()
         step += 1
-        stop = reported.clone()
+        stop = torch.tensor(float(asked.to_leave))
         dist.all_reduce(stop)
         if dist.get_rank() == 0 and (stop or step % SAVE_EVERY == 0 or step == options.steps):
             state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
@@ -72,7 +72,18 @@ def main() -> None:
             break
     dist.barrier()
     dist.destroy_process_group()
-    sys.exit(143 if reported else 0)
+    sys.exit(143 if asked.to_leave else 0)
+
+
+class _Asked:
+    """Whether SIGTERM has come: a handler does no more than note it."""
+
+    def __init__(self) -> None:
+        self.to_leave = False
+        signal.signal(signal.SIGTERM, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self.to_leave = True
 
 
 if __name__ == "__main__":

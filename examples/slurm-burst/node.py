@@ -11,9 +11,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from types import FrameType
 
 COMMAND_S = 20
+POLL_S = 0.5
 NAME = os.environ["SLURM_NODES"].split(",")[int(os.environ["RANK"])]
 
 
@@ -44,16 +46,20 @@ def main() -> int:
     """Run slurmd until it ends or SIGTERM comes; return its exit status."""
     # In a session of its own: the agent signals this process group, and slurmd is to end last.
     slurmd = subprocess.Popen(["slurmd", "-D", "-b", "-N", NAME], start_new_session=True)  # noqa: S607
+    asked = False
+
+    def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        nonlocal asked
+        asked = True
+
+    signal.signal(signal.SIGTERM, note)
     leaves = False
-
-    def leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        nonlocal leaves
-        leaves = True
-        report_end()  # slurmd is there to end the job's processes
-        slurmd.terminate()
-
-    signal.signal(signal.SIGTERM, leave)
-    status = slurmd.wait()
+    while (status := slurmd.poll()) is None:
+        if asked and not leaves:
+            leaves = True
+            report_end()  # slurmd is there to end the job's processes
+            slurmd.terminate()
+        time.sleep(POLL_S)
     if leaves:
         report_end()  # slurmd may have registered meanwhile, and so returned the node to service
     return status

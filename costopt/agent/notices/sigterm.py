@@ -10,12 +10,12 @@ too.
 from __future__ import annotations
 
 import signal
-import threading
 import time
+from contextlib import ExitStack
 from datetime import UTC, datetime
-from types import FrameType
 
 from costopt.agent.notices.base import NoNotices, Notice
+from costopt.protocol.stop_signals import handle_stop_signals
 
 
 class SigtermNoticeSource(NoNotices):
@@ -26,17 +26,21 @@ class SigtermNoticeSource(NoNotices):
     def __init__(self, grace_s: float) -> None:
         self._grace_s = grace_s
         self._notice: Notice | None = None
+        self._handled = ExitStack()
 
     def start(self) -> None:
         """Handle the signal from now on; Python does so in the main thread only."""
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, self._announce)
+        self._handled.enter_context(handle_stop_signals(self._announce, self.signals))
 
     def notice(self) -> Notice | None:
         """Return the notice, or None before the first signal."""
         return self._notice
 
-    def _announce(self, _: int, __: FrameType | None) -> None:
+    def close(self) -> None:
+        """Handle the signal no longer."""
+        self._handled.close()
+
+    def _announce(self, _: int) -> None:
         if self._notice is None:
             deadline_at = time.time() + self._grace_s
             at = datetime.fromtimestamp(deadline_at, UTC).isoformat()
