@@ -71,6 +71,7 @@ def main() -> None:
         if stop:
             break
     dist.barrier()
+    del wrapped  # before the group: where DDP is the last to hold it, gloo may hang
     dist.destroy_process_group()
     sys.exit(143 if asked.to_leave else 0)
 

@@ -56,6 +56,36 @@ def test_ddp_saves_from_rank_0(tmp_path: Path) -> None:
     assert "saved step 25" in run(tmp_path, "torchrun_ddp.py", 26, size=2)
 
 
+DDP_LEFT = """
+import gc, runpy, sys
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+end = dist.destroy_process_group
+def check():
+    print("left:", sum(type(each) is DistributedDataParallel for each in gc.get_objects()))
+    end()
+dist.destroy_process_group = check
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
+
+
+def test_ddp_ends_before_its_process_group(tmp_path: Path) -> None:
+    """Its reducer would end gloo's threads while it holds the interpreter's lock."""
+    with reserved_port() as port:
+        alone = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "1"}
+        script = ["-c", DDP_LEFT, str(ADAPTERS / "torchrun_ddp.py")]
+        done = subprocess.run(
+            [sys.executable, *script, "--steps=1", f"--checkpoint={tmp_path / 'c'}"],
+            env=os.environ | {"PYTHONPATH": str(ROOT), "RANK": "0", **alone},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    assert (done.returncode, done.stdout) == (0, "saved step 1\nleft: 0\n"), done.stderr
+
+
 def test_a_sharded_model_is_cut_anew(tmp_path: Path) -> None:
     assert "saved step 10 of 2 processes" in run(tmp_path, "fsdp2.py", 10, size=2)
     said = run(tmp_path, "fsdp2.py", 12)
