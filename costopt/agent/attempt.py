@@ -372,6 +372,8 @@ class Attempt:
                 saved_units=0.0 if self.status is None else self.status.saved_units,
                 message=message,
                 log_path=str(log_path),
+                done_units=None if self.status is None else self.status.done_units,
+                ran_s=None if self.trainer is None else self.trainer.age_s(),
             )
         )
         self.end(NodeActivity.FAILED, message)

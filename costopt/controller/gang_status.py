@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from costopt.controller.command_failures import failure_text, final_failure
 from costopt.domain.gpu_health import GpuHealth
 from costopt.domain.job import GangState, Job
 from costopt.domain.runtime import CacheFetchRecord, NodeReport
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import (
     CacheReport,
-    CommandFailure,
     Gang,
     Heartbeat,
     NodeActivity,
@@ -31,16 +31,12 @@ class GangMember:
     silent: bool
 
 
-RETRIES = 2
-
-
 def gang_status(
     mailbox: Mailbox, job: Job, gang: Gang, members: Sequence[GangMember], saved: float
 ) -> tuple[GangState, str]:
     """What the gang is doing, and a message. ``saved`` are the units of work that are durable.
 
-    A command that exits with an error ``RETRIES`` times beyond the first, with nothing saved in
-    between, has failed for good.
+    A command that keeps failing at the same point has failed for good.
     """
     states = {m.heartbeat.state for m in members if m.heartbeat is not None}
     if NodeActivity.FINISHED in states and _is_complete(job, members, saved):
@@ -49,11 +45,17 @@ def gang_status(
         return GangState.FAILED, (
             f"the command ended with {saved:g} of {job.work.amount:g} {job.work.unit.value} saved"
         )
-    failure = _final_failure(mailbox, gang)
+    failures = mailbox.failures()
+    failure = final_failure(failures, job, gang)
     if failure is not None:
-        return GangState.FAILED, _failure_text(failure)
+        count = f"{job.max_failures} times at the same point" if job.max_failures > 1 else "once"
+        return (
+            GangState.FAILED,
+            f"{failure_text(failure)} (failed {count}; log: {failure.log_path})",
+        )
     if NodeActivity.FAILED in states:
-        return GangState.IDLE, "the command failed; a new generation is the next attempt"
+        why = failure_text(failures[-1]) if failures else "the command failed"
+        return GangState.IDLE, f"{why}; a new generation is the next attempt"
     if gang.elastic and NodeActivity.TRAINING in _states_heard(members):
         return GangState.TRAINING, _absent(members)
     stopped = _first(members, NodeActivity.BROKEN, NodeActivity.STOPPED, NodeActivity.GONE)
@@ -75,16 +77,6 @@ def _is_complete(job: Job, members: Sequence[GangMember], saved: float) -> bool:
     if any(beat.reported for beat in beats):
         return saved >= job.work.amount * (1 - TOLERANCE)
     return len(beats) == len(members) and all(b.state is NodeActivity.FINISHED for b in beats)
-
-
-def _final_failure(mailbox: Mailbox, gang: Gang) -> CommandFailure | None:
-    """The newest failure, if it is one too many at the same point of the work."""
-    failures = mailbox.failures()
-    if not failures or failures[-1].generation != gang.generation:
-        return None
-    last = failures[-1]
-    alike = [f for f in failures if f.saved_units == last.saved_units]
-    return last if len(alike) > RETRIES else None
 
 
 def _first(members: Sequence[GangMember], *states: NodeActivity) -> Heartbeat | None:
@@ -113,14 +105,6 @@ def _all_heard(members: Sequence[GangMember]) -> bool:
 
 def _message(members: Sequence[GangMember]) -> str:
     return next((m.heartbeat.message for m in members if m.heartbeat and m.heartbeat.message), "")
-
-
-def _failure_text(failure: CommandFailure) -> str:
-    return (
-        f"the command exited with {failure.exit_code} on node {failure.node_id}, "
-        f"{RETRIES + 1} times at the same point: {failure.message or 'it printed nothing'} "
-        f"(log: {failure.log_path})"
-    )
 
 
 CENTURY_S = 100 * 365 * 86400.0

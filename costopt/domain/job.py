@@ -280,7 +280,7 @@ class Job:
     fetches the ``cache``. The command runs in the container ``image``, None for the node itself,
     after the shell commands ``setup``. ``derived`` are the figures that the file leaves to its
     model. Without a deadline the job waits for capacity as long as that pays: an hour until its end
-    is worth ``usd_per_hour_waited``.
+    is worth ``usd_per_hour_waited``. ``max_failures`` of the command at one point end it.
     """
 
     name: str
@@ -306,6 +306,7 @@ class Job:
     secrets: tuple[Secret, ...] = ()
     derived: tuple[DerivedFigure, ...] = ()
     usd_per_hour_waited: float = USD_PER_HOUR_WAITED
+    max_failures: int = 3
 
     def __post_init__(self) -> None:
         for at in (self.start_at, self.deadline_at):

@@ -103,7 +103,11 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class CommandFailure:
-    """The job's command itself failed in one generation, ``saved_units`` into the work."""
+    """The job's command itself failed in one generation, ``saved_units`` into the work.
+
+    ``done_units`` is what it had done, saved or not, None where it reports no progress; ``ran_s``
+    how long it ran by the wall, None where it never started or that is unknown.
+    """
 
     node_id: str
     generation: int
@@ -112,6 +116,8 @@ class CommandFailure:
     saved_units: float
     message: str
     log_path: str
+    done_units: float | None = None
+    ran_s: float | None = None
 
 
 T = TypeVar("T")

@@ -276,9 +276,7 @@ class BudgetSection(FileModel):
     """What the job may cost at the most."""
 
     usd: Positive | None = Field(default=None, description="dollars in total; default: no limit")
-    kwh: Positive | None = Field(
-        default=None, description="kilowatt-hours in total; default: no limit"
-    )
+    kwh: Positive | None = Field(default=None, description="kWh in total; default: no limit")
     usd_per_month: Positive | None = Field(
         default=None, description="dollars in a calendar month (UTC); default: no limit"
     )
@@ -335,7 +333,7 @@ class ValueSection(FileModel):
     )
 
 
-NOT_OF_ARRAYS = ("work", "model", "throughput", "checkpoint", "phases", "elastic")
+NOT_OF_ARRAYS = ("work", "model", "throughput", "checkpoint", "phases", "elastic", "max_failures")
 """Fields that a job with an array does not have."""
 
 
@@ -424,6 +422,9 @@ class JobFile(FileModel):
     )
     startup: DurationS = Field(
         default=120.0, description="from a node's launch until its trainer can restore"
+    )
+    max_failures: Count = Field(
+        default=3, description="failures of the command at the same point that end the job"
     )
 
 

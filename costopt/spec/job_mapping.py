@@ -105,6 +105,7 @@ class _Mapping:
             startup_s=file.startup,
             tenant=file.tenant,
             elastic=file.elastic,
+            max_failures=file.max_failures,
             derived=(*self.derived, *gang_figures(parts.resources), *_cache_figures(cache)),
             usd_per_hour_waited=self._usd_per_hour_waited(),
         )

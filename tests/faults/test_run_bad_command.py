@@ -59,3 +59,38 @@ def test_a_command_that_reports_nothing_is_done_when_it_ends(tmp_path: Path) -> 
     assert finished.units == 10
     assert len(place.of(ev.NodeLaunched)) == 1
     assert place.processes() == []
+
+
+GETS_FURTHER = """
+import os, pathlib, sys, time
+saved = pathlib.Path("own_checkpoint")
+step = int(saved.read_text()) if saved.exists() else 0
+for step in range(step + 1, step + 3):
+    time.sleep(PACE_S)
+    saved.write_text(str(step))
+    print("step", step, flush=True)
+    if step == 10:
+        sys.exit(0)
+os.kill(os.getpid(), 9)  # as the kernel does where memory is short
+"""
+
+
+@pytest.mark.slow
+def test_a_command_that_gets_further_at_each_start_is_not_failed(tmp_path: Path) -> None:
+    """It reports nothing to costopt: that it ran for half an hour each time has to do."""
+    script = GETS_FURTHER.replace("PACE_S", "2.0")
+    place = Place(tmp_path, run=[sys.executable, "-c", script], steps=10).write()
+    run = place.finish()
+    assert run.returncode == 0, run.stderr
+    assert place.of(ev.JobFinished)
+    assert not place.of(ev.JobFailed)
+    stopped = [e.reason for e in place.of(ev.TrainingStopped) if "exited with -9" in e.reason]
+    assert len(stopped) == 4, "each crash is in the ledger, with its last line"
+
+
+def test_the_job_file_says_how_many_failures_are_allowed(tmp_path: Path) -> None:
+    place = Place(tmp_path, run=["false"], steps=10, extra="max_failures: 1").write()
+    run = place.finish()
+    assert run.returncode == 1
+    assert "failed once" in run.stderr
+    assert len(place.of(ev.GangFormed)) == 1

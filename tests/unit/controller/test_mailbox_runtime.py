@@ -216,6 +216,7 @@ def test_the_third_failure_at_one_point_is_final(desk: Desk) -> None:
     ]
     message = desk.runtime.progress(JOB, NOW).message
     assert "exited with 1 on node n1" in message
+    assert "3 times at the same point" in message
     assert "ValueError: x" in message
     assert "/log" in message
 
