@@ -364,12 +364,20 @@ class Agent:
                 attempt.ask_stop(StopNotice("the agent leaves"))
                 deadline = time.monotonic() + self.settings.grace_s
                 while attempt.trainer is not None and time.monotonic() < deadline:
-                    attempt.watch()
+                    self._watch_departure(attempt)
                     time.sleep(self.settings.poll_s)
             self._meter.close()
             self._gone = True
             self._beat()
         except CostoptError as error:
+            _say(str(error))
+
+    def _watch_departure(self, attempt: Attempt | TaskRunner) -> None:
+        """Watch the trainer and send heartbeats: a node that is waited for is alive."""
+        try:
+            attempt.watch()
+            self._beat()
+        except StoreError as error:
             _say(str(error))
 
 

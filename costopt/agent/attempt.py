@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from costopt.agent.exit_watch import ExitWatch
 from costopt.agent.launch_spec import process_specs
 from costopt.agent.peers import PeerMonitor
 from costopt.agent.place_check import another_job_reason
@@ -67,6 +68,7 @@ class Attempt:
         self._found_units: float | None = None
         self._tag = f"{gang.generation:06d}"
         self._revivals = TrainerRestarts(settings)
+        self._exit = ExitWatch(settings.exit_s)
 
     @property
     def log_path(self) -> str:
@@ -180,6 +182,9 @@ class Attempt:
             self._set_activity(NodeActivity.STOPPING, self.message)
             if time.monotonic() - trainer.stop_asked_at > self.settings.grace_s:
                 trainer.kill()
+        elif self._is_done and self._exit.is_hung(trainer):
+            idle = f"it was done and did not exit: ended after {self._exit.limit_s:g} idle seconds"
+            self.end(NodeActivity.FINISHED, idle)
         else:
             self._set_activity(self._trainer_activity(trainer), self._status_message())
             if self.gang.elastic and self.gang.image is None and not self.gang.secrets:
@@ -321,12 +326,17 @@ class Attempt:
             return NodeActivity.STARTING
         return NodeActivity.TRAINING
 
+    @property
+    def _is_done(self) -> bool:
+        """Whether the trainer has reported that all work is done and saved."""
+        return self.status is not None and self.status.state is TrainerState.FINISHED
+
     def _handle_departures(self, trainer: Trainer, code: int) -> None:
         """Record how the trainer ended."""
         self.exit_code = code
         state = None if self.status is None else self.status.state
         asked = trainer.stop_asked_at is not None
-        if code == 0 and (state is TrainerState.FINISHED or (state is None and not asked)):
+        if code == 0 and (self._is_done or (state is None and not asked)):
             self.end(NodeActivity.FINISHED, self._status_message())
         elif code == 0 and state is TrainerState.STOPPED:
             self.end(NodeActivity.STOPPED, self._status_message())

@@ -22,6 +22,7 @@ class AgentSettings:
 
     ``host`` is the address under which other members reach this node. ``grace_s`` is how long a
     trainer may take to save and stop, ``handover_s`` the same when a new generation already waits.
+    A trainer that is done and does nothing for ``exit_s`` is ended.
     ``judge_s`` is how long a failed command's peers are watched before the command is blamed,
     ``peer_silent_s`` the heartbeat timeout of peers. ``data_folder`` caches the job's data on this
     node's disk, at most ``data_max_bytes`` of them; None caches none. ``workdir`` is the job's
@@ -45,6 +46,7 @@ class AgentSettings:
     handover_s: float = 10.0
     judge_s: float = 2.5
     peer_silent_s: float = 10.0
+    exit_s: float = 900.0
     data_folder: Path | None = None
     data_max_bytes: int = 0
     workdir: Path | None = None

@@ -30,6 +30,7 @@ ERROR_LINE = re.compile(r"^(?:\[.*?\]:?\s*)?((?:\w+\.)*\w*(?:Error|Exception|Int
 TORCHRUN_LINE = re.compile(r"^E\d{4} .*torch/distributed/elastic|ChildFailedError")
 """Where torchrun begins to report that its child has failed; the child's own error precedes it."""
 TAIL_BYTES = 32_768
+KILL_TIMEOUT_S = 10.0
 
 
 class Trainer:
@@ -111,6 +112,11 @@ class Trainer:
         """Return the trainer's newest status, or None if it has reported none."""
         return TrainerStatus.read(self._status_file)
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Return the ids of the processes that this one started."""
+        return tuple(process.pid for process in self._processes)
+
     def age_s(self) -> float:
         """Return the seconds of wall time since the start."""
         return time.monotonic() - self.started_at
@@ -134,11 +140,16 @@ class Trainer:
                 self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the command and everything it started in its groups, at once."""
+        """End the command and everything it started in its groups, at once.
+
+        A process that waits for a device's driver ends when that answers, and is not waited for.
+        """
         self._signal(signal.SIGKILL)
         self._signalled = False
+        latest_at = time.monotonic() + KILL_TIMEOUT_S
         for process in self._processes:
-            process.wait()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, latest_at - time.monotonic()))
         if self._container is not None:
             self._container.remove()
 
