@@ -63,12 +63,12 @@ def gang_status(
         return GangState.STOPPING, "saving before a node leaves"
     if stopped is not None:
         return GangState.IDLE, stopped.message or f"{stopped.node_id} {stopped.state.value}"
-    silent = [m.node_id for m in members if m.silent]
+    silent = [m.node_id for m in members if m.silent and m.heartbeat is not None]
     if silent:
         return GangState.IDLE, f"no heartbeat from {', '.join(silent)}"
     if len(states) == 1 and NodeActivity.TRAINING in states and _all_heard(members):
         return GangState.TRAINING, _message(members)
-    return GangState.STARTING, _message(members)
+    return GangState.STARTING, _message(members) or _awaited(members)
 
 
 def _is_complete(job: Job, members: Sequence[GangMember], saved: float) -> bool:
@@ -101,6 +101,12 @@ def _absent(members: Sequence[GangMember]) -> str:
 
 def _all_heard(members: Sequence[GangMember]) -> bool:
     return all(member.heartbeat is not None for member in members)
+
+
+def _awaited(members: Sequence[GangMember]) -> str:
+    """The members that have yet to join this generation. Another one would wait for them, too."""
+    absent = ", ".join(m.node_id for m in members if m.heartbeat is None)
+    return f"waits for {absent}" if absent else ""
 
 
 def _message(members: Sequence[GangMember]) -> str:

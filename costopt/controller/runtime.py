@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -39,6 +39,7 @@ from costopt.protocol.messages import Gang, Heartbeat, SecretName
 from costopt.protocol.tasks import TaskBoard
 
 HEARTBEAT_TIMEOUT_S = 5.0
+UNREACHABLE_S = 60.0
 NO_BEAT = -1
 """In place of the number of a heartbeat that never came."""
 MAX_NODES = 100_000
@@ -280,6 +281,19 @@ class MailboxRuntime:
         mailbox = self._mailbox(job)
         return frozenset(n for n in node_ids if mailbox.heartbeat(n) is None)
 
+    def unreachable_s(self, job: Job, node_ids: Iterable[str]) -> Mapping[str, float]:
+        """For how long those of these nodes that sent heartbeats have sent none, by this process's
+        own clock. A minute of the wall is a pause, however fast the job's time runs."""
+        mailbox, found = self._mailbox(job), dict[str, float]()
+        for node_id in node_ids:
+            number, changed_at = self._last_change.get((job.name, node_id), (NO_BEAT, 0.0))
+            if number == NO_BEAT or time.monotonic() - changed_at <= UNREACHABLE_S:
+                continue  # of most nodes nothing more is read
+            silent_s = self._silence_s(job.name, node_id, mailbox.heartbeat(node_id))
+            if silent_s > UNREACHABLE_S:
+                found[node_id] = silent_s * self._speed
+        return found
+
     def drain(self, job: Job, node_ids: Iterable[str]) -> None:
         """Ask these nodes to save and stop training. Idempotent."""
         mailbox = self._mailbox(job)
@@ -372,6 +386,10 @@ class MailboxRuntime:
         )
 
     def _is_unreachable(self, job: str, node_id: str, beat: Heartbeat | None) -> bool:
+        return self._silence_s(job, node_id, beat) > self._silent_s
+
+    def _silence_s(self, job: str, node_id: str, beat: Heartbeat | None) -> float:
+        """Return the seconds since the heartbeat changed, or since it was first asked for."""
         seen_at, key = time.monotonic(), (job, node_id)
         number = NO_BEAT if beat is None else beat.beat
         last_number, changed_at = self._last_change.pop(key, (NO_BEAT, seen_at))
@@ -380,7 +398,7 @@ class MailboxRuntime:
         self._last_change[key] = number, changed_at
         if len(self._last_change) > MAX_NODES:
             del self._last_change[next(iter(self._last_change))]
-        return seen_at - changed_at > self._silent_s
+        return seen_at - changed_at
 
     def _starting_until(
         self, job: Job, gang: Gang, now: datetime, state: GangState

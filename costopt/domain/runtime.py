@@ -5,7 +5,7 @@ Also what a node needs before it can train: our agent and the job's code, as fil
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -187,6 +187,10 @@ class Runtime(Protocol):
 
     def unreported(self, job: Job, node_ids: Iterable[str]) -> frozenset[str]:
         """Return those of these nodes that have never reported anything."""
+        ...
+
+    def unreachable_s(self, job: Job, node_ids: Iterable[str]) -> Mapping[str, float]:
+        """Return since when those of these nodes that have reported do so no longer, in seconds."""
         ...
 
     def drain(self, job: Job, node_ids: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Nodes that fail on their own or never report: replaced with a growing delay, and reported."""
+"""Nodes that fail on their own or report no longer: replaced with a growing delay, and reported."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from costopt.ledger.job_record import JobRecord
 
 START_MULTIPLE = 4.0
 """Times the maximum start-up time of the pool's nodes, or the one that the job declares."""
+UNREACHABLE_MULTIPLE = 3.0
+"""Times the timeout of a node that never reported: one that trained may train on without a network,
+and report again."""
 MAX_DEATHS = 5
 """Consecutive launches whose nodes fail on their own, with nothing saved in between, before the job
 has failed: as for a failing command, except that a machine may be at fault, too."""
@@ -47,13 +50,14 @@ class NodeFailures:
         """By job, what has failed with its nodes, "" where nothing has."""
 
     def observe(self, now: datetime) -> None:
-        """Give up nodes that never reported, end jobs whose nodes keep failing, and report both."""
+        """Give up nodes that do not report, end jobs whose nodes keep failing, and report both."""
         for name, job in self._jobs.items():
             record = self._journal.records[name]
             if record.over:
                 continue
             with self._troubles.isolate(name, now):
-                self._give_up(job, record, now)
+                self._give_up_unreported(job, record, now)
+                self._give_up_unreachable(job, record, now)
             if len(record.deaths) >= MAX_DEATHS:
                 self._journal.write(JobFailed(at=now, job=name, message=_why(record)))
             else:
@@ -70,7 +74,16 @@ class NodeFailures:
             self._journal.write(SignalStale(at=now, job=record.name, source=NODES, message=why))
         self.reported[record.name] = why
 
-    def _give_up(self, job: Job, record: JobRecord, now: datetime) -> None:
+    def _give_up_unreachable(self, job: Job, record: JobRecord, now: datetime) -> None:
+        """Give up members of the gang whose agents have sent no heartbeat for long."""
+        stay = [m for m in record.members if m in record.live and m not in record.leaving]
+        for node_id, silent_s in self._world.runtime.unreachable_s(job, stay).items():
+            if silent_s < UNREACHABLE_MULTIPLE * self._settings.report_timeout_s:
+                continue
+            message = f"it has sent no heartbeat for {silent_s / 60:.0f} min"
+            self._journal.write(_given_up(job, record, node_id, message, now))
+
+    def _give_up_unreported(self, job: Job, record: JobRecord, now: datetime) -> None:
         overdue = {
             node_id: node
             for node_id, node in record.live.items()
@@ -81,15 +94,8 @@ class NodeFailures:
         for node_id in sorted(self._world.runtime.unreported(job, overdue)):
             node = overdue[node_id]
             waited_min = (now - node.launched_at).total_seconds() / 60
-            self._journal.write(
-                NodeGivenUp(
-                    at=now,
-                    job=job.name,
-                    node_id=node_id,
-                    pool=node.pool,
-                    message=f"it has run for {waited_min:.0f} min and has never reported",
-                )
-            )
+            message = f"it has run for {waited_min:.0f} min and has never reported"
+            self._journal.write(_given_up(job, record, node_id, message, now))
 
     def _is_overdue(self, job: Job, record: JobRecord, node: NodeLaunched, now: datetime) -> bool:
         leaving = record.draining.keys() | record.given_up.keys()
@@ -133,11 +139,18 @@ def waiting_jobs(records: Iterable[JobRecord], now: datetime) -> frozenset[str]:
     return frozenset(r.name for r in records if (at := launches_from(r)) is not None and at > now)
 
 
+def _given_up(
+    job: Job, record: JobRecord, node_id: str, message: str, now: datetime
+) -> NodeGivenUp:
+    pool = record.live[node_id].pool
+    return NodeGivenUp(at=now, job=job.name, node_id=node_id, pool=pool, message=message)
+
+
 def _why(record: JobRecord) -> str:
     count = len(record.deaths) + len(record.given_up)
     what = "launch has failed" if count == 1 else "launches in a row have failed"
     kinds = [f"{len(record.deaths)} whose node failed on its own"] if record.deaths else []
-    kinds += [f"{len(record.given_up)} that never reported"] if record.given_up else []
+    kinds += [f"{len(record.given_up)} that sent no heartbeat"] if record.given_up else []
     words = f"; the last: {record.last_words}" if record.last_words else ""
     suspect = ""
     if len(record.given_up) >= SUSPECT_AFTER:

@@ -97,10 +97,10 @@ def _for_job(decision: Decision, nodes: Sequence[Node], actual: Actual) -> Itera
 
 
 def _unfit(decision: Decision, nodes: Iterable[Node], actual: Actual) -> Iterable[Action]:
-    """Yield the end of nodes that never reported, or are unhealthy."""
+    """Yield the end of nodes that do not report, or are unhealthy."""
     for node in nodes:
         if node.node_id in actual.given_up - actual.draining:
-            yield Terminate(decision.job, node.node_id, "it never reported")
+            yield Terminate(decision.job, node.node_id, "it does not report")
         elif node.node_id in actual.replaced.keys() - actual.draining - actual.interruption_noticed:
             yield Drain(decision.job, node.node_id, actual.replaced[node.node_id])
 

@@ -29,7 +29,7 @@ class JobRecord:
     ``unhealthy`` is the newest issue by node, "" for the whole gang; ``replaced`` the living nodes
     that are to be replaced, and ``replacements`` when that was decided, for a day.
     ``deaths`` are the launches of which a node failed on its own, and ``given_up`` the nodes that
-    never reported, with the time, since work was saved last; ``last_words`` is why the last of
+    did not report, with the time, since work was saved last; ``last_words`` is why the last of
     them ended. ``longest_start_s`` is the maximum time of nodes from launch until they trained.
     ``ended_tasks`` are an array's; the ``failed_tasks`` of them are open again in a new run.
     ``cached`` is how each node got the job's cache. ``save_gbps`` is what each node of the gang

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from costopt.domain.array import TaskRecord, parallel_tasks
@@ -157,6 +157,14 @@ class VirtualRuntime:
     ) -> frozenset[str]:
         """Simulated nodes report from their launch on."""
         return frozenset()
+
+    def unreachable_s(
+        self,
+        job: Job,  # noqa: ARG002
+        node_ids: Iterable[str],  # noqa: ARG002
+    ) -> Mapping[str, float]:
+        """Simulated nodes report until they end."""
+        return {}
 
     def drain(self, job: Job, node_ids: Iterable[str]) -> None:
         """The gang that holds one of these nodes stops training now and saves."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -11,7 +13,8 @@ from costopt.domain import events as ev
 from costopt.domain.gpu_health import HealthIssue
 from tests.faults.test_run_main_job import training, undisturbed
 from tests.support.counting_trainer import hold, let_go
-from tests.support.live_run import CALM, FIRM, PATIENCE_S, PLAIN, Place, wait_until
+from tests.support.live_run import CALM, FIRM, PATIENCE_S, PLAIN, SPEED, Place, wait_until
+from tests.support.process_state import pause
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
@@ -90,3 +93,29 @@ def test_a_node_whose_trainer_sleeps_is_replaced(tmp_path: Path) -> None:
     assert replaced.node_id == "sim-0001"
     resumed_at = int((place.saves / "starts").read_text().split()[-1])
     assert resumed_at == 9, "it saved when it was asked to leave"
+
+
+def test_while_an_agent_stands_still_one_more_generation_is_formed(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    write(place, "idle: alert")
+    hold(place.saves, 10)
+    with place.controlled() as process:
+        wait_until(lambda: bool(place.of(ev.TrainingStarted)), "training")
+        agents = [pid for pid in place.processes() if "costopt.agent" in command_of(pid)]
+        for agent in agents:
+            pause(agent)
+        wait_until(lambda: len(place.of(ev.GangFormed)) > 1, "another generation")
+        ticks_s = 20 * 60 / SPEED
+        with pytest.raises(AssertionError):
+            wait_until(lambda: len(place.of(ev.GangFormed)) > 2, "a third one", ticks_s)
+        for agent in agents:
+            os.kill(agent, signal.SIGCONT)
+        let_go(place.saves)
+        _, said = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0, said
+        assert place.processes() == []
+    assert len(place.of(ev.GangFormed)) == 2
+
+
+def command_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
@@ -99,6 +99,9 @@ class Endless:
 
     def unreported(self, job: Job, node_ids: Iterable[str]) -> frozenset[str]:
         return frozenset()
+
+    def unreachable_s(self, job: Job, node_ids: Iterable[str]) -> Mapping[str, float]:
+        return {}
 
     def drain(self, job: Job, node_ids: Iterable[str]) -> None:
         self._asked.update(node_ids)

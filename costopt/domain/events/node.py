@@ -287,7 +287,7 @@ class NodeEnded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGivenUp(Event):
-    """The node runs and has never reported; it is to be terminated and replaced."""
+    """The node runs and does not report; it is to be terminated and replaced."""
 
     node_id: str
     pool: str

@@ -185,6 +185,38 @@ def test_a_member_that_falls_silent_breaks_the_gang(desk: Desk) -> None:
     assert progress.message == "no heartbeat from n2"
 
 
+def test_a_member_that_has_yet_to_join_a_generation_does_not_break_it(desk: Desk) -> None:
+    """Its agent may wait for a trainer that hangs: another generation would wait as well."""
+    for node_id in ("n1", "n2"):
+        desk.say(node_id=node_id)
+    assert desk.state() is GangState.TRAINING
+    desk.clock.now_s += 61
+    desk.say(node_id="n1", beat=2)
+    assert desk.state() is GangState.IDLE
+    desk.runtime.form_gang(JOB, 2, (node("n1"), node("n2")), 600.0)
+    for beat in range(3, 80):
+        desk.clock.now_s += 10
+        desk.say(node_id="n1", beat=beat, generation=2, state=NodeActivity.STARTING)
+        assert desk.state() is GangState.STARTING
+    assert desk.runtime.progress(JOB, NOW).message == "waits for n2"
+    desk.say(node_id="n2", beat=2, generation=2)
+    desk.say(node_id="n1", beat=80, generation=2)
+    assert desk.state() is GangState.TRAINING
+
+
+def test_how_long_a_node_has_been_unreachable_is_in_the_jobs_time(desk: Desk) -> None:
+    desk.say(node_id="n1")
+    desk.say(node_id="n2")
+    asked = ("n1", "n2", "n3")
+    assert desk.state() is GangState.TRAINING
+    assert desk.runtime.unreachable_s(JOB, asked) == {}
+    desk.clock.now_s += 61
+    desk.say(node_id="n2", beat=2)
+    assert desk.runtime.unreachable_s(JOB, asked) == {"n1": 61 * SPEED}
+    desk.say(node_id="n1", beat=2)
+    assert desk.runtime.unreachable_s(JOB, asked) == {}
+
+
 def test_finished_needs_all_the_work_saved(desk: Desk) -> None:
     desk.say(node_id="n1", state=NodeActivity.FINISHED, done_units=1000.0, saved_units=900.0)
     assert desk.state() is not GangState.FINISHED

@@ -32,6 +32,7 @@ class Mute:
         self._inner = inner
         self._scene = scene
         self.mute = set[str]()
+        self.silent_s: dict[str, float] = {}
         self.asked: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -41,6 +42,9 @@ class Mute:
         asked = list(node_ids)
         self.asked += asked
         return frozenset(self.mute.intersection(asked))
+
+    def unreachable_s(self, job: Job, node_ids: Iterable[str]) -> dict[str, float]:
+        return {node_id: s for node_id in node_ids if (s := self.silent_s.get(node_id))}
 
     def progress(self, job: Job, now: datetime) -> Progress:
         reported: Progress = self._inner.progress(job, now)
@@ -202,3 +206,18 @@ def test_how_long_the_nodes_of_another_job_took_says_not_much() -> None:
     runtime.mute = {n.node_id for n in scene.living()}
     scene.go(HOUR_S)
     assert scene.events(NodeGivenUp)
+
+
+def test_a_node_that_trained_and_reports_no_longer_is_given_up_after_half_an_hour() -> None:
+    scene, runtime = scene_of()
+    scene.go(HOUR_S)
+    runtime.silent_s = {"sim-0001": 1799.0, "sim-0009": 1e6}
+    scene.tick()
+    assert not scene.events(NodeGivenUp)
+    runtime.silent_s["sim-0001"] = 1801.0
+    scene.tick()
+    (given_up,) = scene.events(NodeGivenUp)
+    assert "no heartbeat for 30 min" in given_up.message
+    scene.finish()
+    assert [n.node_id for n in scene.events(NodeLaunched)] == ["sim-0001", "sim-0002"]
+    assert len(scene.events(NodeGivenUp)) == 1
