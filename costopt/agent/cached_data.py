@@ -80,8 +80,11 @@ class CacheFetch:
         place = self._folder / hashlib.sha256(f"{uri} {sha256}".encode()).hexdigest()[:16]
         cache = DataCache(store, place, sys.maxsize)
         self.message = f"fetching {len(objects)} objects from {uri}"
+        sizes: list[int] = []
         with ThreadPoolExecutor(PARALLEL_FETCHES) as pool:
-            sizes = list(pool.map(lambda each: self._object(cache, each), objects))
+            for size_bytes in pool.map(lambda each: self._object(cache, each), objects):
+                sizes.append(size_bytes)
+                self.message = f"fetched {len(sizes)} of {len(objects)} objects from {uri}"
         if not self._closed.is_set():
             link(cache.objects, self.directory / to)
         return sum(sizes)

@@ -1,8 +1,9 @@
 """How long the nodes of one gang have been idle or slow, by what they report. Pure.
 
-Only training counts, and only what is known: a node whose utilization is not read is not idle, nor
-is a gang that reports no progress, and a node that does not report its own pace is not slow. Where
-the whole gang is slow no node is, as nodes are compared with the median of their gang.
+Only what is known counts: a node whose utilization is not read is not idle, nor is a gang whose
+command reports no progress, and a node that does not report its own pace is not slow. Where the
+whole gang is slow no node is, as nodes are compared with the median of their gang. A gang that has
+yet to make its first step is idle where nothing that it reports has changed for long.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from datetime import datetime, timedelta
 from statistics import median_low
 
 from costopt.domain.gpu_health import HealthIssue, HealthRules
-from costopt.domain.job import Progress
+from costopt.domain.job import GangState, Progress
 from costopt.domain.runtime import NodeReport
 
 GANG = ""
@@ -40,20 +41,34 @@ class _NodeWatch:
 
 
 class GangWatch:
-    """Watches one gang for as long as it trains; nothing is known at first.
+    """Watches one gang for as long as it is in one state; nothing is known at first.
 
     ``moved_at`` is when it made progress last, None before that. ``is_stalled`` says whether it
-    makes less than the policy's share of the planned progress, None while that is unknown.
+    makes less than the policy's share of the planned progress, or does not start, None while that
+    is unknown.
     """
 
-    def __init__(self, generation: int) -> None:
+    def __init__(self, generation: int, state: GangState) -> None:
         self.generation = generation
+        self.state = state
         self.moved_at: datetime | None = None
         self.is_stalled: bool | None = None
+        self._start: tuple[datetime, str] | None = None
+        self._stall = ""
         self._nodes: dict[str, _NodeWatch] = {}
         self._last: tuple[datetime, float] | None = None
         self._since: tuple[datetime, float] | None = None
         self._longest_pause = timedelta(0)
+
+    def observe_start(self, progress: Progress, limit_s: float, now: datetime) -> None:
+        """Add what a gang reports that has yet to train: any change of it is progress."""
+        report = f"{progress.message} {progress.done_units}"
+        if self._start is None or self._start[1] != report:
+            self._start, self.is_stalled = (now, report), None
+        elif (now - self._start[0]).total_seconds() >= limit_s:
+            self.is_stalled = True
+            last = progress.message or "no message"
+            self._stall = f"idle: no first step, and no news for {limit_s / 60:.0f} min ({last})"
 
     def observe(
         self,
@@ -62,11 +77,16 @@ class GangWatch:
         reports: Sequence[NodeReport],
         kinds: Mapping[str, str],
         rules: HealthRules,
+        limit_s: float,
+        formed_at: datetime,
         now: datetime,
     ) -> None:
-        """Add what the nodes report while they train. Nodes of one of ``kinds`` are alike."""
+        """Add what the nodes report while they train. Nodes of one of ``kinds`` are alike; the gang
+        may pause for ``limit_s``."""
         if not progress.unreported:
-            self._observe_progress(progress.done_units, planned_units_per_s, rules, now)
+            if self._last is None:
+                self._observe_first_steps(progress, formed_at, now)
+            self._observe_progress(progress.done_units, planned_units_per_s, rules, limit_s, now)
         paces = _paces(reports, kinds)
         for report in reports:
             self._observe_node(report, paces.get(report.node_id), rules)
@@ -80,7 +100,8 @@ class GangWatch:
         """Yield each node's state, and the gang's; ``known`` are the issues found before."""
         stalled = HealthIssue.IDLE if self.is_stalled else None
         if self.is_stalled is not None:
-            yield GANG, (stalled, _words(HealthIssue.IDLE, GANG, rules) if stalled else "")
+            words = self._stall or _words(HealthIssue.IDLE, GANG, rules)
+            yield GANG, (stalled, words if stalled else "")
         for report in reports:
             yield report.node_id, self._finding(report, known.get(report.node_id), rules)
 
@@ -107,11 +128,19 @@ class GangWatch:
             return HealthIssue.WARNING, f"GPU warning: {', '.join(health.warnings)}"
         return None, ""
 
+    def _observe_first_steps(self, progress: Progress, formed_at: datetime, now: datetime) -> None:
+        """Steps that were made before the first observation are progress: where the next one does
+        not come, the gang hangs. They may be as far apart as the first was from the start."""
+        began = progress.resumed_units
+        if began is not None and progress.done_units > began:
+            self.moved_at, self._longest_pause = now, max(timedelta(0), now - formed_at)
+
     def _observe_progress(
         self,
         done_units: float,
         planned_units_per_s: float | None,
         rules: HealthRules,
+        limit_s: float,
         now: datetime,
     ) -> None:
         moved_at, units = self._last = self._last or (now, done_units)
@@ -122,14 +151,14 @@ class GangWatch:
             self.moved_at = now
         if done_units < units:
             self._since = None
-        if self.moved_at is None or planned_units_per_s is None:
+        if self.moved_at is None:
             return
         since_at, since_units = self._since = self._since or (now, done_units)
-        lasted = now - since_at
-        due_units = rules.idle_below * planned_units_per_s * lasted.total_seconds()
-        if lasted and done_units - since_units >= due_units:
+        lasted, moved_units = now - since_at, done_units - since_units
+        due_units = rules.idle_below * (planned_units_per_s or 0.0) * lasted.total_seconds()
+        if lasted and moved_units >= due_units and (moved_units or planned_units_per_s):
             self._since, self.is_stalled = (now, done_units), False
-        elif lasted >= max(timedelta(seconds=rules.idle_after_s), MAX_PAUSES * self._longest_pause):
+        elif lasted >= max(timedelta(seconds=limit_s), MAX_PAUSES * self._longest_pause):
             self.is_stalled = True
 
     def _observe_node(self, report: NodeReport, pace: float | None, rules: HealthRules) -> None:

@@ -1,14 +1,15 @@
 """Idle, slow and faulty nodes: recorded, and released or replaced as their job's policy says.
 
 A node is replaced once a checkpoint was saved after the finding, one at a time, at most so many a
-day, and only where the deadline stays safe without it. The job's own command can write the reports
+day, and only where the deadline stays safe without it. A gang that does not start, or makes no
+progress, is replaced as a whole. The job's own command can write the reports
 of its nodes: the pool of a replaced node rests for this job alone, and uninterruptible pools never
 rest, as the deadline depends on them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from costopt.domain.events import HealthChanged, NodeReplaced
@@ -22,6 +23,7 @@ from costopt.engine.gang_watch import GANG, GangWatch
 from costopt.engine.gate import Gate
 from costopt.engine.guards import Guards
 from costopt.engine.journal import Journal
+from costopt.engine.phase_limits import pause_limit_s, start_limit_s
 from costopt.engine.quotas import GuardViolation
 from costopt.engine.settings import EngineSettings
 from costopt.engine.training import TrainingObserver
@@ -96,13 +98,21 @@ class HealthManager:
             for node_id in heard.keys() & record.live.keys() - record.leaving
         }
         reports = [report for node_id, report in heard.items() if node_id in kinds]
-        trains = progress.state is GangState.TRAINING
         watch = self._watches.get(job.name)
-        if watch is None or watch.generation != progress.generation or not trains:
-            watch = self._watches[job.name] = GangWatch(progress.generation)
-        if trains:
-            planned = self._training.planned_units_per_s(job, record, progress)
-            watch.observe(progress, planned, reports, kinds, rules, now)
+        if watch is None or (watch.generation, watch.state) != (
+            progress.generation,
+            progress.state,
+        ):
+            watch = self._watches[job.name] = GangWatch(progress.generation, progress.state)
+        planned = self._training.planned_units_per_s(job, record, progress)
+        if progress.state is GangState.TRAINING:
+            limit_s = pause_limit_s(job, record, rules.idle_after_s, planned)
+            formed = self._journal.accounts[job.name].gang
+            formed_at = now if formed is None else formed.at
+            watch.observe(progress, planned, reports, kinds, rules, limit_s, formed_at, now)
+        elif progress.state is GangState.STARTING and job.array is None:
+            limit_s = start_limit_s(job, record, rules.idle_after_s, planned)
+            watch.observe_start(progress, limit_s, now)
         known = {node_id: event.issue for node_id, event in record.unhealthy.items()}
         self._journal.write(
             *(
@@ -134,11 +144,14 @@ class HealthManager:
 
     def _replace_one(self, job: Job, record: JobRecord, now: datetime) -> None:
         rules, found = self._rules(job), self._confirmed(job, record)
+        idle = _idle_nodes(found) - {GANG}
+        is_one_of_them = bool(idle) and not _are_all(idle, record)
+        if GANG in found and rules.idle is HealthAction.REPLACE and not is_one_of_them:
+            self._replace(job, record, record.members, found[GANG], now)
+            return
         alone = len(record.members) == 1
-        if self._progresses(job) or (_are_all(_idle_nodes(found), record) and not alone):
+        if self._progresses(job) or (_are_all(idle, record) and not alone):
             found = {n: e for n, e in found.items() if e.issue is not HealthIssue.IDLE}
-        elif alone and GANG in found:
-            found = {record.members[0]: found[GANG], **found}
         for issue in ORDER:
             for node_id in record.members:
                 event = found.get(node_id)
@@ -146,37 +159,53 @@ class HealthManager:
                 if event is None or event.issue is not issue or not stays:
                     continue
                 if rules.action(issue) is HealthAction.REPLACE:
-                    self._replace(job, record, node_id, event, now)
+                    self._replace(job, record, (node_id,), event, now)
                     return
 
     def _replace(
-        self, job: Job, record: JobRecord, node_id: str, event: HealthChanged, now: datetime
+        self,
+        job: Job,
+        record: JobRecord,
+        node_ids: Sequence[str],
+        event: HealthChanged,
+        now: datetime,
     ) -> None:
-        """Replace the node, unless it is too early, too often or too late for that."""
-        pool = Pool.parse(record.live[node_id].pool)
-        rests = pool.capacity_type.is_interruptible
+        """Replace the nodes together, unless it is too early, too often or too late for that."""
+        stay = [n for n in node_ids if n in record.live and n not in record.leaving]
+        if not stay:
+            return
+        pools = {node_id: Pool.parse(record.live[node_id].pool) for node_id in stay}
+        rests = any(pool.capacity_type.is_interruptible for pool in pools.values())
         broken = self._training.progress[job.name].state is GangState.IDLE
         if not (broken or self._is_saved(job, record, event)):
             return
-        violation = self._too_often(job, record, node_id, now)
-        if violation is None and not broken:
+        violation = self._too_often(job, record, stay[0], now)
+        if violation is None and not broken and not self._stands_still(job, event):
             decision = self.decisions.get(job.name)
             if decision is None:
                 return
-            violation = self._too_late(job, node_id, decision, rests=rests)
+            violation = self._too_late(job, stay[0], decision, rests=rests)
         if violation is not None:
             self._guards.check_spend(job.name, violation, now)
             return
         self._journal.write(
-            NodeReplaced(
-                at=now,
-                job=job.name,
-                node_id=node_id,
-                pool=str(pool),
-                message=event.message,
-                pool_rests=rests,
+            *(
+                NodeReplaced(
+                    at=now,
+                    job=job.name,
+                    node_id=node_id,
+                    pool=str(pool),
+                    message=event.message,
+                    pool_rests=pool.capacity_type.is_interruptible,
+                )
+                for node_id, pool in pools.items()
             )
         )
+
+    def _stands_still(self, job: Job, event: HealthChanged) -> bool:
+        """Return whether the whole gang makes no progress at all: it cannot meet the deadline."""
+        moved_at = self._watches[job.name].moved_at
+        return event.node_id == GANG and (moved_at is None or moved_at <= event.at)
 
     def _is_saved(self, job: Job, record: JobRecord, event: HealthChanged) -> bool:
         """Return whether work was saved since the finding, or there is none to save."""
@@ -185,17 +214,20 @@ class HealthManager:
         progress = self._training.progress[job.name]
         if progress.done_units <= max(progress.saved_units, record.checkpoint_units):
             return True
+        if event.issue is not HealthIssue.IDLE:
+            return False
         moved_at = self._watches[job.name].moved_at
-        return event.issue is HealthIssue.IDLE and (moved_at is None or moved_at <= event.at)
+        return moved_at is None or moved_at <= event.at
 
     def _too_often(
         self, job: Job, record: JobRecord, node_id: str, now: datetime
     ) -> GuardViolation | None:
-        recent = sum(at > now - DAY for at in record.replacements)
+        recent = len({at for at in record.replacements if at > now - DAY})
         if recent < self._rules(job).max_replacements:
             return None
         return GuardViolation(
-            "max_replacements", f"{node_id} stays: {recent} nodes were replaced within 24 h"
+            "max_replacements",
+            f"{node_id} stays: nodes were replaced {recent} times within 24 h",
         )
 
     def _too_late(
@@ -234,6 +266,6 @@ def _idle_nodes(found: Mapping[str, HealthChanged]) -> set[str]:
 
 
 def _are_all(idle: set[str], record: JobRecord) -> bool:
-    """Return whether every living member is idle. A gang is not replaced node by node."""
+    """Return whether every living member is idle, so that none of them is the cause."""
     members = {member for member in record.members if member in record.live}
     return bool(members) and members <= idle

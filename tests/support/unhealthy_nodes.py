@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from costopt.domain.gpu_health import GpuHealth, HealthRules
-from costopt.domain.job import Job, Progress
+from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.market import Pool
 from costopt.domain.runtime import NodeReport
 from costopt.domain.view import Decision, Desired, Target, View
@@ -17,12 +17,15 @@ from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Scene, always, r
 
 @dataclass
 class Condition:
-    """What a node reports; None is unknown. ``stalls``: its gang makes no progress."""
+    """What a node reports; None is unknown. ``stalls``: its gang makes no progress; ``hangs``: it
+    never begins to train, and ``message`` is what it says of that."""
 
     busy: float | None = 0.9
     pace_s: float | None = 1.0
     health: GpuHealth = field(default_factory=GpuHealth)
     stalls: bool = False
+    hangs: bool = False
+    message: str = ""
 
 
 class UnhealthyRuntime:
@@ -42,6 +45,11 @@ class UnhealthyRuntime:
     def progress(self, job: Job, now: datetime) -> Progress:
         reported: Progress = self._inner.progress(job, now)
         record = self._scene.engine.journal.records[job.name]
+        hung = [each for m in record.members if (each := self.condition(m)).hangs]
+        if hung:
+            saved = self._held = reported.generation, record.saved_units
+            message = hung[0].message
+            return replace(reported, state=GangState.STARTING, done_units=saved[1], message=message)
         if not any(self.condition(member).stalls for member in record.members):
             self._held = None
             return reported
@@ -97,12 +105,14 @@ def unhealthy_scene(
     pool: Pool = SPOT_A,
     slack_s: float | None = 30 * HOUR_S,
     fewest: int | None = None,
+    startup_s: float | None = None,
 ) -> tuple[Scene, UnhealthyRuntime]:
     """A gang that saves every half hour, under these rules."""
+    job = task(400 * HOUR_S, 2000 * HOUR_S, nodes=(fewest or nodes, nodes))
     scene = Scene(
         always(SPOT_A, 8, 1.0),
         always(SAFE, 8, 8.0),
-        jobs=[task(400 * HOUR_S, 2000 * HOUR_S, nodes=(fewest or nodes, nodes))],
+        jobs=[job if startup_s is None else replace(job, startup_s=startup_s)],
         policy=replace(rules("greedy_spot"), health=health),
         strategy=Fixed(slack_s, Target(pool, nodes)),
     )

@@ -10,6 +10,7 @@ import pytest
 from costopt.domain.events import (
     CheckpointCommitted,
     DrainIntended,
+    GangFormed,
     GuardTripped,
     HealthChanged,
     LaunchIntended,
@@ -115,14 +116,96 @@ def test_a_gang_that_is_slow_as_a_whole_keeps_its_nodes(nodes: int) -> None:
     assert issues(scene) == []
 
 
-@pytest.mark.parametrize("stalls", [True, False])
-def test_a_gang_that_is_idle_as_a_whole_is_not_replaced_node_by_node(stalls: bool) -> None:
+def test_a_gang_that_is_idle_as_a_whole_and_makes_progress_keeps_its_nodes() -> None:
     scene, runtime = unhealthy_scene(REPLACE)
     scene.go(HOUR_S)
-    runtime.normal = Condition(busy=0.0, stalls=stalls)
+    runtime.normal = Condition(busy=0.0)
     scene.go(3 * HOUR_S)
     assert {issue for _, issue in issues(scene)} == {HealthIssue.IDLE}
     assert not scene.events(NodeReplaced)
+
+
+FIRST = [f"sim-{number:04d}" for number in (1, 2, 3)]
+HUNG_ROUNDS = [
+    Condition(busy=0.0, stalls=True),
+    Condition(busy=1.0, stalls=True),
+    Condition(busy=None, stalls=True),
+]
+"""A collective that hangs may keep its GPUs busy."""
+
+
+@pytest.mark.parametrize("condition", HUNG_ROUNDS)
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_a_gang_that_hangs_in_training_is_replaced_as_a_whole(
+    condition: Condition, nodes: int
+) -> None:
+    scene, runtime = unhealthy_scene(REPLACE, nodes, slack_s=0.0)
+    scene.go(HOUR_S)
+    runtime.conditions = dict.fromkeys(FIRST[:nodes], condition)
+    scene.go(2 * HOUR_S)
+    assert ("", HealthIssue.IDLE) in issues(scene)
+    assert names(scene.events(NodeReplaced)) == FIRST[:nodes]
+    assert len({event.at for event in scene.events(NodeReplaced)}) == 1
+    assert len(scene.living()) == nodes
+    assert scene.engine.journal.records["job"].training
+    assert not scene.events(GuardTripped)
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_a_gang_that_never_makes_its_first_step_is_replaced_as_a_whole(nodes: int) -> None:
+    scene, runtime = unhealthy_scene(REPLACE, nodes, slack_s=0.0)
+    runtime.conditions["sim-0001"] = Condition(hangs=True, message="restored step 0")
+    scene.go(3 * HOUR_S)
+    (found,) = [e for e in scene.events(HealthChanged) if e.issue is not None]
+    assert (found.node_id, found.issue) == ("", HealthIssue.IDLE)
+    assert "no first step" in found.message
+    assert "restored step 0" in found.message
+    formed = scene.events(GangFormed)[0].at
+    limit = timedelta(hours=1)
+    assert limit <= found.at - formed <= limit + timedelta(minutes=5)
+    assert names(scene.events(NodeReplaced)) == FIRST[:nodes]
+    assert scene.engine.journal.records["job"].training
+    assert "healthy" in scene.events(HealthChanged)[-1].message or not scene.engine.failing_nodes
+
+
+def test_a_gang_that_does_not_start_is_an_alert_by_default() -> None:
+    scene, runtime = unhealthy_scene(HealthRules())
+    runtime.normal = Condition(hangs=True)
+    scene.go(5 * HOUR_S)
+    assert issues(scene) == [("", HealthIssue.IDLE)]
+    assert "no first step" in scene.engine.failing_nodes["job"]
+    assert not scene.events(NodeReplaced)
+    runtime.normal = Condition()
+    scene.go(HOUR_S)
+    assert issues(scene)[-1] == ("", None)
+    assert not scene.engine.failing_nodes
+
+
+def test_a_start_that_reports_something_new_goes_on() -> None:
+    scene, runtime = unhealthy_scene(REPLACE)
+    for number in range(12):
+        runtime.normal = Condition(hangs=True, message=f"fetched {number} of 12 objects")
+        scene.go(0.8 * HOUR_S)
+    assert issues(scene) == []
+
+
+def test_a_start_may_take_twice_as_long_as_the_job_declares() -> None:
+    scene, runtime = unhealthy_scene(REPLACE, startup_s=2 * HOUR_S)
+    runtime.normal = Condition(hangs=True)
+    scene.go(3.9 * HOUR_S)
+    assert issues(scene) == []
+    scene.go(HOUR_S)
+    assert issues(scene)[0] == ("", HealthIssue.IDLE)
+
+
+def test_gangs_that_hang_again_and_again_are_replaced_so_often_a_day() -> None:
+    scene, runtime = unhealthy_scene(REPLACE)
+    runtime.normal = Condition(hangs=True)
+    scene.go(20 * HOUR_S)
+    replaced = scene.events(NodeReplaced)
+    assert len({event.at for event in replaced}) == REPLACE.max_replacements
+    assert len(replaced) == 3 * REPLACE.max_replacements
+    assert {e.guard for e in scene.events(GuardTripped)} == {"max_replacements"}
 
 
 def test_what_is_unknown_is_not_idle_and_not_slow() -> None:
