@@ -31,6 +31,7 @@ from costopt.engine.journal import Journal
 from costopt.engine.launcher import Launcher, LaunchResults
 from costopt.engine.node_failures import NodeFailures, waiting_jobs
 from costopt.engine.offers import OfferCollector
+from costopt.engine.overdue import OverdueJobs
 from costopt.engine.power_sweep import PowerSweeper
 from costopt.engine.quotas import GuardViolation
 from costopt.engine.reconcile import Actual, PendingLaunch, reconcile
@@ -102,6 +103,7 @@ class Engine:
         )  # fmt: skip
         self._sweeper = PowerSweeper(world, self.journal)
         self._admission = FairAdmission(settings, self._guards)
+        self._overdue = OverdueJobs(self.journal, self.jobs)
         self._health = HealthManager(
             self.journal, settings, self.jobs, self._terms, self.training, self._guards,
             self._gate, self.troubles,
@@ -146,6 +148,7 @@ class Engine:
         self._gangs.forget(job)
         self._node_failures.forget(job)
         self._health.forget(job)
+        self._overdue.forget(job)
         self.journal.close(job)
 
     def retry(self, job: str) -> None:
@@ -204,11 +207,13 @@ class Engine:
 
     @property
     def failing_nodes(self) -> dict[str, str]:
-        """Return, by job, which nodes have failed since it last saved work or are unhealthy."""
-        failed = {job: why for job, why in self._node_failures.reported.items() if why}
-        unhealthy = self._health.reported
-        both = {job: f"{failed[job]}; {unhealthy[job]}" for job in failed.keys() & unhealthy.keys()}
-        return failed | unhealthy | both
+        """Return, by job, which nodes have failed since it last saved work, are unhealthy, or save
+        nothing after the deadline."""
+        found: dict[str, str] = {}
+        sources = (self._node_failures.reported, self._health.reported, self._overdue.reported)
+        for job, why in (item for source in sources for item in source.items() if item[1]):
+            found[job] = f"{found[job]}; {why}" if job in found else why
+        return found
 
     @property
     def provider_errors(self) -> dict[str, str]:
@@ -223,6 +228,7 @@ class Engine:
             self.training.observe(now)
             self._node_failures.observe(now)
             idle = self._health.observe(now)
+            self._overdue.observe(now)
         for name, reason in idle.items():
             if name not in self.stops:
                 self.released[name] = reason

@@ -106,9 +106,10 @@ def unhealthy_scene(
     slack_s: float | None = 30 * HOUR_S,
     fewest: int | None = None,
     startup_s: float | None = None,
+    deadline_s: float = 2000 * HOUR_S,
 ) -> tuple[Scene, UnhealthyRuntime]:
     """A gang that saves every half hour, under these rules."""
-    job = task(400 * HOUR_S, 2000 * HOUR_S, nodes=(fewest or nodes, nodes))
+    job = task(400 * HOUR_S, deadline_s, nodes=(fewest or nodes, nodes))
     scene = Scene(
         always(SPOT_A, 8, 1.0),
         always(SAFE, 8, 8.0),

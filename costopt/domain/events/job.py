@@ -292,7 +292,8 @@ class ActionProposed(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalStale(Event):
     """A price or signal is missing or too old, so its offers are excluded; or a job's own nodes
-    are unreachable, or its strategy fails, so that its decision stays as it is."""
+    are unreachable, or its strategy fails, so that its decision stays as it is; or its gang is past
+    the deadline and saves nothing."""
 
     source: str
     message: str
