@@ -18,6 +18,8 @@ SAMPLES = 20
 """Within the limit."""
 IDLE_BELOW = 0.05
 """Of one processor: threads that poll take less, and a computation more."""
+UNKNOWN_FACTOR = 4.0
+"""Times the limit where only the log is known, as of a container: it may compute without a word."""
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -42,7 +44,8 @@ class ExitWatch:
         if self._since is None or log_bytes != self._log_bytes or self._is_busy(cpu_s, now):
             self._since = now
         self._sampled_at, self._cpu_s, self._log_bytes = now, cpu_s, log_bytes
-        return now - self._since >= self.limit_s
+        factor = UNKNOWN_FACTOR if cpu_s is None else 1.0
+        return now - self._since >= factor * self.limit_s
 
     def _is_busy(self, cpu_s: float | None, now: float) -> bool:
         """Whether processors were used since the last sample; unknown counts as no."""

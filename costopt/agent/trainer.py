@@ -114,8 +114,8 @@ class Trainer:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Return the ids of the processes that this one started."""
-        return tuple(process.pid for process in self._processes)
+        """Return the ids of the command's processes; none where a container runs it."""
+        return () if self._container else tuple(process.pid for process in self._processes)
 
     def age_s(self) -> float:
         """Return the seconds of wall time since the start."""

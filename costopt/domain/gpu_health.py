@@ -118,7 +118,7 @@ class HealthIssue(StrEnum):
 
 class HealthAction(StrEnum):
     """What follows. ``release`` stops the whole job, which saves first; ``replace`` is of a node,
-    at the next save."""
+    at the next save, or of a gang that makes no progress, at once."""
 
     ALERT = "alert"
     RELEASE = "release"

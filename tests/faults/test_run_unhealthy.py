@@ -119,3 +119,35 @@ def test_while_an_agent_stands_still_one_more_generation_is_formed(tmp_path: Pat
 
 def command_of(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+
+
+HANGS_ONCE = """
+import os, pathlib, time
+from costopt.protocol.trainer_files import *
+hung = pathlib.Path("hung")
+status = pathlib.Path(os.environ["COSTOPT_STATUS_FILE"])
+TrainerStatus(1, TrainerState.STARTING, time.time(), message="restored").write(status)
+if not hung.exists():
+    hung.touch()
+    time.sleep(1e9)
+for step in range(11):
+    state = TrainerState.TRAINING if step < 10 else TrainerState.FINISHED
+    TrainerStatus(2, state, time.time(), step, step, resumed_units=0.0).write(status)
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.slow
+def test_a_trainer_that_hangs_before_its_first_step_is_replaced(tmp_path: Path) -> None:
+    place = Place(tmp_path, run=[sys.executable, "-c", HANGS_ONCE], steps=10)
+    write(place, "idle: replace, idle_after: 40m")
+    with place.controlled() as process:
+        _, said = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0, said
+        assert place.processes() == []
+    (found,) = (e for e in place.of(ev.HealthChanged) if e.issue is not None)
+    assert (found.node_id, found.issue) == ("", HealthIssue.IDLE)
+    assert "no first step" in found.message
+    assert [e.node_id for e in place.of(ev.NodeReplaced)] == ["sim-0001"]
+    assert [e.node_id for e in place.of(ev.NodeLaunched)] == ["sim-0001", "sim-0002"]
+    assert place.of(ev.JobFinished)

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from costopt.agent import exit_watch
-from costopt.agent.exit_watch import processor_s
+from costopt.agent.exit_watch import ExitWatch, processor_s
+from costopt.agent.trainer import Trainer
 from costopt.protocol.messages import NodeActivity
 from tests.support.live_run import wait_until
+from tests.support.manual_clock import ManualClock
 from tests.unit.agent.test_loop import PATIENCE_S, Make, Node, make, served
 
 __all__ = ["make"]
@@ -59,6 +61,29 @@ def test_a_script_that_goes_on_after_its_last_step_is_left_to_end(up: Node, work
     (up.workdir / "enough").touch()
     up.ends_as(NodeActivity.FINISHED)
     assert (up.workdir / "exported").exists()
+
+
+def test_where_only_the_log_is_known_it_is_given_four_times_as_long(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    clock = ManualClock(monkeypatch, exit_watch)
+    trainer = Silent(tmp_path / "log")
+    watch = ExitWatch(100.0)
+    hung_at = []
+    for _ in range(900):
+        if watch.is_hung(trainer):
+            hung_at.append(clock.now_s)
+        clock.now_s += 1.0
+    assert hung_at[0] - (clock.now_s - 900) == pytest.approx(400.0, abs=5.0)
+
+
+class Silent(Trainer):
+    """A command in a container, which writes nothing."""
+
+    pids = ()
+
+    def __init__(self, log_path: Path) -> None:
+        self.log_path = log_path
 
 
 def test_a_trainer_that_is_not_done_is_never_ended_for_being_idle(up: Node) -> None:

@@ -237,6 +237,14 @@ def test_an_idle_gang_is_released_as_the_policy_says_and_stays_so() -> None:
     assert len(scene.events(NodeLaunched)) == launched
 
 
+def test_a_gang_that_does_not_start_is_released_as_the_policy_says() -> None:
+    scene, runtime = unhealthy_scene(HealthRules(idle=HealthAction.RELEASE))
+    runtime.normal = Condition(hangs=True)
+    scene.go(2 * HOUR_S)
+    assert scene.living() == []
+    assert "no first step" in scene.events(RunStopped)[-1].reason
+
+
 def test_a_single_idle_node_is_replaced() -> None:
     scene, runtime = unhealthy_scene(REPLACE, 1)
     scene.go(HOUR_S)
