@@ -167,7 +167,8 @@ class HealthSection(FileModel):
         description="share of GPU utilization, or of the planned progress, below which it is idle",
     )
     idle_after: DurationS = Field(
-        default=HEALTH.idle_after_s, description="for how much time of training"
+        default=HEALTH.idle_after_s,
+        description="for how much time of training; before it, for twice as long at least",
     )
     slow: Literal["alert", "replace"] = Field(
         default="alert", description="alert, or replace a node that slows its gang down"

@@ -140,7 +140,7 @@ for step in range(11):
 @pytest.mark.slow
 def test_a_trainer_that_hangs_before_its_first_step_is_replaced(tmp_path: Path) -> None:
     place = Place(tmp_path, run=[sys.executable, "-c", HANGS_ONCE], steps=10)
-    write(place, "idle: replace, idle_after: 40m")
+    write(place, "idle: replace, idle_after: 20m, max_replacements: 1")
     with place.controlled() as process:
         _, said = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, said
