@@ -45,40 +45,42 @@ def test_a_trainer_that_is_done_and_hangs_has_finished(up: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    "work",
+    ("cpu_per_s", "printed_per_s", "hung_after_s"),
     [
-        "while not pathlib.Path('enough').exists(): sum(range(1000))",
-        "while not pathlib.Path('enough').exists(): print('at it', flush=True); time.sleep(0.02)",
+        (0.0, 0, 100.0),
+        (0.01, 0, 100.0),  # threads that poll
+        (0.5, 0, None),
+        (0.0, 1, None),
+        (None, 0, 400.0),  # in a container, where only the log is known
+        (None, 1, None),
     ],
-    ids=["computes", "prints"],
 )
-def test_a_script_that_goes_on_after_its_last_step_is_left_to_end(up: Node, work: str) -> None:
-    up.run(f"{DONE}{work}\npathlib.Path('exported').touch()")
-    up.until((up.workdir / "done").exists)
-    until_at = time.monotonic() + 3.0
-    up.until(lambda: time.monotonic() > until_at)
-    assert up.state() in (NodeActivity.STARTING, NodeActivity.TRAINING)
-    (up.workdir / "enough").touch()
-    up.ends_as(NodeActivity.FINISHED)
-    assert (up.workdir / "exported").exists()
-
-
-def test_where_only_the_log_is_known_it_is_given_four_times_as_long(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_script_that_computes_or_prints_after_its_last_step_is_left_to_end(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    cpu_per_s: float | None,
+    printed_per_s: int,
+    hung_after_s: float | None,
 ) -> None:
     clock = ManualClock(monkeypatch, exit_watch)
-    trainer = Silent(tmp_path / "log")
-    watch = ExitWatch(100.0)
-    hung_at = []
-    for _ in range(900):
+    began = clock.now_s
+    monkeypatch.setattr(
+        exit_watch,
+        "processor_s",
+        lambda _: None if cpu_per_s is None else cpu_per_s * (clock.now_s - began),
+    )
+    trainer, watch, hung_after = Silent(tmp_path / "log"), ExitWatch(100.0), None
+    while hung_after is None and clock.now_s < began + 900.0:
+        with trainer.log_path.open("a") as log:
+            log.write("x" * printed_per_s)
         if watch.is_hung(trainer):
-            hung_at.append(clock.now_s)
+            hung_after = clock.now_s - began
         clock.now_s += 1.0
-    assert hung_at[0] - (clock.now_s - 900) == pytest.approx(400.0, abs=5.0)
+    assert hung_after == (hung_after_s and pytest.approx(hung_after_s, abs=6.0))
 
 
 class Silent(Trainer):
-    """A command in a container, which writes nothing."""
+    """A command of which nothing runs."""
 
     pids = ()
 
