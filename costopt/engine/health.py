@@ -111,7 +111,8 @@ class HealthManager:
             formed_at = now if formed is None else formed.at
             watch.observe(progress, planned, reports, kinds, rules, limit_s, formed_at, now)
         elif progress.state is GangState.STARTING and job.array is None:
-            limit_s = start_limit_s(job, record, rules.idle_after_s, planned)
+            machine = self._training.gang_machine(record)
+            limit_s = start_limit_s(job, record, machine, rules.idle_after_s, planned)
             watch.observe_start(progress, limit_s, now)
         known = {node_id: event.issue for node_id, event in record.unhealthy.items()}
         self._journal.write(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from costopt.domain.cached_data import GIGABITS_PER_GIB
 from costopt.domain.job import Job
+from costopt.domain.market import InstanceType
 from costopt.ledger.job_record import JobRecord
 
 START_FACTOR = 2.0
@@ -16,19 +17,24 @@ PAUSE_FACTOR = 3.0
 
 
 def start_limit_s(
-    job: Job, record: JobRecord, idle_after_s: float, planned_units_per_s: float | None
+    job: Job,
+    record: JobRecord,
+    machine: InstanceType | None,
+    idle_after_s: float,
+    planned_units_per_s: float | None,
 ) -> float:
     """Return for how long a gang that has yet to make its first step may report nothing new.
 
-    A start is expected to take what the job declares, at least as long as nodes of the gang's pool
-    took and the newest checkpoint takes at the speed of its save, and the time of a unit of work.
+    A start is expected to take what the job declares, with the cache at the speed of the
+    ``machine``'s network, but at least as long as nodes of the gang's pool took, and as the newest
+    checkpoint takes at the speed of its save; and the time of a unit of work.
     """
     started_s = 0.0 if record.gang_pool is None else record.longest_start_s.get(record.gang_pool, 0)
-    restore_s = 0.0
+    restore_s = job.checkpoint.restore_s
     if record.save_gbps and record.members:
         gigabits = job.checkpoint.size_gib * GIGABITS_PER_GIB
-        restore_s = gigabits / record.save_gbps / len(record.members)
-    expected_s = max(job.overhead_s, started_s, job.startup_s + job.cache_s() + restore_s)
+        restore_s = max(restore_s, gigabits / record.save_gbps / len(record.members))
+    expected_s = max(started_s, job.startup_s + job.cache_s(machine) + restore_s)
     return max(
         START_FLOOR * idle_after_s, START_FACTOR * (expected_s + _unit_s(planned_units_per_s))
     )

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from costopt.domain import events as ev
 from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress
-from costopt.domain.market import Pool
+from costopt.domain.market import InstanceType, Pool
 from costopt.domain.money import to_micros
 from costopt.domain.power import NodePower
 from costopt.domain.runtime import CheckpointRecord, NodeReport
@@ -311,6 +311,11 @@ class TrainingObserver:
         measured = progress.measured_units_per_s
         planned = self.planned_units_per_s(job, record, progress) if measured else None
         return measured / planned if measured and planned else None
+
+    def gang_machine(self, record: JobRecord) -> InstanceType | None:
+        """Return the machine of the gang's first node, None where it is unknown."""
+        pool = record.gang_pool
+        return None if pool is None else self._world.machines.instance_type(pool)
 
     def planned_units_per_s(self, job: Job, record: JobRecord, progress: Progress) -> float | None:
         """Return the speed that the job declares for its gang, under the power limits in force;

@@ -7,13 +7,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from costopt.domain.cached_data import CachedData
 from costopt.domain.gpu_health import HealthRules
 from costopt.domain.job import GangState, Phase, Progress
 from costopt.domain.market import Pool
 from costopt.engine.gang_watch import GangWatch
 from costopt.engine.phase_limits import pause_limit_s, start_limit_s
 from costopt.ledger.job_record import JobRecord
-from tests.support.engine_fixtures import SPOT_A, task
+from tests.support.engine_fixtures import P3_BIG, SPOT_A, task
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 RULES = HealthRules()
@@ -76,16 +77,24 @@ def test_without_a_planned_speed_any_step_is_progress() -> None:
 def test_a_start_is_expected_to_take_the_longest_of_what_is_known() -> None:
     record = JobRecord("job")
     quick = replace(JOB, startup_s=60.0, checkpoint=replace(JOB.checkpoint, restore_s=60.0))
-    assert start_limit_s(quick, record, IDLE_S, None) == 2 * IDLE_S, "the floor"
+    assert start_limit_s(quick, record, None, IDLE_S, None) == 2 * IDLE_S, "the floor"
     slow = replace(quick, startup_s=10_000.0)
-    assert start_limit_s(slow, record, IDLE_S, 0.01) == 2 * (10_060.0 + 100.0)
+    assert start_limit_s(slow, record, None, IDLE_S, 0.01) == 2 * (10_060.0 + 100.0)
     record.gang_pool, record.longest_start_s = SPOT_A, {SPOT_A: 9_000.0}
-    assert start_limit_s(quick, record, IDLE_S, None) == 2 * 9_000.0
+    assert start_limit_s(quick, record, None, IDLE_S, None) == 2 * 9_000.0
     record.longest_start_s = {Pool.parse("aws/r/z/t/spot"): 9_000.0}
     record.members, record.save_gbps = ("a", "b"), 1.0
     big = replace(quick, checkpoint=replace(quick.checkpoint, size_gib=2_000.0))
-    limit_s = start_limit_s(big, record, IDLE_S, None)
+    limit_s = start_limit_s(big, record, None, IDLE_S, None)
     assert limit_s == pytest.approx(2 * (60.0 + 2_000.0 * 8.589934592 / 2), rel=1e-3)
+
+
+def test_a_cache_takes_longer_on_a_slow_network() -> None:
+    cached = replace(JOB, cache=(CachedData("s3://b/w", "/w", 2_000.0),))
+    machine = replace(P3_BIG, network_gbps=1.0)
+    slow_s = start_limit_s(cached, JobRecord("job"), machine, IDLE_S, None)
+    assert slow_s > start_limit_s(cached, JobRecord("job"), None, IDLE_S, None)
+    assert slow_s > 2 * 2_000.0 * 8
 
 
 def test_declared_evaluations_saves_and_steps_are_no_stall() -> None:
