@@ -237,7 +237,9 @@ class MailboxRuntime:
         done = max([b.done_units for b in beats if b.reported and working], default=saved)
         begun = [_possible_units(job, u) for b in beats if (u := b.resumed_units) is not None]
         rates = [b.units_per_s for b in beats if b.units_per_s is not None]
-        rates = [rate for rate in rates if _is_possible_rate(job, rate)]
+        # The whole job takes between a millisecond and a century of the wall.
+        slowest, fastest = job.work.amount / CENTURY_S, job.work.amount / 0.001
+        rates = [rate for rate in rates if slowest <= rate <= fastest]
         return Progress(
             done_units=max(_possible_units(job, done), saved),
             saved_units=saved,
@@ -434,11 +436,6 @@ def _secret_names(job: Job) -> tuple[SecretName, ...]:
 def _possible_units(job: Job, units: float) -> float:
     """What the job can have done, of what its nodes report."""
     return min(max(0.0, units), job.work.amount)
-
-
-def _is_possible_rate(job: Job, units_per_s: float) -> bool:
-    """Whether the whole job would take between a millisecond and a century of the wall."""
-    return job.work.amount / CENTURY_S <= units_per_s <= job.work.amount / 0.001
 
 
 def _absolute(uri: str, workdir: str) -> str:

@@ -6,19 +6,18 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import product, starmap
+from itertools import starmap
 
 from costopt.domain.account import Account
 from costopt.domain.errors import LedgerError
-from costopt.domain.events import DecisionMade, Event, PlanMade
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import Offer, Pool
-from costopt.domain.plan import COOLDOWN, HourlyPlan
 from costopt.domain.view import Decision, Desired, Target, View
 from costopt.engine.admission import FairAdmission
 from costopt.engine.billing import BillCollector, SpendTracker
 from costopt.engine.cohort import DecisionScheduler, JobTerms, SequentialDecider, group_into_cohorts
+from costopt.engine.decision_log import DecisionLog
 from costopt.engine.emissions import Emissions
 from costopt.engine.executor import Executor
 from costopt.engine.failures import STRATEGY, JobFailures, ProviderFailures
@@ -39,7 +38,6 @@ from costopt.engine.settings import EngineSettings, World
 from costopt.engine.stops import StopManager, stop_decision
 from costopt.engine.training import TrainingObserver
 from costopt.engine.view_builder import CohortView, ViewBuilder, job_submitted_event
-from costopt.ledger.codec import check_finite
 from costopt.strategies.fault_isolation import FAILED
 
 ATTEMPTS_PER_TICK = 4
@@ -77,6 +75,7 @@ class Engine:
         self.views: tuple[View, ...] = ()
         self.journal = Journal(world.ledger, ())
         self.troubles = JobFailures(self.journal)
+        self._log = DecisionLog(self.journal, self.troubles, explain=settings.explain)
         self.training = TrainingObserver(world, self.journal, self.jobs, self.troubles)
         self._node_failures = NodeFailures(
             world, self.journal, settings, self.jobs, self.troubles
@@ -253,7 +252,7 @@ class Engine:
     def _stop(self, name: str, reason: str, now: datetime, *, by_guard: bool = False) -> None:
         stops_now = name in self.stops or self.journal.records[name].over
         if not stops_now and self.journal.records[name].submitted:
-            self._record([stop_decision(name)], now)
+            self._log.record([stop_decision(name)], now)
         self.stops.begin(name, reason, now, by_guard=by_guard)
 
     def _converge(self, now: datetime) -> tuple[Desired, Mapping[str, str]]:
@@ -344,7 +343,7 @@ class Engine:
         decisions = [stop_decision(d.job) if d.job in self.stops else d for d in wanted]
         decisions = self._admission.admit(decisions, sights, self._terms, now)
         decisions += self._decide_without_view({each.job for each in decisions})
-        self._record(decisions, now)
+        self._log.record(decisions, now)
         return Desired(tuple(decisions))
 
     def _decide_without_view(self, decided: Collection[str]) -> Iterator[Decision]:
@@ -359,54 +358,6 @@ class Engine:
                 targets = Counter(node.pool for node in nodes)
                 why = f"it cannot be planned ({self.troubles.reported[name]}): what runs is kept"
                 yield Decision(name, tuple(starmap(Target, targets.items())), why, FAILED)
-
-    def _record(self, decisions: Iterable[Decision], now: datetime) -> None:
-        """Record new decisions and plans in one write, as there may be many jobs."""
-        events: list[Event] = []
-        for describe, decision in product((self._planned, self._made), tuple(decisions)):
-            with self.troubles.isolate(decision.job, now):
-                event = describe(decision, now)
-                if event is not None:
-                    check_finite(event)
-                    events.append(event)
-        self.journal.write(*events)
-
-    def _planned(self, decision: Decision, now: datetime) -> PlanMade | None:
-        """Return the event for the plan that a decision rests on, or None where it is the last."""
-        plan, last = decision.plan, self.journal.records[decision.job].planned
-        if not isinstance(plan, HourlyPlan):
-            return None
-        figures = (plan.from_at, plan.usd_micros, plan.wh, plan.prices)
-        if last and figures == (last.from_at, last.usd_micros, last.wh, last.prices):
-            return None
-        return PlanMade(
-            at=now,
-            job=decision.job,
-            from_at=plan.from_at,
-            usd_micros=plan.usd_micros,
-            wh=plan.wh,
-            prices=plan.prices,
-        )
-
-    def _made(self, decision: Decision, now: datetime) -> DecisionMade | None:
-        """Return the event for a decision, or None where it equals the last one."""
-        record = self.journal.records[decision.job]
-        targets = tuple((str(t.pool), t.nodes) for t in decision.targets)
-        # Once it is recorded, the end of a pool's cooldown is not a new decision.
-        cooled = record.rule == COOLDOWN and decision.rule is None
-        if targets == record.targets and (cooled or decision.rule == record.rule):
-            return None
-        weighed = decision.alternatives if self.settings.explain else ()
-        return DecisionMade(
-            at=now,
-            job=decision.job,
-            decision_id=f"{decision.job}-d{record.decision_count + 1}",
-            targets=targets,
-            reason=decision.reason,
-            rule=decision.rule,
-            slack_s=decision.slack_s,
-            alternatives=tuple((a.choice, a.value_usd, a.note) for a in weighed),
-        )
 
     def _actual(self, now: datetime) -> Actual:
         records = self.journal.records.values()

@@ -70,6 +70,7 @@ JOB: dict[str, Any] = {
     "setup": ["pip install x"],
     "secrets": {"TOKEN": {"aws": "prod/x", "gcp": "x", "host": "x", "as_file": True}},
     "elastic": True,
+    "max_failures": 5,
     "workdir": ".",
     "data": {"uri": "s3://b/d", "size_gib": 0, "region": "aws/us-east-1"},
     "cache": [
