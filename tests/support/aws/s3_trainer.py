@@ -47,10 +47,12 @@ def main(steps: int, pace_s: float, hold: Path, held_at: int) -> None:
     while step < steps:
         time.sleep(pace_s)
         stops = env.notice_file.exists()
-        if not stops and step >= held_at and hold.exists():
+        held = step >= held_at and hold.exists()
+        if held and not stops:
             tell(TrainerState.TRAINING)
             continue
-        step += 1
+        if not held:  # the others of a gang do not go on, either
+            step += 1
         if stops or step % SAVE_EVERY == 0 or step == steps:
             name = f"step-{step:06d}"
             store.put(name, b"{}")
