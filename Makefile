@@ -36,12 +36,12 @@ demo-fleet: $(VENV)/.dev  ## ten trainings of three tenants on a simulated clust
 	$(BIN)/python examples/fleet/demo.py
 
 quick: $(VENV)/.dev  ## unit and contract tests without processes, browser, database or test cloud
-	COSTOPT_EXAMPLES_SHARE=0.1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q \
+	COSTOPT_EXAMPLES_SHARE=0.1 $(BIN)/python -m pytest --workers $(JOBS) -q \
 		-m "not process and not slow and not browser and not postgres and not slurm and not cloud" \
 		tests/unit tests/contract tests/golden
 
 test: $(VENV)/.dev  ## every test
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+	$(BIN)/python -m pytest --workers $(JOBS)
 
 kubernetes-test-server:  ## kube-apiserver and kube-scheduler for tests, from Debian's source; once
 	tests/support/kubernetes/build_server.sh

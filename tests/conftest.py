@@ -9,7 +9,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import last_events, properties, tiers
+from tests.support import crash_points, last_events, properties, tiers
 from tests.support.aws.fixtures import account, aws_clients, aws_server, cloud
 from tests.support.ceph import ceph
 from tests.support.gcp.fixtures import gcp_cloud, gcp_server, project
@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 
+pytest_plugins = ["tests.support.forked_workers"]
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 """How long a property takes on a busy machine says nothing of the code."""
@@ -63,21 +64,18 @@ def pytest_configure(config: pytest.Config) -> None:
         tiers.watch_processes()
 
 
+def pytest_report_header() -> str:
+    """Return which points of exhaustive tests are tried."""
+    return f"exhaustive tests: every {crash_points.EVERY}. point from the {crash_points.FIRST}. on"
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a process, a browser or PostgreSQL, before pytest-xdist looks for groups."""
+    """Mark what needs a process, a browser or PostgreSQL."""
     tiers.mark(items)
     if EXAMPLES_SHARE < 1:
         for function in {getattr(item, "function", None) for item in items}:
             properties.try_fewer(function, EXAMPLES_SHARE)
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Refuse to run where pytest-xdist sees no groups: each worker would start every server."""
-    grouped = session.config.getoption("loadgroup", default=False)
-    for item in session.items if grouped else ():
-        if item.get_closest_marker("xdist_group") and "@" not in item.nodeid:
-            raise pytest.UsageError(f"pytest-xdist has not grouped {item.nodeid}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -34,7 +34,7 @@ PROPOSAL = Proposal("p1", "a", ActionKind.LAUNCH, "aws/eu/x/spot", 2, "cheaper",
     params=[
         "memory",
         "sqlite",
-        pytest.param("postgres", marks=pytest.mark.xdist_group("postgres")),
+        pytest.param("postgres", marks=pytest.mark.worker_group("postgres")),
     ]
 )
 def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Registry]:

@@ -9,7 +9,7 @@ HEAVY = ("test_run_", "test_process_")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give every such test to the same worker, before pytest-xdist looks for groups."""
+    """Give every such test to the same worker."""
     for item in items:
         if item.path.name.startswith(HEAVY):
-            item.add_marker(pytest.mark.xdist_group("processes"))
+            item.add_marker(pytest.mark.worker_group("processes"))

@@ -20,7 +20,7 @@ from tests.support.attached_shards import STEPS
 from tests.support.forked_trainers import TrainerFactory, result
 from tests.support.near_nodes import NearNodes
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("processes")]
+pytestmark = [pytest.mark.slow, pytest.mark.worker_group("processes")]
 WITHIN_S = 120.0
 
 

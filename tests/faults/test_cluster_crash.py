@@ -12,6 +12,7 @@ from costopt.domain.job import Job
 from costopt.domain.market import Pool
 from costopt.engine.loop import VirtualClock
 from tests.faults.test_engine_crash import Crash, CrashingLedger, Fuse
+from tests.support.crash_points import crash_points
 from tests.support.fleet_run import max_gpus_held
 from tests.support.owned_cluster import (
     START_AT,
@@ -76,7 +77,7 @@ def test_killed_at_every_write_while_gangs_shrink_and_grow(durable: bool) -> Non
     whole, _ = _run(None, durable=durable)
     sizes = {Pool.parse(e.pool).instance_type for e in whole if isinstance(e, NodeLaunched)}
     assert len(sizes) > 1, "no gang changed its size"
-    for steps in range(1, 1000):
+    for steps in crash_points(range(1, 1000)):
         events, fuse = _run(steps, durable=durable)
         _check(events)
         if not fuse.burnt:

@@ -17,7 +17,7 @@ from tests.support.node_folder import ROOT
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
-    pytest.mark.xdist_group("processes"),
+    pytest.mark.worker_group("processes"),
 ]
 STEPS, SAVED_AT = 60, 10
 POINTS = {

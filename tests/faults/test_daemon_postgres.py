@@ -16,7 +16,7 @@ from tests.support.postgres_server import PostgresServer
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
-    pytest.mark.xdist_group("postgres"),
+    pytest.mark.worker_group("postgres"),
 ]
 
 LEASE = ("--lease", "1")

@@ -27,6 +27,7 @@ from costopt.ledger.job_account import JobAccount
 from costopt.provider.wrapper import ProviderWrapper
 from costopt.strategies import build
 from tests.support.cant_be_late import NoHazard, OneMachine, OnePower, job, market, policy
+from tests.support.crash_points import crash_points
 from tests.support.engines import start_engine
 
 GAP_S = 600.0
@@ -204,7 +205,7 @@ def _scene(steps: int | None, *, where: str, effective: bool) -> tuple[Scene, Vi
 
 
 def _every_crash(where: str, effective: bool) -> int:
-    for steps in range(1, 2000):
+    for steps in crash_points(range(1, 2000)):
         scene, clock = _scene(steps, where=where, effective=effective)
         lives = _run(scene, clock)
         _check(scene)

@@ -33,7 +33,7 @@ def run(folder: Path, framework: str, near: str, *plans: str) -> dict[str, list[
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("processes")
+@pytest.mark.worker_group("processes")
 @pytest.mark.parametrize("framework", ["hugging_face", "torchtitan"])
 def test_a_training_goes_on_after_a_notice(tmp_path: Path, framework: str) -> None:
     pytest.importorskip("transformers" if framework == "hugging_face" else framework)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import product
 
 import pytest
 
@@ -12,6 +13,7 @@ from costopt.domain.fleet import EndCause
 from costopt.domain.market import CapacityType
 from costopt.domain.view import Target
 from tests.support.cloud_engine import CloudScene
+from tests.support.crash_points import crash_points
 from tests.support.crashing_ledger import Crash, CrashingLedger
 from tests.support.gcp.account import ELSEWHERE, REGION, SPOT, TYPE, NewAccount
 from tests.support.gcp.faults import Fault, drop, drop_after, fail, throttle, unauthorized
@@ -134,8 +136,7 @@ def test_a_zone_whose_operations_are_silent_ends_nothing(project: NewAccount) ->
     assert ended.ended_at == interrupts_at
 
 
-@pytest.mark.parametrize("durable", [False, True])
-@pytest.mark.parametrize("nth", range(1, 10))
+@pytest.mark.parametrize(("nth", "durable"), [*crash_points(product(range(1, 10), [False, True]))])
 def test_a_controller_that_dies_at_any_write_adopts_its_nodes(
     project: NewAccount, nth: int, durable: bool
 ) -> None:

@@ -29,7 +29,7 @@ from tests.support.errors import has_code
 from tests.support.live_run import PATIENCE_S, wait_until
 from tests.support.postgres_server import PostgresServer
 
-pytestmark = pytest.mark.xdist_group("postgres")
+pytestmark = pytest.mark.worker_group("postgres")
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 LEASE_S = 0.6

@@ -39,7 +39,7 @@ def run(folder: Path, *plans: str, width: int = 48) -> list[list[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("processes")
+@pytest.mark.worker_group("processes")
 def test_any_mesh_takes_up_what_another_saved(tmp_path: Path) -> None:
     ranks = run(
         tmp_path,
@@ -76,7 +76,7 @@ def test_any_mesh_takes_up_what_another_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("processes")
+@pytest.mark.worker_group("processes")
 def test_ranks_share_what_the_first_one_has(tmp_path: Path) -> None:
     sizes = (1, 65_000, 65_536, 1_000_000)
     ranks = run(tmp_path, "fsdp2," + ",".join(f"share:{size}" for size in sizes))
@@ -84,7 +84,7 @@ def test_ranks_share_what_the_first_one_has(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("processes")
+@pytest.mark.worker_group("processes")
 def test_the_ranks_of_a_node_share_a_writer_and_start_it_again(tmp_path: Path) -> None:
     plan = "fsdp3,train:1,save,writer,kill,train:1,save,writer,note"
     ranks = run(tmp_path, plan, "fsdp3,restore")

@@ -41,7 +41,7 @@ def same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("processes")
+@pytest.mark.worker_group("processes")
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_what_a_mesh_saved_is_exported_bit_for_bit(tmp_path: Path) -> None:
     run(tmp_path, "tp2x2,train:2,save,full")
@@ -69,7 +69,7 @@ def test_what_a_mesh_saved_is_exported_bit_for_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("processes")
+@pytest.mark.worker_group("processes")
 def test_dcp_saves_and_loads_through_our_storage(tmp_path: Path) -> None:
     ranks = run(
         tmp_path,

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is share
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("processes")
+@pytest.mark.worker_group("processes")
 def test_a_lost_step_comes_from_memory_and_peers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,7 @@ EVENTS_PER_RUN = 25
 MOST = 4
 SILENT_S = 1.0
 
-pytestmark = pytest.mark.xdist_group("processes")
+pytestmark = pytest.mark.worker_group("processes")
 
 
 @pytest.fixture(scope="module")

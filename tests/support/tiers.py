@@ -32,7 +32,7 @@ NEEDS = {
 }
 """Markers by fixture, or by a parameter that asks for it."""
 ALONE = {"kubernetes": "kubernetes_server", "kubernetes_server": "kubernetes_server"}
-"""Servers by what asks for them: one worker starts each, not every one (--dist loadgroup)."""
+"""Servers by what asks for them: one worker starts each, not every one."""
 STARTERS = frozenset({"subprocess", "multiprocessing", "run_in_processes", "Popen", "fork"})
 EVENTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"})
 started: list[str] = []
@@ -53,7 +53,7 @@ def mark(items: list[pytest.Item]) -> None:
         for name in sorted(markers):
             item.add_marker(name)
         for server in _servers(item):
-            item.add_marker(pytest.mark.xdist_group(server))
+            item.add_marker(pytest.mark.worker_group(server))
 
 
 def end_servers(item: pytest.Item, following: pytest.Item | None) -> None:

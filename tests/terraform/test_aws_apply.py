@@ -40,7 +40,7 @@ from tests.support.terraform.workspace import missing
 pytestmark = [
     pytest.mark.skipif(missing() is not None, reason=str(missing())),
     pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
-    pytest.mark.xdist_group("terraform"),
+    pytest.mark.worker_group("terraform"),
 ]
 
 

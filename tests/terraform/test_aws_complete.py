@@ -10,7 +10,7 @@ from tests.support.terraform.workspace import missing
 PATIENCE_S = 900.0
 pytestmark = [
     pytest.mark.skipif(missing() is not None, reason=str(missing())),
-    pytest.mark.xdist_group("terraform"),
+    pytest.mark.worker_group("terraform"),
 ]
 
 

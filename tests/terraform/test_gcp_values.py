@@ -25,7 +25,7 @@ pytestmark = [
         shutil.which("terraform") is None,
         reason="terraform is not installed: nothing of the Google Cloud module was evaluated",
     ),
-    pytest.mark.xdist_group("terraform-modules"),
+    pytest.mark.worker_group("terraform-modules"),
 ]
 JOBS = ("finetune", "other")
 FILES = {"train.py": "print()", "data/.a b": "x", "data/same": "x"}

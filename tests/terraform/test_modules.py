@@ -27,7 +27,7 @@ needs_checkov = pytest.mark.skipif(
     CHECKOV is None,
     reason="checkov is not on the path: neither module was checked with it; `make checkov` does",
 )
-group = pytest.mark.xdist_group("terraform-modules")
+group = pytest.mark.worker_group("terraform-modules")
 
 
 @pytest.fixture(scope="module")

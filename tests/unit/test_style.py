@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("style")
+pytestmark = pytest.mark.worker_group("style")
 """One worker parses the tree, once."""
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("costopt", "providers")

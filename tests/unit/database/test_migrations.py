@@ -29,7 +29,7 @@ RELEASED: dict[str, tuple[Migrations, list[str]]] = {
     "registry": (MIGRATIONS, ["92ff24977643121c", "31ad0a2bf5a2bb4e"]),
     "schedule": (scheduler.MIGRATIONS, ["cd2853558ab77615"]),
 }
-ON_POSTGRES = pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))
+ON_POSTGRES = pytest.param("postgres", marks=pytest.mark.worker_group("postgres"))
 
 
 @pytest.mark.parametrize("part", RELEASED)
@@ -152,7 +152,7 @@ def test_a_first_step_committed_between_two_questions_is_not_another_programs() 
     MIGRATIONS.apply(CommittedBetween())
 
 
-@pytest.mark.xdist_group("postgres")
+@pytest.mark.worker_group("postgres")
 def test_two_that_migrate_at_once_do_not_disturb_each_other(
     postgres: PostgresServer, postgres_url: str
 ) -> None:

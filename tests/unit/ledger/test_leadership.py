@@ -18,7 +18,7 @@ from costopt.ledger.sql_ledger import ADVISORY_LOCK, open_postgres_ledger, open_
 
 LEASE_S = 15.0
 EVENT = RunStopped(at=datetime(2026, 1, 1, tzinfo=UTC), job="a", reason="r")
-ON_POSTGRES = pytest.mark.xdist_group("postgres")
+ON_POSTGRES = pytest.mark.worker_group("postgres")
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=ON_POSTGRES)])

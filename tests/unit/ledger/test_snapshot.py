@@ -52,7 +52,7 @@ def later(job: str, last_at: datetime) -> datetime:
 
 
 @pytest.fixture(
-    params=["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))]
+    params=["sqlite", pytest.param("postgres", marks=pytest.mark.worker_group("postgres"))]
 )
 def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DurableLedger]:
     on_file = request.param == "sqlite"

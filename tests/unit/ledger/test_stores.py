@@ -26,7 +26,7 @@ def stopped(job: str, reason: str = "r") -> Event:
     return RunStopped(at=AT, job=job, reason=reason)
 
 
-STORED = ["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))]
+STORED = ["sqlite", pytest.param("postgres", marks=pytest.mark.worker_group("postgres"))]
 
 
 @pytest.fixture(params=["memory", *STORED])
@@ -94,7 +94,7 @@ def test_jobs_are_named_in_the_order_of_their_first_event(place: str) -> None:
         assert ledger.jobs() == ("z", "B", "a", "ü", "b")
 
 
-@pytest.mark.xdist_group("postgres")
+@pytest.mark.worker_group("postgres")
 def test_a_name_that_postgresql_cannot_keep_is_refused(postgres_url: str) -> None:
     with open_ledger(postgres_url) as ledger:
         with pytest.raises(LedgerError) as caught:

@@ -20,7 +20,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(
-    params=["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))]
+    params=["sqlite", pytest.param("postgres", marks=pytest.mark.worker_group("postgres"))]
 )
 def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlRegistry]:
     on_file = request.param == "sqlite"

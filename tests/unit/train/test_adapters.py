@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 ADAPTERS = ROOT / "examples" / "adapters"
 TIMEOUT_S = 600.0
 
-pytestmark = pytest.mark.xdist_group("processes")
+pytestmark = pytest.mark.worker_group("processes")
 
 
 def run(folder: Path, script: str, steps: int, size: int = 1) -> str:

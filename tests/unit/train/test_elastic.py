@@ -22,7 +22,7 @@ SILENT_S = 2.0
 NEVER_S = 120.0
 """A process that a busy machine lets wait for so long is not counted out."""
 
-pytestmark = pytest.mark.xdist_group("processes")
+pytestmark = pytest.mark.worker_group("processes")
 
 
 @pytest.fixture(scope="module")

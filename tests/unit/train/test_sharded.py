@@ -210,7 +210,7 @@ def fixed_group() -> Iterator[list[dict[str, str]]]:
         yield [fixed | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
 
 
-@pytest.mark.xdist_group("processes")
+@pytest.mark.worker_group("processes")
 def test_ranks_of_a_fixed_group_that_differ_are_not_exact(tmp_path: Path) -> None:
     with TrainerFactory() as nursery, fixed_group() as group:
         pids = [
@@ -222,7 +222,7 @@ def test_ranks_of_a_fixed_group_that_differ_are_not_exact(tmp_path: Path) -> Non
     assert guarantees == ["close: members differ: threads=1, threads=2"] * 2
 
 
-@pytest.mark.xdist_group("processes")
+@pytest.mark.worker_group("processes")
 def test_a_fixed_group_stops_at_the_same_step_and_goes_on_at_another_size(tmp_path: Path) -> None:
     options = {"initial": True, "checkpoint": str(tmp_path / "checkpoints")}
     with TrainerFactory() as nursery, fixed_group() as group:

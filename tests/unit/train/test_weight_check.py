@@ -101,7 +101,7 @@ def factory() -> Iterator[TrainerFactory]:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("processes")
+@pytest.mark.worker_group("processes")
 @pytest.mark.parametrize("mode", ["exact", "close"])
 def test_a_flipped_bit_is_reported_by_every_rank(
     factory: TrainerFactory, tmp_path: Path, mode: str
