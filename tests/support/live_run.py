@@ -161,7 +161,7 @@ def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = PATIENCE
             return
         now = time.monotonic()
         assert now < deadline, f"no {what} within {timeout_s} s"
-        time.sleep(min(1.0, max(0.02, 4 * (now - asked_at))))
+        time.sleep(min(1.0, max(0.05, 9 * (now - asked_at))))
 
 
 def no_traceback(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from threading import Barrier
 from costopt.domain.object_store import ObjectStore
 from costopt.protocol.tasks import TaskBoard, TaskClaim
 
-RACES = 1000
+RACES = int(os.environ.get("COSTOPT_RACES", "100"))
 WRITERS = 3
 
 
