@@ -10,7 +10,7 @@ EXTRAS := train aws gcp kubernetes slurm fleet frames daemon report
 # Each of a thousand processes of the tests would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-harsh demo-fleet quick test kubernetes-test-server check check-style check-types \
+.PHONY: demo demo-harsh demo-fleet quick test exhaustive kubernetes-test-server check check-style check-types \
 	check-imports check-tests workflows wheel fresh \
 	oldest-versions sbom docs notebooks bench soak checkov focus audit format clean
 
@@ -118,7 +118,10 @@ bench: $(VENV)/.dev  ## benchmarks; prints figures, asserts none, and writes the
 	$(BIN)/python -m benchmarks --save
 	$(BIN)/python -m benchmarks.results
 
-soak: $(VENV)/.dev  ## 100,000 made-up markets, 10,000 kills while saving, 1,000 of sharded gangs, of elastic gangs, of the daemon; hours
+exhaustive: $(VENV)/.dev  ## tests/faults at every crash point, with a thousand races for a store
+	COSTOPT_CRASHES_SHARE=1 COSTOPT_RACES=1000 $(BIN)/python -m pytest --workers $(JOBS) tests/faults
+
+soak: exhaustive  ## 100,000 made-up markets, 10,000 kills while saving, 1,000 of sharded gangs, of elastic gangs, of the daemon; hours
 	COSTOPT_TRACES=100000 $(BIN)/python -m pytest tests/properties/test_shield_adversary.py \
 		tests/properties/test_shield_unlucky.py
 	COSTOPT_KILLS=10000 $(BIN)/python -m pytest tests/faults/test_checkpoint_kill.py
