@@ -9,7 +9,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import crash_points, last_events, properties, tiers
+from tests.support import exhaustive, last_events, properties, tiers
 from tests.support.aws.fixtures import account, aws_clients, aws_server, cloud
 from tests.support.ceph import ceph
 from tests.support.gcp.fixtures import gcp_cloud, gcp_server, project
@@ -65,14 +65,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> str:
-    """Return which points of exhaustive tests are tried."""
-    return f"exhaustive tests: every {crash_points.EVERY}. point from the {crash_points.FIRST}. on"
+    """Return how much of exhaustive tests is run."""
+    every, commit = exhaustive.EVERY, exhaustive.COMMIT
+    return f"exhaustive tests: one of {every} points, chosen by commit {commit:040x}"
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a process, a browser or PostgreSQL."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what needs a process, a browser or PostgreSQL; leave cases of exhaustive tests out."""
     tiers.mark(items)
+    left_out = exhaustive.left_out(items)
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
     if EXAMPLES_SHARE < 1:
         for function in {getattr(item, "function", None) for item in items}:
             properties.try_fewer(function, EXAMPLES_SHARE)

@@ -12,7 +12,7 @@ from costopt.domain.job import Job
 from costopt.domain.market import Pool
 from costopt.engine.loop import VirtualClock
 from tests.faults.test_engine_crash import Crash, CrashingLedger, Fuse
-from tests.support.crash_points import crash_points
+from tests.support.exhaustive import crash_points
 from tests.support.fleet_run import max_gpus_held
 from tests.support.owned_cluster import (
     START_AT,

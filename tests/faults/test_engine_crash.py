@@ -27,8 +27,8 @@ from costopt.ledger.job_account import JobAccount
 from costopt.provider.wrapper import ProviderWrapper
 from costopt.strategies import build
 from tests.support.cant_be_late import NoHazard, OneMachine, OnePower, job, market, policy
-from tests.support.crash_points import crash_points
 from tests.support.engines import start_engine
+from tests.support.exhaustive import crash_points
 
 GAP_S = 600.0
 UP = [1, 1, 1, 0, 0, 1, 1, 1, 1, 0] * 30

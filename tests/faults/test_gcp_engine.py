@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from itertools import product
 
 import pytest
 
@@ -13,7 +12,6 @@ from costopt.domain.fleet import EndCause
 from costopt.domain.market import CapacityType
 from costopt.domain.view import Target
 from tests.support.cloud_engine import CloudScene
-from tests.support.crash_points import crash_points
 from tests.support.crashing_ledger import Crash, CrashingLedger
 from tests.support.gcp.account import ELSEWHERE, REGION, SPOT, TYPE, NewAccount
 from tests.support.gcp.faults import Fault, drop, drop_after, fail, throttle, unauthorized
@@ -43,6 +41,7 @@ def _check(scene: CloudScene[NewAccount], nodes: int) -> None:
     assert not find_orphans(project.provider, "me", records, project.clock.now(), 0)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize(
     "call",
@@ -136,7 +135,9 @@ def test_a_zone_whose_operations_are_silent_ends_nothing(project: NewAccount) ->
     assert ended.ended_at == interrupts_at
 
 
-@pytest.mark.parametrize(("nth", "durable"), [*crash_points(product(range(1, 10), [False, True]))])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("nth", range(1, 10))
 def test_a_controller_that_dies_at_any_write_adopts_its_nodes(
     project: NewAccount, nth: int, durable: bool
 ) -> None:
@@ -203,6 +204,7 @@ def test_a_request_that_expires_rests_its_pool_and_is_made_anew(project: NewAcco
     assert _spent_micros(scene) == 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize(
     "call", ["instances.aggregatedList", "instances.insert", "instances.delete", "instances.list"]

@@ -45,6 +45,7 @@ FAULTS: dict[str, tuple[Fault, type[ProviderError]]] = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("call", LAUNCH_CALLS)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_any_call_of_a_launch_may_fail_once(project: NewAccount, call: str, fault: str) -> None:

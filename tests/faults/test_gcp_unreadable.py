@@ -70,6 +70,7 @@ def _calls(project: NewAccount, act: str) -> Iterator[str]:
     yield from sorted(project.cloud.faults.calls)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("answer", UNREADABLE)
 @pytest.mark.parametrize("act", ACTS)
 def test_whatever_call_is_answered_so_nothing_but_a_provider_error_is_raised(
@@ -87,6 +88,7 @@ def test_whatever_call_is_answered_so_nothing_but_a_provider_error_is_raised(
     assert not [reason for reason in reasons if reason.endswith(": ") or len(reason) > 600]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("answer", UNREADABLE)
 @pytest.mark.parametrize(
     "call",

@@ -1,13 +1,17 @@
-"""Which of the points of an exhaustive test are tried: a fifth of them, all with ``make soak``."""
+"""How much of an exhaustive test is run: a fifth, chosen by the commit; all of it every night."""
 
 from __future__ import annotations
 
+import math
 import os
+import random
 import subprocess
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
+
+import pytest
 
 EVERY = max(1, round(1 / float(os.environ.get("COSTOPT_CRASHES_SHARE", "0.2"))))
 T = TypeVar("T")
@@ -23,9 +27,22 @@ def _commit() -> int:
     return int(done.stdout.strip() or "0", 16)
 
 
-FIRST = _commit() % EVERY
+COMMIT = _commit()
 
 
 def crash_points(points: Iterable[T]) -> Iterator[T]:
     """Return every ``EVERY``-th of the points; the commit chooses which is the first."""
-    return islice(points, FIRST, None, EVERY)
+    return islice(points, COMMIT % EVERY, None, EVERY)
+
+
+def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Return the cases that are not run of tests with the marker ``exhaustive``."""
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("exhaustive"):
+            tests.setdefault(item.nodeid.split("[")[0], []).append(item)
+    found: set[pytest.Item] = set()
+    for name, cases in tests.items():
+        runs = random.Random(f"{COMMIT} {name}").sample(cases, math.ceil(len(cases) / EVERY))
+        found |= set(cases) - set(runs)
+    return found
