@@ -50,6 +50,7 @@ def test_launches_that_a_halt_came_before_are_known_not_to_have_been_sent() -> N
     assert "lost" not in {event.error for event in reported}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("later", range(6))
 def test_a_daemon_that_dies_then_leaves_no_orphan_and_launches_nothing_twice(later: int) -> None:
     whole = HaltingFate()

@@ -89,6 +89,7 @@ def _went_wrong(outcomes: Iterable[tuple[int, Outcome]]) -> dict[int, tuple[Wron
     return {number: outcome.wrong for number, outcome in list(outcomes) if outcome.wrong}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("label", BETWEEN)
 def test_killed_between_an_intent_and_its_outcome(label: str, table: Table) -> None:
     numbers = _numbers(_steps(), label)

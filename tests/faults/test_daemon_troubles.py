@@ -39,6 +39,7 @@ def _fill_disk(made: Trial) -> None:
     _pragma(f"max_page_count = {pages}")(made)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("tick", [1, 6, 25, 33])
 @pytest.mark.parametrize(
     ("begins", "ends", "said"),
@@ -91,6 +92,7 @@ def test_a_store_that_is_silent_for_half_an_hour(tick: int) -> None:
             assert (begun[0].at - T0).total_seconds() <= again_s + 3 * TICK_S
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("tick", [2, 8, 25])
 @pytest.mark.parametrize("step_s", [3600.0, -3600.0], ids=["+1 h", "-1 h"])
 @pytest.mark.parametrize("lasts", [HALF_AN_HOUR, 1000], ids=["put right", "for good"])
