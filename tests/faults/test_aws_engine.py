@@ -55,6 +55,7 @@ def _check(scene: CloudScene[NewAccount], nodes: int) -> None:
     assert not [orphan for orphan in found if orphan.kind == "node"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("call", ["DescribeInstances", "RunInstances", "TerminateInstances"])
 def test_a_call_that_fails_twice_costs_nothing_but_time(
@@ -81,6 +82,7 @@ def test_the_queue_may_fail_too(account: NewAccount, fault: str) -> None:
     _check(scene, 1)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("nth", range(1, 10))
 def test_a_controller_that_dies_at_any_write_adopts_its_nodes(

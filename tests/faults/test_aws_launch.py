@@ -48,6 +48,7 @@ FAULTS: dict[str, tuple[Fault, type[ProviderError]]] = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("call", LAUNCH_CALLS)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_any_call_of_a_launch_may_fail_once(account: NewAccount, call: str, fault: str) -> None:
@@ -215,6 +216,7 @@ def _listed(account: NewAccount, node_id: str) -> None:
     assert node_id in {node.node_id for node in account.provider.nodes("me")}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize(
     ("call", "act"), [("TerminateInstances", _terminate), ("DescribeInstances", _listed)]

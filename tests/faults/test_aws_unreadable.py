@@ -90,6 +90,7 @@ def _calls(account: NewAccount, act: str) -> Iterator[tuple[str, str]]:
     yield from sorted(account.cloud.faults.calls)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("answer", UNREADABLE)
 @pytest.mark.parametrize("act", ACTS)
 def test_whatever_call_is_answered_so_nothing_but_a_provider_error_is_raised(
@@ -108,6 +109,7 @@ def test_whatever_call_is_answered_so_nothing_but_a_provider_error_is_raised(
     assert not [reason for reason in reasons if reason.endswith(": ") or len(reason) > 600]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("answer", UNREADABLE)
 @pytest.mark.parametrize("call", ["DescribeInstances", "RunInstances", "TerminateInstances"])
 def test_a_job_goes_on_as_if_the_answer_had_been_lost(
