@@ -17,7 +17,7 @@ from costopt.daemon import job_sync
 from costopt.daemon.admission import load_submission
 from costopt.domain.control import Submission
 from costopt.domain.errors import SpecError
-from costopt.domain.events import JobFinished, NodeEnded, RunStopped, WorkLost
+from costopt.domain.events import JobFinished, NodeEnded, NodeLaunched, RunStopped, WorkLost
 from costopt.ledger.summary import JobState
 from tests.support import refused_files
 from tests.support.daemon_fixtures import POLICY, DaemonScene, document
@@ -174,6 +174,28 @@ def test_a_held_job_is_resumed_once_its_nodes_are_released(
     scene.go(45)
     assert scene.job().summary.state is JobState.FINISHED
     assert scene.daemon.board.tick_failure == ""
+
+
+def test_a_held_job_that_is_paused_and_resumed_while_it_saves_is_still_held(
+    scene: DaemonScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.submit("one", hours=0.5)
+    scene.go(12)
+    with monkeypatch.context() as patch:
+        patch.setattr(job_sync, "load_submission", _refuse_one)
+        scene.restart()
+        scene.go(1)
+        assert scene.living("one")
+        for change in (scene.daemon.service.pause, scene.daemon.service.resume):
+            change("one", "me")
+            scene.go(1)
+        scene.go(12)
+        assert scene.living("one") == []
+        assert len(scene.events(NodeLaunched)) == 1
+        assert "refuses its file" in scene.job().blocked_by
+    scene.restart()
+    scene.go(45)
+    assert scene.job().summary.state is JobState.FINISHED
 
 
 @pytest.mark.parametrize("cancelled", ["before it is refused", "while it is held"])

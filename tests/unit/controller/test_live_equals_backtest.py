@@ -59,7 +59,7 @@ from tests.support.market_fixtures import T0, market
 from tests.support.node_folder import ROOT
 from tests.support.simulated_site import VirtualSiteConfig
 
-TICK_S = 60.0
+TICK_S = 120.0
 HOURS = 8
 ENDS_AT = T0 + timedelta(hours=HOURS)
 HOLDING = market(
