@@ -10,7 +10,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.command_server import command_server
 from tests.support.job_changes import Repository, job
 from tests.support.review_servers import INVALID, NO_RIGHT, ReviewServer, review_server
 
@@ -47,17 +47,12 @@ class Runner:
     repository: Repository
     server: ReviewServer
     folder: Path
+    costopt: Path
 
     def environment(self, more: Mapping[str, str]) -> dict[str, str]:
         """What a step sees: no setting of costopt, and costopt on the PATH."""
-        programs = self.folder / "bin"
-        programs.mkdir(exist_ok=True)
-        costopt = programs / "costopt"
-        code = "from costopt.cli.main import main; main()"
-        costopt.write_text(f"#!/bin/sh\nexec '{sys.executable}' -c '{code}' \"$@\"\n")
-        costopt.chmod(0o755)
         own = {
-            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PATH": f"{self.costopt.parent}:{os.environ['PATH']}",
             "HOME": str(self.folder),
             "PYTHONPATH": f"{ROOT}:{ROOT / 'providers'}",
         }
@@ -142,8 +137,14 @@ def _evaluated(text: object, context: Mapping[str, str]) -> str:
     return EXPRESSION.sub(lambda found: context[found[1]], str(text))
 
 
+@pytest.fixture(scope="module")
+def costopt() -> Iterator[Path]:
+    with command_server() as program:
+        yield program
+
+
 @pytest.fixture
-def runner(tmp_path: Path) -> Iterator[Runner]:
+def runner(tmp_path: Path, costopt: Path) -> Iterator[Runner]:
     """A checkout of a change that doubles a job, and its review server."""
     origin = Repository(tmp_path / "origin")
     repository = Repository.__new__(Repository)
@@ -153,7 +154,7 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
     )
     repository.write("jobs/a.yaml", job(amount="2.0e+9"))
     with review_server() as server:
-        yield Runner(repository, server, tmp_path)
+        yield Runner(repository, server, tmp_path, costopt)
 
 
 def test_no_input_is_part_of_a_script() -> None:

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from tests.docs.test_readme import BLOCK, ELSEWHERE, prepare, run, without_progress
+from tests.support.command_server import command_server
 
 
 def refresh(page: str, root: Path) -> str:
@@ -46,8 +47,6 @@ def _outputs(text: str, root: Path) -> str:
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(name)
-            path.write_text(
-                refresh(path.read_text("utf-8"), prepare(Path(folder))), encoding="utf-8"
-            )
+        with tempfile.TemporaryDirectory() as folder, command_server() as costopt:
+            path, root = Path(name), prepare(Path(folder), costopt)
+            path.write_text(refresh(path.read_text("utf-8"), root), encoding="utf-8")

@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support.command_server import command_server
+
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "examples", "terraform")
 PAGES = sorted(
@@ -61,7 +63,7 @@ def _named(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def prepare(folder: Path) -> Path:
+def prepare(folder: Path, costopt: Path) -> Path:
     """Return a copy of what a reader has at the repository's root, with costopt on the PATH."""
     root, programs = folder / "root", folder / "bin"
     programs.mkdir()
@@ -69,16 +71,19 @@ def prepare(folder: Path) -> Path:
         shutil.copytree(
             ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", ".costopt")
         )
-    costopt = programs / "costopt"
-    code = "from costopt.cli.main import main; main()"
-    costopt.write_text(f"#!/bin/sh\nexec '{sys.executable}' -c '{code}' \"$@\"\n")
-    costopt.chmod(0o755)
+    (programs / "costopt").symlink_to(costopt)
     return root
 
 
+@pytest.fixture(scope="module")
+def costopt() -> Iterator[Path]:
+    with command_server() as program:
+        yield program
+
+
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    return prepare(tmp_path)
+def place(tmp_path: Path, costopt: Path) -> Path:
+    return prepare(tmp_path, costopt)
 
 
 def run(command: str, place: Path) -> subprocess.CompletedProcess[str]:
