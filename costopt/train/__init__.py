@@ -14,6 +14,8 @@ way can use ``Checkpointer`` alone, or ``ShardedCheckpointer`` for a model that 
 docs/training.md says what is guaranteed.
 """
 
+from typing import TYPE_CHECKING
+
 from costopt.checkpoint.history import RetentionPolicy
 from costopt.domain.errors import MissingExtraError, install_hint
 from costopt.protocol.trainer_files import SavedCheckpoint
@@ -27,12 +29,14 @@ except ImportError as error:
 
 from costopt.train.attach import attach
 from costopt.train.checkpointer import Checkpointer, RestoredCheckpoint
-from costopt.train.dcp_storage import StorageReader, StorageWriter
 from costopt.train.loop import RegroupEvent, RollbackPolicy, TrainingExit, TrainingLoop
 from costopt.train.optimizer_state import load_optimizer_state
 from costopt.train.save_queue import FailedSave
 from costopt.train.sharded_checkpointer import RestoredShards, ShardedCheckpointer
 from costopt.train.stream import Stream
+
+if TYPE_CHECKING:
+    from costopt.train.dcp_storage import StorageReader, StorageWriter
 
 __all__ = [
     "Checkpointer",
@@ -52,3 +56,12 @@ __all__ = [
     "attach",
     "load_optimizer_state",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import ``StorageReader`` or ``StorageWriter``: torch.distributed.checkpoint takes long."""
+    if name not in ("StorageReader", "StorageWriter"):
+        raise AttributeError(f"module 'costopt.train' has no attribute {name!r}")
+    from costopt.train import dcp_storage
+
+    return getattr(dcp_storage, name)

@@ -12,13 +12,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from costopt.domain.errors import CostoptError
 from costopt.train.group import StepAgreement, StepVote
 from costopt.train.reduction import GradientLayout, Reduction
 from costopt.train.replica_groups import Replicas
-from costopt.train.sharded_state import local_tensor
+from costopt.train.sharded_state import is_sharded, local_tensor
 
 
 class ShardedGradientLayout(GradientLayout):
@@ -40,14 +39,16 @@ class ShardedGradientLayout(GradientLayout):
         """Return a shard's gradients, placed as the parameters are."""
         for parameter in self.parameters:
             gradient, placements = parameter.grad, getattr(parameter, "placements", None)
-            if isinstance(gradient, DTensor) and gradient.placements != placements:
+            if is_sharded(gradient) and gradient.placements != placements:
                 parameter.grad = gradient.redistribute(placements=placements)
         return super().found()
 
     def placed(self, part: Tensor, parameter: Tensor) -> Tensor:
         """Return the gradient as PyTorch places it."""
-        if not isinstance(parameter, DTensor):
+        if not is_sharded(parameter):
             return part
+        from torch.distributed.tensor import DTensor
+
         return DTensor.from_local(
             part,
             parameter.device_mesh,
@@ -68,7 +69,7 @@ class ShardedGradientLayout(GradientLayout):
             nn.utils.get_total_norm([p.grad for p in alike if p.grad is not None])
             for alike in by_mesh.values()
         ]
-        whole = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]
+        whole = [norm.full_tensor() if is_sharded(norm) else norm for norm in norms]
         for alike in by_mesh.values():
             total = torch.linalg.vector_norm(torch.stack(whole))
             nn.utils.clip_grads_with_norm_(alike, max_norm, total)

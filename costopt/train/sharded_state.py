@@ -6,18 +6,16 @@ public way to it takes milliseconds for many tensors (torch 2.13: 33 ms for 2,20
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.optim import Optimizer
 
 from costopt.checkpoint.manifest import TensorSpec
@@ -37,6 +35,10 @@ from costopt.train.optimizer_state import (
     unusual_devices,
 )
 from costopt.train.state_layout import ALIGNMENT, DTYPE_NAMES, StorageExtent
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.tensor import DTensor
 
 MIN_LARGE_BYTES = 1 << 10
 
@@ -67,7 +69,7 @@ class Shard:
 
 def local_tensor(tensor: Tensor) -> Tensor:
     """Return this rank's part of a DTensor, any other tensor itself; it shares its memory."""
-    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+    return tensor._local_tensor if is_sharded(tensor) else tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def find_mesh(model: nn.Module) -> ModelMesh | None:
     groups = (m._get_fsdp_state()._fsdp_param_group for m in model.modules() if is_fsdp(m))
     data = next((group.mesh_info.mesh for group in groups if group is not None), None)
     shares = [dist.get_rank()] if data is None else data.mesh.flatten().tolist()
-    if data is not None and not all(isinstance(p, DTensor) for p in trained):
+    if data is not None and not all(is_sharded(p) for p in trained):
         raise CostoptError(
             "some parameters are sharded and others are not, so each process would train its own",
             hint="call fully_shard(model) on the whole model after its layers",
@@ -107,7 +109,7 @@ def find_mesh(model: nn.Module) -> ModelMesh | None:
 
 def largest_mesh(tensors: Iterable[Tensor]) -> DeviceMesh | None:
     """Return the mesh with the most dimensions; None if no tensor is sharded."""
-    meshes = (tensor.device_mesh for tensor in tensors if isinstance(tensor, DTensor))
+    meshes = (tensor.device_mesh for tensor in tensors if is_sharded(tensor))
     return max(meshes, key=lambda mesh: mesh.ndim, default=None)
 
 
@@ -124,7 +126,18 @@ def mesh_label(mesh: DeviceMesh) -> str:
 
 def is_fsdp(module: nn.Module) -> TypeGuard[FSDPModule]:
     """Return whether ``fully_shard`` was applied to a module."""
-    return isinstance(module, FSDPModule)
+    return _is_instance(module, "torch.distributed.fsdp", "FSDPModule")
+
+
+def is_sharded(tensor: object) -> TypeGuard[DTensor]:
+    """Return whether a value is a DTensor."""
+    return _is_instance(tensor, "torch.distributed.tensor", "DTensor")
+
+
+def _is_instance(value: object, module: str, name: str) -> bool:
+    # Both modules take long to import, and before they are imported nothing is of their classes.
+    found = getattr(sys.modules.get(module), name, None)
+    return found is not None and isinstance(value, found)
 
 
 class ShardedState:
@@ -297,11 +310,13 @@ def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 def _box(tensor: Tensor, boxes: dict[Any, TensorBox]) -> TensorBox:
     """Return the part of a tensor that this process holds."""
-    if not isinstance(tensor, DTensor):
+    if not is_sharded(tensor):
         return whole_box(tuple(tensor.shape))
     # PyTorch takes 1 ms for it on a mesh of two dimensions, and most tensors are alike.
     where = tensor.shape, tensor.device_mesh, tensor.placements
     if where not in boxes:
+        from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
         sizes, starts = compute_local_shape_and_global_offset(*where)
         boxes[where] = TensorBox(tuple(map(int, starts)), tuple(map(int, sizes)))
     return boxes[where]
@@ -316,8 +331,8 @@ def boxes_digest(model: nn.Module) -> str:
 
 def _check_replicated(state: Any, name: str, parameter: Tensor) -> None:
     """Raise CheckpointError for tensors beside a sharded parameter that only this process has."""
-    for path, tensor in tensors_in(state, name) if isinstance(parameter, DTensor) else ():
-        if not isinstance(tensor, DTensor) and tensor.numel() > 1:
+    for path, tensor in tensors_in(state, name) if is_sharded(parameter) else ():
+        if not is_sharded(tensor) and tensor.numel() > 1:
             raise CheckpointError(
                 f"{path.replace('/', '.')} is not sharded as its parameter is, so it cannot be "
                 "saved: each process holds its own",
@@ -330,7 +345,7 @@ def _shard(name: str, tensor: Tensor, boxes: dict[Any, TensorBox]) -> Shard:
     """``boxes`` are those that were found already, by shape, mesh and placements."""
     local, shape = local_tensor(tensor).detach(), tuple(tensor.shape)
     dtype = DTYPE_NAMES.get(tensor.dtype, str(tensor.dtype))
-    if isinstance(tensor, DTensor) and any(p.is_partial() for p in tensor.placements):
+    if is_sharded(tensor) and any(p.is_partial() for p in tensor.placements):
         raise CheckpointError(
             f"{name} holds sums that are not reduced yet, so it cannot be saved",
             hint="save between steps",

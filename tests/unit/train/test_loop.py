@@ -177,6 +177,13 @@ def test_the_status_survives_nonsense(tmp_path: Path) -> None:
         assert TrainerStatus.read(path) is None
 
 
+SHARDING = {
+    "torch.distributed.checkpoint",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor",
+}
+
+
 @pytest.mark.parametrize(
     ("module", "heavy"),
     [
@@ -184,9 +191,10 @@ def test_the_status_survives_nonsense(tmp_path: Path) -> None:
         ("costopt.controller.runtime", {"torch", "numpy", "pydantic"}),
         ("costopt_sim.process_provider", {"torch", "numpy"}),
         ("costopt.checkpoint.writer", {"torch", "numpy", "costopt.domain.job"}),
+        ("costopt.train", {"sympy", "torch._dynamo", *SHARDING}),
     ],
 )
-def test_agents_providers_and_writers_import_nothing_heavy(module: str, heavy: set[str]) -> None:
+def test_only_what_is_used_is_imported(module: str, heavy: set[str]) -> None:
     code = f"import sys, {module}; print(sorted({heavy!r} & set(sys.modules)))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
