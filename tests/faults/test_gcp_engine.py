@@ -172,7 +172,7 @@ def test_a_node_that_waited_is_billed_from_when_it_ran(project: NewAccount, rest
     """The ledger equals the bill, whoever controls it meanwhile."""
     scene = _flex_scene(project, timedelta(minutes=40))
     for _ in range(13):
-        scene.go(10)
+        scene.go(2, every_s=300)
         if restarts:
             scene.restart()
     waits, runs = scene.events(NodeLaunched)
@@ -190,7 +190,7 @@ def test_a_node_that_waited_is_billed_from_when_it_ran(project: NewAccount, rest
 
 def test_a_request_that_expires_rests_its_pool_and_is_made_anew(project: NewAccount) -> None:
     scene = _flex_scene(project, None)
-    scene.go(130)
+    scene.go(26, every_s=300)
     (ended,) = scene.events(NodeEnded)
     assert ended.cause is EndCause.NO_CAPACITY
     first, second = scene.events(NodeLaunched)

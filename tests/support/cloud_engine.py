@@ -146,11 +146,11 @@ class CloudScene(Generic[AnyAccount]):
         self.engine = start_engine([self.job], policy, strategy, world, settings)
         return self.engine
 
-    def go(self, ticks: int) -> None:
-        """Ticks, a minute apart."""
+    def go(self, ticks: int, every_s: float = 60) -> None:
+        """Ticks, by default a minute apart."""
         for _ in range(ticks):
             self.engine.tick()
-            self.account.clock.sleep(60)
+            self.account.clock.sleep(every_s)
 
     def events(self, kind: type[AnyEvent]) -> list[AnyEvent]:
         """The job's events of one type, in order."""

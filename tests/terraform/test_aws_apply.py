@@ -61,7 +61,7 @@ def enforced(deployed: Deployment) -> Iterator[Enforcement]:
 
 
 def test_the_roles_have_the_policies_that_doctor_prints(deployed: Deployment) -> None:
-    iam, reported = deployed.cloud.client("iam"), deployed.outputs()
+    iam, reported = deployed.cloud.client("iam"), deployed.outputs
     embedded = iam.get_role_policy(RoleName="costopt-daemon", PolicyName="costopt")
     scope = LaunchScope.from_options(options_of(deployed))
     expected = daemon_policy("costopt", reported["store"], scope)
@@ -137,7 +137,7 @@ def test_roles_may_what_they_must_and_no_more(
 
 def test_what_the_daemon_may_not_is_refused(deployed: Deployment, enforced: Enforcement) -> None:
     """Over HTTP, with the credentials of its role."""
-    cloud, bucket = deployed.cloud, deployed.outputs()["bucket"]
+    cloud, bucket = deployed.cloud, deployed.outputs["bucket"]
     ec2, s3 = (client(cloud, service, enforced.keys) for service in ("ec2", "s3"))
     stranger = deployed.launched(cloud.client("ec2"))
     network, own_role = network_of(deployed), {"Name": "costopt-node-tiny"}
@@ -165,7 +165,7 @@ def test_moto_refuses_as_far_as_it_understands_policies(deployed: Deployment) ->
     in S3 as the resource "*" (moto.iam.access_control). So it is asked about calls that only look
     and about objects; ``Enforcement`` holds the roles to the rest.
     """
-    cloud, bucket = deployed.cloud, deployed.outputs()["bucket"]
+    cloud, bucket = deployed.cloud, deployed.outputs["bucket"]
     daemon, node, tiny = (
         credentials_of(cloud, f"costopt-{role}") for role in ("daemon", "node", "node-tiny")
     )
@@ -186,7 +186,7 @@ def test_moto_refuses_as_far_as_it_understands_policies(deployed: Deployment) ->
 
 
 def test_the_bucket_is_versioned_encrypted_closed_and_cleaned(deployed: Deployment) -> None:
-    s3, bucket = deployed.cloud.client("s3"), deployed.outputs()["bucket"]
+    s3, bucket = deployed.cloud.client("s3"), deployed.outputs["bucket"]
     assert s3.get_bucket_versioning(Bucket=bucket)["Status"] == "Enabled"
     (rule,) = s3.get_bucket_encryption(Bucket=bucket)["ServerSideEncryptionConfiguration"]["Rules"]
     assert rule["ApplyServerSideEncryptionByDefault"]["SSEAlgorithm"] == "AES256"
@@ -212,16 +212,16 @@ def test_nothing_reaches_the_daemon(deployed: Deployment) -> None:
 def test_the_account_file_is_read_by_costopt(deployed: Deployment) -> None:
     account, options = account_of(deployed), options_of(deployed)
     assert account.owner == "costopt"
-    assert account.store == deployed.outputs()["store"]
+    assert account.store == deployed.outputs["store"]
     assert options.regions == ("us-east-1",)
     assert set(options.subnets) == {f"use1-az{n}" for n in range(1, 7)}
-    assert options.queues == {"us-east-1": deployed.outputs()["queue_url"]}
+    assert options.queues == {"us-east-1": deployed.outputs["queue_url"]}
 
 
 def test_an_event_reaches_the_queue(deployed: Deployment) -> None:
     deployed.cloud.tell("EC2 Spot Instance Interruption Warning", {"instance-id": "i-0"})
     deployed.cloud.tell("EC2 Fleet State Change", {"instance-id": "i-1"})
-    sqs, queue = deployed.cloud.client("sqs"), deployed.outputs()["queue_url"]
+    sqs, queue = deployed.cloud.client("sqs"), deployed.outputs["queue_url"]
     heard = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10).get("Messages", [])
     assert [json.loads(m["Body"])["detail"]["instance-id"] for m in heard] == ["i-0"]
     for message in heard:
@@ -246,6 +246,7 @@ def test_the_daemon_that_terraform_describes_runs_a_job(
 
     try:
         with deployed.started("daemon", role) as daemon:
+            wait(Path(f"{deployed.folder}/run/costopt/daemon.sock").exists, "the socket")
             wait(lambda: deployed.costopt("mode").returncode == 0, "an answer")
             wait(lambda: healthy(deployed), "the container's health check")
             assert ended(deployed, "jobs", role) == "tiny\n"
@@ -280,7 +281,7 @@ def test_destroy_refuses_while_nodes_live_and_then_leaves_nothing(deployed: Depl
     if shutil.which("aws") is None:
         pytest.skip("the AWS CLI is not installed: destroy was not tried")
     ec2, place = deployed.cloud.client("ec2"), deployed.place
-    bucket = deployed.outputs()["bucket"]
+    bucket = deployed.outputs["bucket"]
     node = deployed.launched(ec2, **OURS)
     arguments = ("destroy", "-auto-approve", "-refresh=false", "-parallelism=30")
     refused = deployed.workspace.attempt(place, *arguments)
@@ -290,14 +291,14 @@ def test_destroy_refuses_while_nodes_live_and_then_leaves_nothing(deployed: Depl
     ec2.terminate_instances(InstanceIds=[node])
     empty(deployed.cloud.client("s3"), bucket)
     deployed.workspace.run(place, *arguments)
-    assert "values" not in json.loads(deployed.workspace.run(place, "show", "-json"))
+    assert deployed.workspace.run(place, "state", "list") == ""
     assert not deployed.cloud.client("s3").list_buckets()["Buckets"]
 
 
 def account_of(deployed: Deployment) -> Account:
     """The account file that the daemon reads."""
     path = deployed.folder / "account.yaml"
-    path.write_text(deployed.outputs()["account_document"])
+    path.write_text(deployed.outputs["account_document"])
     return load_account(str(path))
 
 
@@ -350,7 +351,7 @@ def healthy(deployed: Deployment) -> bool:
 def filtered(deployed: Deployment, lines: list[dict[str, Any]]) -> None:
     """The log group's filters find the fields that the metrics container writes."""
     logs = deployed.cloud.client("logs")
-    reported = logs.describe_metric_filters(logGroupName=deployed.outputs()["log_group"])
+    reported = logs.describe_metric_filters(logGroupName=deployed.outputs["log_group"])
     (measured,) = (line for line in lines if "costopt_ready" in line)
     for found in reported["metricFilters"]:
         value = found["metricTransformations"][0]["metricValue"]

@@ -41,28 +41,32 @@ def test_everything_is_formatted(workspace: Workspace) -> None:
     assert workspace.run(".", "fmt", "-check", "-recursive") == ""
 
 
-@needs_provider
-@group
-@pytest.mark.parametrize("example", ["aws-minimal", "aws-complete"])
-def test_examples_are_valid(workspace: Workspace, example: str) -> None:
-    workspace.init(f"examples/{example}")
-    assert "Success!" in workspace.run(f"examples/{example}", "validate")
-
-
 @pytest.mark.skipif(missing("google") is not None, reason=str(missing("google")))
 @group
 @pytest.mark.parametrize("example", ["gcp-minimal", "gcp-complete"])
-def test_gcp_examples_are_valid(workspace: Workspace, example: str) -> None:
+def test_examples_are_valid_that_are_not_applied(workspace: Workspace, example: str) -> None:
     workspace.init(f"examples/{example}", "google")
     assert "Success!" in workspace.run(f"examples/{example}", "validate")
 
 
+@needs_terraform
+@pytest.mark.parametrize("module", ["aws", "gcp"])
+def test_variables_accept_and_refuse_what_they_should(module: str, tmp_path: Path) -> None:
+    """Without the module's resources, and so without its provider."""
+    alone = Workspace(tmp_path)
+    for name in ("variables.tf", "tests/variables.tftest.hcl"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(SOURCE / "modules" / module / name, tmp_path / name)
+    alone.run(".", "init")
+    assert "0 failed" in alone.run(".", "test")
+
+
 @needs_provider
 @group
-def test_variables_and_what_follows_from_them(workspace: Workspace) -> None:
+def test_what_follows_from_the_variables(workspace: Workspace) -> None:
     """With a mocked provider: terraform/modules/aws/tests."""
     workspace.init("modules/aws")
-    said = workspace.run("modules/aws", "test")
+    said = workspace.run("modules/aws", "test", "-filter=tests/resources.tftest.hcl")
     assert "0 failed" in said
 
 

@@ -7,12 +7,14 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
+from functools import cache
 from threading import Thread
 from typing import Any
 from unittest.mock import patch
 
 import boto3
 from botocore.config import Config
+from moto.core import responses
 from moto.ec2.models import elastic_block_store, instances, launch_templates
 from moto.moto_server.werkzeug_app import MotoRequestHandler
 from werkzeug.serving import BaseWSGIServer, make_server
@@ -36,6 +38,8 @@ KEYS = {
     "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
     "AWS_EC2_METADATA_DISABLED": "true",
 }
+METHOD_NAMES = cache(responses.method_names_from_class)
+"""Moto lists the methods of a service's class for each call."""
 
 
 class Cloud:
@@ -172,6 +176,7 @@ def served_cloud() -> Iterator[Cloud]:
     cloud = Cloud(overlay, f"http://127.0.0.1:{server.server_port}")
     # Most of the time of a reset goes into images that no test needs.
     with patch.dict(os.environ, {"MOTO_EC2_LOAD_DEFAULT_AMIS": "false"}), ExitStack() as patched:
+        patched.enter_context(patch.object(responses, "method_names_from_class", METHOD_NAMES))
         for stamped in (elastic_block_store, instances, launch_templates):
             patched.enter_context(patch.object(stamped, "utcnow", cloud.clock.naive_now))
         try:

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ class Deployment:
     folder: Path
     place: str = EXAMPLE
 
+    @cached_property
     def outputs(self) -> dict[str, Any]:
         """What the module tells."""
         reported: dict[str, Any] = self.workspace.outputs(self.place)["costopt"]

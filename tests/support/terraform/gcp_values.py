@@ -80,15 +80,6 @@ def evaluated(folder: Path, **variables: object) -> dict[str, Any]:
     return {name: each["value"] for name, each in reported.items()}
 
 
-def variables_tried(folder: Path) -> str:
-    """What ``terraform test`` says of the variables; it runs in ``folder``, which is made."""
-    folder.mkdir()
-    shutil.copy(MODULE / "variables.tf", folder)
-    shutil.copytree(MODULE / "tests", folder / "tests")
-    terraform(folder, "init")
-    return terraform(folder, "test")
-
-
 def terraform(folder: Path, *arguments: str) -> str:
     """What it prints. Raises AssertionError with its errors."""
     quiet = {"TF_CLI_CONFIG_FILE": os.devnull, "CHECKPOINT_DISABLE": "1", "TF_IN_AUTOMATION": "1"}
