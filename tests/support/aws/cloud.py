@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 import boto3
 from botocore.config import Config
+from botocore.loaders import JSONFileLoader
 from moto.core import responses
 from moto.ec2.models import elastic_block_store, instances, launch_templates
 from moto.moto_server.werkzeug_app import MotoRequestHandler
@@ -40,6 +41,8 @@ KEYS = {
 }
 METHOD_NAMES = cache(responses.method_names_from_class)
 """Moto lists the methods of a service's class for each call."""
+MODELS = cache(JSONFileLoader().load_file)
+"""Every session of boto3 reads the services' models again: EC2's has four megabytes."""
 
 
 class Cloud:
@@ -177,6 +180,9 @@ def served_cloud() -> Iterator[Cloud]:
     # Most of the time of a reset goes into images that no test needs.
     with patch.dict(os.environ, {"MOTO_EC2_LOAD_DEFAULT_AMIS": "false"}), ExitStack() as patched:
         patched.enter_context(patch.object(responses, "method_names_from_class", METHOD_NAMES))
+        patched.enter_context(
+            patch.object(JSONFileLoader, "load_file", lambda _, path: MODELS(path))
+        )
         for stamped in (elastic_block_store, instances, launch_templates):
             patched.enter_context(patch.object(stamped, "utcnow", cloud.clock.naive_now))
         try:
