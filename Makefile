@@ -10,7 +10,7 @@ EXTRAS := train aws gcp kubernetes slurm fleet frames daemon report
 # Each of a thousand processes of the tests would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-harsh demo-fleet quick test exhaustive kubernetes-test-server check check-style check-types \
+.PHONY: demo demo-harsh demo-fleet quick test exhaustive mutants kubernetes-test-server check check-style check-types \
 	check-imports check-tests workflows wheel fresh \
 	oldest-versions sbom docs notebooks bench soak checkov focus audit format clean
 
@@ -42,6 +42,12 @@ quick: $(VENV)/.dev  ## unit and contract tests without processes, browser, data
 
 test: $(VENV)/.dev  ## every test
 	$(BIN)/python -m pytest --workers $(JOBS)
+
+mutants: build/mutants/map.json  ## which of 100 faults in the product the tests notice, by package
+	$(BIN)/python -m tests.support.mutants run --report build/mutants/report.json
+
+build/mutants/map.json: | $(VENV)/.dev
+	$(BIN)/python -m tests.support.mutants map -- -n $(JOBS) --dist loadgroup -q
 
 kubernetes-test-server:  ## kube-apiserver and kube-scheduler for tests, from Debian's source; once
 	tests/support/kubernetes/build_server.sh
