@@ -136,7 +136,7 @@ class Reach:
         self.unknown = functions - {_function(test) for test in found["tests"]}
         with np.load(folder / "reached.npz") as stored:
             bits = np.unpackbits(stored["reached"][exist], axis=1, count=len(self._blocks))
-        self._reached = bits.astype(bool)
+        self._reached = bits.view(bool)
         self._lines: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self._functions: dict[str, list[int]] = defaultdict(list)
         for number, block in enumerate(self._blocks):
@@ -179,12 +179,12 @@ class Reach:
         """Return by package which share of its statements and of its branches is reached."""
         all_of: Counter[tuple[str, bool]] = Counter()
         reached: Counter[tuple[str, bool]] = Counter()
-        reached_by_any = self._reached.any(axis=0).tolist()
-        for block, is_reached in zip(self._blocks, reached_by_any, strict=True):
+        reached_numbers = set(np.flatnonzero(self._reached.any(axis=0)))
+        for number, block in enumerate(self._blocks):
             for package in (package_of(block.path), "all"):
-                for is_branch, number in ((False, len(block.lines)), (True, block.is_branch)):
-                    all_of[package, is_branch] += number
-                    reached[package, is_branch] += number if is_reached else 0
+                for is_branch, size in ((False, len(block.lines)), (True, block.is_branch)):
+                    all_of[package, is_branch] += size
+                    reached[package, is_branch] += size if number in reached_numbers else 0
 
         def share(package: str, is_branch: bool) -> float | None:
             number = all_of[package, is_branch]

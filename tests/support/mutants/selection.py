@@ -19,13 +19,16 @@ def _write(event: str, test: str) -> None:
         file.write(json.dumps([event, test]) + "\n")
 
 
-def pytest_configure() -> None:
-    """Refuse to run with a product that is not the mutated one."""
+def _check_product() -> None:
+    """Raise pytest.UsageError where the product is not the mutated one of this folder."""
     for name in ("costopt", "costopt_sim"):
         found = importlib.util.find_spec(name)
         if found is None or not Path(str(found.origin)).is_relative_to(Path.cwd()):
             raise pytest.UsageError(f"{name} is not imported from {Path.cwd()}: {found}")
-    _write("product", "")
+    _write("checked", "")
+
+
+_check_product()  # before conftest.py, whose imports the mutant may break
 
 
 @pytest.hookimpl(trylast=True)
