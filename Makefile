@@ -47,7 +47,7 @@ mutants: build/mutants/map.json  ## which of 100 faults in the product the tests
 	$(BIN)/python -m tests.support.mutants run --report build/mutants/report.json
 
 build/mutants/map.json: | $(VENV)/.dev
-	$(BIN)/python -m tests.support.mutants map -- -n $(JOBS) --dist loadgroup -q
+	$(BIN)/python -m tests.support.mutants map -- --workers $(JOBS) -q
 
 kubernetes-test-server:  ## kube-apiserver and kube-scheduler for tests, from Debian's source; once
 	tests/support/kubernetes/build_server.sh

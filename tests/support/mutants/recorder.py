@@ -19,12 +19,6 @@ FOLDER = Path(os.environ["COSTOPT_MUTANTS_RECORDS"])
 _failed_or_skipped: set[str] = set()
 
 
-def _name(item: pytest.Item) -> str:
-    """Return the id of a test without the group that pytest-xdist adds to it."""
-    grouped = item.config.getoption("loadgroup", default=False)
-    return item.nodeid.rpartition("@")[0] if grouped and "@" in item.nodeid else item.nodeid
-
-
 def _take_reached() -> bytes:
     reached: bytearray = vars(costopt)["__reached__"]
     taken = bytes(reached)
@@ -48,7 +42,7 @@ def pytest_runtest_protocol(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, object, object]:
     """Write what the test reaches in this process; what it starts finds its file by a variable."""
-    test = _name(item)
+    test = item.nodeid
     between = _take_reached()
     if any(between):
         _write(IMPORTED, 0.0, passed=True, reached=between)
@@ -58,7 +52,7 @@ def pytest_runtest_protocol(
         return (yield)
     finally:
         del os.environ["COSTOPT_MUTANTS_TEST"]
-        passed = item.nodeid not in _failed_or_skipped
+        passed = test not in _failed_or_skipped
         _write(test, time.monotonic() - begun_at, passed, _take_reached())
 
 
