@@ -25,6 +25,7 @@ from costopt.catalog.price_cache import PriceCache, price_cache_path, read_price
 from costopt.cli.main import cli
 from costopt.download import DownloadLimits
 from costopt.prices import UpdateSettings, update_prices
+from tests.support.crash_points import crash_points
 from tests.support.errors import failure
 from tests.support.price_lists import (
     ADVISOR,
@@ -339,7 +340,7 @@ def test_an_update_killed_at_any_moment_leaves_a_whole_file(server: PriceListSer
     begun = time.monotonic()
     assert run_update(server).wait(60) == 0
     whole_s = time.monotonic() - begun
-    for share in range(6, 12):
+    for share in crash_points(range(6, 12)):
         process = run_update(server)
         time.sleep(whole_s * share / 12)
         process.kill()

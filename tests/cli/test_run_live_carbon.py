@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
+from costopt.cli.main import cli
 from costopt.domain.events import CarbonIntensityRecorded, NodeLaunched, SignalStale
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import Pool
@@ -41,9 +44,11 @@ def server() -> Iterator[CarbonServer]:
 
 
 @pytest.fixture
-def place(server: CarbonServer, tmp_path: Path) -> Iterator[Place]:
+def place(server: CarbonServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     """One price in both regions; by annual means London is the cleaner: 188 g/kWh, not 396."""
-    made = Place(tmp_path, steps=20, environment={"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    made = Place(tmp_path, steps=20)
     made.write()
     begins_at = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
     pools = [
@@ -74,6 +79,16 @@ def run(place: Place, *more: str) -> CompletedProcess[str]:
     )  # fmt: skip
 
 
+def invoke(*arguments: str) -> Result:
+    """Run a command on what the run has left, in this process."""
+    return CliRunner().invoke(cli, [*arguments, "--state-dir", "state"])
+
+
+def status() -> dict[str, Any]:
+    (row,) = json.loads(invoke("status", "tiny", "--output", "json").stdout)["rows"]
+    return dict(row)
+
+
 def region(place: Place) -> str:
     return Pool.parse(place.of(NodeLaunched)[0].pool).region
 
@@ -86,10 +101,10 @@ def test_a_run_goes_where_the_live_source_says_it_is_clean(
     assert region(place) == "us-east-1"
     hours = place.of(CarbonIntensityRecorded)
     assert {event.gco2e_per_kwh for event in hours} == {40.0}
-    status = place.status()
-    assert status["carbon_basis"] == "average intensity, hourly"
-    assert status["gco2e"] == pytest.approx(status["wh"] / 1000 * 40, abs=1e-5)
-    assert status["market_based_gco2e"] == pytest.approx(status["wh"] / 1000 * 10, abs=1e-5)
+    row = status()
+    assert row["carbon_basis"] == "average intensity, hourly"
+    assert row["gco2e"] == pytest.approx(row["wh"] / 1000 * 40, abs=1e-5)
+    assert row["market_based_gco2e"] == pytest.approx(row["wh"] / 1000 * 10, abs=1e-5)
 
 
 def test_a_run_whose_source_is_down_says_so_and_is_filled_in_once_later(
@@ -101,25 +116,24 @@ def test_a_run_whose_source_is_down_says_so_and_is_filled_in_once_later(
     assert region(place) == "eu-west-2"
     assert "503" in done.stderr
     assert "503" in place.of(SignalStale)[0].message
-    before = place.status()
+    before = status()
     assert before["carbon_basis"] == "average intensity, annual mean"
     server.status.clear()
     ahead = datetime.now(UTC).timestamp() + 1
     os.utime(place.folder / "key", (ahead, ahead))
-    fill = ("carbon", "fill", "--state-dir", "state", "--account", "account.yaml")
-    filled, again = place.call(*fill), place.call(*fill)
+    fill = ("carbon", "fill", "--account", "account.yaml")
+    filled, again = invoke(*fill), invoke(*fill)
     hours = place.of(CarbonIntensityRecorded)
     assert filled.stdout == f"tiny: {pluralize(len(hours), 'hour')} recorded\n", filled.stderr
     assert again.stdout == "tiny: 0 hours recorded\n", again.stderr
-    after = place.status()
+    after = status()
     assert after["carbon_basis"] == "average intensity, hourly"
     assert after["wh"] == before["wh"]
     assert after["gco2e"] == pytest.approx(after["wh"] / 1000 * 900, abs=1e-5)
-    to = ("report", "tiny", "--state-dir", "state", "--to", "tiny.html")
-    report = place.call(*to)
-    assert report.returncode == 0, report.stderr
+    report = invoke("report", "tiny", "--to", "tiny.html")
+    assert report.exit_code == 0, report.stderr
     assert "Market-based emissions" in (place.folder / "tiny.html").read_text()
-    shown = place.call("events", "tiny", "--state-dir", "state", "--output", "json")
+    shown = invoke("events", "tiny", "--output", "json")
     assert json.loads(shown.stdout)["rows"]
     for each in (done, filled, again, report, shown):
         assert EM_KEY not in each.stdout + each.stderr

@@ -23,6 +23,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 MAX_REQUEST_BYTES = 1 << 18
+ON_NODES = ("agent", "train")
+"""Packages that no command imports."""
+IMPORTED_LATE = ("highspy", "numpy.random", "pulp", "pyarrow.compute", "pyarrow.parquet", "pydoc")
+"""Modules of others that commands import as they run."""
 CLIENT = """#!{python} -IS
 import json, os, socket, sys
 connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -64,10 +68,8 @@ def command_server() -> Iterator[Path]:
 
 def serve(listener_descriptor: int) -> None:
     """Fork for each request. Return never; in a fork, end as the command does."""
-    from costopt.cli.main import COMMANDS, main
-
-    for command in COMMANDS.values():
-        importlib.import_module(command.module)
+    for module in (*_modules(), *IMPORTED_LATE):
+        importlib.import_module(module)
     for group in ("costopt.providers", "costopt.strategies"):
         for entry in entry_points(group=group):
             entry.load()
@@ -84,7 +86,15 @@ def serve(listener_descriptor: int) -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    main()
+    importlib.import_module("costopt.cli.main").main()
+
+
+def _modules() -> Iterator[str]:
+    """Return the names of costopt's modules."""
+    for path in sorted((ROOT / "costopt").rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[1] not in ON_NODES and parts[-1] not in ("__init__", "__main__"):
+            yield ".".join(parts)
 
 
 def _connection_in_a_fork(listener: socket.socket) -> socket.socket:

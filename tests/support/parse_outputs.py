@@ -19,14 +19,25 @@ COMMAND_LINE = """
 from costopt.cli.main import main
 main()
 """
-API = """
+API_AND_COMMANDS = """
 import json
+import os
 import sys
 import costopt as co
+from costopt.cli.main import main
 market = co.read_market("sample")
 result = co.plan(co.load_job("job.yaml", now=market.first_priced_at), "cheapest", market=market)
 json.dump({"usd": result.forecast.usd_p50}, sys.stdout)
+sys.stdout.flush()
+for number, arguments in enumerate(json.loads(sys.argv[1])):
+    if os.fork() == 0:
+        os.dup2(os.open(f"{number}.out", os.O_WRONLY | os.O_CREAT), 1)
+        sys.argv[1:] = arguments
+        main()
+    if os.wait()[1]:
+        sys.exit(f"{arguments} failed")
 """
+"""What is imported for the API need not be imported again for each command."""
 PLAN = ("plan", "job.yaml", "--market", "sample", "--top", "1")
 WHAT_IF = (
     "what-if", "job.yaml", "--market", "sample", "--policies", "cheapest", "--points", "0",
@@ -78,10 +89,14 @@ def parse_outputs(folder: Path, preamble: str = "") -> None:
     Raise ValueError or RuntimeError for one that is not of its form.
     """
     stdout_of(COMMAND_LINE, folder, "init")
-    for command in (PLAN, WHAT_IF):
-        for form, parse in FORMS.items():
-            parse(stdout_of(preamble + COMMAND_LINE, folder, *command, "-o", form))
-    _parse_json(stdout_of(preamble + API, folder))
+    commands = {
+        (*command, "-o", form): parse
+        for command in (PLAN, WHAT_IF)
+        for form, parse in FORMS.items()
+    }
+    _parse_json(stdout_of(preamble + API_AND_COMMANDS, folder, json.dumps([*commands])))
+    for number, parse in enumerate(commands.values()):
+        parse((folder / f"{number}.out").read_text("utf-8"))
 
 
 if __name__ == "__main__":
