@@ -7,6 +7,7 @@ the command itself ends the client alone, so a test that sends any starts proces
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -73,6 +74,7 @@ def serve(listener_descriptor: int) -> None:
     for group in ("costopt.providers", "costopt.strategies"):
         for entry in entry_points(group=group):
             entry.load()
+    gc.freeze()  # else each fork frees, as it ends, all that it never used
     with socket.socket(fileno=listener_descriptor) as listener:
         connection = _connection_in_a_fork(listener)
     data, descriptors, _, _ = socket.recv_fds(connection, MAX_REQUEST_BYTES, 3)
