@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 MAX_REQUEST_BYTES = 1 << 18
 ON_NODES = ("agent", "train")
 """Packages that no command imports."""
-IMPORTED_LATE = ("highspy", "numpy.random", "pulp", "pyarrow.compute", "pyarrow.parquet", "pydoc")
+IMPORTED_LATE = ("highspy", "numpy.random", "pandas", "pulp", "pyarrow.compute", "pyarrow.parquet")
 """Modules of others that commands import as they run."""
 CLIENT = """#!{python} -IS
 import json, os, socket, sys
