@@ -17,10 +17,10 @@ from costopt.protocol.messages import Gang, NodeActivity
 from tests.support.agent_fleet import AgentFleet
 from tests.support.node_folder import ROOT
 
-STEPS = 300
+STEPS = 50
 PROCESSES = 2
-OPTIONS = {"kind": "fsdp", "total": STEPS, "pace_s": 0.4}
-"""So slow that no machine is through before all has happened to it; then it may hurry."""
+OPTIONS = {"kind": "fsdp", "total": STEPS, "patience_s": 45.0}
+"""So slow that no machine is through before all has happened to it: 200 s; then it may hurry."""
 SCRIPT = """\
 import json, os, pathlib, sys
 from tests.support.attached_shards import train
@@ -42,18 +42,19 @@ class Fleet(AgentFleet):
         self.mailbox.post_gang(replace(gang, is_sharded=True, secret=secret))
 
     def trainers(self, name: str) -> list[int]:
-        """The processes of a node that train."""
+        """The processes of a node that train, and not what they fork to run git."""
         folder = f"COSTOPT_NODE={name}\0".encode()
-        found = []
+        found: dict[int, int] = {}
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 variables = (process / "environ").read_bytes()
                 command = (process / "cmdline").read_bytes().split(b"\0")
+                parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
             except OSError:
                 continue
             if folder in variables and b"LOCAL_RANK" in variables and b"trainer.py" in command[:3]:
-                found.append(int(process.name))
-        return found
+                found[int(process.name)] = parent
+        return [pid for pid, parent in found.items() if parent not in found]
 
 
 @pytest.fixture

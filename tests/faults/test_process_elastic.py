@@ -18,9 +18,9 @@ from costopt.protocol.messages import Gang, NodeActivity
 from tests.support.agent_fleet import AgentFleet
 from tests.support.node_folder import ROOT
 
-STEPS = 300
-OPTIONS = {"initial": True, "total": STEPS, "pace_s": 0.8}
-"""So slow that no machine is through before all has happened to it; then it may hurry."""
+STEPS = 50
+OPTIONS = {"initial": True, "total": STEPS, "patience_s": 60.0}
+"""So slow that no machine is through before all has happened to it: 270 s; then it may hurry."""
 SCRIPT = """\
 import json, os, pathlib, sys
 from tests.support.forked_trainers import train

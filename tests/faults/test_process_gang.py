@@ -34,8 +34,8 @@ from tests.support.live_run import PATIENCE_S, wait_until
 from tests.support.node_folder import ROOT, processes_under
 
 POOL = Pool.parse("sim/here/a/small/spot")
-STEPS = 160
-PACE_S = 0.1
+STEPS = 40
+PACE_S = 0.5
 """Of a step while ``slowly`` is there: no machine is through before all has happened to it."""
 
 
@@ -151,7 +151,7 @@ def test_weights_survive_three_kills_bit_for_bit(tmp_path: Path, gangs: list[Gan
     whole = Gang(tmp_path / "a", trainer(tmp_path / "whole", slowly), STEPS, "direct")
     broken = Gang(tmp_path / "b", trainer(tmp_path / "broken", slowly), STEPS, "direct")
     gangs += [whole, broken]
-    whole.launch(), whole.launch()
+    whole.launch()
     whole.form()
     whole.wait(GangState.FINISHED)
     whole.close()
@@ -159,22 +159,22 @@ def test_weights_survive_three_kills_bit_for_bit(tmp_path: Path, gangs: list[Gan
     slowly.touch()
     first, second = broken.launch(), broken.launch()
     broken.form()
-    before = broken.wait(GangState.TRAINING, done=15)
+    before = broken.wait(GangState.TRAINING, done=5)
     broken.strike(first)
     third = broken.launch()
     broken.form()
     after = broken.wait(GangState.TRAINING)
     assert before.saved_units <= after.saved_units < STEPS
 
-    broken.wait(GangState.TRAINING, done=45)
+    broken.wait(GangState.TRAINING, done=12)
     broken.notice(second)
     stopped = broken.wait(GangState.IDLE)
-    assert stopped.saved_units == stopped.done_units >= 45, "a notice loses nothing"
+    assert stopped.saved_units == stopped.done_units >= 12, "a notice loses nothing"
     broken.strike(second)
     broken.launch()
     broken.form()
 
-    broken.wait(GangState.TRAINING, done=75)
+    broken.wait(GangState.TRAINING, done=19)
     broken.strike(third)
     broken.launch()
     broken.form()

@@ -39,7 +39,7 @@ here = pathlib.Path(os.environ["COSTOPT_NODE"] + ".step")
 checkpointer = job._saving._checkpointer
 saved = pathlib.Path("saved")
 for step in job.steps(10_000):
-    time.sleep(0.01)
+    time.sleep(0.04)
     for batch in job.microbatches():
         with job.microbatch(batch):
             for parameter in model.parameters():

@@ -26,7 +26,7 @@ class AgentFleet:
         self.mailbox = Mailbox(FileStore(folder / "mail"), "j")
         self.agents: dict[str, Agent] = {}
         brisk = AgentSettings(
-            "j", "", folder, launcher=LaunchMethod.DIRECT, poll_s=0.02, heartbeat_s=0.1
+            "j", "", folder, launcher=LaunchMethod.DIRECT, poll_s=0.05, heartbeat_s=0.2
         )
         self._settings = replace(brisk, **settings)
         self._threads: list[threading.Thread] = []

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.support.forked_trainers import serve
+from tests.support.forked_trainers import serve, take_time
 
-STEPS = 12
+STEPS = 8
 SHARDS = 12
 BATCH = 24
 WIDTH = 20
@@ -124,7 +124,7 @@ def train(options: dict[str, Any]) -> None:
     output = Path(options["output"])
     losses: dict[int, float] = {}
     for step in job.steps(total):
-        time.sleep(0.0 if Path("hurry").exists() else options.get("pace_s", 0.0))
+        take_time(step, options)
         while step in options.get("hold", ()) and not output.with_name(f"go-{step}").exists():
             time.sleep(0.005)
         first, copies = options.get("full", (total, 0))
@@ -151,4 +151,7 @@ def train(options: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    import torch.distributed.fsdp
+    import torch.distributed.tensor.parallel  # noqa: F401
+
     serve(train)

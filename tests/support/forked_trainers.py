@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
@@ -78,11 +79,10 @@ def train(options: dict[str, Any]) -> None:
     losses: dict[int, float] = {}
     steps: list[int] = []
     progress = Path(options["output"]).with_suffix(".step")
-    hurry = Path(options.get("hurry", "hurry"))
     for step in job.steps(options.get("total", STEPS)):
         while _waits(job, step, options):
             time.sleep(0.005)
-        time.sleep(0.0 if hurry.exists() else options.get("pace_s", 0.0))
+        take_time(step, options)
         for batch in job.microbatches():
             with job.microbatch(batch):
                 inputs, targets = batch
@@ -108,6 +108,20 @@ def train(options: dict[str, Any]) -> None:
         "regrouped": [[r.generation, r.size, r.step, r.pause_s, r.why] for r in job.regrouped],
     }
     Path(options["output"]).write_text(json.dumps(result))
+
+
+def take_time(step: int, options: dict[str, Any]) -> None:
+    """Pause before a step for "pace_s"; with "patience_s", the longer the nearer the end is.
+
+    A few steps then last as long as all that a test does meanwhile, on whatever machine. Once there
+    is the file "hurry", no step is waited for.
+    """
+    ends_at = time.monotonic() + options.get("pace_s", 0.0)
+    if "patience_s" in options:
+        ends_at += options["patience_s"] / (options["total"] - step)
+    hurry = Path(options.get("hurry", "hurry"))
+    while (left := ends_at - time.monotonic()) > 0 and not hurry.exists():
+        time.sleep(min(0.05, left))
 
 
 def _waits(job: Any, step: int, options: dict[str, Any]) -> bool:
@@ -217,6 +231,7 @@ def serve(trains: Callable[[dict[str, Any]], None]) -> None:
 
     import costopt.train.attach  # noqa: F401
 
+    gc.freeze()  # else each of them visits all objects of torch, and copies their pages
     ended: dict[int, int] = {}
     for line in sys.stdin:
         question = json.loads(line)

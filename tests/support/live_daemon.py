@@ -16,6 +16,7 @@ from costopt.domain.control import DesiredState
 from costopt.ledger.base import open_ledger
 from costopt.market.history_file import write_history
 from costopt.registry.registry import REGISTRY, open_registry
+from tests.support.forked_commands import ForkedCommand
 from tests.support.live_run import CALM, FIRM, PLAIN, SPEED, STEPPER, T0, States, history
 from tests.support.node_folder import NodeFolder, variables
 
@@ -48,21 +49,14 @@ class DaemonPlace(NodeFolder):
 
     def start(self, *more: str, program: Sequence[str] = COSTOPT) -> subprocess.Popen[str]:
         """Start the daemon in a process group of its own."""
-        return subprocess.Popen(
-            [
-                *(sys.executable, *program, "daemon", "--market", "market.parquet"),
-                *("--speed", str(SPEED), "--notice", "300", "--tick", str(TICK_S)),
-                *("--state-dir", "state", "--mode", "enforce", "--listen", "none"),
-                *(() if self.database is None else ("--database", self.database)),
-                *more,
-            ],
-            cwd=self.folder,
-            env=variables(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            process_group=0,
-        )
+        command = [
+            *(*program, "daemon", "--market", "market.parquet"),
+            *("--speed", str(SPEED), "--notice", "300", "--tick", str(TICK_S)),
+            *("--state-dir", "state", "--mode", "enforce", "--listen", "none"),
+            *(() if self.database is None else ("--database", self.database)),
+            *more,
+        ]
+        return ForkedCommand(command, self.folder, variables())
 
     def submit(self, name: str, tenant: str = "default", steps: int = 60, nodes: int = 1) -> None:
         """Hand in a job whose trainer needs no torch, as the service would."""

@@ -17,6 +17,8 @@ from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import Pool
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.market.history_file import write_history
+from tests.support import forked_commands
+from tests.support.forked_commands import ForkedCommand
 from tests.support.node_folder import ROOT, NodeFolder, variables
 
 STEPPER = ROOT / "tests" / "support" / "counting_trainer.py"
@@ -104,15 +106,8 @@ class Place(NodeFolder):
 
     def start(self, *more: str) -> subprocess.Popen[str]:
         """Start ``costopt run`` in a process group of its own, as a shell would."""
-        return subprocess.Popen(
-            self.run_command(*more),
-            cwd=self.folder,
-            env=variables(**self.environment),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            process_group=0,
-        )
+        command = self.run_command(*more)[1:]
+        return ForkedCommand(command, self.folder, variables(**self.environment))
 
     def finish(self, *more: str, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
         """``costopt run`` to its end."""
@@ -122,15 +117,9 @@ class Place(NodeFolder):
         self, *arguments: str, timeout_s: float = PATIENCE_S
     ) -> subprocess.CompletedProcess[str]:
         """Any ``costopt`` command to its end."""
-        return subprocess.run(
-            self.command(*arguments),
-            cwd=self.folder,
-            env=variables(**self.environment),
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
+        command = self.command(*arguments)[1:]
+        environment = variables(**self.environment)
+        return forked_commands.run(command, self.folder, environment, timeout_s)
 
     def events(self) -> list[ev.Event]:
         """The job's events so far."""
