@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,8 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from costopt.train import Checkpointer, FailedSave, state_layout
+from tests.support import forked_commands
+from tests.support.forked_commands import TRAINERS
+from tests.support.live_run import PATIENCE_S
+from tests.support.node_folder import ROOT, variables
 
-ROOT = Path(__file__).parents[2]
 WIDTH = 200
 """Weights and moments of a layer are large enough to be copied by the thread."""
 STEP_WITHIN_S = 1.0
@@ -150,12 +150,6 @@ dist.destroy_process_group()
 
 @pytest.mark.parametrize("kind", ["fused", "plain"])
 def test_local_shards_of_fsdp2_are_of_one_step(tmp_path: Path, kind: str) -> None:
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "providers")])
-    ran = subprocess.run(
-        [sys.executable, "-c", SHARDED, str(tmp_path), kind, str(STEP_WITHIN_S)],
-        env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    words = ["-c", SHARDED, str(tmp_path), kind, str(STEP_WITHIN_S)]
+    ran = forked_commands.run(words, ROOT, variables(OMP_NUM_THREADS="1"), PATIENCE_S, TRAINERS)
     assert ran.returncode == 0, ran.stderr

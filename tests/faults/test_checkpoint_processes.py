@@ -17,6 +17,8 @@ import torch
 from costopt.domain.errors import CheckpointError
 from costopt.train.checkpointer import Checkpointer
 from costopt.train.save_queue import FailedSave
+from tests.support.forked_commands import TRAINERS, ForkedCommand
+from tests.support.node_folder import variables
 from tests.support.process_state import is_running, pause
 
 TRAINER = """
@@ -36,13 +38,9 @@ print(checkpointer.writer_pid, flush=True)
 """
 
 
-def started(folder: Path, ending: str, mode: str = "copy", steps: int = 2) -> subprocess.Popen[str]:
-    code = TRAINER + ending
-    return subprocess.Popen(
-        [sys.executable, "-c", code, str(folder), mode, str(steps)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def started(folder: Path, ending: str, mode: str = "copy", steps: int = 2) -> ForkedCommand:
+    words = ["-c", TRAINER + ending, str(folder), mode, str(steps)]
+    return ForkedCommand(words, folder, variables(), TRAINERS)
 
 
 def until(what: Callable[[], bool], limit_s: float = 200.0) -> None:
@@ -88,8 +86,8 @@ def test_what_was_begun_is_committed_however_the_trainer_ends(
 def test_the_death_of_both_loses_only_what_was_in_flight(tmp_path: Path) -> None:
     before = shared_memory()
     trainer = started(tmp_path, "time.sleep(600)", steps=3)
-    assert trainer.stdout is not None
-    writer = int(trainer.stdout.readline())
+    until(lambda: trainer.said().endswith("\n"))
+    writer = int(trainer.said())
     pause(writer)
     trainer.kill()
     os.kill(writer, signal.SIGKILL)

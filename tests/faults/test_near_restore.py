@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +22,10 @@ from costopt.checkpoint.replicas.wire import GangKey
 from costopt.domain.errors import CheckpointError
 from costopt.protocol.trainer_files import SavedCheckpoint
 from costopt.train.checkpointer import Checkpointer, RestoredCheckpoint
+from tests.support import forked_commands
+from tests.support.forked_commands import TRAINERS
+from tests.support.live_run import PATIENCE_S
+from tests.support.node_folder import ROOT, variables
 from tests.support.snapshot_fixtures import be_patient_with_peers
 
 KEY = GangKey("j", 1, "secret")
@@ -71,11 +74,12 @@ class Nodes:
 
     def train(self, steps: int = 3) -> None:
         """Save step 1 in the store and the others only near, and be killed in the next copy."""
-        ended = subprocess.run(
-            [sys.executable, "-c", TRAINER, str(self.uri), self.desk.address, str(steps)],
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
+        ended = forked_commands.run(
+            ["-c", TRAINER, str(self.uri), self.desk.address, str(steps)],
+            ROOT,
+            variables(),
+            PATIENCE_S,
+            TRAINERS,
         )
         assert ended.returncode == -signal.SIGKILL, ended.stderr
 

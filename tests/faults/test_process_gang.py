@@ -34,7 +34,7 @@ from tests.support.live_run import PATIENCE_S, wait_until
 from tests.support.node_folder import ROOT, processes_under
 
 POOL = Pool.parse("sim/here/a/small/spot")
-STEPS = 40
+STEPS = 30
 PACE_S = 0.5
 """Of a step while ``slowly`` is there: no machine is through before all has happened to it."""
 
@@ -146,7 +146,7 @@ def gangs() -> Iterator[list[Gang]]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc")
-def test_weights_survive_three_kills_bit_for_bit(tmp_path: Path, gangs: list[Gang]) -> None:
+def test_weights_survive_kills_bit_for_bit(tmp_path: Path, gangs: list[Gang]) -> None:
     slowly = tmp_path / "slowly"
     whole = Gang(tmp_path / "a", trainer(tmp_path / "whole", slowly), STEPS, "direct")
     broken = Gang(tmp_path / "b", trainer(tmp_path / "broken", slowly), STEPS, "direct")
@@ -161,7 +161,7 @@ def test_weights_survive_three_kills_bit_for_bit(tmp_path: Path, gangs: list[Gan
     broken.form()
     before = broken.wait(GangState.TRAINING, done=5)
     broken.strike(first)
-    third = broken.launch()
+    broken.launch()
     broken.form()
     after = broken.wait(GangState.TRAINING)
     assert before.saved_units <= after.saved_units < STEPS
@@ -173,15 +173,10 @@ def test_weights_survive_three_kills_bit_for_bit(tmp_path: Path, gangs: list[Gan
     broken.strike(second)
     broken.launch()
     broken.form()
-
-    broken.wait(GangState.TRAINING, done=19)
-    broken.strike(third)
-    broken.launch()
-    broken.form()
     slowly.unlink()
     end = broken.wait(GangState.FINISHED)
     assert end.saved_units == STEPS
-    assert broken.generation == 4
+    assert broken.generation == 3
     assert (tmp_path / "broken").read_text() == (tmp_path / "whole").read_text()
     reported = broken.runtime.checkpoints(broken.job, 0.0)
     assert [record.units for record in reported] == sorted({record.units for record in reported})

@@ -1,7 +1,7 @@
-"""``costopt`` commands as processes that start at once: forked from one that has imported costopt.
+"""Commands and trainers as processes that start at once: forked from one that has imported all.
 
 Each is a process as a user's is: with its own environment, folder, process group and output, and it
-ends as Python ends. ``run`` and ``start`` take what ``subprocess`` takes.
+ends as Python ends.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
-MODULES = (
+COMMANDS = (
     "costopt.cli.main",
     "costopt.cli.jobs",
     "costopt.cli.run",
@@ -29,18 +29,32 @@ MODULES = (
     "costopt.daemon.control",
 )
 """What most commands import; each imports the rest as it does otherwise."""
+TRAINERS = (
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+    "costopt.train.attach",
+)
+"""Optimizers import torch._dynamo when they are created."""
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""Threads would not be forked."""
 POLL_S = 0.01
 
 
 class ForkedCommand(subprocess.Popen[str]):
     """A command that runs. Its output goes to files, so it never waits for a reader."""
 
-    def __init__(self, args: Sequence[str], cwd: Path, env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        args: Sequence[str],
+        cwd: Path,
+        env: Mapping[str, str],
+        modules: Sequence[str] = COMMANDS,
+    ) -> None:
         """``args`` are those of Python, without the program's own name."""
         self.args = args
         self.stdin = self.stdout = self.stderr = None
         self.returncode: int | None = None  # type: ignore[assignment]
-        self._server = _Server.shared()
+        self._server = _Server.shared(tuple(modules))
         self._output = [tempfile.TemporaryFile("w+") for _ in range(2)]  # noqa: SIM115 - in poll
         ignored = [n for n in signal.valid_signals() if signal.getsignal(n) is signal.SIG_IGN]
         self.pid = self._server.ask(
@@ -58,6 +72,11 @@ class ForkedCommand(subprocess.Popen[str]):
             if self.returncode is not None:
                 self._said = [_content(file) for file in self._output]
         return self.returncode
+
+    def said(self) -> str:
+        """Return what it has written to standard output so far, while it runs."""
+        self._output[0].seek(0)
+        return self._output[0].read()
 
     def wait(self, timeout: float | None = None) -> int:
         """Return the exit code. Raise TimeoutExpired if it still runs after ``timeout`` seconds."""
@@ -87,10 +106,14 @@ def _content(file: IO[str]) -> str:
 
 
 def run(
-    args: Sequence[str], cwd: Path, env: Mapping[str, str], timeout_s: float
+    args: Sequence[str],
+    cwd: Path,
+    env: Mapping[str, str],
+    timeout_s: float,
+    modules: Sequence[str] = COMMANDS,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end. Raise TimeoutExpired, with the process killed, after a while."""
-    process = ForkedCommand(args, cwd, env)
+    process = ForkedCommand(args, cwd, env, modules)
     try:
         stdout, stderr = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
@@ -101,13 +124,13 @@ def run(
 
 
 class _Server:
-    """The process that forks. It ends with the one that started it."""
+    """A process that forks. It ends with the one that started it."""
 
-    _of_process: tuple[int, _Server] | None = None
+    _started: ClassVar[dict[tuple[int, tuple[str, ...]], _Server]] = {}
 
-    def __init__(self) -> None:
+    def __init__(self, modules: tuple[str, ...]) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__],
+            [sys.executable, __file__, *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -116,11 +139,12 @@ class _Server:
         atexit.register(self._process.kill)
 
     @classmethod
-    def shared(cls) -> _Server:
-        """Return that of this process: one that it was forked from has its own."""
-        if cls._of_process is None or cls._of_process[0] != os.getpid():
-            cls._of_process = os.getpid(), cls()
-        return cls._of_process[1]
+    def shared(cls, modules: tuple[str, ...]) -> _Server:
+        """Return that of this process: one that is forked starts its own."""
+        key = os.getpid(), modules
+        if key not in cls._started:
+            cls._started[key] = cls(modules)
+        return cls._started[key]
 
     def ask(self, **question: Any) -> Any:
         """Return the answer to a request of ``serve``."""
@@ -168,17 +192,22 @@ def become(command: dict[str, Any]) -> None:
         file = os.open(path, os.O_WRONLY | os.O_APPEND)
         os.dup2(file, number)
         os.close(file)
-    option, *rest = command["args"]
-    if option == "-m":
-        sys.argv = rest
-        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv = [option, *rest]
-        runpy.run_path(option, run_name="__main__")
+    first, *rest = command["args"]
+    sys.argv = [first, *rest]
+    match first:
+        case "-m":
+            sys.argv = rest
+            runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+        case "-c":
+            code, *arguments = rest
+            sys.argv = ["-c", *arguments]
+            exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
+        case _:
+            runpy.run_path(first, run_name="__main__")
 
 
 if __name__ == "__main__":
-    for name in MODULES:
+    for name in sys.argv[1:]:
         importlib.import_module(name)
     gc.freeze()
     become(serve())
