@@ -193,16 +193,16 @@ def become(command: dict[str, Any]) -> None:
         os.dup2(file, number)
         os.close(file)
     first, *rest = command["args"]
-    sys.argv = [first, *rest]
     match first:
         case "-m":
-            sys.argv = rest
+            sys.argv, sys.path[0] = rest, command["cwd"]
             runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
         case "-c":
             code, *arguments = rest
-            sys.argv = ["-c", *arguments]
+            sys.argv, sys.path[0] = ["-c", *arguments], ""
             exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
         case _:
+            sys.argv, sys.path[0] = [first, *rest], str(Path(first).resolve().parent)
             runpy.run_path(first, run_name="__main__")
 
 

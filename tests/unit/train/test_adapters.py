@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.support import forked_commands
+from tests.support.forked_commands import TRAINERS, ForkedCommand
 from tests.support.reserved_port import reserved_port
 
 ROOT = Path(__file__).parents[3]
@@ -29,17 +29,11 @@ def run(folder: Path, script: str, steps: int, size: int = 1) -> str:
             "MASTER_PORT": str(stack.enter_context(reserved_port())),
             "WORLD_SIZE": str(size),
         }
-        command = [sys.executable, str(ADAPTERS / script), f"--steps={steps}"]
-        processes: list[subprocess.Popen[str]] = []
+        command = [str(ADAPTERS / script), f"--steps={steps}", f"--checkpoint={folder / 'c'}"]
+        processes: list[ForkedCommand] = []
         for rank in range(size):
-            process = subprocess.Popen(
-                [*command, f"--checkpoint={folder / 'c'}"],
-                env=base | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-                cwd=folder,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+            own = base | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            process = ForkedCommand(command, folder, own, TRAINERS)
             processes.append(stack.enter_context(process))
             stack.callback(process.kill)
         said = [process.communicate(timeout=TIMEOUT_S) for process in processes]
@@ -74,15 +68,9 @@ def test_ddp_ends_before_its_process_group(tmp_path: Path) -> None:
     with reserved_port() as port:
         alone = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "1"}
         script = ["-c", DDP_LEFT, str(ADAPTERS / "torchrun_ddp.py")]
-        done = subprocess.run(
-            [sys.executable, *script, "--steps=1", f"--checkpoint={tmp_path / 'c'}"],
-            env=os.environ | {"PYTHONPATH": str(ROOT), "RANK": "0", **alone},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        words = [*script, "--steps=1", f"--checkpoint={tmp_path / 'c'}"]
+        own = os.environ | {"PYTHONPATH": str(ROOT), "RANK": "0", **alone}
+        done = forked_commands.run(words, tmp_path, own, TIMEOUT_S, TRAINERS)
     assert (done.returncode, done.stdout) == (0, "saved step 1\nleft: 0\n"), done.stderr
 
 

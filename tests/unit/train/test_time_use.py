@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from costopt.protocol.trainer_files import TrainerStatus
 from costopt.train import loop, reporter
 from costopt.train.attach import attach
 from costopt.train.reporter import WARM_STEPS, StepTimer
+from tests.support.forked_commands import TRAINERS, ForkedCommand
 from tests.support.manual_clock import ManualClock
 from tests.support.node_folder import ROOT
 from tests.support.reserved_port import reserved_port
@@ -141,10 +140,11 @@ def test_a_slow_member_of_a_gang_differs_from_those_that_wait_for_it(tmp_path: P
         gang = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         files = [tmp_path / f"status-{rank}.json" for rank in range(2)]
         ranks = [
-            subprocess.Popen(
-                [sys.executable, "-c", SLOW_RANK],
-                cwd=ROOT,
-                env={**os.environ, **gang, "RANK": str(rank), "COSTOPT_STATUS_FILE": str(file)},
+            ForkedCommand(
+                ["-c", SLOW_RANK],
+                ROOT,
+                {**os.environ, **gang, "RANK": str(rank), "COSTOPT_STATUS_FILE": str(file)},
+                TRAINERS,
             )
             for rank, file in enumerate(files)
         ]
