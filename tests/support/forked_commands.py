@@ -37,7 +37,7 @@ TRAINERS = (
 """Optimizers import torch._dynamo when they are created."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """Threads would not be forked."""
-POLL_S = 0.01
+POLL_S = 0.03
 
 
 class ForkedCommand(subprocess.Popen[str]):

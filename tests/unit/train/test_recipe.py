@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def dataset(count: int = 64, last: float = 1.0) -> TensorDataset:
 class Script:
     """One start of a script, whose settings may be others at the next one."""
 
-    def __init__(self, place: Path, **changes: Any) -> None:
+    def __init__(self, place: Path | None, **changes: Any) -> None:
         torch.manual_seed(1)
         self.model = changes.pop("model", Net)(**changes.pop("net", {}))
         if "prepare" in changes:
@@ -152,24 +153,27 @@ def warmup(optimizer: torch.optim.Optimizer, gamma: float) -> Any:
     return lr_scheduler.SequentialLR(optimizer, parts, milestones=[2])
 
 
-@pytest.mark.process
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_changed_setting_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    before, now = CHANGES[name]
-    Script(tmp_path, **before).train(CUT)
-    with pytest.raises(CheckpointError, check=has_code("other_recipe")) as refused:
-        Script(tmp_path, **now)
-    assert f"{name.strip()}: " in refused.value.message
-    assert "changed=" in (refused.value.hint or "")
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoints of the script without changes after CUT steps."""
+    place = tmp_path_factory.mktemp("trained")
+    Script(place).train(CUT)
+    return place
+
+
+@pytest.fixture
+def place(trained: Path, tmp_path: Path) -> Path:
+    """A copy of these checkpoints."""
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    return tmp_path
 
 
 @pytest.mark.process
-def test_every_difference_is_named_and_nothing_is_loaded(tmp_path: Path) -> None:
-    Script(tmp_path).train(CUT)
+def test_every_difference_is_named_and_nothing_is_loaded(place: Path) -> None:
     model = Net(p=0.2)
     before = [p.detach().clone() for p in model.parameters()]
     with pytest.raises(CheckpointError) as refused:
-        Script(tmp_path, model=lambda: model, clip_norm=None, seed=3, optimizer=two_groups)
+        Script(place, model=lambda: model, clip_norm=None, seed=3, optimizer=two_groups)
     named = refused.value.message
     for each in (
         "clip_norm: 1 → None",
@@ -223,14 +227,24 @@ def test_what_was_not_saved_cannot_be_kept(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("name", CHANGES)
-def test_applied_settings_are_the_scripts(tmp_path: Path, name: str) -> None:
+def test_a_changed_setting_is_refused_by_name_or_applied(
+    trained: Path, tmp_path: Path, name: str
+) -> None:
     before, now = CHANGES[name]
-    Script(tmp_path, **before).train(CUT)
+    if before:
+        Script(tmp_path, **before).train(CUT)
+    else:
+        shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    with pytest.raises(CheckpointError, check=has_code("other_recipe")) as refused:
+        Script(tmp_path, **now)
+    assert f"{name.strip()}: " in refused.value.message
+    assert "changed=" in (refused.value.hint or "")
+
     applied = Script(tmp_path, **now, changed="apply")
     assert applied.loop.step == CUT
     assert applied.loop.guarantee.startswith("close: ")
     assert f"{name.strip()} " in applied.loop.guarantee
-    fresh = Script(tmp_path / "fresh", **now)
+    fresh = Script(None, **now)
     if name not in ("seed", "mode", "weights first.weight"):
         fresh_group, group = fresh.optimizer.param_groups[0], applied.optimizer.param_groups[0]
         same = [key for key in group if key not in ("params", "lr")]
@@ -268,18 +282,16 @@ def test_an_applied_schedule_is_where_it_would_be(tmp_path: Path) -> None:
     ],
 )
 def test_what_may_not_matter_voids_exactness_alone(
-    tmp_path: Path, name: str, change: dict[str, Any]
+    place: Path, name: str, change: dict[str, Any]
 ) -> None:
-    Script(tmp_path).train(CUT)
     options = {"changed": "apply"} if name == "data" else {}
-    guarantee = Script(tmp_path, **change, **options).loop.guarantee
+    guarantee = Script(place, **change, **options).loop.guarantee
     assert guarantee.startswith("close: ")
     assert name in guarantee
 
 
 @pytest.mark.process
-def test_other_choices_of_a_module_are_refused(tmp_path: Path) -> None:
-    Script(tmp_path).train(CUT)
+def test_other_choices_of_a_module_are_refused(place: Path) -> None:
     changes: list[dict[str, Any]] = [
         {"choice": "relu"},
         {"act": torch.relu},
@@ -289,23 +301,22 @@ def test_other_choices_of_a_module_are_refused(tmp_path: Path) -> None:
     ]
     for change in changes:
         with pytest.raises(CheckpointError, check=has_code("other_recipe")):
-            Script(tmp_path, net=change)
+            Script(place, net=change)
 
 
 @pytest.mark.process
-def test_a_checkpoint_without_a_recipe_is_not_called_exact(tmp_path: Path) -> None:
-    Script(tmp_path).train(CUT)
-    saver = Checkpointer(tmp_path)
+def test_a_checkpoint_without_a_recipe_is_not_called_exact(place: Path) -> None:
+    saver = Checkpointer(place)
     restored = saver.restore()
     assert restored is not None
     state = {k: v for k, v in restored.state.items() if k not in ("recipe", "devices")}
     saver.save(CUT + 1, {**state, "step": CUT + 1})
     saver.close()
-    old = Script(tmp_path, optimizer=lambda m: adamw(m, weight_decay=0.7))
+    old = Script(place, optimizer=lambda m: adamw(m, weight_decay=0.7))
     assert old.loop.step == CUT + 1
     assert old.loop.guarantee == f"close: {UNKNOWN}"
     assert old.optimizer.param_groups[0]["weight_decay"] == 0.01, "as it was saved"
-    new = Script(tmp_path, optimizer=lambda m: adamw(m, weight_decay=0.7), changed="apply")
+    new = Script(place, optimizer=lambda m: adamw(m, weight_decay=0.7), changed="apply")
     assert new.optimizer.param_groups[0]["weight_decay"] == 0.7
     assert new.loop.guarantee == f"close: {UNKNOWN}"
 
