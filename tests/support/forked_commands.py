@@ -22,13 +22,21 @@ from pathlib import Path
 from typing import IO, Any, ClassVar
 
 COMMANDS = (
-    "costopt.cli.main",
+    "costopt.api.plans",
     "costopt.cli.jobs",
+    "costopt.cli.ledger",
+    "costopt.cli.main",
     "costopt.cli.run",
     "costopt.controller.live_run",
+    "costopt.controller.simulated_site",
     "costopt.daemon.control",
+    "costopt.market.history_file",
+    "costopt.render.events",
+    "costopt.render.run_tables",
+    "costopt.spec.job_file",
+    "costopt_sim.process_provider",
 )
-"""What most commands import; each imports the rest as it does otherwise."""
+"""What most commands import, but for pyarrow, which starts a thread; each imports the rest."""
 TRAINERS = (
     "torch._dynamo",
     "torch.distributed.fsdp",
@@ -53,7 +61,7 @@ class ForkedCommand(subprocess.Popen[str]):
         """``args`` are those of Python, without the program's own name."""
         self.args = args
         self.stdin = self.stdout = self.stderr = None
-        self.returncode: int | None = None  # type: ignore[assignment]
+        self.returncode: int | None = None
         self._server = _Server.shared(tuple(modules))
         self._output = [tempfile.TemporaryFile("w+") for _ in range(2)]  # noqa: SIM115 - in poll
         ignored = [n for n in signal.valid_signals() if signal.getsignal(n) is signal.SIG_IGN]
