@@ -30,7 +30,7 @@ def test_run_compares_the_place_with_the_job(tmp_path: Path) -> None:
 
     copied = tmp_path / "copied.yaml"
     copied.write_text((tmp_path / "job.yaml").read_text().replace("name: tiny", "name: copied"))
-    run = [word.replace("job.yaml", "copied.yaml") for word in place.run_command()[3:]]
+    run = [word.replace("job.yaml", "copied.yaml") for word in place.run_command()[2:]]
     for words in (run, [word for word in run if word != "--apply"]):
         refused = place.call(*words, "--state-dir", "fresh")
         assert refused.returncode == 2, refused.stderr

@@ -13,8 +13,9 @@ from typing import Any
 
 from costopt.domain import events as ev
 from costopt.ledger.sql_ledger import open_sqlite_ledger
-from tests.support import slowed_example
+from tests.support import forked_commands, slowed_example
 from tests.support.aws import s3_trainer
+from tests.support.forked_commands import ForkedCommand
 from tests.support.live_run import PATIENCE_S, wait_until
 from tests.support.node_folder import ROOT, variables
 
@@ -82,14 +83,8 @@ class CloudRun:
     def controlled(self) -> Iterator[subprocess.Popen[str]]:
         """The command as a user starts it, killed at the end."""
         command = [*self.command("run", "job/job.yaml"), "--policy", "job/policy.yaml"]
-        process = subprocess.Popen(
-            [*command, "--tick", "1", "--apply"],
-            cwd=self.folder,
-            env=variables(**self.environment),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        words = [*command, "--tick", "1", "--apply"]
+        process = ForkedCommand(words, self.folder, variables(**self.environment))
         try:
             yield process
         finally:
@@ -98,20 +93,15 @@ class CloudRun:
 
     def printed(self, job: str, node_id: str) -> str:
         """What ``costopt logs`` tells of a node, from the store alone."""
-        done = subprocess.run(
-            self.command("logs", job, "--node", node_id),
-            cwd=self.folder,
-            env=variables(**self.environment),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-        )
+        words = self.command("logs", job, "--node", node_id)
+        environment = variables(**self.environment)
+        done = forked_commands.run(words, self.folder, environment, PATIENCE_S)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def command(self, *words: str) -> list[str]:
         """A command of ``costopt`` that reads the account and the state."""
-        start = [sys.executable, "-m", "costopt", *words]
+        start = ["-m", "costopt", *words]
         return [*start, "--account", "account.yaml", "--state-dir", "state"]
 
     def of(self, kind: type[Any]) -> list[Any]:

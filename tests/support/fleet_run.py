@@ -17,6 +17,7 @@ import yaml
 
 from costopt.domain import events as ev
 from costopt.domain.market import CapacityType, Pool
+from tests.support import forked_commands
 from tests.support.aws import s3_trainer
 from tests.support.aws.s3_trainer import SAVE_EVERY
 from tests.support.cloud_run import CloudRun
@@ -83,7 +84,7 @@ class FleetRun(CloudRun):
         command = self.command("daemon", "--mode", "enforce", "--listen", "none", "--tick", "1")
         with (self.folder / "daemon.log").open("wb") as log:
             process = subprocess.Popen(
-                [*command, "--refresh-prices", "none"],
+                [sys.executable, *command, "--refresh-prices", "none"],
                 cwd=self.folder,
                 env=variables(**self.environment),
                 stdout=log,
@@ -123,11 +124,10 @@ class FleetRun(CloudRun):
         }
         path = self.folder / "job" / f"{job.name}.yaml"
         path.write_text(json.dumps(document))
-        done = subprocess.run(
-            [sys.executable, "-m", "costopt", "submit", str(path), "--policy", "job/policy.yaml",
-             "--anyway", "--server", "unix:state/daemon.sock"],
-            cwd=self.folder, env=variables(), capture_output=True, text=True, timeout=PATIENCE_S,
-        )  # fmt: skip
+        words = ("submit", str(path), "--policy", "job/policy.yaml", "--anyway")
+        server = ("--server", "unix:state/daemon.sock")
+        command = ["-m", "costopt", *words, *server]
+        done = forked_commands.run(command, self.folder, variables(), PATIENCE_S)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def gpus(self, job: FleetJob) -> int:

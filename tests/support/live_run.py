@@ -93,8 +93,8 @@ class Place(NodeFolder):
         return ["sh", "-c", words]
 
     def command(self, *arguments: str) -> list[str]:
-        """A ``costopt`` command line."""
-        return [sys.executable, "-m", "costopt", *arguments]
+        """A ``costopt`` command line, as Python takes it."""
+        return ["-m", "costopt", *arguments]
 
     def run_command(self, *more: str) -> list[str]:
         """``costopt run … --apply``."""
@@ -106,18 +106,17 @@ class Place(NodeFolder):
 
     def start(self, *more: str) -> subprocess.Popen[str]:
         """Start ``costopt run`` in a process group of its own, as a shell would."""
-        command = self.run_command(*more)[1:]
-        return ForkedCommand(command, self.folder, variables(**self.environment))
+        return ForkedCommand(self.run_command(*more), self.folder, variables(**self.environment))
 
     def finish(self, *more: str, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
         """``costopt run`` to its end."""
-        return self.call(*self.run_command(*more)[3:], timeout_s=timeout_s)
+        return self.call(*self.run_command(*more)[2:], timeout_s=timeout_s)
 
     def call(
         self, *arguments: str, timeout_s: float = PATIENCE_S
     ) -> subprocess.CompletedProcess[str]:
         """Any ``costopt`` command to its end."""
-        command = self.command(*arguments)[1:]
+        command = self.command(*arguments)
         environment = variables(**self.environment)
         return forked_commands.run(command, self.folder, environment, timeout_s)
 
