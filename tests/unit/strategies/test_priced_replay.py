@@ -88,7 +88,7 @@ def _in_engine(workload: Workload) -> tuple[Sizes, dict[str, float]]:
 
 @pytest.mark.slow
 def test_the_engine_and_the_replay_decide_alike() -> None:
-    workload = made_workload(200, seed=1, hours=4.0, tenants={"speech": 2.0, "vision": 1.0})
+    workload = made_workload(80, seed=1, hours=1.6, tenants={"speech": 2.0, "vision": 1.0})
     expected, ends = _replayed(workload)
     found, finished = _in_engine(workload)
     for at_s, sizes in expected.items():
