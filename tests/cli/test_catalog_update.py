@@ -25,8 +25,8 @@ from costopt.catalog.price_cache import PriceCache, price_cache_path, read_price
 from costopt.cli.main import cli
 from costopt.download import DownloadLimits
 from costopt.prices import UpdateSettings, update_prices
-from tests.support.crash_points import crash_points
 from tests.support.errors import failure
+from tests.support.exhaustive import crash_points
 from tests.support.price_lists import (
     ADVISOR,
     CYCLENERD,

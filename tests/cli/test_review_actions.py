@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.command_server import command_server
+from tests.support.forked_commands import costopt_program
 from tests.support.job_changes import Repository, job
 from tests.support.review_servers import INVALID, NO_RIGHT, ReviewServer, review_server
 
@@ -139,7 +139,7 @@ def _evaluated(text: object, context: Mapping[str, str]) -> str:
 
 @pytest.fixture(scope="module")
 def costopt() -> Iterator[Path]:
-    with command_server() as program:
+    with costopt_program() as program:
         yield program
 
 

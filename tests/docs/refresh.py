@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from tests.docs.test_readme import BLOCK, ELSEWHERE, prepare, run, without_progress
-from tests.support.command_server import command_server
+from tests.support.forked_commands import costopt_program
 
 
 def refresh(page: str, root: Path) -> str:
@@ -47,6 +47,6 @@ def _outputs(text: str, root: Path) -> str:
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        with tempfile.TemporaryDirectory() as folder, command_server() as costopt:
+        with tempfile.TemporaryDirectory() as folder, costopt_program() as costopt:
             path, root = Path(name), prepare(Path(folder), costopt)
             path.write_text(refresh(path.read_text("utf-8"), root), encoding="utf-8")

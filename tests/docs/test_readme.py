@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.command_server import command_server
+from tests.support.forked_commands import costopt_program
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "examples", "terraform")
@@ -77,7 +77,7 @@ def prepare(folder: Path, costopt: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def costopt() -> Iterator[Path]:
-    with command_server() as program:
+    with costopt_program() as program:
         yield program
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from tests.support.forked_trainers import serve, take_time
+from tests.support.forked_trainers import take_time
 
 STEPS = 8
 SHARDS = 12
@@ -151,7 +152,4 @@ def train(options: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    import torch.distributed.fsdp
-    import torch.distributed.tensor.parallel  # noqa: F401
-
-    serve(train)
+    train(json.loads(sys.argv[1]))

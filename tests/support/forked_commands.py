@@ -1,51 +1,58 @@
 """Commands and trainers as processes that start at once: forked from one that has imported all.
 
-Each is a process as a user's is: with its own environment, folder, process group and output, and it
-ends as Python ends.
+Each is a process as a user's is: with its own arguments, environment, folder, input, outputs and
+exit code, and it ends as Python ends. A fork server asks for a connection per command: it answers
+with the command's pid, and in the end with its exit code.
 """
 
 from __future__ import annotations
 
-import atexit
 import gc
 import importlib
 import json
 import os
 import runpy
+import select
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, ClassVar
 
-COMMANDS = (
-    "costopt.api.plans",
-    "costopt.cli.jobs",
-    "costopt.cli.ledger",
-    "costopt.cli.main",
-    "costopt.cli.run",
-    "costopt.controller.live_run",
-    "costopt.controller.simulated_site",
-    "costopt.daemon.control",
-    "costopt.market.history_file",
-    "costopt.render.events",
-    "costopt.render.run_tables",
-    "costopt.spec.job_file",
-    "costopt_sim.process_provider",
-)
-"""What most commands import, but for pyarrow, which starts a thread; each imports the rest."""
-TRAINERS = (
+ROOT = Path(__file__).parents[2]
+COMMANDS = "commands"
+TRAINERS = "trainers"
+ON_NODES = ("agent", "train")
+"""Packages that no command imports."""
+IMPORTED_LATE = ("highspy", "numpy.random", "pandas", "pulp", "pyarrow.compute", "pyarrow.parquet")
+"""Modules of others that commands import as they run."""
+OF_TRAINERS = (
     "torch._dynamo",
     "torch.distributed.fsdp",
+    "torch.distributed.tensor.parallel",
     "costopt.train.attach",
 )
 """Optimizers import torch._dynamo when they are created."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """Threads would not be forked."""
-POLL_S = 0.03
+MAX_REQUEST_BYTES = 1 << 18
+CLIENT = """#!{python} -IS
+import json, os, socket, sys
+connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+connection.connect({address!r})
+code = "from costopt.cli.main import main; main()"
+request = [["-c", code, *sys.argv[1:]], os.getcwd(), dict(os.environ), [], False]
+socket.send_fds(connection, [json.dumps(request).encode()], [0, 1, 2])
+connection.recv(32)
+code = int(connection.recv(32) or "137")
+sys.exit(code if code >= 0 else 128 - code)
+"""
 
 
 class ForkedCommand(subprocess.Popen[str]):
@@ -56,44 +63,49 @@ class ForkedCommand(subprocess.Popen[str]):
         args: Sequence[str],
         cwd: Path,
         env: Mapping[str, str],
-        modules: Sequence[str] = COMMANDS,
+        imports: str = COMMANDS,
+        log: Path | None = None,
     ) -> None:
-        """``args`` are those of Python, without the program's own name."""
+        """``args`` are those of Python, without the program's own name. Both outputs go to ``log``
+        if there is one."""
         self.args = args
         self.stdin = self.stdout = self.stderr = None
         self.returncode: int | None = None
-        self._server = _Server.shared(tuple(modules))
-        self._output = [tempfile.TemporaryFile("w+") for _ in range(2)]  # noqa: SIM115 - in poll
+        self._connection = _Server.shared(imports).connect()
+        self._output = [_output(log), _output(log)]
+        self._said = ["", ""]
         ignored = [n for n in signal.valid_signals() if signal.getsignal(n) is signal.SIG_IGN]
-        self.pid = self._server.ask(
-            args=list(args),
-            cwd=str(cwd),
-            env=dict(env),
-            output=[f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in self._output],
-            ignored=ignored,
-        )
+        request = json.dumps([list(args), str(cwd), dict(env), ignored, True]).encode()
+        descriptors = [os.open(os.devnull, os.O_RDONLY)]
+        for file in self._output:  # opened again: what reads moves the file's position
+            path = f"/proc/self/fd/{file.fileno()}"
+            descriptors.append(os.open(path, os.O_WRONLY | os.O_APPEND))
+        socket.send_fds(self._connection, [request], descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self.pid = int(self._connection.recv(32))
 
     def poll(self) -> int | None:
         """Return the exit code, negative for a signal; None while it runs."""
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0.0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code. Raise TimeoutExpired if it still runs after ``timeout`` seconds."""
         if self.returncode is None:
-            self.returncode = self._server.ask(pid=self.pid)
-            if self.returncode is not None:
-                self._said = [_content(file) for file in self._output]
+            if not select.select([self._connection], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+            self.returncode = int(self._connection.recv(32) or -signal.SIGKILL)
+            self._connection.close()
+            self._said = [_content(file) for file in self._output]
+            for file in self._output:
+                file.close()
         return self.returncode
 
     def said(self) -> str:
         """Return what it has written to standard output so far, while it runs."""
-        self._output[0].seek(0)
-        return self._output[0].read()
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Return the exit code. Raise TimeoutExpired if it still runs after ``timeout`` seconds."""
-        until = float("inf") if timeout is None else time.monotonic() + timeout
-        while (code := self.poll()) is None:
-            if time.monotonic() > until:
-                raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
-            time.sleep(POLL_S)
-        return code
+        return _content(self._output[0])
 
     def communicate(
         self,
@@ -107,10 +119,13 @@ class ForkedCommand(subprocess.Popen[str]):
         return stdout, stderr
 
 
+def _output(log: Path | None) -> IO[str]:
+    return tempfile.TemporaryFile("w+") if log is None else log.open("a+")
+
+
 def _content(file: IO[str]) -> str:
-    with file:
-        file.seek(0)
-        return file.read()
+    file.seek(0)
+    return file.read()
 
 
 def run(
@@ -118,10 +133,10 @@ def run(
     cwd: Path,
     env: Mapping[str, str],
     timeout_s: float,
-    modules: Sequence[str] = COMMANDS,
+    imports: str = COMMANDS,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end. Raise TimeoutExpired, with the process killed, after a while."""
-    process = ForkedCommand(args, cwd, env, modules)
+    process = ForkedCommand(args, cwd, env, imports)
     try:
         stdout, stderr = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
@@ -131,79 +146,128 @@ def run(
     return subprocess.CompletedProcess(args, process.wait(), stdout, stderr)
 
 
+@contextmanager
+def costopt_program() -> Iterator[Path]:
+    """Yield a program `costopt` for shells, whose commands are forks; end what they left running.
+
+    A signal to it ends the program, not the command: a test that sends any uses ForkedCommand.
+    """
+    server = _Server(COMMANDS)
+    program = server.folder / "costopt"
+    program.write_text(CLIENT.format(python=sys.executable, address=server.address))
+    program.chmod(0o755)
+    try:
+        yield program
+    finally:
+        server.end()
+
+
 class _Server:
     """A process that forks. It ends with the one that started it."""
 
-    _started: ClassVar[dict[tuple[int, tuple[str, ...]], _Server]] = {}
+    _started: ClassVar[dict[tuple[int, str], _Server]] = {}
 
-    def __init__(self, modules: tuple[str, ...]) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, *modules],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1"},
-        )
-        atexit.register(self._process.kill)
+    def __init__(self, imports: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="costopt-"))  # a socket's path must be short
+        self.address = str(self.folder / "socket")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(self.address)
+            listener.listen(64)
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, imports, str(listener.fileno())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[listener.fileno()],
+                process_group=0,
+                env=os.environ | ONE_THREAD | {"PYTHONPATH": f"{ROOT}:{ROOT / 'providers'}"},
+            )
 
     @classmethod
-    def shared(cls, modules: tuple[str, ...]) -> _Server:
+    def shared(cls, imports: str) -> _Server:
         """Return that of this process: one that is forked starts its own."""
-        key = os.getpid(), modules
+        key = os.getpid(), imports
         if key not in cls._started:
-            cls._started[key] = cls(modules)
+            cls._started[key] = cls(imports)
         return cls._started[key]
 
-    def ask(self, **question: Any) -> Any:
-        """Return the answer to a request of ``serve``."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(question) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
+    def connect(self) -> socket.socket:
+        """Return a connection for one command."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        connection.connect(self.address)
+        return connection
+
+    def end(self) -> None:
+        """End the server, and what its commands left running in its process group."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
+        shutil.rmtree(self.folder)
 
 
-def serve() -> dict[str, Any]:
-    """Fork a process for each request; return the request in each of them."""
-    ended: dict[int, int] = {}
-    for line in sys.stdin:
-        question = json.loads(line)
-        if (pid := question.get("pid")) is None:
-            pid = os.fork()
-            if pid == 0:
-                return dict(question)
-            ended.pop(pid, None)  # numbers of processes come again
-            answer: int | None = pid
-        else:
-            if pid not in ended:
-                found, status = os.waitpid(pid, os.WNOHANG)
-                if found:
-                    ended[pid] = os.waitstatus_to_exitcode(status)
-            answer = ended.get(pid)
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
-    sys.exit()
+def import_for(imports: str) -> None:
+    """Import what the forks will need."""
+    names = [*OF_TRAINERS] if imports == TRAINERS else [*_modules_of_commands(), *IMPORTED_LATE]
+    for name in names:
+        importlib.import_module(name)
+    if imports == COMMANDS:
+        for group in ("costopt.providers", "costopt.strategies"):
+            for entry in entry_points(group=group):
+                entry.load()
 
 
-def become(command: dict[str, Any]) -> None:
-    """Run a Python module or script as the command line ``python …`` would."""
-    os.setpgid(0, 0)
-    os.chdir(command["cwd"])
-    os.environ.clear()
-    os.environ.update(command["env"])
-    for number in command["ignored"]:
+def _modules_of_commands() -> Iterator[str]:
+    for path in sorted((ROOT / "costopt").rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[1] not in ON_NODES and parts[-1] not in ("__init__", "__main__"):
+            yield ".".join(parts)
+
+
+def serve(listener: socket.socket) -> socket.socket:
+    """Return a command's connection in a process of its own; end when the input does."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        if select.select([listener, sys.stdin], [], [])[0] != [listener]:
+            shutil.rmtree(Path(listener.getsockname()).parent)
+            os.killpg(0, signal.SIGKILL)
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            listener.close()
+            return connection
+        connection.close()
+
+
+def become(connection: socket.socket) -> None:
+    """Run, in one more process, what ``python …`` would run, and send how that ends."""
+    data, descriptors, _, _ = socket.recv_fds(connection, MAX_REQUEST_BYTES, 3)
+    args, cwd, env, ignored, own_group = json.loads(data)
+    command = os.fork()
+    if command:
+        for descriptor in (0, *descriptors):
+            os.close(descriptor)
+        connection.sendall(str(command).encode())
+        code = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
+        with suppress(OSError):  # nobody waits any more
+            connection.sendall(str(code).encode())
+        os._exit(0)
+    connection.close()
+    if own_group:
+        os.setpgid(0, 0)
+    for number in ignored:
         signal.signal(number, signal.SIG_IGN)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    for number, path in enumerate(command["output"], 1):
-        file = os.open(path, os.O_WRONLY | os.O_APPEND)
-        os.dup2(file, number)
-        os.close(file)
-    first, *rest = command["args"]
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(env)
+    _run_python(*args)
+
+
+def _run_python(first: str, *rest: str) -> None:
     match first:
         case "-m":
-            sys.argv, sys.path[0] = rest, command["cwd"]
+            sys.argv, sys.path[0] = [*rest], str(Path.cwd())
             runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
         case "-c":
             code, *arguments = rest
@@ -215,7 +279,6 @@ def become(command: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        importlib.import_module(name)
-    gc.freeze()
-    become(serve())
+    import_for(sys.argv[1])
+    gc.freeze()  # else each fork frees, as it ends, all that it never used
+    become(serve(socket.socket(fileno=int(sys.argv[2]))))

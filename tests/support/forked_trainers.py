@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
+
+from tests.support.forked_commands import ONE_THREAD, TRAINERS, ForkedCommand
 
 STEPS = 16
 SHARDS = 8
@@ -164,58 +163,38 @@ class TrainerFactory:
     """Starts trainers by forking; ``with`` ends those that are left."""
 
     def __init__(self, program: str = __file__) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        )
-        self._started: list[int] = []
+        self._program = program
+        self._started: dict[int, ForkedCommand] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.clear()
-        self._process.kill()
-        self._process.communicate()
 
     def clear(self) -> None:
         """End every trainer that is left."""
-        for pid in self._started:
-            if self.status(pid) is None:
-                os.kill(pid, signal.SIGKILL)
-                self.wait(pid)
+        for trainer in self._started.values():
+            trainer.kill()
+            trainer.wait()
         self._started.clear()
 
     def start(self, env: dict[str, str], **options: Any) -> int:
         """The pid of a new trainer."""
-        options["output"] = str(options["output"])
-        pid = int(self._ask({"env": env, "options": options}))
-        self._started.append(pid)
-        return pid
+        output = Path(options["output"])
+        words = (self._program, json.dumps(options | {"output": str(output)}))
+        variables = os.environ | ONE_THREAD | env
+        trainer = ForkedCommand(words, Path.cwd(), variables, TRAINERS, output.with_suffix(".log"))
+        self._started[trainer.pid] = trainer
+        return trainer.pid
 
     def status(self, pid: int) -> int | None:
         """The exit code, negative for a signal; None while it runs."""
-        answer = self._ask({"pid": pid})
-        return None if answer == "runs" else int(answer)
+        return self._started[pid].poll()
 
     def wait(self, pid: int, timeout_s: float = 180.0) -> int:
         """The exit code once it has ended."""
-        until = time.monotonic() + timeout_s
-        while (code := self.status(pid)) is None:
-            if time.monotonic() > until:
-                raise TimeoutError(f"trainer {pid} still runs after {timeout_s} s")
-            time.sleep(0.01)
-        return code
-
-    def _ask(self, question: dict[str, Any]) -> str:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(question) + "\n")
-        self._process.stdin.flush()
-        return self._process.stdout.readline().strip()
+        return self._started[pid].wait(timeout_s)
 
 
 def result(output: Path) -> dict[str, Any]:
@@ -224,57 +203,5 @@ def result(output: Path) -> dict[str, Any]:
     return found
 
 
-def serve(trains: Callable[[dict[str, Any]], None]) -> None:
-    """Fork a process for each request; each of them calls ``trains`` with its options."""
-    import torch._dynamo  # optimizers import it when they are made
-    import torch.distributed  # noqa: F401
-
-    import costopt.train.attach  # noqa: F401
-
-    gc.freeze()  # else each of them visits all objects of torch, and copies their pages
-    ended: dict[int, int] = {}
-    for line in sys.stdin:
-        question = json.loads(line)
-        if "pid" in question:
-            pid = question["pid"]
-            if pid not in ended:
-                found, status = os.waitpid(pid, os.WNOHANG)
-                if found:
-                    ended[pid] = os.waitstatus_to_exitcode(status)
-            _say(ended.get(pid, "runs"))
-            continue
-        child = os.fork()
-        if child == 0:
-            _run(question, trains)
-        ended.pop(child, None)  # numbers of processes come again
-        _say(child)
-
-
-def _say(answer: object) -> None:
-    sys.stdout.write(f"{answer}\n")
-    sys.stdout.flush()
-
-
-def _run(question: dict[str, Any], trains: Callable[[dict[str, Any]], None]) -> None:
-    code = 1
-    try:
-        os.environ.update(question["env"])
-        log = Path(question["options"]["output"]).with_suffix(".log").open("ab", buffering=0)
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-        trains(question["options"])
-        code = 0
-    except SystemExit as leaving:
-        code = leaving.code if isinstance(leaving.code, int) else 1
-    except BaseException:  # noqa: BLE001 - the test reads the log
-        import traceback
-
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
-
 if __name__ == "__main__":
-    serve(train)
+    train(json.loads(sys.argv[1]))

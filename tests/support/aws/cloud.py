@@ -39,7 +39,7 @@ KEYS = {
     "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
     "AWS_EC2_METADATA_DISABLED": "true",
 }
-METHOD_NAMES = cache(responses.method_names_from_class)
+METHOD_NAMES = cache(responses.method_names_from_class)  # type: ignore[attr-defined]
 """Moto lists the methods of a service's class for each call."""
 MODELS = cache(JSONFileLoader().load_file)
 """Every session of boto3 reads the services' models again: EC2's has four megabytes."""
