@@ -188,7 +188,7 @@ def test_every_difference_is_named_and_nothing_is_loaded(place: Path) -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("schedule", [None, lambda o: warmup(o, 0.5)], ids=["plain", "schedule"])
 def test_the_same_script_resumes_exactly(tmp_path: Path, schedule: Any) -> None:
-    whole = Script(tmp_path / "whole", schedule=schedule).train()
+    whole = Script(None, schedule=schedule).train()
     Script(tmp_path / "cut", schedule=schedule).train(CUT)
     resumed = Script(tmp_path / "cut", schedule=schedule).train()
     assert resumed.loop.guarantee == "exact"
@@ -203,7 +203,7 @@ def test_kept_settings_are_those_that_were_saved(tmp_path: Path) -> None:
     def cosine(steps: int) -> Callable[[torch.optim.Optimizer], Any]:
         return lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, steps)
 
-    whole = Script(tmp_path / "whole", schedule=cosine(10)).train()
+    whole = Script(None, schedule=cosine(10)).train()
     Script(tmp_path / "cut", schedule=cosine(10)).train(CUT)
     changes = {"optimizer": slower, "schedule": cosine(20), "clip_norm": 0.01, "changed": "keep"}
     kept = Script(tmp_path / "cut", **changes).train()
@@ -267,7 +267,7 @@ def test_an_applied_schedule_is_where_it_would_be(tmp_path: Path) -> None:
 
     Script(tmp_path / "one", schedule=lambda o: warmup(o, 0.9)).train(5)
     applied = Script(tmp_path / "one", schedule=halved, optimizer=twice, changed="apply")
-    whole = Script(tmp_path / "two", schedule=halved, optimizer=twice).train(5)
+    whole = Script(None, schedule=halved, optimizer=twice).train(5)
     assert applied.optimizer.param_groups[0]["lr"] == whole.optimizer.param_groups[0]["lr"]
     assert applied.scheduler.state_dict() == whole.scheduler.state_dict()
 
