@@ -242,16 +242,16 @@ class ProgressPath:
     ) -> None:
         """Let gangs of one pool, the smallest first, go on as smaller or larger ones."""
         for order, which in ((members, 2), (members[::-1], 3)):
-            best: Costs | None = None
+            best: Costs | None = None  # from low to high: the others cannot be reached
             for index in order:
                 run, gang = runs[index], self.gangs[index]
                 if best is not None:
-                    gone[index] = np.minimum(gone[index], best)
+                    gone[index] = gone[index].copy()
+                    np.minimum(gone[index][low:high], best, out=gone[index][low:high])
                 if run is not None:
-                    begun = np.full(self._size, np.inf)
-                    moved = self._shifted(run, low, high, self._debts[index][which])
-                    begun[low:high] = gang.overheads[which].usd + moved
-                    best = begun if best is None else np.minimum(best, begun)
+                    begun = self._shifted(run, low, high, self._debts[index][which])
+                    begun += gang.overheads[which].usd
+                    best = begun if best is None else np.minimum(best, begun, out=best)
 
     def _step(
         self, tick: int, ahead: PathValues, gang: int | None, level: int
