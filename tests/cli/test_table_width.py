@@ -52,7 +52,7 @@ LOCAL = {
     "diff": ("diff base head --market market.parquet",),
     "run": (),  # as status JOB
     "backtest": ("backtest job.yaml --market market.parquet --policies cheapest,deadline-first "
-                 "--starts 3 --deadlines 3h,4h --by deadline --jobs 1",),
+                 "--starts 2 --deadlines 3h,4h --by deadline --jobs 1",),
     "status": ("status", f"status {JOB_NAME}"),
     "events": ("events", f"events {JOB_NAME}"),
     "explain": (f"explain {JOB_NAME}", f"explain {JOB_NAME} last"),

@@ -7,6 +7,7 @@ sense pass. Code in backticks and fenced blocks, and strings without a space, ar
 from __future__ import annotations
 
 import ast
+import gc
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -104,8 +105,14 @@ def _package(path: Path) -> str:
 
 
 @cache
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text("utf-8"))
+def _trees() -> dict[Path, ast.Module]:
+    """Return the trees of all of Python that is checked here."""
+    gc.disable()  # which would look through all trees, again and again, as they grow
+    try:
+        paths = _tracked(PROSE, ".py")
+        return {path: ast.parse(path.read_text("utf-8")) for path in paths}
+    finally:
+        gc.enable()
 
 
 def _texts(path: Path) -> Iterator[str]:
@@ -116,7 +123,7 @@ def _texts(path: Path) -> Iterator[str]:
             r"```.*?```|\{#.*?#\}|<(?:style|script).*?</(?:style|script)>", "", text, flags=re.S
         )
         return
-    yield from _strings(_tree(path))
+    yield from _strings(_trees()[path])
     yield from _comments(text)
 
 
@@ -186,7 +193,7 @@ def test_no_name_begins_with_a_banned_word() -> None:
         f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}: {name}"
         for path in _tracked(PRODUCT, ".py")
         if BANNED_NAME.search(path.read_text("utf-8"))
-        for node in ast.walk(_tree(path))
+        for node in ast.walk(_trees()[path])
         for name in _names(node)
         if BANNED_NAME.match(name)
     ]
@@ -196,7 +203,7 @@ def test_no_name_begins_with_a_banned_word() -> None:
 def test_no_class_name_exists_twice() -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for path in _tracked(PRODUCT, ".py"):
-        for node in _tree(path).body:
+        for node in _trees()[path].body:
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(_package(path))
     twice = {name for name, found in places.items() if len(found) > 1}

@@ -31,10 +31,11 @@ from tests.support.optimize_fixtures import job as make_job
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 POOL = Pool("aws", "us-east-2", "us-east-2a", "p5.48xlarge", CapacityType.SPOT)
 SETTINGS = DiffSettings(("jobs/*.yaml",), "cheapest")
+JOB: Job = make_job()
+POLICY = load_policy("cheapest")
 
 
 def planned(usd: float, kwh: float | None = 10.0, stretches: int = 1) -> PlannedFile:
-    job: Job = make_job()
     forecast = Forecast(
         usd_p50=usd,
         usd_p95=usd * 1.2,
@@ -47,9 +48,9 @@ def planned(usd: float, kwh: float | None = 10.0, stretches: int = 1) -> Planned
         on_time=Estimate.of_share(200, 200, "test"),
         falls_back=Estimate.of_share(0, 200, "test"),
     )
-    allocations = (Allocation(job.name, POOL, 2, NOW, NOW + timedelta(hours=1)),) * stretches
-    plan = Plan(PlanStatus.OPTIMAL, NOW, allocations, ((job.name, forecast),))
-    return PlannedFile(Scenario(job, load_policy("cheapest"), "policy", plan, None))
+    allocations = (Allocation(JOB.name, POOL, 2, NOW, NOW + timedelta(hours=1)),) * stretches
+    plan = Plan(PlanStatus.OPTIMAL, NOW, allocations, ((JOB.name, forecast),))
+    return PlannedFile(Scenario(JOB, POLICY, "policy", plan, None))
 
 
 def report(*jobs: JobDiff, violations: tuple[str, ...] = (), origin: str = "a list") -> DiffReport:
