@@ -291,7 +291,7 @@ def test_destroy_refuses_while_nodes_live_and_then_leaves_nothing(deployed: Depl
     ec2.terminate_instances(InstanceIds=[node])
     empty(deployed.cloud.client("s3"), bucket)
     deployed.workspace.run(place, *arguments)
-    assert deployed.workspace.run(place, "state", "list") == ""
+    assert deployed.workspace.resources(place) == []
     assert not deployed.cloud.client("s3").list_buckets()["Buckets"]
 
 

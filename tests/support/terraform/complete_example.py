@@ -101,7 +101,7 @@ def come_and_go(folder: Path) -> None:
         files = json.loads(job["Body"].read())["files"]
         assert f"deployed/finetune/{files['train.py']}" in keys
         workspace.run(PLACE, "destroy", "-auto-approve", "-refresh=false", "-parallelism=30")
-        assert workspace.run(PLACE, "state", "list") == ""
+        assert workspace.resources(PLACE) == []
 
 
 if __name__ == "__main__":

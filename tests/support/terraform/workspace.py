@@ -96,6 +96,10 @@ class Workspace:
             text=True,
         )
 
+    def resources(self, place: str) -> Any:
+        """What the state holds, without a provider to interpret it."""
+        return json.loads((self.folder / place / "terraform.tfstate").read_text())["resources"]
+
     def outputs(self, place: str) -> Any:
         """By name, as Python values."""
         reported = json.loads(self.run(place, "output", "-json"))
