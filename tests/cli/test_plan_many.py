@@ -67,14 +67,14 @@ def test_a_folder_of_one_job_prints_what_the_file_prints(folder: Path) -> None:
 
 
 def test_what_if_of_several_jobs_gives_totals(folder: Path) -> None:
-    files = [folder / f"{name}.yaml" for name in ("a", "b")]
-    options = ("--policies", "cheapest,on-demand", "--deadlines", "4h,8h", "-o", "json")
+    files = [folder / f"{name}.yaml" for name in ("a", "b", "c")]
+    options = ("--policies", "cheapest,on-demand", "--deadlines", "8h,16h", "-o", "json")
     done = invoke("what-if", *files, "--account", folder / "account.yaml", *options)
     assert done.exit_code == 0, done.stderr
     found = answer(done)
     assert found["schema"] == "costopt.account-what-if/1"
-    assert [row["served"] for row in found["rows"]] == [1, 2, 1, 2]
-    late = invoke("what-if", *files, "--account", folder / "account.yaml", "--deadlines", "4h")
+    assert [row["served"] for row in found["rows"]] == [2, 3, 2, 3]
+    late = invoke("what-if", *files, "--account", folder / "account.yaml", "--deadlines", "8h")
     assert late.exit_code == 3
 
 
