@@ -261,6 +261,8 @@ def become(connection: socket.socket) -> None:
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    # What it starts is given its path, and there what its own environment adds comes first.
+    sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     _run_python(*args)
 
 
