@@ -49,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )  # fmt: skip
     parser.addoption(
         "--workers", type=int, default=0, metavar="N",
-        help="run the tests in N forked processes, and in half as many more those that wait",
+        help="run the tests in N forked processes, and in N + 1 more those that wait",
     )  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     count = session.config.getoption("workers")
     if not count or session.config.option.collectonly or session.testsfailed:
         return None
-    _Master(session).run(computing=count, waiting=(count + 1) // 2)
+    _Master(session).run(computing=count, waiting=count + 1)
     return True
 
 
