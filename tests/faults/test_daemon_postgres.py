@@ -10,8 +10,10 @@ import pytest
 
 from costopt.domain import events as ev
 from tests.support.counting_trainer import hold, let_go
+from tests.support.forked_commands import run
 from tests.support.live_daemon import DaemonPlace
 from tests.support.live_run import PATIENCE_S, wait_until
+from tests.support.node_folder import variables
 from tests.support.postgres_server import PostgresServer
 
 pytestmark = [
@@ -32,6 +34,11 @@ def test_daemons_outlive_their_server_and_each_other(
     with place.controlled(*LEASE) as first:
         wait_until(lambda: bool(place.of("one", ev.TrainingStarted)), "training")
         with place.controlled(*LEASE, "--listen", "unix:second.sock") as second:
+            ask = ("-m", "costopt", "mode", "--server", "unix:second.sock")
+            wait_until(
+                lambda: run(ask, tmp_path, variables(), PATIENCE_S).returncode == 0,
+                "an answer of the other",
+            )
             postgres.stop("immediate")
             postgres.start()
             first.send_signal(signal.SIGSTOP)
