@@ -105,21 +105,13 @@ class ShiftedClient(RestClient):
         return status, self.clock.shift(content.decode()).encode()
 
 
-def patient(_: LaunchRequest, __: NodeCommand) -> str:
-    """A node that stays for most of the grace time. Slurm looks every 30 s alone whether it is
-    over: tests of accounting see nodes that stay to the very end."""
-    code = (
-        "import signal, time; term = {signal.SIGTERM}; "
-        "signal.pthread_sigmask(signal.SIG_BLOCK, term); signal.sigwait(term); time.sleep(2)"
-    )
-    return f"exec {sys.executable} -c '{code}'"
-
-
 class SlurmWorld:
     """Three idle nodes in SPOT, none in EMPTY, two in FIRM."""
 
     def __init__(self, cluster: SlurmCluster) -> None:
         self.cluster = cluster
+        self._begun = cluster.folder / "begun"
+        self._begun.mkdir(exist_ok=True)
         self.clock = StandingClock()
         self.clock.settled = self._is_settled
         self._taken: tuple[int, datetime] | None = None
@@ -143,12 +135,25 @@ class SlurmWorld:
             }
         )
         access = access or SlurmQueries(ShiftedRunner(self.cluster, self.clock))
-        return SlurmProvider(self.clock, options, access, patient)
+        return SlurmProvider(self.clock, options, access, self._patient)
+
+    def _patient(self, _: LaunchRequest, __: NodeCommand) -> str:
+        """A node that stays for most of the grace time. Slurm looks every 30 s alone whether it is
+        over: tests of accounting see nodes that stay to the very end."""
+        code = (
+            "import os, signal, time; term = {signal.SIGTERM}; "
+            "signal.pthread_sigmask(signal.SIG_BLOCK, term); "
+            f'open(f"{self._begun}/" + os.environ["SLURM_JOB_ID"], "w").close(); '
+            "signal.sigwait(term); time.sleep(2)"
+        )
+        return f"exec {sys.executable} -c '{code}'"
 
     def falls_to(self, pool: Pool, nodes: int, after_s: float) -> None:
         """Others take all nodes but these then, which Slurm announces the grace time before."""
 
         def take() -> None:
+            alive = self.cluster.run("squeue", "-h", "-t", "R", "-p", pool.zone, "-o", "%i")
+            until(lambda: all((self._begun / each).exists() for each in alive.split()))
             job = self.cluster.preempt(3 - nodes)
             running = self.cluster.run("squeue", "-h", "-t", "R", "-p", pool.zone, "-o", "%i")
             until(lambda: all(self._is_noticed(int(each)) for each in running.split()))
