@@ -7,6 +7,7 @@ with the command's pid, and in the end with its exit code.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import json
@@ -19,6 +20,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import entry_points
@@ -281,6 +283,16 @@ def _run_python(first: str, *rest: str) -> None:
 
 
 if __name__ == "__main__":
-    import_for(sys.argv[1])
+    imported, number = sys.argv[1:]
+    import_for(imported)
     gc.freeze()  # else each fork frees, as it ends, all that it never used
-    become(serve(socket.socket(fileno=int(sys.argv[2]))))
+    become(serve(socket.socket(fileno=int(number))))
+    if imported == TRAINERS:
+        # Threads of PyTorch's own were not forked: its destructors abort for want of them.
+        for thread in threading.enumerate():
+            if thread is not threading.main_thread() and not thread.daemon:
+                thread.join()
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
