@@ -41,7 +41,7 @@ quick: $(VENV)/.dev  ## unit and contract tests without processes, browser, data
 		tests/unit tests/contract tests/golden
 
 test: $(VENV)/.dev  ## every test
-	$(BIN)/python -m pytest --workers $(JOBS)
+	$(BIN)/python -m pytest -q --workers $(JOBS)
 
 mutants: build/mutants/map.json  ## which of 100 faults in the product the tests notice, by package
 	$(BIN)/python -m tests.support.mutants run --report build/mutants/report.json
