@@ -36,6 +36,8 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     assert caught.value.hint == "pip install 'costopt-spot[ray]'"
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @on_a_real_one
 def test_ray_scores_as_this_process_does() -> None:
     pytest.importorskip("ray")
@@ -45,6 +47,8 @@ def test_ray_scores_as_this_process_does() -> None:
     assert figures_of(run_on_ray(bench, trials, LOCAL, 2)) == figures_of(run_here(bench, trials))
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @on_a_real_one
 def test_a_fleet_is_replayed_on_ray_as_here() -> None:
     pytest.importorskip("ray")
@@ -54,6 +58,8 @@ def test_a_fleet_is_replayed_on_ray_as_here() -> None:
     assert replay_fleet(trial, policies, LOCAL) == replay_fleet(trial, policies)
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @on_a_real_one
 def test_what_goes_wrong_on_ray_is_reported_with_its_hint() -> None:
     pytest.importorskip("ray")
@@ -64,6 +70,8 @@ def test_what_goes_wrong_on_ray_is_reported_with_its_hint() -> None:
     assert caught.value.hint
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @on_a_real_one
 def test_a_cluster_that_does_not_answer_is_named() -> None:
     pytest.importorskip("ray")
