@@ -27,7 +27,7 @@ def test_it_lacks_nothing() -> None:
     assert broken_guarantees(open_store(f"{PLACE}/check")) == ()
 
 
-def test_one_of_many_writers_wins_each_of_a_thousand_races() -> None:
+def test_one_of_many_writers_wins_each_race() -> None:
     check_races(open_store(f"{PLACE}/races"))
 
 

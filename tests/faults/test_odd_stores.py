@@ -168,9 +168,7 @@ def test_doctor_names_each_property(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("oddity", SAFE)
-def test_one_of_many_writers_wins_each_of_a_thousand_races(
-    odd: OddStore, uri: str, oddity: Oddity
-) -> None:
+def test_one_of_many_writers_wins_each_race(odd: OddStore, uri: str, oddity: Oddity) -> None:
     odd.oddity = oddity
     check_races(open_store(uri))
 
