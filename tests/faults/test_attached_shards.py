@@ -42,7 +42,7 @@ class Copies:
         self.pids.append(
             [
                 self.factory.start(
-                    {"OMP_NUM_THREADS": "1", **address},
+                    address,
                     output=self.output(number, rank),
                     rank=rank,
                     **options,

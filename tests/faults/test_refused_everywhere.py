@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -160,15 +161,23 @@ def test_a_running_job_that_a_new_version_refuses_saves_and_releases_its_nodes(
     assert scene.job().blocked_by == ""
 
 
-def test_a_held_job_is_resumed_once_its_nodes_are_released(
-    scene: DaemonScene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@contextmanager
+def _refused_while_it_runs(scene: DaemonScene, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Submit a job that a daemon started later holds: a tick ago."""
     scene.submit("one", hours=0.5)
     scene.go(12)
     with monkeypatch.context() as patch:
         patch.setattr(job_sync, "load_submission", _refuse_one)
         scene.restart()
         scene.go(1)
+        yield
+
+
+def test_a_held_job_is_resumed_once_its_nodes_are_released(
+    scene: DaemonScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _refused_while_it_runs(scene, monkeypatch):
+        pass
     scene.restart()
     scene.daemon.service.resume("one", "me")
     scene.go(45)
@@ -179,12 +188,7 @@ def test_a_held_job_is_resumed_once_its_nodes_are_released(
 def test_a_held_job_that_is_paused_and_resumed_while_it_saves_is_still_held(
     scene: DaemonScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene.submit("one", hours=0.5)
-    scene.go(12)
-    with monkeypatch.context() as patch:
-        patch.setattr(job_sync, "load_submission", _refuse_one)
-        scene.restart()
-        scene.go(1)
+    with _refused_while_it_runs(scene, monkeypatch):
         assert scene.living("one")
         for change in (scene.daemon.service.pause, scene.daemon.service.resume):
             change("one", "me")
