@@ -47,9 +47,10 @@ class Fleet(AgentFleet):
         found: dict[int, int] = {}
         for process in Path("/proc").glob("[0-9]*"):
             try:
+                # First: it reads as 0 once the process has ended, whose environment is then empty.
+                parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
                 variables = (process / "environ").read_bytes()
                 command = (process / "cmdline").read_bytes().split(b"\0")
-                parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
             except OSError:
                 continue
             if folder in variables and b"LOCAL_RANK" in variables and b"trainer.py" in command[:3]:
