@@ -135,6 +135,8 @@ class _Master:
                 ours.close()
                 for other in self._workers:
                     other.connection.close()
+                if not waits:
+                    os.nice(5)
                 faulthandler.register(signal.SIGUSR2, stacks, all_threads=True)
                 _Runner(self._session, theirs, self._folder / f"worker-{self._forked}").run()
                 code = 0

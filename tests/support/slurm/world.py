@@ -22,7 +22,7 @@ from costopt_slurm.queries import SlurmQueries
 from costopt_slurm.rest_client import RestClient
 from tests.support.slurm.cluster import Partition, SlurmCluster, until
 
-GRACE_S = 4
+GRACE_S = 20
 CLUSTER = "campus"
 NODE_TYPE = "h100"
 PARTITIONS = (
@@ -112,6 +112,8 @@ class SlurmWorld:
         self.cluster = cluster
         self._begun = cluster.folder / "begun"
         self._begun.mkdir(exist_ok=True)
+        self._may_leave = cluster.folder / "may-leave"
+        self._may_leave.touch()
         self.clock = StandingClock()
         self.clock.settled = self._is_settled
         self._taken: tuple[int, datetime] | None = None
@@ -138,13 +140,14 @@ class SlurmWorld:
         return SlurmProvider(self.clock, options, access, self._patient)
 
     def _patient(self, _: LaunchRequest, __: NodeCommand) -> str:
-        """A node that stays for most of the grace time. Slurm looks every 30 s alone whether it is
-        over: tests of accounting see nodes that stay to the very end."""
+        """A node that stays until the grace time is over by the clock. Slurm looks every 30 s alone
+        whether it is: tests of accounting see nodes that it kills."""
         code = (
             "import os, signal, time; term = {signal.SIGTERM}; "
             "signal.pthread_sigmask(signal.SIG_BLOCK, term); "
             f'open(f"{self._begun}/" + os.environ["SLURM_JOB_ID"], "w").close(); '
-            "signal.sigwait(term); time.sleep(2)"
+            "signal.sigwait(term)\n"
+            f'while not os.path.exists("{self._may_leave}"): time.sleep(0.05)'
         )
         return f"exec {sys.executable} -c '{code}'"
 
@@ -154,6 +157,7 @@ class SlurmWorld:
         def take() -> None:
             alive = self.cluster.run("squeue", "-h", "-t", "R", "-p", pool.zone, "-o", "%i")
             until(lambda: all((self._begun / each).exists() for each in alive.split()))
+            self._may_leave.unlink()
             job = self.cluster.preempt(3 - nodes)
             running = self.cluster.run("squeue", "-h", "-t", "R", "-p", pool.zone, "-o", "%i")
             until(lambda: all(self._is_noticed(int(each)) for each in running.split()))
@@ -163,9 +167,10 @@ class SlurmWorld:
 
     def _is_settled(self) -> bool:
         """Whether no job is on its way out, and others have what is theirs by now."""
-        due = self._taken is not None and self.clock.now() >= self._taken[1]
-        if due and self._taken and self.cluster.state(self._taken[0]) != "RUNNING":
-            return False
+        if self._taken is not None and self.clock.now() >= self._taken[1]:
+            self._may_leave.touch()
+            if self.cluster.state(self._taken[0]) != "RUNNING":
+                return False
         return not self.cluster.run("squeue", "-h", "-t", "CG", "-o", "%i")
 
     def _is_noticed(self, job: int) -> bool:
