@@ -36,11 +36,16 @@ def crash_points(points: Iterable[T]) -> Iterator[T]:
 
 
 def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
-    """Return the cases that are not run of tests with the marker ``exhaustive``."""
+    """Return the cases that are not run of tests with the marker ``exhaustive``.
+
+    Tests whose markers have the same argument count as the cases of one test.
+    """
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("exhaustive"):
-            tests.setdefault(item.nodeid.split("[")[0], []).append(item)
+        marker = item.get_closest_marker("exhaustive")
+        if marker is not None:
+            name = marker.args[0] if marker.args else item.nodeid.split("[")[0]
+            tests.setdefault(name, []).append(item)
     found: set[pytest.Item] = set()
     for name, cases in tests.items():
         runs = random.Random(f"{COMMIT} {name}").sample(cases, math.ceil(len(cases) / EVERY))

@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -53,9 +52,8 @@ def deployed(
     with applied(tmp_path_factory.mktemp("terraform") / "copy") as deployment:
         yield deployment
         if shutil.which("aws") is None:
-            warnings.warn("the AWS CLI is not installed: destroy was not tried", stacklevel=1)
-        else:
-            destroy(deployment)
+            pytest.skip("the AWS CLI is not installed: destroy was not tried")
+        destroy(deployment)
 
 
 def destroy(deployed: Deployment) -> None:
