@@ -124,9 +124,9 @@ bench: $(VENV)/.dev  ## benchmarks; prints figures, asserts none, and writes the
 	$(BIN)/python -m benchmarks --save
 	$(BIN)/python -m benchmarks.results
 
-exhaustive: $(VENV)/.dev  ## exhaustive tests at every point, with a thousand races for a store
+exhaustive: $(VENV)/.dev  ## exhaustive tests at every point, every whole job, a thousand races for a store
 	COSTOPT_CRASHES_SHARE=1 COSTOPT_RACES=1000 $(BIN)/python -m pytest --workers $(JOBS) \
-		tests/faults tests/cli/test_catalog_update.py
+		tests/faults tests/terraform tests/cli/test_catalog_update.py
 
 soak: exhaustive  ## 100,000 made-up markets, 10,000 kills while saving, 1,000 of sharded gangs, of elastic gangs, of the daemon; hours
 	COSTOPT_TRACES=100000 $(BIN)/python -m pytest tests/properties/test_shield_adversary.py \

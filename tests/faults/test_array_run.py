@@ -23,6 +23,7 @@ from tests.support.live_run import FIRM, PATIENCE_S, Place, no_traceback, wait_u
 from tests.support.node_folder import ROOT
 
 pytestmark = [
+    pytest.mark.exhaustive("jobs on simulated nodes"),
     pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
     pytest.mark.slow,
 ]

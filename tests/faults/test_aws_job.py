@@ -17,7 +17,10 @@ from tests.support.aws.overlay.faults import page_after
 from tests.support.cloud_run import CloudRun, write_example, write_job
 from tests.support.live_run import PATIENCE_S, no_traceback
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+pytestmark = [
+    pytest.mark.exhaustive("jobs on clouds"),
+    pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
+]
 
 TYPE = "g4dn.xlarge"
 STEPS = 90

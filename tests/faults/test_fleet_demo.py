@@ -16,7 +16,11 @@ from costopt.ledger.fold_cache import summaries
 from tests.support.fleet_run import max_gpus_held
 from tests.support.node_folder import ROOT, processes_under, variables
 
-pytestmark = [pytest.mark.slow, pytest.mark.process]
+pytestmark = [
+    pytest.mark.exhaustive("jobs on simulated nodes"),
+    pytest.mark.slow,
+    pytest.mark.process,
+]
 
 DEMO = ROOT / "examples" / "fleet" / "demo.py"
 NODE_GPUS = 8

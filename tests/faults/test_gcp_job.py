@@ -21,7 +21,10 @@ from tests.support.gcp.instance_processes import Bodies
 from tests.support.live_run import PATIENCE_S, no_traceback
 from tests.support.object_stores import served
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+pytestmark = [
+    pytest.mark.exhaustive("jobs on clouds"),
+    pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
+]
 
 TYPE = "g2-standard-4"
 STEPS = 60

@@ -29,7 +29,10 @@ name = os.environ.get("COSTOPT_NODE", "alone") if rank == 0 else os.devnull
 output = str(pathlib.Path(name).resolve())
 train(json.loads(sys.argv[1]) | {"rank": rank, "size": size, "output": output})
 """
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tethers trainers to their agents")
+pytestmark = [
+    pytest.mark.exhaustive("gangs of processes"),
+    pytest.mark.skipif(sys.platform != "linux", reason="tethers trainers to their agents"),
+]
 
 
 class Fleet(AgentFleet):

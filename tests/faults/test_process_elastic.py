@@ -18,6 +18,8 @@ from costopt.protocol.messages import Gang, NodeActivity
 from tests.support.agent_fleet import AgentFleet
 from tests.support.node_folder import ROOT
 
+pytestmark = pytest.mark.exhaustive("gangs of processes")
+
 STEPS = 50
 OPTIONS = {"initial": True, "total": STEPS, "patience_s": 60.0}
 """So slow that no machine is through before all has happened to it: 270 s; then it may hurry."""

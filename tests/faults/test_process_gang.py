@@ -33,6 +33,8 @@ from costopt_sim.process_host import ProcessHost
 from tests.support.live_run import PATIENCE_S, wait_until
 from tests.support.node_folder import ROOT, processes_under
 
+pytestmark = pytest.mark.exhaustive("gangs of processes")
+
 POOL = Pool.parse("sim/here/a/small/spot")
 STEPS = 30
 PACE_S = 0.5

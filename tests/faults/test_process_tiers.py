@@ -55,7 +55,10 @@ for step in job.steps(10_000):
     assert float(model.bias[0]) == job.step
     here.write_text(f"{job.step} {os.getpid()}")
 """
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is shared by descriptors")
+pytestmark = [
+    pytest.mark.exhaustive("gangs of processes"),
+    pytest.mark.skipif(sys.platform != "linux", reason="memory is shared by descriptors"),
+]
 
 
 class Fleet(AgentFleet):

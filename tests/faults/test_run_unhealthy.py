@@ -16,7 +16,10 @@ from tests.support.counting_trainer import hold, let_go
 from tests.support.live_run import CALM, FIRM, PATIENCE_S, PLAIN, SPEED, Place, wait_until
 from tests.support.process_state import pause
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+pytestmark = [
+    pytest.mark.exhaustive("jobs on simulated nodes"),
+    pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
+]
 
 TOOL = """\
 #!/bin/sh

@@ -13,7 +13,12 @@ from tests.support.slurm.burst import PATIENCE_S, BurstCloud, burst_cloud
 from tests.support.slurm.cluster import until
 from tests.support.slurm.fixtures import skip_without_slurm
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.process]
+pytestmark = [
+    pytest.mark.exhaustive("jobs on Slurm"),
+    pytest.mark.slurm,
+    pytest.mark.slow,
+    pytest.mark.process,
+]
 
 ON_BURST = ("-p", "burst", "-N2", "-t", "2")
 POWERED_DOWN = "idle~"

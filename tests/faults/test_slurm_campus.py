@@ -19,7 +19,12 @@ from tests.support.node_folder import ROOT, processes_under, variables
 from tests.support.slurm.cluster import Partition, SlurmCluster, slurm_cluster
 from tests.support.slurm.fixtures import skip_without_slurm
 
-pytestmark = [pytest.mark.slurm, pytest.mark.process, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.exhaustive("jobs on Slurm"),
+    pytest.mark.slurm,
+    pytest.mark.process,
+    pytest.mark.slow,
+]
 
 EXAMPLE = ROOT / "examples" / "slurm"
 STEPS = 20

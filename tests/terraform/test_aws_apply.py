@@ -24,7 +24,6 @@ from costopt_aws.options import AwsOptions
 from tests.support.aws.instance_processes import Bodies
 from tests.support.cloud_run import hold_of
 from tests.support.live_run import PATIENCE_S, no_traceback, wait_until
-from tests.support.terraform.complete_example import Started
 from tests.support.terraform.deployment import Deployment, applied
 from tests.support.terraform.iam_enforcement import (
     Enforcement,
@@ -40,15 +39,13 @@ from tests.support.terraform.workspace import missing
 pytestmark = [
     pytest.mark.skipif(missing() is not None, reason=str(missing())),
     pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
-    pytest.mark.worker_group("terraform"),
+    pytest.mark.timeout(600),
 ]
 
 
 @pytest.fixture(scope="module")
-def deployed(
-    tmp_path_factory: pytest.TempPathFactory, complete_example: Started
-) -> Iterator[Deployment]:
-    """Applied once for all tests here, while the other example waits, too."""
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """Applied once for all tests here."""
     with applied(tmp_path_factory.mktemp("terraform") / "copy") as deployment:
         yield deployment
         if shutil.which("aws") is None:
@@ -248,6 +245,7 @@ def test_an_event_reaches_the_queue(deployed: Deployment) -> None:
         sqs.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
 
 
+@pytest.mark.exhaustive("what Terraform deploys")
 def test_the_daemon_that_terraform_describes_runs_a_job(
     deployed: Deployment, enforced: Enforcement
 ) -> None:

@@ -99,6 +99,7 @@ def _tracked(folders: tuple[str, ...], *suffixes: str) -> Iterator[Path]:
         yield from (p for p in sorted((ROOT / folder).rglob("*")) if p.suffix in suffixes)
 
 
+@cache
 def _package(path: Path) -> str:
     parts = path.relative_to(ROOT).parts
     return "/".join(parts[:2] if parts[0] in PRODUCT and len(parts) > 2 else parts[:1])
