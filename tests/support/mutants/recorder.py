@@ -8,6 +8,7 @@ import os
 import time
 import zlib
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,10 @@ def _exit(status: int) -> None:
     """Exit, after the record of a child that a test has forked: it shares no memory with it."""
     name = os.environ.get("COSTOPT_MUTANTS_TEST")
     if name:
-        with (FOLDER / f"{name}.{os.getpid()}").open("wb") as file:
+        with (
+            suppress(OSError),  # another user's child may not write here
+            (FOLDER / f"{name}.{os.getpid()}").open("wb") as file,
+        ):
             file.write(_take_reached())
     _exit_now(status)
 
