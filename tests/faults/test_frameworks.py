@@ -11,8 +11,6 @@ import pytest
 
 from tests.support.near_nodes import NearNodes
 
-pytestmark = pytest.mark.exhaustive("gangs of processes")
-
 ROOT = Path(__file__).parents[2]
 
 

@@ -33,8 +33,6 @@ from costopt_sim.process_host import ProcessHost
 from tests.support.live_run import PATIENCE_S, wait_until
 from tests.support.node_folder import ROOT, processes_under
 
-pytestmark = pytest.mark.exhaustive("gangs of processes")
-
 POOL = Pool.parse("sim/here/a/small/spot")
 STEPS = 30
 PACE_S = 0.5
@@ -147,6 +145,7 @@ def gangs() -> Iterator[list[Gang]]:
         gang.close()
 
 
+@pytest.mark.exhaustive("gangs of processes")
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc")
 def test_weights_survive_kills_bit_for_bit(tmp_path: Path, gangs: list[Gang]) -> None:
     slowly = tmp_path / "slowly"

@@ -22,11 +22,7 @@ from tests.support.live_run import Place, wait_until
 from tests.support.power_curves import QUADRO_RTX_6000, SPEED_FLOOR, best_energy, energy_at
 from tests.support.swept_gpu import SweptGpu
 
-pytestmark = [
-    pytest.mark.exhaustive("jobs on simulated nodes"),
-    pytest.mark.process,
-    pytest.mark.slow,
-]
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 SPEED = 20
 POLICY = """\

@@ -13,12 +13,7 @@ from tests.support.slurm.burst import PATIENCE_S, BurstCloud, burst_cloud
 from tests.support.slurm.cluster import until
 from tests.support.slurm.fixtures import skip_without_slurm
 
-pytestmark = [
-    pytest.mark.exhaustive("jobs on Slurm"),
-    pytest.mark.slurm,
-    pytest.mark.slow,
-    pytest.mark.process,
-]
+pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.process]
 
 ON_BURST = ("-p", "burst", "-N2", "-t", "2")
 POWERED_DOWN = "idle~"
@@ -35,6 +30,7 @@ def cloud(tmp_path: Path) -> Iterator[BurstCloud]:
         yield made
 
 
+@pytest.mark.exhaustive("jobs on Slurm")
 def test_a_gang_gets_spot_nodes_and_releases_them(cloud: BurstCloud) -> None:
     with cloud.daemon():
         job = cloud.slurm.sbatch("srun hostname", *ON_BURST, "--deadline=now+2hours")
@@ -50,6 +46,7 @@ def test_a_gang_gets_spot_nodes_and_releases_them(cloud: BurstCloud) -> None:
     assert "Traceback" not in cloud.log()
 
 
+@pytest.mark.exhaustive("jobs on Slurm")
 def test_without_time_to_run_again_it_is_on_demand(cloud: BurstCloud) -> None:
     with cloud.daemon():
         cloud.slurm.sbatch("srun sleep 600", *ON_BURST, "--deadline=now+25minutes")
@@ -97,6 +94,7 @@ def test_nodes_that_cannot_be_launched_are_down_with_the_reason_at_once(cloud: B
         assert cloud.pools() == []
 
 
+@pytest.mark.exhaustive("jobs on Slurm")
 def test_slurm_requeues_a_job_whose_nodes_are_noticed(tmp_path: Path) -> None:
     """Spot goes in mid-run; the nodes that replace it are the same ones to Slurm."""
     skip_without_slurm()

@@ -13,12 +13,7 @@ from tests.support.node_folder import ROOT
 from tests.support.slurm.cluster import Partition, SlurmCluster, slurm_cluster
 from tests.support.slurm.fixtures import skip_without_slurm
 
-pytestmark = [
-    pytest.mark.exhaustive("jobs on Slurm"),
-    pytest.mark.slurm,
-    pytest.mark.process,
-    pytest.mark.slow,
-]
+pytestmark = [pytest.mark.slurm, pytest.mark.process, pytest.mark.slow]
 
 
 @pytest.fixture
