@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo demo-harsh demo-fleet quick test exhaustive mutants kubernetes-test-server check check-style check-types \
 	check-imports check-tests workflows wheel fresh \
-	oldest-versions sbom docs notebooks bench soak checkov focus audit format clean
+	oldest-versions sbom docs notebooks figures bench soak checkov focus audit format clean
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -119,6 +119,9 @@ $(VENV)/docs/.done: pyproject.toml constraints.txt
 
 notebooks: $(VENV)/.dev  ## execute the notebooks, and write their outputs and pages
 	$(BIN)/python examples/notebooks/refresh.py
+
+figures: $(VENV)/.dev  ## plans, what-ifs, backtests and runs whose figures no change may alter unnoticed
+	$(BIN)/python -m benchmarks.figures
 
 bench: $(VENV)/.dev  ## benchmarks; prints figures, asserts none, and writes them into the pages
 	$(BIN)/python -m benchmarks --save

@@ -66,9 +66,9 @@ def run(effort: Effort | None = None) -> Iterable[Figure]:
         print("  COSTOPT_DATA is unset: the published costs were not reproduced")
         return
     effort = effort or Effort()
-    published = _sampled(_published(Path(folder) / REFERENCE), effort.sample)
+    published = _sampled(published_costs(Path(folder) / REFERENCE), effort.sample)
     more = {replace(case, overhead_h=UNPUBLISHED_OVERHEAD_H) for case in published}
-    found, late = _replayed(Path(folder), [*published, *sorted(more)], effort)
+    found, late = replay_cases(Path(folder), [*published, *sorted(more)], effort)
     yield "configurations replayed", float(len(published)), "of 2304"
     for name in (each.name for each in REPRODUCED):
         off = max(abs(found[case][name] - published[case][name]) for case in published)
@@ -82,7 +82,8 @@ def run(effort: Effort | None = None) -> Iterable[Figure]:
     yield "ours: late", float(late), "runs"
 
 
-def _published(path: Path) -> dict[Case, Costs]:
+def published_costs(path: Path) -> dict[Case, Costs]:
+    """Return the published dollars by case and policy."""
     costs: dict[Case, Costs] = defaultdict(dict)
     with gzip.open(path, "rt") as file:
         for row in csv.DictReader(file):
@@ -104,7 +105,9 @@ def _sampled(costs: Mapping[Case, Costs], sample: int) -> dict[Case, Costs]:
     return {case: costs[case] for case in sorted(kept)}
 
 
-def _replayed(data: Path, cases: Iterable[Case], effort: Effort) -> tuple[dict[Case, Costs], int]:
+def replay_cases(
+    data: Path, cases: Iterable[Case], effort: Effort
+) -> tuple[dict[Case, Costs], int]:
     """Dollars by case and name, and how many of our runs were late."""
     grids: dict[str, float] = {}
     markets = {}

@@ -136,7 +136,7 @@ class _Master:
                 for other in self._workers:
                     other.connection.close()
                 if not waits:
-                    os.nice(5)
+                    os.nice(2)  # what waits should go on waiting soon
                 faulthandler.register(signal.SIGUSR2, stacks, all_threads=True)
                 _Runner(self._session, theirs, self._folder / f"worker-{self._forked}").run()
                 code = 0
