@@ -21,7 +21,7 @@ FILE = Path(__file__).with_name("figures.json")
 DIGITS = 9
 """Significant digits that are compared: sums of floats may differ in the last ones."""
 
-Figures = dict[str, dict[str, object]]
+Figures = Mapping[str, Mapping[str, object]]
 """By case: its figures by name."""
 PARTS = {"plan": plans, "what-if": what_ifs, "backtest": backtests, "run": runs}
 NEEDS_DATA = {"published": published}
