@@ -166,7 +166,7 @@ def backtest(
     deadlines_s: Iterable[float] = (),
     startups_s: Iterable[float] = (),
     history_s: float = 0.0,
-    notice_s: float = 120.0,
+    notice_s: float | None = None,
     cooldown_s: float = DEFAULT_COOLDOWN_S,
     forecasts: bool = False,
     over_gaps: bool = False,
@@ -192,7 +192,8 @@ def backtest(
 
     A run knows nothing of the market before its start, unless ``history_s`` lets policies that
     learn observe that many seconds (infinity: all); with ``forecasts`` they plan by forecasts from
-    the record so far. ``notice_s`` is the notice before an interruption, ``cooldown_s`` for how
+    the record so far. ``notice_s`` is the notice before an interruption
+    (default: what the pool's provider gives), ``cooldown_s`` for how
     long a pool is avoided that refused or interrupted a node. ``bounds`` adds the default
     strategy with the record's rates of interruption known, and Uniform Progress with each
     interruption known. ``regret`` measures what each run lost against the optimum, and to what,
@@ -220,7 +221,7 @@ def backtest(
     intensities = None if carbon is None else Path(carbon)
     config = backtest_config(
         _by_name(check_markets(markets)),
-        notice_s=check_number("notice_s", notice_s),
+        notice_s=None if notice_s is None else check_number("notice_s", notice_s),
         cooldown_s=check_number("cooldown_s", cooldown_s),
         price_forecasts=forecasts,
         carbon=intensities,

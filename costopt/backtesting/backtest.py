@@ -192,7 +192,7 @@ def _hours(span: timedelta) -> str:
 def backtest_config(
     markets: Mapping[str, MarketHistory],
     *,
-    notice_s: float,
+    notice_s: float | None,
     cooldown_s: float,
     price_forecasts: bool,
     carbon: Path | None,

@@ -77,7 +77,7 @@ def replay(
     hazards: HazardModel,
     strategy: Strategy | None = None,
     tick_s: float | None = None,
-    notice_s: float = 120.0,
+    notice_s: float | None = None,
     cooldown_s: float = DEFAULT_COOLDOWN_S,
     transfers: TransferPrices | None = None,
     forecasts: Forecasts | None = None,
@@ -89,9 +89,10 @@ def replay(
 
     The tick is ``tick_s``, by default that of ``replay_tick_s``. A job that is late is followed to
     three times its deadline or the end of the record, and stopped there. Where the policy's
-    strategy raises, the shield decides, as it does live. Data that lie in another region cost what
-    ``transfers`` say, in dollars and time. Raises MarketError where the record does not reach to
-    the deadline.
+    strategy raises, the shield decides, as it does live. The notice of an interruption is
+    ``notice_s``, by default what the pool's provider gives. Data that lie in another region cost
+    what ``transfers`` say, in dollars and time. Raises MarketError where the record does not reach
+    to the deadline.
     """
     check_coverage(job, market)
     site = virtual_site(

@@ -95,7 +95,7 @@ class BacktestConfig:
     machines: InstanceCatalog
     powers: Callable[[], PowerModel]
     hazards: Callable[[], HazardModel]
-    notice_s: float = 120.0
+    notice_s: float | None = None
     cooldown_s: float = DEFAULT_COOLDOWN_S
     tick_s: float | None = None
     transfers: TransferPrices | None = None
@@ -237,7 +237,7 @@ class TrialKeys:
             **self.options,
             "the job": _digest(repr(timeless)),
             "the account": _digest(repr(bench.account)),
-            "--notice": bench.notice_s,
+            "--notice": "by provider" if bench.notice_s is None else bench.notice_s,
             "--cooldown": bench.cooldown_s,
             "--history": f"{bench.history_s:g}",
             **{f"the market {name}": self._market(name) for name in bench.markets},

@@ -120,7 +120,7 @@ def backtest(
     regret: bool,
     past_s: float,
     over_gaps: bool,
-    notice_s: float,
+    notice_s: float | None,
     cooldown_s: float,
     forecasts: bool,
     carbon: Path | None,

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from costopt.engine.engine import TickResult
     from costopt.planning.calibration import Calibration
 
-NOTICE_S = 120.0
 POLICY = "cheapest"
 
 
@@ -79,7 +78,7 @@ def calibrate(
     from costopt.spec import load_job
 
     shared = load_account(account)
-    simulation = Simulation(at, speed, NOTICE_S, price_forecasts=False)
+    simulation = Simulation(at, speed, notice_s=None, price_forecasts=False)
     source = resolve_run_target(market, shared, providers, simulation, None)
     seen = source.quotes(source.site.start_time())
     task = load_job(job, seen.now, shared)

@@ -144,7 +144,7 @@ def daemon(
     market: str | None,
     at: datetime | None,
     speed: float,
-    notice_s: float,
+    notice_s: float | None,
     cooldown_s: float,
     forecasts: bool,
     carbon: Path | None,

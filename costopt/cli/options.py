@@ -220,8 +220,7 @@ notice_option = click.option(
     "--notice",
     "notice_s",
     type=Number(0, DAY_S),
-    default=120.0,
-    help="Interruption notice period, in seconds.",
+    help="Interruption notice period, in seconds; default: that of each provider.",
 )
 cooldown_option = click.option(
     "--cooldown",

@@ -75,7 +75,7 @@ def run(
     at: datetime | None,
     speed: float,
     tick_s: float,
-    notice_s: float,
+    notice_s: float | None,
     cooldown_s: float,
     forecasts: bool,
     carbon: Path | None,

@@ -35,7 +35,7 @@ class Simulation:
 
     at: datetime | None
     speed: float
-    notice_s: float
+    notice_s: float | None
     price_forecasts: bool
 
 

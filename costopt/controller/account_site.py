@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,14 +27,9 @@ from costopt.domain.transfers import with_root_volumes
 from costopt.energy.carbon import CarbonHistory
 from costopt.energy.live import LiveCarbon
 from costopt.engine.loop import WallClock
-from costopt.provider.base import Provider
+from costopt.provider.base import Provider, notice_by_provider
 from costopt.store import open_store
 from costopt.store.address import join_uri
-
-MIN_NOTICE_S = 30.0
-"""Google Cloud announces a preemption 30 s before it (cloud.google.com/compute/docs/instances/
-preemptible), EC2 two minutes: what can be saved in the shorter can be saved in both."""
-
 
 CHECKPOINTS = "checkpoints"
 CHECKS = "checks"
@@ -82,7 +78,6 @@ class AccountSiteConfig:
     account: Account
     names: tuple[str, ...] = ()
     carbon: CarbonHistory | LiveCarbon | None = None
-    notice_s: float = MIN_NOTICE_S
 
     def start_time(self) -> datetime:
         """Now."""
@@ -98,11 +93,12 @@ class AccountSiteConfig:
         uri, clock, payloads = self._store_uri(), WallClock(), PayloadsByJob()
         models = CatalogModels(account_catalog(self.account), carbon_record(self.carbon))
         store, hazards = open_store(uri), models.hazards()
+        providers = connect_account(self.account, self.names, clock, payloads)
         runtime = MailboxRuntime(
             store,
             clock,
             gang_hazard=lambda _, nodes: gang_hazard_per_hour(hazards, nodes),
-            notice_s=self.notice_s,
+            notice_s=partial(notice_by_provider, providers),
             machines=models.catalog,
             transfers=models.catalog.transfer,
             owner=self.account.owner,
@@ -115,12 +111,11 @@ class AccountSiteConfig:
         return LiveSite(
             owner=self.account.owner,
             clock=clock,
-            providers=connect_account(self.account, self.names, clock, payloads),
+            providers=providers,
             runtime=runtime,
             machines=models.catalog,
             powers=models.powers(),
             hazards=hazards,
-            notice_s=self.notice_s,
             transfers=with_root_volumes(models.catalog.transfer, self.account.providers),
             forecasts=models.forecasts(None),
             carbon=models.carbon,

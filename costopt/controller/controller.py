@@ -114,7 +114,6 @@ def _engine_settings(site: Site, settings: ControllerSettings) -> EngineSettings
         cooldown_s=settings.cooldown_s,
         drain_timeout_s=max(DRAIN_TIMEOUT_S, DRAIN_TIMEOUT_WALL_S * speed),
         report_timeout_s=max(REPORT_TIMEOUT_S, REPORT_TIMEOUT_WALL_S * speed),
-        notice_s=site.notice_s,
         account=settings.account,
         explain=settings.explain,
         patience_s=settings.patience_s,

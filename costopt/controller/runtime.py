@@ -19,9 +19,9 @@ from costopt.controller.gang_status import (
     gang_status,
 )
 from costopt.domain.array import TaskArray, TaskRecord, max_task_s, parallel_tasks
-from costopt.domain.checkpoint_interval import noticed_share
 from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress
+from costopt.domain.notices import NoticePeriod, noticed_share, spot_notice_s
 from costopt.domain.object_store import ObjectStore
 from costopt.domain.ports import Clock, InstanceCatalog
 from costopt.domain.power import PowerCap
@@ -61,7 +61,7 @@ class MailboxRuntime:
     long a save takes; without it, or where the job fixes the interval, they keep the one given.
     What a save costs is by the prices of ``transfers``.
     ``owner`` is the account's, by which checkpoints name the job; "" if unknown.
-    ``notice_s`` is how long before an interruption its notice comes; 0 where none does.
+    ``notice_s`` is how long before an interruption its notice comes, by pool.
 
     A node is unreachable if its heartbeat has not changed for ``silent_s`` of real time, by this
     process's own monotonic clock: the nodes' clocks need not agree with ours. A node runs as many
@@ -75,7 +75,7 @@ class MailboxRuntime:
         *,
         speed: float = 1.0,
         gang_hazard: GangHazard | None = None,
-        notice_s: float = 0.0,
+        notice_s: NoticePeriod = spot_notice_s,
         silent_s: float = HEARTBEAT_TIMEOUT_S,
         machines: InstanceCatalog | None = None,
         transfers: TransferPrices | None = None,
@@ -130,7 +130,9 @@ class MailboxRuntime:
                 checkpoint_interval_s=checkpoint_interval_s,
                 hazard_per_hour=hazard,
                 save_paid_s=save_paid_s(job, nodes, self._transfers),
-                noticed_share=noticed_share(self._notice_s, job.checkpoint.durable_s),
+                noticed_share=noticed_share(
+                    (node.pool for node in nodes), self._notice_s, job.checkpoint.durable_s
+                ),
                 speed=self._speed,
                 power_cap_w=None if power_cap is None else power_cap.cap_w,
                 elastic=job.goes_on_without(machine) if machine else job.elastic,

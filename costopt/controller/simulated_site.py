@@ -23,6 +23,7 @@ from costopt.domain.cluster import with_clusters
 from costopt.domain.errors import StoreError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
+from costopt.domain.notices import notice_period
 from costopt.domain.ports import Clock, InstanceCatalog
 from costopt.domain.secret import SecretSource
 from costopt.energy.carbon import CarbonHistory
@@ -32,7 +33,6 @@ from costopt.provider.base import Provider
 from costopt.store.folder import FileStore
 from costopt.store.host_secrets import host_secrets_folder
 
-DEFAULT_NOTICE_S = 120.0
 STORE = "store"
 NODES = "nodes"
 
@@ -42,14 +42,15 @@ class SimulatedSiteConfig:
     """``market`` is played from ``start_at``, ``speed`` times as fast as the wall.
 
     The nodes of clusters that the ``account`` owns are played beside it, without an adapter.
-    ``notice_s`` is market time. Prices are forecast from the record so far if ``price_forecasts``,
-    intensities from the recorded ones in ``carbon`` if there are any.
+    ``notice_s`` is market time; None: what each pool's provider gives. Prices are forecast from
+    the record so far if ``price_forecasts``, intensities from the recorded ones in ``carbon`` if
+    there are any.
     """
 
     market: MarketHistory
     start_at: datetime
     speed: float = 1.0
-    notice_s: float = DEFAULT_NOTICE_S
+    notice_s: float | None = None
     price_forecasts: bool = False
     carbon: CarbonHistory | LiveCarbon | None = None
     owner: str = "costopt"
@@ -77,7 +78,7 @@ class SimulatedSiteConfig:
             clock,
             speed=clock.speed,
             gang_hazard=lambda _, nodes: gang_hazard_per_hour(hazards, nodes),
-            notice_s=self.notice_s,
+            notice_s=notice_period(self.notice_s),
             machines=models.catalog,
             transfers=models.catalog.transfer,
             owner=self.account.owner,
@@ -93,7 +94,6 @@ class SimulatedSiteConfig:
             machines=models.catalog,
             powers=models.powers(),
             hazards=hazards,
-            notice_s=self.notice_s,
             transfers=models.catalog.transfer,
             forecasts=models.forecasts(market),
             carbon=carbon,
@@ -122,7 +122,7 @@ def connect_simulator(
     clock: Clock,
     folder: Path,
     runtime: MailboxRuntime,
-    notice_s: float = DEFAULT_NOTICE_S,
+    notice_s: float | None = None,
     machines: InstanceCatalog | None = None,
 ) -> Provider:
     """The simulator in process mode; it finds the nodes that ``folder`` holds."""

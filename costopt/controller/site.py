@@ -122,7 +122,6 @@ class ScaledClockPort(Clock, Protocol):
 class Site:
     """Where jobs run: all that a controller works with beside the ledger and the jobs.
 
-    ``notice_s`` is from an interruption's notice to its end; 0 if no notice comes.
     ``transfers`` None: no price of a transfer is known. ``forecasts`` None: what is, is expected to
     stay. ``carbon`` None: no hour's carbon intensity is recorded, annual means count.
     """
@@ -134,7 +133,6 @@ class Site:
     machines: InstanceCatalog
     powers: PowerModel
     hazards: HazardModel
-    notice_s: float
     transfers: TransferPrices | None
     forecasts: Forecasts | None
     carbon: CarbonRecord | None

@@ -20,12 +20,15 @@ def virtual_site(
     machines: InstanceCatalog,
     powers: PowerModel,
     hazards: HazardModel,
-    notice_s: float,
+    notice_s: float | None,
     transfers: TransferPrices | None = None,
     forecasts: Forecasts | None = None,
     carbon: CarbonRecord | None = None,
 ) -> Site:
-    """The record from ``start_at`` on. Time passes only while its clock sleeps."""
+    """The record from ``start_at`` on. Time passes only while its clock sleeps.
+
+    ``notice_s`` None: the notice of an interruption is what the pool's provider gives.
+    """
     clock = VirtualClock(start_at)
     provider = connect_virtual_provider(
         clock,
@@ -39,7 +42,6 @@ def virtual_site(
         machines=machines,
         powers=powers,
         hazards=hazards,
-        notice_s=notice_s,
         transfers=transfers,
         forecasts=forecasts,
         carbon=carbon,

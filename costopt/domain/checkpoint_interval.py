@@ -10,12 +10,6 @@ LOSS_BUDGET_S = 1800.0
 """The most work that one interruption may lose."""
 
 
-def noticed_share(notice_s: float, save_s: float) -> float:
-    """Return the share of interruptions on whose notice a job can save: 1 where the notice period
-    is longer than a save takes, else 0."""
-    return 1.0 if notice_s > save_s else 0.0
-
-
 @dataclass(frozen=True, slots=True)
 class ChosenInterval:
     """Seconds between saves, with the reason in words."""

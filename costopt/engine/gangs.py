@@ -10,6 +10,7 @@ from costopt.domain.checkpoint_interval import LOSS_BUDGET_S, explained_interval
 from costopt.domain.events import GangFormed
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.job import GangState, Job
+from costopt.domain.notices import noticed_share
 from costopt.domain.transfers import save_paid_s
 from costopt.domain.view import Decision, Desired
 from costopt.engine.failures import JobFailures
@@ -206,7 +207,9 @@ class GangManager:
         return explained_interval(
             hazard_per_hour=hazard,
             blocking_save_s=job.checkpoint.save_s,
-            noticed_share=self._settings.noticed_share_of(job),
+            noticed_share=noticed_share(
+                (node.pool for node in members), self._world.notice_s, job.checkpoint.durable_s
+            ),
             persist_s=job.checkpoint.durable_s,
             paid_s=save_paid_s(job, members, self._world.transfers),
             loss_budget_s=_loss_budget_s(gang) if hazard else LOSS_BUDGET_S,

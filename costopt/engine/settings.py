@@ -7,9 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from costopt.domain.account import UNLIMITED, Account
-from costopt.domain.checkpoint_interval import noticed_share
 from costopt.domain.errors import BadRequestError
-from costopt.domain.job import Job
 from costopt.domain.market import Pool
 from costopt.domain.ports import (
     CarbonRecord,
@@ -22,7 +20,7 @@ from costopt.domain.ports import (
 )
 from costopt.domain.runtime import Runtime
 from costopt.domain.transfers import TransferPrices
-from costopt.provider.base import Provider
+from costopt.provider.base import Provider, notice_by_provider
 
 DEFAULT_TICK_S = 60.0
 DEFAULT_PATIENCE_S = 3600.0
@@ -50,7 +48,6 @@ class EngineSettings:
     ``account``: the quotas and tenants that plans and launches respect.
     ``report_timeout_s``: the minimum time that a running node may go without a report before it is
     given up; longer where nodes take long to start.
-    ``notice_s``: the notice period before an interruption; 0 where there is none.
     ``explain``: whether decisions are recorded with the rejected alternatives.
     ``patience_s``: after how long a waiting tenant goes before all others where capacity is short;
     None: launches are refused in the order of the requests, and nothing is shared.
@@ -64,16 +61,11 @@ class EngineSettings:
     cooldown_s: float = DEFAULT_COOLDOWN_S
     drain_timeout_s: float = 300.0
     report_timeout_s: float = 600.0
-    notice_s: float = 0.0
     account: Account = UNLIMITED
     explain: bool = False
     patience_s: float | None = None
     launch_s: float | None = None
     new_key: Callable[[str, int], str] = random_key
-
-    def noticed_share_of(self, job: Job) -> float:
-        """Return the share of interruptions whose notice is long enough for the job to save."""
-        return noticed_share(self.notice_s, job.checkpoint.durable_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +96,7 @@ class World:
             f"no adapter serves provider {pool.provider!r}",
             hint="install the extra that provides it, or remove the provider from the policy",
         )
+
+    def notice_s(self, pool: Pool) -> float:
+        """Return the seconds of notice before a node of the pool is interrupted; 0 if unknown."""
+        return notice_by_provider(self.providers, pool)

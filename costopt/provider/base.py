@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -14,6 +15,7 @@ from costopt.domain.errors import ForbiddenError, NotSupportedError, ProviderErr
 from costopt.domain.estimate import Estimate
 from costopt.domain.fleet import LaunchRequest, Node, NodeBill, ProviderCharge
 from costopt.domain.market import Interruption, Offer, Pool
+from costopt.domain.notices import spot_notice_s
 from costopt.domain.runtime import Runtime
 
 ProviderOptions = Mapping[str, object]
@@ -149,6 +151,11 @@ class Provider(ABC):
         """Return for how many seconds from ``now`` no node can be interrupted; 0 if not known."""
         return 0.0
 
+    def notice_s(self, pool: Pool) -> float:
+        """Return the seconds from an interruption's notice to its end, for a node of the pool; 0
+        where none comes or it is not known."""
+        return spot_notice_s(pool)
+
     @abstractmethod
     def offers(self, now: datetime) -> Sequence[Offer]:
         """Return every pool that exists, with what is known of it; an unknown price is None."""
@@ -270,3 +277,12 @@ class Provider(ABC):
     def _refuse(self, method: str) -> NoReturn:
         names = "+".join(sorted(self.names))
         raise NotSupportedError(f"provider {names} does not support {method}", subject=names)
+
+
+def notice_by_provider(providers: Iterable[Provider], pool: Pool) -> float:
+    """Return the notice of the provider that serves a pool; 0 where none does, or it fails."""
+    for provider in providers:
+        if pool.provider in provider.names:
+            with suppress(ProviderError):
+                return provider.notice_s(pool)
+    return 0.0

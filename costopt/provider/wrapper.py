@@ -10,7 +10,7 @@ from typing import TypeVar
 from costopt.domain.account import Quota
 from costopt.domain.estimate import Estimate
 from costopt.domain.fleet import LaunchRequest, Node, NodeBill, ProviderCharge
-from costopt.domain.market import Interruption, Offer
+from costopt.domain.market import Interruption, Offer, Pool
 from costopt.domain.runtime import Runtime
 from costopt.provider.base import (
     CAPABILITY_METHODS,
@@ -56,6 +56,9 @@ class ProviderWrapper(Provider):
 
     def uninterruptible_s(self, now: datetime) -> float:
         return self._call("uninterruptible_s", lambda: self._raw.uninterruptible_s(now))
+
+    def notice_s(self, pool: Pool) -> float:
+        return self._call("notice_s", lambda: self._raw.notice_s(pool))
 
     def offers(self, now: datetime) -> Sequence[Offer]:
         return self._call("offers", lambda: self._raw.offers(now))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from costopt.domain.fleet import LaunchRequest, Node, NodeBill, flex_start_offer
-from costopt.domain.market import CapacityType, Interruption, Offer
+from costopt.domain.market import CapacityType, Interruption, Offer, Pool
 from costopt.domain.ports import Clock
 from costopt.provider.base import Check, OrphanedResource
 from costopt.provider.node_book import NodeBook
@@ -57,6 +57,10 @@ class GcpProvider(GcpMarket):
     def names(self) -> frozenset[str]:
         """Only "gcp"."""
         return frozenset({NAME})
+
+    def notice_s(self, pool: Pool) -> float:  # noqa: ARG002 - the same for all
+        """Return what the account file says, 30 or 120 s."""
+        return float(self.options.preemption_notice_s)
 
     def offers(self, now: datetime) -> Sequence[Offer]:
         """Return an offer for every pool of the regions; incomplete offers name the reason."""

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from costopt.domain.errors import ForbiddenError
 from costopt.domain.fleet import NodeState
 from costopt.domain.market import Interruption
+from costopt.domain.notices import SPOT_NOTICE_S
 from costopt_kubernetes import labels
 from costopt_kubernetes.known_nodes import PodBook, PodInventory
 from costopt_kubernetes.offers import ClusterCapacity
@@ -16,8 +17,11 @@ from costopt_kubernetes.pods import ReadPod
 
 DRAIN_LEAD = timedelta(minutes=15)
 """How long before ``max_run_s`` a pod's end is announced. Our choice."""
-CLOUD_NOTICE_S = {"aws": 120.0, "gcp": 30.0, "azure": 30.0}
-"""From the taint of a spot node on, until the cloud takes it."""
+
+
+def node_notice_s(options: KubernetesOptions) -> float:
+    """Return the seconds from the taint of a spot node until the cloud takes it."""
+    return SPOT_NOTICE_S.get(options.cloud_provider or "", options.grace_s)
 
 
 class NoticeReader:
@@ -75,8 +79,8 @@ class NoticeReader:
         if pod.disrupted:
             yield "disruption", self._first(pod, "disruption", now) + grace
         if pod.host and ending and ending.get(pod.host, True):
-            notice_s = CLOUD_NOTICE_S.get(self._options.cloud_provider or "", self._options.grace_s)
-            yield "node", self._first(pod, "node", now) + timedelta(seconds=notice_s)
+            notice = timedelta(seconds=node_notice_s(self._options))
+            yield "node", self._first(pod, "node", now) + notice
         if pod.started_at is not None:
             ends_at = pod.started_at + timedelta(seconds=self._options.max_run_s)
             if now >= ends_at - DRAIN_LEAD:

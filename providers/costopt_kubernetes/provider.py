@@ -7,7 +7,7 @@ from datetime import datetime
 
 from costopt.domain.account import Quota
 from costopt.domain.fleet import LaunchRequest, Node
-from costopt.domain.market import Interruption, Offer
+from costopt.domain.market import Interruption, Offer, Pool
 from costopt.domain.ports import Clock
 from costopt.provider.base import Check, Provider
 from costopt_kubernetes.clients import ApiClient
@@ -15,7 +15,7 @@ from costopt_kubernetes.doctor import ClusterDoctor
 from costopt_kubernetes.known_nodes import PodBook, PodInventory
 from costopt_kubernetes.launch import PodLauncher
 from costopt_kubernetes.machines import NAME
-from costopt_kubernetes.notices import NoticeReader
+from costopt_kubernetes.notices import NoticeReader, node_notice_s
 from costopt_kubernetes.offers import ClusterCapacity, ClusterOffers
 from costopt_kubernetes.options import KubernetesOptions
 from costopt_kubernetes.quotas import NamespaceQuotas
@@ -49,6 +49,10 @@ class KubernetesProvider(Provider):
     def names(self) -> frozenset[str]:
         """Only "kubernetes"."""
         return frozenset({NAME})
+
+    def notice_s(self, pool: Pool) -> float:  # noqa: ARG002 - the same for all
+        """Return the shortest of the notices that a pod of the cluster may get."""
+        return min(self.options.grace_s, node_notice_s(self.options))
 
     def offers(self, now: datetime) -> Sequence[Offer]:
         """Return a pool for each kind of node that exists or may be added."""

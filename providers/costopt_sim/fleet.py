@@ -21,6 +21,7 @@ from costopt.domain.errors import BadRequestError, NoCapacityError, ProviderErro
 from costopt.domain.fleet import SIMULATED_NODE, EndCause, LaunchRequest, Node, NodeState
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Interruption, Pool
+from costopt.domain.notices import notice_period
 from costopt_sim.flex_start import FlexStartQueue
 from costopt_sim.node_slices import NodeSlices
 
@@ -37,16 +38,19 @@ class ScheduledEnd:
 
 
 class SimFleet:
-    """Nodes in the pools of one market. Safe to share between threads."""
+    """Nodes in the pools of one market. Safe to share between threads.
+
+    An interruption is announced ``notice_s`` before, for None as the pool's provider does.
+    """
 
     def __init__(
-        self, market: MarketHistory, notice_s: float, host: NodeProcessHost | None = None
+        self, market: MarketHistory, notice_s: float | None, host: NodeProcessHost | None = None
     ) -> None:
         self.market = market
         self.cursors = {pool: PoolCursor(history) for pool, history in market.pools.items()}
         self.version = 0
         """Grows whenever a node appears, is announced to end, or ends."""
-        self._notice = timedelta(seconds=notice_s)
+        self.notice_s = notice_period(notice_s)
         self._host = host
         self._lock = RLock()
         self._nodes: dict[str, Node] = {}
@@ -66,9 +70,8 @@ class SimFleet:
             for node_id, ends_at in self._flex.over(now):
                 self._end(node_id, ends_at, EndCause.RELEASED, "its longest run is over")
             self._serve(now)
-            horizon = now + self._notice
-            if horizon >= self._next_scan:
-                self._announce(horizon)
+            if now >= self._next_scan:
+                self._announce(now)
             if now >= self._next_interruption_at:
                 self._interrupt(now)
 
@@ -269,19 +272,27 @@ class SimFleet:
         """New nodes share the fate of a drop that was announced before they came."""
         if pool.capacity_type.is_interruptible:
             self._scan_from[pool] = now
-            self._next_scan = min(self._next_scan, self.cursors[pool].next_change_after(now))
+            self._next_scan = min(self._next_scan, self._next_announcement(pool, now))
             self.advance(now)
 
-    def _announce(self, horizon: datetime) -> None:
+    def _notice(self, pool: Pool) -> timedelta:
+        return timedelta(seconds=self.notice_s(pool))
+
+    def _next_announcement(self, pool: Pool, after: datetime) -> datetime:
+        """When the pool's first change after an instant is to be announced."""
+        return self.cursors[pool].next_change_after(after) - self._notice(pool)
+
+    def _announce(self, now: datetime) -> None:
         self._next_scan = END_OF_TIME
         for pool in list(self._scan_from):
             if not self._alive[pool]:
                 del self._scan_from[pool]
                 continue
+            horizon = now + self._notice(pool)
             for state in self._changes(pool, horizon):
                 self._schedule_interruptions(pool, state)
             self._scan_from[pool] = horizon
-            self._next_scan = min(self._next_scan, self.cursors[pool].next_change_after(horizon))
+            self._next_scan = min(self._next_scan, self._next_announcement(pool, horizon))
 
     def _changes(self, pool: Pool, horizon: datetime) -> Iterator[MarketState]:
         return self.market.pools[pool].between(self._scan_from[pool], horizon)
@@ -293,7 +304,7 @@ class SimFleet:
         interrupts_at = state.starts_at
         staying = [node_id for node_id in self._alive[pool] if self._stays(node_id, interrupts_at)]
         for node_id in staying[state.nodes_available :]:
-            noticed_at = max(interrupts_at - self._notice, self._nodes[node_id].launched_at)
+            noticed_at = max(interrupts_at - self._notice(pool), self._nodes[node_id].launched_at)
             self._doomed[node_id] = Interruption(node_id, pool, noticed_at, interrupts_at)
             self._next_interruption_at = min(self._next_interruption_at, interrupts_at)
             self.version += 1

@@ -35,8 +35,11 @@ class SimOptions(OptionModel):
     mode: Annotated[SimMode, Field(strict=False)] = Field(
         default=SimMode.VIRTUAL, description="virtual or process"
     )
-    notice_s: float = Field(
-        default=120.0, ge=0, description="seconds from an interruption's notice to its end"
+    notice_s: float | None = Field(
+        default=None,
+        ge=0,
+        description="seconds from an interruption's notice to its end; else what the provider "
+        "of each pool gives",
     )
     transfers: Annotated[
         SkipValidation[TransferPrices | None], with_method("__call__", "a function")

@@ -47,6 +47,10 @@ class SimProvider(Provider):
         into_tick = (now - self.fleet.market.starts_at) % self._tick
         return (self._tick - into_tick).total_seconds()
 
+    def notice_s(self, pool: Pool) -> float:
+        """As the simulator was told, else what the pool's provider gives."""
+        return self.fleet.notice_s(pool)
+
     def offers(self, now: datetime) -> tuple[Offer, ...]:
         """One offer per pool of the market, as recorded at ``now``."""
         self.fleet.advance(self._clock.now())

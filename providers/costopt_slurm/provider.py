@@ -7,7 +7,7 @@ from datetime import datetime
 
 from costopt.domain.errors import ProviderError
 from costopt.domain.fleet import EndCause, LaunchRequest, Node, NodeBill
-from costopt.domain.market import Interruption, Offer
+from costopt.domain.market import Interruption, Offer, Pool
 from costopt.domain.ports import Clock
 from costopt.provider.base import Check, Provider
 from costopt.provider.node_book import NodeBook
@@ -50,6 +50,10 @@ class SlurmProvider(Provider):
     def names(self) -> frozenset[str]:
         """Only "slurm"."""
         return frozenset({NAME})
+
+    def notice_s(self, pool: Pool) -> float:
+        """Return the grace time of the pool's partition. Raise ProviderError."""
+        return self._cluster.grace_s(pool.zone, self._clock.now())
 
     def offers(self, now: datetime) -> Sequence[Offer]:
         """Return an offer for each node type in each partition. Raise ProviderError."""

@@ -46,7 +46,6 @@ def simulated_site(
         machines=catalog,
         powers=NodePowerModel(catalog),
         hazards=LearnedHazard({}),
-        notice_s=120.0,
         transfers=catalog.transfer,
         forecasts=None,
         carbon=None,
@@ -88,7 +87,6 @@ class VirtualSiteConfig:
             site,
             powers=models.powers(),
             hazards=models.hazards(),
-            notice_s=self.notice_s,
             forecasts=models.forecasts(self.market),
             carbon=models.carbon,
         )
