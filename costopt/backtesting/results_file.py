@@ -88,8 +88,9 @@ class ResultsFile:
             raise self._unknown()
         now = self._settings
         for name in (name for name in before if name in now and now[name] != before[name]):
-            is_digest = isinstance(before[name], str)
-            how = "has changed" if is_digest else f"was {before[name]:g}, and is {now[name]:g}"
+            old, new = before[name], now[name]
+            is_text = isinstance(old, str) or isinstance(new, str)
+            how = "has changed" if is_text else f"was {old:g}, and is {new:g}"
             raise StoreError(
                 f"{self.path} holds scores of another backtest: {name} {how}",
                 hint="backtest as before, or name another file; it is not overwritten",

@@ -44,7 +44,10 @@ class SimFleet:
     """
 
     def __init__(
-        self, market: MarketHistory, notice_s: float | None, host: NodeProcessHost | None = None
+        self,
+        market: MarketHistory,
+        notice_s: float | None = None,
+        host: NodeProcessHost | None = None,
     ) -> None:
         self.market = market
         self.cursors = {pool: PoolCursor(history) for pool, history in market.pools.items()}

@@ -262,6 +262,7 @@ def test_terminate_releases_once_and_never_complains(world: World) -> None:
 
 def test_an_interruption_is_announced_and_strikes_when_it_said(world: World) -> None:
     ids = world.launch(world.spot, 3, "a")
+    assert world.provider.notice_s(world.spot) == world.notice_s
     started = world.clock.now()
     world.clock.sleep(3600 - world.notice_s - 1)
     assert not world.provider.notices("me")

@@ -68,6 +68,10 @@ class SkeletonProvider(Provider):
                 offers.append(Offer(pool, price, None if spot else ON_DEMAND_HAZARD, None))
         return offers
 
+    def notice_s(self, pool: Pool) -> float:  # noqa: ARG002 - the same for all
+        """Return the seconds of notice before an interruption."""
+        return NOTICE.total_seconds()
+
     def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
         """Launch all nodes or none, under the request's key. Raises ProviderError."""
         return self._launcher.launch(request, self._clock.now())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from costopt.domain.errors import BadRequestError, NoCapacityError, ProviderError
@@ -35,6 +37,19 @@ def test_the_newest_nodes_are_taken_at_the_instant_of_the_change() -> None:
         "sim-0003": after(1000),
         "sim-0004": after(1000),
     }
+
+
+def test_each_pool_gives_the_notice_of_its_provider() -> None:
+    elsewhere = replace(SPOT, provider="gcp")
+    states = [(0, 1, 1.0), (1000, 0, 1.0)]
+    fleet = SimFleet(
+        market(pool_history(SPOT, states, 9000), pool_history(elsewhere, states, 9000))
+    )
+    for pool in (SPOT, elsewhere):
+        fleet.launch(LaunchRequest("me", "job", pool, 1, str(pool)), T0)
+    noticed = {s: {n.pool.provider for n in fleet.notices("me", after(s))} for s in (879, 880, 970)}
+    assert noticed == {879: set(), 880: {"aws"}, 970: {"aws", "gcp"}}
+    assert {n.interrupts_at for n in fleet.notices("me", after(970))} == {after(1000)}
 
 
 def test_how_often_one_looks_changes_nothing() -> None:
