@@ -21,7 +21,7 @@ FILE = Path(__file__).with_name("figures.json")
 DIGITS = 9
 """Significant digits that are compared: sums of floats may differ in the last ones."""
 
-Figures = Mapping[str, Mapping[str, object]]
+Figures = dict[str, Mapping[str, object]]
 """By case: its figures by name."""
 PARTS = {"plan": plans, "what-if": what_ifs, "backtest": backtests, "run": runs}
 NEEDS_DATA = {"published": published}
@@ -50,7 +50,9 @@ def _rounded(value: object) -> object:
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
-def differences(before: Figures, now: Figures) -> Iterator[str]:
+def differences(
+    before: Mapping[str, Mapping[str, object]], now: Mapping[str, Mapping[str, object]]
+) -> Iterator[str]:
     """Yield a line for each figure that is not as before, and each case that came or went."""
     unchecked = tuple(f"{part}: " for part in NEEDS_DATA if not os.environ.get("COSTOPT_DATA"))
     for case in before.keys() | now.keys():

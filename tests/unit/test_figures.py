@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.figures import FILE, differences
+from benchmarks.figures import FILE, Figures, differences
 
 
 def test_what_changed_is_said_case_by_case(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,7 +14,7 @@ def test_what_changed_is_said_case_by_case(monkeypatch: pytest.MonkeyPatch) -> N
         "plan: b": {"usd": 3.0},
         "published: c": {"usd": 4.0},
     }
-    now = {"plan: a": {"usd": 1.5, "kWh": 2.0}, "run: d": {"events": 5}}
+    now: Figures = {"plan: a": {"usd": 1.5, "kWh": 2.0}, "run: d": {"events": 5}}
     assert sorted(differences(before, now)) == [
         "plan: a: usd was 1.0, is 1.5",
         "plan: b: gone",
