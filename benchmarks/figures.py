@@ -2,7 +2,7 @@
 
 Plans, what-ifs and backtests of typed jobs, runs with all their events, and the published costs of
 the "Can't Be Late" benchmark, compared with ``figures.json``. A figure that differs is printed, and
-the status is 1. ``--write`` records them anew: what changes and why belongs into the commit.
+the status is 1. ``--write`` records the new ones: what changes, and why, belongs into the commit.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.figures", description=__doc__.splitlines()[0]
     )
-    parser.add_argument("--write", action="store_true", help="record the figures anew")
+    parser.add_argument("--write", action="store_true", help="record the new figures")
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         now = compute(Path(folder))
