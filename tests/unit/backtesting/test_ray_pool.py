@@ -42,7 +42,7 @@ def ray_has_time(monkeypatch: pytest.MonkeyPatch) -> None:
         give_up_at = time.monotonic() + 240.0
         while True:
             try:
-                return ask(*arguments)
+                return ask(*arguments)  # type: ignore[no-untyped-call]
             except RuntimeError:
                 if time.monotonic() > give_up_at:
                     raise
