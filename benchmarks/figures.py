@@ -54,10 +54,9 @@ def differences(
     before: Mapping[str, Mapping[str, object]], now: Mapping[str, Mapping[str, object]]
 ) -> Iterator[str]:
     """Yield a line for each figure that is not as before, and each case that came or went."""
-    unchecked = tuple(f"{part}: " for part in NEEDS_DATA if not os.environ.get("COSTOPT_DATA"))
     for case in before.keys() | now.keys():
         if case not in now:
-            if not case.startswith(unchecked):
+            if not _lacks_data(case):
                 yield f"{case}: gone"
         elif case not in before:
             yield f"{case}: new"
@@ -68,6 +67,11 @@ def differences(
                 for label in dict.fromkeys((*old, *new))
                 if old.get(label) != new.get(label)
             )
+
+
+def _lacks_data(case: str) -> bool:
+    """Return whether a case cannot be computed here."""
+    return case.partition(":")[0] in NEEDS_DATA and not os.environ.get("COSTOPT_DATA")
 
 
 def main() -> int:
@@ -81,9 +85,10 @@ def main() -> int:
         now = compute(Path(folder))
     before: Figures = json.loads(FILE.read_text("utf-8")) if FILE.exists() else {}
     lines = sorted(differences(before, now))
-    print(*lines, sep="\n" if lines else "")
+    for line in lines:
+        print(line)
     if wanted.write:
-        kept = {case: figures for case, figures in before.items() if case.startswith("published")}
+        kept = {case: figures for case, figures in before.items() if _lacks_data(case)}
         FILE.write_text(json.dumps(kept | now, indent=1) + "\n", "utf-8")
         return 0
     if not os.environ.get("COSTOPT_DATA"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+
 import pytest
 
 from benchmarks.figures import FILE, Figures, differences
@@ -31,8 +34,5 @@ def test_what_cannot_be_computed_without_data_is_not_gone(monkeypatch: pytest.Mo
 
 
 def test_the_record_has_the_parts_that_it_promises() -> None:
-    parts = [line.strip().strip('"').partition(":")[0] for line in FILE.read_text().splitlines()]
-    counts = {
-        part: parts.count(part) for part in ("plan", "what-if", "backtest", "run", "published")
-    }
+    counts = Counter(case.partition(":")[0] for case in json.loads(FILE.read_text("utf-8")))
     assert counts == {"plan": 20, "what-if": 10, "backtest": 5, "run": 10, "published": 6}
