@@ -25,6 +25,7 @@ from costopt.market.generator import DEFAULT_START_AT, generate_market
 
 HOUR_S = 3600.0
 ANY_AGE_S = 1e9
+LISTED_AT = datetime(2026, 11, 28, tzinfo=UTC)
 MARKET = "sample"
 BASE = """\
 kind: job
@@ -111,8 +112,10 @@ def plans(folder: Path) -> Cases:
         ((name, "cheapest", None) for name in islice(CHANGES, 6)),
     )
     for name, policy, prices in asked:
-        job = _job(folder, name, prices.first_priced_at if prices else datetime.now(UTC))
-        made = co.plan(job, policy, market=prices, max_age_s=None if prices else ANY_AGE_S)
+        now = prices.first_priced_at if prices else LISTED_AT
+        job = _job(folder, name, now)
+        age_s = None if prices else ANY_AGE_S
+        made = co.plan(job, policy, market=prices, at=now, max_age_s=age_s)
         yield (
             f"{name}, {policy}, {MARKET if prices else 'price lists'}",
             {

@@ -2,7 +2,7 @@
 
 Plans, what-ifs and backtests of typed jobs, runs with all their events, and the published costs of
 the "Can't Be Late" benchmark, compared with ``figures.json``. A figure that differs is printed, and
-the status is 1. ``--write`` records them anew: what changes and why belongs into the commit.
+the status is 1. ``--write`` records the new ones: what changes, and why, belongs into the commit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FILE = Path(__file__).with_name("figures.json")
 DIGITS = 9
 """Significant digits that are compared: sums of floats may differ in the last ones."""
 
-Figures = Mapping[str, Mapping[str, object]]
+Figures = dict[str, Mapping[str, object]]
 """By case: its figures by name."""
 PARTS = {"plan": plans, "what-if": what_ifs, "backtest": backtests, "run": runs}
 NEEDS_DATA = {"published": published}
@@ -50,12 +50,13 @@ def _rounded(value: object) -> object:
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
-def differences(before: Figures, now: Figures) -> Iterator[str]:
+def differences(
+    before: Mapping[str, Mapping[str, object]], now: Mapping[str, Mapping[str, object]]
+) -> Iterator[str]:
     """Yield a line for each figure that is not as before, and each case that came or went."""
-    unchecked = tuple(f"{part}: " for part in NEEDS_DATA if not os.environ.get("COSTOPT_DATA"))
     for case in before.keys() | now.keys():
         if case not in now:
-            if not case.startswith(unchecked):
+            if not _lacks_data(case):
                 yield f"{case}: gone"
         elif case not in before:
             yield f"{case}: new"
@@ -68,20 +69,26 @@ def differences(before: Figures, now: Figures) -> Iterator[str]:
             )
 
 
+def _lacks_data(case: str) -> bool:
+    """Return whether a case cannot be computed here."""
+    return case.partition(":")[0] in NEEDS_DATA and not os.environ.get("COSTOPT_DATA")
+
+
 def main() -> int:
     """Compare the figures with the recorded ones, or record them; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.figures", description=__doc__.splitlines()[0]
     )
-    parser.add_argument("--write", action="store_true", help="record the figures anew")
+    parser.add_argument("--write", action="store_true", help="record the new figures")
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         now = compute(Path(folder))
     before: Figures = json.loads(FILE.read_text("utf-8")) if FILE.exists() else {}
     lines = sorted(differences(before, now))
-    print(*lines, sep="\n" if lines else "")
+    for line in lines:
+        print(line)
     if wanted.write:
-        kept = {case: figures for case, figures in before.items() if case.startswith("published")}
+        kept = {case: figures for case, figures in before.items() if _lacks_data(case)}
         FILE.write_text(json.dumps(kept | now, indent=1) + "\n", "utf-8")
         return 0
     if not os.environ.get("COSTOPT_DATA"):

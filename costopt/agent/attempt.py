@@ -88,9 +88,12 @@ class Attempt:
         return trainer.stop_asked_at is None and trainer.exit_code() is None
 
     def adopt(self, gang: Gang) -> None:
-        """Switch to a newer gang in which the trainer continues."""
+        """Switch to a newer gang in which the trainer continues, or first begins."""
+        if self.status is None or self.status.state is TrainerState.STARTING:
+            self._lay_there = self._mailbox.checkpoint_keys()
+        else:
+            self._brought_units = self.status.done_units
         self.gang = gang
-        self._brought_units = None if self.status is None else self.status.done_units
         others = tuple(m for m in gang.members if m != self.settings.node_id)
         self.peers = PeerMonitor(self._mailbox, others)
 

@@ -146,6 +146,7 @@ def gangs() -> Iterator[list[Gang]]:
 
 
 @pytest.mark.exhaustive("gangs of processes")
+@pytest.mark.timeout(600)
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc")
 def test_weights_survive_kills_bit_for_bit(tmp_path: Path, gangs: list[Gang]) -> None:
     slowly = tmp_path / "slowly"

@@ -75,6 +75,7 @@ os.kill(os.getpid(), 9)  # as the kernel does where memory is short
 """
 
 
+@pytest.mark.exhaustive("jobs on simulated nodes")
 @pytest.mark.slow
 def test_a_command_that_gets_further_at_each_start_is_not_failed(tmp_path: Path) -> None:
     """It reports nothing to costopt: that it ran for half an hour each time has to do."""

@@ -14,7 +14,10 @@ from costopt.store.folder import FileStore
 from tests.support.counting_trainer import hold, let_go
 from tests.support.live_run import CALM, PATIENCE_S, Place, wait_until
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+pytestmark = [
+    pytest.mark.exhaustive("jobs on simulated nodes"),
+    pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
+]
 
 CACHE = "cache: [{uri: bucket, to: weights, size_gib: 0.001}]\n"
 WEIGHTS = b"w" * 2**20

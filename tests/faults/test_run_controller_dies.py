@@ -15,7 +15,10 @@ from costopt.domain import events as ev
 from tests.support.counting_trainer import hold, let_go
 from tests.support.live_run import FIRM, PATIENCE_S, Place, no_traceback, wait_until
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+pytestmark = [
+    pytest.mark.exhaustive("jobs on simulated nodes"),
+    pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
+]
 
 EACH_S, OVERLAP_S, LAST_S = 2400, 100, 432_000
 

@@ -14,7 +14,10 @@ from costopt.domain import events as ev
 from tests.support.counting_trainer import hold, let_go
 from tests.support.live_run import PATIENCE_S, Place, no_traceback, wait_until
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+pytestmark = [
+    pytest.mark.exhaustive("jobs on simulated nodes"),
+    pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
+]
 
 
 def look(place: Place) -> None:

@@ -12,6 +12,8 @@ from costopt.domain.fleet import EndCause
 from tests.support.counting_trainer import hold, let_go
 from tests.support.live_run import FIRM, PATIENCE_S, Place, wait_until
 
+pytestmark = pytest.mark.exhaustive("jobs on simulated nodes")
+
 POLICY = "kind: policy\nversion: 1\nname: moving\nstrategy: milp\n"
 CHEAPER_LATER = {
     "a/g4dn.xlarge/spot": ((0, 1, 0.5),),

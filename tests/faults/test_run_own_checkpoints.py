@@ -17,6 +17,8 @@ from tests.support.known_figure import known
 from tests.support.live_run import FIRM, Place
 from tests.support.node_folder import ROOT
 
+pytestmark = pytest.mark.exhaustive("jobs on simulated nodes")
+
 EXAMPLE = ROOT / "examples" / "own_checkpoints" / "train.py"
 NOTICE_S = 1500
 # Twice, since a slow machine may miss the first: it trains for longer than between two notices.

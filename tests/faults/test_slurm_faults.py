@@ -16,7 +16,8 @@ from costopt.domain.market import CapacityType, Pool
 from costopt.engine.loop import WallClock
 from costopt.provider.slurm_commands import CommandRunner
 from costopt_slurm import SlurmOptions, SlurmProvider, inventory
-from costopt_slurm.batch_script import NodeCommand
+from costopt_slurm.batch_script import NodeCommand, step_name
+from costopt_slurm.gang_tags import parse_node_id
 from costopt_slurm.queries import SlurmQueries
 from tests.support.slurm.cluster import SlurmCluster, slurm_cluster, until
 from tests.support.slurm.fixtures import skip_without_slurm
@@ -57,11 +58,13 @@ def request(nodes: int = 2, key: str = "job-0001-aa", pool: Pool = POOL) -> Laun
 
 
 def running(provider: SlurmProvider, nodes: tuple[Node, ...]) -> None:
-    """Wait until nodes run."""
+    """Wait until nodes run, and their steps: a step that is being started needs all of Slurm."""
     ids = {node.node_id for node in nodes}
+    numbers = [parsed for node_id in ids if (parsed := parse_node_id(node_id))]
     until(
         lambda: (
             ids == {n.node_id for n in provider.nodes("me") if n.state is NodeState.RUNNING} & ids
+            and all(step_name(number) in provider._queries.steps(job) for job, number in numbers)
         )
     )
 

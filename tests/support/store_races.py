@@ -11,7 +11,7 @@ from threading import Barrier
 from costopt.domain.object_store import ObjectStore
 from costopt.protocol.tasks import TaskBoard, TaskClaim
 
-RACES = int(os.environ.get("COSTOPT_RACES", "40"))
+RACES = int(os.environ.get("COSTOPT_RACES", "100"))
 WRITERS = 3
 
 

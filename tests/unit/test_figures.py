@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+
 import pytest
 
-from benchmarks.figures import FILE, differences
+from benchmarks.figures import FILE, Figures, differences
 
 
 def test_what_changed_is_said_case_by_case(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,7 +17,7 @@ def test_what_changed_is_said_case_by_case(monkeypatch: pytest.MonkeyPatch) -> N
         "plan: b": {"usd": 3.0},
         "published: c": {"usd": 4.0},
     }
-    now = {"plan: a": {"usd": 1.5, "kWh": 2.0}, "run: d": {"events": 5}}
+    now: Figures = {"plan: a": {"usd": 1.5, "kWh": 2.0}, "run: d": {"events": 5}}
     assert sorted(differences(before, now)) == [
         "plan: a: usd was 1.0, is 1.5",
         "plan: b: gone",
@@ -31,8 +34,5 @@ def test_what_cannot_be_computed_without_data_is_not_gone(monkeypatch: pytest.Mo
 
 
 def test_the_record_has_the_parts_that_it_promises() -> None:
-    parts = [line.strip().strip('"').partition(":")[0] for line in FILE.read_text().splitlines()]
-    counts = {
-        part: parts.count(part) for part in ("plan", "what-if", "backtest", "run", "published")
-    }
+    counts = Counter(case.partition(":")[0] for case in json.loads(FILE.read_text("utf-8")))
     assert counts == {"plan": 20, "what-if": 10, "backtest": 5, "run": 10, "published": 6}

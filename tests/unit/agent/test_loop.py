@@ -246,17 +246,24 @@ def reporting(*checkpoints: SavedCheckpoint, resumed_units: float | None = 5.0) 
         checkpoints=checkpoints,
         resumed_units=resumed_units,
     )
-    return f"""
-import os, pathlib, time
-status = pathlib.Path(os.environ["COSTOPT_STATUS_FILE"])
-from costopt.protocol.trainer_files import *
-{status!r}.write(status)
+    return f"""{said(status)}
 notice = pathlib.Path(os.environ["COSTOPT_NOTICE_FILE"])
 while not notice.exists():
     time.sleep(0.01)
 pathlib.Path("told").write_bytes(notice.read_bytes())
 TrainerStatus(1, TrainerState.STOPPED, time.time()).write(status)
-""".replace("<TrainerState.TRAINING: 'training'>", "TrainerState.TRAINING")
+"""
+
+
+def said(status: TrainerStatus) -> str:
+    """The program that reports this, with its file as ``status``."""
+    report = repr(status).replace(repr(status.state), f"TrainerState.{status.state.name}")
+    return f"""
+import os, pathlib, time
+status = pathlib.Path(os.environ["COSTOPT_STATUS_FILE"])
+from costopt.protocol.trainer_files import *
+{report}.write(status)
+"""
 
 
 def test_a_notice_carries_its_deadline_and_the_measured_upload(node: Node) -> None:
@@ -351,6 +358,25 @@ def test_an_elastic_trainer_goes_on_in_a_newer_gang_and_another_is_handed_over(n
     node.run(script, generation=3)
     node.until(lambda: node.beat().generation == 3)
     node.until(lambda: len([p for p in node.workdir.iterdir() if p.name.isdigit()]) == 2)
+
+
+@pytest.mark.parametrize("first_state", [None, TrainerState.STARTING])
+def test_an_elastic_trainer_that_first_trains_in_a_newer_gang_began_with_what_was_saved_by_then(
+    node: Node, first_state: TrainerState | None
+) -> None:
+    """Its mates saved after its process had started, and before the newer gang was formed."""
+    gate = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.01)\n"
+    before = said(TrainerStatus(1, first_state, time.time())) if first_state else ""
+    script = before + gate + reporting(resumed_units=None)
+    node.run(script, elastic=True)
+    node.until(lambda: node.beat().started and node.beat().reported == (first_state is not None))
+    node.mailbox.post_checkpoint(SavedCheckpoint("step-4", 4.0, "there", 0.0, 1))
+    node.run(script, generation=2, elastic=True)
+    node.until(lambda: node.beat().generation == 2)
+    assert node.beat().resumed_units is None, "it has not begun"
+    (node.workdir / "go").touch()
+    node.until(lambda: node.beat().state is NodeActivity.TRAINING)
+    assert node.beat().resumed_units == 4.0
 
 
 def test_a_node_that_is_through_leaves_the_membership_with_who_serves_it(
