@@ -69,7 +69,7 @@ def _limit(
 @at_option
 @max_age_option
 @carbon_option
-@click.option("--max-increase-usd", callback=_limit("usd_p50"), metavar="USD|%",
+@click.option("--max-increase-usd", callback=_limit("usd_mean"), metavar="USD|%",
               help="Fail if the jobs cost this much more together, such as 25 or 10%.")  # fmt: skip
 @click.option("--max-increase-kwh", callback=_limit("kwh"), metavar="KWH|%",
               help="Fail if they draw this much more.")  # fmt: skip

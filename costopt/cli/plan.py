@@ -75,7 +75,7 @@ def plan(
     """Choose pools, nodes and hours for jobs.
 
     The table rates every pool as if it did the whole job: ✔ marks what the plan uses, and the
-    others show why not. Dollars and finish are the median and the 95th percentile under the hazard.
+    others show why not. Dollars are expected, and with P95 what 5 % of the runs exceed.
     Exits with 3 and the binding constraint if no plan meets the deadline and the budget, with 5 if
     every price is too old.
 

@@ -116,7 +116,8 @@ class AdmissionResult:
     """Whether a job can meet its deadline. ``in_time`` is None if that is unknown or no plan was
     requested; ``why`` gives the reason for None or False.
 
-    A plan for the job alone finishes by ``finish_at`` (95th percentile) and costs ``usd`` (median).
+    A plan for the job alone finishes by ``finish_at`` (95th percentile) and is expected to cost
+    ``usd``.
     """
 
     in_time: bool | None
@@ -184,7 +185,7 @@ class AdmissionPlanner:
         forecast = made.forecast_of(job.name)
         if forecast is None:
             return AdmissionResult(True)
-        return AdmissionResult(True, "", forecast.finish_p95_at, forecast.usd_p50)
+        return AdmissionResult(True, "", forecast.finish_p95_at, forecast.usd_mean)
 
 
 def check_storage_locations(job: Job, document: Document, account: Account) -> None:

@@ -34,7 +34,7 @@ PLAN_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class PlannedFigures:
-    """What a plan expects of a job from now on: medians, and the probability of being in time."""
+    """What is expected of a job from now on; the finish is the median."""
 
     usd: float
     kwh: float | None
@@ -46,7 +46,7 @@ class PlannedFigures:
         """Return the figures of a forecast, None where there is none."""
         if forecast is None:
             return None
-        return cls(forecast.usd_p50, forecast.kwh, forecast.finish_p50_at, forecast.on_time)
+        return cls(forecast.usd_mean, forecast.kwh, forecast.finish_p50_at, forecast.on_time)
 
 
 @dataclass(frozen=True, slots=True)

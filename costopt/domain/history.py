@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 from costopt.domain.market import CapacityType, Pool
@@ -103,6 +103,15 @@ class MarketHistory:
                     first[kind] = min(at, first.get(kind, at))
                     break
         return max(first.values(), default=begin)
+
+    def until(self, when: datetime) -> MarketHistory:
+        """Return what was recorded by ``when``, at which every pool is recorded."""
+        end = when + timedelta(seconds=1)
+        pools = {
+            pool: PoolHistory(pool, tuple(s for s in h.states if s.starts_at <= when), end)
+            for pool, h in self.pools.items()
+        }
+        return replace(self, pools=pools)
 
     @property
     def ends_at(self) -> datetime:

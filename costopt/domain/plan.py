@@ -38,18 +38,19 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The expected outcome of a plan or a candidate. None is unknown.
+    """The expected outcome of a run, a plan or a candidate. None is unknown.
 
-    Dollars and finish are the median and the 95th percentile under the hazard; energy carries a
-    90 % interval, and is unknown with its basis and ``gco2e`` where a node's power is. ``on_time``
+    ``usd_mean`` is what is expected to be paid; dollars and finish have a median and a 95th
+    percentile besides. Energy carries a 90 % interval, and is unknown with its basis and ``gco2e``
+    where a node's power is. ``on_time``
     is the probability of finishing by the deadline, ``within_budget`` that of spending no more
     dollars and kWh than the job's budget, None where it has none. ``falls_back`` is the probability
     of changing to uninterruptible capacity on the way, so as not to be late: the other figures
-    include the cost of that. ``usd_error`` and ``kwh_error`` are the standard errors of ``usd_p50``
-    and ``kwh`` that result from the number of simulated runs; ``usd_mean`` is the dollars' mean
-    over them.
+    include the cost of that. ``usd_error`` and ``kwh_error`` are the standard errors of
+    ``usd_mean`` and ``kwh`` that result from the number of simulated runs.
     """
 
+    usd_mean: float
     usd_p50: float
     usd_p95: float
     kwh: float | None
@@ -64,7 +65,6 @@ class Forecast:
     expected_interruptions: float = 0.0
     usd_error: float = 0.0
     kwh_error: float | None = 0.0
-    usd_mean: float | None = None
     within_budget: Estimate | None = None
 
 
@@ -146,7 +146,9 @@ class Plan:
     ``objective_usd`` is the policy's objective; ``bound_usd`` a proven lower bound of it and
     ``gap`` = (objective − bound) / max(|objective|, 1e-9). ``binding`` names the constraint that
     makes an INFEASIBLE plan so; ``unserved`` names the jobs that it does not finish in time, the
-    allocations being those of the others. ``solve_s`` is the time for the whole plan, ``build_s``
+    allocations being those of the others. ``forecasts`` are of what the policy's strategy will
+    run; ``proposals`` of following the allocations, for the jobs whose strategy does not.
+    ``solve_s`` is the time for the whole plan, ``build_s``
     the part of it for building the solver's model of the chosen plan.
     """
 
@@ -165,10 +167,15 @@ class Plan:
     build_s: float = 0.0
     binding: str | None = None
     unserved: tuple[str, ...] = ()
+    proposals: tuple[tuple[str, Forecast], ...] = ()
 
     def forecast_of(self, job: str) -> Forecast | None:
         """Return the forecast of one job, or None."""
         return dict(self.forecasts).get(job)
+
+    def proposal_of(self, job: str) -> Forecast | None:
+        """Return what following the allocations of one job comes to, or None."""
+        return dict(self.proposals).get(job) or self.forecast_of(job)
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ def surely_unbeaten(forecasts: Sequence[Forecast]) -> list[bool]:
     are unbeaten together. A forecast of unknown energy is compared only with others of unknown
     energy, in dollars.
     """
-    figures = np.array([(f.usd_p50, _or_nan(f.kwh)) for f in forecasts]).reshape(-1, 2)
+    figures = np.array([(f.usd_mean, _or_nan(f.kwh)) for f in forecasts]).reshape(-1, 2)
     errors = np.array([(f.usd_error, _or_nan(f.kwh_error)) for f in forecasts]).reshape(-1, 2)
     unknown = np.isnan(figures)
     kept = np.ones(len(figures), dtype=bool)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from costopt.domain.plan import Candidate, Constraint, Forecast, Plan, PlanStatus, Rejection
@@ -26,6 +26,12 @@ from costopt.optimize.simulation import done_forecast
 from costopt.optimize.solve import SolveResult, SolverSettings
 from costopt.optimize.solver import SolveStatus
 
+Forecaster = Callable[[PlanRequest, PlannedJob], Forecast | None]
+"""What a job comes to as it will be run, None where that is not known."""
+
+EXHAUSTED = 1e-6
+"""A limit with less slack than this binds."""
+
 EXPLAIN_S, EXPLAINED = 0.5, 5
 """Seconds for each plan that a shadow price takes, and jobs up to which these are made."""
 
@@ -38,6 +44,7 @@ def plan(
     solver: str | None = None,
     explain: bool = True,
     warm: WarmStart | None = None,
+    forecaster: Forecaster | None = None,
 ) -> Plan:
     """Return the cheapest plan by the policy's objective that ends every job in time.
 
@@ -45,7 +52,8 @@ def plan(
     the bound is that of the jobs apart), INFEASIBLE (``binding`` says why) or EMPTY (no work
     remains). Where an INFEASIBLE plan has allocations, they are of the jobs that can be served.
 
-    ``warm`` makes a plan start from the last one and is changed by it. ``solver`` is "highs", "cbc"
+    ``forecaster`` returns what will be run, where that is not this plan. ``warm`` makes a plan
+    start from the last one and is changed by it. ``solver`` is "highs", "cbc"
     or None for the best installed; ``explain`` False leaves out the candidates, which are filled
     for a single job only.
 
@@ -59,7 +67,6 @@ def plan(
     least = restrict_offers(request, parts) if len(parts) == 1 else request
     best = solve_chance_constrained(least, parts, settings)
     answer = best.answer
-    forecasts = _forecasts(request, parts, best.forecasts())
     candidates = _candidates(least, parts, best) if explain and len(parts) == 1 else ()
     made = Plan(
         status=_status(answer),
@@ -69,7 +76,7 @@ def plan(
             for part, segments in zip(parts, answer.segments, strict=False)
             for allocation in allocations_of(part, segments, request.now)
         ),
-        forecasts=forecasts,
+        forecasts=_forecasts(request, parts, best.forecasts()),
         candidates=candidates,
         rejections=request.rejections + rejections,
         unserved=answer.unserved,
@@ -79,15 +86,21 @@ def plan(
     )
     if not answer.solved:
         binding = _binding(request, parts, rejections, answer, settings)
-        return replace(made, binding=binding, constraints=_held_limits(request, best))
-    objective, bound = answer.objective_usd, answer.bound_usd
-    return replace(
-        made,
-        constraints=_constraints(least, best, settings, explain=explain),
-        objective_usd=objective,
-        bound_usd=bound,
-        gap=max(0.0, objective - bound) / max(abs(objective), 1e-9),
-    )
+        made = replace(made, binding=binding, constraints=_held_limits(request, best))
+    else:
+        objective, bound = answer.objective_usd, answer.bound_usd
+        made = replace(
+            made,
+            constraints=_constraints(least, best, settings, explain=explain),
+            objective_usd=objective,
+            bound_usd=bound,
+            gap=max(0.0, objective - bound) / max(abs(objective), 1e-9),
+        )
+    if forecaster is None:
+        return made
+    if not answer.solved and len(parts) == 1:
+        return _without_schedule(made, request, parts[0], forecaster)
+    return _run_instead(made, request, parts, forecaster)
 
 
 def prepare(request: PlanRequest) -> tuple[list[PlannedJob], tuple[Rejection, ...]]:
@@ -142,6 +155,49 @@ def _forecasts(
         for view in request.jobs
         if view.job.name in planned or view.job.name not in unfinished
     )
+
+
+def _run_instead(
+    made: Plan, request: PlanRequest, parts: Sequence[PlannedJob], forecaster: Forecaster
+) -> Plan:
+    """The plan with the forecasts of what runs instead of it, where that is known.
+
+    Of jobs that contend for a limit it is not: how each would decide depends on the others.
+    """
+    shared = (each for each in made.constraints if len(each.uses) > 1 and each.slack <= EXHAUSTED)
+    contending = {use.job for each in shared for use in each.uses}
+    free = [part for part in parts if part.demand.job.name not in contending]
+    planned = dict(made.forecasts)
+    runs = {part.demand.job.name: part for part in free if part.demand.job.name in planned}
+    instead = {name: forecaster(request, part) for name, part in runs.items()}
+    return replace(
+        made,
+        forecasts=tuple((name, instead.get(name) or own) for name, own in made.forecasts),
+        proposals=tuple((name, planned[name]) for name, found in instead.items() if found),
+    )
+
+
+UNLIKELY = 0.005
+"""Below this probability of being in time the solver's own reason is given."""
+
+
+def _without_schedule(
+    made: Plan, request: PlanRequest, part: PlannedJob, forecaster: Forecaster
+) -> Plan:
+    """A job for which no schedule is sure enough may be in time as it will be run."""
+    forecast = forecaster(request, part)
+    if forecast is None or forecast.on_time.value < UNLIKELY:
+        return made
+    name, asked = part.demand.job.name, request.policy.risk.on_time
+    affordable = forecast.within_budget
+    if affordable is not None and affordable.value < asked:
+        return made
+    made = replace(made, forecasts=((name, forecast),))
+    if forecast.on_time.value >= asked:
+        return replace(made, status=PlanStatus.FEASIBLE, binding=None)
+    likely = f"{forecast.on_time.value:.0%} of {forecast.on_time.source}"
+    binding = f"risk: {name} is on time in {likely}; the policy asks for {asked:.1%}"
+    return replace(made, binding=binding)
 
 
 def _candidates(

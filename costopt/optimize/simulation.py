@@ -46,12 +46,6 @@ from costopt.optimize.slots import AVAILABILITY_HORIZON_H
 CANDIDATE_SAMPLES = 200
 PLAN_SAMPLES = 2000
 
-MEDIAN_ERROR = 1.2533 / 1.6449
-"""A median's standard error over √n and over how far the 95th percentile is from it, if normal.
-
-Evenly spread draws leave less: the figure is on the safe side.
-"""
-
 UNOBSERVED_CAPACITY_SHARE = 0.117
 """The least share of the time with capacity among twelve zones of the public availability records
 of 2022 and 2023 (skypilot-org/spot-traces): us-west-2b, one K80."""
@@ -178,7 +172,7 @@ def done_forecast(now: datetime) -> Forecast:
     """Return the forecast of a job that has no remaining work."""
     source = "nothing is left to do"
     certain, never = (Estimate.exact(p, Basis.MEASURED, source, now) for p in (1.0, 0.0))
-    return Forecast(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, now, now, certain, never)
+    return Forecast(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, now, now, certain, never)
 
 
 def _simulate(
@@ -260,12 +254,17 @@ def _waits_h(
 
 
 def _forecasts(
-    samples: RunSamples, power_error: Array, shaky: NDArray[np.bool_], demand: Demand, now: datetime
+    samples: RunSamples,
+    power_error: Array,
+    shaky: NDArray[np.bool_],
+    demand: Demand,
+    now: datetime,
+    of: str = "simulated runs",
 ) -> list[Forecast]:
     """One forecast a row of ``samples``; ``shaky`` are those that may change to the fallback."""
     deadline_h = (demand.job.until_at - now).total_seconds() / 3600
     runs = samples.usd.shape[1]
-    source = f"{runs} simulated runs"
+    source = f"{runs} {of}"
     usd = np.quantile(samples.usd, [0.5, 0.95], axis=1)
     finish = np.quantile(samples.finish_h, [0.5, 0.95], axis=1)
     kwh_edges = np.quantile(samples.kwh, [0.05, 0.95], axis=1)
@@ -277,6 +276,7 @@ def _forecasts(
     affordable = runs_within_budget(samples, demand.job.budget)
     return [
         Forecast(
+            usd_mean=float(samples.usd[i].mean()),
             usd_p50=float(usd[0, i]),
             usd_p95=float(usd[1, i]),
             kwh=_known(kwh[i]),
@@ -290,16 +290,27 @@ def _forecasts(
             if shaky[i]
             else Estimate.exact(0.0, Basis.MODELLED, "uninterruptible capacity only"),
             expected_interruptions=float(interruptions[i]),
-            usd_error=MEDIAN_ERROR * float(usd[1, i] - usd[0, i]) / math.sqrt(runs),
+            usd_error=float(samples.usd[i].std()) / math.sqrt(runs),
             energy_basis=Basis.MODELLED if powered[i] else None,
             kwh_error=_known(samples.kwh[i].std() / math.sqrt(runs)),
-            usd_mean=float(samples.usd[i].mean()),
             within_budget=None
             if affordable is None
             else Estimate.of_share(int(affordable[i]), runs, source),
         )
         for i in range(len(power_error))
     ]
+
+
+def forecast_of_runs(
+    runs: RunSamples, power_error: float, demand: Demand, now: datetime, of: str, *, shaky: bool
+) -> Forecast:
+    """Return the forecast of the runs ``of`` something, whose power has this relative error.
+
+    ``shaky``: they may change to uninterruptible capacity.
+    """
+    error, may_change = np.array([power_error]), np.array([shaky])
+    (forecast,) = _forecasts(runs, error, may_change, demand, now, of)
+    return forecast
 
 
 def _known(figure: float) -> float | None:

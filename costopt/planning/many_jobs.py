@@ -20,6 +20,7 @@ from costopt.planning.quotes import QuoteSet
 from costopt.planning.request import build_plan_request
 
 if TYPE_CHECKING:
+    from costopt.optimize.planner import Forecaster
     from costopt.optimize.request import PlanRequest
 
 TOGETHER_S, EACH_S = 10.0, 0.5
@@ -82,19 +83,31 @@ def plan_account(
 
     Raise SpecError for two jobs of one name, and StaleDataError.
     """
+    from costopt.planning.forecast.forecaster import forecaster_of
+
     check_names(jobs)
-    return plan_request(build_plan_request(jobs, policy, seen, account), policy, explain=explain)
+    request = build_plan_request(jobs, policy, seen, account)
+    forecaster = forecaster_of(policy, seen.history)
+    return plan_request(request, policy, explain=explain, forecaster=forecaster)
 
 
 def plan_request(
-    request: PlanRequest, policy: Policy, *, explain: bool = True, time_limit_s: float | None = None
+    request: PlanRequest,
+    policy: Policy,
+    *,
+    explain: bool = True,
+    time_limit_s: float | None = None,
+    forecaster: Forecaster | None = None,
 ) -> AccountPlan:
-    """Return the plan of the jobs of a request, as ``plan_account`` does."""
+    """Return the plan of the jobs of a request, as ``plan_account`` does.
+
+    ``forecaster`` returns what will be run, where that is not the plan.
+    """
     from costopt.optimize.planner import plan
 
     jobs = tuple(view.job for view in request.jobs)
     limit_s = time_limit_s or TOGETHER_S + EACH_S * len(jobs)
-    made = plan(request, time_limit_s=limit_s, explain=False)
+    made = plan(request, time_limit_s=limit_s, explain=False, forecaster=forecaster)
     served = {each.job for each in made.allocations}
     unserved: tuple[str, ...] = ()
     if made.status is PlanStatus.INFEASIBLE:

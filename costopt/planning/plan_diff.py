@@ -73,7 +73,7 @@ class JobDiff:
 class Figure(StrEnum):
     """What is compared, by the names of a forecast's fields."""
 
-    USD = "usd_p50"
+    USD = "usd_mean"
     KWH = "kwh"
     GCO2E = "gco2e"
 

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from costopt.market.statistics import PoolStatistics
 
 
+MIN_RECORDED = timedelta(days=3)
+"""Of less than this a record tells little of how often its pools are interrupted."""
+
+
 @dataclass(frozen=True, slots=True)
 class QuoteSet:
     """Offers at ``now``; ``origin`` is a sentence on what they are.
@@ -118,9 +122,10 @@ def _lists_text(listed: ListedOffers, limit: AgeLimit, now: datetime) -> str:
 def recorded_quotes(
     history: MarketHistory, at: datetime | None, carbon: CarbonHistory | LiveCarbon | None = None
 ) -> QuoteSet:
-    """The record's offers at ``at``; hazards are of the whole record.
+    """The record's offers at ``at``; hazards are of what was recorded by then.
 
-    By default where every capacity type first has a price, which may be after its start.
+    They are of the whole record where less than ``MIN_RECORDED`` was. By default the instant is
+    where every capacity type first has a price, which may be after the record's start.
     Raises MarketError for an instant before the record.
     """
     from costopt.market.statistics import history_statistics
@@ -132,14 +137,15 @@ def recorded_quotes(
             f"after {minute_text(now)}",
             hint="choose a later --at",
         )
-    statistics = history_statistics(history)
+    known = min(now, history.ends_at) - history.starts_at >= MIN_RECORDED
+    statistics = history_statistics(history.until(now) if known else history)
     offers = tuple(
         _offer(recorded, statistics[pool], history, now) for pool, recorded in history.pools.items()
     )
     hazards_known = all(
         o.hazard_per_hour or not o.pool.capacity_type.is_interruptible for o in offers
     )
-    hazards = "hazards from its whole record"
+    hazards = f"hazards from {'what it held by then' if known else 'its whole record'}"
     if not hazards_known:
         offers = tuple(_with_hazards(offers))
         hazards += ", from published figures where it has no capacity data"

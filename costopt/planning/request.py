@@ -29,14 +29,28 @@ MAX_REGIONS_NAMED = 3
 
 
 def plan_job(
-    job: Job, policy: Policy, seen: QuoteSet, *, explain: bool = True, account: Account = UNLIMITED
+    job: Job,
+    policy: Policy,
+    seen: QuoteSet,
+    *,
+    explain: bool = True,
+    account: Account = UNLIMITED,
+    followed: bool = False,
 ) -> Plan:
-    """The plan of a job that has not begun. Raises StaleDataError."""
-    from costopt.optimize.planner import plan
+    """The plan of a job that has not begun, with the forecast of what its policy will run.
 
-    return plan_with_patience(
-        job, lambda each: plan(build_plan_request((each,), policy, seen, account), explain=explain)
-    )
+    ``followed``: with that of following the plan. Raises StaleDataError.
+    """
+    from costopt.optimize.planner import plan
+    from costopt.planning.forecast.forecaster import forecaster_of
+
+    forecaster = None if followed else forecaster_of(policy, seen.history)
+
+    def make(each: Job) -> Plan:
+        request = build_plan_request((each,), policy, seen, account)
+        return plan(request, explain=explain, forecaster=forecaster)
+
+    return plan_with_patience(job, make)
 
 
 def plan_with_patience(job: Job, make: Callable[[Job], Plan]) -> Plan:

@@ -21,8 +21,8 @@ from costopt.planning.what_if import Capacity, narrow_policy
 class AccountTotals:
     """Sums over the jobs that a plan serves; None is unknown.
 
-    ``usd`` is the sum of medians, ``finish_at`` the latest median, ``on_time`` the probability of
-    the job that is least sure.
+    ``usd`` is what is expected, ``finish_at`` the latest median, ``on_time`` the probability of the
+    job that is least sure.
     """
 
     jobs: int
@@ -43,7 +43,7 @@ def sum_plan(made: AccountPlan) -> AccountTotals:
     return AccountTotals(
         jobs=len(made.jobs),
         served=len(served),
-        usd=sum(each.usd_p50 for each in served),
+        usd=sum(each.usd_mean for each in served),
         kwh=_sum(each.kwh for each in served),
         gco2e=_sum(each.gco2e for each in served),
         finish_at=max(each.finish_p50_at for each in served),

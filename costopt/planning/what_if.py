@@ -64,7 +64,14 @@ def plan_scenarios(
     varied = product(policies, jobs, terms, tolerances or (None,))
     return tuple(
         replace(
-            plan_scenario(job, _tolerating(policy, tolerance), each, seen, account),
+            plan_scenario(
+                job,
+                _tolerating(policy, tolerance),
+                each,
+                seen,
+                account,
+                followed=bool(tolerances),
+            ),
             tolerance=tolerance,
         )
         for policy, job, each, tolerance in varied
@@ -83,16 +90,25 @@ def _tolerating(policy: Policy, tolerance: float | None) -> Policy:
 
 
 def plan_scenario(
-    job: Job, policy: Policy, terms: Capacity, seen: QuoteSet, account: Account
+    job: Job,
+    policy: Policy,
+    terms: Capacity,
+    seen: QuoteSet,
+    account: Account,
+    *,
+    followed: bool = False,
 ) -> Scenario:
-    """Return the plan of one policy for one job on the terms of this name."""
+    """Return the plan of one policy for one job on the terms of this name.
+
+    ``followed``: with the forecast of following the plan, so that plans can be compared.
+    """
     from costopt.planning.request import plan_job
 
     narrowed = narrow_policy(policy, terms)
     if narrowed is None:
         return Scenario(job, policy, terms, None, f"the policy does not allow {terms}")
     try:
-        made = plan_job(job, narrowed, seen, explain=False, account=account)
+        made = plan_job(job, narrowed, seen, explain=False, account=account, followed=followed)
     except StaleDataError as error:
         return Scenario(job, policy, terms, None, error.message, stale=True)
     return Scenario(job, policy, terms, made, made.binding)

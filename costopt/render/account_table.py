@@ -169,7 +169,7 @@ def _totals_note(totals: AccountTotals, made: AccountPlan) -> Iterator[str]:
     yield (
         f"The {totals.served} jobs served ({plan.status.value}{near}): {usd_text(totals.usd)}, "
         f"{number_text(totals.kwh)} kWh, {gco2e_text(totals.gco2e)} CO2e, last done "
-        f"{minute_text(totals.finish_at)}. Dollars are the sum of the jobs' medians."
+        f"{minute_text(totals.finish_at)}. Dollars are the sum of what is expected of each."
     )
 
 
@@ -242,7 +242,7 @@ def account_what_if_table(jobs: int, scenarios: Sequence[AccountScenario]) -> Ta
             Column("deadline_s", "Deadline", seconds_text, right=True, unknown="own"),
             Column("capacity", "Capacity", rank=3),
             Column("served", "Served", right=True),
-            Column("usd", "$ P50", usd_text, right=True),
+            Column("usd", "$ expected", usd_text, right=True),
             Column("kwh", "kWh", number_text, right=True),
             Column("gco2e", "CO2e", gco2e_text, right=True, rank=1),
             Column("finish_at", "Last done", minute_text, rank=2),
@@ -261,7 +261,7 @@ def account_what_if_table(jobs: int, scenarios: Sequence[AccountScenario]) -> Ta
             for each in scenarios
         ],
         notes=(
-            "Sums over the jobs served: dollars of medians, the last median finish, and the "
+            "Sums over the jobs served: expected dollars, the last median finish, and the "
             "P(on time) of the job that is least sure.",
         ),
     )

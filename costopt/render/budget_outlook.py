@@ -63,7 +63,7 @@ def _outlooks(job: Job, policy: Policy, now: datetime, forecast: Forecast) -> It
     )
     for name, most in (("the job's budget", budget.max_usd_between(begin_at, end_at)), *of_policy):
         if most is not None:
-            yield _Outlook(name, "USD", most, forecast.usd_p50, forecast.usd_p95)
+            yield _Outlook(name, "USD", most, forecast.usd_mean, forecast.usd_p95)
     if budget.max_kwh is not None:
         yield _Outlook("the job's budget", "kWh", budget.max_kwh, forecast.kwh, forecast.kwh_high)
 

@@ -178,7 +178,7 @@ def _comment(report: DiffReport, rows: Sequence[str], details: str) -> str:
     parts.append(details)
     same = f" {diff.unchanged} other jobs are not affected." if diff.unchanged else ""
     parts.append(
-        f"<sub>Medians of simulated runs under policy {_code(report.settings.policy)}, "
+        f"<sub>Means of simulated runs under policy {_code(report.settings.policy)}, "
         f"{_code(report.base)} → {_code(report.head)}, both at the same prices: "
         f"{_code(diff.origin)}.{same} CO2e is of the grid, per region.</sub>"
     )

@@ -282,7 +282,7 @@ def write_what_if_report(
 
 def _answer(scenarios: Table) -> str:
     """How many scenarios end in time, and what the cheapest costs against the most expensive."""
-    known = [row for row in scenarios.rows if isinstance(row.get("usd_p50"), float)]
+    known = [row for row in scenarios.rows if isinstance(row.get("usd_mean"), float)]
     if not known:
         return "No scenario can end in time."
     cheapest = min(known, key=_usd)
@@ -301,7 +301,7 @@ def _answer(scenarios: Table) -> str:
 
 
 def _usd(row: Row) -> float:
-    value = row["usd_p50"]
+    value = row["usd_mean"]
     assert isinstance(value, float)
     return value
 

@@ -136,13 +136,13 @@ def frontier_rows(
 
 def _chosen(frontier: Sequence[FrontierPoint], plan: Plan, job: Job) -> FrontierPoint | None:
     """The point that is the plan, in the same pools and at nearly the same figures; None: none."""
-    own = plan.forecast_of(job.name)
+    own = plan.proposal_of(job.name)
     if own is None:
         return None
     pools = sorted(_pools(plan.allocations))
     distances = {
         index: max(
-            abs(point.forecast.usd_p50 - own.usd_p50) / max(own.usd_p50, CENT_USD),
+            abs(point.forecast.usd_mean - own.usd_mean) / max(own.usd_mean, CENT_USD),
             _energy_distance(point.kwh, own.kwh),
         )
         for index, point in enumerate(frontier)

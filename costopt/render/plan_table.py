@@ -45,7 +45,7 @@ CAPACITY_NOTE = (
 )
 
 FORECAST_COLUMNS = (
-    Column("usd_p50", "$ P50", usd_text, right=True),
+    Column("usd_mean", "$ expected", usd_text, right=True),
     Column("usd_p95", "$ P95", usd_text, right=True, rank=1),
     Column("kwh", "kWh", number_text, right=True),
     Column("gco2e", "CO2e", gco2e_text, right=True, rank=3),
@@ -53,6 +53,7 @@ FORECAST_COLUMNS = (
     Column("finish_p95_at", "Finish P95", minute_text, rank=6),
     Column("on_time", "P(on time)", probability_text, right=True, interval=True),
     Column("within_budget", "P(in budget)", probability_text, right=True, interval=True, rank=1),
+    Column("usd_p50", "$ P50", usd_text, detail=True),
     Column("kwh_low", "kWh low", number_text, detail=True),
     Column("kwh_high", "kWh high", number_text, detail=True),
     Column("energy_basis", "Energy basis", detail=True),
@@ -159,10 +160,10 @@ def _answer(made: Plan, job: Job) -> str:
         return f"No plan ends the job in time: {made.binding or 'no reason is known'}."
     answer = (
         f"Done {minute_text(forecast.finish_p50_at)}, {_spare(job, forecast)}. "
-        f"{usd_text(forecast.usd_p50)} (P95 {usd_text(forecast.usd_p95)})"
+        f"{usd_text(forecast.usd_mean)} expected (P95 {usd_text(forecast.usd_p95)})"
     )
     firm = [
-        candidate.forecast.usd_p50
+        candidate.forecast.usd_mean
         for candidate in made.candidates
         if candidate.pool.capacity_type is CapacityType.ON_DEMAND
         and candidate.forecast.finish_p50_at <= job.until_at
@@ -217,7 +218,7 @@ def _forecast_fact(forecast: Forecast) -> Row:
 
 
 def _facts(made: Plan, job: Job, policy: Policy, account: Account) -> Row:
-    forecast = made.forecast_of(job.name)
+    forecast, proposal = made.forecast_of(job.name), made.proposal_of(job.name)
     return {
         "job": job.name,
         "policy": policy.name,
@@ -231,6 +232,7 @@ def _facts(made: Plan, job: Job, policy: Policy, account: Account) -> Row:
         "solver": made.solver,
         "solve_s": made.solve_s,
         "forecast": None if forecast is None else _forecast_fact(forecast),
+        "proposal": None if not made.proposals or proposal is None else _forecast_fact(proposal),
         "derived": derived_rows(job),
         "storage": storage_row(made, job, account),
         "budgets": [] if forecast is None else budget_rows(job, policy, made.made_at, forecast),
@@ -280,11 +282,13 @@ def _notes(
     yield from derived_notes(job)
     if made.rejections:
         yield _excluded(made.rejections, options)
-    forecast = made.forecast_of(job.name)
-    if forecast is not None and made.allocations:
-        yield _summary(made, job, forecast, options)
+    forecast, proposal = made.forecast_of(job.name), made.proposal_of(job.name)
+    if forecast is not None and (made.proposals or not made.allocations):
+        yield _expectation(job, policy, forecast)
+    if forecast is not None and proposal is not None and made.allocations:
+        yield _summary(made, job, proposal, options)
         yield from _allocations(made, options)
-        yield from storage_note(made, job, account, forecast)
+        yield from storage_note(made, job, account, proposal)
         yield from budget_warnings(job, policy, made.made_at, forecast)
     if explain:
         yield from _explanation(made)
@@ -319,15 +323,28 @@ def _excluded(rejections: tuple[Rejection, ...], options: bool) -> str:
     return f"{len(rejections)} offers excluded ({by_code}){why}."
 
 
+def _expectation(job: Job, policy: Policy, forecast: Forecast) -> str:
+    """What the policy will come to, which need not follow the plan."""
+    return (
+        f"Expected of policy {policy.name}, which decides anew at every tick: "
+        f"{_outcome(job, forecast)}; {forecast.on_time.source}."
+    )
+
+
 def _summary(made: Plan, job: Job, forecast: Forecast, options: bool) -> str:
     gap = "" if made.gap is None else f", within {percent_text(made.gap)} of the optimum"
     solver = f"{made.solver} {made.solve_s:.2f} s" if options else made.solver
+    followed = ", if it were followed" if made.proposals else ""
+    kind = f"Plan ({made.status.value}{gap}, {solver}){followed}"
+    return f"{kind}: {_outcome(job, forecast)}."
+
+
+def _outcome(job: Job, forecast: Forecast) -> str:
     return (
-        f"Plan ({made.status.value}{gap}, {solver}): "
-        f"{usd_text(forecast.usd_p50)} (P95 {usd_text(forecast.usd_p95)}), "
+        f"{usd_text(forecast.usd_mean)} (P95 {usd_text(forecast.usd_p95)}), "
         f"{_energy(forecast)}, done {minute_text(forecast.finish_p50_at)} "
         f"(P95 {minute_text(forecast.finish_p95_at)}), {_deadline(job, forecast)}"
-        f"{_in_budget(forecast)}."
+        f"{_in_budget(forecast)}"
     )
 
 

@@ -38,7 +38,7 @@ def storage_row(made: Plan, job: Job, account: Account) -> Row:
 def storage_note(made: Plan, job: Job, account: Account, forecast: Forecast) -> Iterator[str]:
     """Yield lines where storage matters to a plan, a price is unknown, or where a keep rule or an
     interval costs more than it saves."""
-    plan_usd = forecast.usd_p50
+    plan_usd = forecast.usd_mean
     usd, unknown = _storage(made, job, account)
     if unknown:
         yield f"Not counted, as their price is unknown: {', '.join(unknown)}."
@@ -59,9 +59,9 @@ def _storage(made: Plan, job: Job, account: Account) -> tuple[float, list[str]]:
         unknown.add("checkpoints" if job.checkpoint.region else "checkpoints (no region given)")
     save_usd, kept_usd = stored or (0.0, 0.0)
     mine = [each for each in made.allocations if each.job == job.name]
-    forecast, plan_hours = made.forecast_of(job.name), sum(map(_hours, mine))
+    forecast, plan_hours = made.proposal_of(job.name), sum(map(_hours, mine))
     # What a save's dollars pay for of training, at the plan's mean rate.
-    plan_usd = 0.0 if forecast is None else forecast.usd_p50
+    plan_usd = 0.0 if forecast is None else forecast.usd_mean
     paid_s = 3600 * save_usd * plan_hours / plan_usd if plan_usd > 0 else 0.0
     interval_s = save_interval_s(job.checkpoint, TYPICAL_HAZARD_PER_HOUR, paid_s)
     for each in mine:
@@ -107,12 +107,12 @@ def _interval_note(made: Plan, job: Job, account: Account, forecast: Forecast) -
     prices = with_root_volumes(load_catalog().transfer, account.providers)
     stored = checkpoint_storage(job, job.checkpoint.size_gib, prices) or (0.0, 0.0)
     sent = [move.usd or 0.0 for a in mine if (move := save_transfer(job, a.pool, prices))]
-    usd_per_s = forecast.usd_p50 / hours / 3600
+    usd_per_s = forecast.usd_mean / hours / 3600
     save_usd = stored[0] + max(sent, default=0.0) + job.checkpoint.save_s * usd_per_s
     saves_usd, redone_usd = 3600 * hours * save_usd / stated_s, lost * stated_s / 2 * usd_per_s
     best_s = math.sqrt(2 * 3600 * hours * save_usd / (lost * usd_per_s))
     best_usd = lost * best_s * usd_per_s
-    if saves_usd + redone_usd - best_usd > MIN_SHARE * forecast.usd_p50:
+    if saves_usd + redone_usd - best_usd > MIN_SHARE * forecast.usd_mean:
         yield (
             f"checkpoint.interval: a save each {seconds_text(stated_s)} costs "
             f"{usd_text(saves_usd)}, for {usd_text(redone_usd)} of work lost by interruptions; "

@@ -133,4 +133,4 @@ def test_the_page_of_a_plan_begins_with_its_answer(browser: Any, pages: dict[str
     show(browser, pages["plan"], 1300)
     lead = browser.find_element("css selector", "header p.lead").text
     assert "before the deadline; in time with a probability of >" in lead
-    assert re.search(r"\$[\d.,]+ \(P95 \$[\d.,]+\); on demand from \$", lead)
+    assert re.search(r"\$[\d.,]+ expected \(P95 \$[\d.,]+\); on demand from \$", lead)

@@ -145,7 +145,7 @@ def test_a_what_if_takes_one_job() -> None:
 def forecast(usd: float, kwh: float, *, noise: float = 0.01) -> Forecast:
     sure, never = (Estimate.exact(p, Basis.MODELLED, "made up") for p in (1.0, 0.0))
     return Forecast(
-        usd, usd * 1.2, kwh, kwh, kwh, None, NOW, NOW, sure, never,
+        usd, usd, usd * 1.2, kwh, kwh, kwh, None, NOW, NOW, sure, never,
         usd_error=noise * usd, kwh_error=noise * kwh,
     )  # fmt: skip
 

@@ -165,6 +165,6 @@ def test_unknown_energy_neither_beats_nor_is_beaten_by_known() -> None:
     figures = np.array([(1.0, 5.0, 1.0), (2.0, nan, 2.0), (0.5, nan, 1.0), (3.0, 1.0, 3.0)])
     assert non_dominated_mask(figures) == [True, False, True, True]
     forecast = known(plan(request()).forecast_of("job"))
-    cheaper = replace(forecast, usd_p50=forecast.usd_p50 / 2)
-    sure = replace(forecast, kwh=1.0, kwh_error=0.0, usd_p50=forecast.usd_p50 * 9)
+    cheaper = replace(forecast, usd_mean=forecast.usd_mean / 2)
+    sure = replace(forecast, kwh=1.0, kwh_error=0.0, usd_mean=forecast.usd_mean * 9)
     assert surely_unbeaten([forecast, cheaper, sure]) == [False, True, True]

@@ -45,7 +45,7 @@ def test_scenarios_cross_every_axis() -> None:
     assert spot.forecast is not None
     assert on_demand.forecast is not None
     assert clean.forecast is not None
-    assert spot.forecast.usd_p50 < on_demand.forecast.usd_p50
+    assert spot.forecast.usd_mean < on_demand.forecast.usd_mean
     assert (clean.forecast.gco2e or 0) < (spot.forecast.gco2e or 0)
     best = set(non_dominated_scenarios(found))
     assert found.index(spot) in best

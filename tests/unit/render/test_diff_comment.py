@@ -37,6 +37,7 @@ POLICY = load_policy("cheapest")
 
 def planned(usd: float, kwh: float | None = 10.0, stretches: int = 1) -> PlannedFile:
     forecast = Forecast(
+        usd_mean=usd,
         usd_p50=usd,
         usd_p95=usd * 1.2,
         kwh=kwh,

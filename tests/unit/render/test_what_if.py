@@ -41,13 +41,13 @@ SCENARIOS = Table(
     (
         Column("star", ""),
         Column("policy", "Policy"),
-        Column("usd_p50", "$ P50", right=True),
+        Column("usd_mean", "$ expected", right=True),
         Column("pools", "Pools"),
     ),
     (
-        {"star": "★", "policy": "cheapest", "usd_p50": 912.0,
+        {"star": "★", "policy": "cheapest", "usd_mean": 912.0,
          "pools": "aws/us-east-1a/p4d.24xlarge/spot"},
-        {"star": "", "policy": HOSTILE, "usd_p50": None, "pools": ""},
+        {"star": "", "policy": HOSTILE, "usd_mean": None, "pools": ""},
     ),
 )  # fmt: skip
 

@@ -1,0 +1,1 @@
+"""Forecasts: the policy that will run, simulated over sampled futures of the market."""

@@ -1,0 +1,256 @@
+"""Forecasts of the policy that will run: futures, and what the engine makes of the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import pytest
+
+from costopt.backtesting.backtest import backtest_config
+from costopt.backtesting.trial import Trial, Window
+from costopt.domain.account import UNLIMITED
+from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.history import MarketHistory, MarketState, PoolHistory
+from costopt.domain.job import Job
+from costopt.domain.market import CapacityType, Offer, Pool
+from costopt.domain.notices import notice_period
+from costopt.domain.policy import Policy, StrategySpec
+from costopt.market.generator import generate_market
+from costopt.market.history_file import compress_samples
+from costopt.optimize.planned_job import PlannedJob
+from costopt.optimize.planner import prepare
+from costopt.optimize.request import PlanRequest
+from costopt.planning.forecast.forecaster import PICKS_BY_SCORE, forecast_job, forecaster_of
+from costopt.planning.forecast.futures import Futures, draw_futures
+from costopt.planning.forecast.gangs import build_gangs, choose_rows
+from costopt.planning.forecast.policy_run import run_policy
+from costopt.planning.quotes import QuoteSet, recorded_quotes
+from costopt.planning.request import build_plan_request, plan_job
+from costopt.spec import load_job
+
+DAY_H = 24.0
+TICK_S = 300.0
+NOTICE_S = 120.0
+TYPE = "g4dn.xlarge"
+ZONES = tuple(f"us-east-1{letter}" for letter in "abc")
+PRICES = {CapacityType.SPOT: 0.2, CapacityType.ON_DEMAND: 0.526}
+JOB = """\
+kind: job
+version: 1
+name: counted
+work: {amount: 7200, unit: steps}
+deadline: 210m
+resources: {gpu_models: [T4]}
+throughput: {points: [{gpu: T4, gpus: 1, units_per_s: 1.0}]}
+checkpoint: {uri: saves, size_gib: 1, save: 30s, restore: 2m}
+startup: 5m
+run: [python, train.py]
+"""
+
+
+def pool(zone: str, terms: CapacityType) -> Pool:
+    return Pool("aws", "us-east-1", zone, TYPE, terms)
+
+
+def market(profile: str = "typical", days: float = 20.0) -> MarketHistory:
+    prices = {pool(zone, terms): usd for zone in ZONES for terms, usd in PRICES.items()}
+    return generate_market(prices, hours=days * DAY_H, seed=7, profile=profile)
+
+
+def job_at(folder: Path, now: datetime) -> Job:
+    path = folder / "job.yaml"
+    path.write_text(JOB)
+    return load_job(path, now)
+
+
+def offers_of(history: MarketHistory, now: datetime) -> list[Offer]:
+    known = {p: h.at(now) for p, h in history.pools.items() if p.capacity_type is CapacityType.SPOT}
+    return [
+        Offer(p, Estimate.exact(0.2, Basis.MEASURED, "test", now), None, s.nodes_available)
+        for p, s in known.items()
+        if s is not None
+    ]
+
+
+def draw(history: MarketHistory | None, offers: Sequence[Offer], now: datetime) -> Futures:
+    return draw_futures(offers, [1] * len(offers), history, now, 6 * 3600.0, 50)
+
+
+def test_futures_are_windows_of_the_past_and_know_nothing_of_what_comes() -> None:
+    history = market()
+    now = history.starts_at + timedelta(days=10)
+    offers = offers_of(history, now)
+    seen = draw(history, offers, now)
+    assert "past windows" in seen.source
+    assert seen.nodes.shape == (50, 3, 72)
+    never = MarketState(now + timedelta(seconds=1), 0, 99.0)
+    changed = {
+        p: PoolHistory(p, (*(s for s in h.states if s.starts_at <= now), never), h.ends_at)
+        for p, h in history.pools.items()
+    }
+    other = draw(replace(history, pools=changed), offers, now)
+    assert np.array_equal(seen.nodes, other.nodes)
+    assert np.array_equal(seen.price, other.price)
+
+
+def test_windows_that_begin_like_the_present_come_first() -> None:
+    history = market("scarce")
+    now = history.starts_at + timedelta(days=10)
+    offers = offers_of(history, now)
+    is_up = [bool(each.nodes_available) for each in offers]
+    begin = draw(history, offers, now).nodes[:, :, 0] > 0
+    assert (begin == is_up).mean() > 0.9
+
+
+def test_the_hazards_of_a_plan_know_nothing_of_what_comes() -> None:
+    history = market()
+    now = history.starts_at + timedelta(days=10)
+    cut = replace(history.until(now), name=history.name)
+    assert recorded_quotes(history, now).offers == recorded_quotes(cut, now).offers
+
+
+@pytest.mark.parametrize("days", [0.0, 0.2])
+def test_a_short_record_teaches_the_model(days: float) -> None:
+    history = market("scarce")
+    now = history.starts_at + timedelta(days=days)
+    offers = offers_of(history, now)
+    seen = draw(history, offers, now)
+    assert "windows" not in seen.source
+    up_now = [bool(each.nodes_available) for each in offers]
+    assert ((seen.nodes[:, :, 0] > 0) == up_now).all()
+    assert 0 < (seen.nodes > 0).mean() < 1
+
+
+def test_without_a_record_the_present_is_not_known_either() -> None:
+    now = datetime(2026, 1, 5, tzinfo=UTC)
+    offers = [Offer(pool(zone, CapacityType.SPOT), None, None, None) for zone in ZONES]
+    seen = draw(None, offers, now)
+    assert 0 < (seen.nodes[:, :, 0] > 0).mean() < 1
+    assert draw(None, [], now).nodes.shape == (50, 0, 72)
+
+
+def quotes_of(history: MarketHistory, folder: Path) -> tuple[Job, QuoteSet]:
+    now = history.starts_at + timedelta(days=10)
+    return job_at(folder, now), recorded_quotes(history, now)
+
+
+def prepared(job: Job, policy: Policy, seen: QuoteSet) -> tuple[PlanRequest, PlannedJob]:
+    request = build_plan_request((job,), policy, seen, UNLIMITED)
+    return request, prepare(request)[0][0]
+
+
+def future_market(futures: Futures, usd: Sequence[float], job: Job, number: int) -> MarketHistory:
+    """The market of one future, with on-demand capacity beside it."""
+    tick, ticks = timedelta(seconds=futures.tick_s), futures.nodes.shape[2]
+    end = job.start_at + ticks * tick
+    pools = {}
+    for row, each in enumerate(futures.pools):
+        price = np.broadcast_to(futures.price, futures.nodes.shape)[number, row] * usd[row]
+        nodes = futures.nodes[number, row]
+        states = (
+            MarketState(job.start_at + t * tick, int(nodes[t]), float(price[t]))
+            for t in range(ticks)
+        )
+        pools[each] = PoolHistory(each, compress_samples(states), end)
+    for zone in ZONES:
+        firm = pool(zone, CapacityType.ON_DEMAND)
+        state = MarketState(job.start_at, 1000, PRICES[CapacityType.ON_DEMAND])
+        pools[firm] = PoolHistory(firm, (state,), end)
+    return MarketHistory("future", pools, futures.tick_s, "sampled")
+
+
+@pytest.mark.parametrize("profile", ["typical", "scarce"])
+@pytest.mark.parametrize("strategy", sorted(PICKS_BY_SCORE))
+def test_the_array_form_spends_what_the_engine_spends_in_the_same_futures(
+    strategy: str, profile: str, tmp_path: Path
+) -> None:
+    runs = 24
+    job, seen = quotes_of(market(profile), tmp_path)
+    policy = Policy("tried", strategy=StrategySpec(strategy))
+    if strategy == "on_demand":
+        limits = replace(policy.limits, capacity_types=(CapacityType.ON_DEMAND,))
+        policy = replace(policy, limits=limits)
+    request, part = prepared(job, policy, seen)
+    choice = choose_rows(part.table, part.demand)
+    assert choice is not None
+    notice = notice_period(NOTICE_S)
+    gangs = build_gangs(part.table, part.demand, choice, notice, np.zeros(runs), begun=False)
+    spot = gangs.offers[: gangs.interruptible]
+    span_s = 1.15 * 3600 * part.demand.hours_left
+    futures = draw_futures(spot, [1] * len(spot), seen.history, seen.now, span_s, runs)
+    assert futures.tick_s == TICK_S
+    made = run_policy(
+        gangs,
+        futures,
+        policy.objective,
+        release_h=0.0,
+        due_h=part.demand.due_h,
+        billed_to_h=TICK_S / 3600,
+        begun=False,
+    )
+    spent, energy, late = [], [], 0
+    for number in range(runs):
+        prices = [offer.price_usd_per_hour.value for offer in spot if offer.price_usd_per_hour]
+        history = future_market(futures, prices, job, number)
+        config = backtest_config(
+            {history.name: history},
+            notice_s=NOTICE_S,
+            cooldown_s=300.0,
+            price_forecasts=False,
+            carbon=None,
+            account=UNLIMITED,
+            past_s=0.0,
+        )
+        score = config.score(Trial(Window(history.name, job), policy))
+        spent.append(score.usd or 0.0)
+        energy.append(score.kwh or 0.0)
+        late += not score.on_time
+    assert not late
+    assert (made.finish_h <= part.demand.due_h + 1e-9).all()
+    assert made.usd.mean() == pytest.approx(fmean(spent), rel=0.05)
+    assert made.kwh.mean() == pytest.approx(fmean(energy), rel=0.05)
+    assert request.policy is not None
+
+
+def test_a_strategy_that_follows_plans_is_forecast_by_its_plan(tmp_path: Path) -> None:
+    job, seen = quotes_of(market(), tmp_path)
+    milp = Policy("p", strategy=StrategySpec("milp"))
+    assert forecaster_of(milp, seen.history) is None
+    followed = plan_job(job, milp, seen)
+    assert not followed.proposals
+    decided = plan_job(job, Policy("p", strategy=StrategySpec("adaptive")), seen)
+    forecast, proposal = decided.forecast_of(job.name), decided.proposal_of(job.name)
+    assert forecast is not None
+    assert proposal is not None
+    assert proposal.usd_mean == pytest.approx(followed.forecasts[0][1].usd_mean, rel=0.02)
+    assert forecast.usd_mean != proposal.usd_mean
+
+
+def test_more_time_costs_no_more_and_on_demand_costs_the_same(tmp_path: Path) -> None:
+    job, seen = quotes_of(market("harsh"), tmp_path)
+    usd = []
+    for hours in (2.5, 3.0, 4.0, 8.0):
+        due = replace(job, deadline_at=job.start_at + timedelta(hours=hours))
+        request, part = prepared(due, Policy("cheap"), seen)
+        forecast = forecast_job(request, part, seen.history)
+        assert forecast is not None
+        assert forecast.usd_mean <= forecast.usd_p95
+        usd.append(forecast.usd_mean)
+    assert sorted(usd, reverse=True) == pytest.approx(usd, rel=0.02)
+    assert usd[-1] < 0.8 * usd[0]
+
+
+def test_interruptible_capacity_alone_may_be_late(tmp_path: Path) -> None:
+    job, seen = quotes_of(market("scarce"), tmp_path)
+    policy = Policy("cheap")
+    limits = replace(policy.limits, capacity_types=(CapacityType.SPOT,))
+    request, part = prepared(job, replace(policy, limits=limits), seen)
+    forecast = forecast_job(request, part, seen.history)
+    assert forecast is not None
+    assert 0 < forecast.on_time.value < 1
+    assert forecast.falls_back.low == 0
