@@ -19,6 +19,7 @@ NAMES = (
     "replay",
     "strategies",
     "default_policy",
+    "calibration",
     "energy",
     "forecast",
     "optimize",
@@ -42,7 +43,7 @@ NAMES = (
     "daemon",
     "daemon_ledger",
 )
-REPLAYS = ("deadlines", "zones", "generated", "spread_gangs")
+REPLAYS = ("calibration", "deadlines", "zones", "generated", "spread_gangs")
 """Those that run many trials, in processes and resumably."""
 
 
