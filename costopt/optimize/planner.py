@@ -27,7 +27,7 @@ from costopt.optimize.solve import SolveResult, SolverSettings
 from costopt.optimize.solver import SolveStatus
 
 Forecaster = Callable[[PlanRequest, PlannedJob], Forecast | None]
-"""What a job comes to as it will be run, None where that is not known."""
+"""The forecast of a job as it will be run, None where that is not known."""
 
 EXHAUSTED = 1e-6
 """A limit with less slack than this binds."""

@@ -324,9 +324,9 @@ def _excluded(rejections: tuple[Rejection, ...], options: bool) -> str:
 
 
 def _expectation(job: Job, policy: Policy, forecast: Forecast) -> str:
-    """What the policy will come to, which need not follow the plan."""
+    """What is expected of the policy, which need not follow the plan."""
     return (
-        f"Expected of policy {policy.name}, which decides anew at every tick: "
+        f"Expected of policy {policy.name}, which decides again at every tick: "
         f"{_outcome(job, forecast)}; {forecast.on_time.source}."
     )
 

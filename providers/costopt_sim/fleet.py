@@ -38,10 +38,8 @@ class ScheduledEnd:
 
 
 class SimFleet:
-    """Nodes in the pools of one market. Safe to share between threads.
-
-    An interruption is announced ``notice_s`` before, for None as the pool's provider does.
-    """
+    """Nodes in the pools of one market, safe to share between threads. Interruptions are announced
+    ``notice_s`` before, for None as long before as the pool's provider does."""
 
     def __init__(
         self,

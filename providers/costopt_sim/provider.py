@@ -48,7 +48,7 @@ class SimProvider(Provider):
         return (self._tick - into_tick).total_seconds()
 
     def notice_s(self, pool: Pool) -> float:
-        """As the simulator was told, else what the pool's provider gives."""
+        """As the simulator is configured, else what the pool's provider gives."""
         return self.fleet.notice_s(pool)
 
     def offers(self, now: datetime) -> tuple[Offer, ...]:

@@ -49,7 +49,7 @@ def forecast_job(
     samples: int = SAMPLES,
     notice_s: NoticePeriod = spot_notice_s,
 ) -> Forecast | None:
-    """Return what the job comes to under the policy; None where it has no gang, or has gangs that
+    """Return the job's forecast under the policy; None where it has no gang, or has gangs that
     differ in size or speed.
 
     ``part`` is the job with the configurations that the request allows.

@@ -23,14 +23,14 @@ from costopt.optimize.rates import Array
 
 SEED = 20261128
 MAX_TICKS = 600
-"""More would take time and tell no more: a tick is then some ticks of the record."""
+"""More would take time and change nothing: a tick is then some ticks of the record."""
 
 UNRECORDED_TICK_S = 300.0
 NEAREST_SHARE = 0.1
 """Share of the record's windows, those whose beginnings are most like the present, to draw from."""
 
 PRICE_WEIGHT = 4
-"""How much less a pool's state counts that is dearer: as this power of the ratio of the prices."""
+"""A pool's state counts by this power of the lowest price over its own."""
 
 MIN_WINDOWS = 3.0
 """How many times as long as a future the record must be to draw from it."""

@@ -67,7 +67,7 @@ class Choice:
 
 def choose_rows(table: ConfigurationTable, demand: Demand) -> Choice | None:
     """Return the gangs that a policy uses, from the configurations that it allows: the cheapest
-    interruptible and the cheapest firm ones.
+    interruptible and the cheapest uninterruptible ones.
 
     None where gangs differ in size or speed: which of them a strategy chooses depends on the time
     that is left, which ``run_policy`` does not know.

@@ -3,8 +3,8 @@
 In each future the job is on one gang or waits. At a tick without a gang it takes the cheapest that
 has capacity, by the policy's objective of the rest of the job; it keeps a gang until the pool takes
 it back. Before that the shield decides, as ``costopt.strategies.shield`` does: where, after a tick
-that adds nothing, the rest of the job could not be finished in time on firm capacity, the job goes
-to firm capacity at once, and stays. A launch that would have to be left before its first save is
+that adds nothing, the rest of the job could not be finished in time on uninterruptible capacity,
+the job goes there at once, and stays. A launch that would have to be left before its first save is
 not made.
 """
 
@@ -97,7 +97,7 @@ def run_policy(
 
 
 def _usd_per_hour(gangs: Gangs, price: Array, samples: int) -> Array:
-    """Dollars an hour, shape (samples, gangs); firm capacity keeps its price."""
+    """Dollars an hour, shape (samples, gangs); uninterruptible capacity keeps its price."""
     ratio = np.ones((samples, len(gangs.offers)))
     ratio[:, : gangs.interruptible] = price
     return gangs.price_usd * ratio + gangs.other_usd
@@ -163,7 +163,7 @@ def _decide(
 def _fallback(
     gangs: Gangs, runs: _Runs, score: Array, start_h: Array, left_h: float
 ) -> tuple[NDArray[np.int64], Array]:
-    """Return the cheapest firm gang that is in time now, else the least late, and its slack."""
+    """Return the cheapest uninterruptible gang in time now, else the least late, and its slack."""
     spot, samples = gangs.interruptible, np.arange(len(runs.gang))
     rest = runs.left + runs.unsaved
     needed_h = rest[:, None] * gangs.work_h.T[:, spot:] + start_h[:, spot:]
