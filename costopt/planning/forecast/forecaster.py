@@ -50,11 +50,11 @@ def forecast_job(
     notice_s: NoticePeriod = spot_notice_s,
 ) -> Forecast | None:
     """Return the job's forecast under the policy; None where it has no gang, or has gangs that
-    differ in size or speed.
+    differ in size or speed, and of an array, whose nodes need not run at once.
 
     ``part`` is the job with the configurations that the request allows.
     """
-    choice = choose_rows(part.table, part.demand)
+    choice = None if part.demand.job.array else choose_rows(part.table, part.demand)
     if choice is None:
         return None
     return _Simulation(request, part, history, notice_s).forecast(choice, samples)

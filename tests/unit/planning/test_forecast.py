@@ -14,6 +14,7 @@ import pytest
 from costopt.backtesting.backtest import backtest_config
 from costopt.backtesting.trial import Trial, Window
 from costopt.domain.account import UNLIMITED
+from costopt.domain.array import TaskArray
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.job import Job
@@ -254,3 +255,14 @@ def test_interruptible_capacity_alone_may_be_late(tmp_path: Path) -> None:
     assert forecast is not None
     assert 0 < forecast.on_time.value < 1
     assert forecast.falls_back.low == 0
+
+
+def test_gangs_that_differ_and_arrays_are_not_forecast(tmp_path: Path) -> None:
+    job, seen = quotes_of(market(), tmp_path)
+    sizes = JOB.replace("[T4]}", "[T4], max_gpus: 4, max_nodes: 4}")
+    path = tmp_path / "sizes.yaml"
+    path.write_text(sizes.replace("1.0}]}", "1.0}], scaling_efficiency: 0.9}"))
+    flexible = load_job(path, job.start_at)
+    for each in (flexible, replace(job, array=TaskArray(4))):
+        request, part = prepared(each, Policy("cheap"), seen)
+        assert forecast_job(request, part, seen.history) is None
