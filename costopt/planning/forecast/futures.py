@@ -35,12 +35,6 @@ PRICE_WEIGHT = 4
 MIN_WINDOWS = 3.0
 """How many times as long as a future the record must be to draw from it."""
 
-WINDOWS_P95, MODEL_P95 = 1.037, 1.10
-"""What the simulated 95th percentile of dollars is multiplied by, with past windows and with the
-model: the 95 % quantile of paid over simulated in 240 windows of eight markets, as in conformal
-prediction (Vovk et al. 2005). With the factor of the seven others, 93 % of each market's runs paid
-no more in all. Windows of one record overlap, and markets change."""
-
 ANY_NODES = 2**15 - 1
 
 Nodes = NDArray[np.int16]
@@ -52,8 +46,7 @@ Key = tuple[str, str, int]
 class Futures:
     """``nodes`` that each pool can carry, and its ``price`` over the present one.
 
-    Both have shape (futures, pools, ticks). ``source`` says what they were drawn from, and
-    ``p95_factor`` what a percentile of dollars is to be multiplied by.
+    Both have shape (futures, pools, ticks). ``source`` says what they were drawn from.
     """
 
     pools: tuple[Pool, ...]
@@ -61,7 +54,6 @@ class Futures:
     price: Array
     tick_s: float
     source: str
-    p95_factor: float
 
 
 def draw_futures(
@@ -91,7 +83,7 @@ def draw_futures(
         source = "what was recorded by then of how long capacity lasts"
     up_now = [_is_up(offer, count) for offer, count in zip(offers, nodes, strict=True)]
     drawn = _from_model(model, keys, up_now, ticks, tick_s / 3600, samples, rng)
-    return Futures(pools, drawn, np.ones((1, len(pools), 1)), tick_s, source, MODEL_P95)
+    return Futures(pools, drawn, np.ones((1, len(pools), 1)), tick_s, source)
 
 
 def _is_up(offer: Offer, nodes: int) -> float:
@@ -159,7 +151,7 @@ def _windows(
         ratio = past.usd[:, index] / past.usd[:, starts][:, :, None]
     ratio = np.where(np.isfinite(ratio), ratio, 1.0).transpose(1, 0, 2)
     nodes = past.nodes[:, index].transpose(1, 0, 2)
-    return Futures(pools, nodes, ratio, past.tick_s, f"past windows of {past.name}", WINDOWS_P95)
+    return Futures(pools, nodes, ratio, past.tick_s, f"past windows of {past.name}")
 
 
 def _watch(model: LifetimeModel, past: _Past, keys: Sequence[Key], now: datetime) -> None:
