@@ -33,7 +33,7 @@ Figure = tuple[str, float, str]
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What was said, and what came to pass from the same start."""
+    """What was said, and what happened from the same start."""
 
     market: str
     kind: str
