@@ -50,7 +50,7 @@ def run(effort: Effort | None = None) -> Iterator[Figure]:
     pairs: dict[str, list[Pair]] = defaultdict(list)
     for market in markets():
         for name, kind in KINDS.items():
-            if kind.nodes <= market.most_nodes:
+            if kind.nodes <= market.max_nodes:
                 for view, pair in _pairs(market, name, kind, starts):
                     pairs[view].append(pair)
     for view, found in pairs.items():

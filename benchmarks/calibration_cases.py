@@ -55,7 +55,7 @@ class Market:
     history: MarketHistory
     gpu: str
     gpus: int
-    most_nodes: int
+    max_nodes: int
 
 
 def markets() -> Iterator[Market]:

@@ -42,12 +42,12 @@ class Forecast:
 
     ``usd_mean`` is what is expected to be paid; dollars and finish have a median and a 95th
     percentile besides. Energy carries a 90 % interval, and is unknown with its basis and ``gco2e``
-    where a node's power is. ``on_time``
-    is the probability of finishing by the deadline, ``within_budget`` that of spending no more
-    dollars and kWh than the job's budget, None where it has none. ``falls_back`` is the probability
-    of changing to uninterruptible capacity on the way, so as not to be late: the other figures
-    include the cost of that. ``usd_error`` and ``kwh_error`` are the standard errors of
-    ``usd_mean`` and ``kwh`` that result from the number of simulated runs.
+    where a node's power is. ``on_time`` is the probability of finishing by the deadline,
+    ``within_budget`` that of spending no more dollars and kWh than the job's budget, None where it
+    has none. ``falls_back`` is the probability of changing to uninterruptible capacity on the way,
+    so as not to be late: the other figures include the cost of that. ``usd_error`` and
+    ``kwh_error`` are the standard errors of ``usd_mean`` and ``kwh`` that result from the number of
+    simulated runs.
     """
 
     usd_mean: float
@@ -121,6 +121,10 @@ class LimitUse:
     paid_usd: float | None = None
 
 
+SLACK_TOLERANCE = 1e-6
+"""Slack below this is the solver's tolerance."""
+
+
 @dataclass(frozen=True, slots=True)
 class Constraint:
     """One named constraint of the model at the solution: slack 0 means it binds.
@@ -138,6 +142,11 @@ class Constraint:
     most: float | None = None
     uses: tuple[LimitUse, ...] = ()
 
+    @property
+    def binds(self) -> bool:
+        """Return whether nothing of it is left."""
+        return self.slack <= SLACK_TOLERANCE
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -148,8 +157,8 @@ class Plan:
     makes an INFEASIBLE plan so; ``unserved`` names the jobs that it does not finish in time, the
     allocations being those of the others. ``forecasts`` are of what the policy's strategy will
     run; ``proposals`` of following the allocations, for the jobs whose strategy does not.
-    ``solve_s`` is the time for the whole plan, ``build_s``
-    the part of it for building the solver's model of the chosen plan.
+    ``solve_s`` is the time for the whole plan, ``build_s`` the part of it for building the solver's
+    model of the chosen plan.
     """
 
     status: PlanStatus

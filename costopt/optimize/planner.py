@@ -29,8 +29,8 @@ from costopt.optimize.solver import SolveStatus
 Forecaster = Callable[[PlanRequest, PlannedJob], Forecast | None]
 """The forecast of a job as it will be run, None where that is not known."""
 
-EXHAUSTED = 1e-6
-"""A limit with less slack than this binds."""
+UNLIKELY = 0.005
+"""Below this probability of being in time the solver's own reason is given."""
 
 EXPLAIN_S, EXPLAINED = 0.5, 5
 """Seconds for each plan that a shadow price takes, and jobs up to which these are made."""
@@ -53,9 +53,8 @@ def plan(
     remains). Where an INFEASIBLE plan has allocations, they are of the jobs that can be served.
 
     ``forecaster`` returns what will be run, where that is not this plan. ``warm`` makes a plan
-    start from the last one and is changed by it. ``solver`` is "highs", "cbc"
-    or None for the best installed; ``explain`` False leaves out the candidates, which are filled
-    for a single job only.
+    start from the last one and is changed by it. ``solver`` is "highs", "cbc" or None for the best
+    installed; ``explain`` False leaves out the candidates, which are filled for a single job only.
 
     Raise InfeasibleError if a figure of a job is not finite, and SolverError if the solver fails.
     """
@@ -164,7 +163,7 @@ def _run_instead(
 
     Of jobs that contend for a limit it is not: how each would decide depends on the others.
     """
-    shared = (each for each in made.constraints if len(each.uses) > 1 and each.slack <= EXHAUSTED)
+    shared = (each for each in made.constraints if len(each.uses) > 1 and each.binds)
     contending = {use.job for each in shared for use in each.uses}
     free = [part for part in parts if part.demand.job.name not in contending]
     planned = dict(made.forecasts)
@@ -175,10 +174,6 @@ def _run_instead(
         forecasts=tuple((name, instead.get(name) or own) for name, own in made.forecasts),
         proposals=tuple((name, planned[name]) for name, found in instead.items() if found),
     )
-
-
-UNLIKELY = 0.005
-"""Below this probability of being in time the solver's own reason is given."""
 
 
 def _without_schedule(

@@ -20,7 +20,6 @@ from costopt.formatting import (
 from costopt.planning.many_jobs import AccountPlan, UnservedJob
 from costopt.planning.totals import AccountScenario, AccountTotals, sum_plan
 from costopt.render.plan_table import (
-    NEGLIGIBLE,
     ON_TIME_NOTE,
     capacity_note,
     columns_around_forecast,
@@ -124,7 +123,7 @@ def limits_table(constraints: Sequence[Constraint]) -> Table:
             "shadow_price": each.shadow_price,
             "holders": ", ".join(map(_use_text, each.uses)),
         }
-        for each in sorted(held, key=lambda each: (each.slack > NEGLIGIBLE, each.name))
+        for each in sorted(held, key=lambda each: (not each.binds, each.name))
     ]
     return Table("", "Limits that jobs share", _LIMIT_COLUMNS, rows)
 

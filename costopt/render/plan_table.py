@@ -10,7 +10,15 @@ from costopt.domain.account import Account
 from costopt.domain.estimate import Basis
 from costopt.domain.job import Job
 from costopt.domain.market import CapacityType
-from costopt.domain.plan import Candidate, Constraint, Forecast, Plan, PlanStatus, Rejection
+from costopt.domain.plan import (
+    SLACK_TOLERANCE,
+    Candidate,
+    Constraint,
+    Forecast,
+    Plan,
+    PlanStatus,
+    Rejection,
+)
 from costopt.domain.policy import Policy
 from costopt.formatting import (
     gco2e_text,
@@ -32,9 +40,6 @@ MAX_ALLOCATIONS = 12
 
 LIKELY_PROBABILITY = 0.5
 """From this probability on the table says that figures are those with the fallback."""
-
-NEGLIGIBLE = 1e-6
-"""Slack below this is the solver's tolerance."""
 
 
 ON_TIME_NOTE = "P(on time): share of simulated runs; where all or none are in time, its 95 % bound."
@@ -412,7 +417,7 @@ def _limits_table(constraints: Sequence[Constraint]) -> Table:
 
 
 def _slack(each: Constraint) -> str:
-    return number_text(0.0 if abs(each.slack) < NEGLIGIBLE else each.slack)
+    return number_text(0.0 if abs(each.slack) < SLACK_TOLERANCE else each.slack)
 
 
 def _saving(each: Constraint) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from costopt.domain.history import MarketHistory
@@ -11,11 +11,11 @@ from costopt.domain.plan import Forecast
 from costopt.domain.policy import Policy
 from costopt.optimize.planned_job import PlannedJob
 from costopt.optimize.planner import Forecaster
-from costopt.optimize.random_draws import RunSamples, permuted_grid
+from costopt.optimize.random_draws import permuted_grid
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.simulation import forecast_of_runs
-from costopt.planning.forecast.futures import Futures, draw_futures
-from costopt.planning.forecast.gangs import Choice, Gangs, build_gangs, choose_rows
+from costopt.planning.forecast.futures import draw_futures
+from costopt.planning.forecast.gangs import build_gangs
 from costopt.planning.forecast.policy_run import run_policy
 
 PICKS_BY_SCORE = frozenset({"adaptive", "greedy_spot", "on_demand", "uniform_progress"})
@@ -61,69 +61,28 @@ def forecast_job(
 
     ``part`` is the job with the configurations that the request allows.
     """
-    choice = None if part.demand.job.array else choose_rows(part.table, part.demand)
-    if choice is None:
+    demand = part.demand
+    own = next(view for view in request.jobs if view.job.name == demand.job.name)
+    begun = own.progress.saved_units > 0
+    draws = permuted_grid(samples, 0, 0)
+    gangs = build_gangs(part.table, demand, notice_s, draws, begun=begun)
+    if gangs is None or demand.job.array is not None:
         return None
-    return _Simulation(request, part, history, notice_s).forecast(choice, samples)
-
-
-@dataclass(frozen=True, slots=True)
-class _Simulation:
-    """A job's policy on futures of the pools of a choice of gangs."""
-
-    request: PlanRequest
-    part: PlannedJob
-    history: MarketHistory | None
-    notice_s: NoticePeriod
-
-    def run(self, choice: Choice, futures: Futures) -> RunSamples:
-        """Return the runs in the futures of these gangs' pools."""
-        return run_policy(
-            self._gangs(choice, len(futures.nodes)),
-            futures,
-            self.request.policy.objective,
-            release_h=self.part.demand.release_h,
-            due_h=self.part.demand.due_h,
-            billed_to_h=self._billed_to_h(),
-            begun=self._begun(),
-        )
-
-    def forecast(self, choice: Choice, samples: int) -> Forecast:
-        """Return the forecast of these gangs."""
-        shaky, futures = choice.interruptible > 0, self.futures(choice, samples)
-        made = forecast_of_runs(
-            self.run(choice, futures),
-            float(self.part.table.power_error[list(choice.rows)].max()),
-            self.part.demand,
-            self.request.now,
-            f"futures, by {futures.source}" if shaky else "runs on uninterruptible capacity",
-            shaky=shaky,
-        )
-        return replace(made, usd_p95=made.usd_p95 * (P95_FACTOR if shaky else 1.0))
-
-    def _gangs(self, choice: Choice, samples: int) -> Gangs:
-        draws = permuted_grid(samples, 0, 0)
-        table, demand = self.part.table, self.part.demand
-        return build_gangs(table, demand, choice, self.notice_s, draws, begun=self._begun())
-
-    def futures(self, choice: Choice, samples: int) -> Futures:
-        """Return what the pools of these gangs may do while the job runs."""
-        table, demand = self.part.table, self.part.demand
-        rows = list(choice.rows[: choice.interruptible])
-        span_h = demand.release_h + SPAN * max(demand.hours_left, WALL_TICK_H)
-        return draw_futures(
-            [table.offers[number] for number in table.offer[rows]],
-            table.nodes[rows].tolist(),
-            self.history,
-            self.request.now,
-            3600 * span_h,
-            samples,
-        )
-
-    def _begun(self) -> bool:
-        views = (v for v in self.request.jobs if v.job.name == self.part.demand.job.name)
-        return next(views).progress.saved_units > 0
-
-    def _billed_to_h(self) -> float:
-        tick_s = None if self.history is None else self.history.tick_s
-        return WALL_TICK_H if tick_s is None else tick_s / 3600
+    spot, now = gangs.interruptible, request.now
+    span_s = 3600 * (demand.release_h + SPAN * max(demand.hours_left, WALL_TICK_H))
+    nodes = gangs.nodes[:spot].tolist()
+    futures = draw_futures(gangs.offers[:spot], nodes, history, now, span_s, samples)
+    tick_s = None if history is None else history.tick_s
+    runs = run_policy(
+        gangs,
+        futures,
+        request.policy.objective,
+        release_h=demand.release_h,
+        due_h=demand.due_h,
+        billed_to_h=WALL_TICK_H if tick_s is None else tick_s / 3600,
+        begun=begun,
+    )
+    of = f"futures, by {futures.source}" if spot else "runs on uninterruptible capacity"
+    error = float(gangs.power_error.max())
+    made = forecast_of_runs(runs, error, demand, now, of, shaky=spot > 0)
+    return replace(made, usd_p95=made.usd_p95 * (P95_FACTOR if spot else 1.0))

@@ -79,7 +79,7 @@ def draw_futures(
     model, source = LifetimeModel(), "the shipped prior of how long capacity lasts"
     keys = [lifetime_key("", pool, count) for pool, count in zip(pools, nodes, strict=True)]
     if past is not None and past.ticks > 0:
-        _watch(model, past, keys, now)
+        _watch(model, past, pools, keys, now)
         source = "what was recorded by then of how long capacity lasts"
     up_now = [_is_up(offer, count) for offer, count in zip(offers, nodes, strict=True)]
     drawn = _from_model(model, keys, up_now, ticks, tick_s / 3600, samples, rng)
@@ -154,10 +154,12 @@ def _windows(
     return Futures(pools, nodes, ratio, past.tick_s, f"past windows of {past.name}")
 
 
-def _watch(model: LifetimeModel, past: _Past, keys: Sequence[Key], now: datetime) -> None:
+def _watch(
+    model: LifetimeModel, past: _Past, pools: Sequence[Pool], keys: Sequence[Key], now: datetime
+) -> None:
     """Have the model see the record up to now, as a run that watched it would have."""
     tick = timedelta(seconds=past.tick_s)
-    regions = ["/".join(pool.split("/")[:2]) for _, pool, _ in keys]
+    regions = [f"{pool.provider}/{pool.region}" for pool in pools]
     up = past.nodes >= np.array([nodes for *_, nodes in keys])[:, None]
     seen = ~np.isnan(past.usd)
     for t in range(past.ticks + 1):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from costopt.domain.checkpoint_interval import LOSS_BUDGET_S
 from costopt.domain.market import Offer
-from costopt.domain.notices import NoticePeriod
+from costopt.domain.notices import NoticePeriod, noticed_share
 from costopt.optimize.configurations import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.pruning import single_work_units, usable_h
@@ -57,51 +57,33 @@ class Gangs:
     power_error: Array
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Rows of a table, the first so many of them ``interruptible``."""
-
-    rows: tuple[int, ...]
-    interruptible: int
-
-
-def choose_rows(table: ConfigurationTable, demand: Demand) -> Choice | None:
-    """Return the gangs that a policy uses, from the configurations that it allows: the cheapest
-    interruptible and the cheapest uninterruptible ones.
-
-    None where gangs differ in size or speed: which of them a strategy chooses depends on the time
-    that is left, which ``run_policy`` does not know.
-    """
-    work_h = single_work_units(table, demand) / table.speed / 3600
-    usable = (table.offer >= 0) & np.isfinite(work_h) & (usable_h(table, demand) > 0)
-    usable &= ~table.firm | table.now
-    if not usable.any() or work_h[usable].max() > ALIKE * work_h[usable].min():
-        return None
-    if len(np.unique(table.nodes[usable])) > 1:
-        return None
-    score = table.score_per_hour * work_h + table.start_score
-    order = np.argsort(score, kind="stable")
-    shaky, firm = (order[(usable & kind)[order]] for kind in (~table.firm, table.firm))
-    chosen = shaky[:MAX_POOLS].tolist()
-    return Choice((*chosen, *firm[:MAX_FIRM].tolist()), len(chosen))
-
-
 def build_gangs(
     table: ConfigurationTable,
     demand: Demand,
-    choice: Choice,
     notice_s: NoticePeriod,
     speed_draws: Array,
     *,
     begun: bool,
-) -> Gangs:
-    """Return the figures of the rows; ``begun``: the first start restores a checkpoint, too.
+) -> Gangs | None:
+    """Return the gangs that a policy uses, from the configurations that it allows: the cheapest
+    interruptible and the cheapest uninterruptible ones.
 
-    ``speed_draws`` are standard normal, shape (samples,).
+    None where gangs differ in size or speed: which of them a strategy chooses depends on the time
+    that is left, which ``run_policy`` does not know. ``begun``: the first start restores a
+    checkpoint, too. ``speed_draws`` are standard normal, shape (samples,).
     """
-    rows = np.array(choice.rows, dtype=np.int64)
+    units = single_work_units(table, demand)
+    usable = (table.offer >= 0) & np.isfinite(units) & (usable_h(table, demand) > 0)
+    usable &= ~table.firm | table.now
+    work_h = units / table.speed / 3600
+    if not _are_alike(work_h[usable], table.nodes[usable]):
+        return None
+    score = table.score_per_hour * work_h + table.start_score
+    order = np.argsort(score, kind="stable")
+    shaky, firm = (order[(usable & kind)[order]] for kind in (~table.firm, table.firm))
+    rows = np.concatenate((shaky[:MAX_POOLS], firm[:MAX_FIRM]))
     offers = tuple(table.offers[number] for number in table.offer[rows])
-    noticed = _noticed(offers, demand, table.save_s[rows], notice_s)
+    noticed = _are_noticed(offers, demand, table.save_s[rows], notice_s)
     risky_s = table.interval_s[rows]
     stated = demand.job.checkpoint.interval_s is not None
     # As the engine chooses it: what is saved on notice need not be saved before.
@@ -109,15 +91,14 @@ def build_gangs(
     speed = within(table.speed[rows], table.speed_low[rows], table.speed_high[rows], speed_draws)
     speed = np.maximum(speed, 0.01 * table.speed[rows][:, None])
     saving = (interval_s + table.save_s[rows]) / interval_s
-    work_h = (single_work_units(table, demand)[rows] * saving)[:, None] / speed / 3600
     restart_h = table.billed_startup_h[rows]
     restore_h = 0.0 if begun else (demand.job.overhead_s - demand.job.startup_s) / 3600
     moving = table.moving_usd_per_hour[rows]
     return Gangs(
         offers=offers,
-        interruptible=choice.interruptible,
+        interruptible=len(shaky[:MAX_POOLS]),
         nodes=table.nodes[rows],
-        work_h=work_h,
+        work_h=(units[rows] * saving)[:, None] / speed / 3600,
         start_h=np.maximum(restart_h - restore_h, 0.0),
         restart_h=restart_h,
         lost_h=np.where(noticed, table.save_s[rows], interval_s / 2) / 3600,
@@ -134,9 +115,15 @@ def build_gangs(
     )
 
 
-def _noticed(
+def _are_alike(work_h: Array, nodes: NDArray[np.int64]) -> bool:
+    """Return whether there are gangs, all of one size and about as fast."""
+    return len(np.unique(nodes)) == 1 and bool(work_h.max() <= ALIKE * work_h.min())
+
+
+def _are_noticed(
     offers: Sequence[Offer], demand: Demand, save_s: Array, notice_s: NoticePeriod
 ) -> NDArray[np.bool_]:
-    """Whether the notice of an interruption is long enough to save on."""
-    durable_s = save_s + demand.job.checkpoint.durable_s - demand.job.checkpoint.save_s
-    return np.array([notice_s(offer.pool) for offer in offers]) > durable_s
+    """Return of which gangs the notice of an interruption is long enough to save on."""
+    lag_s = demand.job.checkpoint.durable_s - demand.job.checkpoint.save_s
+    pairs = zip(offers, save_s.tolist(), strict=True)
+    return np.array([noticed_share((o.pool,), notice_s, s + lag_s) == 1 for o, s in pairs])

@@ -103,13 +103,17 @@ def _usd_per_hour(gangs: Gangs, price: Array, samples: int) -> Array:
     return gangs.price_usd * ratio + gangs.other_usd
 
 
+def _are_on_spot(gangs: Gangs, runs: _Runs) -> NDArray[np.bool_]:
+    on_spot: NDArray[np.bool_] = (runs.gang != WAITS) & (runs.gang < gangs.interruptible)
+    return on_spot
+
+
 def _interrupt(gangs: Gangs, runs: _Runs, up: NDArray[np.bool_]) -> None:
-    on_spot = (runs.gang >= 0) & (runs.gang < gangs.interruptible)
     if not gangs.interruptible:
         return
     samples = np.arange(len(runs.gang))
     gang = np.minimum(np.maximum(runs.gang, 0), gangs.interruptible - 1)
-    lost = on_spot & ~up[samples, gang] & ~np.isfinite(runs.finish_h)
+    lost = _are_on_spot(gangs, runs) & ~up[samples, gang] & ~np.isfinite(runs.finish_h)
     trained = lost & (runs.starting_h <= 0)
     share = gangs.lost_h[gang] / gangs.work_h[gang, samples]
     runs.left += np.where(trained, share, 0.0)
@@ -133,7 +137,7 @@ def _decide(
     work_h = gangs.work_h.T
     score = scored(objective, usd, np.nan_to_num(gangs.busy_kw), np.nan_to_num(gangs.gco2e_per_kwh))
     score = score * work_h
-    waits, on_spot = runs.gang == WAITS, (runs.gang >= 0) & (runs.gang < spot)
+    waits, on_spot = runs.gang == WAITS, _are_on_spot(gangs, runs)
     if spot:
         offered = np.where(up, score[:, :spot], math.inf)
         best = offered.argmin(axis=1)
@@ -209,8 +213,7 @@ def _advance(
     runs.gco2e += np.where(works, kwh * gangs.gco2e_per_kwh[gang], 0.0)
     share = np.where(works, train_h / work_h, 0.0)
     runs.left = runs.left - share
-    on_spot = (runs.gang >= 0) & (runs.gang < gangs.interruptible)
-    runs.unsaved = np.where(on_spot, runs.unsaved + share, 0.0)
+    runs.unsaved = np.where(_are_on_spot(gangs, runs), runs.unsaved + share, 0.0)
     saved = runs.unsaved * work_h >= gangs.interval_h[gang]
     runs.unsaved = np.where(saved, 0.0, runs.unsaved)
     runs.begun |= busy_h > 0

@@ -28,7 +28,7 @@ from costopt.optimize.planner import prepare
 from costopt.optimize.request import PlanRequest
 from costopt.planning.forecast.forecaster import PICKS_BY_SCORE, forecast_job, forecaster_of
 from costopt.planning.forecast.futures import Futures, draw_futures
-from costopt.planning.forecast.gangs import build_gangs, choose_rows
+from costopt.planning.forecast.gangs import build_gangs
 from costopt.planning.forecast.policy_run import run_policy
 from costopt.planning.quotes import QuoteSet, recorded_quotes
 from costopt.planning.request import build_plan_request, plan_job
@@ -38,7 +38,7 @@ DAY_H = 24.0
 TICK_S = 300.0
 NOTICE_S = 120.0
 TYPE = "g4dn.xlarge"
-ZONES = tuple(f"us-east-1{letter}" for letter in "abc")
+ZONES = tuple(f"us-east-1{zone}" for zone in "abc")
 PRICES = {CapacityType.SPOT: 0.2, CapacityType.ON_DEMAND: 0.526}
 JOB = """\
 kind: job
@@ -176,11 +176,10 @@ def test_the_array_form_spends_what_the_engine_spends_in_the_same_futures(
     if strategy == "on_demand":
         limits = replace(policy.limits, capacity_types=(CapacityType.ON_DEMAND,))
         policy = replace(policy, limits=limits)
-    request, part = prepared(job, policy, seen)
-    choice = choose_rows(part.table, part.demand)
-    assert choice is not None
+    _, part = prepared(job, policy, seen)
     notice = notice_period(NOTICE_S)
-    gangs = build_gangs(part.table, part.demand, choice, notice, np.zeros(runs), begun=False)
+    gangs = build_gangs(part.table, part.demand, notice, np.zeros(runs), begun=False)
+    assert gangs is not None
     spot = gangs.offers[: gangs.interruptible]
     span_s = 1.15 * 3600 * part.demand.hours_left
     futures = draw_futures(spot, [1] * len(spot), seen.history, seen.now, span_s, runs)
@@ -215,7 +214,6 @@ def test_the_array_form_spends_what_the_engine_spends_in_the_same_futures(
     assert (made.finish_h <= part.demand.due_h + 1e-9).all()
     assert made.usd.mean() == pytest.approx(fmean(spent), rel=0.05)
     assert made.kwh.mean() == pytest.approx(fmean(energy), rel=0.05)
-    assert request.policy is not None
 
 
 def test_a_strategy_that_follows_plans_is_forecast_by_its_plan(tmp_path: Path) -> None:
