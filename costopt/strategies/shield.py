@@ -126,7 +126,7 @@ def _shield(view: View, job_view: JobView, decision: Decision) -> Decision:
     # A flex-start gang that is left cannot be gone back to.
     firm = [option for option in candidates if option.pool.capacity_type.is_uninterruptible]
     way_out = choose_fallback(view, job_view, firm, units_left)
-    ways_out = [] if way_out is None else [way_out, *_as_large(job_view, way_out, firm)]
+    ways_out = [] if way_out is None else [way_out, *_as_large(job_view, decision, way_out, firm)]
     holds = any(_holds(view, job_view, decision, all_options, each) for each in ways_out)
     if not waits_too_long and holds:
         return _with_slack(decision, slack_s)
@@ -142,12 +142,15 @@ def _shield(view: View, job_view: JobView, decision: Decision) -> Decision:
     )
 
 
-def _as_large(job_view: JobView, way_out: GangOption, firm: list[GangOption]) -> list[GangOption]:
-    """Return the gangs of its pool that are larger, up to the size that the job runs on.
+def _as_large(
+    job_view: JobView, decision: Decision, way_out: GangOption, firm: list[GangOption]
+) -> list[GangOption]:
+    """Return the gangs of its pool that are larger, up to the size that the job runs on or will.
 
     As work is done smaller gangs come to be in time, with no slack: not a reason to leave spot.
     """
-    nodes = range(way_out.nodes + 1, len(job_view.nodes) + 1)
+    wanted = sum(target.nodes for target in decision.targets)
+    nodes = range(way_out.nodes + 1, max(len(job_view.nodes), wanted) + 1)
     return [option for option in firm if option.pool == way_out.pool and option.nodes in nodes]
 
 

@@ -265,7 +265,7 @@ class ProgramState:
         self.left_s = seconds_left(view, job_view)
         self.work_s = seconds_to_finish(fallback, job, units, 0.0)
         self.start_left_s = remaining_startup_s(view, job_view)
-        self.guard_s = fallback.start_s + _at_risk_s(view, job_view)
+        self.guard_s = fallback.start_s + seconds_at_risk(view, job_view)
 
     @property
     def steps(self) -> float:
@@ -296,7 +296,7 @@ class ProgramState:
         return [(max(now, end_at - (n + 1) * step), end_at - n * step) for n in range(count)]
 
 
-def _at_risk_s(view: View, job_view: JobView) -> float:
+def seconds_at_risk(view: View, job_view: JobView) -> float:
     """Time that an interruption within the tick can cost besides the start of another gang."""
     checkpoint = job_view.job.checkpoint
     if view.uninterruptible_s >= view.tick_s - 1e-6 and checkpoint.save_s == 0:

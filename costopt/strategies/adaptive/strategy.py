@@ -43,6 +43,7 @@ from costopt.strategies.adaptive.candidates import (
     collect_candidates,
     option_key,
     part_key,
+    seconds_at_risk,
 )
 from costopt.strategies.adaptive.choices import (
     ValuedAlternative,
@@ -267,23 +268,19 @@ def _fallback(
 def _with_room(
     view: View, job_view: JobView, chosen: GangOption, safes: list[GangOption], units: float
 ) -> GangOption:
-    """The safe gang, or where it is hardly in time a larger one, up to the size that runs now.
+    """The safe gang, or where it is hardly in time a larger one.
 
-    On the smaller one all slack would be gone at once, and spot that runs be left for it.
+    On the smaller one all slack would be gone at once, and spot be left for it.
     """
-    left_s = seconds_left(view, job_view)
+    left_s, at_risk_s = seconds_left(view, job_view), seconds_at_risk(view, job_view)
 
     def has_room(option: GangOption) -> bool:
         needed_s = option.start_s + seconds_to_finish(option, job_view.job, units)
-        return needed_s + view.tick_s <= left_s
+        return needed_s + at_risk_s <= left_s
 
     if has_room(chosen) or is_running(job_view, chosen.targets):
         return chosen
-    sizes = (
-        o
-        for o in safes
-        if o.pool == chosen.pool and chosen.nodes < o.nodes <= len(job_view.nodes) and has_room(o)
-    )
+    sizes = (o for o in safes if o.pool == chosen.pool and chosen.nodes < o.nodes and has_room(o))
     return min(sizes, key=lambda option: option.score_usd_per_unit, default=chosen)
 
 

@@ -213,6 +213,12 @@ def test_a_gang_is_as_large_as_the_deadline_asks(deadline_h: float, nodes: int) 
     assert _grows(deadline_h).targets[0].nodes == nodes
 
 
+@pytest.mark.parametrize("deadline_h", [4.4, 4.5])
+def test_a_small_gang_that_is_hardly_in_time_does_not_rule_spot_out(deadline_h: float) -> None:
+    """A larger one, on demand, would be in time with room to spare."""
+    assert _grows(deadline_h).targets == (Target(SPOT_A, 2),)
+
+
 def test_what_is_reported_alternatives_has_no_infinite_value() -> None:
     decision = _decide([offer(SPOT_A, 2.0, 0)], deadline_h=4.2)
     assert decision.targets == ON_SAFE
