@@ -56,8 +56,7 @@ def forecast_job(
     samples: int = SAMPLES,
     notice_s: NoticePeriod = spot_notice_s,
 ) -> Forecast | None:
-    """Return the job's forecast under the policy; None where it has no gang, or has gangs that
-    differ in size or speed, and of an array, whose nodes need not run at once.
+    """Return the job's forecast under the policy; None where ``build_gangs`` returns None.
 
     ``part`` is the job with the configurations that the request allows.
     """
@@ -66,12 +65,12 @@ def forecast_job(
     begun = own.progress.saved_units > 0
     draws = permuted_grid(samples, 0, 0)
     gangs = build_gangs(part.table, demand, notice_s, draws, begun=begun)
-    if gangs is None or demand.job.array is not None:
+    if gangs is None:
         return None
     spot, now = gangs.interruptible, request.now
     span_s = 3600 * (demand.release_h + SPAN * max(demand.hours_left, WALL_TICK_H))
-    nodes = gangs.nodes[:spot].tolist()
-    futures = draw_futures(gangs.offers[:spot], nodes, history, now, span_s, samples)
+    offers, nodes = gangs.interruptible_pools()
+    futures = draw_futures(offers, nodes, history, now, span_s, samples)
     tick_s = None if history is None else history.tick_s
     runs = run_policy(
         gangs,
@@ -81,6 +80,7 @@ def forecast_job(
         due_h=demand.due_h,
         billed_to_h=WALL_TICK_H if tick_s is None else tick_s / 3600,
         begun=begun,
+        starting_h=demand.starting_h,
     )
     of = f"futures, by {futures.source}" if spot else "runs on uninterruptible capacity"
     error = float(gangs.power_error.max())

@@ -1,47 +1,55 @@
-"""The gangs among which a forecast's policy chooses: of each pool the one that it would use."""
+"""The gangs among which a forecast's policy chooses: pools, and the sizes that pay in each."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from costopt.domain.array import max_task_s
 from costopt.domain.checkpoint_interval import LOSS_BUDGET_S
 from costopt.domain.market import Offer
 from costopt.domain.notices import NoticePeriod, noticed_share
 from costopt.optimize.configurations import ConfigurationTable
 from costopt.optimize.demand import Demand
-from costopt.optimize.pruning import single_work_units, usable_h
+from costopt.optimize.pruning import Rows, single_work_units, usable_h
 from costopt.optimize.random_draws import within
 from costopt.optimize.rates import Array
+from costopt.strategies.gang_options import save_interval_s
 
 MAX_POOLS = 12
 """Of more than these, the cheapest, one is nearly always up."""
 
-MAX_FIRM = 4
-
-ALIKE = 1.02
-"""Gangs of which none takes more than this many times as long as another are alike."""
+MAX_SIZES = 4
+"""Gangs of a pool: the smallest, the largest, and those between in about equal ratios."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gangs:
     """Gangs by row, shape (gangs,), the interruptible ones first; figures are of the whole gang.
 
-    ``work_h`` are the hours that the rest of the job takes with its saves, shape (gangs, samples).
-    ``start_h`` and ``restart_h`` are the paid hours of the first start and of a later one,
-    ``lost_h`` what an interruption takes of the hours of training, ``interval_h`` and ``save_h``
-    the hours between saves and of one, ``risky_interval_h`` those between saves without a notice.
-    ``price_usd`` an hour moves with the pool's price, ``other_usd`` an hour does not,
-    ``start_usd`` is paid at each start.
+    ``present`` is the one that runs now, ``unsaved_h`` what an interruption may take at most of the
+    work before a strategy has chosen how often to save. ``pool`` is the number of a gang's pool,
+    those of the interruptible ones first. ``work_h`` are the hours that the rest of the job takes
+    with its saves, shape (gangs, samples), ``train_h`` as expected and without them. ``start_h``
+    and ``restart_h`` are the paid hours of the first start and of a later one, ``lost_h`` what an
+    interruption takes of the hours of training, ``interval_h`` and ``save_h`` the hours between
+    saves and of one, ``risky_interval_h`` those between saves without a notice. ``price_usd`` an
+    hour moves with the pool's price, ``other_usd`` an hour does not, ``start_usd`` is paid at each
+    start.
     """
 
     offers: tuple[Offer, ...]
     interruptible: int
+    present: int | None
+    unsaved_h: float
+    pool: NDArray[np.int64]
     nodes: NDArray[np.int64]
     work_h: Array
+    train_h: Array
     start_h: Array
     restart_h: Array
     lost_h: Array
@@ -56,6 +64,13 @@ class Gangs:
     gco2e_per_kwh: Array
     power_error: Array
 
+    def interruptible_pools(self) -> tuple[list[Offer], list[int]]:
+        """Return the offer of each pool of interruptible gangs, and the nodes of its smallest."""
+        spot = self.pool[: self.interruptible]
+        rows = [np.flatnonzero(spot == number).tolist() for number in np.unique(spot)]
+        nodes = [int(self.nodes[own].min()) for own in rows]
+        return [self.offers[own[0]] for own in rows], nodes
+
 
 def build_gangs(
     table: ConfigurationTable,
@@ -65,29 +80,38 @@ def build_gangs(
     *,
     begun: bool,
 ) -> Gangs | None:
-    """Return the gangs that a policy uses, from the configurations that it allows: the cheapest
-    interruptible and the cheapest uninterruptible ones.
+    """Return the gangs that a policy uses, from the configurations that it allows.
 
-    None where gangs differ in size or speed: which of them a strategy chooses depends on the time
-    that is left, which ``run_policy`` does not know. ``begun``: the first start restores a
-    checkpoint, too. ``speed_draws`` are standard normal, shape (samples,).
+    None where there is none, and where phases limit the nodes differently. ``begun``: the first
+    start restores a checkpoint, too. ``speed_draws`` are standard normal, shape (samples,).
     """
     units = single_work_units(table, demand)
     usable = (table.offer >= 0) & np.isfinite(units) & (usable_h(table, demand) > 0)
-    usable &= ~table.firm | table.now
-    work_h = units / table.speed / 3600
-    if not _are_alike(work_h[usable], table.nodes[usable]):
+    usable &= (~table.firm | table.now | table.running) & np.isnan(table.cap_w)
+    if not usable.any() or not _allow_the_same(demand, table.nodes[usable]):
         return None
+    work_h = units / table.speed / 3600
     score = table.score_per_hour * work_h + table.start_score
     order = np.argsort(score, kind="stable")
     shaky, firm = (order[(usable & kind)[order]] for kind in (~table.firm, table.firm))
-    rows = np.concatenate((shaky[:MAX_POOLS], firm[:MAX_FIRM]))
-    offers = tuple(table.offers[number] for number in table.offer[rows])
+    pools = list(dict.fromkeys(table.offer[shaky].tolist()))[:MAX_POOLS]
+    sizes = [_sizes(shaky[table.offer[shaky] == pool], work_h) for pool in pools]
+    here = np.flatnonzero(usable & table.running)
+    shaky = np.unique(np.concatenate([*sizes, here[~table.firm[here]]]))
+    firm = np.unique(np.concatenate([_faster(firm, work_h), here[table.firm[here]]]))
+    rows = np.concatenate([shaky, firm]).astype(np.int64)
+    numbers = table.offer[rows].tolist()
+    pools = list(dict.fromkeys(numbers))
+    offers = tuple(table.offers[number] for number in numbers)
+    checkpoint = demand.job.checkpoint
     noticed = _are_noticed(offers, demand, table.save_s[rows], notice_s)
     risky_s = table.interval_s[rows]
-    stated = demand.job.checkpoint.interval_s is not None
+    stated = checkpoint.interval_s is not None
     # As the engine chooses it: what is saved on notice need not be saved before.
     interval_s = np.where(noticed & (not stated), np.maximum(risky_s, LOSS_BUDGET_S), risky_s)
+    lost_s = np.where(noticed, table.save_s[rows], interval_s / 2)
+    if demand.job.array is not None:
+        lost_s = np.full(len(rows), max_task_s(demand.job) / 2)
     speed = within(table.speed[rows], table.speed_low[rows], table.speed_high[rows], speed_draws)
     speed = np.maximum(speed, 0.01 * table.speed[rows][:, None])
     saving = (interval_s + table.save_s[rows]) / interval_s
@@ -96,12 +120,16 @@ def build_gangs(
     moving = table.moving_usd_per_hour[rows]
     return Gangs(
         offers=offers,
-        interruptible=len(shaky[:MAX_POOLS]),
+        interruptible=len(shaky),
+        present=int(np.argmax(table.running[rows])) if len(here) else None,
+        unsaved_h=(save_interval_s(checkpoint) + checkpoint.durable_s - checkpoint.save_s) / 3600,
+        pool=np.array([pools.index(number) for number in numbers]),
         nodes=table.nodes[rows],
         work_h=(units[rows] * saving)[:, None] / speed / 3600,
+        train_h=units[rows] / table.speed[rows] / 3600,
         start_h=np.maximum(restart_h - restore_h, 0.0),
         restart_h=restart_h,
-        lost_h=np.where(noticed, table.save_s[rows], interval_s / 2) / 3600,
+        lost_h=lost_s / 3600,
         interval_h=interval_s / 3600,
         risky_interval_h=risky_s / 3600,
         save_h=table.save_s[rows] / 3600,
@@ -115,9 +143,27 @@ def build_gangs(
     )
 
 
-def _are_alike(work_h: Array, nodes: NDArray[np.int64]) -> bool:
-    """Return whether there are gangs, all of one size and about as fast."""
-    return len(np.unique(nodes)) == 1 and bool(work_h.max() <= ALIKE * work_h.min())
+def _allow_the_same(demand: Demand, nodes: NDArray[np.int64]) -> bool:
+    """Return whether each phase allows every one of these numbers of nodes."""
+    stages, fewest, most = demand.stages, nodes.min(), nodes.max()
+    return all(each.min_nodes <= fewest and most <= each.max_nodes for each in stages)
+
+
+def _faster(rows: Rows, work_h: Array) -> Rows:
+    """Return those of the gangs, the cheapest first, that are faster than all before them."""
+    least = np.minimum.accumulate(work_h[rows])
+    faster: Rows = rows[np.flatnonzero(np.diff(least, prepend=math.inf) < 0)]
+    return faster
+
+
+def _sizes(rows: Rows, work_h: Array) -> Rows:
+    """Return a few of a pool's gangs, the cheapest first, that it can pay to choose."""
+    rows = _faster(rows, work_h)
+    if len(rows) <= MAX_SIZES:
+        return rows
+    places = np.geomspace(1, len(rows), MAX_SIZES).round().astype(np.int64)
+    chosen: Rows = rows[np.unique(places) - 1]
+    return chosen
 
 
 def _are_noticed(

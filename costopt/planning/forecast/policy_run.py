@@ -1,11 +1,11 @@
 """The policy of a job as an array program: many futures at once, tick by tick.
 
 In each future the job is on one gang or waits. At a tick without a gang it takes the cheapest that
-has capacity, by the policy's objective of the rest of the job; it keeps a gang until the pool takes
-it back. Before that the shield decides, as ``costopt.strategies.shield`` does: where, after a tick
-that adds nothing, the rest of the job could not be finished in time on uninterruptible capacity,
-the job goes there at once, and stays. A launch that would have to be left before its first save is
-not made.
+has capacity, by the policy's objective of the rest of the job, of those as fast as the gang that it
+would fall back to, else the fastest; it keeps a gang until the pool takes it back. Before that the
+shield decides, as ``costopt.strategies.shield`` does: where, after a tick that adds nothing, the
+rest of the job could not be finished in time on uninterruptible capacity, the job goes there at
+once, and stays. A launch that would have to be left before its first save is not made.
 """
 
 from __future__ import annotations
@@ -24,18 +24,25 @@ from costopt.planning.forecast.futures import Futures
 from costopt.planning.forecast.gangs import Gangs
 
 WAITS = -1
+DONE = 1e-9
+"""Of a job or hours: what is less is rounding."""
+
 UNFINISHED_H = 9.0
 """A run that is not done at the end of its future is said to take so many times its time."""
 
 
 @dataclass(slots=True, eq=False)
 class _Runs:
-    """The runs by sample: ``left`` and ``unsaved`` are shares of the job, ``gang`` is its row."""
+    """The runs by sample: ``left`` and ``unsaved`` are shares of the job, ``gang`` is its row.
+
+    It saves every ``interval_h``.
+    """
 
     left: Array
     unsaved: Array
     gang: NDArray[np.int64]
     starting_h: Array
+    interval_h: Array
     begun: NDArray[np.bool_]
     finish_h: Array
     usd: Array
@@ -54,17 +61,20 @@ def run_policy(
     due_h: float,
     billed_to_h: float,
     begun: bool,
+    starting_h: float = 0.0,
 ) -> RunSamples:
     """Return what the policy makes of each future; hours count from the first tick.
 
-    Nodes are paid to the next multiple of ``billed_to_h`` hours after the work ends.
+    Where a gang runs at first, it starts for ``starting_h`` hours more. Nodes are paid to the next
+    multiple of ``billed_to_h`` hours after the work ends.
     """
     samples, tick_h = gangs.work_h.shape[1], futures.tick_s / 3600
     runs = _Runs(
         left=np.ones(samples),
         unsaved=np.zeros(samples),
-        gang=np.full(samples, WAITS),
-        starting_h=np.zeros(samples),
+        gang=np.full(samples, WAITS if gangs.present is None else gangs.present),
+        starting_h=np.full(samples, starting_h),
+        interval_h=np.full(samples, gangs.interval_h[gangs.present or 0]),
         begun=np.full(samples, begun),
         finish_h=np.full(samples, math.inf),
         usd=np.zeros(samples),
@@ -73,7 +83,7 @@ def run_policy(
         interruptions=np.zeros(samples),
         changed=np.zeros(samples, dtype=bool),
     )
-    first = max(0, math.ceil(release_h / tick_h - 1e-9))
+    first = max(0, math.ceil(release_h / tick_h - DONE))
     ticks = futures.nodes.shape[2]
     for t in range(first, ticks):
         live = ~np.isfinite(runs.finish_h)
@@ -81,7 +91,8 @@ def run_policy(
             break
         price = futures.price[:, :, min(t, futures.price.shape[2] - 1)]
         usd = _usd_per_hour(gangs, price, samples)
-        up = futures.nodes[:, :, t] >= gangs.nodes[: gangs.interruptible]
+        pool = gangs.pool[: gangs.interruptible]
+        up = futures.nodes[:, pool, t] >= gangs.nodes[: gangs.interruptible]
         _interrupt(gangs, runs, up)
         _decide(gangs, runs, live, up, usd, objective, due_h - t * tick_h, tick_h)
         _advance(gangs, runs, live, usd, t * tick_h, tick_h, billed_to_h)
@@ -99,7 +110,7 @@ def run_policy(
 def _usd_per_hour(gangs: Gangs, price: Array, samples: int) -> Array:
     """Dollars an hour, shape (samples, gangs); uninterruptible capacity keeps its price."""
     ratio = np.ones((samples, len(gangs.offers)))
-    ratio[:, : gangs.interruptible] = price
+    ratio[:, : gangs.interruptible] = price[:, gangs.pool[: gangs.interruptible]]
     return gangs.price_usd * ratio + gangs.other_usd
 
 
@@ -138,43 +149,83 @@ def _decide(
     score = scored(objective, usd, np.nan_to_num(gangs.busy_kw), np.nan_to_num(gangs.gco2e_per_kwh))
     score = score * work_h
     waits, on_spot = runs.gang == WAITS, _are_on_spot(gangs, runs)
-    if spot:
-        offered = np.where(up, score[:, :spot], math.inf)
-        best = offered.argmin(axis=1)
-        some_up = np.isfinite(offered[samples, best])
-    else:
-        best, some_up = np.zeros(len(samples), dtype=np.int64), np.zeros(len(samples), dtype=bool)
     start_h = np.where(runs.begun[:, None], gangs.restart_h, gangs.start_h)
-    if len(gangs.offers) > spot:
-        safe, slack_h = _fallback(gangs, runs, score, start_h, left_h)
-        gang = np.where(on_spot, runs.gang, best)
-        rest_h = runs.left * work_h[samples, gang]
-        begins_h = np.where(on_spot, runs.starting_h, start_h[samples, gang])
-        ends_here = (on_spot | some_up) & (rest_h + begins_h <= min(tick_h, left_h))
-        first_save_h = (slack_h - start_h[samples, gang]) / 2
-        first_save_h = np.clip(first_save_h, gangs.risky_interval_h[gang], gangs.interval_h[gang])
-        first_save_h = first_save_h + start_h[samples, gang] + gangs.save_h[gang]
-        saved_in_time = slack_h >= first_save_h + tick_h
-        holds = (slack_h >= tick_h) & (on_spot | saved_in_time | ~some_up)
-        # Without spot there is nothing to wait for.
-        goes = live & (runs.gang < spot) & (~holds & ~ends_here if spot else waits)
-        _launch(gangs, runs, goes, safe, start_h)
-        runs.changed |= goes & (spot > 0)
-        waits &= ~goes
-    _launch(gangs, runs, live & waits & some_up, best, start_h)
+    if len(gangs.offers) == spot:
+        pace_h = (left_h - start_h[:, :spot]) / np.maximum(runs.left, DONE)[:, None]
+        best, some_up = _cheapest_up(gangs, score, up, pace_h)
+        _launch(gangs, runs, live & waits & some_up, best, start_h)
+        return
+    slack_h = left_h - start_h[:, spot:] - (runs.left + runs.unsaved)[:, None] * work_h[:, spot:]
+    safe = _fallback(score[:, spot:], slack_h)
+    larger = _are_larger(gangs, safe)
+    room_h = tick_h + gangs.unsaved_h + start_h[samples, spot + safe]
+    roomy = _with_room(score[:, spot:], slack_h, safe, larger, room_h)
+    best, some_up = _cheapest_up(gangs, score, up, gangs.train_h[spot + roomy][:, None])
+    gang = np.where(on_spot, runs.gang, best)
+    rest_h = runs.left * work_h[samples, gang]
+    begins_h = np.where(on_spot, runs.starting_h, start_h[samples, gang])
+    ends_here = (on_spot | some_up) & (rest_h + begins_h <= min(tick_h, left_h))
+    # As the engine chooses it at a launch: work that is not saved is to leave half of the slack.
+    interval_h = (slack_h[samples, safe] - start_h[samples, gang]) / 2
+    interval_h = np.clip(interval_h, gangs.risky_interval_h[gang], gangs.interval_h[gang])
+    first_save_h = start_h[samples, gang] + interval_h + gangs.save_h[gang]
+    saved_in_time = slack_h[samples, roomy] >= first_save_h + tick_h
+    nodes = np.where(on_spot | some_up, gangs.nodes[gang], 0)
+    larger &= gangs.nodes[spot:] <= nodes[:, None]
+    ways_h = np.where(larger, slack_h, -math.inf).max(axis=1)
+    ways_h = np.maximum(ways_h, slack_h[samples, safe])
+    holds = (ways_h >= tick_h) & (on_spot | saved_in_time | ~some_up)
+    # Without spot there is nothing to wait for.
+    goes = live & (runs.gang < spot) & (~holds & ~ends_here if spot else waits)
+    _launch(gangs, runs, goes, spot + safe, start_h)
+    runs.changed |= goes & (spot > 0)
+    launched = live & waits & ~goes & some_up
+    _launch(gangs, runs, launched, best, start_h)
+    runs.interval_h = np.where(launched, interval_h, runs.interval_h)
 
 
-def _fallback(
-    gangs: Gangs, runs: _Runs, score: Array, start_h: Array, left_h: float
-) -> tuple[NDArray[np.int64], Array]:
-    """Return the cheapest uninterruptible gang in time now, else the least late, and its slack."""
-    spot, samples = gangs.interruptible, np.arange(len(runs.gang))
-    rest = runs.left + runs.unsaved
-    needed_h = rest[:, None] * gangs.work_h.T[:, spot:] + start_h[:, spot:]
-    in_time = needed_h <= left_h + 1e-9
-    cheapest = np.where(in_time, score[:, spot:], math.inf).argmin(axis=1)
-    chosen = np.where(in_time.any(axis=1), cheapest, needed_h.argmin(axis=1))
-    return spot + chosen, left_h - needed_h[samples, chosen]
+def _cheapest_up(
+    gangs: Gangs, score: Array, up: NDArray[np.bool_], pace_h: Array
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the cheapest gang with capacity that does the job in ``pace_h``, else the fastest;
+    and whether any has capacity."""
+    spot, samples = gangs.interruptible, np.arange(len(up))
+    if not spot:
+        return np.zeros(len(up), dtype=np.int64), np.zeros(len(up), dtype=bool)
+    train_h = np.where(up, gangs.train_h[:spot], math.inf)
+    usd = np.where(train_h <= pace_h * (1 + DONE), score[:, :spot], math.inf)
+    cheapest, fastest = usd.argmin(axis=1), train_h.argmin(axis=1)
+    keeps_pace = np.isfinite(usd[samples, cheapest])
+    return np.where(keeps_pace, cheapest, fastest), np.isfinite(train_h[samples, fastest])
+
+
+def _fallback(score: Array, slack_h: Array) -> NDArray[np.int64]:
+    """Return the number, among the uninterruptible gangs, of the cheapest that is in time, else of
+    the least late; shape (samples,)."""
+    in_time = slack_h >= -DONE
+    cheapest = np.where(in_time, score, math.inf).argmin(axis=1)
+    chosen: NDArray[np.int64] = np.where(in_time.any(axis=1), cheapest, slack_h.argmax(axis=1))
+    return chosen
+
+
+def _are_larger(gangs: Gangs, safe: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which uninterruptible gangs are larger ones of the safe one's pool."""
+    nodes, pool = gangs.nodes[gangs.interruptible :], gangs.pool[gangs.interruptible :]
+    same = pool == pool[safe][:, None]
+    larger: NDArray[np.bool_] = same & (nodes > nodes[safe][:, None])
+    return larger
+
+
+def _with_room(
+    score: Array, slack_h: Array, safe: NDArray[np.int64], larger: NDArray[np.bool_], room_h: Array
+) -> NDArray[np.int64]:
+    """Return the safe gang, or where it is hardly in time the cheapest larger one that is: while
+    work is done smaller ones come into question, which is no reason to leave spot."""
+    samples, has_room = np.arange(len(safe)), slack_h >= room_h[:, None]
+    found = np.where(larger & has_room, score, math.inf)
+    roomy = found.argmin(axis=1)
+    stays = has_room[samples, safe] | ~np.isfinite(found[samples, roomy])
+    return np.where(stays, safe, roomy)
 
 
 def _launch(
@@ -183,6 +234,7 @@ def _launch(
     samples = np.arange(len(runs.gang))
     runs.gang = np.where(goes, gang, runs.gang)
     runs.starting_h = np.where(goes, start_h[samples, gang], runs.starting_h)
+    runs.interval_h = np.where(goes, gangs.interval_h[gang], runs.interval_h)
     runs.usd += np.where(goes, gangs.start_usd[gang], 0.0)
     runs.unsaved = np.where(goes, 0.0, runs.unsaved)
 
@@ -202,9 +254,9 @@ def _advance(
     work_h = gangs.work_h[gang, samples]
     begin_h = np.minimum(runs.starting_h, tick_h)
     train_h = np.minimum(tick_h - begin_h, runs.left * work_h)
-    done = works & (runs.left * work_h - train_h <= 1e-9)
+    done = works & (runs.left * work_h - train_h <= DONE)
     used_h = begin_h + train_h
-    billed_h = np.minimum(np.ceil(used_h / billed_to_h - 1e-9) * billed_to_h, tick_h)
+    billed_h = np.minimum(np.ceil(used_h / billed_to_h - DONE) * billed_to_h, tick_h)
     paid_h = np.where(works, np.where(done, billed_h, tick_h), 0.0)
     busy_h = np.where(works, train_h, 0.0)
     kwh = gangs.busy_kw[gang] * busy_h + gangs.idle_kw[gang] * (paid_h - busy_h)
@@ -214,7 +266,7 @@ def _advance(
     share = np.where(works, train_h / work_h, 0.0)
     runs.left = runs.left - share
     runs.unsaved = np.where(_are_on_spot(gangs, runs), runs.unsaved + share, 0.0)
-    saved = runs.unsaved * work_h >= gangs.interval_h[gang]
+    saved = runs.unsaved * work_h >= runs.interval_h
     runs.unsaved = np.where(saved, 0.0, runs.unsaved)
     runs.begun |= busy_h > 0
     runs.starting_h = np.where(works, runs.starting_h - begin_h, runs.starting_h)

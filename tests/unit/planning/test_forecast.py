@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 
 from costopt.backtesting.backtest import backtest_config
-from costopt.backtesting.trial import Trial, Window
+from costopt.backtesting.trial import Score, Trial, Window
 from costopt.domain.account import UNLIMITED
-from costopt.domain.array import TaskArray
 from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.fleet import Node, NodeState
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
-from costopt.domain.job import Job
+from costopt.domain.job import GangState, Job, Phase, Progress
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.notices import notice_period
 from costopt.domain.policy import Policy, StrategySpec
+from costopt.domain.view import JobView
 from costopt.market.generator import generate_market
 from costopt.market.history_file import compress_samples
 from costopt.optimize.planned_job import PlannedJob
@@ -54,13 +55,24 @@ run: [python, train.py]
 """
 
 
-def pool(zone: str, terms: CapacityType) -> Pool:
-    return Pool("aws", "us-east-1", zone, TYPE, terms)
+def pool(zone: str, terms: CapacityType, kind: str = TYPE) -> Pool:
+    return Pool("aws", "us-east-1", zone, kind, terms)
 
 
-def market(profile: str = "typical", days: float = 20.0) -> MarketHistory:
-    prices = {pool(zone, terms): usd for zone in ZONES for terms, usd in PRICES.items()}
-    return generate_market(prices, hours=days * DAY_H, seed=7, profile=profile)
+def prices_of(types: Sequence[str]) -> dict[Pool, float]:
+    """The dollars per node-hour of machines of these types, each 1.9 times those of the last."""
+    return {
+        pool(zone, terms, kind): usd * 1.9**number
+        for zone in ZONES
+        for terms, usd in PRICES.items()
+        for number, kind in enumerate(types)
+    }
+
+
+def market(
+    profile: str = "typical", days: float = 20.0, types: Sequence[str] = (TYPE,)
+) -> MarketHistory:
+    return generate_market(prices_of(types), hours=days * DAY_H, seed=7, profile=profile)
 
 
 def job_at(folder: Path, now: datetime) -> Job:
@@ -145,7 +157,9 @@ def prepared(job: Job, policy: Policy, seen: QuoteSet) -> tuple[PlanRequest, Pla
     return request, prepare(request)[0][0]
 
 
-def future_market(futures: Futures, usd: Sequence[float], job: Job, number: int) -> MarketHistory:
+def future_market(
+    futures: Futures, usd: Sequence[float], job: Job, number: int, types: Sequence[str]
+) -> MarketHistory:
     """The market of one future, with on-demand capacity beside it."""
     tick, ticks = timedelta(seconds=futures.tick_s), futures.nodes.shape[2]
     end = job.start_at + ticks * tick
@@ -158,31 +172,42 @@ def future_market(futures: Futures, usd: Sequence[float], job: Job, number: int)
             for t in range(ticks)
         )
         pools[each] = PoolHistory(each, compress_samples(states), end)
-    for zone in ZONES:
-        firm = pool(zone, CapacityType.ON_DEMAND)
-        state = MarketState(job.start_at, 1000, PRICES[CapacityType.ON_DEMAND])
-        pools[firm] = PoolHistory(firm, (state,), end)
+    for each, usd_per_hour in prices_of(types).items():
+        if each.capacity_type is CapacityType.ON_DEMAND:
+            pools[each] = PoolHistory(each, (MarketState(job.start_at, 1000, usd_per_hour),), end)
     return MarketHistory("future", pools, futures.tick_s, "sampled")
 
 
-@pytest.mark.parametrize("profile", ["typical", "scarce"])
-@pytest.mark.parametrize("strategy", sorted(PICKS_BY_SCORE))
-def test_the_array_form_spends_what_the_engine_spends_in_the_same_futures(
-    strategy: str, profile: str, tmp_path: Path
+def engine_runs(
+    futures: Futures, usd: Sequence[float], job: Job, policy: Policy, types: Sequence[str]
+) -> Iterator[Score]:
+    """Yield what the engine makes of each future."""
+    for number in range(len(futures.nodes)):
+        history = future_market(futures, usd, job, number, types)
+        config = backtest_config(
+            {history.name: history},
+            notice_s=NOTICE_S,
+            cooldown_s=300.0,
+            price_forecasts=False,
+            carbon=None,
+            account=UNLIMITED,
+            past_s=0.0,
+        )
+        yield config.score(Trial(Window(history.name, job), policy))
+
+
+def compare_with_engine(
+    job: Job, policy: Policy, seen: QuoteSet, rel: float, types: Sequence[str] = (TYPE,)
 ) -> None:
+    """Run the policy's array form and the engine in the same futures."""
     runs = 24
-    job, seen = quotes_of(market(profile), tmp_path)
-    policy = Policy("tried", strategy=StrategySpec(strategy))
-    if strategy == "on_demand":
-        limits = replace(policy.limits, capacity_types=(CapacityType.ON_DEMAND,))
-        policy = replace(policy, limits=limits)
     _, part = prepared(job, policy, seen)
     notice = notice_period(NOTICE_S)
     gangs = build_gangs(part.table, part.demand, notice, np.zeros(runs), begun=False)
     assert gangs is not None
-    spot = gangs.offers[: gangs.interruptible]
+    offers, nodes = gangs.interruptible_pools()
     span_s = 1.15 * 3600 * part.demand.hours_left
-    futures = draw_futures(spot, [1] * len(spot), seen.history, seen.now, span_s, runs)
+    futures = draw_futures(offers, nodes, seen.history, seen.now, span_s, runs)
     assert futures.tick_s == TICK_S
     made = run_policy(
         gangs,
@@ -193,27 +218,59 @@ def test_the_array_form_spends_what_the_engine_spends_in_the_same_futures(
         billed_to_h=TICK_S / 3600,
         begun=False,
     )
-    spent, energy, late = [], [], 0
-    for number in range(runs):
-        prices = [offer.price_usd_per_hour.value for offer in spot if offer.price_usd_per_hour]
-        history = future_market(futures, prices, job, number)
-        config = backtest_config(
-            {history.name: history},
-            notice_s=NOTICE_S,
-            cooldown_s=300.0,
-            price_forecasts=False,
-            carbon=None,
-            account=UNLIMITED,
-            past_s=0.0,
-        )
-        score = config.score(Trial(Window(history.name, job), policy))
-        spent.append(score.usd or 0.0)
-        energy.append(score.kwh or 0.0)
-        late += not score.on_time
-    assert not late
+    prices = [each.price_usd_per_hour.value for each in offers if each.price_usd_per_hour]
+    scores = list(engine_runs(futures, prices, job, policy, types))
+    assert all(score.on_time for score in scores)
     assert (made.finish_h <= part.demand.due_h + 1e-9).all()
-    assert made.usd.mean() == pytest.approx(fmean(spent), rel=0.05)
-    assert made.kwh.mean() == pytest.approx(fmean(energy), rel=0.05)
+    assert made.usd.mean() == pytest.approx(fmean(score.usd or 0.0 for score in scores), rel=rel)
+    assert made.kwh.mean() == pytest.approx(fmean(score.kwh or 0.0 for score in scores), rel=rel)
+
+
+@pytest.mark.parametrize("profile", ["typical", "scarce"])
+@pytest.mark.parametrize("strategy", sorted(PICKS_BY_SCORE))
+def test_the_array_form_spends_what_the_engine_spends_in_the_same_futures(
+    strategy: str, profile: str, tmp_path: Path
+) -> None:
+    job, seen = quotes_of(market(profile), tmp_path)
+    policy = Policy("tried", strategy=StrategySpec(strategy))
+    if strategy == "on_demand":
+        limits = replace(policy.limits, capacity_types=(CapacityType.ON_DEMAND,))
+        policy = replace(policy, limits=limits)
+    compare_with_engine(job, policy, seen, 0.05)
+
+
+SIZES = """\
+resources: {gpu_models: [T4], min_gpus: 1, max_nodes: 4}
+throughput: {points: [{gpu: T4, gpus: 1, units_per_s: 1.0}], scaling_efficiency: 0.93}
+"""
+TYPES = """\
+resources: {gpu_models: [T4, A10G], min_gpus: 1, max_gpus: 1}
+throughput: {points: [{gpu: T4, gpus: 1, units_per_s: 1}, {gpu: A10G, gpus: 1, units_per_s: 2.2}]}
+"""
+TASKS = """\
+resources: {gpu_models: [T4]}
+array: {tasks: 48, duration: 20m, parallel: 1..4}
+"""
+
+
+@pytest.mark.parametrize(
+    ("choice", "hours"), [(SIZES, 7.0), (SIZES, 3.0), (TYPES, 6.0), (TASKS, 8.0)]
+)
+def test_of_gangs_that_differ_the_array_form_takes_those_that_the_engine_takes(
+    choice: str, hours: float, tmp_path: Path
+) -> None:
+    lines = JOB.splitlines(keepends=True)
+    kept = [line for line in lines if not line.startswith(("resources", "throughput"))]
+    if choice is TASKS:
+        kept = [line for line in kept if not line.startswith(("work", "checkpoint"))]
+    text = "".join(kept).replace("7200", "21600").replace("210m", f"{hours * 60:g}m")
+    path = tmp_path / "job.yaml"
+    path.write_text(text + choice)
+    types = (TYPE, "g5.xlarge") if choice is TYPES else (TYPE,)
+    history = market("typical", types=types)
+    now = history.starts_at + timedelta(days=10)
+    seen = recorded_quotes(history, now)
+    compare_with_engine(load_job(path, now), Policy("tried"), seen, 0.12, types)
 
 
 def test_a_strategy_that_follows_plans_is_forecast_by_its_plan(tmp_path: Path) -> None:
@@ -255,12 +312,30 @@ def test_interruptible_capacity_alone_may_be_late(tmp_path: Path) -> None:
     assert forecast.falls_back.low == 0
 
 
-def test_gangs_that_differ_and_arrays_are_not_forecast(tmp_path: Path) -> None:
+def test_a_gang_that_runs_goes_on_without_a_start(tmp_path: Path) -> None:
+    job, seen = quotes_of(market("calm"), tmp_path)
+    request, part = prepared(job, Policy("cheap"), seen)
+    spot = pool(ZONES[0], CapacityType.SPOT)
+    node = Node("n", "o", job.name, spot, "k", NodeState.RUNNING, job.start_at, 0.2)
+    progress = Progress(state=GangState.TRAINING, done_units=3600.0, saved_units=3600.0)
+    begun = replace(request, jobs=(JobView(job, progress, nodes=(node,)),))
+    half = prepare(begun)[0][0]
+    whole_forecast = forecast_job(request, part, seen.history)
+    half_forecast = forecast_job(begun, half, seen.history)
+    assert whole_forecast is not None
+    assert half_forecast is not None
+    took_s = (half_forecast.finish_p50_at - seen.now).total_seconds()
+    assert took_s == pytest.approx(3600, rel=0.03)
+    assert half_forecast.usd_mean < 0.6 * whole_forecast.usd_mean
+
+
+def test_phases_that_limit_nodes_differently_are_not_forecast(tmp_path: Path) -> None:
     job, seen = quotes_of(market(), tmp_path)
     sizes = JOB.replace("[T4]}", "[T4], max_gpus: 4, max_nodes: 4}")
     path = tmp_path / "sizes.yaml"
     path.write_text(sizes.replace("1.0}]}", "1.0}], scaling_efficiency: 0.9}"))
     flexible = load_job(path, job.start_at)
-    for each in (flexible, replace(job, array=TaskArray(4))):
-        request, part = prepared(each, Policy("cheap"), seen)
-        assert forecast_job(request, part, seen.history) is None
+    one = Phase("first", 0.5, min_nodes=1, max_nodes=1)
+    phased = replace(flexible, phases=(one, replace(one, name="second", max_nodes=4)))
+    request, part = prepared(phased, Policy("cheap"), seen)
+    assert forecast_job(request, part, seen.history) is None
