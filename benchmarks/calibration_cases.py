@@ -30,11 +30,15 @@ WARM_SHARE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of job: ``work_h`` hours on its gang, due ``due_h`` hours after its start."""
+    """A kind of job: ``work_h`` hours on its fewest nodes, due ``due_h`` hours after its start.
+
+    Its gang has ``nodes``, or from ``min_nodes`` to ``nodes`` as the strategy chooses.
+    """
 
     work_h: float
     due_h: float
     nodes: int = 1
+    min_nodes: int | None = None
     startup: str = "10m"
     restore: str = "5m"
     save: str = "60s"
@@ -45,6 +49,7 @@ KINDS: Mapping[str, Kind] = {
     "8 h in 10.8 h": Kind(8, 10.8),
     "40 h in 80 h": Kind(40, 80),
     "4 nodes, 12 h in 20 h": Kind(12, 20, nodes=4),
+    "1 to 4 nodes, 24 h of one in 20 h": Kind(24, 20, nodes=4, min_nodes=1),
 }
 
 
@@ -133,7 +138,8 @@ def _zone(path: Path) -> MarketHistory:
 
 def job_of(market: Market, kind: Kind, start_at: datetime) -> Job:
     """Return the job of this kind on the market's machines."""
-    gpus = market.gpus * kind.nodes
+    fewest = kind.min_nodes or kind.nodes
+    gpus = market.gpus * fewest
     text = f"""\
 kind: job
 version: 1
@@ -143,9 +149,11 @@ deadline: {round(kind.due_h * 60)}m
 resources:
   gpu_models: [{market.gpu}]
   min_gpus: {gpus}
-  min_nodes: {kind.nodes}
+  min_nodes: {fewest}
   max_nodes: {kind.nodes}
-throughput: {{points: [{{gpu: {market.gpu}, gpus: {gpus}, units_per_s: 1.0}}]}}
+throughput:
+  points: [{{gpu: {market.gpu}, gpus: {gpus}, units_per_s: 1.0}}]
+  scaling_efficiency: 0.93
 checkpoint: {{uri: saves, size_gib: 20, save: {kind.save}, restore: {kind.restore}}}
 startup: {kind.startup}
 """

@@ -126,8 +126,9 @@ def _shield(view: View, job_view: JobView, decision: Decision) -> Decision:
     # A flex-start gang that is left cannot be gone back to.
     firm = [option for option in candidates if option.pool.capacity_type.is_uninterruptible]
     way_out = choose_fallback(view, job_view, firm, units_left)
-    ways_out = [] if way_out is None else [way_out, *_as_large(job_view, decision, way_out, firm)]
-    holds = any(_holds(view, job_view, decision, all_options, each) for each in ways_out)
+    chosen = _gang_of(view, job_view, decision, all_options)
+    ways_out = [] if way_out is None else [way_out, *_as_fast(chosen, way_out, firm)]
+    holds = any(_holds(view, job_view, decision, chosen, each) for each in ways_out)
     if not waits_too_long and holds:
         return _with_slack(decision, slack_s)
     rule = NO_PAUSE if waits_too_long and slack_s > view.tick_s else SHIELD
@@ -142,16 +143,17 @@ def _shield(view: View, job_view: JobView, decision: Decision) -> Decision:
     )
 
 
-def _as_large(
-    job_view: JobView, decision: Decision, way_out: GangOption, firm: list[GangOption]
+def _as_fast(
+    chosen: GangOption | None, way_out: GangOption, firm: list[GangOption]
 ) -> list[GangOption]:
-    """Return the gangs of its pool that are larger, up to the size that the job runs on or will.
+    """Return the gangs that are faster than the way out, up to the one that is chosen.
 
-    As work is done smaller gangs come to be in time, with no slack: not a reason to leave spot.
+    As work is done slower gangs come to be in time, with no slack: not a reason to leave spot.
     """
-    wanted = sum(target.nodes for target in decision.targets)
-    nodes = range(way_out.nodes + 1, max(len(job_view.nodes), wanted) + 1)
-    return [option for option in firm if option.pool == way_out.pool and option.nodes in nodes]
+    if chosen is None:
+        return []
+    most = chosen.units_per_s * (1 + 1e-9)
+    return [option for option in firm if way_out.units_per_s < option.units_per_s <= most]
 
 
 def _cooled(view: View, job_view: JobView, decision: Decision) -> Decision:
@@ -316,18 +318,24 @@ def _replace_slow(
     )
 
 
+def _gang_of(
+    view: View, job_view: JobView, decision: Decision, all_options: tuple[GangOption, ...]
+) -> GangOption | None:
+    """The gang that the decision is for, uncapped; None where it is to wait."""
+    wanted = without_power_caps(decision.targets)
+    chosen = next((o for o in all_options if o.targets == wanted), None)
+    return chosen or spread_of(view, job_view, wanted)
+
+
 def _holds(
     view: View,
     job_view: JobView,
     decision: Decision,
-    all_options: tuple[GangOption, ...],
+    chosen: GangOption | None,
     fallback: GangOption,
 ) -> bool:
-    """Whether the job can follow the decision for a tick and still be in time."""
+    """Whether the job can follow the decision, for ``chosen``, a tick and still be in time."""
     job, left_s = job_view.job, seconds_left(view, job_view)
-    wanted = without_power_caps(decision.targets)
-    chosen = next((o for o in all_options if o.targets == wanted), None)
-    chosen = chosen or spread_of(view, job_view, wanted)
     if chosen is None or chosen.wait_s is not None or not _is_firm(view, job_view):
         units_after = _worst_units_now(view, job_view)
     else:

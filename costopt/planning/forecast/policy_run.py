@@ -5,7 +5,8 @@ has capacity, by the policy's objective of the rest of the job, of those as fast
 would fall back to, else the fastest; it keeps a gang until the pool takes it back. Before that the
 shield decides, as ``costopt.strategies.shield`` does: where, after a tick that adds nothing, the
 rest of the job could not be finished in time on uninterruptible capacity, the job goes there at
-once, and stays. A launch that would have to be left before its first save is not made.
+once, and stays unless a faster gang there would still be in time after another try. A launch that
+would have to be left before its first save is not made.
 """
 
 from __future__ import annotations
@@ -157,9 +158,9 @@ def _decide(
         return
     slack_h = left_h - start_h[:, spot:] - (runs.left + runs.unsaved)[:, None] * work_h[:, spot:]
     safe = _fallback(score[:, spot:], slack_h)
-    larger = _are_larger(gangs, safe)
+    faster = gangs.train_h[spot:] < gangs.train_h[spot + safe][:, None]
     room_h = tick_h + gangs.unsaved_h + start_h[samples, spot + safe]
-    roomy = _with_room(score[:, spot:], slack_h, safe, larger, room_h)
+    roomy = _with_room(score[:, spot:], slack_h, safe, faster, room_h)
     best, some_up = _cheapest_up(gangs, score, up, gangs.train_h[spot + roomy][:, None])
     gang = np.where(on_spot, runs.gang, best)
     rest_h = runs.left * work_h[samples, gang]
@@ -169,17 +170,21 @@ def _decide(
     interval_h = (slack_h[samples, safe] - start_h[samples, gang]) / 2
     interval_h = np.clip(interval_h, gangs.risky_interval_h[gang], gangs.interval_h[gang])
     first_save_h = start_h[samples, gang] + interval_h + gangs.save_h[gang]
-    saved_in_time = slack_h[samples, roomy] >= first_save_h + tick_h
-    nodes = np.where(on_spot | some_up, gangs.nodes[gang], 0)
-    larger &= gangs.nodes[spot:] <= nodes[:, None]
-    ways_h = np.where(larger, slack_h, -math.inf).max(axis=1)
+    as_fast_h = np.where(on_spot | some_up, gangs.train_h[gang] * (1 - DONE), math.inf)
+    faster &= gangs.train_h[spot:] >= as_fast_h[:, None]
+    ways_h = np.where(faster, slack_h, -math.inf).max(axis=1)
     ways_h = np.maximum(ways_h, slack_h[samples, safe])
+    saved_in_time = np.maximum(ways_h, slack_h[samples, roomy]) >= first_save_h + tick_h
     holds = (ways_h >= tick_h) & (on_spot | saved_in_time | ~some_up)
     # Without spot there is nothing to wait for.
     goes = live & (runs.gang < spot) & (~holds & ~ends_here if spot else waits)
+    here = np.maximum(runs.gang, 0)
+    back = runs.left + start_h[samples, best] / work_h[samples, best]
+    pays = back * score[samples, best] < runs.left * score[samples, here]
+    returns = live & (runs.gang >= spot) & some_up & saved_in_time & pays
+    launched = returns | (live & waits & ~goes & some_up)
     _launch(gangs, runs, goes, spot + safe, start_h)
     runs.changed |= goes & (spot > 0)
-    launched = live & waits & ~goes & some_up
     _launch(gangs, runs, launched, best, start_h)
     runs.interval_h = np.where(launched, interval_h, runs.interval_h)
 
@@ -208,21 +213,13 @@ def _fallback(score: Array, slack_h: Array) -> NDArray[np.int64]:
     return chosen
 
 
-def _are_larger(gangs: Gangs, safe: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which uninterruptible gangs are larger ones of the safe one's pool."""
-    nodes, pool = gangs.nodes[gangs.interruptible :], gangs.pool[gangs.interruptible :]
-    same = pool == pool[safe][:, None]
-    larger: NDArray[np.bool_] = same & (nodes > nodes[safe][:, None])
-    return larger
-
-
 def _with_room(
-    score: Array, slack_h: Array, safe: NDArray[np.int64], larger: NDArray[np.bool_], room_h: Array
+    score: Array, slack_h: Array, safe: NDArray[np.int64], faster: NDArray[np.bool_], room_h: Array
 ) -> NDArray[np.int64]:
-    """Return the safe gang, or where it is hardly in time the cheapest larger one that is: while
-    work is done smaller ones come into question, which is no reason to leave spot."""
+    """Return the safe gang, or where it is hardly in time the cheapest faster one that is: while
+    work is done slower ones come into question, which is no reason to leave spot."""
     samples, has_room = np.arange(len(safe)), slack_h >= room_h[:, None]
-    found = np.where(larger & has_room, score, math.inf)
+    found = np.where(faster & has_room, score, math.inf)
     roomy = found.argmin(axis=1)
     stays = has_room[samples, safe] | ~np.isfinite(found[samples, roomy])
     return np.where(stays, safe, roomy)

@@ -268,9 +268,9 @@ def _fallback(
 def _with_room(
     view: View, job_view: JobView, chosen: GangOption, safes: list[GangOption], units: float
 ) -> GangOption:
-    """The safe gang, or where it is hardly in time a larger one.
+    """The safe gang, or where it is hardly in time a faster one.
 
-    On the smaller one all slack would be gone at once, and spot be left for it.
+    On the slower one all slack would be gone at once, and spot be left for it.
     """
     left_s, at_risk_s = seconds_left(view, job_view), seconds_at_risk(view, job_view)
 
@@ -280,8 +280,8 @@ def _with_room(
 
     if has_room(chosen) or is_running(job_view, chosen.targets):
         return chosen
-    sizes = (o for o in safes if o.pool == chosen.pool and chosen.nodes < o.nodes and has_room(o))
-    return min(sizes, key=lambda option: option.score_usd_per_unit, default=chosen)
+    faster = (o for o in safes if o.units_per_s > chosen.units_per_s and has_room(o))
+    return min(faster, key=lambda option: option.score_usd_per_unit, default=chosen)
 
 
 def _without_program(
