@@ -22,11 +22,11 @@ from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.notices import notice_period
 from costopt.domain.policy import Policy, StrategySpec
 from costopt.market.generator import generate_market
-from costopt.market.history_file import compress_samples
 from costopt.optimize.planned_job import PlannedJob
 from costopt.optimize.planner import prepare
 from costopt.optimize.request import PlanRequest
 from costopt.planning.forecast.forecaster import PICKS_BY_SCORE, forecast_job, forecaster_of
+from costopt.planning.forecast.future_market import history_of
 from costopt.planning.forecast.futures import Futures, draw_futures
 from costopt.planning.forecast.gangs import build_gangs
 from costopt.planning.forecast.policy_run import run_policy
@@ -145,26 +145,6 @@ def prepared(job: Job, policy: Policy, seen: QuoteSet) -> tuple[PlanRequest, Pla
     return request, prepare(request)[0][0]
 
 
-def future_market(futures: Futures, usd: Sequence[float], job: Job, number: int) -> MarketHistory:
-    """The market of one future, with on-demand capacity beside it."""
-    tick, ticks = timedelta(seconds=futures.tick_s), futures.nodes.shape[2]
-    end = job.start_at + ticks * tick
-    pools = {}
-    for row, each in enumerate(futures.pools):
-        price = np.broadcast_to(futures.price, futures.nodes.shape)[number, row] * usd[row]
-        nodes = futures.nodes[number, row]
-        states = (
-            MarketState(job.start_at + t * tick, int(nodes[t]), float(price[t]))
-            for t in range(ticks)
-        )
-        pools[each] = PoolHistory(each, compress_samples(states), end)
-    for zone in ZONES:
-        firm = pool(zone, CapacityType.ON_DEMAND)
-        state = MarketState(job.start_at, 1000, PRICES[CapacityType.ON_DEMAND])
-        pools[firm] = PoolHistory(firm, (state,), end)
-    return MarketHistory("future", pools, futures.tick_s, "sampled")
-
-
 @pytest.mark.parametrize("profile", ["typical", "scarce"])
 @pytest.mark.parametrize("strategy", sorted(PICKS_BY_SCORE))
 def test_the_array_form_spends_what_the_engine_spends_in_the_same_futures(
@@ -195,8 +175,7 @@ def test_the_array_form_spends_what_the_engine_spends_in_the_same_futures(
     )
     spent, energy, late = [], [], 0
     for number in range(runs):
-        prices = [offer.price_usd_per_hour.value for offer in spot if offer.price_usd_per_hour]
-        history = future_market(futures, prices, job, number)
+        history = history_of(futures, number, seen.offers, seen.now, "future")
         config = backtest_config(
             {history.name: history},
             notice_s=NOTICE_S,
