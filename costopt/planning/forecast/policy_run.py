@@ -54,17 +54,22 @@ def run_policy(
     due_h: float,
     billed_to_h: float,
     begun: bool,
+    gang: int = WAITS,
+    starting_h: float = 0.0,
+    unsaved: float = 0.0,
 ) -> RunSamples:
     """Return what the policy makes of each future; hours count from the first tick.
 
-    Nodes are paid to the next multiple of ``billed_to_h`` hours after the work ends.
+    The job runs on the row ``gang`` at present, which takes ``starting_h`` hours more to start, and
+    has not saved so much of what it has done, as a share of the rest. Nodes are paid to the next
+    multiple of ``billed_to_h`` hours after the work ends.
     """
     samples, tick_h = gangs.work_h.shape[1], futures.tick_s / 3600
     runs = _Runs(
         left=np.ones(samples),
-        unsaved=np.zeros(samples),
-        gang=np.full(samples, WAITS),
-        starting_h=np.zeros(samples),
+        unsaved=np.full(samples, unsaved),
+        gang=np.full(samples, gang),
+        starting_h=np.full(samples, starting_h),
         begun=np.full(samples, begun),
         finish_h=np.full(samples, math.inf),
         usd=np.zeros(samples),

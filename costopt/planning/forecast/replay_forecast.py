@@ -39,8 +39,8 @@ from costopt.planning.forecast.policy_run import UNFINISHED_H
 from costopt.planning.forecast.replays import Replays
 
 if TYPE_CHECKING:
+    from costopt.backtesting.replay_process import ReplayedRun
     from costopt.backtesting.trial import BacktestConfig
-    from costopt.planning.forecast.replay_process import ReplayedRun
     from costopt.planning.quotes import QuoteSet
 
 FOLLOWS_PLANS = "milp"
@@ -129,8 +129,8 @@ def _replay(
     replays: int,
     limit_s: float,
 ) -> Replays | None:
+    from costopt.backtesting.replay_process import run_apart
     from costopt.backtesting.trial import Trial, Window
-    from costopt.planning.forecast.replay_process import run_apart
 
     nodes, power_error = _cheapest_pools(part)
     if not nodes or limit_s <= 0:

@@ -26,7 +26,7 @@ from costopt.domain.market import Pool
 BEGIN = """\
 import os, sys
 sys.path[:] = sys.argv[1].split(os.pathsep)
-from costopt.planning.forecast.replay_process import run_here
+from costopt.backtesting.replay_process import run_here
 run_here(sys.argv[2])
 """
 REQUEST, RUNS = "request", "runs"
