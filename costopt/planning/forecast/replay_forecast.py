@@ -92,7 +92,7 @@ def choose_forecaster(
     All replays of its jobs take ``FORECAST_LIMIT_S`` seconds at most.
     """
     if not is_replayed(policy):
-        return forecaster_of(policy, seen.history)
+        return forecaster_of(policy, seen.history, notice_s=seen.notice_s)
     by_name = {job.name: job for job in jobs}
     ends_s = time.monotonic() + FORECAST_LIMIT_S
 
@@ -212,6 +212,8 @@ def _config(seen: QuoteSet, account: Account) -> BacktestConfig:
         forecasts=models.forecasts,
         carbon=carbon,
         account=account,
+        # One for all pools: the shortest of those that are known.
+        notice_s=min(seen.notices_s.values(), default=None),
     )
 
 

@@ -243,3 +243,14 @@ def test_gangs_that_differ_and_arrays_are_not_forecast(tmp_path: Path) -> None:
     for each in (flexible, replace(job, array=TaskArray(4))):
         request, part = prepared(each, Policy("cheap"), seen)
         assert forecast_job(request, part, seen.history) is None
+
+
+def test_the_notice_is_that_of_the_account_s_provider(tmp_path: Path) -> None:
+    job, seen = quotes_of(market("harsh"), tmp_path)
+    usd = [
+        made.usd_mean
+        for notices_s in ({}, {"aws": 120.0}, {"aws": 0.0}, {"gcp": 0.0})
+        if (made := plan_job(job, Policy("p"), replace(seen, notices_s=notices_s)).forecasts[0][1])
+    ]
+    usual, stated, none, of_another = usd
+    assert usual == stated == of_another != none
