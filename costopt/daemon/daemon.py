@@ -95,7 +95,7 @@ class Daemon:
         self._price_lists = PriceListRefresher(say)
         self.board.lists_observed_at = self._price_lists.observed_at()
         self._forecasters = LearnedForecasters(
-            self._ticking, partial(notice_by_provider, site.providers)
+            self._ticking, partial(notice_by_provider, site.providers), site.market
         )
         self.forecasts = ForecastBoard(self.board, self._forecasters)
         self.service = DaemonService(

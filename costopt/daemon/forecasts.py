@@ -15,6 +15,7 @@ from threading import Lock
 from costopt.daemon.shared_state import JobForecast, SharedState, TickSnapshot
 from costopt.daemon.strategy_pool import StrategyPool
 from costopt.domain.errors import CostoptError
+from costopt.domain.history import MarketHistory
 from costopt.domain.notices import NoticePeriod, spot_notice_s
 from costopt.domain.plan import Forecast
 from costopt.domain.policy import Policy
@@ -51,17 +52,23 @@ class LearnedForecasters:
     held meanwhile.
 
     ``strategies`` is None while another daemon leads. ``notice_s`` is the notice in the account's
-    clouds and clusters.
+    clouds and clusters, ``history`` the record that a simulated cloud plays.
     """
 
-    def __init__(self, ticking: Lock, notice_s: NoticePeriod = spot_notice_s) -> None:
+    def __init__(
+        self,
+        ticking: Lock,
+        notice_s: NoticePeriod = spot_notice_s,
+        history: MarketHistory | None = None,
+    ) -> None:
         self._ticking = ticking
         self._notice_s = notice_s
+        self._history = history
         self.strategies: StrategyPool | None = None
 
     def of(self, policy: Policy) -> Forecaster | None:
         """Return what forecasts jobs under the policy; None: their plan does."""
-        return forecaster_of(policy, None, self._learned, self._notice_s)
+        return forecaster_of(policy, self._history, self._learned, self._notice_s)
 
     def _learned(self, keys: Sequence[Key], now: datetime) -> LifetimeModel | None:
         """Return what is known of these pools, None where nothing is or a tick takes long."""
@@ -109,20 +116,26 @@ class ForecastBoard:
         began_s = self._stopwatch_s()
         if began_s < self._rests_until_s:
             return
+        try:
+            self._make_due(began_s)
+        finally:
+            ended_s = self._stopwatch_s()
+            self._rests_until_s = ended_s + (ended_s - began_s) * (1 / PROCESSOR_SHARE - 1)
+
+    def _make_due(self, began_s: float) -> None:
         seen = self._board.snapshot
         jobs = list(_open_jobs(seen))
         self._forget({job.name for job in jobs})
         for job in self._due(jobs, seen.now):
-            made = self._forecast(job)
+            # First, so that a job whose forecast fails does not keep the others from theirs.
             self._facts[job.name] = job.facts
-            spent = seen.summaries[job.name].usd if job.name in seen.summaries else 0.0
+            made = self._forecast(job)
             if made is not None:
-                forecast = job_forecast(made, spent, seen.now)
+                summary = seen.summaries.get(job.name)
+                forecast = job_forecast(made, summary.usd if summary else 0.0, seen.now)
                 self._board.forecasts = {**self._board.forecasts, job.name: forecast}
             if self._stopwatch_s() - began_s > PASS_S:
                 break
-        ended_s = self._stopwatch_s()
-        self._rests_until_s = ended_s + (ended_s - began_s) * (1 / PROCESSOR_SHARE - 1)
 
     def _due(self, jobs: Iterable[_OpenJob], now: datetime) -> list[_OpenJob]:
         ranked: list[tuple[int, datetime, str, _OpenJob]] = []

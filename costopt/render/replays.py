@@ -39,12 +39,14 @@ def replays_notes(made: Replays | None, job: Job) -> Iterator[str]:
         yield f"Verified by none of {made.requested} {made.source}: none was done in {limit}."
         return
     found = made.forecast
-    cut = f" of {made.requested}, which were done in {limit}," if made.done < made.requested else ""
+    missing = made.requested - made.done
+    cut = f"; {missing} more were not done in {limit}" if missing else ""
+    spread = f" ± {usd_text(found.usd_error)}" if made.done > 1 else ""
     energy = "" if found.kwh is None else f", {number_text(found.kwh)} kWh"
     in_time = "" if job.deadline_at is None else f", {made.in_time} of {made.done} in time"
     yield (
-        f"Verified by {made.done}{cut} {made.source}: mean {usd_text(found.usd_mean)} "
-        f"± {usd_text(found.usd_error)} (P95 {usd_text(found.usd_p95)}){energy}{in_time}."
+        f"Verified by {made.done} {made.source}{cut}: mean {usd_text(found.usd_mean)}{spread} "
+        f"(P95 {usd_text(found.usd_p95)}){energy}{in_time}."
     )
     if made.failure:
         yield f"The strategy failed in them, so that the shield decided: {made.failure}"

@@ -49,7 +49,7 @@ def forecaster_of(
     has further aims, which ``run_policy`` does not know.
 
     ``history`` is the record that the offers are of, None for list prices; ``learned`` is what a
-    daemon knows instead.
+    daemon knows where it is too short.
     """
     if policy.strategy.name not in PICKS_BY_SCORE or policy.objective.then:
         return None

@@ -71,28 +71,31 @@ def draw_futures(
     """Return what the offers' pools may do in ``span_s`` seconds; a job needs ``nodes`` in each.
 
     ``history`` is the record that the offers are of, None where nothing was recorded; ``learned``
-    counts where there is none.
+    counts where it is too short.
     """
     recorded_s = UNRECORDED_TICK_S if history is None else history.tick_s or UNRECORDED_TICK_S
     tick_s = recorded_s * max(1, math.ceil(span_s / recorded_s / MAX_TICKS))
     ticks = max(1, math.ceil(span_s / tick_s))
     pools = tuple(offer.pool for offer in offers)
-    past = _past(history, pools, now, tick_s) if pools and history is not None else None
+    past = None
+    if history is not None and pools and history.pools.keys() >= set(pools):
+        past = _past(history, pools, now, tick_s)
     rng = np.random.default_rng(SEED)
     if past is not None and past.ticks >= MIN_WINDOWS * ticks + samples:
         return _windows(past, pools, np.array(nodes), ticks, samples, rng)
-    model, source = LifetimeModel(), "the shipped prior of how long capacity lasts"
     keys = [lifetime_key("", pool, count) for pool, count in zip(pools, nodes, strict=True)]
     up_now = [_is_up(offer, count) for offer, count in zip(offers, nodes, strict=True)]
-    if past is not None and past.ticks > 0:
-        _watch(model, past, pools, keys, now)
-        source = "what was recorded by then of how long capacity lasts"
-    elif keys and learned is not None and (taught := learned(keys, now)) is not None:
+    model, source = LifetimeModel(), "the shipped prior of how long capacity lasts"
+    taught = None if learned is None else learned(keys, now)
+    if taught is not None:
         model, source = taught, "what was learned so far of how long capacity lasts"
         up_now = [
             up if offer.nodes_available is not None else _was_up(model, key, now)
             for up, offer, key in zip(up_now, offers, keys, strict=True)
         ]
+    elif past is not None and past.ticks > 0:
+        _watch(model, past, pools, keys, now)
+        source = "what was recorded by then of how long capacity lasts"
     drawn = _from_model(model, keys, up_now, ticks, tick_s / 3600, samples, rng)
     return Futures(pools, drawn, np.ones((1, len(pools), 1)), tick_s, source)
 

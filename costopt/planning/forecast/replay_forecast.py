@@ -141,11 +141,13 @@ def _replay(
     demand = part.demand
     span_s = 3600 * (demand.release_h + SPAN * max(demand.hours_left, WALL_TICK_H))
     counts = [nodes[offer.pool] for offer in shaky]
-    # The first of the forecast's own futures, where it has some.
+    # As many as the forecast draws, so that these are the first of its own where the pools agree.
     samples = max(SAMPLES, replays)
     futures = draw_futures(shaky, counts, seen.history, seen.now, span_s, samples)
     whole = replace(account, quotas=(*account.quotas, *seen.quotas))
-    begun = replace(job, start_at=max(job.start_at, seen.now))
+    # Of a job without a deadline the request has the one by which its patience ends.
+    due_at = job.deadline_at or demand.job.deadline_at
+    begun = replace(job, start_at=max(job.start_at, seen.now), deadline_at=due_at)
     names = [f"future {number + 1}" for number in range(replays)]
     histories = {
         name: history_of(futures, number, offers, seen.now, name)

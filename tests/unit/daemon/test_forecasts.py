@@ -18,7 +18,9 @@ from costopt.daemon.reader import TenantReader
 from costopt.daemon.shared_state import JobForecast
 from costopt.domain.account import Account
 from costopt.domain.policy import Policy, StrategySpec
+from costopt.domain.view import View
 from costopt.market.lifetime import lifetime_key
+from costopt.optimize.request import PlanRequest, build_request
 from tests.support.daemon_fixtures import POLICY, DaemonScene, document
 from tests.support.engine_fixtures import SAFE, SPOT_A, always
 from tests.support.live_run import PATIENCE_S
@@ -222,3 +224,23 @@ def test_a_policy_without_an_array_form_has_no_forecaster() -> None:
     assert makers.of(Policy("p", strategy=StrategySpec("milp"))) is None
     assert makers.of(Policy("p")) is not None
     assert makers._learned([lifetime_key("", SPOT_A, 1)], T0) is None
+
+
+def test_a_job_whose_forecast_fails_costs_the_others_nothing(
+    scene: DaemonScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.submit("one", "two")
+    scene.go(2)
+    board = ForecastBoard(scene.daemon.board, scene.daemon._forecasters, lambda: 0.0)
+    real = build_request
+
+    def build(view: View) -> PlanRequest:
+        if view.jobs[0].job.name == "one":
+            raise ZeroDivisionError
+        return real(view)
+
+    monkeypatch.setattr(forecasts, "build_request", build)
+    with pytest.raises(ZeroDivisionError):
+        board.update()
+    board.update()
+    assert set(scene.daemon.board.forecasts) == {"two"}
