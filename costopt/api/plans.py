@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -37,7 +37,7 @@ from costopt.domain.policy import Policy
 from costopt.planning.account_bill import bill_notes
 from costopt.planning.forecast.replays import MAX_REPLAYS, VERIFY_LIMIT_S, Replays
 from costopt.planning.request import plan_frontier, plan_job
-from costopt.planning.what_if import TERMS, Capacity, Scenario, plan_scenarios
+from costopt.planning.what_if import TERMS, Capacity, Scenario, forecast_notes, plan_scenarios
 from costopt.render.table import Table, Tabular
 
 if TYPE_CHECKING:
@@ -349,17 +349,7 @@ def what_if(
         found = plan_frontier(job, chosen[0], inputs.seen, points, inputs.account) if points else ()
         own = _own_plan(job, chosen[0], scenarios, inputs) if found else None
     drawn = FrontierResult(job, chosen[0], found, own, inputs.seen.now)
-    return WhatIfResult(job, scenarios, drawn, (*inputs.notes, *_replay_notes(scenarios)))
-
-
-def _replay_notes(scenarios: Sequence[Scenario]) -> Iterator[str]:
-    from costopt.planning.forecast.replay_forecast import replay_notes
-
-    # With tolerances, plans are compared.
-    decided = [each for each in scenarios if each.tolerance is None]
-    for policy in dict.fromkeys(each.policy.name for each in decided):
-        own = [each for each in decided if each.policy.name == policy]
-        yield from replay_notes(own[0].policy, (each.plan for each in own))
+    return WhatIfResult(job, scenarios, drawn, (*inputs.notes, *forecast_notes(scenarios)))
 
 
 def _own_plan(

@@ -22,6 +22,7 @@ from costopt.planning.forecast.replay_forecast import is_replayed, replay_job, r
 from costopt.planning.many_jobs import plan_account
 from costopt.planning.quotes import QuoteSet, recorded_quotes
 from costopt.planning.request import build_plan_request, plan_job
+from costopt.planning.what_if import forecast_notes, plan_scenarios
 from costopt.spec import load_job
 from tests.support.installed_strategy import MINE, install_strategy
 from tests.unit.planning.test_forecast import JOB, job_at, market, quotes_of
@@ -97,6 +98,8 @@ def test_a_user_s_strategy_is_forecast_by_replays(
     assert made.proposal_of(job.name) is not None
     (note,) = replay_notes(OWN, (made,))
     assert "'mine' is forecast by 3 engine replays" in note
+    (scenario,) = plan_scenarios((job,), (OWN,), ("policy",), seen, UNLIMITED)
+    assert list(forecast_notes((scenario,))) == [note]
     together = plan_account((job,), OWN, seen).plan
     assert together.forecast_of(job.name) == forecast
 
