@@ -169,7 +169,9 @@ class Daemon:
 
     def forecast(self) -> None:
         """Forecast the jobs that are due, if this daemon leads."""
-        if self.board.leads and self.board.ticked_at is not None:
+        if not self.board.leads:
+            self.board.forecasts = {}
+        elif self.board.ticked_at is not None:
             self.forecasts.update()
 
     def sweep(self) -> None:
@@ -284,7 +286,7 @@ class Daemon:
         rebuilds its state from the ledger."""
         self.board.leads = self._leadership.acquire()
         if not self.board.leads or self._leadership.fence != self._fence:
-            self._control = None
+            self._control = self._forecasters.strategies = None
         self._fence = self._leadership.fence
         return self.board.leads
 

@@ -120,8 +120,8 @@ def forecast_notes(scenarios: Sequence[Scenario]) -> Iterator[str]:
 
     # With tolerances, plans are compared.
     decided = [each for each in scenarios if each.tolerance is None]
-    for policy in dict.fromkeys(each.policy.name for each in decided):
-        own = [each for each in decided if each.policy.name == policy]
+    for strategy in dict.fromkeys(each.policy.strategy.name for each in decided):
+        own = [each for each in decided if each.policy.strategy.name == strategy]
         yield from replay_notes(own[0].policy, (each.plan for each in own))
 
 

@@ -152,6 +152,9 @@ def test_a_daemon_that_stands_by_forecasts_nothing(scene: DaemonScene) -> None:
     scene.daemon.board.leads = True
     scene.daemon.forecast()
     assert scene.daemon.board.forecasts
+    scene.daemon.board.leads = False
+    scene.daemon.forecast()
+    assert not scene.daemon.board.forecasts, "another daemon knows more"
 
 
 def test_passes_and_ticks_do_not_disturb_each_other(scene: DaemonScene) -> None:
