@@ -127,12 +127,15 @@ def plan_jobs(
     them. Arguments and errors are those of ``plan``; two jobs of one name, or of one checkpoint
     place, are a SpecError.
     """
+    from costopt.planning.forecast.replay_forecast import replay_notes
+
     chosen, tasks = check_policy(policy), _check_jobs(jobs, account)
     inputs = read_inputs(tasks, (chosen,), market, account, providers, at, carbon, max_age_s)
     with noted(inputs.notes):
         made = plan_account(tasks, chosen, inputs.seen, inputs.account, explain=explain)
+    from_replays = replay_notes(chosen, (made.plan,))
     of_bill = bill_notes(made.plan.allocations, inputs.seen, inputs.account)
-    return AccountPlanResult(made, (*inputs.notes, *of_bill))
+    return AccountPlanResult(made, (*inputs.notes, *of_bill, *from_replays))
 
 
 def what_if_jobs(

@@ -35,8 +35,9 @@ from costopt.domain.plan import (
 )
 from costopt.domain.policy import Policy
 from costopt.planning.account_bill import bill_notes
+from costopt.planning.forecast.replays import MAX_REPLAYS, VERIFY_LIMIT_S, Replays
 from costopt.planning.request import plan_frontier, plan_job
-from costopt.planning.what_if import TERMS, Capacity, Scenario, plan_scenarios
+from costopt.planning.what_if import TERMS, Capacity, Scenario, forecast_notes, plan_scenarios
 from costopt.render.table import Table, Tabular
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ class PlanResult(Tabular):
     """The plan of a job under a policy.
 
     ``notes`` are sentences on the prices that it rests on and on what is missing. Dollars are USD,
-    instants aware UTC, energy kWh at the data centre's meter; None is unknown.
+    instants aware UTC, energy kWh at the data centre's meter; None is unknown. ``verification`` is
+    the outcome of replays of the engine, None where none were requested or no offer can run it.
     """
 
     job: Job
@@ -63,6 +65,7 @@ class PlanResult(Tabular):
     plan: Plan
     notes: tuple[str, ...] = ()
     account: Account = field(default_factory=Account)
+    verification: Replays | None = None
 
     @property
     def is_feasible(self) -> bool:
@@ -109,7 +112,14 @@ class PlanResult(Tabular):
         from costopt.render.plan_table import plan_table
 
         return plan_table(
-            self.plan, self.job, self.policy, top, explain, account=self.account, options=False
+            self.plan,
+            self.job,
+            self.policy,
+            top,
+            explain,
+            account=self.account,
+            options=False,
+            verification=self.verification,
         )
 
 
@@ -233,6 +243,8 @@ def plan(
     carbon: StrPath | None = None,
     max_age_s: float | None = None,
     explain: bool = True,
+    verify: int = 0,
+    verify_limit_s: float = VERIFY_LIMIT_S,
 ) -> PlanResult:
     """Return pools, nodes and hours for a job that has not begun.
 
@@ -243,16 +255,30 @@ def plan(
     recorded intensities (default: annual means). Without ``explain``, candidates and constraints
     are left out, which is faster.
 
+    ``verify`` replays the job on the engine in so many futures that are sampled as those of the
+    forecast, in a process of its own, and counts those that are done in ``verify_limit_s`` seconds.
+
     A plan that cannot end the job in time is returned too: see ``is_feasible``. Raise
     StaleDataError where every price is too old, SpecError for a bad argument, MarketError,
     SignalError or ProviderError where an input cannot be read.
     """
+    from costopt.planning.forecast.replay_forecast import replay_job, replay_notes
+
+    check_count("verify", verify, low=0, high=MAX_REPLAYS)
+    check_number("verify_limit_s", verify_limit_s, low=1.0)
     chosen = check_policy(policy)
     inputs = read_inputs((job,), (chosen,), market, account, providers, at, carbon, max_age_s)
+    seen, shared, verified = inputs.seen, inputs.account, None
     with noted(inputs.notes):
-        made = plan_job(job, chosen, inputs.seen, explain=explain, account=inputs.account)
-    of_bill = bill_notes(made.allocations, inputs.seen, inputs.account)
-    return PlanResult(job, chosen, made, (*inputs.notes, *of_bill), inputs.account)
+        made = plan_job(job, chosen, seen, explain=explain, account=shared)
+        if verify:
+            verified = replay_job(job, chosen, seen, shared, verify, verify_limit_s)
+    notes = (
+        *inputs.notes,
+        *bill_notes(made.allocations, seen, shared),
+        *replay_notes(chosen, (made,)),
+    )
+    return PlanResult(job, chosen, made, notes, shared, verified)
 
 
 def frontier(
@@ -323,7 +349,7 @@ def what_if(
         found = plan_frontier(job, chosen[0], inputs.seen, points, inputs.account) if points else ()
         own = _own_plan(job, chosen[0], scenarios, inputs) if found else None
     drawn = FrontierResult(job, chosen[0], found, own, inputs.seen.now)
-    return WhatIfResult(job, scenarios, drawn, inputs.notes)
+    return WhatIfResult(job, scenarios, drawn, (*inputs.notes, *forecast_notes(scenarios)))
 
 
 def _own_plan(

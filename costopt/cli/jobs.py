@@ -141,10 +141,22 @@ def _figures(answer: dict[str, Any]) -> list[Row]:
         "Interruptions": summary["interruptions"],
         "Node health": summary["health"] or None,
         "Replaced nodes": summary["replaced_nodes"] or None,
+        "Expected": _expected(answer.get("forecast"), summary["now"]),
         "Last decision": None if decision is None else decision["decision_id"],
         "Because": None if decision is None else decision["reason"],
     }
     return [{"figure": key, "value": value} for key, value in figures.items() if value is not None]
+
+
+def _expected(made: Mapping[str, Any] | None, now: str) -> str | None:
+    """Return the forecast with its age, None before one was made."""
+    if made is None:
+        return None
+    age = datetime.fromisoformat(now) - datetime.fromisoformat(made["made_at"])
+    done, latest = (iso_minute_text(made[key]) for key in ("finish_p50_at", "finish_p95_at"))
+    dollars = f"{usd_text(made['usd'])} in all (P95 {usd_text(made['usd_p95'])})"
+    made_text = f"made {seconds_text(max(0.0, age.total_seconds()))} ago of {made['source']}"
+    return f"{dollars}, done {done} (P95 {latest}); {made_text}"
 
 
 _job = click.argument("job")
@@ -318,7 +330,8 @@ def _said(verdict: Mapping[str, Any]) -> str:
     if not verdict["in_time"] or verdict["finish_at"] is None:
         return verdict["why"] or "no work remains"
     finish, usd = iso_minute_text(verdict["finish_at"]), verdict["usd"]
-    return f"a plan for it alone finishes by {finish} and costs ${usd:,.2f}"
+    source = f" ({verdict['source']})" if verdict.get("source") else ""
+    return f"alone it is expected to finish by {finish} and to cost ${usd:,.2f}{source}"
 
 
 def _text(path: str, check: object) -> str:

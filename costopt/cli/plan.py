@@ -27,6 +27,7 @@ from costopt.cli.options import (
     at_option,
     check_price_source,
     complete_policy,
+    duration_s,
     durations_s,
     jobs_argument,
     live_carbon_option,
@@ -41,6 +42,7 @@ from costopt.cli.options import (
 from costopt.domain.account import Account
 from costopt.domain.errors import InfeasibleError
 from costopt.domain.job import Job
+from costopt.planning.forecast.replays import MAX_REPLAYS, VERIFY_LIMIT_S
 from costopt.planning.what_if import POLICY_TERMS, TERMS
 
 if TYPE_CHECKING:
@@ -63,6 +65,12 @@ if TYPE_CHECKING:
 @click.option(
     "--explain", is_flag=True, help="Show why offers were excluded and which constraints bind."
 )
+@click.option("--verify", type=click.IntRange(1, MAX_REPLAYS), default=None, metavar="N",
+              help=f"Replay the job on the engine in N sampled futures, {MAX_REPLAYS} at most, and "
+              "show their outcome beside the forecast.")  # fmt: skip
+@click.option("--verify-limit", "verify_limit_s", callback=duration_s, metavar="DURATION",
+              default=f"{VERIFY_LIMIT_S:g}s",
+              help="How long the replays may take; those that are done count.")  # fmt: skip
 @planned_server_options
 @output_option
 @click.pass_context
@@ -70,6 +78,7 @@ def plan(
     context: click.Context, jobs: tuple[str, ...], policy: str, market: Path | None,
     at: datetime | None, max_age_s: float | None,
     carbon: Path | None, account: str | None, providers: tuple[str, ...], top: int, explain: bool,
+    verify: int | None, verify_limit_s: float,
     server: str | None, token_file: Path | None, output: str,
 ) -> None:  # fmt: skip
     """Choose pools, nodes and hours for jobs.
@@ -95,11 +104,13 @@ def plan(
     if len(read.jobs) > 1:
         from costopt.api import many_jobs
 
-        refuse_options("top", "explain")
+        refuse_options("top", "explain", "verify", "verify_limit_s")
         together = many_jobs.plan_jobs(read.jobs, policy, **read.prices)
         print_account_plan(together, output)
         return
-    made = plans.plan(read.jobs[0], policy, **read.prices)
+    made = plans.plan(
+        read.jobs[0], policy, verify=verify or 0, verify_limit_s=verify_limit_s, **read.prices
+    )
     print_plan(made, output, top=top, explain=explain)
 
 
@@ -110,7 +121,15 @@ def print_plan(result: PlanResult, output: str, *, top: int = 10, explain: bool 
 
     for note in result.notes:
         print_error("note", note)
-    table = plan_table(result.plan, result.job, result.policy, top, explain, account=result.account)
+    table = plan_table(
+        result.plan,
+        result.job,
+        result.policy,
+        top,
+        explain,
+        account=result.account,
+        verification=result.verification,
+    )
     print_table(table, output)
     raise_if_infeasible(result.plan, result.job)
 

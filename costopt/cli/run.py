@@ -98,6 +98,7 @@ def run(
     from costopt.controller.controller import ControllerSettings
     from costopt.controller.live_run import StopSignals, open_run
     from costopt.planning.account_bill import bill_notes, term_notes
+    from costopt.planning.forecast.replay_forecast import is_replayed, replay_notes
     from costopt.planning.request import (
         carbon_notes,
         load_account,
@@ -121,6 +122,7 @@ def run(
             *carbon_notes(seen, chosen, task.until_at),
             *term_notes(seen, shared),
             *bill_notes(made.allocations, seen, shared),
+            *replay_notes(chosen, (made,)),
         )
         print_plan(PlanResult(task, chosen, made, notes, shared), output)
         click.echo("nothing was launched: add --apply to run it", err=True)
@@ -145,9 +147,12 @@ def run(
                 *term_notes(seen, shared),
             ):
                 print_error("note", note)
-            raise_if_infeasible(
-                plan_job(live.job, chosen, seen, explain=False, account=shared), live.job
+            # The run waits for no replays.
+            followed = is_replayed(chosen)
+            made = plan_job(
+                live.job, chosen, seen, explain=False, account=shared, followed=followed
             )
+            raise_if_infeasible(made, live.job)
         if not record.live:
             live.site.check(live.job)
         _warn_of_short_market(live)

@@ -89,7 +89,13 @@ def _simulated(
         account=account,
     )
     shown = with_clusters(history, account_clusters(account))
-    return RunTarget(site, lambda now: recorded_quotes(shown, now, intensities))
+    notice_s = simulation.notice_s
+    notices_s = {} if notice_s is None else {pool.provider: notice_s for pool in shown.pools}
+
+    def quotes(now: datetime) -> QuoteSet:
+        return replace(recorded_quotes(shown, now, intensities), notices_s=notices_s)
+
+    return RunTarget(site, quotes)
 
 
 def _rented(account: Account, providers: tuple[str, ...], carbon: Path | None) -> RunTarget:

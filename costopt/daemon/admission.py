@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from costopt.catalog import load_catalog
 from costopt.controller.account_site import CHECKPOINTS
+from costopt.daemon.forecasts import LearnedForecasters
 from costopt.daemon.impact import ImpactResult, plan_impact
 from costopt.daemon.shared_state import SharedState
 from costopt.domain.account import UNLIMITED, Account
@@ -116,22 +117,26 @@ class AdmissionResult:
     """Whether a job can meet its deadline. ``in_time`` is None if that is unknown or no plan was
     requested; ``why`` gives the reason for None or False.
 
-    A plan for the job alone finishes by ``finish_at`` (95th percentile) and is expected to cost
-    ``usd``.
+    The job alone is expected to finish by ``finish_at`` (95th percentile) and to cost ``usd``:
+    ``source`` says what this is of.
     """
 
     in_time: bool | None
     why: str = ""
     finish_at: datetime | None = None
     usd: float | None = None
+    source: str = ""
 
 
 class AdmissionPlanner:
     """Plans one job at a time, in the caller's thread: a tick never waits for it."""
 
-    def __init__(self, board: SharedState, account: Account) -> None:
+    def __init__(
+        self, board: SharedState, account: Account, forecasters: LearnedForecasters | None = None
+    ) -> None:
         self._board = board
         self._account = account
+        self._forecasters = forecasters or LearnedForecasters(Lock())
         self._planning = Lock()
 
     def check(self, job: Job, policy: Policy) -> AdmissionResult:
@@ -164,7 +169,8 @@ class AdmissionPlanner:
             if any(view.job.name == job.name for each in seen.views for view in each.jobs):
                 raise SpecError(f"job {job.name!r} runs already", hint="give it another name")
             base = build_view((job,), policy, seen.offers, seen.now, self._full_account())
-            return plan_impact(job, policy, base, seen.views, load_catalog(), tenant)
+            forecaster = self._forecasters.of(policy)
+            return plan_impact(job, policy, base, seen.views, load_catalog(), tenant, forecaster)
         finally:
             self._planning.release()
 
@@ -178,14 +184,16 @@ class AdmissionPlanner:
 
         def make(each: Job) -> Plan:
             view = build_view((each,), policy, seen.offers, seen.now, account)
-            return plan(build_request(view), time_limit_s=PLAN_S, explain=False)
+            request, forecaster = build_request(view), self._forecasters.of(policy)
+            return plan(request, time_limit_s=PLAN_S, explain=False, forecaster=forecaster)
 
         made = plan_with_patience(job, make)
         raise_if_infeasible(made, job)
         forecast = made.forecast_of(job.name)
         if forecast is None:
             return AdmissionResult(True)
-        return AdmissionResult(True, "", forecast.finish_p95_at, forecast.usd_mean)
+        source = forecast.on_time.source
+        return AdmissionResult(True, "", forecast.finish_p95_at, forecast.usd_mean, source)
 
 
 def check_storage_locations(job: Job, document: Document, account: Account) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from costopt.daemon.shared_state import BudgetUse, FleetNode
+from costopt.daemon.shared_state import BudgetUse, FleetNode, JobForecast
 from costopt.domain.account import Account, AccountGuards, Tenant
 from costopt.domain.limits import LimitScope
 from costopt.domain.money import MICROS
@@ -18,9 +18,16 @@ JOB_BUDGET = "dollars of its budget"
 
 
 def budget_uses(
-    engine: Engine, account: Account, nodes_of: Mapping[str, Sequence[FleetNode]], now: datetime
+    engine: Engine,
+    account: Account,
+    nodes_of: Mapping[str, Sequence[FleetNode]],
+    now: datetime,
+    forecasts: Mapping[str, JobForecast],
 ) -> Iterator[BudgetUse]:
-    """Yield the use of the limits of the account, of its tenants, and of the jobs that run."""
+    """Yield the use of the limits of the account, of its tenants, and of the jobs that run.
+
+    Whether a job's budget lasts is by its forecast, where one was made, else by its pace.
+    """
     spending = engine.spending
     spent = {LimitScope.JOB: spending.usd, LimitScope.MONTH: spending.month_usd}
     nodes = [node for each in nodes_of.values() for node in each]
@@ -37,17 +44,20 @@ def budget_uses(
             spent_at = _spent_at(now, usd, most, rate, until)
             yield BudgetUse(tenant, spec.label, usd, most, "", spent_at)
     for name, job in engine.jobs.items():
-        use = _of_job(job.tenant, engine.journal.summary(name, now))
+        use = _of_job(job.tenant, engine.journal.summary(name, now), forecasts.get(name))
         if use is not None:
             yield use
 
 
-def _of_job(tenant: str, summary: JobSummary) -> BudgetUse | None:
+def _of_job(tenant: str, summary: JobSummary, made: JobForecast | None) -> BudgetUse | None:
     if summary.budget_usd_micros is None:
         return None
-    most, forecast = summary.budget_usd_micros / MICROS, summary.forecast_usd_micros
+    most, by_pace = summary.budget_usd_micros / MICROS, summary.forecast_usd_micros
+    expected = None if by_pace is None else by_pace / MICROS
+    if made is not None:
+        expected = made.usd
     spent_at = None
-    if forecast is not None and forecast > summary.budget_usd_micros:
+    if expected is not None and expected > most:
         rate = summary.usd_micros_per_hour / MICROS
         spent_at = _spent_at(summary.now, summary.usd, most, rate, None)
     return BudgetUse(tenant, JOB_BUDGET, summary.usd, most, summary.job, spent_at)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -14,7 +14,7 @@ from costopt.daemon.job_sync import JobSync
 from costopt.daemon.mode_gate import ModeGate
 from costopt.daemon.payload_preparer import PayloadPreparer
 from costopt.daemon.settings import DaemonSettings
-from costopt.daemon.shared_state import FleetNode, TickSnapshot
+from costopt.daemon.shared_state import FleetNode, JobForecast, TickSnapshot
 from costopt.daemon.strategy_pool import StrategyPool
 from costopt.daemon.tick_budget import TickScheduler
 from costopt.domain.account import Account
@@ -42,8 +42,10 @@ class LeaderLoop:
         account: Account,
         settings: DaemonSettings,
         readiness: PayloadPreparer,
+        forecasts: Callable[[], Mapping[str, JobForecast]],
     ) -> None:
         """Build the engine from the ledger. Raise LedgerError."""
+        self._forecasts = forecasts
         self._clock = site.clock
         self._account = account
         self._gate = ModeGate(registry, settings.mode, readiness.is_ready)
@@ -64,7 +66,7 @@ class LeaderLoop:
         ).engine
         self._gate.serve(self.engine)
         strategies = StrategyPool(settings.state_dir, site.hazards, site.clock.now())
-        self._strategies = strategies
+        self.strategies = strategies
         self._late = None if site.carbon is None else LateCarbon(ledger, site.carbon)
         self._roll = JobSync(
             self.engine,
@@ -85,7 +87,7 @@ class LeaderLoop:
         result = self.engine.tick()
         self._roll.retire(result.now)
         self._book_late(result.now)
-        self._strategies.save(result.now, every_s=SAVE_INTERVAL_S)
+        self.strategies.save(result.now, every_s=SAVE_INTERVAL_S)
         return self._snapshot(result)
 
     def _book_late(self, now: datetime) -> None:
@@ -99,7 +101,7 @@ class LeaderLoop:
 
     def close(self) -> None:
         """Save the learned state for the daemon's next start."""
-        self._strategies.save(self._clock.now())
+        self.strategies.save(self._clock.now())
 
     def _uncontrolled(self) -> Iterable[str]:
         return self._roll.uncontrolled()
@@ -113,6 +115,8 @@ class LeaderLoop:
                 nodes_of.setdefault(node.job, []).append(self._fleet_node(node))
         held = {job: why for job, why in result.refused.items() if job not in nodes_of}
         held |= {d.job: d.reason for d in result.desired.decisions if d.rule == SHARE}
+        forecasts = self._forecasts()
+        uses = budget_uses(engine, self._account, nodes_of, result.now, forecasts)
         last = {name: account.last_decision for name, account in accounts.items()}
         return TickSnapshot(
             now=result.now,
@@ -130,7 +134,7 @@ class LeaderLoop:
             guarded=self._guarded(),
             closed=frozenset(self._roll.closed),
             offers=engine.offers,
-            budgets=tuple(budget_uses(engine, self._account, nodes_of, result.now)),
+            budgets=tuple(uses),
             goodputs={name: g for name in accounts if (g := self._goodput(name)) is not None},
             silent=engine.provider_errors,
             views=engine.views,

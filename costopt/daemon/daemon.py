@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from threading import Lock
 
 from costopt.controller.payload import with_code_revision
@@ -16,6 +17,7 @@ from costopt.controller.site import LiveSite, provider_quotas
 from costopt.controller.state_dir import LEDGER
 from costopt.daemon.backups import Backups
 from costopt.daemon.control import LeaderLoop
+from costopt.daemon.forecasts import ForecastBoard, LearnedForecasters
 from costopt.daemon.notifications import AlertMonitor
 from costopt.daemon.orphan_sweeper import OrphanSweeper
 from costopt.daemon.payload_preparer import PayloadPreparer
@@ -37,6 +39,7 @@ from costopt.domain.errors import (
 from costopt.domain.job import Job
 from costopt.ledger.base import DurableLedger
 from costopt.ledger.fold_cache import save_folds
+from costopt.provider.base import notice_by_provider
 from costopt.provider.timeouts import OfferCache, TimeoutProvider
 
 DEFAULT_GUARDS = AccountGuards(
@@ -91,9 +94,13 @@ class Daemon:
         self._watch = AlertMonitor(self.board)
         self._price_lists = PriceListRefresher(say)
         self.board.lists_observed_at = self._price_lists.observed_at()
+        self._forecasters = LearnedForecasters(
+            self._ticking, partial(notice_by_provider, site.providers), site.market
+        )
+        self.forecasts = ForecastBoard(self.board, self._forecasters)
         self.service = DaemonService(
             registry, ledger, site.clock, self.board, settings, site.logs, self._account,
-            site.check_secrets, site.prepare_job,
+            site.check_secrets, site.prepare_job, self._forecasters,
         )  # fmt: skip
 
     def lead(self) -> None:
@@ -160,6 +167,13 @@ class Daemon:
         else:
             self.board.settled("carbon", "")
 
+    def forecast(self) -> None:
+        """Forecast the jobs that are due, if this daemon leads."""
+        if not self.board.leads:
+            self.board.forecasts = {}
+        elif self.board.ticked_at is not None:
+            self.forecasts.update()
+
     def sweep(self) -> None:
         """List orphans, and release them in mode enforce. Raise LedgerError."""
         if not self.board.leads or self.board.ticked_at is None:
@@ -224,6 +238,7 @@ class Daemon:
             ),
             PeriodicTask("readiness", schedule.readiness, self.readiness.prepare),
             PeriodicTask("tick", tick, self.tick),
+            PeriodicTask("forecasts", schedule.forecasts, self.forecast),
             PeriodicTask("quotas", schedule.quotas, self.refresh_quotas),
             *(
                 [PeriodicTask("carbon", schedule.carbon, self.refresh_carbon)]
@@ -271,7 +286,7 @@ class Daemon:
         rebuilds its state from the ledger."""
         self.board.leads = self._leadership.acquire()
         if not self.board.leads or self._leadership.fence != self._fence:
-            self._control = None
+            self._control = self._forecasters.strategies = None
         self._fence = self._leadership.fence
         return self.board.leads
 
@@ -279,8 +294,9 @@ class Daemon:
         if self._control is None:
             self._control = LeaderLoop(
                 self._site, self._providers, self._registry, self._ledger, self._whole_account(),
-                self._settings, self.readiness,
+                self._settings, self.readiness, lambda: self.board.forecasts,
             )  # fmt: skip
+            self._forecasters.strategies = self._control.strategies
         return self._control
 
     def _receive(self, job: Job) -> Job:

@@ -6,9 +6,10 @@ the nodes of all other jobs hold of the account's quotas is taken from these.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from costopt.domain.account import Account, Quota
@@ -17,11 +18,12 @@ from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Progress
 from costopt.domain.limits import Resource
 from costopt.domain.market import Pool
-from costopt.domain.plan import Forecast
+from costopt.domain.plan import Forecast, Plan
 from costopt.domain.policy import Policy
 from costopt.domain.power import NodePower
 from costopt.domain.transfers import transfer_table, with_root_volumes
 from costopt.domain.view import JobView, View
+from costopt.optimize.planner import Forecaster
 from costopt.optimize.request import PlanRequest, build_request
 from costopt.planning.many_jobs import AccountPlan, plan_request
 
@@ -86,6 +88,7 @@ def plan_impact(
     running: Sequence[View],
     catalog: Catalog,
     tenant: str | None = None,
+    forecaster: Forecaster | None = None,
 ) -> ImpactResult:
     """Return what the new job changes; ``base`` is the view of it alone, without other jobs.
 
@@ -102,9 +105,10 @@ def plan_impact(
         for node in each.nodes
     ]
     request = _request(base, own, joint, others, catalog)
-    before = plan_request(request, policy, explain=False, time_limit_s=PLAN_S) if joint else None
+    planned = partial(plan_request, policy=policy, time_limit_s=PLAN_S, forecaster=forecaster)
+    before = planned(request, explain=False) if joint else None
     with_new = replace(request, jobs=(*request.jobs, JobView(job, Progress())))
-    after = plan_request(with_new, policy, explain=tenant is None, time_limit_s=PLAN_S)
+    after = planned(with_new, explain=tenant is None)
     rows = tuple(_impacts(job, before, after, named=tenant is None))
     apart = sum(tenant in (None, each.job.tenant) for each, _ in others)
     return ImpactResult(job.name, policy.name, base.now, rows, apart)
@@ -180,19 +184,32 @@ def _node_load(
     return quota.node_load(resource, node.pool, catalog.instance_type(node.pool))
 
 
+def _comparable(job: str, plans: Sequence[Plan]) -> Callable[[Plan], Forecast | None]:
+    """Return what gives the forecasts of a job in these plans: as it will be run, if all of them
+    know that, else as if they were followed."""
+    run = all(job in dict(made.proposals) for made in plans)
+
+    def forecast(made: Plan) -> Forecast | None:
+        return made.forecast_of(job) if run else made.proposal_of(job)
+
+    return forecast
+
+
 def _impacts(
     new: Job, before: AccountPlan | None, after: AccountPlan, *, named: bool
 ) -> Iterator[JobImpact]:
     unserved = {each.job: each for each in after.unserved}
     for job in after.jobs:
         late = unserved.get(job.name)
+        plans = [each.plan for each in (before, after) if each and job in each.jobs]
+        forecast = _comparable(job.name, plans)
         yield JobImpact(
             job=job.name,
             tenant=job.tenant,
             is_new=job.name == new.name,
             served=late is None,
-            before=PlannedFigures.of(before.plan.forecast_of(job.name)) if before else None,
-            after=None if late else PlannedFigures.of(after.plan.forecast_of(job.name)),
+            before=PlannedFigures.of(forecast(before.plan)) if before else None,
+            after=None if late else PlannedFigures.of(forecast(after.plan)),
             why="" if late is None else late.why if named else "too little is free beside the rest",
             remedies=late.remedies if late and named else (),
         )

@@ -23,6 +23,7 @@ from costopt.daemon.admission import (
     parse_submission,
 )
 from costopt.daemon.cost_history import CostHistory, CostReader
+from costopt.daemon.forecasts import LearnedForecasters
 from costopt.daemon.impact import ImpactResult
 from costopt.daemon.place_admission import PlaceAdmission
 from costopt.daemon.recurring_jobs import Occurrence, upcoming_occurrences
@@ -74,6 +75,7 @@ class DaemonService:
         settings: DaemonSettings, logs: LogReader, account: Account = UNLIMITED,
         check_secrets: Callable[[Job], None] | None = None,
         prepare_job: Callable[[Job], Job] = lambda job: job,
+        forecasters: LearnedForecasters | None = None,
     ) -> None:  # fmt: skip
         self._registry = registry
         self._ledger = ledger
@@ -83,7 +85,7 @@ class DaemonService:
         self._logs = logs
         self._account = account
         self._check_secrets = check_secrets
-        self._judge = AdmissionPlanner(board, account)
+        self._judge = AdmissionPlanner(board, account, forecasters)
         self._submitting = Lock()
         self._places = PlaceAdmission(registry, board, prepare_job, account.owner)
         self._costs = CostReader(ledger)
@@ -353,6 +355,7 @@ class DaemonService:
             decision,
             seen.nodes_of.get(name, ()),
             upcoming[0].at if upcoming else None,
+            self._board.forecasts.get(name),
         )
 
 

@@ -37,6 +37,7 @@ class TaskIntervals:
     report: TaskInterval = TaskInterval(86_400.0, 600.0)
     price_lists: TaskInterval | None = None
     carbon: TaskInterval = TaskInterval(30.0)
+    forecasts: TaskInterval = TaskInterval(2.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ MAX_ALERTS = 1000
 class SharedState:
     """Safe to share between threads. ``began`` is the daemon's clock at construction.
 
+    ``forecasts`` are by job; they are replaced, never changed.
     ``quotas`` are the account's, as the providers report them. ``lists_observed_at`` is by source
     of public prices, on the wall clock.
     """
@@ -47,6 +48,7 @@ class SharedState:
         self.quotas: tuple[Quota, ...] = ()
         self.lists_observed_at: Mapping[str, datetime] = {}
         self.carbon_ages_s: Mapping[tuple[str, str], float] = {}
+        self.forecasts: Mapping[str, JobForecast] = {}
         self.leads = True
         self.is_awaited = Event()
         self._ticked_mono_s: float | None = None
@@ -134,12 +136,31 @@ class FleetNode:
 
 
 @dataclass(frozen=True, slots=True)
+class JobForecast:
+    """What a job is expected to cost in all, and when it is done, as of ``made_at``.
+
+    Dollars are the mean and the 95th percentile, ``usd_to_come`` and ``kwh_to_come`` what is not
+    spent yet. ``on_time`` is a probability; ``source`` says what it is of.
+    """
+
+    made_at: datetime
+    usd: float
+    usd_p95: float
+    usd_to_come: float
+    kwh_to_come: float | None
+    finish_p50_at: datetime
+    finish_p95_at: datetime
+    on_time: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobStatus:
     """A submitted job and its state.
 
     ``summary`` is of the last tick. ``blocked_by`` gives the reason why it gets no nodes now, "" if
     there is none. ``slack_s`` is that of its last decision, None if unknown. ``next_at`` is the
-    next occurrence of a recurring job, None of others.
+    next occurrence of a recurring job, None of others. ``forecast`` is None before it was made.
     """
 
     submission: Submission
@@ -149,6 +170,7 @@ class JobStatus:
     decision: DecisionMade | None
     nodes: tuple[FleetNode, ...]
     next_at: datetime | None = None
+    forecast: JobForecast | None = None
 
     @property
     def finish_at_pace(self) -> datetime | None:

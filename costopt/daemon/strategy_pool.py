@@ -63,6 +63,12 @@ class StrategyPool:
             strategy = self._followed[key] = self._strategy(policy, key[1], now)
         return JobTerms(policy, strategy, submission.priority)
 
+    def lifetimes(self) -> tuple[LifetimeModel, ...]:
+        """Return what was learned of how long capacity lasts, once for each policy."""
+        groups = [each for each in self._followed.values() if isinstance(each, StrategyGroup)]
+        models = {id(each.lifetimes): each.lifetimes for each in groups if each.lifetimes}
+        return tuple(models.values())
+
     def save(self, now: datetime, *, every_s: float = 0.0) -> tuple[str, ...]:
         """Write what was learned, unless that was done less than ``every_s`` seconds of the wall
         clock ago.

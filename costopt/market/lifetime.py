@@ -28,7 +28,7 @@ import math
 import tomllib
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache
 from importlib.resources import files
@@ -119,6 +119,17 @@ class _LifetimeRecord:
     up_h: float = 0.0
     watched_h: float = 0.0
 
+    def is_old(self, now: datetime) -> bool:
+        """Whether the period may have ended since, unseen."""
+        return (now - self.seen_at).total_seconds() / 3600 > MAX_OBSERVATION_GAP_H
+
+    def copied(self, now: datetime) -> _LifetimeRecord:
+        """A copy for ``now``."""
+        (down, up), (down_h, up_h) = self.endings, self.hours
+        age_h = UNKNOWN_AGE_H if self.is_old(now) else self.age_h
+        counts, hours = (list(down), list(up)), (list(down_h), list(up_h))
+        return replace(self, endings=counts, hours=hours, age_h=age_h)
+
 
 @dataclass(slots=True)
 class LifetimeModel:
@@ -166,6 +177,32 @@ class LifetimeModel:
     def knows(self, key: Hashable) -> bool:
         """Whether it was ever observed."""
         return key in self._records
+
+    def excerpt(self, keys: Iterable[tuple[Hashable, ...]], now: datetime) -> LifetimeModel:
+        """Return a copy that knows the pools of these keys as any job saw them: by the gang that is
+        nearest in size. What was not observed for a while is of unknown age.
+
+        The keys are tuples that end in a pool and a number of nodes.
+        """
+        copied = LifetimeModel(self.prior, self.memory_h)
+        wanted = list(keys)
+        for region, pools in self._watched.items():
+            known = [key for key in wanted if key[-2] in pools]
+            if known:
+                copied._watched[region] = {
+                    pool: {nodes: record.copied(now) for nodes, record in sizes.items()}
+                    for pool, sizes in pools.items()
+                }
+            for key in known:
+                sizes, nodes = copied._watched[region][key[-2]], _pool_and_nodes(key)[1]
+                copied._records[key] = sizes[min(sizes, key=lambda count: abs(count - nodes))]
+        return copied
+
+    def is_up(self, key: Hashable, now: datetime) -> bool | None:
+        """Return whether there was capacity when it was last observed; None if that is not known or
+        long ago."""
+        record = self._records.get(key)
+        return None if record is None or record.is_old(now) else record.up
 
     def age_h(self, key: Hashable) -> float:
         """How long the present period has lasted, as far as is known."""

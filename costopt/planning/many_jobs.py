@@ -83,11 +83,11 @@ def plan_account(
 
     Raise SpecError for two jobs of one name, and StaleDataError.
     """
-    from costopt.planning.forecast.forecaster import forecaster_of
+    from costopt.planning.forecast.replay_forecast import choose_forecaster
 
     check_names(jobs)
     request = build_plan_request(jobs, policy, seen, account)
-    forecaster = forecaster_of(policy, seen.history)
+    forecaster = choose_forecaster(jobs, policy, seen, account)
     return plan_request(request, policy, explain=explain, forecaster=forecaster)
 
 

@@ -16,7 +16,7 @@ from costopt.formatting import gco2e_text, kwh_text, percent_text, usd_text
 from costopt.planning.file_tree import FileTree
 from costopt.planning.quotes import QuoteSet
 from costopt.planning.request import load_account, load_checked_policy
-from costopt.planning.what_if import POLICY_TERMS, Scenario, plan_scenario
+from costopt.planning.what_if import POLICY_TERMS, Scenario, forecast_notes, plan_scenario
 from costopt.spec.policy_file import bundled_policies
 
 NEGLIGIBLE = 1e-9
@@ -185,7 +185,10 @@ def diff_plans(base: FileTree, head: FileTree, settings: DiffSettings, seen: Quo
         for path, change in changes.items()
         if change is not None
     )
-    return PlanDiff(jobs, len(paths) - len(jobs), seen.origin, seen.notes)
+    sides = (side for job in jobs for side in (job.before, job.after) if side is not None)
+    scenarios = [side.scenario for side in sides if side.scenario is not None]
+    notes = (*seen.notes, *forecast_notes(scenarios))
+    return PlanDiff(jobs, len(paths) - len(jobs), seen.origin, notes)
 
 
 def _is_changed(base: FileTree, head: FileTree, name: str) -> bool:

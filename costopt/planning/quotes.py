@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,8 @@ from costopt.domain.errors import MarketError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.fleet import flex_start_offer
 from costopt.domain.history import MarketHistory, PoolHistory
-from costopt.domain.market import CapacityType, Offer
+from costopt.domain.market import CapacityType, Offer, Pool
+from costopt.domain.notices import spot_notice_s
 from costopt.formatting import minute_text, seconds_text
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ class QuoteSet:
     ``age_limit`` is for offers of price lists, None for others, whose age the policy limits.
     ``notes`` are sentences on what could not be read and is missing.
     ``history`` is the record that the offers are of, None for list prices; ``carbon`` the recorded
-    or live intensities; ``quotas`` what the clouds say that the account may have.
+    or live intensities; ``quotas`` what the clouds say that the account may have. ``notices_s`` are
+    the notices of interruptions by provider, where they are not the usual ones.
     """
 
     now: datetime
@@ -47,6 +49,12 @@ class QuoteSet:
     quotas: tuple[Quota, ...] = ()
     notes: tuple[str, ...] = ()
     age_limit: AgeLimit | None = None
+    notices_s: Mapping[str, float] = field(default_factory=dict)
+
+    def notice_s(self, pool: Pool) -> float:
+        """Return the seconds of notice before a node of the pool is interrupted."""
+        known = self.notices_s.get(pool.provider)
+        return spot_notice_s(pool) if known is None else known
 
 
 def resolve_quotes(
@@ -171,6 +179,7 @@ def account_quotes(account: Account, names: tuple[str, ...]) -> QuoteSet:
     from costopt.controller.site import provider_quotas
     from costopt.domain.errors import ProviderError
     from costopt.engine.loop import WallClock
+    from costopt.provider.base import notice_by_provider
 
     clock = WallClock()
     now = clock.now()
@@ -178,9 +187,16 @@ def account_quotes(account: Account, names: tuple[str, ...]) -> QuoteSet:
     silent: list[ProviderError] = []
     quotas: list[Quota] = []
     unread: list[ProviderError] = []
+    notices_s: dict[str, float] = {}
     for provider in connect_account(account, names, clock):
         try:
-            offers += provider.offers(now)
+            offered = provider.offers(now)
+            offers += offered
+            notices_s |= {
+                offer.pool.provider: notice_by_provider([provider], offer.pool)
+                for offer in offered
+                if offer.pool.capacity_type.is_interruptible
+            }
             granted, failures = provider_quotas([provider], now)
             quotas += granted
             unread += failures
@@ -197,7 +213,7 @@ def account_quotes(account: Account, names: tuple[str, ...]) -> QuoteSet:
     served = ", ".join(sorted({offer.pool.provider for offer in offers})) or "no pool"
     origin = f"offers of {served} at {minute_text(now)}, hazards from what is published"
     hazarded = tuple(_with_hazards(offers))
-    return QuoteSet(now, hazarded, origin, quotas=tuple(quotas), notes=notes)
+    return QuoteSet(now, hazarded, origin, quotas=tuple(quotas), notes=notes, notices_s=notices_s)
 
 
 def _with_hazards(offers: Iterable[Offer]) -> Iterator[Offer]:

@@ -42,9 +42,9 @@ def plan_job(
     ``followed``: with that of following the plan. Raises StaleDataError.
     """
     from costopt.optimize.planner import plan
-    from costopt.planning.forecast.forecaster import forecaster_of
+    from costopt.planning.forecast.replay_forecast import choose_forecaster
 
-    forecaster = None if followed else forecaster_of(policy, seen.history)
+    forecaster = None if followed else choose_forecaster((job,), policy, seen, account)
 
     def make(each: Job) -> Plan:
         request = build_plan_request((each,), policy, seen, account)

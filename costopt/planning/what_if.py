@@ -114,6 +114,17 @@ def plan_scenario(
     return Scenario(job, policy, terms, made, made.binding)
 
 
+def forecast_notes(scenarios: Sequence[Scenario]) -> Iterator[str]:
+    """Yield a sentence on what forecasts rest on, where replays alone would say."""
+    from costopt.planning.forecast.replay_forecast import replay_notes
+
+    # With tolerances, plans are compared.
+    decided = [each for each in scenarios if each.tolerance is None]
+    for strategy in dict.fromkeys(each.policy.strategy.name for each in decided):
+        own = [each for each in decided if each.policy.strategy.name == strategy]
+        yield from replay_notes(own[0].policy, (each.plan for each in own))
+
+
 def narrow_policy(policy: Policy, terms: Capacity) -> Policy | None:
     """Return the policy on the terms of this name, None where it allows none of them."""
     allowed = policy.limits.capacity_types

@@ -31,8 +31,10 @@ from costopt.formatting import (
     seconds_text,
     usd_text,
 )
+from costopt.planning.forecast.replays import Replays
 from costopt.render.budget_outlook import budget_rows, budget_warnings
 from costopt.render.derived import derived_notes, derived_rows
+from costopt.render.replays import replays_notes, replays_row
 from costopt.render.storage import storage_note, storage_row
 from costopt.render.table import Column, Row, Table
 
@@ -138,8 +140,9 @@ def plan_table(
     *,
     account: Account,
     options: bool = True,
+    verification: Replays | None = None,
 ) -> Table:
-    """The candidates, with the plan itself in facts and notes.
+    """The candidates, with the plan itself in facts and notes, and the outcome of replays.
 
     ``options``: whether notes name the options of the command line that show more, and how long
     the solver took.
@@ -150,8 +153,11 @@ def plan_table(
         title=f"Candidates for {job.name}, policy {policy.name}",
         columns=_plan_columns(job),
         rows=[_row(candidate) for candidate in listed],
-        facts=_facts(made, job, policy, account),
-        notes=tuple(_notes(made, job, policy, account, listed, explain, options)),
+        facts={**_facts(made, job, policy, account), "verification": replays_row(verification)},
+        notes=(
+            *_notes(made, job, policy, account, listed, explain, options),
+            *replays_notes(verification, job),
+        ),
         marks="chosen",
         more=(_limits_table(made.constraints),) if explain and made.constraints else (),
         lead=_answer(made, job),

@@ -24,7 +24,7 @@ from pydantic_core import CoreSchema
 
 from costopt.daemon.admission import AdmissionResult
 from costopt.daemon.recurring_jobs import Occurrence
-from costopt.daemon.shared_state import Alert, DecisionRow, FleetNode
+from costopt.daemon.shared_state import Alert, DecisionRow, FleetNode, JobForecast
 from costopt.domain.control import AuditEntry, DesiredState, Halt, Mode, Proposal, Scope, Token
 from costopt.domain.events import EVENT_TYPES, DecisionMade, Event
 from costopt.domain.market import Pool
@@ -160,10 +160,11 @@ class OccurrenceList(ResponseModel):
 
 
 class JobDetail(JobListItem):
-    """A job with its living nodes and its last decision."""
+    """A job with its living nodes, its last decision, and its forecast if one was made."""
 
     nodes: tuple[View[FleetNode], ...]
     decision: View[DecisionMade] | None
+    forecast: View[JobForecast] | None
 
 
 class JobDocuments(ResponseModel):

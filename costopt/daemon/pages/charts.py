@@ -203,11 +203,15 @@ def _row(status: JobStatus, history: CostHistory) -> JobRow:
         end_at = spans[-1][1] if spans else _begun(status)
     bad = summary.on_time is False or summary.state is JobState.FAILED
     done = summary.state in ENDED
+    made = status.forecast
+    expected_at = status.finish_at_pace or status.safest_finish_at
+    if made is not None:
+        expected_at = made.finish_p50_at
     return JobRow(
         name=summary.job,
         start_at=_begun(status),
         end_at=end_at,
-        planned_at=None if over else status.finish_at_pace or status.safest_finish_at,
+        planned_at=None if over else expected_at,
         deadline_at=summary.deadline_at,
         spans=spans,
         colour="bad" if bad else "saved" if done else "muted" if over else "done",
@@ -222,7 +226,7 @@ def _gantt(rows: Sequence[JobRow], now: datetime) -> ResponsiveChart:
         LegendEntry("bar", "saved", "finished in time"),
         LegendEntry("bar", "bad", "late or failed"),
         LegendEntry("tint", "ink", "without nodes"),
-        LegendEntry("dash", "done", "to come: at its pace, else on the safest capacity"),
+        LegendEntry("dash", "done", "to come: by its forecast, before one is made at its pace"),
         LegendEntry("tick", "bad", "deadline"),
         LegendEntry("line", "note", "now"),
     )

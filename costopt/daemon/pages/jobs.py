@@ -21,7 +21,7 @@ from costopt.daemon.pages.layout import (
     wanted_jobs,
 )
 from costopt.daemon.reader import TenantReader
-from costopt.daemon.shared_state import JobStatus
+from costopt.daemon.shared_state import JobForecast, JobStatus
 from costopt.domain.control import DesiredState
 from costopt.formatting import (
     UNKNOWN_TEXT,
@@ -190,10 +190,12 @@ def _speed(summary: JobSummary) -> str:
 
 
 def _forecast(status: JobStatus) -> FactList:
-    """Return what the last decision and the current speed predict."""
+    """Return the job's forecast; before one was made, what the last decision predicts."""
     summary, decision = status.summary, status.decision
     if is_over(status):
         return FactList("forecast", "Forecast", (("Finish", "The job has ended."),))
+    if status.forecast is not None:
+        return _made_forecast(status, status.forecast)
     to_come = None
     if decision is not None:
         values = {what: value for what, value, _ in decision.alternatives}
@@ -207,6 +209,24 @@ def _forecast(status: JobStatus) -> FactList:
     )
     made_at = None if decision is None else clock(decision.at)
     as_of = f"By the decision at {made_at}." if made_at else "No decision was made yet."
+    return FactList("forecast", "Forecast", facts, as_of)
+
+
+def _made_forecast(status: JobStatus, made: JobForecast) -> FactList:
+    age_s = max(0.0, (status.summary.now - made.made_at).total_seconds())
+    wh = None if made.kwh_to_come is None else 1000 * made.kwh_to_come
+    finish = f"{clock(made.finish_p50_at)} (P95 {clock(made.finish_p95_at)})"
+    dollars = f"{usd_text(made.usd)} (P95 {usd_text(made.usd_p95)})"
+    facts = (
+        ("Expected finish", finish),
+        ("In time with a probability of", whole_percent_text(made.on_time)),
+        ("At the present pace", _finish(status.finish_at_pace, "if nothing stops it")),
+        ("On the safest capacity", _finish(status.safest_finish_at, "if it went there at once")),
+        ("Expected dollars to completion", usd_text(made.usd_to_come)),
+        ("Expected dollars in total", dollars),
+        ("Expected energy to completion", wh_text(wh)),
+    )
+    as_of = f"Made {seconds_text(age_s)} ago, at {clock(made.made_at)}: {made.source}."
     return FactList("forecast", "Forecast", facts, as_of)
 
 

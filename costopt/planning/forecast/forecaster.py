@@ -6,15 +6,17 @@ from dataclasses import replace
 from functools import partial
 
 from costopt.domain.history import MarketHistory
+from costopt.domain.market import Offer
 from costopt.domain.notices import NoticePeriod, spot_notice_s
 from costopt.domain.plan import Forecast
 from costopt.domain.policy import Policy
+from costopt.optimize.demand import Demand
 from costopt.optimize.planned_job import PlannedJob
 from costopt.optimize.planner import Forecaster
 from costopt.optimize.random_draws import permuted_grid
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.simulation import forecast_of_runs
-from costopt.planning.forecast.futures import draw_futures
+from costopt.planning.forecast.futures import Learned, draw_futures
 from costopt.planning.forecast.gangs import build_gangs
 from costopt.planning.forecast.policy_run import run_policy
 
@@ -37,15 +39,21 @@ WALL_TICK_H = 1 / 60
 """The daemon decides, and ends nodes, once a minute."""
 
 
-def forecaster_of(policy: Policy, history: MarketHistory | None) -> Forecaster | None:
+def forecaster_of(
+    policy: Policy,
+    history: MarketHistory | None,
+    learned: Learned | None = None,
+    notice_s: NoticePeriod = spot_notice_s,
+) -> Forecaster | None:
     """Return what forecasts the jobs of a policy; None where they follow plans, or its objective
     has further aims, which ``run_policy`` does not know.
 
-    ``history`` is the record that the offers are of, None for list prices.
+    ``history`` is the record that the offers are of, None for list prices; ``learned`` is what a
+    daemon knows where it is too short.
     """
     if policy.strategy.name not in PICKS_BY_SCORE or policy.objective.then:
         return None
-    return partial(forecast_job, history=history)
+    return partial(forecast_job, history=history, learned=learned, notice_s=notice_s)
 
 
 def forecast_job(
@@ -55,6 +63,7 @@ def forecast_job(
     *,
     samples: int = SAMPLES,
     notice_s: NoticePeriod = spot_notice_s,
+    learned: Learned | None = None,
 ) -> Forecast | None:
     """Return the job's forecast under the policy; None where ``build_gangs`` returns None.
 
@@ -62,7 +71,8 @@ def forecast_job(
     """
     demand = part.demand
     own = next(view for view in request.jobs if view.job.name == demand.job.name)
-    begun = own.progress.saved_units > 0
+    progress = own.progress
+    begun = progress.saved_units > 0
     draws = permuted_grid(samples, 0, 0)
     gangs = build_gangs(part.table, demand, notice_s, draws, begun=begun)
     if gangs is None:
@@ -70,7 +80,8 @@ def forecast_job(
     spot, now = gangs.interruptible, request.now
     span_s = 3600 * (demand.release_h + SPAN * max(demand.hours_left, WALL_TICK_H))
     offers, nodes = gangs.interruptible_pools()
-    futures = draw_futures(offers, nodes, history, now, span_s, samples)
+    offers = [_with_own(offer, demand) for offer in offers]
+    futures = draw_futures(offers, nodes, history, now, span_s, samples, learned)
     tick_s = None if history is None else history.tick_s
     runs = run_policy(
         gangs,
@@ -81,8 +92,15 @@ def forecast_job(
         billed_to_h=WALL_TICK_H if tick_s is None else tick_s / 3600,
         begun=begun,
         starting_h=demand.starting_h,
+        unsaved=max(0.0, progress.done_units - progress.saved_units) / demand.units,
     )
     of = f"futures, by {futures.source}" if spot else "runs on uninterruptible capacity"
     error = float(gangs.power_error.max())
     made = forecast_of_runs(runs, error, demand, now, of, shaky=spot > 0)
     return replace(made, usd_p95=made.usd_p95 * (P95_FACTOR if spot else 1.0))
+
+
+def _with_own(offer: Offer, demand: Demand) -> Offer:
+    """The offer with the nodes that the job has there, as it may keep them."""
+    own = demand.running.get(offer.pool, 0)
+    return replace(offer, nodes_available=own + (offer.nodes_available or 0)) if own else offer

@@ -9,7 +9,7 @@ far, from the shipped prior where there is none, and prices stay. Nothing after 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -41,6 +41,9 @@ Nodes = NDArray[np.int16]
 Key = tuple[str, str, int]
 """What ``lifetime_key`` returns."""
 
+Learned = Callable[[Sequence[Key], datetime], LifetimeModel | None]
+"""What a daemon has learned by an instant of pools and numbers of nodes, None if nothing."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Futures:
@@ -63,25 +66,36 @@ def draw_futures(
     now: datetime,
     span_s: float,
     samples: int,
+    learned: Learned | None = None,
 ) -> Futures:
     """Return what the offers' pools may do in ``span_s`` seconds; a job needs ``nodes`` in each.
 
-    ``history`` is the record that the offers are of, None where nothing was recorded.
+    ``history`` is the record that the offers are of, None where nothing was recorded; ``learned``
+    counts where it is too short.
     """
     recorded_s = UNRECORDED_TICK_S if history is None else history.tick_s or UNRECORDED_TICK_S
     tick_s = recorded_s * max(1, math.ceil(span_s / recorded_s / MAX_TICKS))
     ticks = max(1, math.ceil(span_s / tick_s))
     pools = tuple(offer.pool for offer in offers)
-    past = _past(history, pools, now, tick_s) if pools and history is not None else None
+    past = None
+    if history is not None and pools and history.pools.keys() >= set(pools):
+        past = _past(history, pools, now, tick_s)
     rng = np.random.default_rng(SEED)
     if past is not None and past.ticks >= MIN_WINDOWS * ticks + samples:
         return _windows(past, pools, np.array(nodes), ticks, samples, rng)
-    model, source = LifetimeModel(), "the shipped prior of how long capacity lasts"
     keys = [lifetime_key("", pool, count) for pool, count in zip(pools, nodes, strict=True)]
-    if past is not None and past.ticks > 0:
+    up_now = [_is_up(offer, count) for offer, count in zip(offers, nodes, strict=True)]
+    model, source = LifetimeModel(), "the shipped prior of how long capacity lasts"
+    taught = None if learned is None else learned(keys, now)
+    if taught is not None:
+        model, source = taught, "what was learned so far of how long capacity lasts"
+        up_now = [
+            up if offer.nodes_available is not None else _was_up(model, key, now)
+            for up, offer, key in zip(up_now, offers, keys, strict=True)
+        ]
+    elif past is not None and past.ticks > 0:
         _watch(model, past, pools, keys, now)
         source = "what was recorded by then of how long capacity lasts"
-    up_now = [_is_up(offer, count) for offer, count in zip(offers, nodes, strict=True)]
     drawn = _from_model(model, keys, up_now, ticks, tick_s / 3600, samples, rng)
     return Futures(pools, drawn, np.ones((1, len(pools), 1)), tick_s, source)
 
@@ -91,6 +105,12 @@ def _is_up(offer: Offer, nodes: int) -> float:
     if offer.nodes_available is None:
         return PRIOR_SHARE
     return float(offer.nodes_available >= nodes)
+
+
+def _was_up(model: LifetimeModel, key: Key, now: datetime) -> float:
+    """Return the probability that a pool has capacity whose provider does not say."""
+    seen = model.is_up(key, now)
+    return model.availability(key) if seen is None else float(seen)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

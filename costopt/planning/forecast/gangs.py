@@ -85,21 +85,12 @@ def build_gangs(
     None where there is none, and where phases limit the nodes differently. ``begun``: the first
     start restores a checkpoint, too. ``speed_draws`` are standard normal, shape (samples,).
     """
-    units = single_work_units(table, demand)
-    usable = (table.offer >= 0) & np.isfinite(units) & (usable_h(table, demand) > 0)
-    usable &= (~table.firm | table.now | table.running) & np.isnan(table.cap_w)
-    if not usable.any() or not _allow_the_same(demand, table.nodes[usable]):
+    shaky, firm = gang_rows(table, demand)
+    rows = np.concatenate([shaky, firm])
+    units = single_work_units(table, demand)[rows]
+    if not len(rows) or not _allow_the_same(demand, table.nodes[rows]) or np.isinf(units).any():
         return None
-    work_h = units / table.speed / 3600
-    score = table.score_per_hour * work_h + table.start_score
-    order = np.argsort(score, kind="stable")
-    shaky, firm = (order[(usable & kind)[order]] for kind in (~table.firm, table.firm))
-    pools = list(dict.fromkeys(table.offer[shaky].tolist()))[:MAX_POOLS]
-    sizes = [_sizes(shaky[table.offer[shaky] == pool], work_h) for pool in pools]
-    here = np.flatnonzero(usable & table.running)
-    shaky = np.unique(np.concatenate([*sizes, here[~table.firm[here]]]))
-    firm = np.unique(np.concatenate([_faster(firm, work_h), here[table.firm[here]]]))
-    rows = np.concatenate([shaky, firm]).astype(np.int64)
+    here = np.flatnonzero(table.running[rows])
     numbers = table.offer[rows].tolist()
     pools = list(dict.fromkeys(numbers))
     offers = tuple(table.offers[number] for number in numbers)
@@ -121,12 +112,12 @@ def build_gangs(
     return Gangs(
         offers=offers,
         interruptible=len(shaky),
-        present=int(np.argmax(table.running[rows])) if len(here) else None,
+        present=int(here[0]) if len(here) else None,
         unsaved_h=(save_interval_s(checkpoint) + checkpoint.durable_s - checkpoint.save_s) / 3600,
         pool=np.array([pools.index(number) for number in numbers]),
         nodes=table.nodes[rows],
-        work_h=(units[rows] * saving)[:, None] / speed / 3600,
-        train_h=units[rows] / table.speed[rows] / 3600,
+        work_h=(units * saving)[:, None] / speed / 3600,
+        train_h=units / table.speed[rows] / 3600,
         start_h=np.maximum(restart_h - restore_h, 0.0),
         restart_h=restart_h,
         lost_h=lost_s / 3600,
@@ -141,6 +132,27 @@ def build_gangs(
         gco2e_per_kwh=table.gco2e_per_kwh[rows],
         power_error=table.power_error[rows],
     )
+
+
+def gang_rows(table: ConfigurationTable, demand: Demand) -> tuple[Rows, Rows]:
+    """Return the rows of the interruptible and of the other gangs among which a strategy chooses.
+
+    Of each of the cheapest interruptible pools they are the sizes that can pay; the others are
+    those than which no cheaper one is faster.
+    """
+    units = single_work_units(table, demand)
+    usable = (table.offer >= 0) & (usable_h(table, demand) > 0) & np.isnan(table.cap_w)
+    usable &= ~table.firm | table.now | table.running
+    whole = usable & np.isfinite(units)
+    usable = whole if whole.any() else usable
+    work_h = np.where(np.isfinite(units), units, demand.units) / table.speed / 3600
+    order = np.argsort(table.score_per_hour * work_h + table.start_score, kind="stable")
+    shaky, firm = (order[(usable & kind)[order]] for kind in (~table.firm, table.firm))
+    pools = list(dict.fromkeys(table.offer[shaky].tolist()))[:MAX_POOLS]
+    sizes = [_sizes(shaky[table.offer[shaky] == pool], work_h) for pool in pools]
+    here = np.flatnonzero(usable & table.running)
+    shaky = np.unique(np.concatenate([*sizes, here[~table.firm[here]]])).astype(np.int64)
+    return shaky, np.unique(np.concatenate([_faster(firm, work_h), here[table.firm[here]]]))
 
 
 def _allow_the_same(demand: Demand, nodes: NDArray[np.int64]) -> bool:

@@ -63,16 +63,18 @@ def run_policy(
     billed_to_h: float,
     begun: bool,
     starting_h: float = 0.0,
+    unsaved: float = 0.0,
 ) -> RunSamples:
     """Return what the policy makes of each future; hours count from the first tick.
 
-    Where a gang runs at first, it starts for ``starting_h`` hours more. Nodes are paid to the next
+    Where a gang runs at first, it starts for ``starting_h`` hours more, and has not saved so much
+    of what it has done, as a share of the rest. Nodes are paid to the next
     multiple of ``billed_to_h`` hours after the work ends.
     """
     samples, tick_h = gangs.work_h.shape[1], futures.tick_s / 3600
     runs = _Runs(
         left=np.ones(samples),
-        unsaved=np.zeros(samples),
+        unsaved=np.full(samples, unsaved),
         gang=np.full(samples, WAITS if gangs.present is None else gangs.present),
         starting_h=np.full(samples, starting_h),
         interval_h=np.full(samples, gangs.interval_h[gangs.present or 0]),

@@ -12,6 +12,7 @@ from costopt.market.lifetime import (
     JOINT_PACES,
     LONE_PACES,
     PRIOR_ENDINGS,
+    UNKNOWN_AGE_H,
     AgeRates,
     LifetimeModel,
     prior_rates,
@@ -227,3 +228,29 @@ def test_what_nobody_watches_any_more_is_forgotten_but_for_what_others_begin_fro
     for each in (all_kept, lifetimes):
         each.observe(("me", "here", 1), "r", True, T0)
     assert lifetimes.rates(("me", "here", 1)) == all_kept.rates(("me", "here", 1)) != PRIOR
+
+
+def test_an_excerpt_knows_pools_as_any_job_saw_them_and_changes_nothing() -> None:
+    lifetimes = LifetimeModel()
+    for pool, ups in (("a", "1110"), ("b", "1111")):
+        _watch(lifetimes, ups, ("job", pool, 4))
+    now = T0 + timedelta(hours=0.5)
+    own, elsewhere, unknown = ("", "a", 2), ("", "b", 4), ("", "c", 1)
+    copied = lifetimes.excerpt([own, elsewhere, unknown], now)
+    assert [copied.knows(key) for key in (own, elsewhere, unknown)] == [True, True, False]
+    assert copied.rates(own) == lifetimes.rates(("job", "a", 4))
+    assert copied.age_h(elsewhere) == lifetimes.age_h(("job", "b", 4))
+    assert (copied.is_up(own, now), copied.is_up(elsewhere, now)) == (False, True)
+    assert copied.is_up(unknown, now) is None
+    before = lifetimes.to_json()
+    copied.observe(own, "r", True, now + timedelta(minutes=10))
+    assert lifetimes.to_json() == before
+
+
+def test_what_an_excerpt_has_not_seen_for_long_is_of_unknown_age() -> None:
+    lifetimes = LifetimeModel()
+    _watch(lifetimes, "111111", ("job", "a", 1))
+    now = T0 + timedelta(hours=5)
+    copied = lifetimes.excerpt([("", "a", 1)], now)
+    assert copied.is_up(("", "a", 1), now) is None
+    assert copied.age_h(("", "a", 1)) == UNKNOWN_AGE_H

@@ -23,11 +23,11 @@ from costopt.domain.notices import notice_period
 from costopt.domain.policy import Policy, StrategySpec
 from costopt.domain.view import JobView
 from costopt.market.generator import generate_market
-from costopt.market.history_file import compress_samples
 from costopt.optimize.planned_job import PlannedJob
 from costopt.optimize.planner import prepare
 from costopt.optimize.request import PlanRequest
 from costopt.planning.forecast.forecaster import PICKS_BY_SCORE, forecast_job, forecaster_of
+from costopt.planning.forecast.future_market import history_of
 from costopt.planning.forecast.futures import Futures, draw_futures
 from costopt.planning.forecast.gangs import build_gangs
 from costopt.planning.forecast.policy_run import run_policy
@@ -157,33 +157,10 @@ def prepared(job: Job, policy: Policy, seen: QuoteSet) -> tuple[PlanRequest, Pla
     return request, prepare(request)[0][0]
 
 
-def future_market(
-    futures: Futures, usd: Sequence[float], job: Job, number: int, types: Sequence[str]
-) -> MarketHistory:
-    """The market of one future, with on-demand capacity beside it."""
-    tick, ticks = timedelta(seconds=futures.tick_s), futures.nodes.shape[2]
-    end = job.start_at + ticks * tick
-    pools = {}
-    for row, each in enumerate(futures.pools):
-        price = np.broadcast_to(futures.price, futures.nodes.shape)[number, row] * usd[row]
-        nodes = futures.nodes[number, row]
-        states = (
-            MarketState(job.start_at + t * tick, int(nodes[t]), float(price[t]))
-            for t in range(ticks)
-        )
-        pools[each] = PoolHistory(each, compress_samples(states), end)
-    for each, usd_per_hour in prices_of(types).items():
-        if each.capacity_type is CapacityType.ON_DEMAND:
-            pools[each] = PoolHistory(each, (MarketState(job.start_at, 1000, usd_per_hour),), end)
-    return MarketHistory("future", pools, futures.tick_s, "sampled")
-
-
-def engine_runs(
-    futures: Futures, usd: Sequence[float], job: Job, policy: Policy, types: Sequence[str]
-) -> Iterator[Score]:
+def engine_runs(futures: Futures, job: Job, policy: Policy, seen: QuoteSet) -> Iterator[Score]:
     """Yield what the engine makes of each future."""
     for number in range(len(futures.nodes)):
-        history = future_market(futures, usd, job, number, types)
+        history = history_of(futures, number, seen.offers, seen.now, "future")
         config = backtest_config(
             {history.name: history},
             notice_s=NOTICE_S,
@@ -196,9 +173,7 @@ def engine_runs(
         yield config.score(Trial(Window(history.name, job), policy))
 
 
-def compare_with_engine(
-    job: Job, policy: Policy, seen: QuoteSet, rel: float, types: Sequence[str] = (TYPE,)
-) -> None:
+def compare_with_engine(job: Job, policy: Policy, seen: QuoteSet, rel: float) -> None:
     """Run the policy's array form and the engine in the same futures."""
     runs = 24
     _, part = prepared(job, policy, seen)
@@ -218,8 +193,7 @@ def compare_with_engine(
         billed_to_h=TICK_S / 3600,
         begun=False,
     )
-    prices = [each.price_usd_per_hour.value for each in offers if each.price_usd_per_hour]
-    scores = list(engine_runs(futures, prices, job, policy, types))
+    scores = list(engine_runs(futures, job, policy, seen))
     assert all(score.on_time for score in scores)
     assert (made.finish_h <= part.demand.due_h + 1e-9).all()
     assert made.usd.mean() == pytest.approx(fmean(score.usd or 0.0 for score in scores), rel=rel)
@@ -270,7 +244,7 @@ def test_of_gangs_that_differ_the_array_form_takes_those_that_the_engine_takes(
     history = market("typical", types=types)
     now = history.starts_at + timedelta(days=10)
     seen = recorded_quotes(history, now)
-    compare_with_engine(load_job(path, now), Policy("tried"), seen, 0.12, types)
+    compare_with_engine(load_job(path, now), Policy("tried"), seen, 0.12)
 
 
 def test_a_strategy_that_follows_plans_is_forecast_by_its_plan(tmp_path: Path) -> None:
@@ -339,3 +313,14 @@ def test_phases_that_limit_nodes_differently_are_not_forecast(tmp_path: Path) ->
     phased = replace(flexible, phases=(one, replace(one, name="second", max_nodes=4)))
     request, part = prepared(phased, Policy("cheap"), seen)
     assert forecast_job(request, part, seen.history) is None
+
+
+def test_the_notice_is_that_of_the_account_s_provider(tmp_path: Path) -> None:
+    job, seen = quotes_of(market("harsh"), tmp_path)
+    usd = [
+        made.usd_mean
+        for notices_s in ({}, {"aws": 120.0}, {"aws": 0.0}, {"gcp": 0.0})
+        if (made := plan_job(job, Policy("p"), replace(seen, notices_s=notices_s)).forecasts[0][1])
+    ]
+    usual, stated, none, of_another = usd
+    assert usual == stated == of_another != none

@@ -49,7 +49,7 @@ def test_scenarios_cross_every_axis() -> None:
     assert (clean.forecast.gco2e or 0) < (spot.forecast.gco2e or 0)
     best = set(non_dominated_scenarios(found))
     assert found.index(spot) in best
-    assert found.index(on_demand) not in best
+    assert found.index(clean) not in best
 
 
 def test_prices_that_are_too_old_are_reported_by_scenario() -> None:
