@@ -16,6 +16,7 @@ from tests.support.gcp.fixtures import gcp_cloud, gcp_server, project
 from tests.support.kubernetes.fixtures import cluster, kubernetes_proxy, kubernetes_server
 from tests.support.postgres_server import postgres, postgres_url
 from tests.support.slurm.fixtures import slurm, slurm_rest_world, slurm_world
+from tests.support.unhurried import unhurried
 
 __all__ = [
     "account",
@@ -34,6 +35,7 @@ __all__ = [
     "slurm",
     "slurm_rest_world",
     "slurm_world",
+    "unhurried",
 ]
 
 

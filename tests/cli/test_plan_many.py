@@ -21,6 +21,9 @@ checkpoint: {uri: checkpoints/NAME, save: 10s}
 """
 
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
+
 def invoke(*arguments: str | Path) -> Result:
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 

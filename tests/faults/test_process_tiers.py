@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from costopt.checkpoint.replicas import peer
 from costopt.protocol.messages import Gang, NodeActivity
 from tests.support.agent_fleet import AgentFleet
 from tests.support.live_run import PATIENCE_S
@@ -94,6 +95,8 @@ class Fleet(AgentFleet):
 @pytest.fixture
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'providers'}")
+    for limit in ("CONNECT_S", "IO_TIMEOUT_S", "PATIENCE_S"):
+        monkeypatch.setattr(peer, limit, PATIENCE_S)  # a peer that is slow to answer is not gone
     # A trainer that is slow to stop is waited for, also beyond a notice's end.
     made = Fleet(tmp_path, SCRIPT, judge_s=0.2, grace_s=PATIENCE_S, handover_s=2.0)
     yield made

@@ -81,8 +81,8 @@ class _Worker:
     waits: bool
     running: int | None = None
     """The test that it runs."""
-    until: float = 0.0
-    """When that test has taken too long."""
+    began_s: float = 0.0
+    """When it began to, by the monotonic clock."""
     ahead: list[int] = field(default_factory=list)
     """Tests that it was given and has not begun."""
 
@@ -112,8 +112,11 @@ class _Master:
             while self._workers:
                 for ready in wait([worker.connection for worker in self._workers], timeout=1.0):
                     self._hear(next(each for each in self._workers if each.connection is ready))
-                for worker in [each for each in self._workers if each.running is not None]:
-                    if time.monotonic() > worker.until:
+                for worker in list(self._workers):
+                    if worker.running is None:
+                        continue
+                    limit_s = _limit_s(self._items[worker.running]) * _slowness()
+                    if time.monotonic() > worker.began_s + limit_s:
                         self._end_hung(worker)
                 if self._session.shouldfail:
                     raise self._session.Failed(self._session.shouldfail)
@@ -165,7 +168,7 @@ class _Master:
                 worker.connection.send(unit)
         elif kind == "start":
             worker.ahead.remove(value)
-            worker.running, worker.until = value, time.monotonic() + _limit_s(self._items[value])
+            worker.running, worker.began_s = value, time.monotonic()
             item = self._items[value]
             hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         elif kind == "report":
@@ -251,6 +254,14 @@ def _limit_s(item: pytest.Item) -> float:
     if marker is not None:
         return float(marker.args[0])
     return LONG_TIMEOUT_S if _is_marked(item, ("slow", *WAITING)) else TIMEOUT_S
+
+
+def _slowness() -> float:
+    """Return how many times as long a test may take on a machine as busy as this one is now.
+
+    The workers alone are nearly two processes for each core.
+    """
+    return max(1.0, os.getloadavg()[0] / (2 * (os.cpu_count() or 1)))
 
 
 class _Runner:

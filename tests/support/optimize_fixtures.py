@@ -12,7 +12,7 @@ from costopt.domain.power import NodePower
 from costopt.domain.throughput import Throughput, ThroughputSample
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
-UNHURRIED_S = 60.0
+UNHURRIED_S = 600.0
 """A limit of time that ends no plan of a test, however busy the machine is."""
 
 

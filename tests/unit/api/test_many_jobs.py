@@ -27,6 +27,8 @@ startup: 60s
 """
 """Three and a half hours of work: two after the other end in time, three do not."""
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 MakeJobs = Callable[[int], tuple[co.Job, ...]]
 
 
