@@ -20,11 +20,13 @@ from __future__ import annotations
 
 import csv
 import gzip
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import cycle
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 
@@ -269,7 +271,7 @@ def _dollars(offer: Offer, prices: Prices) -> list[tuple[datetime, float]]:
 def _last(
     changes: list[tuple[datetime, float]] | list[tuple[datetime, bool]], at: datetime
 ) -> float:
-    return [value for since, value in changes if since <= at][-1]
+    return changes[bisect_right(changes, at, key=itemgetter(0)) - 1][1]
 
 
 def _with_slack(job: Job, market: MarketHistory, at: datetime) -> Job:

@@ -28,6 +28,7 @@ limits in their programs (``costopt.strategies.shared_limits``), from one plan o
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -96,14 +97,14 @@ class AdaptiveStrategy:
         self.programs = ProgramCache()
         self.limits = SharedLimits() if prices_limits else None
         self._programs: tuple[dict[str, ValueFunction], ...] = tuple({} for _ in JOINT_PACES)
-        self._compared: tuple[dict[str, ValueFunction], ...] = ({}, {})
+        self._compared: dict[str, dict[str, ValueFunction]] = defaultdict(dict)
         self._tolerances = ToleranceFollower(self.pools, self._compared_program)
         self._speeds: dict[str, SmoothedSpeed] = {}
 
     def decide(self, view: View) -> Desired:
         """One decision per job."""
         jobs = {job_view.job.name for job_view in view.jobs}
-        for kept in (*self._programs, *self._compared):
+        for kept in (*self._programs, *self._compared.values()):
             for job in kept.keys() - jobs:
                 del kept[job]
         self._tolerances.keep(jobs)
@@ -115,7 +116,9 @@ class AdaptiveStrategy:
     def _priced(self, view: View, job_view: JobView) -> Decision:
         """Decide at the prices of the limits that the job shares with others."""
         if self.limits is None:
-            return self._decide(view, job_view)
+            decision = self._decide(view, job_view)
+            self._tolerances.record(view, job_view, decision)
+            return decision
         name = job_view.job.name
         decision = self._decide(self.limits.priced(view, name), job_view)
         return replace(decision, plan=self.limits.plan_of(name))
@@ -215,11 +218,11 @@ class AdaptiveStrategy:
     def _compared_program(
         self,
         job: str,
+        purpose: str,
         candidates: list[InterruptibleCandidate],
         situation: ProgramState,
-        priced: bool,
     ) -> ValueFunction:
-        return self._kept(self._compared[priced], job, candidates, situation)
+        return self._kept(self._compared[purpose], job, candidates, situation)
 
     def _kept(
         self,

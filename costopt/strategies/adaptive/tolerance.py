@@ -34,9 +34,11 @@ from costopt.strategies.adaptive.candidates import (
     candidate_of,
     collect_candidates,
 )
+from costopt.strategies.adaptive.cheapest_run import CheapestRun
 from costopt.strategies.adaptive.choices import (
     ValuedAlternative,
     alternatives,
+    choose,
     explain_choice,
     value_alternatives,
     value_waiting,
@@ -67,9 +69,10 @@ WEIGHTS = tuple(2.0 ** (power / 2) for power in range(-18, 1))
 """Prices that are tried: the aim of the safe gang's work counts so many times its dollars. At more,
 hours of slack go for a per cent of the aim."""
 
-SHORTAGE_SHARE = 0.25
-"""Of the time that the work left takes: slack of so much is kept for shortages, and not waited away
-for the aim. Pools of the public records have capacity for four fifths of the time or less."""
+SHORTAGE_SHARE, SHORTAGE_S = 0.25, 6 * 3600.0
+"""Of the time that the work left takes, and at least: slack of so much is kept for shortages, and
+not waited away for the aim. Pools of the public records have capacity for four fifths of the time
+or less, and one shortage in twenty lasts for more than six hours."""
 
 MIN_SAVING = 0.02
 """Expected savings of a smaller share of the aim are within the error of the estimates, and are not
@@ -83,8 +86,8 @@ PER_UNIT = {
 
 KEPT_STEPS = 2
 
-Solve = Callable[[str, list[InterruptibleCandidate], ProgramState, bool], ValueFunction]
-"""The program of a job for these candidates, with the aim at a price or without."""
+Solve = Callable[[str, str, list[InterruptibleCandidate], ProgramState], ValueFunction]
+"""The program of a job, by what it is for, with these candidates."""
 
 
 def followed_aim(objective: Objective) -> ObjectiveTerm | None:
@@ -95,29 +98,38 @@ def followed_aim(objective: Objective) -> ObjectiveTerm | None:
 
 @dataclass(slots=True)
 class _Allowance:
-    """What a job may still cost beyond the least, in the objective's dollars, and the price.
+    """What a job may cost beyond the cheapest run, in the objective's dollars, and the price.
 
-    ``extra_usd`` is what decisions cost beyond the least.
+    ``extra_usd`` is what decisions for the aim were expected to cost. ``own_usd`` and
+    ``cheapest_usd`` are what the run and the cheapest run spent and are expected to spend.
     """
 
     tolerance: float
+    cheapest: CheapestRun
     seen_at: datetime
     searched_at: datetime | None = None
     weight: float = 0.0
     spent_usd: float = 0.0
     extra_usd: float = 0.0
+    own_usd: float = 0.0
+    cheapest_usd: float = 0.0
+    decided_usd_per_hour: float = 0.0
+    generation: int = 0
 
-    def unspent(self, cheapest_usd: float) -> float:
-        """Return what may still be spent where the cheapest end costs so much from now."""
-        whole_usd = self.spent_usd + cheapest_usd
-        return self.tolerance * (whole_usd - self.extra_usd) - self.extra_usd
+    @property
+    def unspent_usd(self) -> float:
+        """Return what may still be spent on the aim."""
+        overspent_usd = max(self.extra_usd, self.own_usd - self.cheapest_usd)
+        return self.tolerance * self.cheapest_usd - overspent_usd
 
-    def spend(self, usd_per_hour: float, now: datetime) -> bool:
-        """Count what ran since the last tick; return whether time has passed since then."""
-        elapsed_h = (now - self.seen_at).total_seconds() / 3600
-        self.spent_usd += usd_per_hour * elapsed_h
+    def spend(self, job_view: JobView, usd_per_hour: float, now: datetime) -> None:
+        """Count what ran since the last tick, a gang that was lost since then included."""
+        generation = job_view.progress.generation
+        if not job_view.nodes and generation != self.generation:
+            usd_per_hour = self.decided_usd_per_hour
+        self.generation = generation if not job_view.nodes else -1
+        self.spent_usd += usd_per_hour * (now - self.seen_at).total_seconds() / 3600
         self.seen_at = now
-        return elapsed_h > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,29 +194,67 @@ class ToleranceFollower:
         if aim is None:
             return None
         run = _Run(view, job_view, fallback, units, aim, lifetimes)
-        job, fresh = job_view.job.name, True
-        if job in self._allowances:
-            fresh = self._allowances[job].spend(_usd_per_hour(run), view.now)
-        else:
-            self._allowances[job] = _Allowance(view.policy.objective.tolerance, view.now)
-        allowance = self._allowances[job]
+        job, allowance = job_view.job.name, self._allowances.get(job_view.job.name)
+        fresh = allowance is None or allowance.seen_at < view.now
+        if allowance is None:
+            cheapest = CheapestRun(job_view, view.now)
+            allowance = _Allowance(view.policy.objective.tolerance, cheapest, view.now)
+            self._allowances[job] = allowance
+        if fresh:
+            self._compare(run, allowance)
         self._search(run, allowance)
         if not allowance.weight:
             return None
         priced = run.priced(allowance.weight)
         wanted = self._candidates(priced, greener=True)
         situation = _state(priced, STEP_S)
-        program = self._solve(job, wanted, situation, True)
+        program = self._solve(job, "aim", wanted, situation)
         gangs = [each for each in value_alternatives(situation, program, wanted) if each.targets]
         weighed = [*gangs, *_waiting(situation, program, wanted)]
         best = min(weighed, key=lambda choice: choice.cost)
-        least, extra_usd = self._compared(run, best, [each.option for each in wanted])
-        if extra_usd > allowance.unspent(least.cost):
+        extra_usd = self._extra(run, best, [each.option for each in wanted])
+        if extra_usd > allowance.unspent_usd:
             return None
         if fresh:
             allowance.extra_usd += extra_usd
         why = f"{explain_choice(best, weighed)}; {_price(aim, allowance.weight)}"
         return Decision(job, best.targets, why, alternatives=alternatives(weighed, wanted))
+
+    def record(self, view: View, job_view: JobView, decision: Decision) -> None:
+        """Take down what runs until the next tick."""
+        allowance = self._allowances.get(decision.job)
+        if allowance is not None:
+            targets = without_power_caps(decision.targets)
+            allowance.decided_usd_per_hour = sum(
+                each.score_usd_per_hour
+                for each in gang_options(view, job_view)
+                if each.targets == targets
+            )
+
+    def _compare(self, run: _Run, allowance: _Allowance) -> None:
+        """Go on to now with the run and the cheapest one."""
+        view, cheapest = run.view, allowance.cheapest
+        allowance.spend(run.job_view, _usd_per_hour(run), view.now)
+        own = self._least(run, "dollars")
+        allowance.own_usd = allowance.spent_usd + own.cost
+        cheapest.advance(view, run.job_view)
+        allowance.cheapest_usd = cheapest.spent_usd
+        options = gang_options(view, cheapest.job_view)
+        if cheapest.units > 0:
+            fallback = _find(options, run.fallback) or run.fallback
+            least = self._least(
+                replace(run, job_view=cheapest.job_view, fallback=fallback, units=cheapest.units),
+                "cheapest",
+            )
+            allowance.cheapest_usd += least.cost
+            cheapest.follow(view, least.targets, options)
+
+    def _least(self, run: _Run, purpose: str) -> ValuedAlternative:
+        """The best choice for the dollars alone."""
+        candidates = self._candidates(run, greener=False)
+        situation = _state(run, STEP_S)
+        program = self._solve(run.job_view.job.name, purpose, candidates, situation)
+        return choose(value_alternatives(situation, program, candidates))
 
     def _search(self, run: _Run, allowance: _Allowance) -> None:
         """Find the price again where it is old; there is none where nothing may be spent."""
@@ -213,7 +263,7 @@ class ToleranceFollower:
             return
         allowance.searched_at = now
         cheapest_usd = self._value(run, 0.0)
-        unspent_usd = allowance.unspent(cheapest_usd)
+        unspent_usd = allowance.unspent_usd
         aim_per_hour = run.priced(1.0).fallback.score_usd_per_hour - run.fallback.score_usd_per_hour
         if not (math.isfinite(cheapest_usd) and unspent_usd > 0 and aim_per_hour > 0):
             allowance.weight = 0.0
@@ -251,15 +301,15 @@ class ToleranceFollower:
         program = ValueFunction(terms, steps, spare, KEPT_STEPS)
         return min(each.cost for each in value_alternatives(situation, program, candidates))
 
-    def _compared(
+    def _extra(
         self, run: _Run, chosen: ValuedAlternative, wanted: Iterable[GangOption]
-    ) -> tuple[ValuedAlternative, float]:
-        """The best choice of the cheapest run, and how much more one costs until the next tick."""
+    ) -> float:
+        """How much more than the best choice of the cheapest run one costs until the next tick."""
         plain = _scored(run, (c.option for c in self._candidates(run, greener=False)))
         gangs = {**plain, **_scored(run, wanted)}
         candidates = [candidate_of(run.job_view, each, run.lifetimes) for each in gangs.values()]
         situation = _state(run, STEP_S)
-        program = self._solve(run.job_view.job.name, candidates, situation, False)
+        program = self._solve(run.job_view.job.name, "extra", candidates, situation)
         weighed = value_alternatives(situation, program, candidates)
         least = min(weighed, key=lambda choice: choice.cost)
         gangs[run.fallback.targets] = run.fallback
@@ -267,13 +317,13 @@ class ToleranceFollower:
         if targets:
             costs = {each.targets: each.cost for each in weighed}
             extra_usd = max(0.0, costs.get(targets, math.inf) - least.cost)
-            return least, _extra_in_tick(run, gangs[targets], chosen, best, extra_usd)
+            return _extra_in_tick(run, gangs[targets], chosen, best, extra_usd)
         extra_usd = max(0.0, value_waiting(situation, program, candidates).cost - least.cost)
         at_once_usd = 0.0
         if best is not None and is_running(run.job_view, best.targets):
             at_once_usd = min(extra_usd, _start_usd(best))
         share = min(1.0, run.view.tick_s / situation.step_s)
-        return least, at_once_usd + share * (extra_usd - at_once_usd)
+        return at_once_usd + share * (extra_usd - at_once_usd)
 
     def _candidates(self, run: _Run, *, greener: bool) -> list[InterruptibleCandidate]:
         gangs = run.gangs(greener=greener)
@@ -288,7 +338,8 @@ def _waiting(
     Unlike for dollars it is weighed however many pools are up: the tolerance limits what it costs.
     """
     spare_s = situation.slack_steps * situation.step_s
-    if may_pause(situation.job_view) and spare_s >= SHORTAGE_SHARE * situation.work_s:
+    kept_s = max(SHORTAGE_S, SHORTAGE_SHARE * situation.work_s)
+    if may_pause(situation.job_view) and spare_s >= kept_s:
         yield value_waiting(situation, program, candidates)
 
 
