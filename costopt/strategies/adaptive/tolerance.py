@@ -74,6 +74,11 @@ SHORTAGE_SHARE, SHORTAGE_S = 0.25, 6 * 3600.0
 not waited away for the aim. Pools of the public records have capacity for four fifths of the time
 or less, and one shortage in twenty lasts for more than six hours."""
 
+WAIT_STARTS = 2.0
+"""Waiting for the aim has to save as much as so many starts of the gang that could run cost, with
+the aim at its price: what is up may be gone later, and the program takes that for less likely than
+it is."""
+
 MIN_SAVING = 0.02
 """Expected savings of a smaller share of the aim are within the error of the estimates, and are not
 paid for."""
@@ -211,7 +216,11 @@ class ToleranceFollower:
         program = self._solve(job, "aim", wanted, situation)
         gangs = [each for each in value_alternatives(situation, program, wanted) if each.targets]
         weighed = [*gangs, *_waiting(situation, program, wanted)]
-        best = min(weighed, key=lambda choice: choice.cost)
+        runs, best = (min(each, key=lambda choice: choice.cost) for each in (gangs, weighed))
+        options = [*(each.option for each in wanted), priced.fallback]
+        gang = next(each for each in options if each.targets == runs.targets)
+        if runs.cost - best.cost < WAIT_STARTS * _start_usd(gang):
+            best = runs
         extra_usd = self._extra(run, best, [each.option for each in wanted])
         if extra_usd > allowance.unspent_usd:
             return None
@@ -375,10 +384,8 @@ def _extra_in_tick(
     gang. The start of another gang is paid at once; what a power limit leaves undone, later.
     """
     job_view, tick_h = run.job_view, run.view.tick_s / 3600
-    at_once_usd = 0.0
     launches = not is_running(job_view, option.targets)
-    if launches and (best is None or is_running(job_view, best.targets)):
-        at_once_usd = min(extra_usd, _start_usd(option))
+    at_once_usd = min(extra_usd, _start_usd(option)) if launches else 0.0
     ends_s = seconds_to_finish(option, job_view.job, run.units, 0.0)
     rest_usd = (extra_usd - at_once_usd) * min(1.0, run.view.tick_s / max(ends_s, STEP_S))
     if best is not None:
