@@ -8,14 +8,14 @@ interruption.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.view import JobView, Target, View
 from costopt.strategies.gang_options import GangOption, gang_options
-from costopt.strategies.remaining_time import is_running, remaining_startup_s, seconds_to_finish
+from costopt.strategies.remaining_time import is_running, seconds_to_finish
 
 
 @dataclass(slots=True)
@@ -42,27 +42,37 @@ class CheapestRun:
         gang = self._gang
         if gang is not None and elapsed_s > 0:
             self.spent_usd += gang.score_usd_per_hour * elapsed_s / 3600
-            self._work(gang, elapsed_s)
-            pool = _alike(gang_options(view, real), gang)
+            self._work(view, gang, elapsed_s)
+            pool = _alike(gang_options(view, real), gang.targets)
             if not self.units or not any(each.free or each.running for each in pool):
                 self._gang = None
                 self.job_view = replace(self.job_view, nodes=())
         self.seen_at = view.now
 
-    def _work(self, gang: GangOption, elapsed_s: float) -> None:
+    def _work(self, view: View, gang: GangOption, elapsed_s: float) -> None:
+        """Work at the expected speed: decisions rest on a low one until it is measured."""
         job, progress = self.job_view.job, self.job_view.progress
         start_s = 0.0
         if progress.starting_until is not None:
             start_s = max(0.0, (progress.starting_until - self.seen_at).total_seconds())
         needed_s = seconds_to_finish(gang, job, self.units, 0.0)
+        phase = job.phase_at(progress.done_units)
+        speed = job.gang_units_per_s(view.machines[gang.pool], gang.nodes, phase)
+        if speed is not None:
+            needed_s *= gang.units_per_s / (speed.value * self.job_view.speed_factor)
         share = min(1.0, max(0.0, elapsed_s - start_s) / needed_s) if needed_s > 0 else 1.0
         done_units = progress.done_units + share * self.units
         progress = replace(progress, done_units=done_units, saved_units=done_units)
         self.job_view = replace(self.job_view, progress=progress)
 
-    def follow(self, view: View, targets: tuple[Target, ...], gangs: Iterable[GangOption]) -> None:
-        """Run on these targets, one of the gangs or none, until the next tick."""
-        gang = next((each for each in gangs if each.targets == targets), None)
+    def follow(self, view: View, targets: tuple[Target, ...]) -> None:
+        """Run on these targets, or none, until the next tick.
+
+        A gang that is left is paid so long: it saves its work.
+        """
+        gang = next(_alike(gang_options(view, self.job_view), targets), None)
+        if self._gang is not None and (gang is None or gang.targets != self._gang.targets):
+            self.spent_usd += self._gang.score_usd_per_hour * view.tick_s / 3600
         if gang is not None and not is_running(self.job_view, gang.targets):
             until = view.now + timedelta(seconds=gang.start_s)
             progress = replace(self.job_view.progress, starting_until=until)
@@ -73,5 +83,5 @@ class CheapestRun:
         self._gang = gang
 
 
-def _alike(options: Iterable[GangOption], gang: GangOption) -> Iterable[GangOption]:
-    return (each for each in options if each.targets == gang.targets)
+def _alike(options: Iterable[GangOption], targets: tuple[Target, ...]) -> Iterator[GangOption]:
+    return (each for each in options if each.targets == targets)

@@ -7,12 +7,17 @@ price is the one that maximizes (V(w) − B) / w, the Lagrangian dual of the ε-
 expected cost of the run that follows it is B; the maximum is the least of the aim that B buys, and
 V's slope at a low price what the cheapest run takes of it. V comes from programs of an hour's step.
 
-How much is unspent is summed up decision by decision: by how much the one taken is expected to cost
-more than the best one, if the cheapest run follows on both. In expectation the sum is the whole
-difference to the cheapest run (Kakade and Langford 2002, lemma 6.1), whatever luck both have with
-the market; so the cheapest run is taken to cost what was spent and what its end costs, less this
-sum, and a market that is scarcer than expected takes nothing of the tolerance. Once nothing is
-unspent, the cheapest run is followed.
+The tolerance is a share of what the cheapest run costs on this market (``CheapestRun``). The larger
+of two sums is taken off it:
+
+- what decisions for the aim were expected to cost, each beyond the best one if the cheapest run
+  follows on both. In expectation the sum is the whole difference to the cheapest run (Kakade and
+  Langford 2002, lemma 6.1). It keeps what luck saved from being spent on the aim.
+- what the run has spent and its end is expected to cost, beyond the same of the cheapest run. So
+  bad luck on a gang that was chosen for the aim counts, as do estimates that were too low; a market
+  that is scarcer than expected makes both runs costlier, and takes nothing of the tolerance.
+
+Once nothing is unspent, the cheapest run is followed.
 
 Only the first aim in kWh or CO2e counts here; plans follow them all.
 """
@@ -38,7 +43,6 @@ from costopt.strategies.adaptive.cheapest_run import CheapestRun
 from costopt.strategies.adaptive.choices import (
     ValuedAlternative,
     alternatives,
-    choose,
     explain_choice,
     value_alternatives,
     value_waiting,
@@ -61,9 +65,9 @@ SEARCH_STEP_S, STEP_S = 3600.0, 1800.0
 MIN_WORK_STEPS = 6
 """Shorter jobs have shorter steps: over fewer, a program does not see what a mix of pools costs."""
 
-SEARCH_EVERY = timedelta(hours=6)
-"""How long a price is kept: the rest of the tolerance and the forecasts have moved little by then.
-"""
+SEARCH_EVERY, SEARCHES = timedelta(hours=6), 12
+"""How long a price is kept, at least and as a part of the time that was left when it was found: the
+rest of the tolerance and the forecasts have moved little by then."""
 
 WEIGHTS = tuple(2.0 ** (power / 2) for power in range(-18, 1))
 """Prices that are tried: the aim of the safe gang's work counts so many times its dollars. At more,
@@ -74,10 +78,10 @@ SHORTAGE_SHARE, SHORTAGE_S = 0.25, 6 * 3600.0
 not waited away for the aim. Pools of the public records have capacity for four fifths of the time
 or less, and one shortage in twenty lasts for more than six hours."""
 
-WAIT_STARTS = 2.0
-"""Waiting for the aim has to save as much as so many starts of the gang that could run cost, with
-the aim at its price: what is up may be gone later, and the program takes that for less likely than
-it is."""
+CHANGE_STARTS = 2.0
+"""Leaving a gang for the aim, or letting one wait that could run, has to save as much as so many of
+its starts cost, and the tick in which it saves, the aim at its price included. The program takes it
+for less likely than it is that what is up is gone later."""
 
 MIN_SAVING = 0.02
 """Expected savings of a smaller share of the aim are within the error of the estimates, and are not
@@ -91,8 +95,11 @@ PER_UNIT = {
 
 KEPT_STEPS = 2
 
-Solve = Callable[[str, str, list[InterruptibleCandidate], ProgramState], ValueFunction]
-"""The program of a job, by what it is for, with these candidates."""
+Solve = Callable[[str, list[InterruptibleCandidate], ProgramState, bool], ValueFunction]
+"""The program of a job for these candidates, with the aim at a price or without."""
+
+Cheapest = Callable[[View, JobView, GangOption, float], tuple[Decision, float]]
+"""What the cheapest run would do with so many units left, and its expected cost to the end."""
 
 
 def followed_aim(objective: Objective) -> ObjectiveTerm | None:
@@ -106,13 +113,13 @@ class _Allowance:
     """What a job may cost beyond the cheapest run, in the objective's dollars, and the price.
 
     ``extra_usd`` is what decisions for the aim were expected to cost. ``own_usd`` and
-    ``cheapest_usd`` are what the run and the cheapest run spent and are expected to spend.
+    ``cheapest_usd`` are what the run and the cheapest one spent and their ends should cost.
     """
 
     tolerance: float
     cheapest: CheapestRun
     seen_at: datetime
-    searched_at: datetime | None = None
+    search_at: datetime
     weight: float = 0.0
     spent_usd: float = 0.0
     extra_usd: float = 0.0
@@ -177,9 +184,10 @@ class _Run:
 class ToleranceFollower:
     """The unspent tolerance of jobs, and the decisions that it allows."""
 
-    def __init__(self, pools: int, solve: Solve) -> None:
+    def __init__(self, pools: int, solve: Solve, cheapest: Cheapest) -> None:
         self._pools = pools
         self._solve = solve
+        self._cheapest = cheapest
         self._allowances: dict[str, _Allowance] = {}
 
     def keep(self, jobs: set[str]) -> None:
@@ -193,8 +201,12 @@ class ToleranceFollower:
         fallback: GangOption,
         units: float,
         lifetimes: LifetimeModel,
+        cheapest_usd: float,
     ) -> Decision | None:
-        """Return the decision for the aim; None where the cheapest run is to be followed."""
+        """Return the decision for the aim; None where the cheapest run is to be followed.
+
+        ``cheapest_usd`` is what that is expected to cost from now on.
+        """
         aim = followed_aim(view.policy.objective)
         if aim is None:
             return None
@@ -203,25 +215,25 @@ class ToleranceFollower:
         fresh = allowance is None or allowance.seen_at < view.now
         if allowance is None:
             cheapest = CheapestRun(job_view, view.now)
-            allowance = _Allowance(view.policy.objective.tolerance, cheapest, view.now)
+            allowance = _Allowance(view.policy.objective.tolerance, cheapest, view.now, view.now)
             self._allowances[job] = allowance
         if fresh:
-            self._compare(run, allowance)
+            self._compare(run, allowance, cheapest_usd)
         self._search(run, allowance)
-        if not allowance.weight:
+        # In the last tick another gang would hold its nodes for one more.
+        ends = seconds_to_finish(fallback, job_view.job, units, 0.0) <= view.tick_s
+        if ends or not allowance.weight:
             return None
         priced = run.priced(allowance.weight)
         wanted = self._candidates(priced, greener=True)
         situation = _state(priced, STEP_S)
-        program = self._solve(job, "aim", wanted, situation)
+        program = self._solve(job, wanted, situation, True)
         gangs = [each for each in value_alternatives(situation, program, wanted) if each.targets]
         weighed = [*gangs, *_waiting(situation, program, wanted)]
-        runs, best = (min(each, key=lambda choice: choice.cost) for each in (gangs, weighed))
-        options = [*(each.option for each in wanted), priced.fallback]
-        gang = next(each for each in options if each.targets == runs.targets)
-        if runs.cost - best.cost < WAIT_STARTS * _start_usd(gang):
-            best = runs
+        best = _choose(priced, weighed, [*(each.option for each in wanted), priced.fallback])
         extra_usd = self._extra(run, best, [each.option for each in wanted])
+        if not is_running(job_view, without_power_caps(best.targets)):
+            extra_usd += _leaving_usd(view, job_view)
         if extra_usd > allowance.unspent_usd:
             return None
         if fresh:
@@ -230,47 +242,37 @@ class ToleranceFollower:
         return Decision(job, best.targets, why, alternatives=alternatives(weighed, wanted))
 
     def record(self, view: View, job_view: JobView, decision: Decision) -> None:
-        """Take down what runs until the next tick."""
+        """Note what the job's decision costs until the next tick."""
         allowance = self._allowances.get(decision.job)
         if allowance is not None:
             targets = without_power_caps(decision.targets)
-            allowance.decided_usd_per_hour = sum(
-                each.score_usd_per_hour
-                for each in gang_options(view, job_view)
-                if each.targets == targets
-            )
+            options = gang_options(view, job_view)
+            gang = next((each for each in options if each.targets == targets), None)
+            if gang is None or not is_running(job_view, gang.targets):
+                allowance.spent_usd += _leaving_usd(view, job_view)
+            allowance.decided_usd_per_hour = 0.0 if gang is None else gang.score_usd_per_hour
 
-    def _compare(self, run: _Run, allowance: _Allowance) -> None:
-        """Go on to now with the run and the cheapest one."""
+    def _compare(self, run: _Run, allowance: _Allowance, cheapest_usd: float) -> None:
+        """Go on to now with what the run and the cheapest run cost."""
         view, cheapest = run.view, allowance.cheapest
-        allowance.spend(run.job_view, _usd_per_hour(run), view.now)
-        own = self._least(run, "dollars")
-        allowance.own_usd = allowance.spent_usd + own.cost
+        allowance.spend(run.job_view, _usd_per_hour(view, run.job_view), view.now)
+        allowance.own_usd = allowance.spent_usd + cheapest_usd
         cheapest.advance(view, run.job_view)
         allowance.cheapest_usd = cheapest.spent_usd
-        options = gang_options(view, cheapest.job_view)
         if cheapest.units > 0:
+            options = gang_options(view, cheapest.job_view)
             fallback = _find(options, run.fallback) or run.fallback
-            least = self._least(
-                replace(run, job_view=cheapest.job_view, fallback=fallback, units=cheapest.units),
-                "cheapest",
-            )
-            allowance.cheapest_usd += least.cost
-            cheapest.follow(view, least.targets, options)
-
-    def _least(self, run: _Run, purpose: str) -> ValuedAlternative:
-        """The best choice for the dollars alone."""
-        candidates = self._candidates(run, greener=False)
-        situation = _state(run, STEP_S)
-        program = self._solve(run.job_view.job.name, purpose, candidates, situation)
-        return choose(value_alternatives(situation, program, candidates))
+            decision, rest_usd = self._cheapest(view, cheapest.job_view, fallback, cheapest.units)
+            allowance.cheapest_usd += rest_usd
+            cheapest.follow(view, decision.targets)
 
     def _search(self, run: _Run, allowance: _Allowance) -> None:
         """Find the price again where it is old; there is none where nothing may be spent."""
         now = run.view.now
-        if allowance.searched_at is not None and now - allowance.searched_at < SEARCH_EVERY:
+        if now < allowance.search_at:
             return
-        allowance.searched_at = now
+        left = run.job_view.job.until_at - now
+        allowance.search_at = now + max(SEARCH_EVERY, left / SEARCHES)
         cheapest_usd = self._value(run, 0.0)
         unspent_usd = allowance.unspent_usd
         aim_per_hour = run.priced(1.0).fallback.score_usd_per_hour - run.fallback.score_usd_per_hour
@@ -310,15 +312,13 @@ class ToleranceFollower:
         program = ValueFunction(terms, steps, spare, KEPT_STEPS)
         return min(each.cost for each in value_alternatives(situation, program, candidates))
 
-    def _extra(
-        self, run: _Run, chosen: ValuedAlternative, wanted: Iterable[GangOption]
-    ) -> float:
+    def _extra(self, run: _Run, chosen: ValuedAlternative, wanted: Iterable[GangOption]) -> float:
         """How much more than the best choice of the cheapest run one costs until the next tick."""
         plain = _scored(run, (c.option for c in self._candidates(run, greener=False)))
         gangs = {**plain, **_scored(run, wanted)}
         candidates = [candidate_of(run.job_view, each, run.lifetimes) for each in gangs.values()]
         situation = _state(run, STEP_S)
-        program = self._solve(run.job_view.job.name, "extra", candidates, situation)
+        program = self._solve(run.job_view.job.name, candidates, situation, False)
         weighed = value_alternatives(situation, program, candidates)
         least = min(weighed, key=lambda choice: choice.cost)
         gangs[run.fallback.targets] = run.fallback
@@ -350,6 +350,19 @@ def _waiting(
     kept_s = max(SHORTAGE_S, SHORTAGE_SHARE * situation.work_s)
     if may_pause(situation.job_view) and spare_s >= kept_s:
         yield value_waiting(situation, program, candidates)
+
+
+def _choose(
+    run: _Run, weighed: Sequence[ValuedAlternative], options: Sequence[GangOption]
+) -> ValuedAlternative:
+    """The best alternative; where it saves too little, the gang that runs or could run."""
+    best = min(weighed, key=lambda choice: choice.cost)
+    gangs = [c for c in weighed if c.targets]
+    here = [c for c in gangs if is_running(run.job_view, without_power_caps(c.targets))]
+    runs = min(here or gangs, key=lambda choice: choice.cost)
+    gang = next(each for each in options if each.targets == runs.targets)
+    change_usd = CHANGE_STARTS * _start_usd(gang) + _leaving_usd(run.view, run.job_view)
+    return runs if runs.cost - best.cost < change_usd else best
 
 
 def _state(run: _Run, step_s: float) -> ProgramState:
@@ -396,11 +409,16 @@ def _extra_in_tick(
     return at_once_usd + rest_usd + undone * option.score_usd_per_hour * tick_h
 
 
-def _usd_per_hour(run: _Run) -> float:
+def _usd_per_hour(view: View, job_view: JobView) -> float:
     """Of the objective, by the nodes that live."""
-    options = gang_options(run.view, run.job_view)
-    here = (o for o in options if is_running(run.job_view, (Target(o.pool, o.nodes),)))
+    options = gang_options(view, job_view)
+    here = (o for o in options if is_running(job_view, (Target(o.pool, o.nodes),)))
     return sum(option.score_usd_per_hour for option in here)
+
+
+def _leaving_usd(view: View, job_view: JobView) -> float:
+    """Of the nodes that live, for the tick in which they save and are left."""
+    return _usd_per_hour(view, job_view) * view.tick_s / 3600
 
 
 def _find(options: Sequence[GangOption], like: GangOption) -> GangOption | None:

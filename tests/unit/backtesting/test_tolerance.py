@@ -172,6 +172,18 @@ def test_hours_on_demand_take_nothing_of_the_tolerance() -> None:
 
 
 @pytest.mark.slow
+def test_what_a_run_overspent_counts_against_its_tolerance() -> None:
+    """The clean pool was always up before; now each node there is lost before it has worked."""
+    begin_s = (START - T0).total_seconds()
+    states = [(begin_s + 1800.0 * n, (n + 1) % 2 * 2, 1.0) for n in range(4 * 12)]
+    market = (always(SPOT_A, 2, 1.0), changing(CLEAN, (0, 2, 1.0), *states), always(SAFE, 2, 3.0))
+    cheapest = _run(market, None, 0.05, work_h=3, home=STEADY)
+    clean = _run(market, "co2e", 0.05, work_h=3, home=STEADY)
+    print(cheapest.summary.usd, clean.summary.usd)
+    assert clean.summary.usd <= 1.1 * cheapest.summary.usd
+
+
+@pytest.mark.slow
 def test_power_is_capped_where_the_tolerance_pays_for_the_time() -> None:
     alone = (always(SPOT_A, 2, 1.0), always(SAFE, 2, 3.0))
     cheapest = _run(alone, None, 0.1, powers=Capped())
