@@ -78,11 +78,6 @@ SHORTAGE_SHARE, SHORTAGE_S = 0.25, 6 * 3600.0
 not waited away for the aim. Pools of the public records have capacity for four fifths of the time
 or less, and one shortage in twenty lasts for more than six hours."""
 
-CHANGE_STARTS = 2.0
-"""Leaving a gang for the aim, or letting one wait that could run, has to save as much as so many of
-its starts cost, and the tick in which it saves, the aim at its price included. The program takes it
-for less likely than it is that what is up is gone later."""
-
 MIN_SAVING = 0.02
 """Expected savings of a smaller share of the aim are within the error of the estimates, and are not
 paid for."""
@@ -355,21 +350,31 @@ def _waiting(
 def _choose(
     run: _Run, weighed: Sequence[ValuedAlternative], options: Sequence[GangOption]
 ) -> ValuedAlternative:
-    """The best alternative; where it saves too little, the gang that runs or could run."""
-    best = min(weighed, key=lambda choice: choice.cost)
-    gangs = [c for c in weighed if c.targets]
-    here = [c for c in gangs if is_running(run.job_view, without_power_caps(c.targets))]
-    runs = min(here or gangs, key=lambda choice: choice.cost)
-    gang = next(each for each in options if each.targets == runs.targets)
-    change_usd = CHANGE_STARTS * _start_usd(gang) + _leaving_usd(run.view, run.job_view)
-    return runs if runs.cost - best.cost < change_usd else best
+    """The best alternative; a gang that could be launched where waiting saves less than its start.
+
+    What is up may be gone later, and the program takes that for less likely than it is.
+    """
+    leave_usd = _leaving_usd(run.view, run.job_view)
+
+    def cost(choice: ValuedAlternative) -> float:
+        stays = is_running(run.job_view, without_power_caps(choice.targets))
+        return choice.cost if stays else choice.cost + leave_usd
+
+    best = min(weighed, key=cost)
+    if best.targets or run.job_view.nodes:
+        return best
+    gang = min((choice for choice in weighed if choice.targets), key=cost)
+    option = next(each for each in options if each.targets == gang.targets)
+    return gang if gang.cost - best.cost < _start_usd(option) else best
 
 
 def _state(run: _Run, step_s: float) -> ProgramState:
     job = run.job_view.job
     whole_s = seconds_to_finish(run.fallback, job, job.work.amount, 0.0)
     step_s = min(step_s, whole_s / MIN_WORK_STEPS)
-    return ProgramState(run.view, run.job_view, run.fallback, run.units, step_s)
+    view, job_view = run.view, run.job_view
+    tick_s = view.tick_s
+    return ProgramState(view, job_view, run.fallback, run.units, step_s, leave_s=tick_s)
 
 
 def _scored(run: _Run, gangs: Iterable[GangOption]) -> dict[tuple[Target, ...], GangOption]:
