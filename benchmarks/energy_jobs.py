@@ -76,7 +76,7 @@ FOSSIL_G, CLEAN_SHARE = 300.0, 1 / 3
 """The least mean intensity of a home, in g/kWh, and the second region's most as a share of it."""
 
 BEGIN_AT = datetime(2022, 9, 5, tzinfo=UTC)
-STARTS = tuple(BEGIN_AT + timedelta(days=days) for days in (4, 14))
+STARTS = tuple(BEGIN_AT + timedelta(days=4, hours=18 * number) for number in range(20))
 DAYS = 27
 PRICES = "gcp_gpu_spot_history_2022-2026.csv.gz"
 PRICES_AT = datetime(2025, 12, 5, tzinfo=UTC)
