@@ -56,8 +56,8 @@ class CheapestRun:
         if progress.starting_until is not None:
             start_s = max(0.0, (progress.starting_until - self.seen_at).total_seconds())
         needed_s = seconds_to_finish(gang, job, self.units, 0.0)
-        phase = job.phase_at(progress.done_units)
-        speed = job.gang_units_per_s(view.machines[gang.pool], gang.nodes, phase)
+        phase, machine = job.phase_at(progress.done_units), view.machines.get(gang.pool)
+        speed = None if machine is None else job.gang_units_per_s(machine, gang.nodes, phase)
         if speed is not None:
             needed_s *= gang.units_per_s / (speed.value * self.job_view.speed_factor)
         share = min(1.0, max(0.0, elapsed_s - start_s) / needed_s) if needed_s > 0 else 1.0
