@@ -121,6 +121,7 @@ class _Allowance:
     own_usd: float = 0.0
     cheapest_usd: float = 0.0
     decided_usd_per_hour: float = 0.0
+    leaving_usd: float = 0.0
     generation: int = 0
 
     @property
@@ -130,12 +131,13 @@ class _Allowance:
         return self.tolerance * self.cheapest_usd - overspent_usd
 
     def spend(self, job_view: JobView, usd_per_hour: float, now: datetime) -> None:
-        """Count what ran since the last tick, a gang that was lost since then included."""
+        """Count what ran since the last tick, a gang that was lost or left since then included."""
         generation = job_view.progress.generation
         if not job_view.nodes and generation != self.generation:
             usd_per_hour = self.decided_usd_per_hour
         self.generation = generation if not job_view.nodes else -1
         self.spent_usd += usd_per_hour * (now - self.seen_at).total_seconds() / 3600
+        self.spent_usd += self.leaving_usd
         self.seen_at = now
 
 
@@ -243,8 +245,8 @@ class ToleranceFollower:
             targets = without_power_caps(decision.targets)
             options = gang_options(view, job_view)
             gang = next((each for each in options if each.targets == targets), None)
-            if gang is None or not is_running(job_view, gang.targets):
-                allowance.spent_usd += _leaving_usd(view, job_view)
+            stays = gang is not None and is_running(job_view, gang.targets)
+            allowance.leaving_usd = 0.0 if stays else _leaving_usd(view, job_view)
             allowance.decided_usd_per_hour = 0.0 if gang is None else gang.score_usd_per_hour
 
     def _compare(self, run: _Run, allowance: _Allowance, cheapest_usd: float) -> None:
