@@ -20,11 +20,13 @@ from __future__ import annotations
 
 import csv
 import gzip
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import cycle
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 
@@ -74,7 +76,7 @@ FOSSIL_G, CLEAN_SHARE = 300.0, 1 / 3
 """The least mean intensity of a home, in g/kWh, and the second region's most as a share of it."""
 
 BEGIN_AT = datetime(2022, 9, 5, tzinfo=UTC)
-STARTS = tuple(BEGIN_AT + timedelta(days=days) for days in (4, 14))
+STARTS = tuple(BEGIN_AT + timedelta(days=4, hours=18 * number) for number in range(20))
 DAYS = 27
 PRICES = "gcp_gpu_spot_history_2022-2026.csv.gz"
 PRICES_AT = datetime(2025, 12, 5, tzinfo=UTC)
@@ -269,7 +271,7 @@ def _dollars(offer: Offer, prices: Prices) -> list[tuple[datetime, float]]:
 def _last(
     changes: list[tuple[datetime, float]] | list[tuple[datetime, bool]], at: datetime
 ) -> float:
-    return [value for since, value in changes if since <= at][-1]
+    return changes[bisect_right(changes, at, key=itemgetter(0)) - 1][1]
 
 
 def _with_slack(job: Job, market: MarketHistory, at: datetime) -> Job:

@@ -245,7 +245,8 @@ programs are larger: 5 days and 40 h of 10 minutes."""
 class ProgramState:
     """The remaining time and work of a job, in steps of its program.
 
-    ``step_s`` is the least; from the job's start to its deadline there are ``most`` at most.
+    ``step_s`` is the least; from the job's start to its deadline there are ``most`` at most. A gang
+    that is left without being lost is paid for ``leave_s`` more.
     """
 
     def __init__(
@@ -256,12 +257,14 @@ class ProgramState:
         units: float,
         step_s: float,
         most: int = MAX_STEPS,
+        leave_s: float = 0.0,
     ) -> None:
         job = job_view.job
         span_s = (job.until_at - job.start_at).total_seconds()
         ticks = max(1, round(step_s / view.tick_s))
         self.view, self.job_view, self.fallback, self.units = view, job_view, fallback, units
         self.step_s = max(ticks * view.tick_s, span_s / most)
+        self.leave_s = leave_s
         self.left_s = seconds_left(view, job_view)
         self.work_s = seconds_to_finish(fallback, job, units, 0.0)
         self.start_left_s = remaining_startup_s(view, job_view)

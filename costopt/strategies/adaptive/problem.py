@@ -30,6 +30,7 @@ class SpotOption:
     """A spot gang. ``cost`` is per step, ``speed`` in that of the safe gang.
 
     ``start`` is the work that it would do in the time of a launch, in steps of the safe gang.
+    ``leave`` is what leaving it costs, if it is not lost.
 
     ``share`` is that of the time in which its pool has capacity. A pool that has been down for
     longer than the class of age tells, as another has gone since or is up, comes back no faster
@@ -45,6 +46,7 @@ class SpotOption:
     down_class: int = 0
     place: str = ""
     tariff: Tariff = ()
+    leave: float = 0.0
 
     @property
     def cost_of_work(self) -> float:
@@ -198,6 +200,7 @@ def _lane(
         down_class=0 if class_is_its_own else down_class,
         place=place,
         tariff=tariff,
+        leave=option.score_usd_per_hour * situation.leave_s / 3600,
     )
 
 

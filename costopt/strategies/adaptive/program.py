@@ -196,7 +196,7 @@ class _Recursion:
             _mix(wait[:, up], here.on_lanes([i], after, lane.start)[0], lane.share)
             _mix(safe[:, up], on_safe.on_lanes([i], after, lane.start + guard)[0], lane.share)
         for i, up in enumerate(self._blocks):
-            _lower(spot[i], wait[:, up])
+            _lower(spot[i], wait[:, up] + np.float32(terms.lanes[i].leave))
         done, safe_done = n - u - guard <= 1e-9, n - u <= 1e-9
         spot[:, done], wait[done], safe[safe_done] = 0.0, 0.0, 0.0
         return spot, wait, safe

@@ -73,6 +73,9 @@ from costopt.strategies.uniform_progress import CapacityMode, current_mode
 MAX_SPARE_STEPS = 480
 """Spare steps beyond which more of them are taken to be worth nothing: 80 h of 10 minutes."""
 
+Programs = tuple[dict[str, ValueFunction], ...]
+"""By scenario and job."""
+
 MIN_PROBABILITY = 0.05
 """Scenarios that are less likely are not weighed."""
 
@@ -96,15 +99,18 @@ class AdaptiveStrategy:
         self.lifetimes = lifetimes or LifetimeModel(memory_h=memory_h)
         self.programs = ProgramCache()
         self.limits = SharedLimits() if prices_limits else None
-        self._programs: tuple[dict[str, ValueFunction], ...] = tuple({} for _ in JOINT_PACES)
-        self._compared: tuple[dict[str, ValueFunction], ...] = ({}, {})
-        self._tolerances = ToleranceFollower(self.pools, self._compared_program)
+        self._programs: Programs = tuple({} for _ in JOINT_PACES)
+        self._of_another_run: Programs = tuple({} for _ in JOINT_PACES)
+        self._compared: Programs = ({}, {})
+        self._tolerances = ToleranceFollower(
+            self.pools, self._compared_program, self._cheapest_of_another_run
+        )
         self._speeds: dict[str, SmoothedSpeed] = {}
 
     def decide(self, view: View) -> Desired:
         """One decision per job."""
         jobs = {job_view.job.name for job_view in view.jobs}
-        for kept in (*self._programs, *self._compared):
+        for kept in (*self._programs, *self._of_another_run, *self._compared):
             for job in kept.keys() - jobs:
                 del kept[job]
         self._tolerances.keep(jobs)
@@ -114,12 +120,13 @@ class AdaptiveStrategy:
         return Desired(tuple(self._priced(view, self._believed(jv, view.now)) for jv in view.jobs))
 
     def _priced(self, view: View, job_view: JobView) -> Decision:
-        """Decide at the prices of the limits that the job shares with others."""
-        if self.limits is None:
-            return self._decide(view, job_view)
-        name = job_view.job.name
-        decision = self._decide(self.limits.priced(view, name), job_view)
-        return replace(decision, plan=self.limits.plan_of(name))
+        """Decide at the prices of the limits that the job shares with others, if there are any."""
+        limits, name = self.limits, job_view.job.name
+        if limits is not None:
+            view = limits.priced(view, name)
+        decision = self._decide(view, job_view)
+        self._tolerances.record(view, job_view, decision)
+        return decision if limits is None else replace(decision, plan=limits.plan_of(name))
 
     def _believed(self, job_view: JobView, now: datetime) -> JobView:
         """The job as fast as it is taken to be."""
@@ -152,23 +159,45 @@ class AdaptiveStrategy:
         fallback = _fallback(view, job_view, safes, max(units, 0.0))
         if fallback is None or units <= 0:
             return _without_program(job_view, all_options, fallback, units)
-        followed = self._tolerances.decide(view, job_view, fallback, units, self.lifetimes)
-        if followed is not None:
-            return followed
+        cheapest, usd = self._cheapest(self._programs, view, job_view, gangs, fallback, units)
+        followed = self._tolerances.decide(view, job_view, fallback, units, self.lifetimes, usd)
+        return followed or cheapest
+
+    def _cheapest(
+        self,
+        programs: Programs,
+        view: View,
+        job_view: JobView,
+        gangs: list[GangOption],
+        fallback: GangOption,
+        units: float,
+    ) -> tuple[Decision, float]:
+        """The decision for the policy's objective, and its expected cost to the end."""
+        name = job_view.job.name
         candidates = collect_candidates(job_view, gangs, fallback, self.lifetimes, self.pools)
         most = MAX_STEPS if len(candidates) == 1 else MAX_JOINT_STEPS
         situation = ProgramState(view, job_view, fallback, units, self.step_s, most)
         if not gangs and not step_objective_usd(situation, fallback):
-            return Decision(job.name, fallback.targets, "no spot capacity is allowed: on-demand")
-        *weighed, waiting = self._weigh(job.name, candidates, situation)
+            why = "no spot capacity is allowed: on-demand"
+            return Decision(name, fallback.targets, why), situation.whole_cost(fallback)
+        *weighed, waiting = self._weigh(programs, name, candidates, situation)
         best = choose(weighed)
-        return Decision(
-            job.name,
+        decision = Decision(
+            name,
             best.targets,
             explain_choice(best, weighed),
             alternatives=alternatives(weighed, candidates),
             wait_usd=extra_for_waiting(best, waiting),
         )
+        return decision, best.cost
+
+    def _cheapest_of_another_run(
+        self, view: View, job_view: JobView, fallback: GangOption, units: float
+    ) -> tuple[Decision, float]:
+        """The same for a run of the job that is not the real one."""
+        options = gang_options(view, job_view)
+        gangs = [each for each in options if not each.pool.capacity_type.is_uninterruptible]
+        return self._cheapest(self._of_another_run, view, job_view, gangs, fallback, units)
 
     def _spreads(self, view: View, job_view: JobView) -> list[GangOption]:
         """The gangs over several zones, once there was reason for one.
@@ -189,7 +218,11 @@ class AdaptiveStrategy:
         return known
 
     def _weigh(
-        self, job: str, candidates: list[InterruptibleCandidate], situation: ProgramState
+        self,
+        programs: Programs,
+        job: str,
+        candidates: list[InterruptibleCandidate],
+        situation: ProgramState,
     ) -> list[ValuedAlternative]:
         """The alternatives, and as the last one waiting, whether it may be chosen or not.
 
@@ -198,7 +231,7 @@ class AdaptiveStrategy:
         scenarios = [
             (probability, kept, supposed)
             for kept, (probability, supposed) in zip(
-                self._programs, candidate_scenarios(job, candidates, self.lifetimes), strict=False
+                programs, candidate_scenarios(job, candidates, self.lifetimes), strict=False
             )
             if probability >= MIN_PROBABILITY
         ]

@@ -7,12 +7,17 @@ price is the one that maximizes (V(w) − B) / w, the Lagrangian dual of the ε-
 expected cost of the run that follows it is B; the maximum is the least of the aim that B buys, and
 V's slope at a low price what the cheapest run takes of it. V comes from programs of an hour's step.
 
-How much is unspent is summed up decision by decision: by how much the one taken is expected to cost
-more than the best one, if the cheapest run follows on both. In expectation the sum is the whole
-difference to the cheapest run (Kakade and Langford 2002, lemma 6.1), whatever luck both have with
-the market; so the cheapest run is taken to cost what was spent and what its end costs, less this
-sum, and a market that is scarcer than expected takes nothing of the tolerance. Once nothing is
-unspent, the cheapest run is followed.
+The tolerance is a share of what the cheapest run costs on this market (``CheapestRun``). The larger
+of two sums is taken off it:
+
+- what decisions for the aim were expected to cost, each beyond the best one if the cheapest run
+  follows on both. In expectation the sum is the whole difference to the cheapest run (Kakade and
+  Langford 2002, lemma 6.1). It keeps what luck saved from being spent on the aim.
+- what the run has spent and its end is expected to cost, beyond the same of the cheapest run. So
+  bad luck on a gang that was chosen for the aim counts, as do estimates that were too low; a market
+  that is scarcer than expected makes both runs costlier, and takes nothing of the tolerance.
+
+Once nothing is unspent, the cheapest run is followed.
 
 Only the first aim in kWh or CO2e counts here; plans follow them all.
 """
@@ -34,6 +39,7 @@ from costopt.strategies.adaptive.candidates import (
     candidate_of,
     collect_candidates,
 )
+from costopt.strategies.adaptive.cheapest_run import CheapestRun
 from costopt.strategies.adaptive.choices import (
     ValuedAlternative,
     alternatives,
@@ -59,17 +65,18 @@ SEARCH_STEP_S, STEP_S = 3600.0, 1800.0
 MIN_WORK_STEPS = 6
 """Shorter jobs have shorter steps: over fewer, a program does not see what a mix of pools costs."""
 
-SEARCH_EVERY = timedelta(hours=6)
-"""How long a price is kept: the rest of the tolerance and the forecasts have moved little by then.
-"""
+SEARCH_EVERY, SEARCHES = timedelta(hours=6), 12
+"""How long a price is kept, at least and as a part of the time that was left when it was found: the
+rest of the tolerance and the forecasts have moved little by then."""
 
 WEIGHTS = tuple(2.0 ** (power / 2) for power in range(-18, 1))
 """Prices that are tried: the aim of the safe gang's work counts so many times its dollars. At more,
 hours of slack go for a per cent of the aim."""
 
-SHORTAGE_SHARE = 0.25
-"""Of the time that the work left takes: slack of so much is kept for shortages, and not waited away
-for the aim. Pools of the public records have capacity for four fifths of the time or less."""
+SHORTAGE_SHARE, SHORTAGE_S = 0.25, 6 * 3600.0
+"""Of the time that the work left takes, and at least: slack of so much is kept for shortages, and
+not waited away for the aim. Pools of the public records have capacity for four fifths of the time
+or less, and one shortage in twenty lasts for more than six hours."""
 
 MIN_SAVING = 0.02
 """Expected savings of a smaller share of the aim are within the error of the estimates, and are not
@@ -86,6 +93,9 @@ KEPT_STEPS = 2
 Solve = Callable[[str, list[InterruptibleCandidate], ProgramState, bool], ValueFunction]
 """The program of a job for these candidates, with the aim at a price or without."""
 
+Cheapest = Callable[[View, JobView, GangOption, float], tuple[Decision, float]]
+"""What the cheapest run would do with so many units left, and its expected cost to the end."""
+
 
 def followed_aim(objective: Objective) -> ObjectiveTerm | None:
     """Return the aim that is followed within the tolerance, None where there is none."""
@@ -95,29 +105,40 @@ def followed_aim(objective: Objective) -> ObjectiveTerm | None:
 
 @dataclass(slots=True)
 class _Allowance:
-    """What a job may still cost beyond the least, in the objective's dollars, and the price.
+    """What a job may cost beyond the cheapest run, in the objective's dollars, and the price.
 
-    ``extra_usd`` is what decisions cost beyond the least.
+    ``extra_usd`` is what decisions for the aim were expected to cost. ``own_usd`` and
+    ``cheapest_usd`` are what the run and the cheapest one spent and their ends should cost.
     """
 
     tolerance: float
+    cheapest: CheapestRun
     seen_at: datetime
-    searched_at: datetime | None = None
+    search_at: datetime
     weight: float = 0.0
     spent_usd: float = 0.0
     extra_usd: float = 0.0
+    own_usd: float = 0.0
+    cheapest_usd: float = 0.0
+    decided_usd_per_hour: float = 0.0
+    leaving_usd: float = 0.0
+    generation: int = 0
 
-    def unspent(self, cheapest_usd: float) -> float:
-        """Return what may still be spent where the cheapest end costs so much from now."""
-        whole_usd = self.spent_usd + cheapest_usd
-        return self.tolerance * (whole_usd - self.extra_usd) - self.extra_usd
+    @property
+    def unspent_usd(self) -> float:
+        """Return what may still be spent on the aim."""
+        overspent_usd = max(self.extra_usd, self.own_usd - self.cheapest_usd)
+        return self.tolerance * self.cheapest_usd - overspent_usd
 
-    def spend(self, usd_per_hour: float, now: datetime) -> bool:
-        """Count what ran since the last tick; return whether time has passed since then."""
-        elapsed_h = (now - self.seen_at).total_seconds() / 3600
-        self.spent_usd += usd_per_hour * elapsed_h
+    def spend(self, job_view: JobView, usd_per_hour: float, now: datetime) -> None:
+        """Count what ran since the last tick, a gang that was lost or left since then included."""
+        generation = job_view.progress.generation
+        if not job_view.nodes and generation != self.generation:
+            usd_per_hour = self.decided_usd_per_hour
+        self.generation = generation if not job_view.nodes else -1
+        self.spent_usd += usd_per_hour * (now - self.seen_at).total_seconds() / 3600
+        self.spent_usd += self.leaving_usd
         self.seen_at = now
-        return elapsed_h > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +181,10 @@ class _Run:
 class ToleranceFollower:
     """The unspent tolerance of jobs, and the decisions that it allows."""
 
-    def __init__(self, pools: int, solve: Solve) -> None:
+    def __init__(self, pools: int, solve: Solve, cheapest: Cheapest) -> None:
         self._pools = pools
         self._solve = solve
+        self._cheapest = cheapest
         self._allowances: dict[str, _Allowance] = {}
 
     def keep(self, jobs: set[str]) -> None:
@@ -176,20 +198,28 @@ class ToleranceFollower:
         fallback: GangOption,
         units: float,
         lifetimes: LifetimeModel,
+        cheapest_usd: float,
     ) -> Decision | None:
-        """Return the decision for the aim; None where the cheapest run is to be followed."""
+        """Return the decision for the aim; None where the cheapest run is to be followed.
+
+        ``cheapest_usd`` is what that is expected to cost from now on.
+        """
         aim = followed_aim(view.policy.objective)
         if aim is None:
             return None
         run = _Run(view, job_view, fallback, units, aim, lifetimes)
-        job, fresh = job_view.job.name, True
-        if job in self._allowances:
-            fresh = self._allowances[job].spend(_usd_per_hour(run), view.now)
-        else:
-            self._allowances[job] = _Allowance(view.policy.objective.tolerance, view.now)
-        allowance = self._allowances[job]
+        job, allowance = job_view.job.name, self._allowances.get(job_view.job.name)
+        fresh = allowance is None or allowance.seen_at < view.now
+        if allowance is None:
+            cheapest = CheapestRun(job_view, view.now)
+            allowance = _Allowance(view.policy.objective.tolerance, cheapest, view.now, view.now)
+            self._allowances[job] = allowance
+        if fresh:
+            self._compare(run, allowance, cheapest_usd)
         self._search(run, allowance)
-        if not allowance.weight:
+        # In the last tick another gang would hold its nodes for one more.
+        ends = seconds_to_finish(fallback, job_view.job, units, 0.0) <= view.tick_s
+        if ends or not allowance.weight:
             return None
         priced = run.priced(allowance.weight)
         wanted = self._candidates(priced, greener=True)
@@ -197,23 +227,51 @@ class ToleranceFollower:
         program = self._solve(job, wanted, situation, True)
         gangs = [each for each in value_alternatives(situation, program, wanted) if each.targets]
         weighed = [*gangs, *_waiting(situation, program, wanted)]
-        best = min(weighed, key=lambda choice: choice.cost)
-        least, extra_usd = self._compared(run, best, [each.option for each in wanted])
-        if extra_usd > allowance.unspent(least.cost):
+        best = _choose(priced, weighed, [*(each.option for each in wanted), priced.fallback])
+        extra_usd = self._extra(run, best, [each.option for each in wanted])
+        if not is_running(job_view, without_power_caps(best.targets)):
+            extra_usd += _leaving_usd(view, job_view)
+        if extra_usd > allowance.unspent_usd:
             return None
         if fresh:
             allowance.extra_usd += extra_usd
         why = f"{explain_choice(best, weighed)}; {_price(aim, allowance.weight)}"
         return Decision(job, best.targets, why, alternatives=alternatives(weighed, wanted))
 
+    def record(self, view: View, job_view: JobView, decision: Decision) -> None:
+        """Note what the job's decision costs until the next tick."""
+        allowance = self._allowances.get(decision.job)
+        if allowance is not None:
+            targets = without_power_caps(decision.targets)
+            options = gang_options(view, job_view)
+            gang = next((each for each in options if each.targets == targets), None)
+            stays = gang is not None and is_running(job_view, gang.targets)
+            allowance.leaving_usd = 0.0 if stays else _leaving_usd(view, job_view)
+            allowance.decided_usd_per_hour = 0.0 if gang is None else gang.score_usd_per_hour
+
+    def _compare(self, run: _Run, allowance: _Allowance, cheapest_usd: float) -> None:
+        """Go on to now with what the run and the cheapest run cost."""
+        view, cheapest = run.view, allowance.cheapest
+        allowance.spend(run.job_view, _usd_per_hour(view, run.job_view), view.now)
+        allowance.own_usd = allowance.spent_usd + cheapest_usd
+        cheapest.advance(view, run.job_view)
+        allowance.cheapest_usd = cheapest.spent_usd
+        if cheapest.units > 0:
+            options = gang_options(view, cheapest.job_view)
+            fallback = _find(options, run.fallback) or run.fallback
+            decision, rest_usd = self._cheapest(view, cheapest.job_view, fallback, cheapest.units)
+            allowance.cheapest_usd += rest_usd
+            cheapest.follow(view, decision.targets)
+
     def _search(self, run: _Run, allowance: _Allowance) -> None:
         """Find the price again where it is old; there is none where nothing may be spent."""
         now = run.view.now
-        if allowance.searched_at is not None and now - allowance.searched_at < SEARCH_EVERY:
+        if now < allowance.search_at:
             return
-        allowance.searched_at = now
+        left = run.job_view.job.until_at - now
+        allowance.search_at = now + max(SEARCH_EVERY, left / SEARCHES)
         cheapest_usd = self._value(run, 0.0)
-        unspent_usd = allowance.unspent(cheapest_usd)
+        unspent_usd = allowance.unspent_usd
         aim_per_hour = run.priced(1.0).fallback.score_usd_per_hour - run.fallback.score_usd_per_hour
         if not (math.isfinite(cheapest_usd) and unspent_usd > 0 and aim_per_hour > 0):
             allowance.weight = 0.0
@@ -251,10 +309,8 @@ class ToleranceFollower:
         program = ValueFunction(terms, steps, spare, KEPT_STEPS)
         return min(each.cost for each in value_alternatives(situation, program, candidates))
 
-    def _compared(
-        self, run: _Run, chosen: ValuedAlternative, wanted: Iterable[GangOption]
-    ) -> tuple[ValuedAlternative, float]:
-        """The best choice of the cheapest run, and how much more one costs until the next tick."""
+    def _extra(self, run: _Run, chosen: ValuedAlternative, wanted: Iterable[GangOption]) -> float:
+        """How much more than the best choice of the cheapest run one costs until the next tick."""
         plain = _scored(run, (c.option for c in self._candidates(run, greener=False)))
         gangs = {**plain, **_scored(run, wanted)}
         candidates = [candidate_of(run.job_view, each, run.lifetimes) for each in gangs.values()]
@@ -267,13 +323,13 @@ class ToleranceFollower:
         if targets:
             costs = {each.targets: each.cost for each in weighed}
             extra_usd = max(0.0, costs.get(targets, math.inf) - least.cost)
-            return least, _extra_in_tick(run, gangs[targets], chosen, best, extra_usd)
+            return _extra_in_tick(run, gangs[targets], chosen, best, extra_usd)
         extra_usd = max(0.0, value_waiting(situation, program, candidates).cost - least.cost)
         at_once_usd = 0.0
         if best is not None and is_running(run.job_view, best.targets):
             at_once_usd = min(extra_usd, _start_usd(best))
         share = min(1.0, run.view.tick_s / situation.step_s)
-        return least, at_once_usd + share * (extra_usd - at_once_usd)
+        return at_once_usd + share * (extra_usd - at_once_usd)
 
     def _candidates(self, run: _Run, *, greener: bool) -> list[InterruptibleCandidate]:
         gangs = run.gangs(greener=greener)
@@ -288,15 +344,39 @@ def _waiting(
     Unlike for dollars it is weighed however many pools are up: the tolerance limits what it costs.
     """
     spare_s = situation.slack_steps * situation.step_s
-    if may_pause(situation.job_view) and spare_s >= SHORTAGE_SHARE * situation.work_s:
+    kept_s = max(SHORTAGE_S, SHORTAGE_SHARE * situation.work_s)
+    if may_pause(situation.job_view) and spare_s >= kept_s:
         yield value_waiting(situation, program, candidates)
+
+
+def _choose(
+    run: _Run, weighed: Sequence[ValuedAlternative], options: Sequence[GangOption]
+) -> ValuedAlternative:
+    """The best alternative; a gang that could be launched where waiting saves less than its start.
+
+    What is up may be gone later, and the program takes that for less likely than it is.
+    """
+    leave_usd = _leaving_usd(run.view, run.job_view)
+
+    def cost(choice: ValuedAlternative) -> float:
+        stays = is_running(run.job_view, without_power_caps(choice.targets))
+        return choice.cost if stays else choice.cost + leave_usd
+
+    best = min(weighed, key=cost)
+    if best.targets or run.job_view.nodes:
+        return best
+    gang = min((choice for choice in weighed if choice.targets), key=cost)
+    option = next(each for each in options if each.targets == gang.targets)
+    return gang if gang.cost - best.cost < _start_usd(option) else best
 
 
 def _state(run: _Run, step_s: float) -> ProgramState:
     job = run.job_view.job
     whole_s = seconds_to_finish(run.fallback, job, job.work.amount, 0.0)
     step_s = min(step_s, whole_s / MIN_WORK_STEPS)
-    return ProgramState(run.view, run.job_view, run.fallback, run.units, step_s)
+    view, job_view = run.view, run.job_view
+    tick_s = view.tick_s
+    return ProgramState(view, job_view, run.fallback, run.units, step_s, leave_s=tick_s)
 
 
 def _scored(run: _Run, gangs: Iterable[GangOption]) -> dict[tuple[Target, ...], GangOption]:
@@ -324,10 +404,8 @@ def _extra_in_tick(
     gang. The start of another gang is paid at once; what a power limit leaves undone, later.
     """
     job_view, tick_h = run.job_view, run.view.tick_s / 3600
-    at_once_usd = 0.0
     launches = not is_running(job_view, option.targets)
-    if launches and (best is None or is_running(job_view, best.targets)):
-        at_once_usd = min(extra_usd, _start_usd(option))
+    at_once_usd = min(extra_usd, _start_usd(option)) if launches else 0.0
     ends_s = seconds_to_finish(option, job_view.job, run.units, 0.0)
     rest_usd = (extra_usd - at_once_usd) * min(1.0, run.view.tick_s / max(ends_s, STEP_S))
     if best is not None:
@@ -338,11 +416,16 @@ def _extra_in_tick(
     return at_once_usd + rest_usd + undone * option.score_usd_per_hour * tick_h
 
 
-def _usd_per_hour(run: _Run) -> float:
+def _usd_per_hour(view: View, job_view: JobView) -> float:
     """Of the objective, by the nodes that live."""
-    options = gang_options(run.view, run.job_view)
-    here = (o for o in options if is_running(run.job_view, (Target(o.pool, o.nodes),)))
+    options = gang_options(view, job_view)
+    here = (o for o in options if is_running(job_view, (Target(o.pool, o.nodes),)))
     return sum(option.score_usd_per_hour for option in here)
+
+
+def _leaving_usd(view: View, job_view: JobView) -> float:
+    """Of the nodes that live, for the tick in which they save and are left."""
+    return _usd_per_hour(view, job_view) * view.tick_s / 3600
 
 
 def _find(options: Sequence[GangOption], like: GangOption) -> GangOption | None:

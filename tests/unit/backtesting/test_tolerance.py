@@ -171,6 +171,37 @@ def test_hours_on_demand_take_nothing_of_the_tolerance() -> None:
     assert clean.summary.gco2e < 0.6 * cheapest.summary.gco2e
 
 
+def _unsteady(pool: Pool, hours: float, usd_per_hour: float) -> PoolHistory:
+    """A pool that goes so many hours after the start: for an hour, then again and again."""
+    begin_s = (START - T0).total_seconds()
+    states = [(0.0, 2, usd_per_hour)]
+    at_s = begin_s + hours * HOUR_S
+    while at_s < begin_s + 60 * HOUR_S:
+        states += [(at_s, 0, usd_per_hour), (at_s + HOUR_S, 2, usd_per_hour)]
+        at_s += HOUR_S + 1200.0
+    return changing(pool, *states)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("usd_per_hour", [1.02, 1.04])
+def test_what_a_run_overspent_counts_against_its_tolerance(usd_per_hour: float) -> None:
+    """Nodes of the clean pool are lost again and again before they have done much."""
+    clean = _unsteady(CLEAN, 0.2, usd_per_hour)
+    market = (always(SPOT_A, 2, 1.0), clean, always(SAFE, 2, 3.0))
+    cheapest = _run(market, None, 0.05, work_h=2, home=STEADY)
+    run = _run(market, "co2e", 0.05, work_h=2, home=STEADY)
+    assert run.summary.usd <= 1.05 * cheapest.summary.usd
+
+
+@pytest.mark.slow
+def test_a_pause_for_clean_hours_is_paid_for() -> None:
+    """Nodes that are left are paid while they save, and another start is to be paid for."""
+    market = (_unsteady(SPOT_A, 6, 1.0), always(SAFE, 2, 3.0))
+    cheapest = _run(market, None, 0.05, work_h=2)
+    run = _run(market, "co2e", 0.05, work_h=2)
+    assert run.summary.usd <= 1.05 * cheapest.summary.usd
+
+
 @pytest.mark.slow
 def test_power_is_capped_where_the_tolerance_pays_for_the_time() -> None:
     alone = (always(SPOT_A, 2, 1.0), always(SAFE, 2, 3.0))
