@@ -21,7 +21,11 @@ class PlanStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """nodes × pool × interval × power cap, for one job."""
+    """nodes × pool × interval × power cap, for one job.
+
+    ``paid_h`` are the hours of the interval that are expected to be paid: all but the waits for
+    capacity. None is unknown.
+    """
 
     job: str
     pool: Pool
@@ -29,11 +33,13 @@ class Allocation:
     start_at: datetime
     end_at: datetime
     power_cap_w: float | None = None
+    paid_h: float | None = None
 
     @property
     def node_hours(self) -> float:
-        """Return nodes times hours."""
-        return self.nodes * (self.end_at - self.start_at).total_seconds() / 3600
+        """Return nodes times paid hours, times all hours where these are unknown."""
+        hours = (self.end_at - self.start_at).total_seconds() / 3600
+        return self.nodes * (hours if self.paid_h is None else self.paid_h)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from costopt.domain.job import Job
 from costopt.domain.plan import Forecast
 from costopt.domain.policy import Objective, ObjectiveTerm
 from costopt.optimize.colgen.warm_start import WarmStart
+from costopt.optimize.fallback import choose_fallback_row
 from costopt.optimize.lexicographic import (
     Figures,
     JobsPlan,
@@ -24,7 +25,7 @@ from costopt.optimize.planned_job import PlannedJob
 from costopt.optimize.random_draws import RunSamples
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.segments import Segment
-from costopt.optimize.simulation import choose_fallback_row, forecast_segments, with_time_margin
+from costopt.optimize.simulation import forecast_segments, with_time_margin
 from costopt.optimize.solve import (
     SolveResult,
     SolverSettings,

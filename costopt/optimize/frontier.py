@@ -40,6 +40,7 @@ from costopt.optimize.colgen.best_response import (
 from costopt.optimize.colgen.capacity import SharedCapacity
 from costopt.optimize.colgen.menus import Menus
 from costopt.optimize.colgen.solve import planning_slots
+from costopt.optimize.fallback import choose_fallback_row
 from costopt.optimize.limits import shared_limits
 from costopt.optimize.pareto import (
     FrontierPoint,
@@ -55,7 +56,7 @@ from costopt.optimize.planner import prepare
 from costopt.optimize.pruning import StageConfiguration, single_held_h, stage_configurations
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.segments import Segment, allocations_of, segments_of, verify
-from costopt.optimize.simulation import choose_fallback_row, forecast_segments, with_time_margin
+from costopt.optimize.simulation import forecast_segments, with_time_margin
 from costopt.optimize.slot_costs import ForecastTable, SlotCosts
 from costopt.optimize.solve import (
     SolveResult,

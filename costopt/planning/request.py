@@ -86,6 +86,7 @@ def build_plan_request(
 ) -> PlanRequest:
     """Return the request for a plan of jobs that have not begun, at the account's prices. Raise
     StaleDataError."""
+    from costopt.engine.settings import DEFAULT_TICK_S
     from costopt.optimize.request import build_request
 
     account = replace(account, quotas=(*account.quotas, *seen.quotas))
@@ -95,7 +96,9 @@ def build_plan_request(
     carbon = forecast_carbon(seen, view.policy, pools, until)
     listed = forecast_prices(seen, pools, until)
     prices = account.price_terms.forecasts(listed, view.offers, seen.now, until)
-    return build_request(replace(view, price_forecasts=prices, carbon_forecasts=carbon.series))
+    tick_s = None if seen.history is None else seen.history.tick_s
+    view = replace(view, price_forecasts=prices, carbon_forecasts=carbon.series)
+    return build_request(replace(view, tick_s=tick_s or DEFAULT_TICK_S))
 
 
 def build_view(

@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 
 from costopt.domain.history import MarketHistory
-from costopt.domain.notices import NoticePeriod, spot_notice_s
 from costopt.domain.plan import Forecast
 from costopt.domain.policy import Policy
 from costopt.optimize.planned_job import PlannedJob
@@ -54,7 +53,6 @@ def forecast_job(
     history: MarketHistory | None,
     *,
     samples: int = SAMPLES,
-    notice_s: NoticePeriod = spot_notice_s,
 ) -> Forecast | None:
     """Return the job's forecast under the policy; None where it has no gang, or has gangs that
     differ in size or speed, and of an array, whose nodes need not run at once.
@@ -62,10 +60,7 @@ def forecast_job(
     ``part`` is the job with the configurations that the request allows.
     """
     demand = part.demand
-    own = next(view for view in request.jobs if view.job.name == demand.job.name)
-    begun = own.progress.saved_units > 0
-    draws = permuted_grid(samples, 0, 0)
-    gangs = build_gangs(part.table, demand, notice_s, draws, begun=begun)
+    gangs = build_gangs(part.table, demand, permuted_grid(samples, 0, 0))
     if gangs is None or demand.job.array is not None:
         return None
     spot, now = gangs.interruptible, request.now
@@ -80,7 +75,7 @@ def forecast_job(
         release_h=demand.release_h,
         due_h=demand.due_h,
         billed_to_h=WALL_TICK_H if tick_s is None else tick_s / 3600,
-        begun=begun,
+        begun=demand.begun,
     )
     of = f"futures, by {futures.source}" if spot else "runs on uninterruptible capacity"
     error = float(gangs.power_error.max())

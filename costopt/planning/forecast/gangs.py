@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from costopt.domain.checkpoint_interval import LOSS_BUDGET_S
 from costopt.domain.market import Offer
-from costopt.domain.notices import NoticePeriod, noticed_share
 from costopt.optimize.configurations import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.pruning import single_work_units, usable_h
@@ -60,17 +57,14 @@ class Gangs:
 def build_gangs(
     table: ConfigurationTable,
     demand: Demand,
-    notice_s: NoticePeriod,
     speed_draws: Array,
-    *,
-    begun: bool,
 ) -> Gangs | None:
     """Return the gangs that a policy uses, from the configurations that it allows: the cheapest
     interruptible and the cheapest uninterruptible ones.
 
     None where gangs differ in size or speed: which of them a strategy chooses depends on the time
-    that is left, which ``run_policy`` does not know. ``begun``: the first start restores a
-    checkpoint, too. ``speed_draws`` are standard normal, shape (samples,).
+    that is left, which ``run_policy`` does not know. ``speed_draws`` are standard normal, shape
+    (samples,).
     """
     units = single_work_units(table, demand)
     usable = (table.offer >= 0) & np.isfinite(units) & (usable_h(table, demand) > 0)
@@ -83,27 +77,22 @@ def build_gangs(
     shaky, firm = (order[(usable & kind)[order]] for kind in (~table.firm, table.firm))
     rows = np.concatenate((shaky[:MAX_POOLS], firm[:MAX_FIRM]))
     offers = tuple(table.offers[number] for number in table.offer[rows])
-    noticed = _are_noticed(offers, demand, table.save_s[rows], notice_s)
-    risky_s = table.interval_s[rows]
-    stated = demand.job.checkpoint.interval_s is not None
-    # As the engine chooses it: what is saved on notice need not be saved before.
-    interval_s = np.where(noticed & (not stated), np.maximum(risky_s, LOSS_BUDGET_S), risky_s)
+    noticed, interval_s = table.noticed[rows], table.interval_s[rows]
     speed = within(table.speed[rows], table.speed_low[rows], table.speed_high[rows], speed_draws)
     speed = np.maximum(speed, 0.01 * table.speed[rows][:, None])
     saving = (interval_s + table.save_s[rows]) / interval_s
-    restart_h = table.billed_startup_h[rows]
-    restore_h = 0.0 if begun else (demand.job.overhead_s - demand.job.startup_s) / 3600
+    start_h = table.billed_startup_h[rows]
     moving = table.moving_usd_per_hour[rows]
     return Gangs(
         offers=offers,
         interruptible=len(shaky[:MAX_POOLS]),
         nodes=table.nodes[rows],
         work_h=(units[rows] * saving)[:, None] / speed / 3600,
-        start_h=np.maximum(restart_h - restore_h, 0.0),
-        restart_h=restart_h,
+        start_h=start_h,
+        restart_h=start_h + table.restore_h[rows],
         lost_h=np.where(noticed, table.save_s[rows], interval_s / 2) / 3600,
         interval_h=interval_s / 3600,
-        risky_interval_h=risky_s / 3600,
+        risky_interval_h=table.risky_interval_s[rows] / 3600,
         save_h=table.save_s[rows] / 3600,
         price_usd=table.usd_per_hour[rows] - moving,
         other_usd=moving,
@@ -118,12 +107,3 @@ def build_gangs(
 def _are_alike(work_h: Array, nodes: NDArray[np.int64]) -> bool:
     """Return whether there are gangs, all of one size and about as fast."""
     return len(np.unique(nodes)) == 1 and bool(work_h.max() <= ALIKE * work_h.min())
-
-
-def _are_noticed(
-    offers: Sequence[Offer], demand: Demand, save_s: Array, notice_s: NoticePeriod
-) -> NDArray[np.bool_]:
-    """Return of which gangs the notice of an interruption is long enough to save on."""
-    lag_s = demand.job.checkpoint.durable_s - demand.job.checkpoint.save_s
-    pairs = zip(offers, save_s.tolist(), strict=True)
-    return np.array([noticed_share((o.pool,), notice_s, s + lag_s) == 1 for o, s in pairs])

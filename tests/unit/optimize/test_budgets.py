@@ -165,7 +165,7 @@ def test_a_run_that_is_cut_short_does_not_keep_a_budget() -> None:
     cleaner = Series((NOW, NOW + timedelta(hours=0.5)), (300.0, 180.0), "made up")
     what = job(
         0.91, deadline_h=0.789, resources=Resources(max_nodes=2), startup_s=60.0, save_s=2.0,
-        points=(("A100", 8, 1.0), ("A100", 16, 1.8)), budget=Budget(max_usd=8.2),
+        points=(("A100", 8, 1.0), ("A100", 16, 1.8)), budget=Budget(max_usd=7.7),
     )  # fmt: skip
     wanted = replace(
         request([gang], what),

@@ -19,7 +19,6 @@ from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.job import Job
 from costopt.domain.market import CapacityType, Offer, Pool
-from costopt.domain.notices import notice_period
 from costopt.domain.policy import Policy, StrategySpec
 from costopt.market.generator import generate_market
 from costopt.market.history_file import compress_samples
@@ -177,8 +176,7 @@ def test_the_array_form_spends_what_the_engine_spends_in_the_same_futures(
         limits = replace(policy.limits, capacity_types=(CapacityType.ON_DEMAND,))
         policy = replace(policy, limits=limits)
     _, part = prepared(job, policy, seen)
-    notice = notice_period(NOTICE_S)
-    gangs = build_gangs(part.table, part.demand, notice, np.zeros(runs), begun=False)
+    gangs = build_gangs(part.table, part.demand, np.zeros(runs))
     assert gangs is not None
     spot = gangs.offers[: gangs.interruptible]
     span_s = 1.15 * 3600 * part.demand.hours_left
