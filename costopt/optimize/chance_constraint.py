@@ -25,6 +25,7 @@ from costopt.optimize.planned_job import PlannedJob
 from costopt.optimize.random_draws import RunSamples
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.segments import Segment
+from costopt.optimize.simulated_bound import simulated_bound
 from costopt.optimize.simulation import forecast_segments, with_time_margin
 from costopt.optimize.solve import (
     SolveResult,
@@ -300,19 +301,22 @@ def _or_alone(request: PlanRequest, part: PlannedJob, best: ChosenPlan, gap: flo
     ):
         if [s.row for s in segments] == [s.row for s in best.answer.segments[0]]:
             continue
-        usd = sum(segment.score for segment in segments)
-        bound_usd = min(best.bound_usd, usd)
-        near = usd - bound_usd <= gap * max(abs(usd), 1e-9)
+        one = simulate_plan(request, part, segments)
+        if one.score_usd >= best.judged[0].score_usd * (1 - MIN_IMPROVEMENT):
+            continue
+        bound_usd = min(best.bound_usd, one.score_usd)
+        if len(part.demand.stages) == 1:
+            objective = request.policy.objective
+            bound_usd = max(bound_usd, simulated_bound(part, objective, one.score_usd))
+        near = one.score_usd - bound_usd <= gap * max(abs(one.score_usd), 1e-9)
         answer = replace(
             best.answer,
             outcome=SolveStatus.OPTIMAL if near else SolveStatus.FEASIBLE,
             segments=(segments,),
-            objective_usd=usd,
+            objective_usd=one.score_usd,
             bound_usd=bound_usd,
         )
-        one = simulate_plan(request, part, segments)
-        if one.score_usd < best.judged[0].score_usd * (1 - MIN_IMPROVEMENT):
-            best = best.or_less_reserved(answer, bold, one)
+        best = best.or_less_reserved(answer, bold, one)
     return best
 
 

@@ -59,24 +59,24 @@ def forecast_rows(
     usable_now = table.now[rows] | table.running[rows]
     begin_h = np.where(usable_now, demand.release_h, max(demand.release_h, AVAILABILITY_HORIZON_H))
     begin_h = np.maximum(begin_h, table.from_h[rows])
-    start_h = np.where(table.running[rows], demand.starting_h, table.start_h[rows])
-    most = MAX_HORIZON_H * max(demand.units, 1e-300)
-    units = np.minimum(single_work_units(table, demand)[rows], most)
-    samples = _simulate(table, rows, units, start_h, np.zeros(len(rows)), draws)
-    shifted = RunSamples(
-        samples.finish_h + begin_h[:, None],
-        samples.usd,
-        samples.kwh,
-        samples.interruptions,
-        samples.gco2e,
-        samples.changed,
-    )
+    samples = simulate_rows(table, rows, demand, draws)
+    shifted = replace(samples, finish_h=samples.finish_h + begin_h[:, None])
     risks = RunRisks.of(table, rows, begin_h)
     held = apply_fallback(table, shifted, risks, demand, draws)
     forecasts = _forecasts(held, table.power_error[rows], risks.shaky, demand, now)
     if choose_fallback_row(table, demand) is not None:
         return forecasts
     return [_doubt_capacity(f, table, [row]) for f, row in zip(forecasts, rows, strict=True)]
+
+
+def simulate_rows(
+    table: ConfigurationTable, rows: NDArray[np.int64], demand: Demand, draws: RandomDraws
+) -> RunSamples:
+    """Return runs of the whole job on each row; the finish counts from the run's own begin."""
+    start_h = np.where(table.running[rows], demand.starting_h, table.start_h[rows])
+    most = MAX_HORIZON_H * max(demand.units, 1e-300)
+    units = np.minimum(single_work_units(table, demand)[rows], most)
+    return _simulate(table, rows, units, start_h, np.zeros(len(rows)), draws)
 
 
 def forecast_segments(
