@@ -48,12 +48,12 @@ class Forecast:
 
     ``usd_mean`` is what is expected to be paid; dollars and finish have a median and a 95th
     percentile besides. Energy carries a 90 % interval, and is unknown with its basis and ``gco2e``
-    where a node's power is. ``on_time`` is the probability of finishing by the deadline,
-    ``within_budget`` that of spending no more dollars and kWh than the job's budget, None where it
-    has none. ``falls_back`` is the probability of changing to uninterruptible capacity on the way,
-    so as not to be late: the other figures include the cost of that. ``usd_error`` and
-    ``kwh_error`` are the standard errors of ``usd_mean`` and ``kwh`` that result from the number of
-    simulated runs.
+    where a node's power is. ``on_time`` is the probability of finishing by the deadline and within
+    the job's budget, at which it stops; ``within_budget`` that of spending no more dollars and kWh
+    than the budget, None where the job has none. ``falls_back`` is the probability of changing to
+    uninterruptible capacity on the way, so as not to be late: the other figures include the cost of
+    that. ``usd_error`` and ``kwh_error`` are the standard errors of ``usd_mean`` and ``kwh`` that
+    result from the number of simulated runs.
     """
 
     usd_mean: float

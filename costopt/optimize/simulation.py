@@ -277,10 +277,12 @@ def _forecasts(
     kwh_edges = np.quantile(samples.kwh, [0.05, 0.95], axis=1)
     kwh = samples.kwh.mean(axis=1)
     grams = samples.gco2e.mean(axis=1)
-    in_time = (samples.finish_h <= deadline_h + 1e-9).sum(axis=1)
+    affordable = runs_within_budget(samples, demand.job.budget)
+    in_time = samples.finish_h <= deadline_h + 1e-9
+    if affordable is not None:
+        in_time &= affordable
     interruptions, changed = samples.interruptions.mean(axis=1), samples.changed.sum(axis=1)
     powered = np.isfinite(kwh)
-    affordable = runs_within_budget(samples, demand.job.budget)
     return [
         Forecast(
             usd_mean=float(samples.usd[i].mean()),
@@ -292,7 +294,7 @@ def _forecasts(
             gco2e=_known(grams[i]),
             finish_p50_at=_at(now, float(finish[0, i])),
             finish_p95_at=_at(now, float(finish[1, i])),
-            on_time=Estimate.of_share(int(in_time[i]), runs, source),
+            on_time=Estimate.of_share(int(in_time[i].sum()), runs, source),
             falls_back=Estimate.of_share(int(changed[i]), runs, source)
             if shaky[i]
             else Estimate.exact(0.0, Basis.MODELLED, "uninterruptible capacity only"),
@@ -302,7 +304,7 @@ def _forecasts(
             kwh_error=_known(samples.kwh[i].std() / math.sqrt(runs)),
             within_budget=None
             if affordable is None
-            else Estimate.of_share(int(affordable[i]), runs, source),
+            else Estimate.of_share(int(affordable[i].sum()), runs, source),
         )
         for i in range(len(power_error))
     ]
