@@ -339,11 +339,13 @@ def _expectation(job: Job, policy: Policy, forecast: Forecast) -> str:
 
 
 def _summary(made: Plan, job: Job, forecast: Forecast, options: bool) -> str:
-    gap = "" if made.gap is None else f", within {percent_text(made.gap)} of the optimum"
+    gap = None if made.gap is None else f"within {percent_text(made.gap)} of the optimum"
     solver = f"{made.solver} {made.solve_s:.2f} s" if options else made.solver
     followed = ", if it were followed" if made.proposals else ""
     what = "Proposal" if made.proposals else "Plan"
-    kind = f"{what} ({made.status.value}{gap}, {solver}){followed}"
+    # INFEASIBLE is what will be run, not the proposal.
+    status = None if made.status is PlanStatus.INFEASIBLE else made.status.value
+    kind = f"{what} ({', '.join(filter(None, (status, gap, solver)))}){followed}"
     return f"{kind}: {_outcome(job, forecast)}."
 
 
@@ -369,7 +371,8 @@ def _deadline(job: Job, forecast: Forecast) -> str:
         return "no deadline"
     due = f"deadline {minute_text(job.deadline_at)}"
     if forecast.on_time.high >= 1 and forecast.falls_back.low > 0:
-        return f"{due} kept; on-demand needed with P = {probability_text(forecast.falls_back)}"
+        needed = probability_text(forecast.falls_back)
+        return f"{due} kept; on-demand needed with P {'' if needed[0] in '<>' else '= '}{needed}"
     return f"{due}, P(on time) {probability_text(forecast.on_time)}"
 
 
