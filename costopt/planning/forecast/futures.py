@@ -76,7 +76,8 @@ def draw_futures(
     rng = np.random.default_rng(SEED)
     if past is not None and past.ticks >= MIN_WINDOWS * ticks + samples:
         return _windows(past, pools, np.array(nodes), ticks, samples, rng)
-    model, source = LifetimeModel(), "the shipped prior of how long capacity lasts"
+    why = "price lists do not say" if history is None else "nothing was recorded before"
+    model, source = LifetimeModel(), f"the shipped prior of how long capacity lasts, as {why}"
     keys = [lifetime_key("", pool, count) for pool, count in zip(pools, nodes, strict=True)]
     if past is not None and past.ticks > 0:
         _watch(model, past, pools, keys, now)
