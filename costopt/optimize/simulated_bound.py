@@ -1,7 +1,7 @@
-"""A lower bound of what any plan of one job comes to as simulated, fallback included.
+"""A lower bound of what any plan of one job costs as simulated, fallback included.
 
 The model of plans knows expected speeds and interruptions, and nothing of the fallback, so that its
-bound is below what any plan comes to: a mean of run times is longer than the time at the mean
+bound is below what any plan costs: a mean of run times is longer than the time at the mean
 speed, and a run that would be late pays for the fallback. Let the whole job on row r cost U_r(ω)
 and take T_r(ω) hours in the simulated run ω. A plan does the shares w_r of the work on the rows,
 each unit of it on r or, where the run would be late, on a fallback f, within L hours. For all
@@ -31,9 +31,9 @@ CHUNK = 4000
 
 
 def simulated_bound(part: PlannedJob, objective: Objective, reached: float) -> float:
-    """Return a lower bound of what any plan of a job comes to by the objective, as simulated.
+    """Return a lower bound of what any plan of a job costs by the objective, as simulated.
 
-    ``reached`` is what one plan comes to. Prices must be constant, and the job of one stage.
+    ``reached`` is what one plan costs. Prices must be constant, and the job of one stage.
     """
     table, demand = part.table, part.demand
     rows = np.flatnonzero(usable_h(table, demand) > 0)

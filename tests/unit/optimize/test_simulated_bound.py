@@ -69,7 +69,7 @@ def halves(part: PlannedJob, first: Segment, second: Segment, share: float) -> l
 
 
 def best_of_all(request: PlanRequest, part: PlannedJob) -> float:
-    """The least that a plan of one or two configurations comes to, and is in time often enough."""
+    """The least that a plan of one or two configurations costs that is in time often enough."""
     alone = [single_configuration_segments(part, row)[0] for row in range(len(part.table))]
     tried = [[one] for one in alone]
     tried += [halves(part, *pair, w) for pair in permutations(alone, 2) for w in SHARES]
