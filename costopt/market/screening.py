@@ -92,8 +92,8 @@ Cloud's prices of GPU machines from 2022 to 2026; later no higher (540 days: 1.3
 def screen_outdated(
     offers: Sequence[Offer], machines: Mapping[Pool, InstanceType] | InstanceCatalog, now: datetime
 ) -> Screened:
-    """Offers without those of spot that only an old price makes cheaper than one with a fresher
-    price, of the same GPUs, that may by now be below; the others with the code ``price_old``."""
+    """Offers without those of spot that only an old price makes cheaper than one of the same GPUs
+    with a fresher price, which may by now be below; the others with the code ``price_outdated``."""
     alike: dict[tuple[str, int], list[tuple[float, float, Offer]]] = defaultdict(list)
     for offer in offers:
         price, machine = offer.price_usd_per_hour, _machine_of(offer.pool, machines)
@@ -116,7 +116,7 @@ def screen_outdated(
                     f"the price is {_span(age_s)} old, so that it may be above the fresher one of "
                     f"{fresher[0].pool}"
                 )
-                rejections[offer.pool] = Rejection(offer.pool, "price_old", reason)
+                rejections[offer.pool] = Rejection(offer.pool, "price_outdated", reason)
     kept = tuple(offer for offer in offers if offer.pool not in rejections)
     return kept, tuple(rejections.values())
 

@@ -154,4 +154,4 @@ def test_an_old_spot_price_does_not_carry_the_choice_where_a_fresher_one_is_with
     offers = (old, fresh, safe)
     usable, rejections = screen_outdated(offers, machines_of(offers), NOW)
     assert usable == (offers if counts else (fresh, safe))
-    assert [each.code for each in rejections] == ([] if counts else ["price_old"])
+    assert [each.code for each in rejections] == ([] if counts else ["price_outdated"])
