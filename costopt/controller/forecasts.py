@@ -93,10 +93,11 @@ DEFAULT_HAZARD = Estimate(0.2, 0.02, 1.0, Basis.PRIOR, "range of public spot ava
 
 
 def gang_hazard_per_hour(hazards: HazardModel, nodes: tuple[Node, ...]) -> float | None:
-    """Interruptions per hour of the gang; None where nothing is known of a member's pool."""
+    """Interruptions per hour of the gang, where the nodes of a pool go together; None where
+    nothing is known of a member's pool."""
     total = 0.0
-    for node in nodes:
-        known = hazards.hazard_per_hour(node.pool)
+    for pool in dict.fromkeys(node.pool for node in nodes):
+        known = hazards.hazard_per_hour(pool)
         if known is None:
             return None
         total += known.value

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from threading import Lock
 
 from costopt.controller.payload import with_code_revision
@@ -39,7 +38,6 @@ from costopt.domain.errors import (
 from costopt.domain.job import Job
 from costopt.ledger.base import DurableLedger
 from costopt.ledger.fold_cache import save_folds
-from costopt.provider.base import notice_by_provider
 from costopt.provider.timeouts import OfferCache, TimeoutProvider
 
 DEFAULT_GUARDS = AccountGuards(
@@ -94,9 +92,7 @@ class Daemon:
         self._watch = AlertMonitor(self.board)
         self._price_lists = PriceListRefresher(say)
         self.board.lists_observed_at = self._price_lists.observed_at()
-        self._forecasters = LearnedForecasters(
-            self._ticking, partial(notice_by_provider, site.providers), site.market
-        )
+        self._forecasters = LearnedForecasters(self._ticking, site.market)
         self.forecasts = ForecastBoard(self.board, self._forecasters)
         self.service = DaemonService(
             registry, ledger, site.clock, self.board, settings, site.logs, self._account,

@@ -16,7 +16,6 @@ from costopt.daemon.shared_state import JobForecast, SharedState, TickSnapshot
 from costopt.daemon.strategy_pool import StrategyPool
 from costopt.domain.errors import CostoptError
 from costopt.domain.history import MarketHistory
-from costopt.domain.notices import NoticePeriod, spot_notice_s
 from costopt.domain.plan import Forecast
 from costopt.domain.policy import Policy
 from costopt.domain.view import JobView, View
@@ -51,24 +50,22 @@ class LearnedForecasters:
     """Makes forecasters with what the strategies have learned, which ticks change: ``ticking`` is
     held meanwhile.
 
-    ``strategies`` is None while another daemon leads. ``notice_s`` is the notice in the account's
-    clouds and clusters, ``history`` the record that a simulated cloud plays.
+    ``strategies`` is None while another daemon leads. ``history`` is the record that a simulated
+    cloud plays.
     """
 
     def __init__(
         self,
         ticking: Lock,
-        notice_s: NoticePeriod = spot_notice_s,
         history: MarketHistory | None = None,
     ) -> None:
         self._ticking = ticking
-        self._notice_s = notice_s
         self._history = history
         self.strategies: StrategyPool | None = None
 
     def of(self, policy: Policy) -> Forecaster | None:
         """Return what forecasts jobs under the policy; None: their plan does."""
-        return forecaster_of(policy, self._history, self._learned, self._notice_s)
+        return forecaster_of(policy, self._history, self._learned)
 
     def _learned(self, keys: Sequence[Key], now: datetime) -> LifetimeModel | None:
         """Return what is known of these pools, None where nothing is or a tick takes long."""

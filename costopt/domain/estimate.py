@@ -74,6 +74,10 @@ class Estimate:
             low, high = surely, 1.0
         return cls((hits + 0.5) / (draws + 1), low, high, Basis.MODELLED, source)
 
+    def is_at_least(self, asked: float) -> bool:
+        """Return whether a share is as high as asked; one of all runs is, whatever their number."""
+        return self.value >= asked or self.high >= 1.0
+
     def age_s(self, now: datetime) -> float | None:
         """Return the seconds since the figure was observed, or None where it does not age."""
         return None if self.observed_at is None else (now - self.observed_at).total_seconds()

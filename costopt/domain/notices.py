@@ -26,6 +26,11 @@ def spot_notice_s(pool: Pool) -> float:
     return SPOT_NOTICE_S.get(pool.provider, OTHER_NOTICE_S)
 
 
+def no_notice(pool: Pool) -> float:  # noqa: ARG001
+    """Return 0: nothing is known of a notice."""
+    return 0.0
+
+
 def notice_period(notice_s: float | None) -> NoticePeriod:
     """Return the same notice for all pools, for None what each provider gives by default."""
     return spot_notice_s if notice_s is None else lambda _: notice_s

@@ -21,7 +21,11 @@ class PlanStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """nodes × pool × interval × power cap, for one job."""
+    """nodes × pool × interval × power cap, for one job.
+
+    ``paid_h`` are the hours of the interval that are expected to be paid: all but the waits for
+    capacity. None is unknown.
+    """
 
     job: str
     pool: Pool
@@ -29,11 +33,13 @@ class Allocation:
     start_at: datetime
     end_at: datetime
     power_cap_w: float | None = None
+    paid_h: float | None = None
 
     @property
     def node_hours(self) -> float:
-        """Return nodes times hours."""
-        return self.nodes * (self.end_at - self.start_at).total_seconds() / 3600
+        """Return nodes times paid hours, times all hours where these are unknown."""
+        hours = (self.end_at - self.start_at).total_seconds() / 3600
+        return self.nodes * (hours if self.paid_h is None else self.paid_h)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +48,12 @@ class Forecast:
 
     ``usd_mean`` is what is expected to be paid; dollars and finish have a median and a 95th
     percentile besides. Energy carries a 90 % interval, and is unknown with its basis and ``gco2e``
-    where a node's power is. ``on_time`` is the probability of finishing by the deadline,
-    ``within_budget`` that of spending no more dollars and kWh than the job's budget, None where it
-    has none. ``falls_back`` is the probability of changing to uninterruptible capacity on the way,
-    so as not to be late: the other figures include the cost of that. ``usd_error`` and
-    ``kwh_error`` are the standard errors of ``usd_mean`` and ``kwh`` that result from the number of
-    simulated runs.
+    where a node's power is. ``on_time`` is the probability of finishing by the deadline and within
+    the job's budget, at which it stops; ``within_budget`` that of spending no more dollars and kWh
+    than the budget, None where the job has none. ``falls_back`` is the probability of changing to
+    uninterruptible capacity on the way, so as not to be late: the other figures include the cost of
+    that. ``usd_error`` and ``kwh_error`` are the standard errors of ``usd_mean`` and ``kwh`` that
+    result from the number of simulated runs.
     """
 
     usd_mean: float

@@ -12,6 +12,7 @@ from costopt.domain.estimate import Series
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import InstanceType, Offer, Pool
+from costopt.domain.notices import NoticePeriod, spot_notice_s
 from costopt.domain.plan import HourlyPlan, Rejection
 from costopt.domain.policy import Policy
 from costopt.domain.power import NodePower
@@ -47,9 +48,9 @@ class View:
     "provider/region" to), for the places of the jobs' data and checkpoints. ``price_forecasts`` are
     dollars per node-hour by pool, the present price where there is none; ``carbon_forecasts`` g/kWh
     by "provider/region". ``limit_prices`` are dollars per node-hour by pool that the need of others
-    for the limits that jobs share makes a node worth; they are not paid. ``worked_out`` is the memo
-    that strategies share, by the id of a JobView and together with it; a view that is derived from
-    this one begins with an empty one.
+    for the limits that jobs share makes a node worth; they are not paid. ``notice_s`` is the notice
+    of an interruption, by pool. ``worked_out`` is the memo that strategies share, by the id of a
+    JobView and together with it; a view that is derived from this one begins with an empty one.
     """
 
     now: datetime
@@ -66,6 +67,7 @@ class View:
     price_forecasts: Mapping[Pool, Series] = field(default_factory=dict)
     carbon_forecasts: Mapping[str, Series] = field(default_factory=dict)
     limit_prices: Mapping[Pool, Series] = field(default_factory=dict)
+    notice_s: NoticePeriod = spot_notice_s
     memo: dict[int, tuple[JobView, Any]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

@@ -200,9 +200,10 @@ class GangManager:
         if job.checkpoint.interval_s is not None:
             return job.checkpoint.interval_s
         hazard = 0.0
-        for node in members:
-            if node.pool.capacity_type.is_interruptible:
-                known = self._world.hazards.hazard_per_hour(node.pool)
+        for pool in dict.fromkeys(node.pool for node in members):
+            if pool.capacity_type.is_interruptible:
+                known = self._world.hazards.hazard_per_hour(pool)
+                # The nodes of a pool go together.
                 hazard += known.value if known is not None else 0.1
         return explained_interval(
             hazard_per_hour=hazard,

@@ -134,6 +134,7 @@ class ViewBuilder:
             account=self._guards.account,
             price_forecasts=self._price_forecasts(now),
             carbon_forecasts=self._carbon_forecasts(now, carbon_signal),
+            notice_s=self._world.notice_s,
         )
 
     def build_all(self, view: View) -> View:

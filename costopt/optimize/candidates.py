@@ -23,6 +23,7 @@ from costopt.formatting import percent_text, probability_text
 from costopt.optimize.colgen.solve import planning_slots
 from costopt.optimize.configurations import ConfigurationTable
 from costopt.optimize.demand import Demand
+from costopt.optimize.fallback import choose_fallback_row
 from costopt.optimize.planned_job import PlannedJob
 from costopt.optimize.pruning import (
     can_run_stage,
@@ -35,7 +36,7 @@ from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.segments import Segment
 from costopt.optimize.sensitivity import EnteringPrice
-from costopt.optimize.simulation import choose_fallback_row, forecast_rows
+from costopt.optimize.simulation import forecast_rows
 from costopt.optimize.slot_costs import ForecastTable, SlotCosts
 from costopt.optimize.slots import AVAILABILITY_HORIZON_H
 from costopt.optimize.speeds import stage_speeds

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from costopt.domain.estimate import Estimate
 from costopt.domain.job import Job
 from costopt.domain.plan import Forecast
 from costopt.domain.policy import Objective, ObjectiveTerm
 from costopt.optimize.colgen.warm_start import WarmStart
+from costopt.optimize.fallback import choose_fallback_row
 from costopt.optimize.lexicographic import (
     Figures,
     JobsPlan,
@@ -22,9 +24,11 @@ from costopt.optimize.lexicographic import (
 from costopt.optimize.limits import max_usd_of
 from costopt.optimize.planned_job import PlannedJob
 from costopt.optimize.random_draws import RunSamples
+from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.segments import Segment
-from costopt.optimize.simulation import choose_fallback_row, forecast_segments, with_time_margin
+from costopt.optimize.simulated_bound import simulated_bound
+from costopt.optimize.simulation import forecast_segments, with_time_margin
 from costopt.optimize.solve import (
     SolveResult,
     SolverSettings,
@@ -47,9 +51,6 @@ MIN_IMPROVEMENT = 1e-3
 
 NEXT_SHARE = 0.5
 """Of the remaining time: what a plan of one job may take where others are compared with it."""
-
-PROBABILITY_TOLERANCE = 0.01
-"""How far the simulated probability may fall short: the noise of 2,000 samples."""
 
 
 def drop_unservable_jobs(
@@ -80,9 +81,9 @@ def drop_unservable_jobs(
 class SimulatedPlan:
     """A job's plan as simulated: hours too late at the asked probability, 0 where sure enough.
 
-    ``over_usd`` and ``over_kwh`` are what its forecast exceeds the job's budgets by, 0 where it
-    does not; ``figures`` are means over the samples where there is a fallback, which the model does
-    not know, else the model's own but for the finish.
+    ``over_usd`` and ``over_kwh`` are what it exceeds the job's budgets by at that probability, 0
+    where it does not; ``figures`` are means over the samples where there is a fallback, which the
+    model does not know, else the model's own but for the finish.
     """
 
     late_h: float
@@ -299,19 +300,22 @@ def _or_alone(request: PlanRequest, part: PlannedJob, best: ChosenPlan, gap: flo
     ):
         if [s.row for s in segments] == [s.row for s in best.answer.segments[0]]:
             continue
-        usd = sum(segment.score for segment in segments)
-        bound_usd = min(best.bound_usd, usd)
-        near = usd - bound_usd <= gap * max(abs(usd), 1e-9)
+        one = simulate_plan(request, part, segments)
+        if one.score_usd >= best.judged[0].score_usd * (1 - MIN_IMPROVEMENT):
+            continue
+        bound_usd = min(best.bound_usd, one.score_usd)
+        if len(part.demand.stages) == 1:
+            objective = request.policy.objective
+            bound_usd = max(bound_usd, simulated_bound(part, objective, one.score_usd))
+        near = one.score_usd - bound_usd <= gap * max(abs(one.score_usd), 1e-9)
         answer = replace(
             best.answer,
             outcome=SolveStatus.OPTIMAL if near else SolveStatus.FEASIBLE,
             segments=(segments,),
-            objective_usd=usd,
+            objective_usd=one.score_usd,
             bound_usd=bound_usd,
         )
-        one = simulate_plan(request, part, segments)
-        if one.score_usd < best.judged[0].score_usd * (1 - MIN_IMPROVEMENT):
-            best = best.or_less_reserved(answer, bold, one)
+        best = best.or_less_reserved(answer, bold, one)
     return best
 
 
@@ -378,16 +382,25 @@ def simulate_plan(
     request: PlanRequest, part: PlannedJob, segments: Sequence[Segment]
 ) -> SimulatedPlan:
     """Return a job's plan as simulated."""
-    asked = min(request.policy.risk.on_time, 1.0) - PROBABILITY_TOLERANCE
+    asked = request.policy.risk.on_time
     forecast, samples = forecast_segments(part.table, segments, part.demand, request.now)
     objective = request.policy.objective
     figures = _simulated_figures(samples, objective)
     if choose_fallback_row(part.table, part.demand) is None:
         planned = planned_figures((tuple(segments),), objective)
         figures = replace(planned, finish_h=figures.finish_h)
-    over_usd, over_kwh = over_budget(request, part.demand.job, forecast)
-    late_h = 0.0 if forecast.on_time.value >= asked else _late_h(request, part, samples, asked)
+    job = part.demand.job
+    over_usd = _over(_quantile(samples.usd, asked), max_usd_of(request, job))
+    over_kwh = _over(_quantile(samples.kwh, asked), job.budget.max_kwh)
+    late_h = _late_h(request, part, samples, asked)
     return SimulatedPlan(late_h, figures, forecast, over_usd, over_kwh)
+
+
+def _quantile(figure: Array, asked: float) -> float | None:
+    """What the asked share of the runs does not exceed; None where it is unknown."""
+    runs = figure.shape[1]
+    value = float(np.quantile(figure[0], min(asked + 1 / runs, 1.0), method="higher"))
+    return value if math.isfinite(value) else None
 
 
 def _simulated_figures(samples: RunSamples, objective: Objective) -> Figures:
@@ -414,6 +427,9 @@ def _over(value: float | None, most: float | None) -> float:
 
 def _late_h(request: PlanRequest, part: PlannedJob, samples: RunSamples, asked: float) -> float:
     deadline_h = (part.demand.job.until_at - request.now).total_seconds() / 3600
-    ordered: list[float] = sorted(samples.finish_h[0].tolist())
-    finish_h = ordered[min(int(asked * len(ordered)), len(ordered) - 1)]
-    return max(1e-6, finish_h - deadline_h)
+    ordered = np.sort(samples.finish_h[0])
+    runs = len(ordered)
+    in_time = int((ordered <= deadline_h + 1e-9).sum())
+    if Estimate.of_share(in_time, runs, "").is_at_least(asked):
+        return 0.0
+    return max(1e-6, float(ordered[min(int(asked * runs), runs - 1)]) - deadline_h)

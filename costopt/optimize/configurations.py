@@ -30,9 +30,13 @@ class ConfigurationColumns:
 
     ``usd_per_hour``, ``peak_kw``, ``busy_kw`` and ``idle_kw`` (at the meter) are of the whole gang,
     the first where no node waits for the others; ``gco2e_per_kwh`` is NaN where unknown. ``hazard``
-    is interruptions of the gang per hour, with the ends of its 90 % interval. ``calendar`` are the
-    calendar hours that are expected for a paid hour. ``score_per_hour`` is the objective of a paid
-    hour, ``start_score`` that of a start. ``now`` tells whether the gang could start at once.
+    is interruptions of the gang per hour, with the ends of its 90 % interval. ``noticed`` tells
+    whether their notice is longer than a save, and ``lossless`` whether they take no work.
+    ``interval_s`` is the time between saves, ``risky_interval_s`` the same if no notice came,
+    ``unsaved_h`` the hours for which work may be unsaved where the deadline is near.
+    ``calendar`` are the calendar hours that are expected for a paid hour: the rest are waits for
+    capacity of any pool at about the price. ``score_per_hour`` is the objective of a paid hour,
+    ``start_score`` that of a start. ``now`` tells whether the gang could start at once.
 
     Where the power is unknown ``busy_kw``, ``idle_kw`` and ``power_error`` are NaN, and so is the
     energy of forecasts. ``kwh_per_hour`` and ``kwh_per_start``, which solvers read, are 0 there:
@@ -44,10 +48,13 @@ class ConfigurationColumns:
     ``cap_w`` is the power limit of each GPU, NaN for none. ``start_h`` are the hours from a launch
     until new work is done: start-up, restore and the transfer of data, and before them the longest
     wait for capacity, ``wait_h``, which costs nothing; ``transfer_usd`` the dollars of that
-    transfer at each start. ``firm`` rows are those that a deadline may rest on. ``from_h`` and
+    transfer at each start. ``restore_h`` is what later starts take longer, where the first has no
+    checkpoint to load. ``firm`` rows are those that a deadline may rest on. ``from_h`` and
     ``until_h`` bound the hours from now in which the gang can be used (−∞, ∞: no bound), which
     ``now`` does not regard. ``steady`` tells that what is available now is so over the whole
-    horizon, as in reserved pools. ``save_s``, ``groups`` and ``lag_s`` are those of ``GangTimes``.
+    horizon, as in reserved pools. ``stopped`` is the share of the gang that an interruption stops
+    until other nodes have started, ``lag_s`` what it costs the whole gang besides; ``save_s`` is
+    that of ``GangTimes``.
     """
 
     usd_per_hour: Array
@@ -59,9 +66,13 @@ class ConfigurationColumns:
     hazard: Array
     hazard_low: Array
     hazard_high: Array
+    noticed: Mask
+    lossless: Mask
     interval_s: Array
+    risky_interval_s: Array
+    unsaved_h: Array
     save_s: Array
-    groups: Array
+    stopped: Array
     lag_s: Array
     availability: Array
     firm: Mask
@@ -74,12 +85,18 @@ class ConfigurationColumns:
     start_score: Array
     cap_w: Array
     start_h: Array
+    restore_h: Array
     wait_h: Array
     transfer_usd: Array
     moving_usd_per_hour: Array
     from_h: Array
     until_h: Array
     steady: Mask
+
+    @property
+    def node_usd_per_hour(self) -> Array:
+        """Return the dollars of an hour in which no data move, shape (rows,)."""
+        return self.usd_per_hour - self.moving_usd_per_hour
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +131,11 @@ class ConfigurationTable(ConfigurationColumns):
     def billed_startup_h(self) -> Array:
         """Return the paid hours of a start, shape (rows,): ``start_h`` less the wait."""
         return self.start_h - self.wait_h
+
+    @property
+    def restart_s(self) -> Array:
+        """Return the seconds of the gang that an interruption costs besides lost work."""
+        return 3600 * (self.start_h + self.restore_h) * self.stopped + self.lag_s
 
     def scored_by(self, objective: Objective) -> Self:
         """Return the table scored by another objective; unknown carbon counts as none."""
@@ -212,6 +234,11 @@ class ConfigurationRows:
             self.cap[rows],
         )
 
+    @property
+    def parts_count(self) -> NDArray[np.int64]:
+        """Return the number of pools of each row, shape (rows,)."""
+        return np.maximum(self.spread.counts, 1)
+
     def under_cap(self, cap: int) -> Self:
         """Return the same gangs, all under cap number ``cap`` of their nodes."""
         return replace(self, cap=np.full(len(self.nodes), cap))
@@ -307,6 +334,18 @@ def gang_sum(rows: ConfigurationRows, per_node: Array) -> Array:
     total = (per_node[rows.offer] if len(per_node) else np.zeros(len(rows))) * rows.nodes
     total[spread.rows] = spread.total(per_node[spread.offer] * spread.nodes)
     return total
+
+
+def gang_hazard(rows: ConfigurationRows, per_pool: Array) -> Array:
+    """Return the interruptions per hour of each row's gang, shape (rows,).
+
+    The nodes of a pool go together, so that a gang of one pool is interrupted as often as the pool.
+    ``per_pool`` has shape (offers,).
+    """
+    spread = rows.spread
+    rate = per_pool[rows.offer] if len(per_pool) else np.zeros(len(rows))
+    rate[spread.rows] = spread.total(per_pool[spread.offer])
+    return rate
 
 
 def gang_max(rows: ConfigurationRows, figure: Array) -> Array:

@@ -66,7 +66,7 @@ class Demand:
     The ``max_usd`` of ``job`` also holds for its budget by months. ``due_h`` is the deadline less
     the policy's reserve. ``running`` is the living gang by pool; ``starting_h`` is the remainder of
     its start-up. ``speed_factor`` is the measured speed of the job over the one that its spec
-    predicts, taken to hold on every pool.
+    predicts, taken to hold on every pool. ``begun`` tells that a start loads a checkpoint.
     """
 
     job: Job
@@ -77,6 +77,7 @@ class Demand:
     starting_h: float
     measured_units_per_s: float | None
     speed_factor: float = 1.0
+    begun: bool = True
 
     @property
     def units(self) -> float:
@@ -132,6 +133,7 @@ def remaining_demand(view: JobView, now: datetime, reserve_s: float) -> Demand |
         starting_h=_starting_h(view, now),
         measured_units_per_s=_measured_units_per_s(view),
         speed_factor=_speed_factor(view),
+        begun=progress.saved_units > 0,
     )
 
 

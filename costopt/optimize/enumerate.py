@@ -104,7 +104,7 @@ class TableEnumerator:
                 rows,
                 self._startup_costs(job, gangs, screened.usable),
                 job.checkpoint.interval_s,
-                request.policy,
+                request,
             ),
         )
         table = build_table(terms, demand, request.policy)

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from costopt.domain.errors import InfeasibleError, SolverError
 from costopt.domain.policy import Objective
-from costopt.optimize.chance_constraint import PROBABILITY_TOLERANCE, over_budget
+from costopt.optimize.chance_constraint import over_budget
 from costopt.optimize.colgen.best_response import (
     cheaper_response,
     cheapest_schedule,
@@ -40,6 +40,7 @@ from costopt.optimize.colgen.best_response import (
 from costopt.optimize.colgen.capacity import SharedCapacity
 from costopt.optimize.colgen.menus import Menus
 from costopt.optimize.colgen.solve import planning_slots
+from costopt.optimize.fallback import choose_fallback_row
 from costopt.optimize.limits import shared_limits
 from costopt.optimize.pareto import (
     FrontierPoint,
@@ -55,7 +56,7 @@ from costopt.optimize.planner import prepare
 from costopt.optimize.pruning import StageConfiguration, single_held_h, stage_configurations
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.segments import Segment, allocations_of, segments_of, verify
-from costopt.optimize.simulation import choose_fallback_row, forecast_segments, with_time_margin
+from costopt.optimize.simulation import forecast_segments, with_time_margin
 from costopt.optimize.slot_costs import ForecastTable, SlotCosts
 from costopt.optimize.solve import (
     SolveResult,
@@ -137,18 +138,14 @@ class FrontierSweep:
     def points(self) -> list[FrontierPoint]:
         """Return the plans found in time, as simulated; some may be dominated by others.
 
-        Plans that hold back the whole margin are as sure as the model makes them; the others must
-        be found to be. None is expected to exceed the job's budgets.
+        All are as sure as the policy asks, and none is expected to exceed the job's budgets.
         """
         found: list[FrontierPoint] = []
         for share, fine in self._margins():
             table = self._part.table if share == 1 else with_time_margin(self._part.table, share)
             for segments in self._swept(replace(self._part, table=table), fine):
                 point = self._point(segments)
-                sure = (
-                    share == 1
-                    or point.forecast.on_time.value >= self._asked - PROBABILITY_TOLERANCE
-                )
+                sure = point.forecast.on_time.is_at_least(self._asked)
                 if sure and not any(self._over_budget(point)):
                     found.append(point)
         return found

@@ -19,14 +19,15 @@ from costopt.optimize.rates import Array
 class GangTimes:
     """Seconds by gang, shape (gangs,).
 
-    A start takes ``overhead_s``, besides waits and transfers. A save stops the training for
-    ``save_s`` and is durable after ``persist_s``. An interruption stops one of ``groups`` equal
-    parts of the gang until another node has started; where there are several, the others hold the
-    state and no work is lost. ``lag_s`` is what it costs the whole gang besides: the work since the
-    last save began that was not durable yet, or a pause of the other groups.
+    A start takes ``overhead_s``, besides waits and transfers, of which ``restore_s`` to load a
+    checkpoint, where there is one. A save stops the training for
+    ``save_s`` and is durable after ``persist_s``. Of several ``groups``, those that an interruption
+    does not take hold the state, and no work is lost. ``lag_s`` is what it costs the whole gang
+    besides: the work since the last save began that was not durable yet, or a pause of the others.
     """
 
     overhead_s: Array
+    restore_s: Array
     save_s: Array
     persist_s: Array
     groups: Array
@@ -41,6 +42,7 @@ class GangTimes:
         groups = np.array([job.groups_in(*gang) for gang in gangs], dtype=float)
         return cls(
             overhead_s=np.array([each.overhead_s for each in jobs], dtype=float),
+            restore_s=np.array([each.checkpoint.restore_s for each in jobs], dtype=float),
             save_s=save_s,
             persist_s=persist_s,
             groups=groups,
@@ -50,8 +52,3 @@ class GangTimes:
     def take(self, gangs: NDArray[np.int64]) -> Self:
         """Return the times of the gangs with these numbers, in this order."""
         return type(self)(*(getattr(self, each.name)[gangs] for each in fields(self)))
-
-    def restart_s(self, start_h: Array) -> Array:
-        """Return the seconds of the whole gang that an interruption costs, without lost work."""
-        restart_s: Array = 3600 * start_h / self.groups + self.lag_s
-        return restart_s

@@ -42,8 +42,9 @@ class OfferColumns:
     O): by the number of the cap, the last (``UNCAPPED``) without one; NaN where an offer has fewer
     caps. ``busy_kw`` and ``idle_kw`` are at the meter and NaN where the power is unknown. A hazard
     that is unknown counts as 0 here and an availability as 1, as nothing without one is planned
-    where it matters. ``room_nodes`` is how many nodes a gang that does not live yet can have, ∞
-    where not known. ``from_h`` and ``until_h`` are hours from now, −∞ and ∞ where undated.
+    where it matters. ``notice_s`` is the notice of an interruption. ``room_nodes`` is how many
+    nodes a gang that does not live yet can have, ∞ where not known. ``from_h`` and ``until_h`` are
+    hours from now, −∞ and ∞ where undated.
     """
 
     offers: tuple[Offer, ...]
@@ -55,6 +56,7 @@ class OfferColumns:
     hazard_high: Array
     availability: Array
     availability_low: Array
+    notice_s: Array
     idle_kw: Array
     busy_kw: Array
     cap_w: Array
@@ -97,6 +99,7 @@ class OfferColumns:
             hazard_high=_column(0.0 if h is None else h.high for h in hazards),
             availability=_column(1.0 if a is None else a.value for a in known),
             availability_low=_column(1.0 if a is None else a.low for a in known),
+            notice_s=_column(request.notice_s(offer.pool) for offer in offers),
             idle_kw=idle_w * pue / 1000,
             busy_kw=busy_w * pue / 1000,
             cap_w=_by_cap(caps, lambda cap: cap.cap_w, [math.nan] * len(offers)),

@@ -95,11 +95,11 @@ def plan(
             bound_usd=bound,
             gap=max(0.0, objective - bound) / max(abs(objective), 1e-9),
         )
-    if forecaster is None:
-        return made
-    if not answer.solved and len(parts) == 1:
+    if forecaster is not None and not answer.solved and len(parts) == 1:
         return _without_schedule(made, request, parts[0], forecaster)
-    return _run_instead(made, request, parts, forecaster)
+    if forecaster is not None:
+        made = _run_instead(made, request, parts, forecaster)
+    return _or_too_unsure(made, request.policy.risk.on_time)
 
 
 def prepare(request: PlanRequest) -> tuple[list[PlannedJob], tuple[Rejection, ...]]:
@@ -183,16 +183,32 @@ def _without_schedule(
     forecast = forecaster(request, part)
     if forecast is None or forecast.on_time.value < UNLIKELY:
         return made
-    name, asked = part.demand.job.name, request.policy.risk.on_time
-    affordable = forecast.within_budget
-    if affordable is not None and affordable.value < asked:
+    asked = request.policy.risk.on_time
+    if forecast.within_budget is not None and not forecast.within_budget.is_at_least(asked):
         return made
-    made = replace(made, forecasts=((name, forecast),))
-    if forecast.on_time.value >= asked:
-        return replace(made, status=PlanStatus.FEASIBLE, binding=None)
-    likely = f"{forecast.on_time.value:.0%} of {forecast.on_time.source}"
-    binding = f"risk: {name} is on time in {likely}; the policy asks for {asked:.1%}"
-    return replace(made, binding=binding)
+    feasible = replace(
+        made,
+        status=PlanStatus.FEASIBLE,
+        binding=None,
+        forecasts=((part.demand.job.name, forecast),),
+    )
+    return _or_too_unsure(feasible, asked)
+
+
+def _or_too_unsure(made: Plan, asked: float) -> Plan:
+    """The plan, INFEASIBLE where a job is on time less often than asked."""
+    unsure = [(name, own) for name, own in made.forecasts if not own.on_time.is_at_least(asked)]
+    if not unsure or made.status not in (PlanStatus.OPTIMAL, PlanStatus.FEASIBLE):
+        return made
+    name, forecast = unsure[0]
+    budget = forecast.within_budget
+    if budget is not None and not budget.is_at_least(asked):
+        what, share = f"budget: {name} is done within it", budget
+    else:
+        what, share = f"risk: {name} is on time", forecast.on_time
+    binding = f"{what} in {share.value:.0%} of {share.source}; the policy asks for {asked:.1%}"
+    unserved = tuple(dict.fromkeys((*made.unserved, *(name for name, _ in unsure))))
+    return replace(made, status=PlanStatus.INFEASIBLE, binding=binding, unserved=unserved)
 
 
 def _candidates(

@@ -152,8 +152,8 @@ def within(value: Array, low: Array, high: Array, draws: Array) -> Array:
     return base + (edge - base) * weight / 1.6448536269514722
 
 
-def runs_within_budget(samples: RunSamples, budget: Budget) -> NDArray[np.int64] | None:
-    """Return how many runs of each row stay within the budget; None if there is none.
+def runs_within_budget(samples: RunSamples, budget: Budget) -> NDArray[np.bool_] | None:
+    """Return which runs stay within the budget, shape (runs, samples); None if there is none.
 
     A run of unknown energy does not count as within a budget in kWh.
     """
@@ -164,5 +164,4 @@ def runs_within_budget(samples: RunSamples, budget: Budget) -> NDArray[np.int64]
         affordable &= samples.usd <= budget.max_usd
     if budget.max_kwh is not None:
         affordable &= samples.kwh <= budget.max_kwh
-    counts: NDArray[np.int64] = affordable.sum(axis=1)
-    return counts
+    return affordable

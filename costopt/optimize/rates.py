@@ -1,11 +1,11 @@
 """Rates of work under interruptions: how much work a paid hour brings.
 
 All functions take numpy arrays. Interruptions of a gang form a Poisson process of rate H, the sum
-of its nodes' hazards: any lost node stops the gang. Between saves of c seconds, I seconds of useful
-work are done; an interruption costs R seconds of start-up and restore, which an interruption can
-hit again. The expected paid time for I useful seconds is (1/H) · e^(HR) · (e^(H(I+c)) − 1) (Daly
-2006, doi:10.1016/j.future.2004.11.016, eq. 13), and I + c where H = 0. The formula assumes no
-interruption notice.
+of its pools' hazards: the nodes of a pool go together. Between saves of c seconds, I seconds of
+useful work are done; an interruption costs R seconds of start-up and restore, which an interruption
+can hit again. The expected paid time for I useful seconds is (1/H) · e^(HR) · (e^(H(I+c)) − 1)
+(Daly 2006, doi:10.1016/j.future.2004.11.016, eq. 13), and I + c where H = 0. That is without a
+notice, or with one too short for a save.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def paid_to_useful_ratio(
     interval_s: Array,
     save_s: Array | float,
     restart_s: Array | float,
-    groups: Array | float = 1.0,
+    lossless: NDArray[np.bool_] | bool = False,
 ) -> Array:
     """Return the expected paid seconds per useful second (≥ 1), in the shape of the hazard.
 
-    The formula is Daly's (2006, eq. 13; see the module). Where an interruption stops one of several
-    ``groups`` no work is lost: e^(HR) for each second between interruptions. The result is about
-    e^300 where the work would never be done.
+    The formula is Daly's (2006, eq. 13; see the module). Where an interruption is ``lossless``, it
+    takes no work: e^(HR) for each second between interruptions. The result is about e^300 where the
+    work would never be done.
     """
     hazard_per_s = hazard_per_hour / 3600.0
     segment = np.minimum(hazard_per_s * (interval_s + save_s), EXPONENT_CAP / 2)
@@ -42,7 +42,7 @@ def paid_to_useful_ratio(
     with np.errstate(divide="ignore", invalid="ignore"):
         daly = np.exp(restart) * np.expm1(segment) / (hazard_per_s * interval_s)
     calm = (interval_s + save_s) / interval_s
-    daly = np.where(np.asarray(groups) > 1, np.exp(restart) * calm, daly)
+    daly = np.where(lossless, np.exp(restart) * calm, daly)
     return np.where(hazard_per_s < 1e-12, calm, np.maximum(daly, calm))
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from costopt.domain.account import Account, Quota, Tenant
 from costopt.domain.estimate import Series
 from costopt.domain.market import InstanceType, Offer, Pool
+from costopt.domain.notices import NoticePeriod, no_notice
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Objective, Policy
 from costopt.domain.power import NodePower
@@ -36,7 +37,8 @@ class PlanRequest:
     let the planner choose. ``price_forecasts`` are dollars per node-hour by pool, the present price
     where there is none; ``carbon_forecasts`` g/kWh by "provider/region". ``transfers`` are by
     ("provider/region" from, "provider/region" to). ``tenants`` are by name. ``ceilings`` hold
-    besides the policy's limits.
+    besides the policy's limits. ``notice_s`` is the notice of an interruption, by pool; a
+    decision is in force for ``tick_s``.
     """
 
     now: datetime
@@ -53,6 +55,8 @@ class PlanRequest:
     transfers: Mapping[tuple[str, str], Transfer] = field(default_factory=dict)
     tenants: Mapping[str, Tenant] = field(default_factory=dict)
     ceilings: tuple[Ceiling, ...] = ()
+    notice_s: NoticePeriod = no_notice
+    tick_s: float = 0.0
 
 
 def build_request(view: View) -> PlanRequest:
@@ -78,4 +82,6 @@ def build_request(view: View) -> PlanRequest:
         carbon_forecasts=view.carbon_forecasts,
         transfers=view.transfers,
         tenants=account.tenants,
+        notice_s=view.notice_s,
+        tick_s=view.tick_s,
     )

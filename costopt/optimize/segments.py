@@ -223,10 +223,17 @@ def allocations_of(
             now + timedelta(hours=segment.begin_h),
             now + timedelta(hours=segment.end_h),
             _cap_w(part, segment.row),
+            _paid_h(part, segment),
         )
         for segment in segments
         for pool, nodes in part.table.parts(segment.row)
     )
+
+
+def _paid_h(part: PlannedJob, segment: Segment) -> float:
+    """The wait of a start costs nothing."""
+    whole_h, wait_h = (float(each[segment.row]) for each in (part.table.start_h, part.table.wait_h))
+    return segment.hours + segment.start_h * (1 - wait_h / max(whole_h, 1e-12))
 
 
 def _cap_w(part: PlannedJob, row: int) -> float | None:

@@ -212,8 +212,8 @@ def _paid_usd(
 
 
 def _left(most: float, used: float) -> float:
-    """0 where only rounding is left, or was used too much."""
-    return 0.0 if abs(most - used) <= ROUNDING * max(abs(most), 1.0) else most - used
+    """0 where only rounding is left, or a plan that is in budget as simulated exceeds it before."""
+    return 0.0 if most - used <= ROUNDING * max(abs(most), 1.0) else most - used
 
 
 def _name(limit: SharedLimit, unit: str) -> str:

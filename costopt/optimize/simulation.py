@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -23,12 +23,9 @@ from costopt.domain.market import Offer
 from costopt.domain.plan import Forecast
 from costopt.optimize.configurations import ConfigurationTable
 from costopt.optimize.demand import Demand
+from costopt.optimize.fallback import RunRisks, apply_fallback, choose_fallback_row
 from costopt.optimize.pruning import (
-    lower_hull,
-    single_held_h,
-    single_score,
     single_work_units,
-    usable_h,
 )
 from costopt.optimize.random_draws import (
     RandomDraws,
@@ -62,24 +59,24 @@ def forecast_rows(
     usable_now = table.now[rows] | table.running[rows]
     begin_h = np.where(usable_now, demand.release_h, max(demand.release_h, AVAILABILITY_HORIZON_H))
     begin_h = np.maximum(begin_h, table.from_h[rows])
-    start_h = np.where(table.running[rows], demand.starting_h, table.start_h[rows])
-    most = MAX_HORIZON_H * max(demand.units, 1e-300)
-    units = np.minimum(single_work_units(table, demand)[rows], most)
-    samples = _simulate(table, rows, units, start_h, draws)
-    shifted = RunSamples(
-        samples.finish_h + begin_h[:, None],
-        samples.usd,
-        samples.kwh,
-        samples.interruptions,
-        samples.gco2e,
-        samples.changed,
-    )
-    shaky = ~table.firm[rows]
-    held = apply_fallback(table, shifted, shaky, begin_h, demand, draws)
-    forecasts = _forecasts(held, table.power_error[rows], shaky, demand, now)
+    samples = simulate_rows(table, rows, demand, draws)
+    shifted = replace(samples, finish_h=samples.finish_h + begin_h[:, None])
+    risks = RunRisks.of(table, rows, begin_h)
+    held = apply_fallback(table, shifted, risks, demand, draws)
+    forecasts = _forecasts(held, table.power_error[rows], risks.shaky, demand, now)
     if choose_fallback_row(table, demand) is not None:
         return forecasts
     return [_doubt_capacity(f, table, [row]) for f, row in zip(forecasts, rows, strict=True)]
+
+
+def simulate_rows(
+    table: ConfigurationTable, rows: NDArray[np.int64], demand: Demand, draws: RandomDraws
+) -> RunSamples:
+    """Return runs of the whole job on each row; the finish counts from the run's own begin."""
+    start_h = np.where(table.running[rows], demand.starting_h, table.start_h[rows])
+    most = MAX_HORIZON_H * max(demand.units, 1e-300)
+    units = np.minimum(single_work_units(table, demand)[rows], most)
+    return _simulate(table, rows, units, start_h, np.zeros(len(rows)), draws)
 
 
 def forecast_segments(
@@ -94,6 +91,7 @@ def forecast_segments(
         rows,
         hours * table.paid_units_per_hour[rows],
         np.array([segment.start_h for segment in segments]),
+        _restores_h(table, segments),
         draws,
     )
     samples = _at_planned_prices(table, rows, segments, samples)
@@ -108,14 +106,20 @@ def forecast_segments(
         samples.gco2e.sum(axis=0, keepdims=True),
         samples.changed.max(axis=0, keepdims=True),
     )
-    begin_h = np.array([segments[0].begin_h])
-    shaky = np.array([not table.firm[rows].all()])
-    held = apply_fallback(table, whole, shaky, begin_h, demand, draws)
+    begin_h = np.array([segment.begin_h for segment in segments])
+    risks = RunRisks.of(table, rows, begin_h).of_one_run()
+    held = apply_fallback(table, whole, risks, demand, draws)
     error = np.array([float(table.power_error[rows].max())])
-    (forecast,) = _forecasts(held, error, shaky, demand, now)
+    (forecast,) = _forecasts(held, error, risks.shaky, demand, now)
     if choose_fallback_row(table, demand) is None:
         forecast = _doubt_capacity(forecast, table, rows.tolist())
     return forecast, held
+
+
+def _restores_h(table: ConfigurationTable, segments: Sequence[Segment]) -> Array:
+    """What starts after the first take longer, as they load a checkpoint."""
+    later = [number > 0 and segment.start_h > 0 for number, segment in enumerate(segments)]
+    return table.restore_h[[segment.row for segment in segments]] * later
 
 
 def _doubt_capacity(forecast: Forecast, table: ConfigurationTable, rows: Sequence[int]) -> Forecast:
@@ -180,12 +184,16 @@ def _simulate(
     rows: NDArray[np.int64],
     units: Array,
     start_h: Array,
+    restore_h: Array,
     draws: RandomDraws,
 ) -> RunSamples:
-    """Runs of ``units`` each on its row; finish counts from the run's own begin."""
+    """Runs of ``units`` each on its row; finish counts from the run's own begin.
+
+    A start takes ``start_h`` hours and then ``restore_h``.
+    """
     interval_s, save_s = table.interval_s[rows][:, None], table.save_s[rows][:, None]
-    groups = table.groups[rows][:, None]
-    restart_s = 3600 * table.start_h[rows][:, None] / groups + table.lag_s[rows][:, None]
+    lossless = table.lossless[rows][:, None]
+    restart_s = table.restart_s[rows][:, None]
     speed = within(table.speed[rows], table.speed_low[rows], table.speed_high[rows], draws.speed)
     speed = np.maximum(speed, 0.01 * table.speed[rows][:, None])
     hazard = within(
@@ -195,24 +203,24 @@ def _simulate(
     useful_h = units[:, None] / speed / 3600
     calm_h = useful_h * (interval_s + save_s) / interval_s
     mean_h = np.minimum(
-        useful_h * paid_to_useful_ratio(hazard, interval_s, save_s, restart_s, groups), 1e12
+        useful_h * paid_to_useful_ratio(hazard, interval_s, save_s, restart_s, lossless), 1e12
     )
     expected = np.minimum(hazard * mean_h, 1e9)
     hits = poisson_quantile(expected, draws.events)
     each_h = (mean_h - calm_h) / np.maximum(expected, 1e-12)
-    redone_s = np.where(groups > 1, 0.0, interval_s)
+    redone_s = np.where(lossless, 0.0, interval_s)
     ragged = (redone_s / math.sqrt(12)) / np.maximum(restart_s + redone_s / 2, 1e-9)
     lost_h = np.maximum(0.0, each_h * (hits + ragged * np.sqrt(hits) * draws.loss[None, :]))
     paid_h = calm_h + lost_h
     away_h = _waits_h(table.calendar[rows], mean_h, expected, hits, draws)
     wait_h = _share_of_start(table, rows, start_h) * table.wait_h[rows]
-    paid_start_h = start_h - wait_h
+    paid_start_h = start_h - wait_h + restore_h
     idle_h = np.minimum(hits * restart_s / 3600, lost_h) + paid_start_h[:, None]
     all_h = paid_h + paid_start_h[:, None]
     kwh = table.busy_kw[rows][:, None] * (all_h - idle_h) + table.idle_kw[rows][:, None] * idle_h
     return RunSamples(
         all_h + away_h + wait_h[:, None],
-        _usd(table, rows, paid_h, start_h),
+        _usd(table, rows, paid_h, start_h) + (table.node_usd_per_hour[rows] * restore_h)[:, None],
         kwh,
         hits,
         kwh * table.gco2e_per_kwh[rows][:, None],
@@ -224,10 +232,9 @@ def _usd(
     table: ConfigurationTable, rows: NDArray[np.int64], paid_h: Array, start_h: Array
 ) -> Array:
     """Dollars of paid hours and of a start, of which a living gang may have only a part left."""
-    node_usd = table.usd_per_hour[rows] - table.moving_usd_per_hour[rows]
     starts = _share_of_start(table, rows, start_h)
     paid_start_h = start_h - starts * table.wait_h[rows]
-    start_usd = node_usd * paid_start_h + table.transfer_usd[rows] * starts
+    start_usd = table.node_usd_per_hour[rows] * paid_start_h + table.transfer_usd[rows] * starts
     usd: Array = table.usd_per_hour[rows][:, None] * paid_h + start_usd[:, None]
     return usd
 
@@ -270,10 +277,12 @@ def _forecasts(
     kwh_edges = np.quantile(samples.kwh, [0.05, 0.95], axis=1)
     kwh = samples.kwh.mean(axis=1)
     grams = samples.gco2e.mean(axis=1)
-    in_time = (samples.finish_h <= deadline_h + 1e-9).sum(axis=1)
+    affordable = runs_within_budget(samples, demand.job.budget)
+    in_time = samples.finish_h <= deadline_h + 1e-9
+    if affordable is not None:
+        in_time &= affordable
     interruptions, changed = samples.interruptions.mean(axis=1), samples.changed.sum(axis=1)
     powered = np.isfinite(kwh)
-    affordable = runs_within_budget(samples, demand.job.budget)
     return [
         Forecast(
             usd_mean=float(samples.usd[i].mean()),
@@ -285,7 +294,7 @@ def _forecasts(
             gco2e=_known(grams[i]),
             finish_p50_at=_at(now, float(finish[0, i])),
             finish_p95_at=_at(now, float(finish[1, i])),
-            on_time=Estimate.of_share(int(in_time[i]), runs, source),
+            on_time=Estimate.of_share(int(in_time[i].sum()), runs, source),
             falls_back=Estimate.of_share(int(changed[i]), runs, source)
             if shaky[i]
             else Estimate.exact(0.0, Basis.MODELLED, "uninterruptible capacity only"),
@@ -295,7 +304,7 @@ def _forecasts(
             kwh_error=_known(samples.kwh[i].std() / math.sqrt(runs)),
             within_budget=None
             if affordable is None
-            else Estimate.of_share(int(affordable[i]), runs, source),
+            else Estimate.of_share(int(affordable[i].sum()), runs, source),
         )
         for i in range(len(power_error))
     ]
@@ -321,122 +330,3 @@ def _known(figure: float) -> float | None:
 def _at(now: datetime, hours: float) -> datetime:
     """Cap a far finish at a hundred years from now, the farthest that dates represent safely."""
     return now + timedelta(hours=min(hours, 876_600.0))
-
-
-MAX_FALLBACKS = 4
-"""How many gangs that are faster than the one held back are looked at as the fallback."""
-
-LATE_H = 1e-6
-"""Less than this after its due time a run is in time: solvers leave no plan exact."""
-
-LATENESS_PENALTY_USD = 1e9
-"""A run that ends late is worse than any cost."""
-
-
-def choose_fallback_row(table: ConfigurationTable, demand: Demand) -> int | None:
-    """Return the fallback row: the cheapest uninterruptible one in time alone, else the fastest."""
-    lasting = (table.from_h <= demand.release_h) & (table.until_h >= demand.due_h)
-    whole = np.isfinite(single_work_units(table, demand))
-    safe = np.flatnonzero(table.firm & table.now & lasting & whole)
-    if not len(safe):
-        return None
-    held_h = single_held_h(table, demand)[safe]
-    in_time = safe[held_h <= demand.hours_left]
-    if len(in_time):
-        return int(in_time[np.argmin(single_score(table, demand)[in_time])])
-    return int(safe[np.argmin(held_h)])
-
-
-def apply_fallback(
-    table: ConfigurationTable,
-    samples: RunSamples,
-    shaky: NDArray[np.bool_],
-    begin_h: Array,
-    demand: Demand,
-    draws: RandomDraws,
-) -> RunSamples:
-    """Return each run with the fallback that is the cheapest for it on average.
-
-    A slow fallback must begin early, and a fast one costs more an hour.
-    """
-    if not shaky.any():
-        return samples
-    best, best_usd = samples, np.full(len(begin_h), np.inf)
-    for row in _fallback_rows(table, demand):
-        held = _fall_back_to(row, table, samples, shaky, begin_h, demand, draws)
-        late = (held.finish_h > demand.due_h + LATE_H).mean(axis=1)
-        usd = held.usd.mean(axis=1) + np.where(late > 0, LATENESS_PENALTY_USD * late, 0.0)
-        better = usd < best_usd
-        best = _where(better, held, best)
-        best_usd = np.minimum(usd, best_usd)
-    return best
-
-
-def _fallback_rows(table: ConfigurationTable, demand: Demand) -> list[int]:
-    """The one held back, and faster ones that cost more an hour."""
-    held = choose_fallback_row(table, demand)
-    if held is None:
-        return []
-    safe = np.flatnonzero(table.firm & table.now & (usable_h(table, demand) > 0))
-    hull = safe[lower_hull(table.paid_units_per_hour[safe], table.score_per_hour[safe])]
-    faster = hull[table.paid_units_per_hour[hull] > table.paid_units_per_hour[held]]
-    return [held, *faster[:MAX_FALLBACKS].tolist()]
-
-
-def _where(better: NDArray[np.bool_], one: RunSamples, other: RunSamples) -> RunSamples:
-    pick = better[:, None]
-    return RunSamples(
-        *(
-            np.where(pick, getattr(one, field.name), getattr(other, field.name))
-            for field in fields(RunSamples)
-        )
-    )
-
-
-def _fall_back_to(
-    row: int,
-    table: ConfigurationTable,
-    samples: RunSamples,
-    shaky: NDArray[np.bool_],
-    begin_h: Array,
-    demand: Demand,
-    draws: RandomDraws,
-) -> RunSamples:
-    """Change to uninterrupted capacity at the last moment that still ends by the due time.
-
-    At a mean pace of W / run hours the rest of the work at time s must fit the safe pace r:
-    (1 − s / run) · W / r + δ = due − begin − s.
-    """
-    run_h = samples.finish_h - begin_h[:, None]
-    safe_units = float(single_work_units(table, demand)[row])
-    safe_h = safe_units / np.maximum(_safe_units_per_hour(table, row, draws), 1e-300)[None, :]
-    start_h = float(table.start_h[row])
-    left_h = demand.due_h - begin_h[:, None]
-    switch_h = (left_h - start_h - safe_h) / np.maximum(1 - safe_h / np.maximum(run_h, 1e-9), 1e-9)
-    switch_h = np.maximum(switch_h, 0.0)
-    changes = shaky[:, None] & (samples.finish_h > demand.due_h + LATE_H) & (safe_h < run_h)
-    share = np.where(changes, np.clip(switch_h / np.maximum(run_h, 1e-9), 0.0, 1.0), 1.0)
-    rest_h = np.where(changes, (1 - share) * safe_h, 0.0)
-    paid_start_h = np.where(changes, start_h, 0.0)
-    rest_usd = table.usd_per_hour[row] * rest_h + np.where(changes, table.usd_per_start[row], 0.0)
-    rest_kwh = np.where(
-        changes, table.busy_kw[row] * rest_h + table.idle_kw[row] * paid_start_h, 0.0
-    )
-    return RunSamples(
-        np.where(
-            changes, begin_h[:, None] + share * run_h + rest_h + paid_start_h, samples.finish_h
-        ),
-        share * samples.usd + rest_usd,
-        share * samples.kwh + rest_kwh,
-        share * samples.interruptions,
-        share * samples.gco2e + np.where(changes, rest_kwh * table.gco2e_per_kwh[row], 0.0),
-        changes.astype(float),
-    )
-
-
-def _safe_units_per_hour(table: ConfigurationTable, row: int, draws: RandomDraws) -> Array:
-    only = np.array([row])
-    speed = within(table.speed[only], table.speed_low[only], table.speed_high[only], draws.speed)
-    slowest = 0.01 * table.speed[row]
-    ratio: Array = np.maximum(speed[0], slowest) / table.speed[row]
-    return float(table.paid_units_per_hour[row]) * ratio

@@ -24,8 +24,8 @@ class PlannedUse:
 
 @dataclass(frozen=True, slots=True)
 class PlannedBill:
-    """Dollars of all planned node-hours, those held for late finishes included: at list prices,
-    None where one is unknown, and what they add to the bill. ``credited_usd`` is by credit."""
+    """Dollars of the planned node-hours: at list prices, None where one is unknown, and what they
+    add to the bill. ``credited_usd`` is by credit."""
 
     list_usd: float | None
     added_usd: float
@@ -73,8 +73,8 @@ def bill_notes(
         return
     listed = "unknown" if bill.list_usd is None else usd_text(bill.list_usd)
     yield (
-        f"all planned node-hours, of which most runs need fewer, cost {listed} at list prices and "
-        f"add {usd_text(bill.added_usd)} to your bill"
+        f"the planned node-hours cost {listed} at list prices and add "
+        f"{usd_text(bill.added_usd)} to your bill"
     )
     for use in bill.commitments:
         usd = "an unknown part" if use.usd is None else usd_text(use.usd)

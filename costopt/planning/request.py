@@ -14,6 +14,7 @@ from costopt.domain.job import Job, Progress
 from costopt.domain.market import Offer, Pool
 from costopt.domain.plan import Plan, PlanStatus, Rejection
 from costopt.domain.policy import CarbonSignal, Policy
+from costopt.domain.ports import InstanceCatalog
 from costopt.domain.transfers import transfer_table, with_root_volumes
 from costopt.domain.view import JobView, View
 from costopt.formatting import seconds_text
@@ -86,6 +87,7 @@ def build_plan_request(
 ) -> PlanRequest:
     """Return the request for a plan of jobs that have not begun, at the account's prices. Raise
     StaleDataError."""
+    from costopt.engine.settings import DEFAULT_TICK_S
     from costopt.optimize.request import build_request
 
     account = replace(account, quotas=(*account.quotas, *seen.quotas))
@@ -95,7 +97,10 @@ def build_plan_request(
     carbon = forecast_carbon(seen, view.policy, pools, until)
     listed = forecast_prices(seen, pools, until)
     prices = account.price_terms.forecasts(listed, view.offers, seen.now, until)
-    return build_request(replace(view, price_forecasts=prices, carbon_forecasts=carbon.series))
+    tick_s = None if seen.history is None else seen.history.tick_s
+    view = replace(view, price_forecasts=prices, carbon_forecasts=carbon.series)
+    view = replace(view, tick_s=tick_s or DEFAULT_TICK_S, notice_s=seen.notice_s)
+    return build_request(view)
 
 
 def build_view(
@@ -126,7 +131,7 @@ def build_view(
     usable, rejections = screen_offers(offers, policy, now, check_age=age_limit is None)
     if age_limit is not None:
         fit = {offer for job in jobs for offer in screen_for_job(usable, job, known)[0]}
-        old = _old_prices([offer for offer in usable if offer in fit], age_limit, now)
+        old = _old_prices([offer for offer in usable if offer in fit], age_limit, known, now)
         usable = tuple(offer for offer in usable if offer.pool not in old)
         rejections = (*rejections, *old.values())
     stale = [rejection for rejection in rejections if rejection.code == "price_stale"]
@@ -153,10 +158,10 @@ def build_view(
 
 
 def _old_prices(
-    offers: Sequence[Offer], age_limit: AgeLimit, now: datetime
+    offers: Sequence[Offer], age_limit: AgeLimit, machines: InstanceCatalog, now: datetime
 ) -> Mapping[Pool, Rejection]:
     """Return those of the offers whose price is too old. Raise StaleDataError if all are."""
-    from costopt.market.screening import screen_age
+    from costopt.market.screening import screen_age, screen_outdated
 
     usable, old = screen_age(offers, age_limit, now)
     if old and not usable:
@@ -168,7 +173,8 @@ def _old_prices(
             hint="costopt catalog update fetches today's price lists; or raise --max-age",
             code="price_old",
         )
-    return {rejection.pool: rejection for rejection in old}
+    _, outdated = screen_outdated(usable, machines, now)
+    return {rejection.pool: rejection for rejection in (*old, *outdated)}
 
 
 def raise_if_infeasible(made: Plan, job: Job) -> None:

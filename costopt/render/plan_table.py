@@ -41,6 +41,7 @@ from costopt.render.table import Column, Row, Table
 MAX_ALLOCATIONS = 12
 
 LIKELY_PROBABILITY = 0.5
+OLD_PRICE_S = 30 * 86_400.0
 """From this probability on the table says that figures are those with the fallback."""
 
 
@@ -298,6 +299,7 @@ def _notes(
         yield _expectation(job, policy, forecast)
     if forecast is not None and proposal is not None and made.allocations:
         yield _summary(made, job, proposal, options)
+        yield from _old_prices(made)
         yield from _allocations(made, options)
         yield from storage_note(made, job, account, proposal)
         yield from budget_warnings(job, policy, made.made_at, forecast)
@@ -343,11 +345,22 @@ def _expectation(job: Job, policy: Policy, forecast: Forecast) -> str:
 
 
 def _summary(made: Plan, job: Job, forecast: Forecast, options: bool) -> str:
-    gap = "" if made.gap is None else f", within {percent_text(made.gap)} of the optimum"
+    gap = None if made.gap is None else f"within {percent_text(made.gap)} of the optimum"
     solver = f"{made.solver} {made.solve_s:.2f} s" if options else made.solver
     followed = ", if it were followed" if made.proposals else ""
-    kind = f"Plan ({made.status.value}{gap}, {solver}){followed}"
+    what = "Proposal" if made.proposals else "Plan"
+    # INFEASIBLE is what will be run, not the proposal.
+    status = None if made.status is PlanStatus.INFEASIBLE else made.status.value
+    kind = f"{what} ({', '.join(filter(None, (status, gap, solver)))}){followed}"
     return f"{kind}: {_outcome(job, forecast)}."
+
+
+def _old_prices(made: Plan) -> Iterator[str]:
+    """How old the spot prices are on which the choice rests, where they may well have changed."""
+    for each in made.candidates:
+        spot, age_s = each.pool.capacity_type is CapacityType.SPOT, each.price_age_s
+        if each.chosen and spot and age_s is not None and age_s > OLD_PRICE_S:
+            yield f"The spot price of {pool_text(str(each.pool))} is {seconds_text(age_s)} old."
 
 
 def _outcome(job: Job, forecast: Forecast) -> str:
@@ -362,8 +375,11 @@ def _outcome(job: Job, forecast: Forecast) -> str:
 def _deadline(job: Job, forecast: Forecast) -> str:
     if job.deadline_at is None:
         return "no deadline"
-    sure = probability_text(forecast.on_time)
-    return f"deadline {minute_text(job.deadline_at)}, P(on time) {sure}"
+    due = f"deadline {minute_text(job.deadline_at)}"
+    if forecast.on_time.high >= 1 and forecast.falls_back.low > 0:
+        needed = probability_text(forecast.falls_back)
+        return f"{due} kept; on-demand needed with P {'' if needed[0] in '<>' else '= '}{needed}"
+    return f"{due}, P(on time) {probability_text(forecast.on_time)}"
 
 
 def _in_budget(forecast: Forecast) -> str:

@@ -362,16 +362,18 @@ def test_a_budget_that_the_plan_may_exceed_is_reported(market: Path, tmp_path: P
     ]
     usd = (forecast["usd_p50"] + forecast["usd_p95"]) / 2
     tight = budgeted(tmp_path, f"{{usd: {usd}, kwh: 1e6}}")
-    answer = figures_of(invoke("plan", tight, "--market", market, "-o", "json"))
+    bold = tmp_path / "bold.yaml"
+    bold.write_text("kind: policy\nversion: 1\nname: bold\nrisk: {on_time: 0.6}\n")
+    by_it = ("plan", tight, "--market", market, "--policy", bold)
+    answer = figures_of(invoke(*by_it, "-o", "json"))
     dollars, kwh = answer["budgets"]
     assert (dollars["unit"], dollars["most"], dollars["at_risk"]) == ("USD", usd, True)
     assert dollars["expected"] <= usd < dollars["high"]
     assert (kwh["unit"], kwh["at_risk"]) == ("kWh", False)
-    (warning,) = (
-        line
-        for line in invoke("plan", tight, "--market", market).stdout.splitlines()
-        if "Warning" in line
-    )
+    (warning,) = (line for line in invoke(*by_it).stdout.splitlines() if "Warning" in line)
+    refused = invoke("plan", tight, "--market", market)
+    assert refused.exit_code == InfeasibleError.exit_code
+    assert "budget: " in refused.stderr
     assert f"${usd:,.2f}" in warning
 
 

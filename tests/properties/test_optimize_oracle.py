@@ -47,7 +47,7 @@ def rates(offers: list[Offer], what: Job) -> list[Rate]:
         assert one.price_usd_per_hour is not None
         assert one.hazard_per_hour is not None
         for nodes in range(1, what.resources.max_nodes + 1):
-            hazard = one.hazard_per_hour.value * nodes
+            hazard = one.hazard_per_hour.value
             every_s = explained_interval(hazard_per_hour=hazard, blocking_save_s=save_s).interval_s
             rate = hazard / 3600
             paid = (
@@ -59,7 +59,7 @@ def rates(offers: list[Offer], what: Job) -> list[Rate]:
             kw = nodes * (4.8 * (1 - idle) + 1.2 * idle)
             usd = one.price_usd_per_hour.value * nodes
             speed = 1.8 ** math.log2(nodes)
-            start_h = restart_s / 3600
+            start_h = what.startup_s / 3600
             found.append(
                 Rate(
                     3600 * speed / paid,
@@ -124,13 +124,13 @@ def planned(offers: list[Offer], what: Job, solver: str = "highs") -> Plan:
 
 def optimum(offers: list[Offer], what: Job) -> float:
     hours = (what.until_at - NOW).total_seconds() / 3600
-    start_h = what.overhead_s / 3600
+    start_h = what.startup_s / 3600
     return cheapest(rates(offers, what), what.work.amount, hours, start_h)
 
 
 def on_the_edge(offers: list[Offer], what: Job) -> bool:
     """Whether a hair more or less work decides if the job fits."""
-    hours = (what.until_at - NOW).total_seconds() / 3600 - what.overhead_s / 3600
+    hours = (what.until_at - NOW).total_seconds() / 3600 - what.startup_s / 3600
     fastest = max(rate.units for rate in rates(offers, what))
     return abs(what.work.amount / fastest - hours) < 1e-3 * abs(hours) + 1e-3
 

@@ -139,7 +139,7 @@ def choice_of(request: PlanRequest, job: Job, parts: Parts, cap_w: float | None)
     pool, nodes = parts[0][0], sum(n for _, n in parts)
     power, machine = request.powers[pool], request.machines[pool]
     cap = next((c for c in power.caps if c.cap_w == cap_w), None)
-    hazard = sum(n * _hazard(offers[p]) for p, n in parts)
+    hazard = sum(_hazard(offers[p]) for p, _ in parts)
     save_s, own_s = job.checkpoint.save_s, job.checkpoint.interval_s
     fetch_h, fetch_usd, save_usd = _transfer(request, job, pool)
     usd = sum(n * price.value for p, n in parts if (price := offers[p].price_usd_per_hour))
@@ -147,9 +147,11 @@ def choice_of(request: PlanRequest, job: Job, parts: Parts, cap_w: float | None)
     every_s = own_s or (
         explained_interval(hazard_per_hour=hazard, blocking_save_s=save_s, paid_s=paid_s).interval_s
     )
-    start_h = job.overhead_s / 3600 + fetch_h
-    paid = paid_to_useful_ratio(np.array([hazard]), np.array([every_s]), save_s, 3600 * start_h)[0]
-    idle_share = min(1.0, hazard * start_h)
+    start_h, restart_h = (s / 3600 + fetch_h for s in (job.startup_s, job.overhead_s))
+    paid = paid_to_useful_ratio(np.array([hazard]), np.array([every_s]), save_s, 3600 * restart_h)[
+        0
+    ]
+    idle_share = min(1.0, hazard * restart_h)
     speed = job.gang_units_per_s(machine, nodes)
     assert speed is not None
     busy_w = power.busy_w if cap is None else cap.busy_w

@@ -7,7 +7,6 @@ from functools import partial
 
 from costopt.domain.history import MarketHistory
 from costopt.domain.market import Offer
-from costopt.domain.notices import NoticePeriod, spot_notice_s
 from costopt.domain.plan import Forecast
 from costopt.domain.policy import Policy
 from costopt.optimize.demand import Demand
@@ -43,7 +42,6 @@ def forecaster_of(
     policy: Policy,
     history: MarketHistory | None,
     learned: Learned | None = None,
-    notice_s: NoticePeriod = spot_notice_s,
 ) -> Forecaster | None:
     """Return what forecasts the jobs of a policy; None where they follow plans, or its objective
     has further aims, which ``run_policy`` does not know.
@@ -53,7 +51,7 @@ def forecaster_of(
     """
     if policy.strategy.name not in PICKS_BY_SCORE or policy.objective.then:
         return None
-    return partial(forecast_job, history=history, learned=learned, notice_s=notice_s)
+    return partial(forecast_job, history=history, learned=learned)
 
 
 def forecast_job(
@@ -62,7 +60,6 @@ def forecast_job(
     history: MarketHistory | None,
     *,
     samples: int = SAMPLES,
-    notice_s: NoticePeriod = spot_notice_s,
     learned: Learned | None = None,
 ) -> Forecast | None:
     """Return the job's forecast under the policy; None where ``build_gangs`` returns None.
@@ -70,11 +67,8 @@ def forecast_job(
     ``part`` is the job with the configurations that the request allows.
     """
     demand = part.demand
-    own = next(view for view in request.jobs if view.job.name == demand.job.name)
-    progress = own.progress
-    begun = progress.saved_units > 0
-    draws = permuted_grid(samples, 0, 0)
-    gangs = build_gangs(part.table, demand, notice_s, draws, begun=begun)
+    progress = next(view for view in request.jobs if view.job.name == demand.job.name).progress
+    gangs = build_gangs(part.table, demand, permuted_grid(samples, 0, 0))
     if gangs is None:
         return None
     spot, now = gangs.interruptible, request.now
@@ -90,7 +84,7 @@ def forecast_job(
         release_h=demand.release_h,
         due_h=demand.due_h,
         billed_to_h=WALL_TICK_H if tick_s is None else tick_s / 3600,
-        begun=begun,
+        begun=demand.begun,
         starting_h=demand.starting_h,
         unsaved=max(0.0, progress.done_units - progress.saved_units) / demand.units,
     )

@@ -85,7 +85,8 @@ def draw_futures(
         return _windows(past, pools, np.array(nodes), ticks, samples, rng)
     keys = [lifetime_key("", pool, count) for pool, count in zip(pools, nodes, strict=True)]
     up_now = [_is_up(offer, count) for offer, count in zip(offers, nodes, strict=True)]
-    model, source = LifetimeModel(), "the shipped prior of how long capacity lasts"
+    why = "price lists do not say" if history is None else "nothing was recorded before"
+    model, source = LifetimeModel(), f"the shipped prior of how long capacity lasts, as {why}"
     taught = None if learned is None else learned(keys, now)
     if taught is not None:
         model, source = taught, "what was learned so far of how long capacity lasts"

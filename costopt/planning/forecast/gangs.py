@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costopt.domain.array import max_task_s
-from costopt.domain.checkpoint_interval import LOSS_BUDGET_S
 from costopt.domain.market import Offer
-from costopt.domain.notices import NoticePeriod, noticed_share
 from costopt.optimize.configurations import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.pruning import Rows, single_work_units, usable_h
@@ -75,15 +72,12 @@ class Gangs:
 def build_gangs(
     table: ConfigurationTable,
     demand: Demand,
-    notice_s: NoticePeriod,
     speed_draws: Array,
-    *,
-    begun: bool,
 ) -> Gangs | None:
     """Return the gangs that a policy uses, from the configurations that it allows.
 
-    None where there is none, and where phases limit the nodes differently. ``begun``: the first
-    start restores a checkpoint, too. ``speed_draws`` are standard normal, shape (samples,).
+    None where there is none, and where phases limit the nodes differently. ``speed_draws`` are
+    standard normal, shape (samples,).
     """
     shaky, firm = gang_rows(table, demand)
     rows = np.concatenate([shaky, firm])
@@ -95,19 +89,14 @@ def build_gangs(
     pools = list(dict.fromkeys(numbers))
     offers = tuple(table.offers[number] for number in numbers)
     checkpoint = demand.job.checkpoint
-    noticed = _are_noticed(offers, demand, table.save_s[rows], notice_s)
-    risky_s = table.interval_s[rows]
-    stated = checkpoint.interval_s is not None
-    # As the engine chooses it: what is saved on notice need not be saved before.
-    interval_s = np.where(noticed & (not stated), np.maximum(risky_s, LOSS_BUDGET_S), risky_s)
+    noticed, interval_s = table.noticed[rows], table.interval_s[rows]
     lost_s = np.where(noticed, table.save_s[rows], interval_s / 2)
     if demand.job.array is not None:
         lost_s = np.full(len(rows), max_task_s(demand.job) / 2)
     speed = within(table.speed[rows], table.speed_low[rows], table.speed_high[rows], speed_draws)
     speed = np.maximum(speed, 0.01 * table.speed[rows][:, None])
     saving = (interval_s + table.save_s[rows]) / interval_s
-    restart_h = table.billed_startup_h[rows]
-    restore_h = 0.0 if begun else (demand.job.overhead_s - demand.job.startup_s) / 3600
+    start_h = table.billed_startup_h[rows]
     moving = table.moving_usd_per_hour[rows]
     return Gangs(
         offers=offers,
@@ -118,11 +107,11 @@ def build_gangs(
         nodes=table.nodes[rows],
         work_h=(units * saving)[:, None] / speed / 3600,
         train_h=units / table.speed[rows] / 3600,
-        start_h=np.maximum(restart_h - restore_h, 0.0),
-        restart_h=restart_h,
+        start_h=start_h,
+        restart_h=start_h + table.restore_h[rows],
         lost_h=lost_s / 3600,
         interval_h=interval_s / 3600,
-        risky_interval_h=risky_s / 3600,
+        risky_interval_h=table.risky_interval_s[rows] / 3600,
         save_h=table.save_s[rows] / 3600,
         price_usd=table.usd_per_hour[rows] - moving,
         other_usd=moving,
@@ -176,12 +165,3 @@ def _sizes(rows: Rows, work_h: Array) -> Rows:
     places = np.geomspace(1, len(rows), MAX_SIZES).round().astype(np.int64)
     chosen: Rows = rows[np.unique(places) - 1]
     return chosen
-
-
-def _are_noticed(
-    offers: Sequence[Offer], demand: Demand, save_s: Array, notice_s: NoticePeriod
-) -> NDArray[np.bool_]:
-    """Return of which gangs the notice of an interruption is long enough to save on."""
-    lag_s = demand.job.checkpoint.durable_s - demand.job.checkpoint.save_s
-    pairs = zip(offers, save_s.tolist(), strict=True)
-    return np.array([noticed_share((o.pool,), notice_s, s + lag_s) == 1 for o, s in pairs])

@@ -91,7 +91,7 @@ def choose_forecaster(
     All replays of its jobs take ``FORECAST_LIMIT_S`` seconds at most.
     """
     if not is_replayed(policy):
-        return forecaster_of(policy, seen.history, notice_s=seen.notice_s)
+        return forecaster_of(policy, seen.history)
     by_name = {job.name: job for job in jobs}
     ends_s = time.monotonic() + FORECAST_LIMIT_S
 

@@ -203,11 +203,6 @@ def test_the_page_dates_the_forecast(scene: DaemonScene) -> None:
     assert "Made 10 min" in str(block)
 
 
-def test_the_notice_is_that_of_the_account(scene: DaemonScene) -> None:
-    notice_s = scene.daemon._forecasters._notice_s
-    assert notice_s(SPOT_A) == 120.0
-
-
 def test_a_budget_lasts_or_not_by_the_forecast(scene: DaemonScene) -> None:
     service = scene.daemon.service
     text = document("one", more="budget: {usd: 1000}\n")

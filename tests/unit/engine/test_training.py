@@ -416,3 +416,17 @@ def test_a_command_that_fails_before_it_could_train_draws_no_busy_power() -> Non
     scene.restart()
     scene.go(120)
     assert scene.summary().busy_wh == 0
+
+
+def test_a_gang_saves_as_often_as_one_node_of_its_pool() -> None:
+    """Its nodes go together, so that it is lost as often."""
+    intervals = []
+    for nodes in (1, 8):
+        own = task(4 * HOUR_S, 40 * HOUR_S, (nodes, nodes))
+        own = replace(own, checkpoint=replace(own.checkpoint, interval_s=None))
+        scene = Scene(always(SPOT_A, 8, 2.0), jobs=[own], notice_s=0.0)
+        scene.go(600)
+        (formed,) = scene.events(GangFormed)
+        assert len(formed.node_ids) == nodes
+        intervals.append(formed.checkpoint_interval_s)
+    assert intervals[0] == intervals[1] < 1800

@@ -12,7 +12,7 @@ from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.job import Resources
 from costopt.domain.market import CapacityType, InstanceType, Pool
 from costopt.domain.policy import Limits, Policy
-from costopt.market.screening import screen_for_job, screen_offers
+from costopt.market.screening import screen_for_job, screen_offers, screen_outdated
 from tests.support.optimize_fixtures import NOW, job, machine, machines_of, offer, pool
 
 POLICY = Policy("p")
@@ -126,3 +126,32 @@ def test_machines_may_be_a_catalogue() -> None:
     usable, (rejection,) = screen_for_job([known, unknown], job(), Catalogue())
     assert usable == (known,)
     assert rejection.pool == unknown.pool
+
+
+@pytest.mark.parametrize(
+    ("old_usd", "old_days", "fresh_usd", "fresh_days", "counts"),
+    [
+        (2.0, 500, 2.5, 0, False),
+        (2.0, 500, 2.7, 0, True),
+        (2.0, 20, 2.05, 0, True),
+        (2.0, 130, 2.2, 120, True),
+        (2.6, 500, 2.5, 0, True),
+    ],
+)
+def test_an_old_spot_price_does_not_carry_the_choice_where_a_fresher_one_is_within_its_error(
+    old_usd: float, old_days: float, fresh_usd: float, fresh_days: float, counts: bool
+) -> None:
+    day_s = 86_400.0
+    old = replace(
+        offer(pool("a"), old_usd),
+        price_usd_per_hour=priced(old_usd, Basis.LISTED, old_days * day_s),
+    )
+    fresh = replace(
+        offer(pool("b"), fresh_usd),
+        price_usd_per_hour=priced(fresh_usd, Basis.LISTED, fresh_days * day_s),
+    )
+    safe = replace(old, pool=pool("c", kind=CapacityType.ON_DEMAND))
+    offers = (old, fresh, safe)
+    usable, rejections = screen_outdated(offers, machines_of(offers), NOW)
+    assert usable == (offers if counts else (fresh, safe))
+    assert [each.code for each in rejections] == ([] if counts else ["price_outdated"])

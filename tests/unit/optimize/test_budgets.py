@@ -21,13 +21,15 @@ from costopt.optimize.request import PlanRequest
 from tests.support.known_figure import known
 from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
 
+POWER_ERROR = 0.1
+
 
 def request(offers: Sequence[Offer], what: Job, *then: ObjectiveTerm) -> PlanRequest:
     """Pools draw between 2 and 6 kW a node, those that cost more the less."""
     prices = [o.price_usd_per_hour.value for o in offers if o.price_usd_per_hour]
     watts = np.interp(prices, [1.0, 5.0], [6000.0, 2000.0]).tolist()
     powers = {o.pool: power(w) for o, w in zip(offers, watts, strict=True)}
-    policy = Policy("p", Objective(then=then, tolerance=0.5), Risk(0.9, 0.0))
+    policy = Policy("p", Objective(then=then, tolerance=0.5), Risk(0.95, 0.0))
     view = JobView(what, Progress())
     return PlanRequest(NOW, (view,), tuple(offers), machines_of(offers), powers, policy)
 
@@ -48,9 +50,10 @@ def shaky_job(budget: Budget | None = None) -> Job:
 
 
 def figures(made: Plan) -> tuple[float, float]:
+    """What 95 % of the runs do not exceed, as the policy asks."""
     forecast = made.forecast_of("job")
     assert forecast is not None
-    return forecast.usd_p50, known(forecast.kwh)
+    return forecast.usd_p95, known(forecast.kwh_high) / (1 + POWER_ERROR)
 
 
 @pytest.mark.parametrize(
@@ -69,9 +72,9 @@ def test_a_plan_is_expected_to_keep_the_job_s_budget(
             assert made.binding is not None
             assert made.binding.startswith("budget: "), made.binding
             continue
-        usd_p50, expected_kwh = figures(made)
-        assert budget.max_usd is None or usd_p50 <= budget.max_usd
-        assert budget.max_kwh is None or expected_kwh <= budget.max_kwh
+        likely_usd, likely_kwh = figures(made)
+        assert budget.max_usd is None or likely_usd <= budget.max_usd
+        assert budget.max_kwh is None or likely_kwh <= budget.max_kwh
 
 
 def test_a_smaller_kwh_budget_is_met_by_a_plan_that_draws_less() -> None:
@@ -86,7 +89,7 @@ def test_a_smaller_kwh_budget_is_met_by_a_plan_that_draws_less() -> None:
 def test_a_plan_fits_a_budget_of_what_it_comes_to(seed: int) -> None:
     """Whatever the model expects, which knows nothing of changes to the safe pool."""
     plain = plan(request(market(seed), shaky_job()), explain=False)
-    usd, kwh = figures(plain)
+    usd, kwh = (1.01 * figure for figure in figures(plain))
     for budget in (Budget(max_usd=usd), Budget(max_kwh=kwh), Budget(max_usd=usd, max_kwh=kwh)):
         made = plan(request(market(seed), shaky_job(budget)))
         assert made.status is not PlanStatus.INFEASIBLE
@@ -104,7 +107,7 @@ def test_no_point_of_the_frontier_exceeds_the_budget() -> None:
 
 def test_dollars_of_a_month_hold_for_a_plan_within_it() -> None:
     usd, _ = figures(plan(request(market(0), shaky_job()), explain=False))
-    enough, too_little = Budget(max_usd_per_month=usd), Budget(max_usd_per_month=usd / 2)
+    enough, too_little = Budget(max_usd_per_month=1.01 * usd), Budget(max_usd_per_month=usd / 2)
     assert plan(request(market(0), shaky_job(enough))).status is not PlanStatus.INFEASIBLE
     made = plan(request(market(0), shaky_job(too_little)))
     assert made.binding is not None
@@ -131,16 +134,23 @@ def test_a_budget_that_no_plan_keeps_is_what_binds() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_budget_between_the_median_and_the_95th_percentile_is_kept_as_often(seed: int) -> None:
+def test_a_budget_between_the_median_and_the_95th_percentile_is_kept_as_often_as_asked(
+    seed: int,
+) -> None:
     free = plan(request(market(seed), shaky_job()), time_limit_s=UNHURRIED_S).forecast_of("job")
     assert free is not None
     assert free.within_budget is None
     between = Budget(max_usd=(free.usd_p50 + free.usd_p95) / 2)
     held = plan(request(market(seed), shaky_job(between)), time_limit_s=UNHURRIED_S)
-    forecast = held.forecast_of("job")
-    assert forecast is not None
-    assert forecast.within_budget is not None
-    assert 0.5 <= forecast.within_budget.value <= 0.95
+    if held.status is PlanStatus.INFEASIBLE:
+        assert held.binding is not None
+        assert held.binding.startswith("budget: ")
+    else:
+        forecast = held.forecast_of("job")
+        assert forecast is not None
+        assert forecast.within_budget is not None
+        assert forecast.within_budget.is_at_least(0.95)
+        assert forecast.on_time.value <= forecast.within_budget.value
     ample = plan(request(market(seed), shaky_job(Budget(max_usd=1e6))), time_limit_s=UNHURRIED_S)
     sure = ample.forecast_of("job")
     assert sure is not None
@@ -165,7 +175,7 @@ def test_a_run_that_is_cut_short_does_not_keep_a_budget() -> None:
     cleaner = Series((NOW, NOW + timedelta(hours=0.5)), (300.0, 180.0), "made up")
     what = job(
         0.91, deadline_h=0.789, resources=Resources(max_nodes=2), startup_s=60.0, save_s=2.0,
-        points=(("A100", 8, 1.0), ("A100", 16, 1.8)), budget=Budget(max_usd=8.2),
+        points=(("A100", 8, 1.0), ("A100", 16, 1.8)), budget=Budget(max_usd=7.7),
     )  # fmt: skip
     wanted = replace(
         request([gang], what),

@@ -17,7 +17,6 @@ from costopt.domain.policy import Limits, Policy, Risk
 from costopt.domain.view import JobView
 from costopt.optimize.chance_constraint import (
     MIN_IMPROVEMENT,
-    PROBABILITY_TOLERANCE,
     solve_chance_constrained,
 )
 from costopt.optimize.planner import plan, prepare
@@ -67,7 +66,7 @@ def test_a_plan_costs_no_more_than_one_configuration_would(seed: int) -> None:
     for row in in_time.tolist():
         segments = single_configuration_segments(replace(part, table=table), row)
         forecast, samples = forecast_segments(part.table, segments, demand, NOW)
-        if forecast.on_time.value >= wanted.policy.risk.on_time - PROBABILITY_TOLERANCE:
+        if forecast.on_time.is_at_least(wanted.policy.risk.on_time):
             assert planned <= float(samples.usd.mean()) * (1 + 2 * MIN_IMPROVEMENT), (
                 part.table.label(row)
             )

@@ -73,7 +73,8 @@ def row_of(table: ConfigurationTable, where: Pool) -> int:
 )
 def test_what_lies_nowhere_known_adds_nothing(one: Job) -> None:
     table = table_of(request_of(one, transfers={}))
-    assert table.start_h == pytest.approx(one.overhead_s / 3600)
+    assert table.start_h == pytest.approx(one.startup_s / 3600)
+    assert table.restore_h == pytest.approx(one.checkpoint.restore_s / 3600)
     assert not table.transfer_usd.any()
     assert not table.moving_usd_per_hour.any()
 

@@ -56,8 +56,8 @@ def test_the_cheapest_pool_does_the_whole_job(solver: str) -> None:
     assert made.status is PlanStatus.OPTIMAL
     (allocation,) = made.allocations
     assert (allocation.pool, allocation.nodes) == (cheap.pool, 1)
-    # 10 h of work, saves of 10 s every 1,800 s, and 180 s of start-up
-    assert made.objective_usd == pytest.approx(2.0 * (10 * 1810 / 1800 + 0.05), rel=1e-4)
+    # 10 h of work, saves of 10 s every 1,800 s, and 120 s of start-up
+    assert made.objective_usd == pytest.approx(2.0 * (10 * 1810 / 1800 + 1 / 30), rel=1e-4)
     assert made.objective_usd is not None
     assert made.bound_usd is not None
     assert made.bound_usd <= made.objective_usd
@@ -84,7 +84,7 @@ def test_an_impossible_deadline_names_hours_needed_and_left() -> None:
     assert made.status is PlanStatus.INFEASIBLE
     assert made.binding is not None
     assert made.binding.startswith("deadline")
-    assert "needs 91.6 h" in made.binding
+    assert "needs 91.5 h" in made.binding
     assert "72.0 h are left" in made.binding
     assert made.allocations == ()
     assert made.candidates[0].rejection is not None
@@ -285,7 +285,7 @@ def test_extreme_prices_plan_the_same(price: float, solver: str) -> None:
     made = plan(request(offers, job(10)), solver=solver)
     assert made.status is PlanStatus.OPTIMAL
     assert {a.pool for a in made.allocations} == {offers[0].pool}
-    assert made.objective_usd == pytest.approx(price * (10 * 1810 / 1800 + 0.05), rel=1e-4)
+    assert made.objective_usd == pytest.approx(price * (10 * 1810 / 1800 + 1 / 30), rel=1e-4)
 
 
 def test_prices_far_apart_do_not_confuse() -> None:

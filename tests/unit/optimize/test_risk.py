@@ -33,7 +33,7 @@ def request(offers: list[Offer], what: Job, policy: Policy) -> PlanRequest:
 
 def simulated_h(rng: random.Random, hazard: float, what: Job, every_s: float) -> float:
     """Hours until the work is done, one interruption after the other."""
-    spent_s, done_s, work_s = what.overhead_s, 0.0, what.work.amount
+    spent_s, done_s, work_s = what.startup_s, 0.0, what.work.amount
     while done_s < work_s - 1e-6:
         need_s = min(every_s, work_s - done_s) + what.checkpoint.save_s
         alive_s = rng.expovariate(hazard / 3600)

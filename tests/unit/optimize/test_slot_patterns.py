@@ -76,14 +76,14 @@ def test_rows_hold_of_limits_what_the_limits_count() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("jobs", "quota", "most"), [(2, 8, 0.02), (3, 12, 0.03)])
+@pytest.mark.parametrize(("jobs", "quota", "most"), [(2, 8, 0.05), (3, 12, 0.03)])
 def test_jobs_that_barely_fit_are_planned_close_to_the_bound(
     jobs: int, quota: int, most: float
 ) -> None:
     """Placed one after the other, they cost a quarter more, and the bound is as far below."""
     request = _request(24, jobs=jobs, quota=quota)
     made = plan(request, time_limit_s=UNHURRIED_S, explain=False)
-    assert made.status is PlanStatus.FEASIBLE
+    assert made.status in (PlanStatus.OPTIMAL, PlanStatus.FEASIBLE)
     assert faults_of(request, made) == []
     assert made.gap is not None
     assert made.gap < most

@@ -19,7 +19,6 @@ from costopt.domain.fleet import Node, NodeState
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.job import GangState, Job, Phase, Progress
 from costopt.domain.market import CapacityType, Offer, Pool
-from costopt.domain.notices import notice_period
 from costopt.domain.policy import Policy, StrategySpec
 from costopt.domain.view import JobView
 from costopt.market.generator import generate_market
@@ -177,8 +176,7 @@ def compare_with_engine(job: Job, policy: Policy, seen: QuoteSet, rel: float) ->
     """Run the policy's array form and the engine in the same futures."""
     runs = 24
     _, part = prepared(job, policy, seen)
-    notice = notice_period(NOTICE_S)
-    gangs = build_gangs(part.table, part.demand, notice, np.zeros(runs), begun=False)
+    gangs = build_gangs(part.table, part.demand, np.zeros(runs))
     assert gangs is not None
     offers, nodes = gangs.interruptible_pools()
     span_s = 1.15 * 3600 * part.demand.hours_left
