@@ -179,7 +179,7 @@ class RejectionExplainer:
     short a time); ``risk`` (not sure enough, or sure only by way of the fallback); ``budget``;
     ``further_aims`` (cheaper, and within the tolerance the plan is better in the objective's
     further aims); ``fallback`` (cheaper than the plan if all goes well, but not on average);
-    ``dearer`` (more expensive than the plan); ``unplanned`` (admissible, but there is no plan).
+    ``costs_more`` (more expensive than the plan); ``unplanned`` (admissible, but there is no plan).
     """
 
     table: ConfigurationTable
@@ -284,7 +284,7 @@ class RejectionExplainer:
         verb = "costs" if only_usd else "scores"
         score_usd = float(self.score_usd[row])
         if plan_score_usd <= 0 < score_usd:
-            return Rejection(pool, "dearer", f"{verb} {score_usd:,.2f}, the chosen nothing")
+            return Rejection(pool, "costs_more", f"{verb} {score_usd:,.2f}, the chosen nothing")
         ratio = score_usd / max(plan_score_usd, 1e-12)
         if ratio < 1 and objective.then:
             aims = ", ".join(objective.then)
@@ -297,7 +297,7 @@ class RejectionExplainer:
         more = f"{ratio:.1f}× the {verb.removesuffix('s')}"
         if ratio < 1.1:
             more = f"{verb} {percent_text(ratio - 1)} more"
-        return Rejection(pool, "dearer", more, self._enters_below_usd_per_hour(row))
+        return Rejection(pool, "costs_more", more, self._enters_below_usd_per_hour(row))
 
     def _enters_below_usd_per_hour(self, row: int) -> float | None:
         if self.entering is None or self.table.offer[row] < 0:

@@ -11,9 +11,7 @@ from costopt.domain.estimate import Basis
 from costopt.domain.job import Job
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import (
-    SLACK_TOLERANCE,
     Candidate,
-    Constraint,
     Forecast,
     Plan,
     PlanStatus,
@@ -34,6 +32,7 @@ from costopt.formatting import (
 from costopt.planning.forecast.replays import Replays
 from costopt.render.budget_outlook import budget_rows, budget_warnings
 from costopt.render.derived import derived_notes, derived_rows
+from costopt.render.limits_table import limits_table
 from costopt.render.replays import replays_notes, replays_row
 from costopt.render.storage import storage_note, storage_row
 from costopt.render.table import Column, Row, Table
@@ -160,7 +159,7 @@ def plan_table(
             *replays_notes(verification, job),
         ),
         marks="chosen",
-        more=(_limits_table(made.constraints),) if explain and made.constraints else (),
+        more=(limits_table(made.constraints),) if explain and made.constraints else (),
         lead=_answer(made, job),
     )
 
@@ -416,36 +415,6 @@ def _explanation(made: Plan) -> Iterator[str]:
         yield "Excluded offers:"
     for (code, reason), alike in sorted(by_reason.items(), key=lambda each: -len(each[1])):
         yield f"  {len(alike)} × {code}: {reason} (such as {pool_text(str(alike[0].pool))})"
-
-
-_LIMIT_COLUMNS = (
-    Column("name", "Limit", pools_text),
-    Column("left", "Remaining", right=True),
-    Column("saving", "$ saved by one more", right=True),
-)
-
-
-def _limits_table(constraints: Sequence[Constraint]) -> Table:
-    """Return the tightest first: what remains of each, and what more of it would save at most."""
-    rows = [
-        {
-            "name": each.name.removesuffix(f" ({each.unit})"),
-            "left": f"{_slack(each)} {each.unit}".rstrip(),
-            "saving": _saving(each),
-        }
-        for each in sorted(constraints, key=lambda each: (_slack(each) != "0", each.name))
-    ]
-    return Table("", "Limits of the plan", _LIMIT_COLUMNS, rows)
-
-
-def _slack(each: Constraint) -> str:
-    return number_text(0.0 if abs(each.slack) < SLACK_TOLERANCE else each.slack)
-
-
-def _saving(each: Constraint) -> str:
-    if each.shadow_price is None:
-        return "unknown"
-    return "nothing" if each.shadow_price <= 0 else usd_text(each.shadow_price)
 
 
 def _tick(chosen: bool) -> str:

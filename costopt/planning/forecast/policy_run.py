@@ -218,8 +218,8 @@ def _fallback(score: Array, slack_h: Array) -> NDArray[np.int64]:
 def _with_room(
     score: Array, slack_h: Array, safe: NDArray[np.int64], faster: NDArray[np.bool_], room_h: Array
 ) -> NDArray[np.int64]:
-    """Return the safe gang, or where it is hardly in time the cheapest faster one that is: while
-    work is done slower ones come into question, which is no reason to leave spot."""
+    """Return the safe gang, or where it is hardly in time the cheapest faster one that is: slower
+    ones come into question while work is done, and spot need not be left for one of them."""
     samples, has_room = np.arange(len(safe)), slack_h >= room_h[:, None]
     found = np.where(faster & has_room, score, math.inf)
     roomy = found.argmin(axis=1)

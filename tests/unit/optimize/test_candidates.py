@@ -97,7 +97,7 @@ def test_candidates_pay_the_prices_of_the_hours_that_they_would_run() -> None:
         assert candidate.price_usd_per_hour in (10.0, 11.0)
         assert planned <= candidate.forecast.usd_p50 * 1.001
         assert candidate.forecast.usd_p50 < 2 * planned
-        if candidate.rejection is not None and candidate.rejection.code == "dearer":
+        if candidate.rejection is not None and candidate.rejection.code == "costs_more":
             assert candidate.rejection.enters_below_usd_per_hour is not None
 
 

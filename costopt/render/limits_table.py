@@ -1,0 +1,38 @@
+"""The limits of a plan as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from costopt.domain.plan import SLACK_TOLERANCE, Constraint
+from costopt.formatting import number_text, pools_text, usd_text
+from costopt.render.table import Column, Table
+
+_LIMIT_COLUMNS = (
+    Column("name", "Limit", pools_text),
+    Column("left", "Remaining", right=True),
+    Column("saving", "$ saved by one more", right=True),
+)
+
+
+def limits_table(constraints: Sequence[Constraint]) -> Table:
+    """Return the tightest first: what remains of each, and what more of it would save at most."""
+    rows = [
+        {
+            "name": each.name.removesuffix(f" ({each.unit})"),
+            "left": f"{_slack(each)} {each.unit}".rstrip(),
+            "saving": _saving(each),
+        }
+        for each in sorted(constraints, key=lambda each: (_slack(each) != "0", each.name))
+    ]
+    return Table("", "Limits of the plan", _LIMIT_COLUMNS, rows)
+
+
+def _slack(each: Constraint) -> str:
+    return number_text(0.0 if abs(each.slack) < SLACK_TOLERANCE else each.slack)
+
+
+def _saving(each: Constraint) -> str:
+    if each.shadow_price is None:
+        return "unknown"
+    return "nothing" if each.shadow_price <= 0 else usd_text(each.shadow_price)
