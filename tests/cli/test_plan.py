@@ -104,7 +104,7 @@ def test_the_table_ticks_what_is_chosen_and_explains_the_rest(tmp_path: Path, ma
     assert done.exit_code == 0
     assert "✔" in done.stdout
     assert "P(on time)" in done.stdout
-    assert "Plan (optimal" in done.stdout
+    assert "Proposal (optimal" in done.stdout
     assert "spot" in done.stdout
 
 
@@ -199,6 +199,8 @@ def test_what_if_plans_each_scenario_and_marks_the_frontier(tmp_path: Path, mark
         elif row["deadline_s"] == 1200:
             assert row["status"] == "infeasible"
             assert row["why_not"]
+        elif row["capacity"] == "spot" and row["status"] == "infeasible":
+            assert row["why_not"].startswith("risk: ")
         elif row["capacity"] == "both" or row["deadline_s"] == 72 * 3600:
             assert row["usd_mean"] > 0
             assert row["pools"]

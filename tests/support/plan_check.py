@@ -98,8 +98,11 @@ def objective_usd(request: PlanRequest, plan: Plan) -> float:
 
 def _score(request: PlanRequest, stretch: Stretch) -> float:
     choice, total = stretch.choice, 0.0
+    if stretch.starts and not choice.start_h:
+        total += choice.start_score(request, stretch.begin_h)
     for a, b in stretch.start_hours():
-        total += choice.start_score(request, (a + b) / 2) * (b - a) / choice.start_h
+        if choice.start_h:
+            total += choice.start_score(request, (a + b) / 2) * (b - a) / choice.start_h
     for a, b in _by_hour(stretch.end_h - stretch.work_h, stretch.end_h):
         total += choice.score_per_h(request, (a + b) / 2) * (b - a)
     return total

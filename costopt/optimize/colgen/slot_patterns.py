@@ -87,8 +87,8 @@ class SlotPatterns:
         if menu.live >= 0:
             return 0.0, 0.0
         start_h = menu.start_h[menu.gang]
-        usd = menu.start_score[self.lead][:, menu.gang] - pay * start_h
         can = np.isfinite(pay) & (share > 0)
+        usd = menu.start_score[self.lead][:, menu.gang] - np.where(can, pay, 0.0) * start_h
         if not can.any():
             return 0.0, 0.0
         return float((share * start_h)[can].min()), min(0.0, float(usd[can].min()))
