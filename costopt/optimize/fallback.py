@@ -46,7 +46,12 @@ class RunRisks:
     def of(cls, table: ConfigurationTable, rows: NDArray[np.int64], begin_h: Array) -> Self:
         """Return the risks of a run on each row."""
         shaky = ~table.firm[rows]
-        return cls(shaky, begin_h, table.start_h[rows], np.where(shaky, table.unsaved_h[rows], 0.0))
+        # What is never interrupted has nothing to lose.
+        held = shaky & (table.hazard_high[rows] > 0)
+        start_h, unsaved_h = (
+            np.where(held, h[rows], 0.0) for h in (table.start_h, table.unsaved_h)
+        )
+        return cls(shaky, begin_h, start_h, unsaved_h)
 
     def of_one_run(self) -> Self:
         """Return the risks of one run on all the rows, one after the other."""
