@@ -9,7 +9,7 @@ far, from the shipped prior where there is none, and prices stay. Nothing after 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from costopt.domain.history import MarketHistory, MarketState
 from costopt.domain.market import Offer, Pool
-from costopt.market.lifetime import PRIOR_SHARE, AgeRates, LifetimeModel, lifetime_key
+from costopt.market.lifetime import PRIOR_SHARE, LifetimeModel, lifetime_key
 from costopt.optimize.rates import Array
 
 SEED = 20261128
@@ -204,28 +204,14 @@ def _from_model(
         return drawn
     scenarios = list(model.scenarios(keys))
     chosen = rng.choice(len(scenarios), size=samples, p=[weight for weight, _ in scenarios])
-    for number, key in enumerate(keys):
-        rates = [of_pools[number] for _, of_pools in scenarios]
-        up = rng.random(samples) < up_now[number]
-        age = np.full(samples, model.age_h(key))
-        for t, ups in enumerate(_alternate(rates, chosen, up, age, ticks, tick_h, rng)):
-            drawn[:, number, t] = np.where(ups, ANY_NODES, 0)
+    per_hour = [[(r.down_per_hour, r.up_per_hour) for r in rates] for _, rates in scenarios]
+    ends = -np.expm1(-np.array(per_hour) * tick_h)
+    from_h, pools = scenarios[0][1][0].from_h, np.arange(len(keys))
+    up = rng.random((samples, len(keys))) < np.array(up_now)
+    age_h = np.tile([model.age_h(key) for key in keys], (samples, 1))
+    for t in range(ticks):
+        drawn[:, :, t] = np.where(up, ANY_NODES, 0)
+        of_age = np.searchsorted(from_h, age_h + 1e-9, side="right") - 1
+        change = rng.random(up.shape) < ends[chosen[:, None], pools, up.astype(int), of_age]
+        age_h, up = np.where(change, 0.0, age_h + tick_h), up ^ change
     return drawn
-
-
-def _alternate(
-    rates: Sequence[AgeRates],
-    chosen: NDArray[np.int64],
-    up: NDArray[np.bool_],
-    age_h: Array,
-    ticks: int,
-    tick_h: float,
-    rng: np.random.Generator,
-) -> Iterator[NDArray[np.bool_]]:
-    """Yield whether a pool has capacity in each sample, tick by tick."""
-    per_hour = np.array([[each.down_per_hour, each.up_per_hour] for each in rates])
-    for _ in range(ticks):
-        yield up
-        of_age = np.searchsorted(rates[0].from_h, age_h + 1e-9, side="right") - 1
-        ends = rng.random(len(up)) < -np.expm1(-per_hour[chosen, up.astype(int), of_age] * tick_h)
-        age_h, up = np.where(ends, 0.0, age_h + tick_h), up ^ ends

@@ -88,16 +88,20 @@ def run_policy(
     )
     first = max(0, math.ceil(release_h / tick_h - DONE))
     ticks = futures.nodes.shape[2]
+    busy_kw, gco2e_per_kwh = map(np.nan_to_num, (gangs.busy_kw, gangs.gco2e_per_kwh))
+    usd = score = np.zeros((samples, len(gangs.offers)))
     for t in range(first, ticks):
         live = ~np.isfinite(runs.finish_h)
         if not live.any():
             break
-        price = futures.price[:, :, min(t, futures.price.shape[2] - 1)]
-        usd = _usd_per_hour(gangs, price, samples)
+        if t == first or t < futures.price.shape[2]:
+            last = min(t, futures.price.shape[2] - 1)
+            usd = _usd_per_hour(gangs, futures.price[:, :, last], samples)
+            score = scored(objective, usd, busy_kw, gco2e_per_kwh) * gangs.work_h.T
         pool = gangs.pool[: gangs.interruptible]
         up = futures.nodes[:, pool, t] >= gangs.nodes[: gangs.interruptible]
         _interrupt(gangs, runs, up)
-        _decide(gangs, runs, live, up, usd, objective, due_h - t * tick_h, tick_h)
+        _decide(gangs, runs, live, up, score, due_h - t * tick_h, tick_h)
         _advance(gangs, runs, live, usd, t * tick_h, tick_h, billed_to_h)
     unfinished_h = UNFINISHED_H * max(due_h, tick_h)
     return RunSamples(
@@ -142,15 +146,12 @@ def _decide(
     runs: _Runs,
     live: NDArray[np.bool_],
     up: NDArray[np.bool_],
-    usd: Array,
-    objective: Objective,
+    score: Array,
     left_h: float,
     tick_h: float,
 ) -> None:
     samples, spot = np.arange(len(runs.gang)), gangs.interruptible
     work_h = gangs.work_h.T
-    score = scored(objective, usd, np.nan_to_num(gangs.busy_kw), np.nan_to_num(gangs.gco2e_per_kwh))
-    score = score * work_h
     waits, on_spot = runs.gang == WAITS, _are_on_spot(gangs, runs)
     start_h = np.where(runs.begun[:, None], gangs.restart_h, gangs.start_h)
     if len(gangs.offers) == spot:
