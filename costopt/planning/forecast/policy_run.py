@@ -156,7 +156,7 @@ def _decide(
     start_h = np.where(runs.begun[:, None], gangs.restart_h, gangs.start_h)
     if len(gangs.offers) == spot:
         pace_h = (left_h - start_h[:, :spot]) / np.maximum(runs.left, DONE)[:, None]
-        best, some_up = _cheapest_up(gangs, score, up, pace_h)
+        best, some_up = _cheapest_up(gangs, score, up, pace_h, live & waits)
         _launch(gangs, runs, live & waits & some_up, best, start_h)
         return
     slack_h = left_h - start_h[:, spot:] - (runs.left + runs.unsaved)[:, None] * work_h[:, spot:]
@@ -164,7 +164,8 @@ def _decide(
     faster = gangs.train_h[spot:] < gangs.train_h[spot + safe][:, None]
     room_h = tick_h + gangs.unsaved_h + start_h[samples, spot + safe]
     roomy = _with_room(score[:, spot:], slack_h, safe, faster, room_h)
-    best, some_up = _cheapest_up(gangs, score, up, gangs.train_h[spot + roomy][:, None])
+    pace_h = gangs.train_h[spot + roomy][:, None]
+    best, some_up = _cheapest_up(gangs, score, up, pace_h, live & ~on_spot)
     gang = np.where(on_spot, runs.gang, best)
     rest_h = runs.left * work_h[samples, gang]
     begins_h = np.where(on_spot, runs.starting_h, start_h[samples, gang])
@@ -193,18 +194,26 @@ def _decide(
 
 
 def _cheapest_up(
-    gangs: Gangs, score: Array, up: NDArray[np.bool_], pace_h: Array
+    gangs: Gangs,
+    score: Array,
+    up: NDArray[np.bool_],
+    pace_h: Array,
+    choosing: NDArray[np.bool_],
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the cheapest gang with capacity that does the job in ``pace_h``, else the fastest;
-    and whether any has capacity."""
-    spot, samples = gangs.interruptible, np.arange(len(up))
+    and whether any has capacity. Other runs than the ``choosing`` are left out."""
+    best, some_up = np.zeros(len(up), dtype=np.int64), np.zeros(len(up), dtype=bool)
+    runs, spot = np.flatnonzero(choosing), gangs.interruptible
     if not spot:
-        return np.zeros(len(up), dtype=np.int64), np.zeros(len(up), dtype=bool)
-    train_h = np.where(up, gangs.train_h[:spot], math.inf)
-    usd = np.where(train_h <= pace_h * (1 + DONE), score[:, :spot], math.inf)
+        return best, some_up
+    samples = np.arange(len(runs))
+    train_h = np.where(up[runs], gangs.train_h[:spot], math.inf)
+    usd = np.where(train_h <= pace_h[runs] * (1 + DONE), score[runs, :spot], math.inf)
     cheapest, fastest = usd.argmin(axis=1), train_h.argmin(axis=1)
     keeps_pace = np.isfinite(usd[samples, cheapest])
-    return np.where(keeps_pace, cheapest, fastest), np.isfinite(train_h[samples, fastest])
+    best[runs] = np.where(keeps_pace, cheapest, fastest)
+    some_up[runs] = np.isfinite(train_h[samples, fastest])
+    return best, some_up
 
 
 def _fallback(score: Array, slack_h: Array) -> NDArray[np.int64]:
