@@ -148,13 +148,13 @@ def assert_row(request: PlanRequest, demand: Demand, table: ConfigurationTable, 
     parts = numbered(table, row)
     members = [(table.offers[number], nodes) for number, nodes in parts]
     powers = [(request.powers[o.pool], nodes) for o, nodes in members]
-    hazards = [(o.hazard_per_hour, nodes) for o, nodes in members]
+    hazards = [each.hazard_per_hour for each, _ in members]
     assert table.nodes[row] == sum(nodes for _, nodes in members)
     assert table.first()[row] == parts[0][0]
     paid_usd = table.usd_per_hour[row] - table.moving_usd_per_hour[row]
     assert paid_usd == pytest.approx(sum(usd(o) * nodes for o, nodes in members))
-    assert table.hazard[row] == pytest.approx(sum(h.value * n for h, n in hazards if h))
-    assert table.hazard_high[row] == pytest.approx(sum(h.high * n for h, n in hazards if h))
+    assert table.hazard[row] == pytest.approx(sum(h.value for h in hazards if h))
+    assert table.hazard_high[row] == pytest.approx(sum(h.high for h in hazards if h))
     idle_kw = sum(p.idle_w * p.pue * n / 1000 for p, n in powers)
     assert table.idle_kw[row] == pytest.approx(idle_kw)
     cap_w = float(table.cap_w[row])
