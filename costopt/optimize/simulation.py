@@ -24,9 +24,7 @@ from costopt.domain.plan import Forecast
 from costopt.optimize.configurations import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.fallback import RunRisks, apply_fallback, choose_fallback_row
-from costopt.optimize.pruning import (
-    single_work_units,
-)
+from costopt.optimize.pruning import single_work_units
 from costopt.optimize.random_draws import (
     RandomDraws,
     RunSamples,

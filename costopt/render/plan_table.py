@@ -29,6 +29,7 @@ from costopt.formatting import (
     seconds_text,
     usd_text,
 )
+from costopt.market.screening import DEFAULT_MAX_AGE_S
 from costopt.planning.forecast.replays import Replays
 from costopt.render.budget_outlook import budget_rows, budget_warnings
 from costopt.render.derived import derived_notes, derived_rows
@@ -40,7 +41,6 @@ from costopt.render.table import Column, Row, Table
 MAX_ALLOCATIONS = 12
 
 LIKELY_PROBABILITY = 0.5
-OLD_PRICE_S = 30 * 86_400.0
 """From this probability on the table says that figures are those with the fallback."""
 
 
@@ -358,7 +358,7 @@ def _old_prices(made: Plan) -> Iterator[str]:
     """How old the spot prices are on which the choice rests, where they may well have changed."""
     for each in made.candidates:
         spot, age_s = each.pool.capacity_type is CapacityType.SPOT, each.price_age_s
-        if each.chosen and spot and age_s is not None and age_s > OLD_PRICE_S:
+        if each.chosen and spot and age_s is not None and age_s > DEFAULT_MAX_AGE_S:
             yield f"The spot price of {pool_text(str(each.pool))} is {seconds_text(age_s)} old."
 
 

@@ -303,6 +303,11 @@ def _moving_usd_per_hour(
     return view.policy.objective.usd * (fetched_usd / hours + saves + stored)
 
 
+def unsaved_s(checkpoint: CheckpointSpec) -> float:
+    """Return the seconds of work that an interruption may take where no interval is chosen yet."""
+    return save_interval_s(checkpoint) + checkpoint.durable_s - checkpoint.save_s
+
+
 def save_interval_s(
     checkpoint: CheckpointSpec,
     hazard_per_hour: float = EXPECTED_HAZARD_PER_HOUR,

@@ -54,6 +54,11 @@ def forecaster_of(
     return partial(forecast_job, history=history, learned=learned)
 
 
+def span_s(demand: Demand) -> float:
+    """Return the seconds from now of the futures of a job."""
+    return 3600 * (demand.release_h + SPAN * max(demand.hours_left, WALL_TICK_H))
+
+
 def forecast_job(
     request: PlanRequest,
     part: PlannedJob,
@@ -72,10 +77,9 @@ def forecast_job(
     if gangs is None:
         return None
     spot, now = gangs.interruptible, request.now
-    span_s = 3600 * (demand.release_h + SPAN * max(demand.hours_left, WALL_TICK_H))
     offers, nodes = gangs.interruptible_pools()
     offers = [_with_own(offer, demand) for offer in offers]
-    futures = draw_futures(offers, nodes, history, now, span_s, samples, learned)
+    futures = draw_futures(offers, nodes, history, now, span_s(demand), samples, learned)
     tick_s = None if history is None else history.tick_s
     runs = run_policy(
         gangs,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from costopt.domain.history import MarketHistory, MarketState
 from costopt.domain.market import Offer, Pool
+from costopt.domain.transfers import region_key
 from costopt.market.lifetime import PRIOR_SHARE, LifetimeModel, lifetime_key
 from costopt.optimize.rates import Array
 
@@ -180,7 +181,7 @@ def _watch(
 ) -> None:
     """Have the model see the record up to now, as a run that watched it would have."""
     tick = timedelta(seconds=past.tick_s)
-    regions = [f"{pool.provider}/{pool.region}" for pool in pools]
+    regions = [region_key(pool) for pool in pools]
     up = past.nodes >= np.array([nodes for *_, nodes in keys])[:, None]
     seen = ~np.isnan(past.usd)
     for t in range(past.ticks + 1):

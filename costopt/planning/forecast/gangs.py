@@ -15,7 +15,7 @@ from costopt.optimize.demand import Demand
 from costopt.optimize.pruning import Rows, single_work_units, usable_h
 from costopt.optimize.random_draws import within
 from costopt.optimize.rates import Array
-from costopt.strategies.gang_options import save_interval_s
+from costopt.strategies.gang_options import unsaved_s
 
 MAX_POOLS = 12
 """Of more than these, the cheapest, one is nearly always up."""
@@ -88,7 +88,6 @@ def build_gangs(
     numbers = table.offer[rows].tolist()
     pools = list(dict.fromkeys(numbers))
     offers = tuple(table.offers[number] for number in numbers)
-    checkpoint = demand.job.checkpoint
     noticed, interval_s = table.noticed[rows], table.interval_s[rows]
     lost_s = np.where(noticed, table.save_s[rows], interval_s / 2)
     if demand.job.array is not None:
@@ -102,7 +101,7 @@ def build_gangs(
         offers=offers,
         interruptible=len(shaky),
         present=int(here[0]) if len(here) else None,
-        unsaved_h=(save_interval_s(checkpoint) + checkpoint.durable_s - checkpoint.save_s) / 3600,
+        unsaved_h=unsaved_s(demand.job.checkpoint) / 3600,
         pool=np.array([pools.index(number) for number in numbers]),
         nodes=table.nodes[rows],
         work_h=(units * saving)[:, None] / speed / 3600,

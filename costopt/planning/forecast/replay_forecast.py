@@ -27,9 +27,9 @@ from costopt.optimize.simulation import forecast_of_runs
 from costopt.planning.forecast.forecaster import (
     PICKS_BY_SCORE,
     SAMPLES,
-    SPAN,
     WALL_TICK_H,
     forecaster_of,
+    span_s,
 )
 from costopt.planning.forecast.future_market import history_of
 from costopt.planning.forecast.futures import ANY_NODES, draw_futures
@@ -138,11 +138,10 @@ def _replay(
     offers = [known[pool] for pool in nodes]
     shaky = [offer for offer in offers if offer.pool.capacity_type.is_interruptible]
     demand = part.demand
-    span_s = 3600 * (demand.release_h + SPAN * max(demand.hours_left, WALL_TICK_H))
     counts = [nodes[offer.pool] for offer in shaky]
     # As many as the forecast draws, so that these are the first of its own where the pools agree.
     samples = max(SAMPLES, replays)
-    futures = draw_futures(shaky, counts, seen.history, seen.now, span_s, samples)
+    futures = draw_futures(shaky, counts, seen.history, seen.now, span_s(demand), samples)
     whole = replace(account, quotas=(*account.quotas, *seen.quotas))
     # Of a job without a deadline the request has the one by which its patience ends.
     due_at = job.deadline_at or demand.job.deadline_at

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from costopt.domain.market import Pool
 from costopt.domain.view import JobView, View
 from costopt.market.lifetime import AgeRates, LifetimeModel, lifetime_key
-from costopt.strategies.gang_options import GangOption, save_interval_s
+from costopt.strategies.gang_options import GangOption, unsaved_s
 from costopt.strategies.remaining_time import (
     is_running,
     remaining_startup_s,
@@ -304,4 +304,4 @@ def seconds_at_risk(view: View, job_view: JobView) -> float:
     checkpoint = job_view.job.checkpoint
     if view.uninterruptible_s >= view.tick_s - 1e-6 and checkpoint.save_s == 0:
         return 0.0
-    return view.tick_s + save_interval_s(checkpoint) + checkpoint.durable_s - checkpoint.save_s
+    return view.tick_s + unsaved_s(checkpoint)
