@@ -52,8 +52,7 @@ class TrialExecutor:
     def _in_processes(
         self, bench: BacktestConfig, trials: Sequence[Trial]
     ) -> Iterator[tuple[Trial, Score]]:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        worth = min(cores or 1, len(trials) // MIN_TRIALS_PER_PROCESS)
+        worth = min(usable_cores(), len(trials) // MIN_TRIALS_PER_PROCESS)
         return run_in_processes(bench, trials, worth if self.jobs is None else self.jobs)
 
     def _on_ray(
@@ -62,6 +61,13 @@ class TrialExecutor:
 
         assert self.ray is not None
         return run_on_ray(bench, trials, self.ray, self.jobs) if trials else iter(())
+
+
+def usable_cores() -> int:
+    """Return the number of processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 BATCH_S = 1.0

@@ -1,15 +1,15 @@
-"""One job and strategy on a recorded market: the engine on a virtual clock.
+"""One job and strategy on a recorded market, or several: the engine on a virtual clock.
 
 Learning strategies first observe the recorded market before the job's start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from costopt.controller.controller import Controller, ControllerSettings
+from costopt.controller.controller import Controller, ControllerSettings, build_strategy
 from costopt.controller.virtual_site import virtual_site
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import MarketError
@@ -45,12 +45,13 @@ DEFAULT_TICK_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """What came of one replay."""
+    """What came of one replay; ``beside`` of the jobs that ran beside it, in their order."""
 
     strategy: str
     summary: JobSummary
     events: tuple[RecordedEvent, ...]
     ticks: int
+    beside: tuple[ReplayResult, ...] = ()
 
     @property
     def strategy_failure(self) -> str | None:
@@ -84,8 +85,10 @@ def replay(
     carbon: CarbonRecord | None = None,
     explain: bool = False,
     account: Account = UNLIMITED,
+    beside: Sequence[Job] = (),
 ) -> ReplayResult:
-    """Run ``job`` from its start to its end on ``market``. Deterministic.
+    """Run ``job`` from its start to its end on ``market``, and others ``beside`` it, which share
+    its policy, its limits and the account's. Deterministic.
 
     The tick is ``tick_s``, by default that of ``replay_tick_s``. A job that is late is followed to
     three times its deadline or the end of the record, and stopped there. Where the policy's
@@ -94,10 +97,12 @@ def replay(
     what ``transfers`` say, in dollars and time. Raises MarketError where the record does not reach
     to the deadline.
     """
-    check_coverage(job, market)
+    jobs = (job, *beside)
+    for each in jobs:
+        check_coverage(each, market)
     site = virtual_site(
         market,
-        job.start_at,
+        min(each.start_at for each in jobs),
         machines=machines,
         powers=powers,
         hazards=hazards,
@@ -115,8 +120,11 @@ def replay(
         new_key=deterministic_key,
     )
     controller = Controller(site, ledger, settings)
-    controller.add(job, policy, strategy)
-    engine, end_at = controller.engine, _end_at(job, market)
+    # Jobs that share a strategy share the policy's limits.
+    strategy = strategy or build_strategy(policy)
+    for each in jobs:
+        controller.add(each, policy, strategy)
+    engine, end_at = controller.engine, max(_end_at(each, market) for each in jobs)
     ticks = 0
 
     def check(result: TickResult) -> None:
@@ -126,8 +134,16 @@ def replay(
             engine.stop(f"not done at {_minute(end_at)}, where the replay ends")
 
     run_until_done(engine, check)
-    summary = engine.journal.accounts[job.name].summary(site.clock.now())
-    return ReplayResult(policy.strategy.name, summary, tuple(ledger.events(job.name)), ticks)
+    first, *others = (
+        ReplayResult(
+            policy.strategy.name,
+            engine.journal.accounts[each.name].summary(site.clock.now()),
+            tuple(ledger.events(each.name)),
+            ticks,
+        )
+        for each in jobs
+    )
+    return replace(first, beside=tuple(others))
 
 
 def check_coverage(job: Job, market: MarketHistory) -> None:

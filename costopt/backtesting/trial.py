@@ -59,10 +59,14 @@ ORACLES: Mapping[str, Callable[[MarketHistory], Strategy]] = {
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A job that begins, has its deadline and its overhead as this window says, on a market."""
+    """A job that begins, has its deadline and its overhead as this window says, on a market.
+
+    Jobs ``beside`` it count in its score only by what they leave it.
+    """
 
     market: str
     job: Job
+    beside: tuple[Job, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +171,7 @@ class BacktestConfig:
             carbon=self.carbon,
             explain=explain,
             account=self.account,
+            beside=trial.window.beside,
         )
 
     def _offers_on_demand(self, trial: Trial) -> bool:
@@ -254,7 +259,7 @@ class TrialKeys:
             self.edition,
             self._market(trial.window.market),
             repr((self._settings, self.options)),
-            repr(trial.window.job),
+            repr((trial.window.job, trial.window.beside)),
             repr(trial.policy),
             self._strategy(trial),
         )

@@ -98,7 +98,7 @@ def run(
     from costopt.controller.controller import ControllerSettings
     from costopt.controller.live_run import StopSignals, open_run
     from costopt.planning.account_bill import bill_notes, term_notes
-    from costopt.planning.forecast.replay_forecast import is_replayed, replay_notes
+    from costopt.planning.forecast.replay_forecast import needs_replays, replay_notes
     from costopt.planning.request import (
         carbon_notes,
         load_account,
@@ -148,7 +148,7 @@ def run(
             ):
                 print_error("note", note)
             # The run waits for no replays.
-            followed = is_replayed(chosen)
+            followed = needs_replays(chosen)
             made = plan_job(
                 live.job, chosen, seen, explain=False, account=shared, followed=followed
             )

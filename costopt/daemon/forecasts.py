@@ -154,8 +154,7 @@ class ForecastBoard:
             request = build_request(view)
             forecaster = self._forecasters.of(view.policy)
             parts, _ = prepare(request) if forecaster else ([], ())
-            made = forecaster(request, parts[0]) if forecaster and parts else None
-            if made is not None:
+            if forecaster and (made := forecaster(request, parts).get(job.name)):
                 return made
             return plan(request, time_limit_s=PLAN_S, explain=False).forecast_of(job.name)
         except CostoptError:

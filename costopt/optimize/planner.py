@@ -26,8 +26,8 @@ from costopt.optimize.simulation import done_forecast
 from costopt.optimize.solve import SolveResult, SolverSettings
 from costopt.optimize.solver import SolveStatus
 
-Forecaster = Callable[[PlanRequest, PlannedJob], Forecast | None]
-"""The forecast of a job as it will be run, None where that is not known."""
+Forecaster = Callable[[PlanRequest, Sequence[PlannedJob]], Mapping[str, Forecast]]
+"""The forecasts, by job, of jobs as they will be run beside each other, where that is known."""
 
 UNLIKELY = 0.005
 """Below this probability of being in time the solver's own reason is given."""
@@ -159,20 +159,13 @@ def _forecasts(
 def _run_instead(
     made: Plan, request: PlanRequest, parts: Sequence[PlannedJob], forecaster: Forecaster
 ) -> Plan:
-    """The plan with the forecasts of what runs instead of it, where that is known.
-
-    Of jobs that contend for a limit it is not: how each would decide depends on the others.
-    """
-    shared = (each for each in made.constraints if len(each.uses) > 1 and each.binds)
-    contending = {use.job for each in shared for use in each.uses}
-    free = [part for part in parts if part.demand.job.name not in contending]
+    """The plan with the forecasts of what runs instead of it, where that is known."""
     planned = dict(made.forecasts)
-    runs = {part.demand.job.name: part for part in free if part.demand.job.name in planned}
-    instead = {name: forecaster(request, part) for name, part in runs.items()}
+    instead = forecaster(request, [part for part in parts if part.demand.job.name in planned])
     return replace(
         made,
-        forecasts=tuple((name, instead.get(name) or own) for name, own in made.forecasts),
-        proposals=tuple((name, planned[name]) for name, found in instead.items() if found),
+        forecasts=tuple((name, instead.get(name, own)) for name, own in made.forecasts),
+        proposals=tuple((name, planned[name]) for name in instead),
     )
 
 
@@ -180,7 +173,7 @@ def _without_schedule(
     made: Plan, request: PlanRequest, part: PlannedJob, forecaster: Forecaster
 ) -> Plan:
     """A job for which no schedule is sure enough may be in time as it will be run."""
-    forecast = forecaster(request, part)
+    forecast = forecaster(request, [part]).get(part.demand.job.name)
     if forecast is None or forecast.on_time.value < UNLIKELY:
         return made
     asked = request.policy.risk.on_time

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 from costopt.domain.history import MarketHistory
 from costopt.domain.market import Offer
@@ -15,12 +15,16 @@ from costopt.optimize.planner import Forecaster
 from costopt.optimize.random_draws import permuted_grid
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.simulation import forecast_of_runs
+from costopt.planning.forecast.contention import contending_groups
 from costopt.planning.forecast.futures import Learned, draw_futures
 from costopt.planning.forecast.gangs import build_gangs
 from costopt.planning.forecast.policy_run import run_policy
 
 PICKS_BY_SCORE = frozenset({"adaptive", "greedy_spot", "on_demand", "uniform_progress"})
 """Strategies that go to the cheapest pool with capacity behind the shield, as ``run_policy``."""
+
+FOLLOWS_PLANS = "milp"
+"""The strategy whose forecast is that of its plan."""
 
 SAMPLES = 400
 
@@ -42,16 +46,31 @@ def forecaster_of(
     policy: Policy,
     history: MarketHistory | None,
     learned: Learned | None = None,
+    otherwise: Forecaster | None = None,
 ) -> Forecaster | None:
-    """Return what forecasts the jobs of a policy; None where they follow plans, or its objective
-    has further aims, which ``run_policy`` does not know.
+    """Return what forecasts the jobs of a policy; None where they follow plans.
 
-    ``history`` is the record that the offers are of, None for list prices; ``learned`` is what a
-    daemon knows where it is too short.
+    ``run_policy`` does it where it knows the strategy and nothing but its objective counts, and
+    jobs do not contend; ``otherwise`` where it does not. ``history`` is the record that the offers
+    are of, None for list prices; ``learned`` is what a daemon knows where it is too short.
     """
-    if policy.strategy.name not in PICKS_BY_SCORE or policy.objective.then:
+    if policy.strategy.name == FOLLOWS_PLANS:
         return None
-    return partial(forecast_job, history=history, learned=learned)
+    picks = policy.strategy.name in PICKS_BY_SCORE and not policy.objective.then
+
+    def forecast(request: PlanRequest, parts: Sequence[PlannedJob]) -> dict[str, Forecast]:
+        found: dict[str, Forecast] = {}
+        for group in contending_groups(request, parts):
+            made = None
+            if picks and len(group) == 1:
+                made = forecast_job(request, group[0], history, learned=learned)
+            if made is not None:
+                found[group[0].demand.job.name] = made
+            elif otherwise is not None:
+                found |= otherwise(request, group)
+        return found
+
+    return forecast
 
 
 def span_s(demand: Demand) -> float:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +26,7 @@ from costopt.optimize.random_draws import RunSamples
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.simulation import forecast_of_runs
 from costopt.planning.forecast.forecaster import (
+    FOLLOWS_PLANS,
     PICKS_BY_SCORE,
     SAMPLES,
     WALL_TICK_H,
@@ -42,43 +44,41 @@ if TYPE_CHECKING:
     from costopt.backtesting.trial import BacktestConfig
     from costopt.planning.quotes import QuoteSet
 
-FOLLOWS_PLANS = "milp"
-"""The strategy whose forecast is that of its plan."""
+FORECAST_REPLAYS, FORECAST_LIMIT_S = 20, 10.0
+"""Where there is no array form: the mean of twenty is within a tenth or so, and no plan should take
+much longer than it would take to read it."""
 
-FORECAST_REPLAYS, FORECAST_LIMIT_S = 20, 20.0
-"""Of a strategy without an array form: the mean of twenty is within a tenth or so, and no plan
-should take much longer than it would take to read it."""
+MIN_REPLAYS = 5
+"""The mean of fewer says less than the plan does."""
+
+ENGINE_REPLAYS = "engine replays"
 
 
-def is_replayed(policy: Policy) -> bool:
-    """Return whether replays alone say what the policy's strategy will do."""
-    return policy.strategy.name not in (*PICKS_BY_SCORE, FOLLOWS_PLANS)
+def needs_replays(policy: Policy) -> bool:
+    """Return whether replays alone say what the policy does, of a job alone, too."""
+    own = policy.strategy.name not in (*PICKS_BY_SCORE, FOLLOWS_PLANS)
+    return own or (policy.strategy.name != FOLLOWS_PLANS and bool(policy.objective.then))
 
 
 def replay_notes(policy: Policy, plans: Iterable[Plan | None]) -> Iterator[str]:
     """Yield a sentence on what the forecasts of plans rest on, where replays alone would say."""
-    if not is_replayed(policy):
+    if policy.strategy.name == FOLLOWS_PLANS:
         return
-    name, served = policy.strategy.name, [made for made in plans if made and made.allocations]
-    replayed = {
-        forecast.on_time.source
-        for made in served
-        for job, forecast in made.forecasts
-        if job in dict(made.proposals)
-    }
-    for source in sorted(replayed):
-        yield f"strategy {name!r} is forecast by {source}"
-    missing = {
-        job
-        for made in served
-        for job in {each.job for each in made.allocations}
-        if job not in dict(made.proposals)
-    }
+    sources: set[str] = set()
+    missing: set[str] = set()
+    for made in plans:
+        if made is None or not made.allocations:
+            continue
+        known = dict(made.proposals)
+        sources |= {own.on_time.source for job, own in made.forecasts if job in known}
+        missing |= {each.job for each in made.allocations} - known.keys()
+    what = f"strategy {policy.strategy.name!r}"
+    for source in sorted(source for source in sources if ENGINE_REPLAYS in source):
+        yield f"{what} is forecast by {source}"
     if missing:
-        together = any(len(made.forecasts) > 1 for made in served)
         yield (
-            f"no replay of strategy {name!r} was done in {FORECAST_LIMIT_S:g} s"
-            f"{', or jobs contend for a limit' if together else ''}: the forecast of "
+            f"{what} was replayed less than {MIN_REPLAYS} times in {FORECAST_LIMIT_S:g} s: the "
+            f"forecast of "
             f"{', '.join(sorted(missing))} is that of the plan"
         )
 
@@ -90,18 +90,22 @@ def choose_forecaster(
 
     All replays of its jobs take ``FORECAST_LIMIT_S`` seconds at most.
     """
-    if not is_replayed(policy):
-        return forecaster_of(policy, seen.history)
     by_name = {job.name: job for job in jobs}
-    ends_s = time.monotonic() + FORECAST_LIMIT_S
+    ends_s: list[float] = []
 
-    def forecast(request: PlanRequest, part: PlannedJob) -> Forecast | None:
-        left_s = ends_s - time.monotonic()
-        job = by_name[part.demand.job.name]
-        made = _replay(job, policy, seen, account, request, part, FORECAST_REPLAYS, left_s)
-        return None if made is None else made.forecast
+    def replay(request: PlanRequest, parts: Sequence[PlannedJob]) -> dict[str, Forecast]:
+        if not ends_s:
+            ends_s.append(time.monotonic() + FORECAST_LIMIT_S)
+        asked = _Replayed(tuple(by_name[part.demand.job.name] for part in parts), tuple(parts))
+        left_s = ends_s[0] - time.monotonic()
+        found = _replay(asked, policy, seen, account, request.now, FORECAST_REPLAYS, left_s)
+        return {
+            job: made.forecast
+            for job, made in found.items()
+            if made.forecast is not None and made.done >= min(MIN_REPLAYS, FORECAST_REPLAYS)
+        }
 
-    return forecast
+    return forecaster_of(policy, seen.history, otherwise=replay)
 
 
 def replay_job(
@@ -115,69 +119,94 @@ def replay_job(
     parts, _ = prepare(request)
     if not parts:
         return None
-    return _replay(job, policy, seen, account, request, parts[0], replays, limit_s)
+    asked = _Replayed((job,), tuple(parts))
+    return _replay(asked, policy, seen, account, request.now, replays, limit_s).get(job.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Replayed:
+    """Jobs that run beside each other, and their tables, in the same order."""
+
+    jobs: tuple[Job, ...]
+    parts: tuple[PlannedJob, ...]
+
+    def pools(self) -> dict[Pool, int]:
+        """Return the nodes of the smallest gang in each pool that the engine should choose from."""
+        found: dict[Pool, int] = {}
+        for part in self.parts:
+            table = part.table
+            for row in np.concatenate(gang_rows(table, part.demand)).tolist():
+                pool = table.offers[table.offer[row]].pool.uncommitted
+                found[pool] = min(found.get(pool, ANY_NODES), int(table.nodes[row]))
+        return found
+
+    def begun(self, now: datetime) -> tuple[Job, ...]:
+        """Return the jobs as they begin; of one without a deadline the table has that by which its
+        patience ends."""
+        return tuple(
+            replace(
+                job,
+                start_at=max(job.start_at, now),
+                deadline_at=job.deadline_at or part.demand.job.deadline_at,
+            )
+            for job, part in zip(self.jobs, self.parts, strict=True)
+        )
 
 
 def _replay(
-    job: Job,
+    asked: _Replayed,
     policy: Policy,
     seen: QuoteSet,
     account: Account,
-    request: PlanRequest,
-    part: PlannedJob,
+    now: datetime,
     replays: int,
     limit_s: float,
-) -> Replays | None:
+) -> dict[str, Replays]:
+    """Return the outcome by job; empty where no offer can run them, or there is no time."""
     from costopt.backtesting.replay_process import run_apart
     from costopt.backtesting.trial import Trial, Window
 
-    nodes, power_error = _pools(part)
+    nodes = asked.pools()
     if not nodes or limit_s <= 0:
-        return None
+        return {}
     known = {offer.pool: offer for offer in seen.offers}
     offers = [known[pool] for pool in nodes]
     shaky = [offer for offer in offers if offer.pool.capacity_type.is_interruptible]
-    demand = part.demand
     counts = [nodes[offer.pool] for offer in shaky]
     # As many as the forecast draws, so that these are the first of its own where the pools agree.
-    samples = max(SAMPLES, replays)
-    futures = draw_futures(shaky, counts, seen.history, seen.now, span_s(demand), samples)
+    samples, longest_s = max(SAMPLES, replays), max(span_s(part.demand) for part in asked.parts)
+    futures = draw_futures(shaky, counts, seen.history, seen.now, longest_s, samples)
     whole = replace(account, quotas=(*account.quotas, *seen.quotas))
-    # Of a job without a deadline the request has the one by which its patience ends.
-    due_at = job.deadline_at or demand.job.deadline_at
-    begun = replace(job, start_at=max(job.start_at, seen.now), deadline_at=due_at)
+    first, *others = asked.begun(seen.now)
     names = [f"future {number + 1}" for number in range(replays)]
     histories = {
         name: history_of(futures, number, offers, seen.now, name)
         for number, name in enumerate(names)
     }
     config = replace(_config(seen, whole), markets=histories)
-    trials = [Trial(Window(name, begun), policy) for name in names]
-    runs = run_apart(config, trials, limit_s)
-    due_h = (begun.until_at - begun.start_at).total_seconds() / 3600
-    in_time = sum(run.finish_h is not None and run.finish_h <= due_h for run in runs)
-    kind = f"engine replays of futures, by {futures.source}" if shaky else "engine replays"
-    failure = next((run.failure for run in runs if run.failure), "")
-    forecast = None
-    if runs:
-        late_h = (begun.start_at - seen.now).total_seconds() / 3600
-        figures = _samples(runs, late_h, UNFINISHED_H * max(demand.due_h, WALL_TICK_H))
-        forecast = forecast_of_runs(
-            figures, power_error, demand, request.now, kind, shaky=bool(shaky)
-        )
-    return Replays(replays, len(runs), in_time, limit_s, kind, forecast, failure)
+    trials = [Trial(Window(name, first, tuple(others)), policy) for name in names]
+    done = run_apart(config, trials, limit_s)
+    kind = f"{ENGINE_REPLAYS} of futures, by {futures.source}" if shaky else ENGINE_REPLAYS
+    found: dict[str, Replays] = {}
+    for number, (job, part) in enumerate(zip((first, *others), asked.parts, strict=True)):
+        runs = [jobs[number] for jobs in done]
+        due_h = (job.until_at - job.start_at).total_seconds() / 3600
+        in_time = sum(run.finish_h is not None and run.finish_h <= due_h for run in runs)
+        failure = next((run.failure for run in runs if run.failure), "")
+        forecast = None
+        if runs:
+            late_h = (job.start_at - seen.now).total_seconds() / 3600
+            figures = _samples(runs, late_h, UNFINISHED_H * max(part.demand.due_h, WALL_TICK_H))
+            error = _power_error(part)
+            forecast = forecast_of_runs(figures, error, part.demand, now, kind, shaky=bool(shaky))
+        found[job.name] = Replays(replays, len(runs), in_time, limit_s, kind, forecast, failure)
+    return found
 
 
-def _pools(part: PlannedJob) -> tuple[dict[Pool, int], float]:
-    """Return the nodes of the smallest gang in each pool that the engine should choose from, and
-    the largest relative error of their power."""
-    table = part.table
-    nodes: dict[Pool, int] = {}
-    rows = np.concatenate(gang_rows(table, part.demand))
-    for row in rows.tolist():
-        pool = table.offers[table.offer[row]].pool.uncommitted
-        nodes[pool] = min(nodes.get(pool, ANY_NODES), int(table.nodes[row]))
-    return nodes, float(np.nan_to_num(table.power_error[rows]).max(initial=0.0))
+def _power_error(part: PlannedJob) -> float:
+    """Return the largest relative error of the power of the gangs."""
+    rows = np.concatenate(gang_rows(part.table, part.demand))
+    return float(np.nan_to_num(part.table.power_error[rows]).max(initial=0.0))
 
 
 def _config(seen: QuoteSet, account: Account) -> BacktestConfig:

@@ -59,6 +59,20 @@ def test_the_same_rehearsal_twice_is_the_same() -> None:
     assert first.events[0].seq == 1
 
 
+def test_jobs_beside_each_other_share_what_there_is() -> None:
+    """The only spot node is for one of them at a time."""
+    job = task(deadline_s=30 * HOUR_S)
+    alone = _run(job)
+    both = _run(job, beside=(replace(job, name="other"),))
+    (second,) = both.beside
+    assert alone.beside == ()
+    assert {each.event.job for each in both.events} == {job.name}
+    assert {each.event.job for each in second.events} == {"other"}
+    finished_at = [each.summary.finished_at for each in (alone, both, second)]
+    assert all(finished_at)
+    assert sorted(map(str, finished_at[1:]))[1] > str(finished_at[0])
+
+
 @pytest.mark.parametrize(
     ("grid_s", "asked_s", "expected_s"), [(None, None, 300), (600, None, 600), (600, 60, 60)]
 )

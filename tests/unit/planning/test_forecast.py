@@ -301,15 +301,18 @@ def test_a_gang_that_runs_goes_on_without_a_start(tmp_path: Path) -> None:
     assert half_forecast.usd_mean < 0.6 * whole_forecast.usd_mean
 
 
-def test_phases_that_limit_nodes_differently_are_not_forecast(tmp_path: Path) -> None:
-    job, seen = quotes_of(market(), tmp_path)
+def phased_job(folder: Path, now: datetime) -> Job:
+    """One node in the first half, up to four in the second."""
     sizes = JOB.replace("[T4]}", "[T4], max_gpus: 4, max_nodes: 4}")
-    path = tmp_path / "sizes.yaml"
+    path = folder / "sizes.yaml"
     path.write_text(sizes.replace("1.0}]}", "1.0}], scaling_efficiency: 0.9}"))
-    flexible = load_job(path, job.start_at)
     one = Phase("first", 0.5, min_nodes=1, max_nodes=1)
-    phased = replace(flexible, phases=(one, replace(one, name="second", max_nodes=4)))
-    request, part = prepared(phased, Policy("cheap"), seen)
+    return replace(load_job(path, now), phases=(one, replace(one, name="second", max_nodes=4)))
+
+
+def test_phases_that_limit_nodes_differently_are_not_forecast(tmp_path: Path) -> None:
+    _, seen = quotes_of(market(), tmp_path)
+    request, part = prepared(phased_job(tmp_path, seen.now), Policy("cheap"), seen)
     assert forecast_job(request, part, seen.history) is None
 
 

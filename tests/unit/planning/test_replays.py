@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import json
 import time
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from costopt.cli.main import cli
-from costopt.domain.account import UNLIMITED
+from costopt.domain.account import UNLIMITED, Account, Quota
+from costopt.domain.job import Job
 from costopt.domain.market import CapacityType
-from costopt.domain.policy import Policy, StrategySpec
+from costopt.domain.plan import PlanStatus
+from costopt.domain.policy import Objective, ObjectiveTerm, Policy, StrategySpec
 from costopt.market.history_file import write_history
 from costopt.optimize.planner import prepare
 from costopt.planning.forecast import replay_forecast
 from costopt.planning.forecast.forecaster import forecast_job
-from costopt.planning.forecast.replay_forecast import is_replayed, replay_job, replay_notes
+from costopt.planning.forecast.replay_forecast import needs_replays, replay_job, replay_notes
 from costopt.planning.many_jobs import plan_account
 from costopt.planning.quotes import QuoteSet, recorded_quotes
 from costopt.planning.request import build_plan_request, plan_job
 from costopt.planning.what_if import forecast_notes, plan_scenarios
 from costopt.spec import load_job
 from tests.support.installed_strategy import MINE, install_strategy
-from tests.unit.planning.test_forecast import JOB, job_at, market, quotes_of
+from tests.unit.planning.test_forecast import JOB, job_at, market, phased_job, quotes_of
 
 pytestmark = pytest.mark.process
 
@@ -33,11 +36,6 @@ OWN = Policy("theirs", strategy=StrategySpec("mine"))
 HANGS = MINE.replace("options =", "import time; time.sleep(600)\n        options =")
 DIES = MINE.replace("options =", "import os; os._exit(1)\n        options =")
 TALKS = MINE.replace("options =", "print('{}', flush=True)\n        options =")
-
-
-@pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_forecast, "FORECAST_REPLAYS", 3)
 
 
 def listed(seen: QuoteSet) -> QuoteSet:
@@ -83,28 +81,28 @@ def test_what_no_offer_can_run_is_not_replayed(tmp_path: Path) -> None:
     assert replay_job(other, Policy("cheap"), seen, UNLIMITED, 2, 120.0) is None
 
 
-@pytest.mark.usefixtures("few")
+@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize("source", [MINE, TALKS], ids=["quiet", "prints"])
 def test_a_user_s_strategy_is_forecast_by_replays(
     source: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     install_strategy(monkeypatch, tmp_path, "mine", "their_module:Mine", source)
     job, seen = quotes_of(market(), tmp_path)
-    assert is_replayed(OWN)
+    assert needs_replays(OWN)
     made = plan_job(job, OWN, seen)
     forecast = made.forecast_of(job.name)
     assert forecast is not None
-    assert forecast.on_time.source.startswith("3 engine replays")
+    assert forecast.on_time.source.startswith("1 engine replays")
     assert made.proposal_of(job.name) is not None
     (note,) = replay_notes(OWN, (made,))
-    assert "'mine' is forecast by 3 engine replays" in note
+    assert "'mine' is forecast by 1 engine replays" in note
     (scenario,) = plan_scenarios((job,), (OWN,), ("policy",), seen, UNLIMITED)
     assert list(forecast_notes((scenario,))) == [note]
     together = plan_account((job,), OWN, seen).plan
     assert together.forecast_of(job.name) == forecast
 
 
-@pytest.mark.usefixtures("few")
+@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize("source", [HANGS, DIES], ids=["hangs", "dies"])
 def test_a_strategy_that_never_ends_leaves_the_forecast_of_the_plan(
     source: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -118,7 +116,48 @@ def test_a_strategy_that_never_ends_leaves_the_forecast_of_the_plan(
     assert made.forecast_of(job.name) is not None
     assert not made.proposals
     (note,) = replay_notes(OWN, (made,))
-    assert "no replay of strategy 'mine'" in note
+    assert "strategy 'mine' was replayed less than 5 times" in note
+
+
+def three_jobs(folder: Path, now: datetime) -> list[Job]:
+    for name in ("a", "b", "c"):
+        (folder / f"{name}.yaml").write_text(JOB.replace("counted", name).replace("saves", name))
+    return [load_job(folder / f"{name}.yaml", now) for name in ("a", "b", "c")]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unhurried")
+def test_jobs_that_contend_for_a_quota_are_forecast_together(tmp_path: Path) -> None:
+    """Each has a start and two hours to do in three and a half; one node is for one of them."""
+    _, seen = quotes_of(market("harsh"), tmp_path)
+    jobs = three_jobs(tmp_path, seen.now)
+    alone = plan_account(jobs, Policy("p"), seen, explain=False).plan
+    assert all(f.on_time.value > 0.99 for _, f in alone.forecasts)
+    assert all(f.on_time.source.startswith("400 futures") for _, f in alone.forecasts)
+    quota = Quota("on-demand", capacity_type=CapacityType.ON_DEMAND, max_nodes=1)
+    shared = plan_account(jobs, Policy("p"), seen, Account(quotas=(quota,)), explain=False).plan
+    forecasts = dict(shared.forecasts)
+    assert all("engine replays" in f.on_time.source for f in forecasts.values())
+    assert sum(f.on_time.value for f in forecasts.values()) < 2.5
+    assert shared.status is PlanStatus.INFEASIBLE
+    assert "risk" in (shared.binding or "")
+    roomy = Account(quotas=(replace(quota, max_nodes=3),))
+    assert plan_account(jobs, Policy("p"), seen, roomy, explain=False).plan.forecasts == (
+        alone.forecasts
+    )
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_further_aims_and_phases_of_other_sizes_are_forecast_by_replays(tmp_path: Path) -> None:
+    job, seen = quotes_of(market(), tmp_path)
+    aims = Policy("greener", objective=Objective(then=(ObjectiveTerm.KWH,), tolerance=0.05))
+    phased = phased_job(tmp_path, seen.now)
+    for each, policy in ((job, aims), (phased, Policy("cheap"))):
+        made = plan_job(each, policy, seen)
+        forecast = made.forecast_of(each.name)
+        assert forecast is not None
+        assert forecast.on_time.source.startswith("1 engine replays")
+        assert made.proposal_of(each.name) is not None
 
 
 def test_a_strategy_that_fails_is_said_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
