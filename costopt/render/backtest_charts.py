@@ -6,32 +6,36 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from costopt.backtesting.backtest import OPTIMUM, ORACLE_LABELS
 from costopt.backtesting.hindsight import OptimumPoint
 from costopt.backtesting.ranking import PolicySummary
 from costopt.domain.market import Pool
 from costopt.formatting import usd_text
+from costopt.render.drawing import (
+    LINE_COLOURS,
+    POOL_COLOURS,
+    Axis,
+    Drawing,
+    Line,
+    Mark,
+    Point,
+    Rectangle,
+    Symbol,
+    Text,
+    hours_axis,
+    make_drawing,
+    round_values,
+    value_axis,
+)
 from costopt.render.run_charts import pool_label
 from costopt.render.run_tables import RunView
-from costopt.render.svg import (
-    POOL_COLOURS,
-    Canvas,
-    LegendEntry,
-    ResponsiveChart,
-    css_color,
-    make_canvases,
-)
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
+from costopt.render.svg import LegendEntry, ResponsiveChart, draw_chart
 
 BAR_PX = 52
 COINCIDENT_SHARE = 0.015
 """Of the highest value: lines that are nowhere farther apart lie on one another."""
-DASH_PX = 4.0
+DASH_PX = 9.6
 EMPTY: Mapping[str, Collection[float]] = {}
 HEIGHT_PX = 260
 
@@ -81,7 +85,6 @@ def cost_bars(rows: Sequence[CostBar]) -> ResponsiveChart:
 
     A dot under it is one window.
     """
-    wide, narrow = (_bars_svg(rows, canvas) for canvas in make_canvases("bars"))
     alt = "Mean cost per run: " + ", ".join(
         f"{row.strategy} {usd_text(row.mean_usd)}" for row in rows
     )
@@ -90,37 +93,30 @@ def cost_bars(rows: Sequence[CostBar]) -> ResponsiveChart:
         LegendEntry("bar", "bad", "missed some"),
         *([LegendEntry("dot", "muted", "one window")] if any(r.windows_usd for r in rows) else []),
     )
-    return ResponsiveChart(wide, narrow, f"{alt}.", legend)
+    return draw_chart(lambda narrow: _bars(rows, narrow), f"{alt}.", legend)
 
 
 def spend_curves(curves: Mapping[str, BacktestCurve]) -> ResponsiveChart:
     """Cumulative dollars of one run per strategy, in hours since its start."""
     colours = _colours(curves)
-    wide, narrow = (
-        _curves_svg({name: c.spend_usd for name, c in curves.items()}, colours, canvas, "${:,.6g}")
-        for canvas in make_canvases("curves")
-    )
+    lines = {name: curve.spend_usd for name, curve in curves.items()}
     legend = tuple(
         LegendEntry("line", colours[name], f"{name}: {usd_text(curve.usd)}")
         for name, curve in curves.items()
         if curve.spend_usd
     )
     alt = "Cumulative dollars over time; at the end " + ", ".join(e.text for e in legend)
-    return ResponsiveChart(wide, narrow, f"{alt}.", legend)
+    return draw_chart(lambda narrow: _curves(lines, colours, "${:,.6g}", narrow), f"{alt}.", legend)
 
 
 def progress_curves(curves: Mapping[str, BacktestCurve]) -> ResponsiveChart:
     """The share of the work done by one run per strategy, in hours since its start."""
     colours = _colours(curves)
-    wide, narrow = (
-        _curves_svg({name: c.done for name, c in curves.items()}, colours, canvas, "{:.0%}")
-        for canvas in make_canvases("done")
-    )
+    lines = {name: curve.done for name, curve in curves.items()}
     legend = tuple(LegendEntry("line", colours[name], name) for name in curves)
     ends = ", ".join(f"{name} {curve.done[-1][1]:.0%}" for name, curve in curves.items())
-    return ResponsiveChart(
-        wide, narrow, f"Share of the work done over time; at the end {ends}.", legend
-    )
+    alt = f"Share of the work done over time; at the end {ends}."
+    return draw_chart(lambda narrow: _curves(lines, colours, "{:.0%}", narrow), alt, legend)
 
 
 def mode_bars(curves: Mapping[str, BacktestCurve]) -> ResponsiveChart:
@@ -131,92 +127,63 @@ def mode_bars(curves: Mapping[str, BacktestCurve]) -> ResponsiveChart:
         pool: POOL_COLOURS[spot.index(pool) % len(POOL_COLOURS)] if pool in spot else "firm"
         for pool in pools
     }
-    wide, narrow = (_modes_svg(curves, colours, canvas) for canvas in make_canvases("modes"))
     legend = tuple(LegendEntry("bar", colours[pool], pool_label(pool)) for pool in pools)
     hours = ", ".join(
         f"{name} {sum(s.end_h - s.begin_h for s in c.stays):.1f} h in "
         f"{len({s.pool for s in c.stays})} pools"
         for name, c in curves.items()
     )
-    return ResponsiveChart(wide, narrow, f"Where each strategy ran: {hours}.", legend)
+    alt = f"Where each strategy ran: {hours}."
+    return draw_chart(lambda narrow: _modes(curves, colours, narrow), alt, legend)
 
 
 def _colours(curves: Mapping[str, BacktestCurve]) -> dict[str, str]:
     return {
-        strategy: (*POOL_COLOURS, "firm", "ink")[index % (len(POOL_COLOURS) + 2)]
-        for index, strategy in enumerate(curves)
+        strategy: LINE_COLOURS[index % len(LINE_COLOURS)] for index, strategy in enumerate(curves)
     }
 
 
-def _bars_svg(rows: Sequence[CostBar], canvas: Canvas) -> str:
-    figure, axes = canvas.axes(22 + 40 + BAR_PX * max(1, len(rows)), left_px=0)
-    axes.grid(visible=False)
-    axes.set_ylim(max(1, len(rows)), 0)
-    axes.set_yticks([])
-    most = max([1e-9, *(max(row.p95_usd, row.mean_usd) for row in rows)])
-    axes.set_xlim(0, most * (1.35 if canvas.narrow else 1.14))
-    axes.locator_params(axis="x", nbins=5)
-    axes.xaxis.set_major_formatter(lambda value, _: f"${value:,.6g}")
+def _bars(rows: Sequence[CostBar], narrow: bool) -> Drawing:
+    marks: list[Mark] = []
     for index, row in enumerate(rows):
         middle = index + 0.66
-        colour = "bad" if row.misses else "pool1"
-        axes.barh(middle, row.mean_usd, height=0.3, color=css_color(colour))
-        axes.plot(
-            [row.p50_usd, row.p95_usd], [middle, middle], color=css_color("ink"), linewidth=1.5
-        )
-        ends = [row.p50_usd, row.p95_usd]
-        axes.plot(ends, [middle, middle], "|", color=css_color("ink"), markersize=9)
-        axes.plot(
-            row.windows_usd,
-            [middle + 0.24] * len(row.windows_usd),
-            "o",
-            markersize=4.5,
-            markeredgewidth=0,
-            alpha=0.55,
-            color=css_color("muted"),
-        )
-        axes.text(
-            0,
-            index + 0.31,
-            row.strategy,
-            fontsize=13,
-            color=css_color("ink"),
-            va="center",
-            parse_math=False,
-        )
-        axes.annotate(
-            usd_text(row.mean_usd),
-            (max(row.mean_usd, row.p95_usd), middle),
-            xytext=(8, 0),
-            textcoords="offset points",
-            fontsize=12,
-            color=css_color("ink"),
-            va="center",
-            parse_math=False,
-        )
-    return canvas.svg(figure)
+        marks += [
+            Symbol("dot", (usd, middle + 0.24), "muted", 4.5, 0.55) for usd in row.windows_usd
+        ]
+        end = (row.mean_usd, middle + 0.15)
+        marks.append(Rectangle((0.0, middle - 0.15), end, "bad" if row.misses else "pool1"))
+        ends = ((row.p50_usd, middle), (row.p95_usd, middle))
+        marks.append(Line(ends, "ink", 1.5))
+        marks += [Symbol("edge", each, "ink", 9) for each in ends]
+        marks.append(_name(row.strategy, index))
+        most = (max(row.mean_usd, row.p95_usd), middle)
+        marks.append(Text(usd_text(row.mean_usd), most, "ink", offset_px=(8.0, 4.0)))
+    high = max((max(row.p95_usd, row.mean_usd) for row in rows), default=0.0) or 1.0
+    high *= 1.35 if narrow else 1.14
+    ticks = tuple((usd, f"${usd:,.6g}") for usd in round_values(0.0, high, 5))
+    count = max(1, len(rows))
+    height_px = 22 + 40 + BAR_PX * count
+    return make_drawing(narrow, height_px, Axis(0.0, high, ticks), Axis(count, 0.0), marks, 0.0)
 
 
-def _curves_svg(
-    lines: Mapping[str, Sequence[Point]], colours: Mapping[str, str], canvas: Canvas, label: str
-) -> str:
-    figure, axes = canvas.axes(HEIGHT_PX)
+def _name(strategy: str, index: int) -> Text:
+    return Text(strategy, (0.0, index + 0.31), "ink", offset_px=(0.0, 5.0), size_px=13.0)
+
+
+def _curves(
+    lines: Mapping[str, Sequence[Point]], colours: Mapping[str, str], label: str, narrow: bool
+) -> Drawing:
+    marks: list[Mark] = []
     for bunch in coincident(lines):
         for index, strategy in enumerate(bunch):
-            hours, heights = zip(*lines[strategy], strict=True)
-            dashes = (index * DASH_PX, (DASH_PX, DASH_PX * (len(bunch) - 1)))
-            axes.plot(
-                hours,
-                heights,
-                color=css_color(colours[strategy]),
-                linewidth=2.4,
-                linestyle=dashes if len(bunch) > 1 else "solid",
-                dash_capstyle="butt",
-            )
-    axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter(lambda value, _: label.format(value))
-    _hours_axis(axes)
-    return canvas.svg(figure)
+            dashes = (DASH_PX, DASH_PX * (len(bunch) - 1)) if len(bunch) > 1 else ()
+            # In a bunch each draws its dash where the others have their gaps.
+            line = tuple(lines[strategy])
+            marks.append(Line(line, colours[strategy], 2.4, dashes, index * DASH_PX))
+    points = [point for line in lines.values() for point in line]
+    y = value_axis(1.05 * max((y for _, y in points), default=0.0), label.format, 5)
+    x = hours_axis(1.05 * max((x for x, _ in points), default=1.0))
+    return make_drawing(narrow, HEIGHT_PX, x, y, marks)
 
 
 def coincident(lines: Mapping[str, Sequence[Point]]) -> list[list[str]]:
@@ -237,40 +204,18 @@ def coincident(lines: Mapping[str, Sequence[Point]]) -> list[list[str]]:
     return bunches
 
 
-def _modes_svg(
-    curves: Mapping[str, BacktestCurve], colours: Mapping[Pool, str], canvas: Canvas
-) -> str:
-    figure, axes = canvas.axes(22 + 40 + BAR_PX * len(curves), left_px=0)
-    axes.grid(visible=False)
-    axes.set_ylim(len(curves), 0)
-    axes.set_yticks([])
+def _modes(
+    curves: Mapping[str, BacktestCurve], colours: Mapping[Pool, str], narrow: bool
+) -> Drawing:
+    marks: list[Mark] = []
     for index, (strategy, curve) in enumerate(curves.items()):
         for stay in curve.stays:
-            axes.broken_barh(
-                [(stay.begin_h, stay.end_h - stay.begin_h)],
-                (index + 0.5, 0.4),
-                color=css_color(colours[stay.pool]),
-            )
-        axes.text(
-            0,
-            index + 0.31,
-            strategy,
-            fontsize=13,
-            color=css_color("ink"),
-            va="center",
-            parse_math=False,
-        )
-    _hours_axis(axes)
-    return canvas.svg(figure)
-
-
-def _hours_axis(axes: Axes) -> None:
-    axes.set_xlim(left=0)
-    axes.locator_params(axis="x", nbins=5)
-    axes.set_xlabel("hours since the start", fontsize=12, color=css_color("muted"))
-
-
-Point = tuple[float, float]
+            start, end = (stay.begin_h, index + 0.5), (stay.end_h, index + 0.9)
+            marks.append(Rectangle(start, end, colours[stay.pool]))
+        marks.append(_name(strategy, index))
+    high = 1.05 * max((s.end_h for c in curves.values() for s in c.stays), default=1.0)
+    height_px = 22 + 40 + BAR_PX * len(curves)
+    return make_drawing(narrow, height_px, hours_axis(high), Axis(len(curves), 0.0), marks, 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from costopt.backtesting.fleet.figures import PolicyFigures
 from costopt.formatting import percent_text
+from costopt.render.drawing import (
+    LINE_COLOURS,
+    Axis,
+    Line,
+    Point,
+    hours_axis,
+    make_drawing,
+    value_axis,
+)
 from costopt.render.fleet_table import MEANING, fleet_table, tenants_table
 from costopt.render.html import render_page, require_report_extra, write_page
-from costopt.render.svg import (
-    POOL_COLOURS,
-    Canvas,
-    LegendEntry,
-    ResponsiveChart,
-    css_color,
-    make_canvases,
-)
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from costopt.render.svg import LegendEntry, ResponsiveChart, draw_chart
 
 HEIGHT_PX = 280
-LINE_COLOURS = (*POOL_COLOURS, "firm", "ink")
-Draw = Callable[["Axes", PolicyFigures, str], None]
 
 
 def write_fleet_report(
@@ -43,8 +38,8 @@ def write_fleet_report(
         title=title,
         made_at=datetime.now(UTC),
         lead=_lead(figures),
-        busy=_lines("busy", figures, _draw_busy, "GPUs held over time", _busy_text),
-        spread=_lines("spread", figures, _draw_spread, "Jobs completed within", _spread_text),
+        busy=_busy(figures),
+        spread=_spread(figures),
         table=fleet_table(figures, "Figures", ()),
         tenants=tenants_table(figures),
         how=(("Figures", MEANING), *(("Method", note) for note in notes)),
@@ -61,50 +56,51 @@ def _lead(figures: Sequence[PolicyFigures]) -> str:
     )
 
 
-def _busy_text(each: PolicyFigures) -> str:
-    return f"{each.policy}: {percent_text(each.allocated_share)} of {each.gpus:,} GPUs"
+def _busy(figures: Sequence[PolicyFigures]) -> ResponsiveChart:
+    points = [tuple(each.busy) for each in figures]
+    x = hours_axis(1.05 * max((hour for line in points for hour, _ in line), default=1.0))
+    most = max((gpus for line in points for _, gpus in line), default=1.0)
+    y = value_axis(1.05 * most, "{:,.6g}".format, 5)
+    text = "; ".join(
+        f"{each.policy}: {percent_text(each.allocated_share)} of {each.gpus:,} GPUs"
+        for each in figures
+    )
+    return _draw(figures, points, x, y, f"GPUs held over time. {text}.")
 
 
-def _spread_text(each: PolicyFigures) -> str:
-    return f"{each.policy}: half within {each.p50_s:,.0f} s, 95 % within {each.p95_s:,.0f} s"
+def _spread(figures: Sequence[PolicyFigures]) -> ResponsiveChart:
+    points = [
+        tuple(
+            (max(seconds, 1.0), 100.0 * number / max(1, len(each.completion_s) - 1))
+            for number, seconds in enumerate(each.completion_s)
+        )
+        for each in figures
+    ]
+    seconds = [x for line in points for x, _ in line] or [1.0]
+    low, high = math.floor(math.log10(min(seconds))), math.ceil(math.log10(max(seconds)))
+    ticks = tuple((10.0**power, f"{10**power:,}") for power in range(low, high + 1))
+    title = "seconds from submission to end"
+    x = Axis(10.0**low, 10.0 ** max(high, low + 1), ticks, title, is_log=True)
+    y = value_axis(105.0, "{:g} %".format, 5)
+    text = "; ".join(
+        f"{each.policy}: half within {each.p50_s:,.0f} s, 95 % within {each.p95_s:,.0f} s"
+        for each in figures
+    )
+    return _draw(figures, points, x, y, f"Jobs completed within. {text}.")
 
 
-def _lines(
-    name: str,
+def _draw(
     figures: Sequence[PolicyFigures],
-    draw: Draw,
-    what: str,
-    text: Callable[[PolicyFigures], str],
+    points: Sequence[tuple[Point, ...]],
+    x: Axis,
+    y: Axis,
+    alt: str,
 ) -> ResponsiveChart:
     """A line per policy."""
     colours = [LINE_COLOURS[index % len(LINE_COLOURS)] for index in range(len(figures))]
-
-    def plot(canvas: Canvas) -> str:
-        figure, axes = canvas.axes(HEIGHT_PX)
-        for each, colour in zip(figures, colours, strict=True):
-            draw(axes, each, css_color(colour))
-        axes.set_ylim(bottom=0)
-        axes.locator_params(axis="y", nbins=5)
-        return canvas.svg(figure)
-
-    wide, narrow = map(plot, make_canvases(name))
-    legend = tuple(
+    marks = [Line(line, colour, 1.5) for line, colour in zip(points, colours, strict=True) if line]
+    legend = [
         LegendEntry("line", colour, each.policy)
         for each, colour in zip(figures, colours, strict=True)
-    )
-    return ResponsiveChart(wide, narrow, f"{what}. {'; '.join(map(text, figures))}.", legend)
-
-
-def _draw_busy(axes: Axes, each: PolicyFigures, colour: str) -> None:
-    hours, gpus = zip(*each.busy, strict=True)
-    axes.plot(hours, gpus, color=colour, linewidth=1.4)
-    axes.set_xlabel("hours since the start", fontsize=12, color=css_color("muted"))
-
-
-def _draw_spread(axes: Axes, each: PolicyFigures, colour: str) -> None:
-    shares = np.linspace(0, 100, len(each.completion_s))
-    axes.plot(np.maximum(each.completion_s, 1.0), shares, color=colour, linewidth=1.6)
-    axes.set_xscale("log")
-    axes.minorticks_off()
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g} %")
-    axes.set_xlabel("seconds from submission to end", fontsize=12, color=css_color("muted"))
+    ]
+    return draw_chart(lambda narrow: make_drawing(narrow, HEIGHT_PX, x, y, marks), alt, legend)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from costopt.formatting import (
     gco2e_text,
@@ -17,27 +16,21 @@ from costopt.formatting import (
     usd_text,
     whole_percent_text,
 )
+from costopt.render.drawing import (
+    FINISH_COLOURS,
+    Drawing,
+    Mark,
+    Symbol,
+    Text,
+    make_drawing,
+    padded_axis,
+)
 from costopt.render.frontier_table import FrontierRow, frontier_table
 from costopt.render.html import render_page, require_report_extra, write_page
-from costopt.render.svg import (
-    FINISH_COLOURS,
-    Canvas,
-    LegendEntry,
-    ResponsiveChart,
-    css_color,
-    make_canvases,
-    with_titles,
-)
+from costopt.render.svg import LegendEntry, ResponsiveChart, draw_chart
 from costopt.render.table import Row, Table
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-
 HEIGHT_PX = 340
-POINT_ID = "plan"
-CHOSEN, KNEE_ID = "chosen", "knee"
-LINE = {"arrowstyle": "-", "linewidth": 0.7, "shrinkA": 0, "shrinkB": 0}
 NUMBER_PX = 11
 DIGIT_PX = 7.0
 """As wide as a digit of any font gets at this size."""
@@ -52,7 +45,6 @@ def frontier_plot(rows: Sequence[FrontierRow]) -> ResponsiveChart:
     dots = [_Dot(number, row, row.kwh) for number, row in enumerate(rows, 1) if row.kwh is not None]
     shown = [dot.row for dot in dots]
     classes = _Classes.of(shown)
-    wide, narrow = (_svg(dots, classes, canvas) for canvas in make_canvases("frontier"))
     legend = classes.legend()
     if any(row.chosen for row in shown):
         legend = (*legend, LegendEntry("ring", "note", "the policy's own choice"))
@@ -60,7 +52,7 @@ def frontier_plot(rows: Sequence[FrontierRow]) -> ResponsiveChart:
         legend = (*legend, LegendEntry("diamond", "ink", "the knee: beyond it a dollar saves less"))
     if any(row.is_mix for row in shown):
         legend = (*legend, LegendEntry("faint", "ink", "mix of pools in time, no policy's choice"))
-    return ResponsiveChart(wide, narrow, _alt(dots), legend)
+    return draw_chart(lambda narrow: _draw(dots, classes, narrow), _alt(dots), legend)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,103 +113,55 @@ class _Classes:
         )
 
 
-def _svg(dots: Sequence[_Dot], classes: _Classes, canvas: Canvas) -> str:
-    figure, axes = canvas.axes(HEIGHT_PX)
+def _draw(dots: Sequence[_Dot], classes: _Classes, narrow: bool) -> Drawing:
+    x = padded_axis([dot.row.usd for dot in dots], "${:,.6g}".format, 4 if narrow else 9, 0.06)
+    y = padded_axis([dot.kwh for dot in dots], "{:,.6g}".format, 6, 0.14)
+    x, y = replace(x, title="expected dollars"), replace(y, title="expected kWh", grid=True)
+    marks: list[Mark] = []
     for each in dots:
-        (dot,) = axes.plot(
-            [each.row.usd],
-            [each.kwh],
-            "o",
-            color=css_color(classes.colour(each.row)),
-            markersize=(9 if canvas.narrow else 12) * (0.6 if each.row.is_mix else 1),
-            alpha=0.45 if each.row.is_mix else 1,
-            markeredgecolor=css_color("surface"),
-            markeredgewidth=1.2,
-        )
-        dot.set_gid(f"{POINT_ID}{each.number}")
+        at, ring_px = (each.row.usd, each.kwh), _ring_px(narrow)
+        size_px = (9 if narrow else 12) * (0.6 if each.row.is_mix else 1)
+        colour, tip = classes.colour(each.row), _tip(each.number, each.row)
+        # The gap between dots that touch.
+        marks.append(Symbol("dot", at, "surface", size_px + 1.2))
+        opacity = 0.45 if each.row.is_mix else 1
+        marks.append(Symbol("dot", at, colour, size_px - 1.2, opacity, tip))
         if each.row.chosen:
-            _draw_ring(axes, each, canvas)
+            marks.append(Symbol("ring", at, "note", ring_px, title=f"Chosen: plan {each.number}"))
         if each.row.knee:
-            _draw_ring(axes, each, canvas, marker="D", colour="ink", name=KNEE_ID)
-    axes.margins(x=0.06, y=0.14)
-    axes.locator_params(axis="x", nbins=4 if canvas.narrow else 9)
-    axes.locator_params(axis="y", nbins=6)
-    axes.xaxis.set_major_formatter(lambda value, _: f"${value:,.6g}")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
-    axes.set_xlabel("expected dollars", fontsize=12, color=css_color("muted"))
-    axes.annotate(
-        "expected kWh",
-        (0, 1),
-        xycoords=("figure pixels", "axes fraction"),
-        xytext=(4, 10),
-        textcoords="offset points",
-        fontsize=12,
-        color=css_color("muted"),
-    )
-    _draw_numbers(axes, dots, canvas)
-    return _with_tips(canvas.svg(figure), canvas, dots)
+            knee = f"Knee: plan {each.number}"
+            marks.append(Symbol("diamond", at, "ink", math.sqrt(2) * ring_px, title=knee))
+    drawing = make_drawing(narrow, HEIGHT_PX, x, y, marks)
+    return replace(drawing, marks=(*marks, *_numbers(drawing, dots, narrow)))
 
 
-def _draw_ring(
-    axes: Axes,
-    dot: _Dot,
-    canvas: Canvas,
-    *,
-    marker: str = "o",
-    colour: str = "note",
-    name: str = CHOSEN,
-) -> None:
-    (ring,) = axes.plot(
-        [dot.row.usd],
-        [dot.kwh],
-        marker,
-        markerfacecolor="none",
-        markeredgecolor=css_color(colour),
-        markeredgewidth=2,
-        markersize=_ring_px(canvas),
-        zorder=4,
-    )
-    ring.set_gid(name)
-
-
-def _draw_numbers(axes: Axes, dots: Sequence[_Dot], canvas: Canvas) -> None:
-    """Each dot's number beside it, with a line to it where there was no room close by."""
-    axes.autoscale_view()  # or pixels would be those of limits that are set when it is drawn
-    placed = axes.transData.transform([(dot.row.usd, dot.kwh) for dot in dots])
-    points = [(float(x), float(y)) for x, y in placed]
-    inside = axes.get_window_extent()
+def _numbers(drawing: Drawing, dots: Sequence[_Dot], narrow: bool) -> Iterator[Text]:
+    """Yield each dot's number beside it, with a line to it where there was no room close by."""
+    places = (drawing.place((dot.row.usd, dot.kwh)) for dot in dots)
+    points = [(x, -y) for x, y in places]
     sizes = [(DIGIT_PX * len(dot.label) + 4, NUMBER_PX + 3) for dot in dots]
-    within = Box(inside.x0, inside.y0, inside.x1, inside.y1)
-    places = label_places(points, sizes, within, _ring_px(canvas))
-    for dot, point, place in zip(dots, points, places, strict=True):
-        is_far = math.dist(point, place) > NEAREST_PX + STEP_PX
-        label = axes.annotate(
+    (left, top), (right, bottom) = (
+        drawing.place(corner)
+        for corner in ((drawing.x.low, drawing.y.high), (drawing.x.high, drawing.y.low))
+    )
+    within = Box(left, -bottom, right, -top)
+    labels = label_places(points, sizes, within, _ring_px(narrow))
+    for dot, point, place in zip(dots, points, labels, strict=True):
+        yield Text(
             dot.label,
             (dot.row.usd, dot.kwh),
-            xytext=place,
-            textcoords="figure pixels",
-            ha="center",
-            va="center",
-            fontsize=NUMBER_PX,
-            fontweight="bold" if dot.row.chosen or dot.row.policies else "normal",
-            color=css_color("muted" if dot.row.is_mix else "ink"),
-            arrowprops=LINE | {"color": css_color("muted")} if is_far else None,
+            "muted" if dot.row.is_mix else "ink",
+            "middle",
+            # Letters stand on their baseline, four pixels below their middle.
+            (place[0] - point[0], point[1] - place[1] + 4),
+            NUMBER_PX,
+            is_bold=dot.row.chosen or bool(dot.row.policies),
+            has_leader=math.dist(point, place) > NEAREST_PX + STEP_PX,
         )
-        label.set_gid(f"number{dot.number}")
 
 
-def _ring_px(canvas: Canvas) -> float:
-    return 15.0 if canvas.narrow else 19.0
-
-
-def _with_tips(svg: str, canvas: Canvas, dots: Sequence[_Dot]) -> str:
-    titles = {f"{POINT_ID}{dot.number}": _tip(dot.number, dot.row) for dot in dots}
-    for dot in dots:
-        if dot.row.chosen:
-            titles[CHOSEN] = f"Chosen: plan {dot.number}"
-        if dot.row.knee:
-            titles[KNEE_ID] = f"Knee: plan {dot.number}"
-    return with_titles(svg, canvas, titles)
+def _ring_px(narrow: bool) -> float:
+    return 15.0 if narrow else 19.0
 
 
 def _tip(number: int, row: FrontierRow) -> str:

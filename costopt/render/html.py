@@ -72,25 +72,15 @@ def write_page(path: Path, page: str) -> Path:
     return path
 
 
-REQUIRED_MODULES = ("jinja2", "matplotlib")
-
-
 def has_report_extra() -> bool:
-    """Whether jinja2 and matplotlib are installed."""
-    return not _missing()
+    """Return whether jinja2 is installed."""
+    return find_spec("jinja2") is not None
 
 
 def require_report_extra(what: str = "an HTML report") -> None:
-    """Raises MissingExtraError unless they are; ``what`` needs them."""
-    missing = _missing()
-    if missing:
-        raise MissingExtraError(
-            f"{what} needs {' and '.join(missing)}", hint=install_hint("report")
-        )
-
-
-def _missing() -> list[str]:
-    return [name for name in REQUIRED_MODULES if find_spec(name) is None]
+    """Raise MissingExtraError unless jinja2 is installed; ``what`` needs it."""
+    if not has_report_extra():
+        raise MissingExtraError(f"{what} needs jinja2", hint=install_hint("report"))
 
 
 MAX_UNBROKEN = 60

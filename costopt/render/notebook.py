@@ -6,12 +6,12 @@ import html
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 
 from costopt.domain.errors import SpecError
+from costopt.render.drawing import WIDE_PX
 from costopt.render.html import page_css, template_environment, write_page
-from costopt.render.svg import WIDE_PX, LegendEntry, ResponsiveChart
+from costopt.render.svg import LegendEntry, ResponsiveChart
 from costopt.render.table import Table
 from costopt.render.writers import notes_html, table_html
 
@@ -89,7 +89,7 @@ def to_chart(title: str, drawing: ResponsiveChart) -> Chart:
     )
     colours = dict(re.findall(r"--(\w+): (#\w+);", page_css().partition("@media")[0]))
     coloured = re.sub(r"var\(--(\w+)\)", lambda found: colours[found[1]], svg.strip())
-    return Chart(title, drawing.alt, _with_own_ids(coloured) + "\n")
+    return Chart(title, drawing.alt, coloured + "\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +114,3 @@ def _viewbox(svg: str) -> list[str]:
     found = re.search(r'viewBox="([^"]+)"', svg)
     assert found is not None
     return found[1].split()
-
-
-def _with_own_ids(svg: str) -> str:
-    """Make the ids differ from those of other charts on a page, by what is drawn."""
-    name = f"c{sha256(svg.encode()).hexdigest()[:8]}"
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
-    return svg.replace("url(#", f"url(#{name}-").replace('href="#', f'href="#{name}-')

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import Literal
 
 from costopt.domain.events import DecisionMade
 from costopt.domain.market import CapacityType, Pool
 from costopt.formatting import pools_text, usd_micros_text, usd_text, wh_text, whole_percent_text
 from costopt.ledger.node_account import NodeInterval
 from costopt.ledger.summary import SpendPoint
-from costopt.render.run_tables import RunView, expected_totals
-from costopt.render.svg import (
+from costopt.render.drawing import (
+    DASHED,
     POOL_COLOURS,
-    Canvas,
-    LegendEntry,
-    ResponsiveChart,
-    css_color,
-    make_canvases,
-    with_titles,
+    Area,
+    Axis,
+    Drawing,
+    Line,
+    Mark,
+    Point,
+    Rectangle,
+    Symbol,
+    Text,
+    VerticalLine,
+    make_drawing,
+    value_axis,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
+from costopt.render.run_tables import RunView, expected_totals
+from costopt.render.svg import LegendEntry, ResponsiveChart, draw_chart
 
 HEIGHT_PX = 230
 
@@ -37,8 +42,7 @@ def spend_plot(run: RunView) -> ResponsiveChart:
     points = [(axis_at, point.usd_micros / 1e6) for axis_at, point in _spend(run)]
     due = summary.baseline_usd_micros
     baseline = _baseline(run, None if due is None else due / 1e6)
-    return _drawing(
-        "spend",
+    return _draw_totals(
         run,
         (points, "spend", baseline),
         lambda value: f"${value:,.0f}" if value >= 10 or value == 0 else f"${value:,.2f}",
@@ -57,8 +61,7 @@ def energy_plot(run: RunView) -> ResponsiveChart:
     points = [(at, point.wh / 1000) for at, point in _spend(run) if point.wh is not None]
     due = summary.baseline_wh
     baseline = _baseline(run, None if due is None else due / 1000)
-    return _drawing(
-        "energy",
+    return _draw_totals(
         run,
         (points, "energy", baseline),
         lambda value: f"{value:g}",
@@ -69,7 +72,6 @@ def energy_plot(run: RunView) -> ResponsiveChart:
 
 def progress_plot(run: RunView) -> ResponsiveChart:
     """Share of the work done and saved against the slowest steady pace that keeps the deadline."""
-    wide, narrow = (_progress_svg(run, canvas) for canvas in make_canvases("progress"))
     summary = run.summary
     alt = (
         f"Progress over time: {whole_percent_text(summary.done_share)} of the work done, "
@@ -80,7 +82,7 @@ def progress_plot(run: RunView) -> ResponsiveChart:
         LegendEntry("tint", "saved", "saved in a checkpoint"),
         LegendEntry("dash", "baseline", "slowest steady pace that meets the deadline"),
     )
-    return ResponsiveChart(wide, narrow, alt, legend)
+    return draw_chart(lambda narrow: _progress(run, narrow), alt, legend)
 
 
 def _spend(run: RunView) -> list[tuple[float, SpendPoint]]:
@@ -101,21 +103,22 @@ def _baseline(run: RunView, whole: float | None) -> list[tuple[float, float]]:
     return points
 
 
-def _drawing(
-    name: str,
+def _draw_totals(
     run: RunView,
-    lines: tuple[Sequence[tuple[float, float]], str, Sequence[tuple[float, float]]],
+    lines: tuple[Sequence[Point], str, Sequence[Point]],
     label: Callable[[float], str],
     totals: tuple[str, str],
     title: str,
-    expected: Sequence[tuple[float, float]] = (),
+    expected: Sequence[Point] = (),
 ) -> ResponsiveChart:
     """``expected``: totals that were expected at decisions."""
     points, colour, baseline = lines
-    svgs = [
-        _curve_svg(run, canvas, points, colour, baseline, label, expected)
-        for canvas in make_canvases(name)
-    ]
+    high = 1.08 * max([1e-9, *(y for _, y in (*points, *baseline, *expected))])
+    y = value_axis(high, label, 5)
+    marks: list[Mark] = [Area(tuple(points), colour, 0.12)] if points else []
+    marks += _lines(points, colour)
+    marks += _lines(baseline, "baseline", dashed=True)
+    marks += [Symbol("dot", at, "note", 6) for at in expected]
     legend = [LegendEntry("line", colour, f"this run: {totals[0]}")]
     alt = f"{title} over time, reaching {totals[0]}"
     if baseline:
@@ -126,69 +129,45 @@ def _drawing(
         text = f"total expected at each decision: {usd_text(expected[0][1])} at the first"
         legend.append(LegendEntry("dot", "note", text))
         alt += f"; {text}"
-    return ResponsiveChart(svgs[0], svgs[1], alt + ".", tuple(legend))
+    return draw_chart(lambda narrow: _over_time(run, narrow, y, marks), alt + ".", legend)
 
 
-def _curve_svg(
-    run: RunView,
-    canvas: Canvas,
-    points: Sequence[tuple[float, float]],
-    colour: str,
-    baseline: Sequence[tuple[float, float]],
-    label: Callable[[float], str],
-    expected: Sequence[tuple[float, float]],
-) -> str:
-    figure, axes = canvas.axes(HEIGHT_PX)
-    for at, usd in expected:
-        axes.plot([at], [usd], "o", color=css_color("note"), markersize=6, zorder=4, clip_on=False)
-    if points:
-        x, y = zip(*points, strict=True)
-        axes.fill_between(x, y, color=css_color(colour), alpha=0.12, linewidth=0)
-        _line(axes, points, colour)
-    if baseline:
-        _line(axes, baseline, "baseline", dashed=True)
-    axes.set_ylim(0, 1.08 * max([1e-9, *(y for _, y in (*points, *baseline, *expected))]))
-    axes.yaxis.set_major_formatter(lambda value, _: label(value))
-    axes.locator_params(axis="y", nbins=5)
-    TimeAxis.of(run).draw(axes, canvas)
-    return canvas.svg(figure)
-
-
-def _progress_svg(run: RunView, canvas: Canvas) -> str:
-    figure, axes = canvas.axes(HEIGHT_PX)
+def _progress(run: RunView, narrow: bool) -> Drawing:
     axis, work = TimeAxis.of(run), run.summary.work_units
+    marks: list[Mark] = []
     if work:
-        x = [axis.place(point.at) for point in run.curves.progress]
-        saved = [100 * point.saved_units / work for point in run.curves.progress]
-        axes.fill_between(x, saved, step="post", color=css_color("saved"), alpha=0.25, linewidth=0)
-        done = [100 * point.done_units / work for point in run.curves.progress]
-        _pace(axes, axis, run)
-        _line(axes, list(zip(x, done, strict=True)), "done")
-    axes.set_ylim(0, 104)
-    axes.set_yticks([0, 25, 50, 75, 100], ["0 %", "25 %", "50 %", "75 %", "100 %"])
-    axis.draw(axes, canvas)
-    return canvas.svg(figure)
+        saved = [(axis.place(p.at), 100 * p.saved_units / work) for p in run.curves.progress]
+        done = [(axis.place(p.at), 100 * p.done_units / work) for p in run.curves.progress]
+        if saved:
+            marks.append(Area(tuple(_steps(saved)), "saved", 0.25))
+        start, deadline = run.summary.start_at, run.summary.deadline_at
+        if start is not None and deadline is not None:
+            pace = [(axis.place(start), 0.0), (axis.place(deadline), 100.0)]
+            marks += _lines(pace, "baseline", dashed=True)
+        marks += _lines(done, "done")
+    ticks = tuple((share, f"{share} %") for share in (0, 25, 50, 75, 100))
+    return _over_time(run, narrow, Axis(0, 104, ticks, grid=True), marks)
 
 
-def _pace(axes: Axes, axis: TimeAxis, run: RunView) -> None:
-    start, deadline = run.summary.start_at, run.summary.deadline_at
-    if start is not None and deadline is not None:
-        pace = [(axis.place(start), 0.0), (axis.place(deadline), 100.0)]
-        _line(axes, pace, "baseline", dashed=True)
+def _steps(points: Sequence[Point]) -> Iterator[Point]:
+    """Yield the corners of steps that hold each value until the next point."""
+    before = points[0][1]
+    for x, value in points:
+        yield x, before
+        yield x, value
+        before = value
 
 
-def _line(
-    axes: Axes, points: Sequence[tuple[float, float]], colour: str, *, dashed: bool = False
-) -> None:
-    x, y = zip(*points, strict=True)
-    axes.plot(
-        x,
-        y,
-        color=css_color(colour),
-        linewidth=1.8 if dashed else 2.4,
-        linestyle=(0, (4, 3)) if dashed else "solid",
-        solid_joinstyle="round",
-    )
+def _lines(points: Sequence[Point], colour: str, *, dashed: bool = False) -> list[Mark]:
+    if not points:
+        return []
+    return [Line(tuple(points), colour, 1.8, DASHED) if dashed else Line(tuple(points), colour)]
+
+
+def _over_time(run: RunView, narrow: bool, y: Axis, marks: Sequence[Mark]) -> Drawing:
+    axis = TimeAxis.of(run)
+    marks = (*axis.deadline_marks(y), *marks)
+    return make_drawing(narrow, HEIGHT_PX, axis.ticked(narrow), y, marks)
 
 
 LANE_PX = 17
@@ -200,8 +179,9 @@ def timeline(run: RunView) -> ResponsiveChart:
     """Nodes by pool, at most MOST_LANES side by side, with interruptions and checkpoints."""
     lanes = _lanes(run)
     colours = pool_colours(run)
-    wide, narrow = (_svg(run, lanes, colours, canvas) for canvas in make_canvases("timeline"))
-    return ResponsiveChart(wide, narrow, _alt(run), _legend(run))
+    return draw_chart(
+        lambda narrow: _timeline(run, lanes, colours, narrow), _alt(run), _legend(run)
+    )
 
 
 def pool_colours(run: RunView) -> dict[Pool, str]:
@@ -233,70 +213,60 @@ def _lanes(run: RunView) -> dict[Pool, list[list[NodeInterval]]]:
     return lanes
 
 
-def _svg(
+def _timeline(
     run: RunView,
     lanes: dict[Pool, list[list[NodeInterval]]],
     colours: dict[Pool, str],
-    canvas: Canvas,
-) -> str:
-    drawn = {pool: rows[:MAX_LANES] for pool, rows in lanes.items()}
-    rows_px = (TITLE_PX + LANE_PX) * (2 if run.decisions else 1)
-    inner_px = sum(TITLE_PX + LANE_PX * len(rows) for rows in drawn.values()) + rows_px
-    figure, axes = canvas.axes(22 + 40 + inner_px, left_px=56)
+    narrow: bool,
+) -> Drawing:
     axis = TimeAxis.of(run)
-    axes.set_ylim(inner_px, 0)
-    axes.set_yticks([])
-    axes.grid(axis="x", color=css_color("grid"), linewidth=1)
+    marks: list[Mark] = []
     top = 0.0
-    for pool, rows in drawn.items():
-        hidden = len(lanes[pool]) - len(rows)
-        _title(axes, top, _pool_title(pool, canvas) + (f" (+{hidden} rows)" if hidden else ""))
+    for pool, rows in lanes.items():
+        hidden = len(rows) - MAX_LANES
+        more = f" (+{hidden} rows)" if hidden > 0 else ""
+        marks.append(_title(top, _pool_title(pool, narrow) + more))
         top += TITLE_PX
-        for lane in rows:
-            for row in lane:
-                _bar(axes, axis, run, row, top, colours[pool])
+        for lane in rows[:MAX_LANES]:
+            marks += chain.from_iterable(_bar(axis, run, row, top, colours[pool]) for row in lane)
             top += LANE_PX
-    _title(axes, top, "checkpoints")
-    places = [axis.place(at) for at in run.checkpoints]
-    axes.vlines(
-        places, top + TITLE_PX, top + TITLE_PX + LANE_PX - 4, color=css_color("saved"), linewidth=2
-    )
+    saves = [(at, "") for at in run.checkpoints]
+    marks += _ticks(axis, top, "checkpoints", saves, "saved", 2)
+    top += TITLE_PX + LANE_PX
     if run.decisions:
-        _draw_decisions(axes, axis, run, top + TITLE_PX + LANE_PX)
-    axis.draw(axes, canvas)
-    titles = {f"decision{i}": _decision_title(each) for i, each in enumerate(run.decisions)}
-    return with_titles(canvas.svg(figure), canvas, titles)
+        made = [(each.at, _decision_title(each)) for each in run.decisions]
+        marks += _ticks(axis, top, "decisions", made, "note", 3)
+        top += TITLE_PX + LANE_PX
+    y, x = Axis(top, 0.0), axis.ticked(narrow, grid=True)
+    return make_drawing(narrow, 22 + 40 + top, x, y, (*axis.deadline_marks(y), *marks))
 
 
-def _draw_decisions(axes: Axes, axis: TimeAxis, run: RunView, top: float) -> None:
-    """A tick for each decision, with its reason under the pointer."""
-    _title(axes, top, "decisions")
-    for index, each in enumerate(run.decisions):
-        at = axis.place(each.at)
-        ends = [top + TITLE_PX, top + TITLE_PX + LANE_PX - 4]
-        (tick,) = axes.plot([at, at], ends, color=css_color("note"), linewidth=3, clip_on=False)
-        tick.set_gid(f"decision{index}")
+def _ticks(
+    axis: TimeAxis,
+    top: float,
+    what: str,
+    instants: Sequence[tuple[datetime, str]],
+    colour: str,
+    width_px: float,
+) -> Iterator[Mark]:
+    """Yield a tick for each instant, with what shows under the pointer."""
+    yield _title(top, what)
+    for instant, title in instants:
+        at = axis.place(instant)
+        ends = ((at, top + TITLE_PX), (at, top + TITLE_PX + LANE_PX - 4))
+        yield Line(ends, colour, width_px, title=title)
 
 
 def _decision_title(event: DecisionMade) -> str:
     return pools_text(f"{event.decision_id}: {event.reason}")
 
 
-def _title(axes: Axes, top: float, text: str) -> None:
-    axes.annotate(
-        text,
-        (0, top + TITLE_PX - 6),
-        xycoords=("axes fraction", "data"),
-        fontsize=12,
-        color=css_color("ink"),
-        bbox={"facecolor": css_color("surface"), "edgecolor": "none", "pad": 1.5},
-        annotation_clip=False,
-        parse_math=False,
-    )
+def _title(top: float, text: str) -> Text:
+    return Text(text, (0.0, top + TITLE_PX - 6), "ink")
 
 
-def _pool_title(pool: Pool, canvas: Canvas) -> str:
-    return f"{pool.zone} · {_terms(pool)}" if canvas.narrow else pool_label(pool)
+def _pool_title(pool: Pool, narrow: bool) -> str:
+    return f"{pool.zone} · {_terms(pool)}" if narrow else pool_label(pool)
 
 
 def pool_label(pool: Pool) -> str:
@@ -309,39 +279,19 @@ def _terms(pool: Pool) -> str:
 
 
 def _bar(
-    axes: Axes, axis: TimeAxis, run: RunView, row: NodeInterval, top: float, colour: str
-) -> None:
-    middle, height = top + LANE_PX / 2, LANE_PX - 5
+    axis: TimeAxis, run: RunView, row: NodeInterval, top: float, colour: str
+) -> Iterator[Mark]:
+    middle, half = top + LANE_PX / 2, (LANE_PX - 5) / 2
     begin, end = axis.place(row.launched_at), axis.place(row.ended_at or run.now)
-    bottom = middle - height / 2
-    axes.broken_barh([(begin, end - begin)], (bottom, height), color=css_color(colour), alpha=0.35)
-    spans = [(axis.place(start), axis.place(stop)) for start, stop in row.busy]
-    axes.broken_barh(
-        [(start, stop - start) for start, stop in spans], (bottom, height), color=css_color(colour)
-    )
+    yield Rectangle((begin, middle - half), (end, middle + half), colour, 0.35)
+    for start, stop in row.busy:
+        yield Rectangle(
+            (axis.place(start), middle - half), (axis.place(stop), middle + half), colour
+        )
     if row.cause is not None and row.cause.is_unplanned:
-        axes.plot(
-            [end],
-            [middle],
-            marker="x",
-            markersize=7,
-            markeredgewidth=2.2,
-            color=css_color("bad"),
-            clip_on=False,
-            zorder=5,
-        )
+        yield Symbol("cross", (end, middle), "bad", 7)
     if row.noticed_at is not None:
-        axes.plot(
-            [end],
-            [middle],
-            marker="o",
-            markersize=14,
-            markerfacecolor="none",
-            markeredgecolor=css_color("bad"),
-            markeredgewidth=1.8,
-            clip_on=False,
-            zorder=5,
-        )
+        yield Symbol("ring", (end, middle), "bad", 14)
 
 
 def _legend(run: RunView) -> tuple[LegendEntry, ...]:
@@ -404,25 +354,20 @@ class TimeAxis:
         """Return where an instant is on the axis."""
         return (at - self.begun_at).total_seconds() / self.unit_s
 
-    def draw(self, axes: Axes, canvas: Canvas) -> None:
-        """Ticks, label and the deadline."""
-        axes.set_xlim(0, self.end * 1.01)
-        step = _step(self.end, 6 if canvas.narrow else 12)
-        axes.set_xticks([step * i for i in range(math.floor(self.end * 1.01 / step) + 1)])
-        axes.set_xlabel(f"{self.unit} since the start", fontsize=12, color=css_color("muted"))
+    def ticked(self, narrow: bool, *, grid: bool = False) -> Axis:
+        """Return the axis of a drawing."""
+        step = _step(self.end, 6 if narrow else 12)
+        count = math.floor(self.end * 1.01 / step) + 1
+        ticks = tuple((step * number, f"{step * number:g}") for number in range(count))
+        return Axis(0.0, self.end * 1.01, ticks, f"{self.unit} since the start", grid=grid)
+
+    def deadline_marks(self, y: Axis) -> tuple[Mark, ...]:
+        """Return the deadline's line and name, where it is shown."""
         if self.deadline is None:
-            return
-        axes.axvline(self.deadline, color=css_color("bad"), linewidth=1.5, zorder=1)
-        axes.annotate(
-            "deadline",
-            (self.deadline, 1),
-            xycoords=("data", "axes fraction"),
-            xytext=(0, 6),
-            textcoords="offset points",
-            ha="right" if self.deadline > self.end * 0.9 else "center",
-            color=css_color("bad"),
-            fontsize=12,
-        )
+            return ()
+        anchor: Literal["end", "middle"] = "end" if self.deadline > self.end * 0.9 else "middle"
+        name = Text("deadline", (self.deadline, y.high), "bad", anchor, (0.0, -8.0))
+        return VerticalLine(self.deadline, "bad"), name
 
 
 def _unit(seconds: float) -> tuple[str, float]:

@@ -11,9 +11,10 @@ from costopt.domain.market import Pool
 from costopt.domain.policy import CarbonSignal
 from costopt.formatting import number_text, usd_per_hour_text
 from costopt.ledger.node_account import NodeInterval
+from costopt.render.drawing import Line, Mark, make_drawing, value_axis
 from costopt.render.run_charts import TimeAxis, pool_colours, pool_label
 from costopt.render.run_tables import RunView
-from costopt.render.svg import Canvas, LegendEntry, ResponsiveChart, css_color, make_canvases
+from costopt.render.svg import LegendEntry, ResponsiveChart, draw_chart
 
 HEIGHT_PX = 170
 MAX_POOLS = 8
@@ -37,7 +38,7 @@ def price_plot(run: RunView) -> ResponsiveChart | None:
     pools = list(dict.fromkeys(rate.pool for rate in rates))
     colours = pool_colours(run)
     legend = tuple(LegendEntry("line", colours[p], pool_label(p)) for p in pools[:MAX_POOLS])
-    return _plot("price", run, rates, usd_per_hour_text, "Dollars per node-hour", legend)
+    return _plot(run, rates, usd_per_hour_text, "Dollars per node-hour", legend)
 
 
 def carbon_plot(run: RunView) -> ResponsiveChart | None:
@@ -49,7 +50,7 @@ def carbon_plot(run: RunView) -> ResponsiveChart | None:
     )
     kinds = {rate.is_recorded for rate in rates}
     shown = tuple(entry for entry, kind in zip(legend, (True, False), strict=True) if kind in kinds)
-    return _plot("carbon", run, rates, number_text, "gCO2e per kWh", shown)
+    return _plot(run, rates, number_text, "gCO2e per kWh", shown)
 
 
 def _prices(run: RunView) -> Iterator[Rate]:
@@ -98,7 +99,6 @@ def _hours(row: NodeInterval, now: datetime) -> Iterator[tuple[datetime, datetim
 
 
 def _plot(
-    name: str,
     run: RunView,
     rates: Sequence[Rate],
     text: Callable[[float], str],
@@ -107,26 +107,21 @@ def _plot(
 ) -> ResponsiveChart | None:
     if not rates:
         return None
-    wide, narrow = (_svg(run, rates, text, canvas) for canvas in make_canvases(name))
-    values = [rate.value for rate in rates]
-    alt = f"{title} while nodes ran: from {text(min(values))} to {text(max(values))}."
-    return ResponsiveChart(wide, narrow, alt, legend)
-
-
-def _svg(run: RunView, rates: Sequence[Rate], text: Callable[[float], str], canvas: Canvas) -> str:
-    figure, axes = canvas.axes(HEIGHT_PX)
     axis, colours = TimeAxis.of(run), pool_colours(run)
-    for rate in dict.fromkeys(rates):
-        axes.hlines(
-            rate.value,
-            axis.place(rate.begin_at),
-            axis.place(rate.end_at),
-            color=css_color(colours[rate.pool]),
-            linewidth=3,
-            linestyle="solid" if rate.is_recorded else (0, (3, 1.5)),
+    values = [rate.value for rate in rates]
+    high = 1.12 * max(1e-9, *values)
+    y = value_axis(high, lambda value: text(value).removesuffix("/h"), 4)
+    marks: list[Mark] = [
+        Line(
+            ((axis.place(rate.begin_at), rate.value), (axis.place(rate.end_at), rate.value)),
+            colours[rate.pool],
+            3,
+            () if rate.is_recorded else (9.0, 4.5),
         )
-    axes.set_ylim(0, 1.12 * max(1e-9, *(rate.value for rate in rates)))
-    axes.yaxis.set_major_formatter(lambda value, _: text(value).removesuffix("/h"))
-    axes.locator_params(axis="y", nbins=4)
-    axis.draw(axes, canvas)
-    return canvas.svg(figure)
+        for rate in dict.fromkeys(rates)
+    ]
+    marks = [*axis.deadline_marks(y), *marks]
+    alt = f"{title} while nodes ran: from {text(min(values))} to {text(max(values))}."
+    return draw_chart(
+        lambda narrow: make_drawing(narrow, HEIGHT_PX, axis.ticked(narrow), y, marks), alt, legend
+    )

@@ -1,58 +1,29 @@
-"""A matplotlib figure as inline SVG whose colours are the page's.
+"""Drawings as inline SVG whose colors are those of the page.
 
-Figures are drawn with stand-in colours that become CSS variables, so that one drawing serves the
-light and the dark page; its ids are made unique, since several drawings share a page. The same
-figure gives the same bytes: no date, no version, a fixed salt.
+The same drawing gives the same bytes, and has no ids, since several drawings share a page.
 """
 
 from __future__ import annotations
 
 import html
-import io
-import re
-import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-COLOURS = (
-    "ink",
-    "muted",
-    "grid",
-    "surface",
-    "spend",
-    "energy",
-    "baseline",
-    "done",
-    "saved",
-    "bad",
-    "note",
-    "pool1",
-    "pool2",
-    "pool3",
-    "pool4",
-    "pool5",
-    "pool6",
-    "firm",
-    "finish1",
-    "finish2",
-    "finish3",
-    "finish4",
-    "finish5",
+from costopt.render.drawing import (
+    Area,
+    Axis,
+    Drawing,
+    Line,
+    Mark,
+    Point,
+    Rectangle,
+    Symbol,
+    Text,
+    VerticalLine,
 )
-"""Names of the page's CSS colour variables."""
 
-FINISH_COLOURS = ("finish1", "finish2", "finish3", "finish4", "finish5")
-"""From the earliest to the latest, each stronger than the one before."""
-
-POOL_COLOURS = ("pool1", "pool2", "pool3", "pool4", "pool5", "pool6")
-
-WIDE_PX = 960
-NARROW_PX = 360
+TICK_PX, LABEL_PX, TITLE_PX = 4.0, 20.0, 37.0
+"""Below the axis: the end of a tick's line, and the baselines of its label and of the title."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,95 +48,178 @@ class ResponsiveChart:
     legend: tuple[LegendEntry, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Canvas:
-    """Where one variant is drawn. ``name`` tells apart the ids of drawings on one page."""
-
-    name: str
-    width_px: int
-
-    @property
-    def narrow(self) -> bool:
-        """Whether it is for a phone."""
-        return self.width_px == NARROW_PX
-
-    def axes(self, height_px: int, *, left_px: int = 56) -> tuple[Figure, Axes]:
-        """Bare axes whose margins are the same in every plot, so that their times line up."""
-        from matplotlib.figure import Figure
-
-        left_px = 48 if self.narrow and left_px else left_px
-        right_px, top_px, bottom_px = 14, 22, 40
-        # 72 dots per inch make one point one CSS pixel
-        figure = Figure(figsize=(self.width_px / 72, height_px / 72), dpi=72)
-        axes = figure.add_axes(
-            (
-                left_px / self.width_px,
-                bottom_px / height_px,
-                (self.width_px - left_px - right_px) / self.width_px,
-                (height_px - bottom_px - top_px) / height_px,
-            )
-        )
-        _style(axes)
-        return figure, axes
-
-    def svg(self, figure: Figure) -> str:
-        """The figure as an ``<svg>`` element without width and height."""
-        from matplotlib import rc_context
-
-        buffer = io.StringIO()
-        with (
-            rc_context({"svg.hashsalt": self.name, "svg.fonttype": "none"}),
-            warnings.catch_warnings(),
-        ):
-            # a glyph that the measuring font lacks is drawn by the browser's own
-            warnings.simplefilter("ignore", UserWarning)
-            figure.savefig(
-                buffer, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
-            )
-        return _inline(buffer.getvalue(), self.name)
+def draw_chart(
+    make: Callable[[bool], Drawing], alt: str, legend: Sequence[LegendEntry]
+) -> ResponsiveChart:
+    """Return the drawings of a drawing, which ``make`` returns; where it gets True, for a phone."""
+    return ResponsiveChart(draw_svg(make(False)), draw_svg(make(True)), alt, tuple(legend))
 
 
-def make_canvases(name: str) -> tuple[Canvas, Canvas]:
-    """The wide and the narrow canvas of one plot."""
-    return Canvas(f"{name}-w", WIDE_PX), Canvas(f"{name}-n", NARROW_PX)
+def draw_svg(drawing: Drawing) -> str:
+    """Return the drawing as an ``<svg>`` element without width and height."""
+    parts = [*_grid(drawing), *_axes(drawing)]
+    for mark in drawing.marks:
+        parts.extend(_mark(drawing, mark))
+    size = f"0 0 {drawing.width_px} {_number(drawing.height_px)}"
+    drawn = "\n".join(parts)
+    return (
+        f'<svg class="plot" xmlns="http://www.w3.org/2000/svg" viewBox="{size}" font-size="12">\n'
+        f"{drawn}\n</svg>"
+    )
 
 
-def with_titles(svg: str, canvas: Canvas, titles: Mapping[str, str]) -> str:
-    """Return the plot with a text that shows under the pointer for each group of this id."""
-    for group, text in titles.items():
-        tag = f'<g id="{canvas.name}-{group}">'
-        svg = svg.replace(tag, f"{tag}<title>{html.escape(text, quote=False)}</title>", 1)
-    return svg
+def _grid(drawing: Drawing) -> Iterator[str]:
+    x, y = drawing.x, drawing.y
+    lines: list[tuple[Point, Point]] = []
+    if y.grid:
+        lines += [((x.low, value), (x.high, value)) for value, _ in y.ticks]
+    if x.grid:
+        lines += [((value, y.low), (value, y.high)) for value, _ in x.ticks]
+    for ends in lines:
+        yield f'<path d="{_path(drawing, ends)}" stroke="var(--grid)"/>'
 
 
-def css_color(name: str) -> str:
-    """The stand-in for one of COLOURS, for matplotlib."""
-    return f"#10{COLOURS.index(name):02x}01"
+def _axes(drawing: Drawing) -> Iterator[str]:
+    x, y = drawing.x, drawing.y
+    yield f'<path d="{_path(drawing, ((x.low, y.low), (x.high, y.low)))}" stroke="var(--muted)"/>'
+    ends = ""
+    for value, label in x.ticks:
+        left, bottom = drawing.place((value, y.low))
+        ends += f"M{_number(left)} {_number(bottom)}v{_number(TICK_PX)}"
+        yield _text(label, left, bottom + LABEL_PX, "muted", "middle")
+    if ends:
+        yield f'<path d="{ends}" stroke="var(--muted)"/>'
+    for value, label in y.ticks:
+        left, top = drawing.place((x.low, value))
+        yield _text(label, left - 6, top + 4, "muted", "end")
+    if x.title:
+        center, bottom = drawing.place((x.low, y.low))
+        center = (center + drawing.width_px - drawing.right_px) / 2
+        yield _text(x.title, center, bottom + TITLE_PX, "muted", "middle")
+    if y.title:
+        yield _text(y.title, 4, drawing.top_px - 10, "muted", "start")
 
 
-def _style(axes: Axes) -> None:
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(css_color("muted"))
-    axes.tick_params(colors=css_color("muted"), labelsize=12, length=0, pad=6)
-    axes.tick_params(axis="x", length=4)
-    axes.grid(axis="y", color=css_color("grid"), linewidth=1)
-    axes.set_axisbelow(True)
-    axes.patch.set_visible(False)
-    axes.figure.patch.set_visible(False)
+def _mark(drawing: Drawing, mark: Mark) -> Iterator[str]:
+    match mark:
+        case Line(points=points):
+            yield from _line(drawing, mark, points)
+        case Area(points=points) if points:
+            low = drawing.y.low
+            outline = ((points[0][0], low), *points, (points[-1][0], low))
+            yield f'<path d="{_path(drawing, outline)}Z" {_fill(mark.colour, mark.opacity)}/>'
+        case Rectangle():
+            yield from _bar(drawing, mark)
+        case Symbol():
+            yield _titled(_symbol(mark, *drawing.place(mark.at)), mark.title)
+        case VerticalLine(x=x) if _is_within(drawing.x, x):
+            ends = ((x, drawing.y.low), (x, drawing.y.high))
+            yield f'<path d="{_path(drawing, ends)}" {_stroke(mark.colour, mark.width_px)}/>'
+        case Text():
+            left, top = drawing.place(mark.at)
+            right, down = mark.offset_px
+            if mark.has_leader:
+                line = f"M{_number(left)} {_number(top)}l{_number(right)} {_number(down)}"
+                yield f'<path d="{line}" {_stroke("muted", 0.7)}/>'
+            yield _text(
+                mark.text, left + right, top + down, mark.colour, mark.anchor, mark.size_px,
+                is_bold=mark.is_bold,
+            )  # fmt: skip
 
 
-def _inline(document: str, name: str) -> str:
-    svg = document[document.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'<style type="text/css">.*?</style>', "", svg, flags=re.DOTALL)
-    svg = re.sub(r'(<svg [^>]*?) ?width="[^"]*"', r"\1", svg, count=1)
-    svg = re.sub(r'(<svg [^>]*?) ?height="[^"]*"', r"\1", svg, count=1)
-    svg = svg.replace("<svg ", '<svg class="plot" ', 1)
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
-    svg = svg.replace("url(#", f"url(#{name}-").replace('href="#', f'href="#{name}-')
-    svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
-    svg = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font-size: \1", svg)
-    for colour in COLOURS:
-        svg = svg.replace(css_color(colour), f"var(--{colour})")
-    return svg.strip()
+def _line(drawing: Drawing, mark: Line, points: Sequence[Point]) -> Iterator[str]:
+    if not any(_is_within(drawing.x, x) for x, _ in points):
+        return
+    style = _stroke(mark.colour, mark.width_px)
+    if mark.dashes_px:
+        style += f' stroke-dasharray="{" ".join(map(_number, mark.dashes_px))}"'
+    if mark.offset_px:
+        style += f' stroke-dashoffset="{_number(mark.offset_px)}"'
+    d = _path(drawing, points)
+    yield _titled(f'<path d="{d}" fill="none" stroke-linejoin="round" {style}/>', mark.title)
+
+
+def _bar(drawing: Drawing, mark: Rectangle) -> Iterator[str]:
+    (x0, y0), (x1, y1) = mark.start, mark.end
+    if max(x0, x1) < drawing.x.low or min(x0, x1) > drawing.x.high:
+        return
+    left, top = drawing.place((_clamped(drawing.x, x0), y0))
+    right, bottom = drawing.place((_clamped(drawing.x, x1), y1))
+    sizes = (min(left, right), min(top, bottom), abs(right - left), abs(bottom - top))
+    x, y, width, height = map(_number, sizes)
+    fill = _fill(mark.colour, mark.opacity)
+    yield f'<rect x="{x}" y="{y}" width="{width}" height="{height}" {fill}/>'
+
+
+def _symbol(mark: Symbol, x: float, y: float) -> str:
+    half, left, top = mark.size_px / 2, _number(x), _number(y)
+    r = _number(half)
+    match mark.kind:
+        case "dot":
+            return f'<circle cx="{left}" cy="{top}" r="{r}" {_fill(mark.colour, mark.opacity)}/>'
+        case "ring":
+            style = _stroke(mark.colour, 2)
+            return f'<circle cx="{left}" cy="{top}" r="{r}" fill="none" {style}/>'
+        case "diamond":
+            # As wide as high, on a corner.
+            d = f"M{left} {_number(y - half)}L{_number(x + half)} {top}"
+            d += f"L{left} {_number(y + half)}L{_number(x - half)} {top}Z"
+            return f'<path d="{d}" fill="none" {_stroke(mark.colour, 2)}/>'
+        case "cross":
+            size = _number(mark.size_px)
+            d = f"M{_number(x - half)} {_number(y - half)}l{size} {size}m0 -{size}l-{size} {size}"
+            return f'<path d="{d}" {_stroke(mark.colour, 2.2)}/>'
+        case "edge":
+            d = f"M{left} {_number(y - half)}v{_number(mark.size_px)}"
+            return f'<path d="{d}" {_stroke(mark.colour, 1)}/>'
+
+
+def _text(
+    text: str,
+    x: float,
+    y: float,
+    colour: str,
+    anchor: str,
+    size_px: float = 12.0,
+    *,
+    is_bold: bool = False,
+) -> str:
+    style = "" if anchor == "start" else f' text-anchor="{anchor}"'
+    style += "" if size_px == 12 else f' font-size="{_number(size_px)}"'
+    style += ' font-weight="700"' if is_bold else ""
+    # Where words lie on a grid's line, the line ends before them.
+    style += ' paint-order="stroke" stroke="var(--surface)" stroke-width="3"'
+    place = f'x="{_number(x)}" y="{_number(y)}"'
+    return f'<text {place} fill="var(--{colour})"{style}>{html.escape(text, quote=False)}</text>'
+
+
+def _titled(drawn: str, title: str) -> str:
+    if not title:
+        return drawn
+    return f"<g><title>{html.escape(title, quote=False)}</title>{drawn}</g>"
+
+
+def _fill(colour: str, opacity: float) -> str:
+    return f'fill="var(--{colour})"' + ("" if opacity == 1 else f' opacity="{opacity:g}"')
+
+
+def _stroke(colour: str, width_px: float) -> str:
+    return f'stroke="var(--{colour})" stroke-width="{_number(width_px)}"'
+
+
+def _path(drawing: Drawing, points: Sequence[Point]) -> str:
+    places = (drawing.place((_clamped(drawing.x, x), y)) for x, y in points)
+    return "M" + "L".join(f"{_number(x)} {_number(y)}" for x, y in places)
+
+
+def _clamped(axis: Axis, value: float) -> float:
+    return min(max(value, axis.low), axis.high)
+
+
+def _is_within(axis: Axis, value: float) -> bool:
+    return axis.low <= value <= axis.high
+
+
+def _number(value: float) -> str:
+    """To a hundredth of a pixel, and no longer than needed."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")

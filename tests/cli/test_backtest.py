@@ -199,7 +199,6 @@ def test_every_form_holds_every_policy(folder: Path, output: str) -> None:
 
 def test_the_report_is_one_page_and_stdout_stays_clean(folder: Path) -> None:
     pytest.importorskip("jinja2")
-    pytest.importorskip("matplotlib")
     done = backtest(folder, "-o", "json", "--report", f"{folder}/x.html")
     assert done.exit_code == 0
     json.loads(done.stdout)
@@ -338,7 +337,6 @@ def test_gaps_of_the_record_are_reported_and_kept_clear_of(folder: Path) -> None
 
 def test_the_report_shows_the_optimum_and_the_coverage(folder: Path) -> None:
     pytest.importorskip("jinja2")
-    pytest.importorskip("matplotlib")
     done = backtest(folder, "--starts", "2", "--report", f"{folder}/x.html")
     assert done.exit_code == 0, done.stderr
     page = (folder / "x.html").read_text(encoding="utf-8")
@@ -362,7 +360,6 @@ def test_ray_without_its_extra_is_refused_before_it_replays(
 
 def test_the_report_says_why_a_strategy_that_weighs_did_what_it_did(folder: Path) -> None:
     pytest.importorskip("jinja2")
-    pytest.importorskip("matplotlib")
     (folder / "greedy.yaml").write_text(POLICY.replace("greedy_spot", "adaptive"))
     done = backtest(folder, "--report", f"{folder}/x.html")
     assert done.exit_code == 0, done.stderr

@@ -28,7 +28,7 @@ from tests.support.sample_run import sample_events
 
 ROOT = Path(__file__).parents[2]
 HEAVY = (
-    "pandas", "numpy", "pulp", "highspy", "boto3", "google", "torch", "pydantic", "matplotlib",
+    "pandas", "numpy", "pulp", "highspy", "boto3", "google", "torch", "pydantic",
     "pyarrow", "rich", "yaml", "jinja2", "fastapi", "starlette",
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("torch", "boto3", "google", "matplotlib", "jinja2", "apscheduler")
+HEAVY = ("torch", "boto3", "google", "jinja2", "apscheduler")
 
 
 @pytest.fixture(scope="module")

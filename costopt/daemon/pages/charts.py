@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from costopt.daemon.cost_history import CostHistory, DayCost, Span
 from costopt.daemon.pages.layout import ENDED, ChartCache, is_over
@@ -15,20 +13,21 @@ from costopt.daemon.reader import TenantReader
 from costopt.daemon.shared_state import JobStatus
 from costopt.formatting import usd_text, wh_text
 from costopt.ledger.summary import JobState
+from costopt.render.drawing import (
+    POOL_COLOURS,
+    Axis,
+    Drawing,
+    Line,
+    Mark,
+    Rectangle,
+    Text,
+    VerticalLine,
+    make_drawing,
+    value_axis,
+)
 from costopt.render.page import Plot
 from costopt.render.run_tables import pluralize
-from costopt.render.svg import (
-    NARROW_PX,
-    POOL_COLOURS,
-    Canvas,
-    LegendEntry,
-    ResponsiveChart,
-    css_color,
-    make_canvases,
-)
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from costopt.render.svg import LegendEntry, ResponsiveChart, draw_chart
 
 DAYS_SHOWN = 14
 JOBS_DRAWN = 40
@@ -42,9 +41,8 @@ ByTenant = Mapping[str, Sequence[float | None]]
 def daily_plots(
     charts: ChartCache, reader: TenantReader, statuses: Sequence[JobStatus], key: str
 ) -> tuple[Plot, ...]:
-    """Return dollars and kilowatt-hours per day by tenant; () if nothing was spent, or if no
-    drawing library is installed. ``key`` names the jobs among the reader's. May raise LedgerError.
-    """
+    """Return dollars and kilowatt-hours per day by tenant; () if nothing was spent. ``key`` names
+    the jobs among the reader's. May raise LedgerError."""
     return charts.keep(("daily", reader.tenant, key), lambda: _daily(reader, statuses))
 
 
@@ -56,11 +54,11 @@ def _daily(reader: TenantReader, statuses: Sequence[JobStatus]) -> tuple[Plot, .
     days = [day for index, day in enumerate(days) if day >= first or index >= DAYS_SHOWN // 2]
     usd = _by_tenant(statuses, history, days, lambda cost: cost.usd_micros / 1e6)
     wh = _by_tenant(statuses, history, days, lambda cost: cost.wh)
-    if find_spec("matplotlib") is None or not any(any(row) for row in usd.values()):
+    if not any(any(row) for row in usd.values()):
         return ()
     order = sorted(usd, key=lambda tenant: (-sum(v or 0.0 for v in usd[tenant]), tenant))
-    spent = _bars("daily-usd", days, _largest(usd, order), usd_text, _usd_tick)
-    drawn = _bars("daily-wh", days, _largest(wh, order), wh_text, lambda wh: f"{wh / 1000:g}")
+    spent = _bars(days, _largest(usd, order), usd_text, _usd_tick)
+    drawn = _bars(days, _largest(wh, order), wh_text, lambda wh: f"{wh / 1000:g}")
     lead = f"The last {len(days)} days (UTC), today's so far."
     if history.unread:
         lead += f" {pluralize(history.unread, 'job')} not read yet; the next tick's page has more."
@@ -110,20 +108,19 @@ def _add(row: list[float | None], index: int, value: float | None) -> None:
 
 
 def _bars(
-    name: str,
     days: Days,
     by_tenant: ByTenant,
     text: Callable[[float | None], str],
     tick: Callable[[float], str],
 ) -> ResponsiveChart:
-    wide, narrow = (_bars_svg(canvas, days, by_tenant, tick) for canvas in make_canvases(name))
     totals = {tenant: _sum(row) for tenant, row in by_tenant.items()}
     legend = tuple(
         LegendEntry("bar", POOL_COLOURS[i], f"{tenant}: {text(total)}")
         for i, (tenant, total) in enumerate(totals.items())
     )
     alt = "; ".join(f"{tenant} {text(total)}" for tenant, total in totals.items())
-    return ResponsiveChart(wide, narrow, f"Per day and tenant. In all: {alt}.", legend)
+    alt = f"Per day and tenant. In all: {alt}."
+    return draw_chart(lambda narrow: _by_day(days, by_tenant, tick, narrow), alt, legend)
 
 
 def _sum(row: Sequence[float | None]) -> float | None:
@@ -131,27 +128,22 @@ def _sum(row: Sequence[float | None]) -> float | None:
     return sum(known) if len(known) == len(row) else None
 
 
-def _bars_svg(canvas: Canvas, days: Days, by_tenant: ByTenant, tick: Callable[[float], str]) -> str:
-    figure, axes = canvas.axes(HEIGHT_PX, left_px=72)
+def _by_day(days: Days, by_tenant: ByTenant, tick: Callable[[float], str], narrow: bool) -> Drawing:
+    marks: list[Mark] = []
     base = [0.0] * len(days)
-    for index, row in enumerate(by_tenant.values()):
-        values = [value or 0.0 for value in row]
-        axes.bar(range(len(days)), values, 0.72, base, color=css_color(POOL_COLOURS[index]))
-        base = [under + value for under, value in zip(base, values, strict=True)]
-    axes.set_ylim(0, 1.12 * max(*base, 1e-9))
+    for row, colour in zip(by_tenant.values(), POOL_COLOURS, strict=False):
+        for index, value in enumerate(row):
+            start, end = (index - 0.36, base[index]), (index + 0.36, base[index] + (value or 0.0))
+            marks += [Rectangle(start, end, colour)] if value else []
+            base[index] = end[1]
     for index, column in enumerate(zip(*by_tenant.values(), strict=True)):
         if None in column:
-            axes.annotate(
-                "?", (index, base[index]), xytext=(0, 3), textcoords="offset points",
-                ha="center", fontsize=12, color=css_color("bad"),
-            )  # fmt: skip
-    axes.yaxis.set_major_formatter(lambda value, _: tick(value))
-    axes.locator_params(axis="y", nbins=4)
-    step = 4 if canvas.width_px == NARROW_PX else 1
-    shown = range(len(days) - 1, -1, -step)
-    axes.set_xticks(list(shown), [f"{days[index]:%b %-d}" for index in shown])
-    axes.set_xlim(-0.6, len(days) - 0.4)
-    return canvas.svg(figure)
+            at = (float(index), base[index])
+            marks.append(Text("?", at, "bad", "middle", offset_px=(0.0, -4.0)))
+    shown = range(len(days) - 1, -1, -4 if narrow else -1)
+    ticks = tuple((float(index), f"{days[index]:%b %-d}") for index in shown)
+    x, y = Axis(-0.6, len(days) - 0.4, ticks), value_axis(1.12 * max(*base, 1e-9), tick, 4)
+    return make_drawing(narrow, HEIGHT_PX, x, y, marks, 72.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +170,7 @@ def _jobs(reader: TenantReader, statuses: Sequence[JobStatus]) -> tuple[Plot, ..
     now = reader.fleet().now
     known = [s for s in statuses if s.summary.deadline_at is not None]
     newest = sorted(known, key=lambda s: (is_over(s), -_begun(s).timestamp()))[:JOBS_DRAWN]
-    if not newest or find_spec("matplotlib") is None:
+    if not newest:
         return ()
     history = reader.cost_history(newest, now - timedelta(days=DAYS_SHOWN))
     rows = [_row(status, history) for status in newest]
@@ -219,7 +211,6 @@ def _row(status: JobStatus, history: CostHistory) -> JobRow:
 
 
 def _gantt(rows: Sequence[JobRow], now: datetime) -> ResponsiveChart:
-    wide, narrow = (_gantt_svg(canvas, rows, now) for canvas in make_canvases("jobs-over-time"))
     done = sum(row.end_at is not None for row in rows)
     legend = (
         LegendEntry("bar", "done", "open, with nodes"),
@@ -234,7 +225,7 @@ def _gantt(rows: Sequence[JobRow], now: datetime) -> ResponsiveChart:
         f"{pluralize(len(rows), 'job')} over time, {done} of them over. The tables below hold "
         "their deadlines and states."
     )
-    return ResponsiveChart(wide, narrow, alt, legend)
+    return draw_chart(lambda narrow: _over_time(rows, now, narrow), alt, legend)
 
 
 NAME_PX = 17
@@ -246,70 +237,62 @@ NAME_LENGTH = 26
 TICK_HOURS = (1, 2, 3, 6, 12, 24, 48, 96, 168)
 
 
-def _gantt_svg(canvas: Canvas, rows: Sequence[JobRow], now: datetime) -> str:
+def _over_time(rows: Sequence[JobRow], now: datetime, narrow: bool) -> Drawing:
     """Names stand to the left of the bars; above them where the page is narrow."""
-    row_px = BAR_PX + (NAME_PX if canvas.narrow else 0)
-    figure, axes = canvas.axes(AXIS_PX + row_px * len(rows), left_px=210)
-    axes.set_ylim(row_px * len(rows), 0)
-    axes.set_yticks([])
-    axes.grid(axis="x", color=css_color("grid"), linewidth=1)
+    row_px = BAR_PX + (NAME_PX if narrow else 0)
     most = timedelta(days=DAYS_SHOWN)
     begins = max(min(now, *(row.start_at for row in rows)), now - most)
     # an ended job's deadline, if far ahead, would squeeze what happened
     ends = [at for row in rows for at in (row.end_at or row.deadline_at, row.planned_at) if at]
     until = min(max(now, *ends), now + most)
+    x, y = _hours_axis(begins, until, 4 if narrow else 9), Axis(float(row_px * len(rows)), 0.0)
     place = _hours_since(begins)
-    _draw_hours(axes, begins, until, 4 if canvas.narrow else 9)
+    marks: list[Mark] = []
     for index, row in enumerate(rows):
-        _draw_row(axes, row, index * row_px, canvas, (place, now))
-    axes.axvline(place(now), color=css_color("note"), linewidth=1.5)
-    return canvas.svg(figure)
+        name = row.name if len(row.name) <= NAME_LENGTH else f"{row.name[: NAME_LENGTH - 1]}…"
+        top = float(index * row_px)
+        if narrow:
+            marks.append(Text(name, (x.low, top + NAME_PX / 2), "ink", offset_px=(0.0, 4.0)))
+            top += NAME_PX
+        else:
+            at = (x.low, top + BAR_PX / 2)
+            marks.append(Text(name, at, "ink", "end", offset_px=(-8.0, 4.0)))
+        marks += _row_marks(row, top, place, now)
+    marks.append(VerticalLine(place(now), "note"))
+    return make_drawing(narrow, AXIS_PX + y.low, x, y, marks, 210.0)
 
 
 def _hours_since(begins: datetime) -> Callable[[datetime], float]:
     return lambda at: (at - begins) / timedelta(hours=1)
 
 
-def _draw_hours(axes: Axes, begins: datetime, until: datetime, most: int) -> None:
-    """Draw an axis of times in UTC, with at most so many marks."""
+def _hours_axis(begins: datetime, until: datetime, most: int) -> Axis:
+    """Return an axis of times in UTC, with at most so many marks."""
     hours = max(_hours_since(begins)(until), 1.0)
     step = next((each for each in TICK_HOURS if hours / each <= most), TICK_HOURS[-1])
     midnight = begins.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     count = int(_hours_since(midnight)(until) // step)
     marks = [midnight + timedelta(hours=step * index) for index in range(count + 1)]
-    shown = [at for at in marks if at >= begins]
-    axes.set_xticks(
-        [_hours_since(begins)(at) for at in shown],
-        [f"{at:%H:%M}" if at.hour else f"{at:%b %-d}" for at in shown],
+    ticks = tuple(
+        (_hours_since(begins)(at), f"{at:%H:%M}" if at.hour else f"{at:%b %-d}")
+        for at in marks
+        if at >= begins
     )
-    axes.set_xlim(-hours / 50, hours * 1.02)
+    return Axis(-hours / 50, hours * 1.02, ticks, grid=True)
 
 
-def _draw_row(
-    axes: Axes,
-    row: JobRow,
-    top: float,
-    canvas: Canvas,
-    times: tuple[Callable[[datetime], float], datetime],
-) -> None:
-    place, now = times
-    name = row.name if len(row.name) <= NAME_LENGTH else f"{row.name[: NAME_LENGTH - 1]}…"
-    axes.annotate(
-        name, (0, top + (NAME_PX / 2 if canvas.narrow else BAR_PX / 2)),
-        xycoords=("axes fraction", "data"), xytext=(0 if canvas.narrow else -8, 0),
-        textcoords="offset points", ha="left" if canvas.narrow else "right", va="center",
-        fontsize=12, color=css_color("ink"), parse_math=False, annotation_clip=False,
-    )  # fmt: skip
-    top += NAME_PX if canvas.narrow else 0
-    bar, colour = (top + 4, BAR_PX - 8), css_color(row.colour)
+def _row_marks(
+    row: JobRow, top: float, place: Callable[[datetime], float], now: datetime
+) -> Iterator[Mark]:
+    above, below = top + 4, top + BAR_PX - 4
     start, present = place(row.start_at), place(max(now, row.start_at))
     end = present if row.end_at is None else place(row.end_at)
-    axes.broken_barh([(start, end - start)], bar, color=colour, alpha=0.25)
-    spans = [(place(begun), place(ended) - place(begun)) for begun, ended in row.spans]
-    axes.broken_barh(spans, bar, color=colour)
+    yield Rectangle((start, above), (end, below), row.colour, 0.25)
+    for begun, ended in row.spans:
+        yield Rectangle((place(begun), above), (place(ended), below), row.colour)
     if row.planned_at is not None and place(row.planned_at) > present:
-        to_come, middle = [present, place(row.planned_at)], top + BAR_PX / 2
-        axes.plot(to_come, [middle] * 2, color=colour, linewidth=2, linestyle=(0, (3, 2)))
+        middle = top + BAR_PX / 2
+        yield Line(((present, middle), (place(row.planned_at), middle)), row.colour, 2, (6.0, 4.0))
     if row.deadline_at is not None:
-        due, red = place(row.deadline_at), css_color("bad")
-        axes.vlines(due, top + 1, top + BAR_PX - 1, color=red, linewidth=2.5)
+        due = place(row.deadline_at)
+        yield Line(((due, top + 1), (due, top + BAR_PX - 1)), "bad", 2.5)

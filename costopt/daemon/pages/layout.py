@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
-from importlib.util import find_spec
 from threading import Lock
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -24,7 +23,6 @@ from costopt.daemon.reader import TenantReader
 from costopt.daemon.service import DaemonService
 from costopt.daemon.shared_state import Health, JobStatus
 from costopt.domain.control import DesiredState, Halt, Mode, ProposalState
-from costopt.domain.errors import install_hint
 from costopt.domain.events import DecisionMade
 from costopt.domain.market import Pool
 from costopt.formatting import UNKNOWN_TEXT, second_text, seconds_text
@@ -165,7 +163,7 @@ Kept = TypeVar("Kept")
 @dataclass(frozen=True, slots=True)
 class JobCharts:
     """The events of a job with its charts. ``run`` is None if there are no events, or too many;
-    ``plots`` are empty then, and if no drawing library is installed."""
+    ``plots`` are empty then."""
 
     run: RunView | None
     plots: tuple[Plot, ...] = ()
@@ -209,8 +207,6 @@ def _job_charts(service: DaemonService, job: str, now: datetime) -> JobCharts:
     if len(events) == MAX_EVENTS:
         return JobCharts(None, (), f"Its curves are not drawn: it has over {MAX_EVENTS:,} events.")
     run = RunView.of(events, max(now, *(event.at for event in events)))
-    if find_spec("matplotlib") is None:
-        return JobCharts(run, (), f"Curves are drawn with an extra: {install_hint('report')}.")
     return JobCharts(run, _plots(run))
 
 

@@ -16,7 +16,6 @@ locals {
       COSTOPT_SERVER           = local.server
       COSTOPT_STATE_DIR        = local.state_dir
       HOME                     = local.run_dir
-      MPLCONFIGDIR             = "${local.run_dir}/matplotlib"
       TMPDIR                   = local.run_dir
       XDG_CACHE_HOME           = "${local.run_dir}/cache"
     },

@@ -13,7 +13,7 @@ import pytest
 import costopt
 
 HEAVY = {
-    "boto3", "fastapi", "google", "highspy", "matplotlib", "numpy", "obstore", "pandas", "pulp",
+    "boto3", "fastapi", "google", "highspy", "numpy", "obstore", "pandas", "pulp",
     "pyarrow", "pydantic", "sqlalchemy", "torch", "yaml",
 }  # fmt: skip
 STUB = Path(costopt.__file__).with_suffix(".pyi")
@@ -32,10 +32,10 @@ def test_importing_costopt_loads_no_library() -> None:
     assert not HEAVY & loaded_by("import costopt")
 
 
-def test_no_name_loads_a_cloud_or_plots() -> None:
+def test_no_name_loads_a_cloud() -> None:
     names = ", ".join(name for name in costopt.__all__ if name != "__version__")
     loaded = loaded_by(f"from costopt import {names}")
-    assert not {"torch", "boto3", "google", "pandas", "matplotlib", "fastapi"} & loaded
+    assert not {"torch", "boto3", "google", "pandas", "fastapi"} & loaded
 
 
 def test_names_are_those_of_the_stub() -> None:

@@ -572,16 +572,6 @@ def test_curves_are_drawn_once_per_tick(tmp_path: Path, monkeypatch: pytest.Monk
         assert drawn == [RUNNING, RUNNING]
 
 
-def test_without_what_draws_a_job_is_reported_in_tables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(layout, "find_spec", lambda name: None)
-    with shown(tmp_path) as daemon:
-        text = text_of(daemon, f"/jobs/{RUNNING}", daemon.cookie())
-    assert "costopt-spot[report]" in text
-    assert "Spent measured $153.56" in text
-
-
 def test_a_job_of_too_many_events_is_reported_without_curves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from costopt.domain.estimate import Estimate
+from costopt.render.drawing import FINISH_COLOURS
 from costopt.render.frontier import frontier_plot, write_what_if_report
 from costopt.render.frontier_table import FrontierRow, frontier_table
-from costopt.render.svg import FINISH_COLOURS
 from costopt.render.table import Column, Table
 from tests.unit.render.test_pages import HOSTILE, Page
 
