@@ -13,7 +13,15 @@ import click
 
 from costopt.cli.connection import connect, server_options
 from costopt.cli.errors import print_error
-from costopt.cli.options import duration_s, job_argument, output_option, policy_option, print_table
+from costopt.cli.options import (
+    duration_s,
+    instant,
+    job_argument,
+    output_option,
+    policy_option,
+    print_table,
+)
+from costopt.domain.control import JobFilter
 from costopt.formatting import (
     iso_minute_text,
     number_text,
@@ -66,9 +74,28 @@ UPCOMING = (
 
 @click.command("list")
 @click.option("--upcoming", is_flag=True, help="The next twenty occurrences of recurring jobs.")
+@click.option(
+    "--state",
+    type=click.Choice(list(JobFilter)),
+    default=JobFilter.RECENT,
+    show_default=True,
+    help="Only these jobs; recent: those that are open, and the last 50 that ended.",
+)
+@click.option("--tenant", help="Only this tenant's jobs.")
+@click.option("--name", help="Only jobs with this in their name.")
+@click.option("--since", callback=instant, help="Only jobs submitted at or after this time.")
 @server_options
 @output_option
-def list_(upcoming: bool, server: str, token_file: Path | None, output: str) -> None:
+def list_(
+    upcoming: bool,
+    state: str,
+    tenant: str | None,
+    name: str | None,
+    since: datetime | None,
+    server: str,
+    token_file: Path | None,
+    output: str,
+) -> None:
     """List a daemon's jobs.
 
     Blocked by gives the reason why a job gets no nodes now.
@@ -80,8 +107,11 @@ def list_(upcoming: bool, server: str, token_file: Path | None, output: str) -> 
         if not occurrences:
             click.echo("note: no job with a schedule is to run", err=True)
         return
-    answer = client.get("jobs")
-    rows = [_row(job) for job in answer["jobs"]]
+    since_text = None if since is None else since.isoformat()
+    jobs = client.get_all(
+        "jobs", rows="jobs", state=state, tenant=tenant, name=name, since=since_text
+    )
+    rows = [_row(job) for job in jobs]
     print_table(Table("costopt.list/1", "Jobs", COLUMNS, rows), output)
 
 

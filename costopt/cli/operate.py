@@ -90,7 +90,7 @@ def mode(mode: str | None, server: str, token_file: Path | None) -> None:
 
 
 def _open(client: DaemonClient) -> Table:
-    rows = client.get("proposals", state="open")["proposals"]
+    rows = client.get_all("proposals", rows="proposals", state="open")
     return Table("costopt.proposals/1", "Proposals that wait for an answer", PROPOSAL_COLUMNS, rows)
 
 

@@ -111,7 +111,7 @@ def _used(nodes: frozenset[str]) -> str:
 
 def _served_gangs(client: DaemonClient) -> Iterator[tuple[str, frozenset[str]]]:
     """Yield the daemon's jobs for Slurm that are not over, with their nodes by Slurm's names."""
-    for job in client.get("jobs")["jobs"]:
+    for job in client.get_all("jobs", rows="jobs", state="open"):
         submission = job["submission"]
         name, is_over = submission["name"], job["summary"]["state"] in OVER
         if not name.startswith(PREFIX) or is_over or submission["desired_state"] != "run":

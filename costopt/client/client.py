@@ -104,6 +104,17 @@ class DaemonClient:
         """
         return self.request("GET", path, query=query)
 
+    def get_all(self, *path: str, rows: str, **query: object) -> list[Answer]:
+        """Return the rows under this name of all pages of a list. Raise as ``get``."""
+        found: list[Answer] = []
+        cursor = None
+        while True:
+            page = self.get(*path, **{"limit": 1000, **query, "cursor": cursor})
+            found += page[rows]
+            cursor = page.get("next")
+            if cursor is None:
+                return found
+
     def send(self, method: str, *path: str, body: Mapping[str, object] | None = None) -> Answer:
         """Send a command and return the response. Raise as ``get``."""
         return self.request(method, path, body=body)

@@ -1,6 +1,7 @@
 """The daemon's metrics in Prometheus's text format: one table, with base units in the names.
 
-Counters are totals of each job since it was submitted, so they survive a restart. If a provider's
+Counters are totals of each job since it was submitted, so they survive a restart. Series are of the
+jobs that are open or ended within the hour; sums by tenant are of all. If a provider's
 bill corrects a total downwards, the counter stays at its highest value until the total exceeds it,
 since Prometheus treats a decrease as a restart of the counter; the ledger has the exact figure.
 ``python -m costopt.daemon.metrics > docs/metrics.md`` writes the table's page. HTTP requests are
@@ -13,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from threading import Lock
 from typing import Protocol
@@ -87,14 +89,53 @@ class MetricSpec:
                 return tuple(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
 
 
+ENDED_SHOWN = timedelta(hours=1)
+"""Series of more jobs than have run of late would make each scrape longer for ever."""
+
+
+def _shown(scrape: Scrape) -> Iterator[JobMetrics]:
+    for job in scrape.seen.jobs:
+        ended_at = job.summary.finished_at or job.summary.now
+        if not job.closed or scrape.seen.now - ended_at <= ENDED_SHOWN:
+            yield job
+
+
 def _of_jobs(figure: Callable[[JobMetrics], float | None]) -> Callable[[Scrape], Iterable[Sample]]:
-    return lambda scrape: (((job.job, job.tenant), figure(job)) for job in scrape.seen.jobs)
+    return lambda scrape: (((job.job, job.tenant), figure(job)) for job in _shown(scrape))
 
 
 def _emissions(scrape: Scrape) -> Iterator[Sample]:
-    for job in scrape.seen.jobs:
+    for job in _shown(scrape):
         if job.summary.carbon_signal is not None:
             yield (job.job, job.tenant, job.summary.carbon_signal), job.summary.gco2e
+
+
+def _of_tenants(
+    figure: Callable[[JobMetrics], float | None],
+    signal: Callable[[JobMetrics], str | None] | None = None,
+) -> Callable[[Scrape], Iterable[Sample]]:
+    """Return the sums over all jobs of a tenant, by ``signal`` where there is one; what is unknown
+    of a job is left out."""
+
+    def sums(scrape: Scrape) -> Iterable[Sample]:
+        found: dict[Labels, float] = {}
+        for job in scrape.seen.jobs:
+            value, kind = figure(job), "" if signal is None else signal(job)
+            if value is not None and kind is not None:
+                labels = (job.tenant,) if signal is None else (job.tenant, kind)
+                found[labels] = found.get(labels, 0.0) + value
+        return found.items()
+
+    return sums
+
+
+def _joules(wh: float | None) -> float | None:
+    return None if wh is None else wh * JOULES_PER_WH
+
+
+def _jobs_by_state(scrape: Scrape) -> Iterable[Sample]:
+    counts = Counter((job.tenant, job.summary.state.value) for job in scrape.seen.jobs)
+    return counts.items()
 
 
 def _of_daemon(figure: Callable[[Scrape], float | None]) -> Callable[[Scrape], Iterable[Sample]]:
@@ -125,6 +166,7 @@ def _seconds_until_spent(scrape: Scrape, use: BudgetUse) -> float | None:
 
 
 JOB = ("job", "tenant")
+TENANT = ("tenant",)
 BUDGET = ("job", "tenant", "limit")
 _COUNTER, _GAUGE = MetricKind.COUNTER, MetricKind.GAUGE
 
@@ -133,12 +175,10 @@ METRICS = (
                _of_jobs(lambda job: job.summary.usd)),
     MetricSpec("costopt_energy_joules", _COUNTER,
                "Energy at the data centre's meter; absent where it is unknown.", JOB,
-               _of_jobs(lambda job: None if (wh := job.summary.wh) is None
-                        else wh * JOULES_PER_WH)),
+               _of_jobs(lambda job: _joules(job.summary.wh))),
     MetricSpec("costopt_idle_energy_joules", _COUNTER,
                "Energy of nodes while they did not train; absent where it is unknown.", JOB,
-               _of_jobs(lambda job: None if (wh := job.summary.idle_wh) is None
-                        else wh * JOULES_PER_WH)),
+               _of_jobs(lambda job: _joules(job.summary.idle_wh))),
     MetricSpec("costopt_emissions_grams", _COUNTER,
                "CO2e of that energy, by the hour where it was recorded, average (location-based) or"
                " marginal as the job's policy counts; absent where it is unknown.",
@@ -157,6 +197,18 @@ METRICS = (
                _of_jobs(lambda job: job.summary.interruptions)),
     MetricSpec("costopt_replaced_nodes", _COUNTER, "Unhealthy nodes that were replaced.", JOB,
                _of_jobs(lambda job: job.summary.replaced_nodes)),
+    MetricSpec("costopt_tenant_spend_usd", _COUNTER,
+               "Dollars that the provider confirmed, of all jobs of a tenant.", TENANT,
+               _of_tenants(lambda job: job.summary.usd)),
+    MetricSpec("costopt_tenant_energy_joules", _COUNTER,
+               "Energy of all jobs of a tenant, where it is known.", TENANT,
+               _of_tenants(lambda job: _joules(job.summary.wh))),
+    MetricSpec("costopt_tenant_emissions_grams", _COUNTER,
+               "CO2e of all jobs of a tenant, where it is known.", (*TENANT, "signal"),
+               _of_tenants(lambda job: job.summary.gco2e, lambda job: job.summary.carbon_signal)),
+    MetricSpec("costopt_tenant_interruptions", _COUNTER,
+               "Nodes that the provider took, of all jobs of a tenant.", TENANT,
+               _of_tenants(lambda job: job.summary.interruptions)),
     MetricSpec("costopt_launches", _COUNTER, "Launches, by result: ok or failed.", ("result",),
                lambda scrape: [((each,), n) for each, n in scrape.seen.launches.items()]),
     MetricSpec("costopt_task_runs", _COUNTER, "Runs of the daemon's tasks.", ("task", "result"),
@@ -176,6 +228,8 @@ METRICS = (
     MetricSpec("costopt_goodput_ratio", _GAUGE,
                "Share of the trainers' time that went into steps that count, 0 to 1.", JOB,
                _of_jobs(lambda job: job.goodput)),
+    MetricSpec("costopt_jobs", _GAUGE, "Jobs, those that ended included, by what they are doing.",
+               (*TENANT, "state"), _jobs_by_state),
     MetricSpec("costopt_nodes", _GAUGE, "Living nodes.", JOB,
                _of_jobs(lambda job: job.summary.nodes_alive)),
     MetricSpec("costopt_unhealthy", _GAUGE, "1 while nodes of a job are idle, slow or faulty.", JOB,
@@ -223,6 +277,9 @@ METRICS = (
 """Every metric of the daemon: a new one is a row here, and in docs/metrics.md."""
 
 
+OF_JOBS = frozenset(spec.name for spec in METRICS if spec.labels[: len(JOB)] == JOB)
+
+
 class MetricsEndpoint:
     """The response of /metrics; safe to share between threads."""
 
@@ -260,7 +317,14 @@ class _Collector(Collector):
         )
         closed: set[Labels] = {(job.job, job.tenant) for job in scrape.seen.jobs if job.closed}
         with self._lock:
-            return iter([self._family(spec, scrape, closed) for spec in METRICS])
+            families = [self._family(spec, scrape, closed) for spec in METRICS]
+            shown = {(job.job, job.tenant) for job in _shown(scrape)}
+            self._highest = {
+                (name, labels): value
+                for (name, labels), value in self._highest.items()
+                if name not in OF_JOBS or labels[: len(JOB)] in shown
+            }
+        return iter(families)
 
     def _family(self, spec: MetricSpec, scrape: Scrape, closed: set[Labels]) -> MetricFamily:
         samples = [(labels, float(v)) for labels, v in spec.value(scrape) if v is not None]
@@ -297,9 +361,10 @@ HEAD = """\
 
 This page is written by `python -m costopt.daemon.metrics > docs/metrics.md`; a test compares the
 two. `GET /metrics` of the daemon exposes these in Prometheus's text format. Alert rules are in
-`deploy/prometheus/alerts.yaml`, a dashboard in `deploy/grafana/costopt.json`. Counters of jobs and
-launches are totals since the jobs were submitted, the others are since the process began. A figure
-that is unknown is absent.
+`deploy/prometheus/alerts.yaml`, a dashboard in `deploy/grafana/costopt.json`. Counters of jobs,
+tenants and launches are totals since the jobs were submitted, the others are since the process
+began. A figure that is unknown is absent. Jobs have series while they are open and for an hour
+after they ended; the sums by tenant go on.
 
 | Name | Kind | Labels | Meaning |
 |---|---|---|---|

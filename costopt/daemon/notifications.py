@@ -18,6 +18,7 @@ from functools import partial
 from threading import Thread
 
 from costopt.daemon.http.schemas import to_json
+from costopt.daemon.lists import ENDED
 from costopt.daemon.service import DaemonService
 from costopt.daemon.shared_state import BudgetUse, SharedState, TickSnapshot
 from costopt.daemon.webhooks import Webhooks
@@ -166,7 +167,6 @@ STORM_WINDOW = timedelta(hours=1)
 STORM_COUNT = 10
 """This many interruptions within STORM_WINDOW are a storm."""
 SPENT_SOON = timedelta(days=1)
-ENDED = (JobState.FINISHED, JobState.FAILED)
 
 
 class AlertMonitor:

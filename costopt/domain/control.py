@@ -46,6 +46,21 @@ class ActionKind(StrEnum):
     TERMINATE = "terminate"
 
 
+class JobFilter(StrEnum):
+    """Which jobs a list shows: RECENT are those that are open and the latest that are over."""
+
+    RECENT = "recent"
+    OPEN = "open"
+    ENDED = "ended"
+    ALL = "all"
+    WAITING = "waiting"
+    STARTING = "starting"
+    TRAINING = "training"
+    FINISHED = "finished"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
 class ProposalState(StrEnum):
     """An open proposal waits for an answer; a withdrawn one is no longer needed.
 

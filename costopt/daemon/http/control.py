@@ -10,7 +10,9 @@ from fastapi import Request, Response
 from costopt.daemon.http.problems import HttpProblemError
 from costopt.daemon.http.requests import (
     After,
+    Cursor,
     HaltRequest,
+    Limit,
     ModeRequest,
     ProposalId,
     StateFilter,
@@ -31,6 +33,7 @@ from costopt.daemon.http.schemas import (
     TokenRevoked,
     model_of,
 )
+from costopt.daemon.lists import page_of
 from costopt.daemon.shared_state import FleetView, Health, MarketView
 from costopt.domain.account import Account
 from costopt.domain.control import Proposal, Scope
@@ -94,9 +97,14 @@ def changes(call: Call, after: After = 0) -> dict[str, Any]:
 
 
 @tenant_operation("GET /v1/proposals", Scope.READ, ProposalList)
-def proposals(call: Call, state: StateFilter = None) -> dict[str, Any]:
+def proposals(
+    call: Call, state: StateFilter = None, cursor: Cursor = None, limit: Limit = 200
+) -> dict[str, Any]:
     """List the actions that the daemon asked for."""
-    return {"proposals": call.reader.proposals(() if state is None else (state,))}
+    every = call.reader.proposals()
+    found = [each for each in every if state in (None, each.state)]
+    page = page_of(found, lambda each: each.id, cursor, limit, every)
+    return {"proposals": page.rows, "next": page.next}
 
 
 @operation("POST /v1/proposals/{proposal}/approve", Scope.ADMIN, model_of(Proposal), refusal=409)

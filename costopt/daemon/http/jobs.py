@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import Any
 
@@ -11,14 +12,19 @@ from costopt.daemon.http.problems import HttpProblemError, spec_errors_as
 from costopt.daemon.http.requests import (
     After,
     AfterByte,
+    Cursor,
     DecisionId,
     JobName,
     JobRequest,
+    JobStateFilter,
     Limit,
     LoggedNode,
+    NameFilter,
     PriorityRequest,
+    Since,
     SubmitRequest,
     TaskNumber,
+    TenantFilter,
 )
 from costopt.daemon.http.routes import ApiCall, Call, RouteList
 from costopt.daemon.http.schemas import (
@@ -33,10 +39,14 @@ from costopt.daemon.http.schemas import (
     model_of,
 )
 from costopt.daemon.impact import ImpactResult
+from costopt.daemon.lists import JobQuery, page_of
 from costopt.daemon.shared_state import DecisionRow, JobStatus
-from costopt.domain.control import Scope, Submission
+from costopt.domain.control import JobFilter, Scope, Submission
 from costopt.domain.errors import InfeasibleError
 from costopt.protocol.node_logs import LogChunk
+
+MAX_OCCURRENCES = 1000
+"""Recurring jobs go on for ever; so many are listed, page by page."""
 
 JOB_OPERATIONS = RouteList()
 operation = JOB_OPERATIONS.add
@@ -44,15 +54,27 @@ tenant_operation = partial(operation, by_tenants=True)
 
 
 @tenant_operation("GET /v1/jobs", Scope.READ, JobList)
-def list_jobs(call: Call) -> dict[str, Any]:
-    """List all jobs."""
-    return {"jobs": call.reader.jobs()}
+def list_jobs(
+    call: Call,
+    state: JobStateFilter = JobFilter.RECENT,
+    tenant: TenantFilter = None,
+    name: NameFilter = "",
+    since: Since = None,
+    cursor: Cursor = None,
+    limit: Limit = 200,
+) -> dict[str, Any]:
+    """List jobs."""
+    every = call.reader.jobs()
+    found = JobQuery(state, tenant, name, since).select(every)
+    page = page_of(found, lambda status: status.submission.name, cursor, limit, every)
+    return {"jobs": page.rows, "next": page.next}
 
 
 @tenant_operation("GET /v1/occurrences", Scope.READ, OccurrenceList)
-def occurrences(call: Call, limit: Limit = 20) -> dict[str, Any]:
+def occurrences(call: Call, cursor: Cursor = None, limit: Limit = 20) -> dict[str, Any]:
     """List the next occurrences of recurring jobs."""
-    return {"occurrences": call.reader.upcoming(limit)}
+    page = page_of(call.reader.upcoming(MAX_OCCURRENCES), lambda each: each.job, cursor, limit)
+    return {"occurrences": page.rows, "next": page.next}
 
 
 @tenant_operation("GET /v1/jobs/{job}", Scope.READ, JobDetail, refusal=404)
@@ -75,9 +97,11 @@ def job_events(job: JobName, call: Call, after: After = 0, limit: Limit = 1000) 
 
 
 @tenant_operation("GET /v1/jobs/{job}/decisions", Scope.READ, DecisionList, refusal=404)
-def job_decisions(job: JobName, call: Call, limit: Limit = 100) -> dict[str, Any]:
+def job_decisions(
+    job: JobName, call: Call, cursor: Cursor = None, limit: Limit = 100
+) -> dict[str, Any]:
     """List a job's decisions."""
-    return {"decisions": call.reader.decisions(job, limit)}
+    return _decisions(call, job, cursor, limit)
 
 
 @tenant_operation("GET /v1/jobs/{job}/logs", Scope.READ, model_of(LogChunk), refusal=404)
@@ -101,9 +125,16 @@ def events(call: Call, after: After = 0, limit: Limit = 1000) -> dict[str, Any]:
 
 
 @tenant_operation("GET /v1/decisions", Scope.READ, DecisionList)
-def decisions(call: Call, limit: Limit = 100) -> dict[str, Any]:
+def decisions(call: Call, cursor: Cursor = None, limit: Limit = 100) -> dict[str, Any]:
     """List the last decision of each job."""
-    return {"decisions": call.reader.decisions(None, limit)}
+    return _decisions(call, None, cursor, limit)
+
+
+def _decisions(call: ApiCall, job: str | None, cursor: str | None, limit: int) -> dict[str, Any]:
+    every = call.reader.decisions(job, sys.maxsize)
+    with spec_errors_as(422):
+        page = page_of(every, lambda row: row.decision.decision_id, cursor, limit)
+    return {"decisions": page.rows, "next": page.next}
 
 
 @tenant_operation("GET /v1/decisions/{decision}", Scope.READ, model_of(DecisionRow), refusal=404)

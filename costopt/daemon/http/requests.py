@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Path, Query
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    WithJsonSchema,
+)
 
-from costopt.domain.control import Mode, ProposalState, Scope
+from costopt.domain.control import JobFilter, Mode, ProposalState, Scope
 
 MAX_DOCUMENT_BYTES = 256 * 1024
 MAX_SAFE_INTEGER = 2**53 - 1
@@ -60,6 +68,28 @@ LoggedNode = Annotated[
     str | None,
     Query(max_length=160, pattern=ID, description="the node; default: the job's newest"),
     WithJsonSchema({"type": "string", "maxLength": 160, "pattern": ID}),
+]
+Cursor = Annotated[
+    str | None,
+    Query(max_length=160, pattern=ID, description="the `next` of the page before; default: none"),
+    WithJsonSchema({"type": "string", "maxLength": 160, "pattern": ID}),
+]
+JobStateFilter = Annotated[
+    JobFilter,
+    Query(description="only these jobs; recent: those that are open, and the last 50 that ended"),
+]
+TenantFilter = Annotated[
+    str | None,
+    Query(max_length=63, pattern=NAME, description="only this tenant's jobs; default: all"),
+    WithJsonSchema({"type": "string", "maxLength": 63, "pattern": NAME}),
+]
+NameFilter = Annotated[
+    str, Query(max_length=63, pattern=TEXT, description="only jobs with this in their name")
+]
+Since = Annotated[
+    AwareDatetime | None,
+    Query(description="only jobs submitted at or after this time; default: all"),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
 StateFilter = Annotated[
     ProposalState | None,

@@ -148,15 +148,20 @@ class JobListItem(ResponseModel):
 
 
 class JobList(ResponseModel):
-    """Every job ever submitted, in the order of submission."""
+    """Jobs, in the order of submission.
+
+    ``next`` is the cursor of the page that follows, null after the last; so in every list.
+    """
 
     jobs: tuple[JobListItem, ...]
+    next: str | None
 
 
 class OccurrenceList(ResponseModel):
     """The next occurrences of recurring jobs, the earliest first."""
 
     occurrences: tuple[View[Occurrence], ...]
+    next: str | None
 
 
 class JobDetail(JobListItem):
@@ -184,12 +189,14 @@ class DecisionList(ResponseModel):
     """Decisions, the newest first."""
 
     decisions: tuple[View[DecisionRow], ...]
+    next: str | None
 
 
 class ProposalList(ResponseModel):
     """Proposals, oldest first."""
 
     proposals: tuple[View[Proposal], ...]
+    next: str | None
 
 
 class HaltResponse(ResponseModel):

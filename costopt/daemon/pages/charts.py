@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 from costopt.daemon.cost_history import CostHistory, DayCost, Span
-from costopt.daemon.pages.layout import ENDED, ChartCache, is_over
+from costopt.daemon.lists import ENDED, is_over
+from costopt.daemon.pages.layout import ChartCache
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.shared_state import JobStatus
 from costopt.formatting import usd_text, wh_text

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import sys
 
+from costopt.daemon.lists import is_over
 from costopt.daemon.pages.layout import (
     PageRequest,
     clock,
     decision_text,
-    is_over,
     pool_text,
     slack_cell,
     take_first,

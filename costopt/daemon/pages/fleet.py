@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from costopt.daemon.lists import is_over
 from costopt.daemon.pages.charts import daily_plots
 from costopt.daemon.pages.layout import (
     ChartCache,
     PageRequest,
     age_text,
     clock,
-    is_over,
     pool_text,
     take_first,
 )

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from costopt.daemon.admission import load_submission
-from costopt.daemon.pages.layout import PageRequest, clock, is_over, take_first
+from costopt.daemon.lists import is_over
+from costopt.daemon.pages.layout import PageRequest, clock, take_first
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.service import DaemonService
 from costopt.daemon.shared_state import FleetView, Health

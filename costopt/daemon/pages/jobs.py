@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from costopt.daemon.lists import is_over
 from costopt.daemon.pages.charts import jobs_plot
 from costopt.daemon.pages.decisions import decision_row, last_decisions
 from costopt.daemon.pages.guards import limits_grid
@@ -13,7 +14,6 @@ from costopt.daemon.pages.layout import (
     PageRequest,
     clock,
     decision_text,
-    is_over,
     pool_text,
     slack_cell,
     state_cell,

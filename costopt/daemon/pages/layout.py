@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 
 import costopt
+from costopt.daemon.lists import ENDED
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.service import DaemonService
 from costopt.daemon.shared_state import Health, JobStatus
@@ -237,9 +238,6 @@ def _plots(run: RunView) -> tuple[Plot, ...]:
     return tuple(plots)
 
 
-ENDED = (JobState.FINISHED, JobState.FAILED)
-
-
 def pool_text(pool: str) -> str:
     """Return a pool in words; unchanged if it is not a pool's name."""
     try:
@@ -282,12 +280,6 @@ def state_cell(status: JobStatus) -> Cell:
     if status.next_at is not None:
         return Cell(f"next at {clock(status.next_at)}")
     return Cell(state.value, tone="good" if state is JobState.TRAINING else "plain")
-
-
-def is_over(status: JobStatus) -> bool:
-    """Return whether the job will never need nodes again."""
-    cancelled = status.submission.desired_state is DesiredState.CANCELLED
-    return status.summary.state in ENDED or cancelled
 
 
 MAX_FILTER_LENGTH = 200

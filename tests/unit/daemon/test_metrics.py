@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from costopt.daemon.shared_state import TickSnapshot
 from costopt.domain.job import Job
 from costopt.domain.runtime import NodeReport
 from costopt.ledger.job_account import JobAccount
+from costopt.ledger.summary import JobState
 from tests.support.daemon_api import Served, served
 from tests.support.daemon_fixtures import DaemonScene
 from tests.support.market_fixtures import T0
@@ -43,6 +45,30 @@ def test_nothing_is_remembered_of_jobs_whose_totals_change_no_more(tmp_path: Pat
             _publish(daemon, 5, closed=closed)
             list(collector.collect())
     assert not [labels for _, labels in collector._highest if "one" in labels]
+
+
+def test_a_job_has_series_until_an_hour_after_its_end_and_its_tenant_s_sums_go_on(
+    tmp_path: Path,
+) -> None:
+    with served(tmp_path, fill=False) as daemon:
+        daemon.submit("one")
+        page = MetricsEndpoint(daemon.service, HttpMetrics(), None)
+        seen: list[tuple[bool, str]] = []
+        for hours, usd in ((0.5, 5), (2, 5), (3, 3)):
+            summary = replace(
+                JobAccount("one").summary(T0),
+                usd_micros=usd * 1_000_000,
+                finished_at=T0,
+                state=JobState.FINISHED,
+            )
+            now = T0 + timedelta(hours=hours)
+            snapshot = TickSnapshot(now, summaries={"one": summary}, closed=frozenset({"one"}))
+            daemon.board.publish(snapshot, 0.0)
+            text = page.text().decode()
+            (total,) = re.findall(r"^costopt_tenant_spend_usd_total\{.*\} (.*)", text, re.M)
+            seen.append(('job="one"' in text, total))
+            assert 'costopt_jobs{state="finished",tenant="default"} 1.0' in text
+    assert seen == [(True, "5.0"), (False, "5.0"), (False, "5.0")]
 
 
 def test_energy_emissions_and_goodput_are_absent_where_they_are_unknown(tmp_path: Path) -> None:
