@@ -137,8 +137,8 @@ COMMANDS = {
     "submit-from": CommandEntry(
         "costopt.cli.jobs", "submit_from", "Submit the jobs of a deployment to the daemon."
     ),
-    "list": CommandEntry("costopt.cli.jobs", "list_", "List a daemon's jobs."),
-    "show": CommandEntry("costopt.cli.jobs", "show", "Show one job of a daemon."),
+    "list": CommandEntry("costopt.cli.job_views", "list_", "List a daemon's jobs."),
+    "show": CommandEntry("costopt.cli.job_views", "show", "Show one job of a daemon."),
     "logs": CommandEntry(
         "costopt.cli.logs", "logs", "Print the log of a node, or of an array's task."
     ),
