@@ -6,6 +6,7 @@ checkpoints are kept.
 
 from __future__ import annotations
 
+import operator
 import re
 import time
 import uuid
@@ -325,6 +326,11 @@ class RetentionPolicy:
             raise ValueError(f"every_steps={self.every_steps}: must be at least 1")
         if self.best < 0:
             raise ValueError(f"best={self.best}: must not be negative")
+
+    @classmethod
+    def of(cls, keep: int | RetentionPolicy) -> RetentionPolicy:
+        """Return the policy, which for a number retains as many of the newest checkpoints."""
+        return keep if isinstance(keep, RetentionPolicy) else cls(operator.index(keep))
 
     def retained(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -106,6 +107,9 @@ def attach(
             f"changed={changed!r} is not supported",
             hint=f"choose one of {', '.join(get_args(RecipeChange))}",
         )
+    global_batch = _whole_number("global_batch", global_batch)
+    virtual_shards = _whole_number("virtual_shards", virtual_shards)
+    seed = _whole_number("seed", seed)
     if virtual_shards < 1:
         raise CostoptError(
             f"a global batch cannot be cut into {virtual_shards} virtual shards",
@@ -137,6 +141,8 @@ def attach(
     run = (
         _attach_whole(parts, uri, keep) if mesh is None else _attach_shards(parts, mesh, uri, keep)
     )
+    if run.checkpointer is not None:
+        run.state.check_objects()
     leads = os.environ.get("LOCAL_RANK", "0") == "0"
     reporter = Reporter(env.status_file if leads else None, env.generation)
     stop = StopRequest(env.notice_file)
@@ -170,6 +176,14 @@ def attach(
         total_units=env.total_units,
         on_formed=lambda generation: _outrank(run.checkpointer, generation),
     )
+
+
+def _whole_number(name: str, value: Any) -> int:
+    """Return what may be NumPy's as Python's own."""
+    try:
+        return index(value)
+    except TypeError:
+        raise CostoptError(f"{name} is {value!r}, which is not a whole number") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ class Checkpointer:
         generation: int = 0,
         near: str | None = None,
     ) -> None:
-        rule = RetentionPolicy(keep) if isinstance(keep, int) else keep
+        rule = RetentionPolicy.of(keep)
         self.uri = str(uri) if "://" in str(uri) else str(Path(uri).absolute())
         self.refused: tuple[RejectedCheckpoint, ...] = ()
         self._place = CheckpointRepository.open(self.uri, detect_identity())

@@ -75,7 +75,7 @@ class StorageWriter(storage.StorageWriter):
     ) -> None:
         self._place = CheckpointRepository.open(str(uri), detect_identity())
         self._step, self._generation = step, generation
-        self._keep = RetentionPolicy(keep) if isinstance(keep, int) else keep
+        self._keep = RetentionPolicy.of(keep)
         self._labels = tuple((labels or {}).items())
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:

@@ -6,7 +6,6 @@ step every rank casts a ``StepVote``; the reduction turns the votes into one ``S
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,6 +15,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from costopt.train.safe_objects import load_objects, pack_objects
 
 
 class PeerLostError(Exception):
@@ -76,7 +77,7 @@ class RankGroup:
         """Return the source's value on every rank: plain values and tensors."""
         if self.size == 1:
             return value
-        data = _pack(value) if self.rank == source else b""
+        data = pack_objects(value) if self.rank == source else b""
         size = torch.tensor([len(data)], dtype=torch.int64, device=self.device)
         self.send(size, source)
         if self.rank == source:
@@ -84,7 +85,7 @@ class RankGroup:
         else:
             content = torch.empty(int(size.item()), dtype=torch.uint8, device=self.device)
         self.send(content, source)
-        return value if self.rank == source else _unpack(content.cpu().numpy().tobytes())
+        return value if self.rank == source else load_objects(content.cpu().numpy().tobytes())
 
     def is_join_pending(self) -> bool:
         """Whether a process waits to join: never if the group is fixed."""
@@ -117,16 +118,6 @@ class RankGroup:
 
 def _device(backend: str) -> torch.device:
     return torch.device("cuda" if backend == "nccl" else "cpu")
-
-
-def _pack(value: Any) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    return buffer.getvalue()
-
-
-def _unpack(data: bytes) -> Any:
-    return torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
 
 
 BUCKET_BYTES = 64 << 20

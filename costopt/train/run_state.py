@@ -21,6 +21,8 @@ from costopt.train.group import RankGroup, broadcast_state
 from costopt.train.optimizer_state import load_optimizer_state, other_model, unusual_devices
 from costopt.train.recipe import NONE, Difference, find_differences
 from costopt.train.recipe_check import CONDITIONS, RecipeCheck, RecipeComparison
+from costopt.train.safe_objects import check_objects
+from costopt.train.state_layout import StateLayout
 
 RECIPE = "recipe"
 """A condition that ranks compare: a digest of their settings."""
@@ -57,6 +59,10 @@ class RunState:
     def capture(self) -> dict[str, Any]:
         """Return the whole state; its tensors may be read until the optimizer steps."""
         return {**self._shared(), "parts": self._parts.snapshot()}
+
+    def check_objects(self) -> None:
+        """Raise CheckpointError that names what could not be saved and loaded again."""
+        check_objects(StateLayout.of(self._parts.state_dict()).rest)
 
     def load(self, state: Mapping[str, Any], source: str) -> None:
         """Resume from a checkpoint. Collective: rank 0 compares the settings.

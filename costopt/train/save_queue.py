@@ -21,7 +21,7 @@ from costopt.checkpoint.sharded.commit import ShardGroup
 from costopt.checkpoint.writer_client import SharedMemory, WriterProcess
 from costopt.domain.errors import CheckpointError
 from costopt.protocol.trainer_files import SavedCheckpoint
-from costopt.train.safe_objects import load_objects
+from costopt.train.safe_objects import check_objects
 from costopt.train.state_layout import CopyLayout, SnapshotCopy, StateLayout
 
 SLOTS = 2
@@ -256,7 +256,7 @@ class SaveQueue:
     def _layout(self, values: dict[str, Any]) -> StateLayout:
         layout = StateLayout.of(values)
         if not self._is_checked:
-            load_objects(layout.pack(), "the state holds")
+            check_objects(layout.rest)
             self._is_checked = True
         return layout
 

@@ -32,7 +32,7 @@ from costopt.train.checkpointer import describe_checkpoint
 from costopt.train.recipe import run_recipe
 from costopt.train.recipe_check import RecipeChange, RecipeCheck
 from costopt.train.run_state import runtime_conditions
-from costopt.train.safe_objects import load_objects, pack_objects
+from costopt.train.safe_objects import check_objects, load_objects, pack_objects
 from costopt.train.save_queue import SaveOutcome, SaveQueue, SaveState
 from costopt.train.sharded_ranks import CopyRanks
 from costopt.train.sharded_replicas import Newest, ShardReplicas
@@ -106,7 +106,7 @@ class ShardedCheckpointer:
         """
         self.uri = str(uri) if "://" in str(uri) else str(Path(uri).absolute())
         self.refused: tuple[RejectedCheckpoint, ...] = ()
-        self._keep = RetentionPolicy(keep) if isinstance(keep, int) else keep
+        self._keep = RetentionPolicy.of(keep)
         self._generation = generation
         self._extra = extra
         self._timeout_s = timeout_s
@@ -284,11 +284,11 @@ class ShardedCheckpointer:
             settings["conditions"] = dict(self._recipe.conditions)
         else:
             settings = {}
-        packed = pack_objects({"extra": extra, **settings})
+        objects = {"extra": extra, **settings}
         if not self._is_checked:
-            load_objects(packed, "extra() returns")
+            check_objects(objects)
             self._is_checked = True
-        return packed
+        return pack_objects(objects)
 
     def _form(self) -> SaveQueue:
         """Claim the repository for these processes. Collective."""

@@ -23,6 +23,7 @@ from costopt.train.run_state import (
     TrainingState,
     encode_conditions,
 )
+from costopt.train.safe_objects import check_objects
 from costopt.train.save_queue import SaveOutcome
 from costopt.train.sharded_checkpointer import ShardedCheckpointer
 from costopt.train.sharded_state import Shard, ShardedState
@@ -64,6 +65,11 @@ class ShardedRunState(RunState):
         )
         self._replicas = group
         self._shards = ShardedState(model, optimizer)
+
+    def check_objects(self) -> None:
+        """Raise CheckpointError as for any run, also for what the optimizer has beside tensors."""
+        super().check_objects()
+        check_objects(self._shards.objects())
 
     def load(self, state: Mapping[str, Any], source: str) -> None:
         """Resume from a checkpoint, from which the first copy has been filled."""

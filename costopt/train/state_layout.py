@@ -11,7 +11,6 @@ import _thread
 import atexit
 import copy
 import ctypes
-import io
 import json
 import os
 import threading
@@ -30,7 +29,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from costopt.checkpoint.writer_client import SharedMemory
 from costopt.domain.errors import CheckpointError
-from costopt.train.safe_objects import load_objects
+from costopt.train.safe_objects import load_objects, pack_objects
 
 LAYOUT = 1
 MAX_CONCURRENT_READS = 4
@@ -88,7 +87,7 @@ class CopyLayout(Protocol):
         ...
 
     def pack(self) -> bytes:
-        """Return the rest. Raise what pickling an object raises."""
+        """Return the rest. Raise CheckpointError for objects that cannot be stored."""
         ...
 
     def changed(self, min_bytes: int) -> bool:
@@ -109,7 +108,7 @@ class StateLayout:
     tensor_bytes: int
     is_frozen: bool
     versions: tuple[tuple[Tensor, int], ...]
-    _rest: Any
+    rest: Any
     _records: list[tuple[Any, ...]]
 
     @classmethod
@@ -122,12 +121,10 @@ class StateLayout:
         )
 
     def pack(self) -> bytes:
-        """Return all but the bytes of the tensors. Raise what pickling an object raises."""
+        """Return all but the bytes of the tensors. Raise CheckpointError for unsafe objects."""
         storages = [(extent.offset, extent.size_bytes) for extent in self.extents]
-        packed = io.BytesIO()
         index = json.dumps({"layout": LAYOUT, "storages": storages, "tensors": self._records})
-        torch.save({"index": index, "objects": self._rest}, packed)
-        return packed.getvalue()
+        return pack_objects({"index": index, "objects": self.rest})
 
     def changed(self, min_bytes: int) -> bool:
         """Whether a tensor in a storage this large was changed in place since the layout."""
