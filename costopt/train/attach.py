@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from operator import index
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,6 +16,7 @@ from costopt.checkpoint.manifest import DATA_REVISION
 from costopt.domain.errors import CostoptError
 from costopt.protocol.trainer_files import TrainerEnv
 from costopt.train.all_reduce import AllReduceReduction
+from costopt.train.argument_checks import check_optimizer, check_scheduler, whole_number
 from costopt.train.batches import ShardWorker, batch_source
 from costopt.train.checkpoint_manager import CheckpointManager, SaveInterval
 from costopt.train.checkpointer import Checkpointer
@@ -107,9 +107,12 @@ def attach(
             f"changed={changed!r} is not supported",
             hint=f"choose one of {', '.join(get_args(RecipeChange))}",
         )
-    global_batch = _whole_number("global_batch", global_batch)
-    virtual_shards = _whole_number("virtual_shards", virtual_shards)
-    seed = _whole_number("seed", seed)
+    global_batch = whole_number("global_batch", global_batch)
+    virtual_shards = whole_number("virtual_shards", virtual_shards)
+    seed = whole_number("seed", seed)
+    check_optimizer(model, optimizer)
+    if scheduler is not None:
+        check_scheduler(scheduler)
     if virtual_shards < 1:
         raise CostoptError(
             f"a global batch cannot be cut into {virtual_shards} virtual shards",
@@ -176,14 +179,6 @@ def attach(
         total_units=env.total_units,
         on_formed=lambda generation: _outrank(run.checkpointer, generation),
     )
-
-
-def _whole_number(name: str, value: Any) -> int:
-    """Return what may be NumPy's as Python's own."""
-    try:
-        return index(value)
-    except TypeError:
-        raise CostoptError(f"{name} is {value!r}, which is not a whole number") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,11 +34,16 @@ def load_optimizer_state(
     Unlike ``optimizer.load_state_dict``, no value changes its dtype, and ``foreach``, ``fused`` and
     ``capturable`` stay as they are. Tensors go to the parameter's device, the number of steps as
     the optimizer's kernels want it, those that ``devices`` names to where they were. Raise
-    CheckpointError, with nothing changed, if the optimizer has other groups of parameters.
+    CheckpointError if it is not a state of such an optimizer, with nothing changed if the groups of
+    parameters are others.
     """
     groups = optimizer.param_groups
-    saved_groups = state["param_groups"]
-    check_group_sizes([len(g["params"]) for g in saved_groups], optimizer)
+    try:
+        sizes = [len(group["params"]) for group in state["param_groups"]]
+        state["state"].items()
+    except (AttributeError, LookupError, TypeError):
+        raise other_model("what was saved is not the state of an optimizer") from None
+    check_group_sizes(sizes, optimizer)
     kernels = [{k: g[k] for k in KERNEL_SETTINGS if k in g} for g in groups]
     is_custom = _loads_its_own_way(optimizer)
     try:
@@ -117,11 +122,12 @@ def place(
 
 
 def _loads_its_own_way(optimizer: Optimizer) -> bool:
-    hooks = (
-        *optimizer._optimizer_load_state_dict_pre_hooks,
-        *optimizer._optimizer_load_state_dict_post_hooks,
+    if type(optimizer).load_state_dict is not Optimizer.load_state_dict:
+        return True  # a wrapper of another optimizer may have no hooks
+    return bool(
+        optimizer._optimizer_load_state_dict_pre_hooks
+        or optimizer._optimizer_load_state_dict_post_hooks
     )
-    return type(optimizer).load_state_dict is not Optimizer.load_state_dict or bool(hooks)
 
 
 def _placed_state(

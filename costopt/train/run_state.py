@@ -24,6 +24,8 @@ from costopt.train.recipe_check import CONDITIONS, RecipeCheck, RecipeComparison
 from costopt.train.safe_objects import check_objects
 from costopt.train.state_layout import StateLayout
 
+ATTACHED = ("step", "loss", "parts", "skipped", "rollbacks", "conditions", "voided")
+"""What each state that was saved by ``attach`` has."""
 RECIPE = "recipe"
 """A condition that ranks compare: a digest of their settings."""
 
@@ -70,6 +72,7 @@ class RunState:
         Raise CheckpointError if it lacks a part, or other settings are refused; nothing is loaded
         then.
         """
+        _check_form(state, source)
         own = self._compare(state).encode() if self._group.rank == 0 else None
         self._load(state, source, RecipeComparison.decode(self._group.broadcast(own)))
         self.guarantee.void(*changed_conditions(state["conditions"], self._conditions))
@@ -144,6 +147,22 @@ class RunState:
             "recipe": self._recipe.stored,
             "voided": list(self.guarantee.voided),
         }
+
+
+def _check_form(state: Mapping[str, Any], source: str) -> None:
+    """Raise CheckpointError for a state that a loop of the user's own has saved."""
+    has_all = all(name in state for name in ATTACHED)
+    parts, conditions = state.get("parts"), state.get("conditions")
+    if not (has_all and _holds(parts, Mapping) and _holds(conditions, str)):
+        raise CheckpointError(
+            f"{source} was not saved by attach",
+            hint="restore it with costopt.train.Checkpointer, or use another URI",
+            code="not_attached",
+        )
+
+
+def _holds(value: object, kind: type) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(each, kind) for each in value.values())
 
 
 class Stateful(Protocol):
