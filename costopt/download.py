@@ -6,30 +6,27 @@ a redirect names.
 
 from __future__ import annotations
 
-import base64
-import socket
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from threading import Timer
-from urllib.parse import SplitResult, unquote, urljoin, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import SplitResult, urljoin, urlsplit
 
 from costopt import __version__
 from costopt.domain.errors import DownloadError
+from costopt.web_connection import connect_to, cut, web_target
 
 Connect = Callable[[str, str, int | None, float], HTTPConnection]
 """Makes a connection of a scheme, host, port and seconds to connect, which is not open yet."""
 
 MAX_REDIRECTS = 3
 CHUNK_BYTES = 1 << 16
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 REDIRECTS = (301, 302, 303, 307, 308)
 
 
@@ -136,8 +133,9 @@ class Downloader:
         except ValueError as error:
             raise DownloadError(f"{url} is not a web address: {error}") from None
         try:
+            deadline.watch(connection)
             connection.connect()
-            deadline.watch(connection.sock)
+            deadline.watch(connection)  # which could not be cut while it was opened
             connection.sock.settimeout(self._limits.read_s)
             connection.request("GET", target, headers=headers)
             with connection.getresponse() as answer:
@@ -157,18 +155,17 @@ class _Deadline:
 
     def __init__(self) -> None:
         self.why = ""
-        self._socket: socket.socket | None = None
+        self._connection: HTTPConnection | None = None
 
-    def watch(self, connected: socket.socket) -> None:
-        self._socket = connected
+    def watch(self, connection: HTTPConnection) -> None:
+        self._connection = connection
         if self.why:
             raise TimeoutError(self.why)
 
     def cut(self, total_s: float) -> None:
         self.why = f"it took longer than {total_s:g} s"
-        if self._socket is not None:
-            with suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
+        if self._connection is not None:
+            cut(self._connection)
 
 
 @contextmanager
@@ -186,34 +183,11 @@ def _deadline(total_s: float) -> Iterator[_Deadline]:
 def _connection(
     parts: SplitResult, connect_s: float, headers: dict[str, str], connect: Connect | None
 ) -> tuple[HTTPConnection, str]:
-    """Return a connection and what to request of it, through the environment's proxy if any.
-
-    Raise ValueError.
-    """
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("expected http:// or https:// and a host")
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    if connect is not None:
-        return connect(parts.scheme, parts.hostname, parts.port, connect_s), target
-    made = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    proxy = urlsplit(getproxies().get(parts.scheme, ""))
-    direct = parts.hostname in LOOPBACK or proxy_bypass(parts.hostname)
-    if direct or not proxy.hostname:
-        return made(parts.hostname, parts.port, timeout=connect_s), target
-    through = made(proxy.hostname, proxy.port, timeout=connect_s)
-    credentials = _proxy_credentials(proxy)
-    if parts.scheme == "https":
-        through.set_tunnel(parts.hostname, parts.port, credentials)
-        return through, target
-    headers.update(credentials)
-    return through, parts.geturl()
-
-
-def _proxy_credentials(proxy: SplitResult) -> dict[str, str]:
-    if proxy.username is None:
-        return {}
-    plain = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-    return {"Proxy-Authorization": f"Basic {base64.b64encode(plain.encode()).decode()}"}
+    """Return a connection and what to request of it. Raise ValueError."""
+    if connect is None:
+        return connect_to(parts, connect_s, headers)
+    target = web_target(parts)
+    return connect(parts.scheme, parts.hostname or "", parts.port, connect_s), target
 
 
 def _checked_redirect(url: str, location: str, allowed: Sequence[SplitResult]) -> str:

@@ -26,7 +26,8 @@ from urllib.parse import urlsplit
 
 from costopt.agent.meters import MeterSample
 from costopt.domain.errors import DownloadError
-from costopt.download import LOOPBACK, Connect, Downloader, DownloadLimits
+from costopt.download import Connect, Downloader, DownloadLimits
+from costopt.web_connection import LOOPBACK
 
 INTERVAL_S = 5.0
 """A BMC takes up to some seconds to answer and updates its readings about once a second."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from costopt.domain.errors import CostoptError
+from costopt.web_connection import connect_to
 
 TIMEOUT_S = 30.0
 PAGE_SIZE = 100
@@ -172,27 +174,21 @@ class _Api:
         headers = dict(self._headers)
         if data is not None:
             headers["Content-Type"] = "application/json"
-        connection = self._connection()
+        url = self._url._replace(path=self._url.path.rstrip("/") + path)
         try:
-            connection.request(method, self._url.path.rstrip("/") + path, data, headers)
-            with connection.getresponse() as response:
-                status, text = response.status, response.read(MAX_ANSWER_BYTES)
+            connection, target = connect_to(urlsplit(url.geturl()), TIMEOUT_S, headers)
+            with closing(connection):
+                connection.request(method, target, data, headers)
+                with connection.getresponse() as response:
+                    status, text = response.status, response.read(MAX_ANSWER_BYTES)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise CommentError(f"{self._name} cannot be reached: {error}", None) from None
-        finally:
-            connection.close()
         if not 200 <= status < 300:
             raise CommentError(f"{self._name} refused the comment: {_reason(status, text)}", status)
         try:
             return json.loads(text), response.headers
         except ValueError:
             raise CommentError(f"{self._name} did not answer in JSON", status) from None
-
-    def _connection(self) -> http.client.HTTPConnection:
-        host, port = self._url.hostname or "", self._url.port
-        if self._url.scheme == "https":
-            return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S)
-        return http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
 
 
 def _reason(status: int, text: bytes) -> str:

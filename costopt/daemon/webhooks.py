@@ -28,10 +28,9 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPException
 from pathlib import Path
 from threading import Lock, Timer
 from typing import Any, Protocol
@@ -41,6 +40,7 @@ from costopt.daemon.http.schemas import to_json
 from costopt.daemon.shared_state import Alert
 from costopt.domain.errors import SpecError
 from costopt.spec.yaml_document import read_document
+from costopt.web_connection import connect_to, cut
 
 INITIAL_BACKOFF_S = 5.0
 MAX_BACKOFF_S = 900.0
@@ -288,22 +288,17 @@ DELIVERY_TIMEOUT_S = 10.0
 
 def post(url: str, body: bytes, headers: dict[str, str]) -> int:
     """Return the HTTP status; redirections are not followed. Raise OSError or HTTPException."""
-    parts = urlsplit(url)
-    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=DELIVERY_TIMEOUT_S)
-    # A socket's own timeout restarts with each byte.
-    patience = Timer(DELIVERY_TIMEOUT_S, _cut, [connection])
+    headers = dict(headers)
     try:
-        connection.connect()
-        patience.start()
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection, target = connect_to(urlsplit(url), DELIVERY_TIMEOUT_S, headers)
+    except ValueError as error:
+        raise HTTPException(str(error)) from None
+    # A socket's own timeout restarts with each byte.
+    patience = Timer(2 * DELIVERY_TIMEOUT_S, cut, [connection])
+    patience.start()
+    try:
         connection.request("POST", target, body, headers)
         return connection.getresponse().status
     finally:
         patience.cancel()
         connection.close()
-
-
-def _cut(connection: HTTPConnection) -> None:
-    with suppress(OSError):
-        connection.sock.shutdown(socket.SHUT_RDWR)

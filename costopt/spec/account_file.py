@@ -232,7 +232,7 @@ def _carbon_problems(document: Document, said: CarbonSection) -> Iterable[SpecPr
 
 
 def _may_send_key(url: str) -> bool:
-    from costopt.download import LOOPBACK
+    from costopt.web_connection import LOOPBACK
 
     try:
         parts = urlsplit(url)
