@@ -44,6 +44,8 @@ class FixedReplicas(RankGroup):
                 "the others do not make whole copies",
                 hint="give every process a part of exactly one copy",
             )
+        if not dist.is_initialized():
+            return  # this process is alone
         own = self.rank
         for position in range(unit.size):
             members = [ranks[position] for ranks in copies]

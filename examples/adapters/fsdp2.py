@@ -8,6 +8,8 @@ and reads those that it needs. Bit-equality does not outlast a change of the num
 from __future__ import annotations
 
 import argparse
+import os
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -36,7 +38,11 @@ def main() -> None:
     parser.add_argument("--checkpoint", default="output/fsdp2")
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    dist.init_process_group("nccl" if device == "cuda" else "gloo")
+    place: dict[str, Any] = {}
+    if "RANK" not in os.environ:  # without torchrun
+        place = {"init_method": "tcp://127.0.0.1:0", "rank": 0, "world_size": 1}
+    backend = "nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(backend, **place)
     mesh = init_device_mesh(device, (dist.get_world_size(),))
 
     torch.manual_seed(SEED)

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from types import FrameType
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -36,7 +37,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--checkpoint", default="output/ddp")
     options = parser.parse_args()
-    dist.init_process_group("gloo")
+    place: dict[str, Any] = {}
+    if "RANK" not in os.environ:  # without torchrun
+        place = {"init_method": "tcp://127.0.0.1:0", "rank": 0, "world_size": 1}
+    dist.init_process_group("gloo", **place)
     asked = _Asked()
 
     torch.manual_seed(SEED)

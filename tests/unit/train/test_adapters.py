@@ -79,3 +79,16 @@ def test_a_sharded_model_is_cut_anew(tmp_path: Path) -> None:
     said = run(tmp_path, "fsdp2.py", 12)
     assert "begins at step 10" in said
     assert "saved step 12 of 1 processes" in said
+
+
+@pytest.mark.parametrize("script", ["hugging_face.py", "torchrun_ddp.py", "fsdp2.py"])
+def test_an_example_runs_without_torchrun(script: str, tmp_path: Path) -> None:
+    if script == "hugging_face.py":
+        pytest.importorskip("transformers")
+    alone = {n: v for n, v in os.environ.items() if n not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    alone |= {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "providers")])}
+    for steps in (2, 3):
+        words = [str(ADAPTERS / script), f"--steps={steps}", f"--checkpoint={tmp_path / 'c'}"]
+        done = forked_commands.run(words, tmp_path, alone, TIMEOUT_S, TRAINERS)
+        assert done.returncode == 0, done.stderr
+    assert list(tmp_path.glob("c/step-*3.*")), list(tmp_path.glob("c/*"))
