@@ -28,9 +28,10 @@ from benchmarks.trials import Effort
 from costopt.backtesting.trial import BacktestConfig, Score, Trial, Window
 from costopt.catalog import load_catalog
 from costopt.controller.forecasts import CatalogModels
-from costopt.domain.policy import CarbonSignal, Limits, Objective, ObjectiveTerm, Policy
+from costopt.domain.policy import Limits, Objective, ObjectiveTerm, Policy
 from costopt.energy.carbon import RecordedCarbon
-from costopt.energy.carbon_files import import_carbon_csv, write_carbon
+from costopt.energy.carbon_csv import import_carbon_csv
+from costopt.energy.carbon_files import write_carbon
 
 CARBON = "energy/carbon_intensity_hourly_2021-10_2022-12.csv.gz"
 TOLERANCES = (0.05, 0.1, 0.2)
@@ -65,7 +66,7 @@ Draws = tuple[Case, ...]
 
 def savings(folder: Path) -> Iterator[Figure]:
     """Yield the medians by aim and tolerance beside their bounds, and each job at 5 %."""
-    history = import_carbon_csv(folder / CARBON, CarbonSignal.AVERAGE)
+    history = import_carbon_csv([folder / CARBON])
     recorded = RecordedCarbon(history, load_catalog().region)
     jobs = tuple(cases(folder, recorded))
     runs, late = _runs(jobs, recorded)

@@ -14,7 +14,7 @@ from statistics import fmean
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Pool, Region
 from costopt.energy.carbon import CarbonHistory
-from costopt.energy.carbon_files import import_carbon_csv
+from costopt.energy.carbon_csv import import_carbon_csv
 from costopt.energy.carbon_forecast import forecast_carbon
 from costopt.market.forecast import forecast_prices
 from costopt.market.importers import import_wide_csv
@@ -39,7 +39,7 @@ def run() -> list[Figure]:
     return [
         *_prices("AWS p3.2xlarge, 5 zones", aws, timedelta(hours=7)),
         *_prices("GCP list prices of spot", gcp, timedelta(days=9, hours=5)),
-        *_carbon(import_carbon_csv(data / CARBON), timedelta(hours=37)),
+        *_carbon(import_carbon_csv([data / CARBON]), timedelta(hours=37)),
     ]
 
 

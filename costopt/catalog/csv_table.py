@@ -57,6 +57,11 @@ def read_user_csv(
     else:
         reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
     header, *rows = list(reader) or [[]]
+    if len(header) == 1 and ";" in header[0]:
+        raise error(
+            f"{path}, line 1: its cells are separated by semicolons",
+            hint="save it with commas between cells, and with decimal points",
+        )
     if free_column is not None and free_column in header:
         at = header.index(free_column)
         for row in rows:

@@ -28,22 +28,27 @@ def carbon() -> None:
 
 
 @carbon.command(name="import")
-@click.argument("record", metavar="RECORD", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("records", metavar="RECORD...", nargs=-1, required=True,
+                type=click.Path(dir_okay=False, path_type=Path))  # fmt: skip
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True,
               metavar="FILE", help="The parquet file to write.")  # fmt: skip
 @click.option("--signal", type=click.Choice([each.value for each in CarbonSignal]),
               default=CarbonSignal.AVERAGE.value, help="What the intensities are.")  # fmt: skip
-def import_(record: Path, out: Path, signal: str) -> None:
-    """Import hourly intensities as a carbon history.
+def import_(records: tuple[Path, ...], out: Path, signal: str) -> None:
+    """Import intensities as a carbon history.
 
-    The RECORD is a .csv or .csv.gz file: a column of hours in UTC, then one per grid zone in
+    A RECORD is a .csv or .csv.gz file: a column of hours in UTC, then one per grid zone in
     gCO2e/kWh, named as Electricity Maps names zones (costopt catalog --regions lists each
-    region's). Empty cells and missing hours stay gaps.
+    region's). Or it is a file of a zone and year as Electricity Maps publishes them, whose
+    life-cycle intensities count. Several become one history. Intervals shorter than an hour are
+    averaged over it. Empty cells, and hours that are not complete, stay gaps.
     """
-    from costopt.energy.carbon_files import import_carbon_csv, write_carbon
+    from costopt.energy.carbon_csv import import_carbon_csv
+    from costopt.energy.carbon_files import write_carbon
 
-    check_record(record, SignalError)
-    history = import_carbon_csv(record, CarbonSignal(signal))
+    for record in records:
+        check_record(record, SignalError)
+    history = import_carbon_csv(records, CarbonSignal(signal))
     write_carbon(history, out)
     span = seconds_text(history.hours * 3600)
     click.echo(f"wrote {out}: {len(history.zones)} grid zones over {span}", err=True)

@@ -21,7 +21,8 @@ from costopt.domain.job import Job
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.policy import CarbonSignal, Policy
 from costopt.domain.view import Decision, Desired, Target, View
-from costopt.energy.carbon_files import import_carbon_csv, write_carbon
+from costopt.energy.carbon_csv import import_carbon_csv
+from costopt.energy.carbon_files import write_carbon
 from costopt.ledger.job_account import JobAccount
 from tests.support.engine_fixtures import HOUR_S, rules, task
 
@@ -108,7 +109,7 @@ def config(carbon: Path | None, clean: frozenset[datetime]) -> BacktestConfig:
 def carbon_file(folder: Path, signal: CarbonSignal = CarbonSignal.AVERAGE) -> Path:
     """The record as `costopt carbon import` writes it."""
     out = folder / f"{signal.value}.parquet"
-    write_carbon(import_carbon_csv(record(), signal), out)
+    write_carbon(import_carbon_csv([record()], signal), out)
     return out
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +12,7 @@ from costopt.domain.errors import SignalError
 from costopt.domain.market import Region
 from costopt.domain.policy import CarbonSignal
 from costopt.energy.carbon import CarbonHistory
-from costopt.energy.carbon_files import import_carbon_csv, read_carbon, write_carbon
+from costopt.energy.carbon_files import read_carbon, write_carbon
 from costopt.energy.carbon_forecast import CarbonForecasts, forecast_carbon
 from tests.support.errors import has_code
 
@@ -21,7 +20,6 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 PAST = 20 * 24
 NOW = START + PAST * HOUR + timedelta(minutes=20)
-CSV = "hour_utc,DE,FR\n2026-01-01 00:00:00+00:00,400,\n2026-01-01 02:00:00,380.5,60\n"
 
 
 def region(zone: str | None, name: str = "eu-central-1") -> Region:
@@ -90,40 +88,6 @@ def test_a_region_without_a_recorded_zone_says_so() -> None:
         "aws/a": "its grid zone is unknown",
         "aws/b": "SE is not in the record",
     }
-
-
-def test_a_csv_is_imported_with_its_gaps_and_survives_the_file(tmp_path: Path) -> None:
-    record = tmp_path / "c.csv.gz"
-    record.write_bytes(gzip.compress(CSV.encode()))
-    imported = import_carbon_csv(record)
-    assert imported.zones == {"DE": (400.0, None, 380.5), "FR": (None, None, 60.0)}
-    assert imported.ends_at == START + 3 * HOUR
-    assert imported.at("DE", START + timedelta(minutes=150)) == 380.5
-    assert imported.at("DE", START - HOUR) is None
-    write_carbon(imported, tmp_path / "c.parquet")
-    assert read_carbon(tmp_path / "c.parquet") == imported
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("hour_utc\n", "line 1"),
-        ("hour_utc,DE,DE\n", "line 1"),
-        ("hour_utc,DE\n", "no hour"),
-        ("hour_utc,DE\nyesterday,3\n", "line 2"),
-        ("hour_utc,DE\n2026-01-01 00:30:00,3\n", "line 2"),
-        ("hour_utc,DE\n2026-01-01,3\n2026-01-01,3\n", "line 3"),
-        ("hour_utc,DE\n2026-01-01,-3\n", "line 2, column DE"),
-        ("hour_utc,DE\n2026-01-01,nan\n", "line 2, column DE"),
-        ("hour_utc,DE\n2026-01-01,3,4\n", "line 2"),
-        ("hour_utc,DE\n0026-01-01,3\n2026-01-01,4\n", "spans"),
-    ],
-)
-def test_a_wrong_csv_is_refused_with_its_line(tmp_path: Path, text: str, named: str) -> None:
-    record = tmp_path / "c.csv"
-    record.write_text(text, encoding="utf-8")
-    with pytest.raises(SignalError, match=named):
-        import_carbon_csv(record)
 
 
 def test_a_wrong_carbon_file_is_refused(tmp_path: Path) -> None:
