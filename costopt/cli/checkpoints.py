@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from costopt.cli.options import complete_file, output_option, print_table, state_dir_option
+from costopt.domain.text import displayable_text
 from costopt.formatting import minute_text, number_text
 from costopt.render.table import Column, Table
 
@@ -297,7 +298,7 @@ def _row(entry: HistoryEntry) -> dict[str, object]:
             "code_revision": manifest.origin.code_revision,
             "data_revision": manifest.origin.data_revision,
             "policy": manifest.origin.policy,
-            "labels": ", ".join(f"{name} {value}" for name, value in manifest.labels),
+            "labels": displayable_text(", ".join(f"{n} {value}" for n, value in manifest.labels)),
         }
     return row
 

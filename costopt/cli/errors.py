@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import click
 
 from costopt.domain.errors import CostoptError
+from costopt.domain.terminal_text import terminal_text
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells report it."""
@@ -67,12 +68,14 @@ def run_command(run: Callable[[], object], settings: CliContext) -> int:
 def print_error(kind: str, message: str = "", hint: str | None = None) -> None:
     """Print a message for people on stderr: ``kind: message`` and ``→ hint``.
 
-    Notes wrap as tables do; an error stays on its line, for programs that search for it.
+    Notes wrap as tables do; an error stays on its line, for programs that search for it. What a
+    message quotes steers no terminal.
     """
+    message = terminal_text(message)
     head = click.style(kind, fg="red", bold=True) if kind == "error" else kind
     text = f"{head}: {message}" if message else head
     if hint:
-        text += f"\n  → {hint}"
+        text += f"\n  → {terminal_text(hint)}"
     if kind == "note":
         from costopt.render.text_table import wrapped
 

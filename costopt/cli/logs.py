@@ -14,6 +14,7 @@ from costopt.cli.options import state_dir_option
 from costopt.controller.node_logs import StoreLogs, logged_node
 from costopt.controller.state_dir import check_known, job_now, open_state_ledger
 from costopt.domain.errors import SpecError
+from costopt.domain.terminal_text import TerminalTextFilter, terminal_text
 from costopt.protocol.node_logs import LogChunk
 from costopt.store import open_store
 from costopt.store.address import is_key_part
@@ -56,7 +57,8 @@ def logs(
 ) -> None:
     """Print the log of a node, or of an array's task.
 
-    Logs of terminated nodes are available too. With --follow and no --node, the log of rank 0 of
+    Escape sequences, which a terminal would follow, are left out. Logs of terminated nodes are
+    available too. With --follow and no --node, the log of rank 0 of
     each next gang follows that of the gang before, until the job is over. --task prints what all
     attempts of a task printed; of a simulated run in --state-dir, without a daemon.
     """
@@ -66,7 +68,8 @@ def logs(
     if task is not None:
         if follow or node is not None:
             raise click.UsageError("--task goes with neither --node nor --follow")
-        click.echo(_task_log(job, task, account, state_dir, server, token_file), nl=False)
+        text = _task_log(job, task, account, state_dir, server, token_file)
+        click.echo(terminal_text(text), nl=False)
         return
     if account is None:
         reading = _LogReading(DaemonLogSource(connect(server, token_file), job), job)
@@ -120,16 +123,18 @@ class _LogReading:
         piece = self._source.read(node, 0)
         if not piece.text:
             self._note(f"the log of {piece.node_id} is empty so far")
+        shown = TerminalTextFilter()
         while piece.text:
-            click.echo(piece.text, nl=False)
+            click.echo(shown.feed(piece.text), nl=False)
             piece = self._source.read(piece.node_id, piece.next_byte)
 
     def follow(self, node: str) -> None:
         """Print until the node is gone and all of its log is printed."""
         after, gone = 0, False
+        shown = TerminalTextFilter()
         while True:
             piece = self._source.read(node, after)
-            click.echo(piece.text, nl=False)
+            click.echo(shown.feed(piece.text), nl=False)
             after = piece.next_byte
             if piece.text:
                 continue

@@ -30,7 +30,12 @@ def encodable_text(text: str) -> str:
     return text if text.isascii() else _UNENCODABLE.sub(REPLACEMENT, text)
 
 
-def untrusted_text(text: str) -> str:
+def displayable_text(text: str) -> str:
     """Return the text with each character that cannot be encoded, or that changes how the text
-    around it is displayed, replaced by U+FFFD, and at most ``MAX_CHARACTERS`` of it."""
-    return _UNSAFE.sub(REPLACEMENT, text[:MAX_CHARACTERS])
+    around it is displayed, replaced by U+FFFD."""
+    return _UNSAFE.sub(REPLACEMENT, text)
+
+
+def untrusted_text(text: str) -> str:
+    """Return at most ``MAX_CHARACTERS`` of a text, as ``displayable_text`` does."""
+    return displayable_text(text[:MAX_CHARACTERS])

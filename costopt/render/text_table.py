@@ -19,7 +19,11 @@ MIN_FOLD_WIDTH = 28
 """A sentence that gets less room beside the other columns goes below its row."""
 GAP = "  "
 INDENT = "    "
-_CONTROL = dict.fromkeys((*range(10), *range(11, 32), 127), " ")
+_UNPRINTED = dict.fromkeys(
+    (*range(10), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)),
+    " ",
+)
+"""Control characters but the line feed, and those that reorder the text around them."""
 _BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
@@ -47,7 +51,7 @@ class TextColumn:
     @classmethod
     def of(cls, column: Column, rows: Sequence[Row]) -> TextColumn:
         """Measure the column. Of a sentence, the longest word is never broken."""
-        cells = tuple(column.text(row).translate(_CONTROL) for row in rows)
+        cells = tuple(column.text(row).translate(_UNPRINTED) for row in rows)
         width = max(
             map(len, (column.title, *(line for text in cells for line in text.split("\n"))))
         )
@@ -88,7 +92,7 @@ def wrapped(text: str, width: int = MAX_WIDTH) -> list[str]:
     for line in text.split("\n"):
         indent = line[: len(line) - len(line.lstrip())]
         lines += textwrap.wrap(
-            line.translate(_CONTROL),
+            line.translate(_UNPRINTED),
             width,
             subsequent_indent=f"{indent}  " if indent else "",
             break_long_words=False,

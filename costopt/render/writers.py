@@ -12,6 +12,7 @@ from enum import Enum
 from itertools import groupby
 from typing import TextIO
 
+from costopt.domain.text import displayable_text
 from costopt.render.html import cell_html, page_css
 from costopt.render.table import Cell, Column, OutputFormat, Row, Table
 from costopt.render.text_table import is_styled, text_width, to_text
@@ -112,6 +113,7 @@ def _csv_value(value: object) -> object:
 
 
 def _escaped(cell: str) -> str:
+    cell = displayable_text(cell)
     return cell.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
 
 

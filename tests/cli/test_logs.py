@@ -69,6 +69,16 @@ def test_the_log_of_a_node_that_is_gone_is_printed(run: Run) -> None:
     assert (wrong.exit_code, failure(wrong).code) == (2, "unknown_node")
 
 
+def test_escape_sequences_are_left_out(run: Run) -> None:
+    events = sample_events(JOB)
+    run.tell(*events)
+    node = next(event.node_id for event in events if isinstance(event, NodeLaunched))
+    run.keep(node, "\x1b[31mstep 1\x1b[0m\r\n\x1b]0;owned")
+    run.keep(node, "\x07step 2\n")
+    for options in (("--node", node), ("--node", node, "--follow")):
+        assert run.logs(*options).stdout == "step 1\nstep 2\n"
+
+
 def test_an_account_without_a_store_is_refused(run: Run) -> None:
     (run.folder / "account.yaml").write_text("kind: account\nversion: 1\nowner: me\n")
     refused = run.logs()
