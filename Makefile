@@ -6,13 +6,14 @@ PIP_FLAGS ?=
 JOBS ?= 2
 FOCUS_PYTHON ?= python3.12
 EXTRAS := train aws gcp kubernetes slurm fleet frames daemon report
+IMAGE_EXTRAS := daemon report aws gcp kubernetes slurm
 
 # Each of a thousand processes of the tests would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo demo-harsh demo-fleet quick test exhaustive mutants kubernetes-test-server check check-style check-types \
 	check-imports check-tests workflows wheel fresh \
-	oldest-versions sbom docs notebooks figures bench soak checkov focus audit format clean
+	oldest-versions lock sbom docs notebooks figures bench soak checkov focus audit format clean
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -101,6 +102,14 @@ wheel:  ## wheel and source archive in dist/, checked, and tried in an environme
 	cd $$(mktemp -d) && PATH=$(abspath $(VENV))/wheel/bin:$$PATH && costopt init \
 		&& costopt plan job.yaml --market sample \
 		&& costopt what-if job.yaml --market sample --policies cheapest --points 0
+
+lock:  ## deploy/requirements.txt: the versions of constraints.txt that the daemon's image needs, with hashes
+	$(PYTHON) -m venv $(VENV)/lock
+	$(VENV)/lock/bin/pip install --quiet uv
+	echo hatchling | $(VENV)/lock/bin/uv pip compile --quiet --generate-hashes --universal \
+		--python-version 3.11 --constraint constraints.txt --no-annotate --no-header \
+		$(foreach extra,$(IMAGE_EXTRAS),--extra $(extra)) \
+		--output-file deploy/requirements.txt pyproject.toml -
 
 sbom:  ## the packages that an install of the wheel brings, as CycloneDX; after wheel
 	mkdir -p build

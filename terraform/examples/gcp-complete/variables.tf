@@ -4,7 +4,7 @@ variable "project" {
 }
 
 variable "image" {
-  description = "The daemon's container image, built from deploy/Dockerfile with EXTRAS=daemon,report,gcp."
+  description = "The daemon's container image, built from deploy/Dockerfile."
   type        = string
 }
 

@@ -10,6 +10,6 @@ variable "region" {
 }
 
 variable "image" {
-  description = "The daemon's container image, built from deploy/Dockerfile with EXTRAS=daemon,report,gcp."
+  description = "The daemon's container image, built from deploy/Dockerfile."
   type        = string
 }

@@ -60,7 +60,7 @@ variable "owner" {
 }
 
 variable "image" {
-  description = "The daemon's container image, built from deploy/Dockerfile with EXTRAS=daemon,report,gcp, such as us-central1-docker.pkg.dev/project/costopt/costopt:0.1.0."
+  description = "The daemon's container image, built from deploy/Dockerfile, such as us-central1-docker.pkg.dev/project/costopt/costopt:0.1.0."
   type        = string
 
   validation {

@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from packaging.markers import Marker
+from packaging.requirements import Requirement
+from packaging.utils import NormalizedName, canonicalize_name
 
 from costopt.cli.main import cli
 from costopt.market.history_file import write_history
@@ -79,16 +82,40 @@ def test_it_holds_no_secret_and_fetches_nothing_unpinned() -> None:
     for stage in stages():
         assert not [each for each in stage if each.word == "ADD"]
     assert not re.search(r"(?i)password|secret|token|curl|wget|:latest", text)
-    assert "--constraint constraints.txt" in text
+    fetching = re.findall(r"pip install ([^\\\n]*)", text)
+    assert all("--require-hashes" in said or "--no-index" in said for said in fetching), fetching
     assert instructions("COPY") == ["--from=build /opt/costopt /opt/costopt"], (
         "no source in the image"
     )
 
 
-def test_the_extras_exist() -> None:
-    (extras,) = [said for said in instructions("ARG", 0) if said.startswith("EXTRAS=")]
+def locked() -> dict[NormalizedName, tuple[str, str]]:
+    """The version of each package in the image's lock file, and what follows it."""
+    text = (DOCKERFILE.parent / "requirements.txt").read_text("utf-8")
+    found = re.findall(r"^(\S+)==(\S+)([^\n]*\n(?: [^\n]*\n)*)", text, flags=re.MULTILINE)
+    assert len(found) == len(re.findall(r"^\S", text, flags=re.MULTILINE))
+    return {canonicalize_name(name): (version, rest) for name, version, rest in found}
+
+
+def test_each_package_in_it_has_a_hash_and_the_version_of_the_constraints() -> None:
+    lines = map(Requirement, (ROOT / "constraints.txt").read_text("utf-8").split())
+    pinned = {canonicalize_name(each.name): str(each.specifier)[2:] for each in lines}
+    for name, (version, rest) in locked().items():
+        assert "--hash=sha256:" in rest, name
+        elsewhere = "; " in rest and not Marker(rest.split("; ")[1].split(" \\")[0]).evaluate()
+        assert elsewhere or pinned[name] == version, f"{name}: run `make lock`"
+
+
+def test_it_has_all_that_the_daemon_and_its_clouds_need() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert set(extras.removeprefix("EXTRAS=").split(",")) <= set(project["optional-dependencies"])
+    extras = project["optional-dependencies"]
+    needed = [*project["dependencies"], *extras["daemon"], *extras["report"], *extras["aws"]]
+    needed += [*extras["gcp"], *extras["kubernetes"], *extras["slurm"], "hatchling"]
+    versions = locked()
+    for line in needed:
+        requirement = Requirement(line)
+        name = canonicalize_name(requirement.name)
+        assert requirement.specifier.contains(versions[name][0]), f"{name}: run `make lock`"
 
 
 def test_what_is_copied_is_enough_to_build_the_wheel(tmp_path: Path) -> None:
