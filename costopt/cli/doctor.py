@@ -175,6 +175,8 @@ def adapter_checks() -> Iterator[Check]:
 
 def _state(state_dir: Path) -> Check:
     """Check that a run could keep its ledger there; leave no file behind."""
+    from costopt.controller.state_dir import exposure_note
+
     place = state_dir
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -182,7 +184,9 @@ def _state(state_dir: Path) -> Check:
         hint = "choose another with --state-dir or COSTOPT_STATE_DIR"
         return Check("state folder", CheckStatus.BROKEN, f"{state_dir} is not writable", hint)
     free_gib = shutil.disk_usage(place).free / 2**30
-    return Check("state folder", CheckStatus.OK, f"{state_dir}, {free_gib:.1f} GiB free")
+    found = f"{state_dir}, {free_gib:.1f} GiB free"
+    exposed = exposure_note(state_dir)
+    return Check("state folder", CheckStatus.OK, f"{found}; {exposed}" if exposed else found)
 
 
 def _clock() -> Check:

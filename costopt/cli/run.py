@@ -97,6 +97,7 @@ def run(
     from costopt.controller.checkpoint_places import check_stored_identity, is_folder_place
     from costopt.controller.controller import ControllerSettings
     from costopt.controller.live_run import StopSignals, open_run
+    from costopt.controller.state_dir import exposure_note
     from costopt.planning.account_bill import bill_notes, term_notes
     from costopt.planning.forecast.replay_forecast import needs_replays, replay_notes
     from costopt.planning.request import (
@@ -157,6 +158,7 @@ def run(
             live.site.check(live.job)
         _warn_of_short_market(live)
         _note(live.learned_reset)
+        _note(exposure_note(state_dir))
         try:
             run_live(live)
         except KeyboardInterrupt:

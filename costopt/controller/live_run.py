@@ -19,8 +19,8 @@ from costopt.controller.learned_state import LearnedState
 from costopt.controller.live_carbon import refreshing
 from costopt.controller.payload import with_provenance
 from costopt.controller.site import LiveSite, ScaledClockPort, SiteConfig, provider_quotas
-from costopt.controller.state_dir import LEDGER, run_lock
-from costopt.domain.errors import LedgerError, MarketError, StoreError, failure_message
+from costopt.controller.state_dir import LEDGER, make_state_dir, run_lock
+from costopt.domain.errors import LedgerError, MarketError, failure_message
 from costopt.domain.events import JobFailed, JobFinished, JobSubmitted
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
@@ -116,7 +116,7 @@ def open_run(
     state directory, StoreError where that cannot be written.
     """
     name = read_job(config.start_time()).name
-    folder = _made(state_dir / "jobs" / name)
+    folder = make_state_dir(state_dir, f"jobs/{name}")
     signals = signals or StopSignals()
     with (
         run_lock(state_dir),
@@ -167,17 +167,6 @@ def _closing(providers: Iterable[Provider]) -> Iterator[None]:
     finally:
         for provider in providers:
             provider.close()
-
-
-def _made(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(
-            f"cannot make {folder}: {error.strerror}",
-            hint="free space, or choose a --state-dir that this user may write to",
-        ) from error
-    return folder
 
 
 def _submission(name: str, ledger: SqlLedger, state_dir: Path) -> tuple[JobSubmitted | None, bool]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from costopt.domain.errors import LedgerError
+from costopt.domain.errors import LedgerError, StoreError
 from costopt.ledger.base import DurableLedger
 from costopt.ledger.sql_ledger import SqlLedger, open_sqlite_ledger
 
@@ -27,6 +29,37 @@ RUNS, DAEMONS = "runs.lock", "daemons.lock"
 LOCK_ATTEMPTS = 5
 PAUSE_S = 0.05
 """Another one of our kind that begins as well may hold the lock for the moment of its own look."""
+
+
+def make_state_dir(state_dir: Path, name: str = "") -> Path:
+    """Make the directory, which is its owner's alone, if it does not exist, and a folder in it.
+
+    Return the folder. Raise StoreError.
+    """
+    folder = state_dir / name
+    try:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"cannot make {folder}: {error.strerror}",
+            hint="free space, or choose a --state-dir that this user may write to",
+        ) from error
+    return folder
+
+
+def exposure_note(state_dir: Path) -> str | None:
+    """Return that others may open the directory, which may be older or a person's; else None."""
+    try:
+        mode = stat.S_IMODE(state_dir.stat().st_mode)
+    except OSError:
+        return None
+    if not mode & 0o077:
+        return None
+    return (
+        f"others may open the state directory {state_dir} (mode {mode:04o}): "
+        f"chmod 700 {shlex.quote(str(state_dir))}"
+    )
 
 
 @contextmanager

@@ -5,11 +5,10 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from threading import Event
 
 from costopt.controller.site import ScaledClockPort, SiteConfig
-from costopt.controller.state_dir import CLOUD, LEDGER, daemon_lock
+from costopt.controller.state_dir import CLOUD, LEDGER, daemon_lock, exposure_note, make_state_dir
 from costopt.daemon.backups import Backups
 from costopt.daemon.daemon import Daemon
 from costopt.daemon.http.server import bind_listeners, serve_api
@@ -17,7 +16,6 @@ from costopt.daemon.notifications import NO_NOTIFICATIONS, NotificationConfig, r
 from costopt.daemon.scheduler import DUE_TIMES, open_due_times
 from costopt.daemon.settings import DaemonSettings
 from costopt.domain.account import Account
-from costopt.domain.errors import StoreError
 from costopt.ledger.base import open_ledger
 from costopt.protocol.stop_signals import handle_stop_signals
 from costopt.registry.registry import REGISTRY, open_registry
@@ -45,7 +43,9 @@ def serve(
         held.callback(gc.set_threshold, *gc.get_threshold())
         gc.set_threshold(GC_THRESHOLD)
         held.enter_context(handle_stop_signals(lambda _: ended.set()))
-        _make(settings.state_dir)
+        make_state_dir(settings.state_dir)
+        if (note := exposure_note(settings.state_dir)) is not None:
+            say(f"costopt daemon: {note}")
         held.enter_context(daemon_lock(settings.state_dir))
         listeners = held.enter_context(bind_listeners(settings))
         database = settings.database
@@ -81,13 +81,3 @@ def _market_time(clock: ScaledClockPort) -> str:
     first."""
     at, speed = clock.now(), clock.speed
     return f"the market is at {at:%Y-%m-%d %H:%MZ}, {speed:g} times as fast as the wall"
-
-
-def _make(state_dir: Path) -> None:
-    try:
-        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(
-            f"cannot make {state_dir}: {error.strerror}",
-            hint="free space, or choose a --state-dir that this user may write to",
-        ) from error

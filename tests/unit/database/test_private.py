@@ -1,4 +1,4 @@
-"""Database files are their owner's alone, whatever the umask and whoever made them."""
+"""State directories and database files are their owner's alone, whatever the umask."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from costopt.controller.state_dir import LEDGER
+from costopt.controller.state_dir import LEDGER, exposure_note, make_state_dir
 from costopt.daemon.backups import Backups
-from costopt.domain.errors import LedgerError
+from costopt.domain.errors import LedgerError, StoreError
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, open_registry
 
@@ -68,3 +68,30 @@ def test_a_reader_makes_no_file(tmp_path: Path) -> None:
     with pytest.raises(LedgerError):
         open_sqlite_ledger(tmp_path / LEDGER, create=False)
     assert modes(tmp_path) == {}
+
+
+def test_a_new_state_directory_is_private(tmp_path: Path) -> None:
+    state_dir = tmp_path / "new" / "state"
+    assert make_state_dir(state_dir, "jobs/one").is_dir()
+    assert stat.S_IMODE(state_dir.stat().st_mode) == 0o700
+    assert exposure_note(state_dir) is None
+    make_state_dir(state_dir)
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o750, 0o701, 0o2770])
+def test_an_existing_directory_stays_as_it_is_and_is_named(mode: int, tmp_path: Path) -> None:
+    state_dir = tmp_path / "my state"
+    state_dir.mkdir()
+    state_dir.chmod(mode)
+    make_state_dir(state_dir, "jobs/one")
+    assert stat.S_IMODE(state_dir.stat().st_mode) == mode
+    note = exposure_note(state_dir)
+    assert note is not None
+    assert f"chmod 700 '{state_dir}'" in note
+
+
+def test_a_state_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=str(tmp_path / "file")):
+        make_state_dir(tmp_path / "file" / "state", "jobs/one")
+    assert exposure_note(tmp_path / "missing") is None
