@@ -30,6 +30,8 @@ PACKAGE = "/opt/costopt"
 """Where a container sees this version of costopt, whatever its image holds."""
 PASSED = ("AWS_", "CLOUDSDK_", "COSTOPT_", "CUDA_", "FI_", "GCE_", "GOOGLE_", "NCCL_", "NVIDIA_")
 """Variables of the agent that concern the node, by prefix, and go on to the container."""
+DOCKER_HUB = ("docker.io", "https://index.docker.io/v1/")
+"""Its names in the files of podman and of docker."""
 CALL_TIMEOUT_S = 60.0
 MAX_WORDS = 500
 
@@ -184,20 +186,49 @@ def _devices(*, podman: bool) -> tuple[str, ...]:
     return tuple(options)
 
 
-def write_login(image: str, source: SecretSource | None, folder: Path) -> Path | None:
-    """Write the registry's credentials, by the node's role, into ``folder``; return it.
+def write_login(
+    image: str, source: SecretSource | None, folder: Path, given: str | None = None
+) -> Path | None:
+    """Write the registry's credentials, ``given`` or by the node's role, into ``folder``.
 
-    Return None where the registry is none of the node's cloud. Raise RoleError, OSError.
+    Return the folder, None where the registry is none of the node's cloud. ``given`` is
+    USER:PASSWORD or a docker's config.json. Raise RoleError, ContainerError, OSError.
     """
-    registry = urlsplit(f"//{image}").netloc if "/" in image else ""
-    login = _login(registry, source)
-    if login is None:
+    document = _given_login(image, given) if given else _role_login(image, source)
+    if document is None:
         return None
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    document = json.dumps({"auths": {registry: {"auth": login}}})
     with os.fdopen(os.open(folder / "config.json", os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
         file.write(document)
     return folder
+
+
+def _given_login(image: str, given: str) -> str:
+    if given.lstrip().startswith("{"):
+        try:
+            if isinstance(json.loads(given)["auths"], dict):
+                return given
+        except (ValueError, LookupError, TypeError):
+            pass
+        raise ContainerError("image_login: the config.json holds no auths")
+    user, colon, password = given.partition(":")
+    if not (user and colon and password):
+        raise ContainerError("image_login: expected USER:PASSWORD, or a config.json with auths")
+    auth = {"auth": base64.b64encode(given.encode()).decode()}
+    return json.dumps({"auths": dict.fromkeys(_registry_keys(image), auth)})
+
+
+def _registry_keys(image: str) -> tuple[str, ...]:
+    """Return the names under which podman and docker look for the registry's login."""
+    host, slash, _ = image.partition("/")
+    is_host = slash and ("." in host or ":" in host or host == "localhost")
+    return DOCKER_HUB if not is_host or host in DOCKER_HUB else (host,)
+
+
+def _role_login(image: str, source: SecretSource | None) -> str | None:
+    registry = urlsplit(f"//{image}").netloc if "/" in image else ""
+    login = _login(registry, source)
+    return None if login is None else json.dumps({"auths": {registry: {"auth": login}}})
 
 
 def _login(registry: str, source: SecretSource | None) -> str | None:

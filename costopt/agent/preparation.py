@@ -34,6 +34,7 @@ from costopt.agent.launch_spec import HERE, Interpreter, image_interpreter, with
 from costopt.agent.node_role import RoleError
 from costopt.agent.redaction import RedactedLog, Redactor
 from costopt.agent.secret_values import SecretError, SecretReader
+from costopt.domain.secret import IMAGE_LOGIN
 from costopt.protocol.messages import Gang
 
 MEMORY = Path("/dev/shm")  # noqa: S108
@@ -150,12 +151,15 @@ class NodePreparation:
         self.message = "reading secrets"
         values = self._reader.read(gang.secrets)
         self._redactor.hide(values.values())
+        login = values.pop(IMAGE_LOGIN, None)
+        if login is not None:
+            self._redactor.hide([login.partition(":")[2]])
         variables, mounts = self._write_files(values)
         if self._runtime is None or gang.image is None:
             if gang.setup:
                 self._set_up_node(variables)
             return TrainerPlace(variables, self._redactor)
-        image = self._fetch_image(self._runtime, gang.image)
+        image = self._fetch_image(self._runtime, gang.image, login)
         if gang.setup:
             image = self._set_up_image(self._runtime, image, variables)
         return TrainerPlace(variables, self._redactor, self._runtime, image, mounts)
@@ -176,13 +180,16 @@ class NodePreparation:
             file.write(text)
         return path
 
-    def _fetch_image(self, runtime: ContainerRuntime, image: str) -> str:
-        """Return the image's id once this machine has it. Raise SetupError with what was said."""
+    def _fetch_image(self, runtime: ContainerRuntime, image: str, given: str | None) -> str:
+        """Return the image's id once this machine has it; ``given`` is the registry's login.
+
+        Raise SetupError with what was said.
+        """
         known = runtime.image_id(image)
         if known is not None:
             return known
         self.message = f"pulling image {image}"
-        login = write_login(image, self._reader.source, self._private / "login")
+        login = write_login(image, self._reader.source, self._private / "login", given)
         code = self._execute(runtime.pull_command(image, login), {})
         if login is not None:
             shutil.rmtree(login, ignore_errors=True)

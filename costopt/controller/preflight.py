@@ -97,11 +97,8 @@ def check_secrets(job: Job, source: SecretSource | None, nodes: str) -> None:
         if source is None or name is None:
             reads = "no secrets" if source is None else f"secrets by the name under {source.value}"
             raise SpecError(
-                f"secret {secret.variable} of job {job.name!r} has no name for {nodes}, which read "
-                f"{reads}",
-                hint=None
-                if source is None
-                else f"add {source.value}: NAME to {secret.variable} under secrets",
+                f"{secret.label} of job {job.name!r} has no name for {nodes}, which read {reads}",
+                hint=None if source is None else f"add {source.value}: NAME to {secret.label}",
                 code="unreadable_secret",
             )
         if source is SecretSource.HOST:

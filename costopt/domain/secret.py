@@ -11,6 +11,10 @@ MAX_BYTES = 64 << 10
 """The most that AWS Secrets Manager and Google Secret Manager hold."""
 
 
+IMAGE_LOGIN = "COSTOPT_IMAGE_LOGIN"
+"""In place of a variable: the login of the image's registry, which the command does not get."""
+
+
 class SecretSource(StrEnum):
     """Where a node reads a value: a cloud's service, with its own role, or a file of this host."""
 
@@ -29,6 +33,11 @@ class Secret:
     variable: str
     names: tuple[tuple[SecretSource, str], ...]
     as_file: bool = False
+
+    @property
+    def label(self) -> str:
+        """Return what a message calls it."""
+        return "image_login" if self.variable == IMAGE_LOGIN else f"secret {self.variable}"
 
     def name_in(self, source: SecretSource) -> str | None:
         """Return the secret's name in ``source``, None if the job file gives none."""

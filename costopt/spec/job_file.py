@@ -28,7 +28,7 @@ from costopt.spec.fields import (
 )
 from costopt.spec.fields import PATTERN as DURATION_PATTERN
 from costopt.spec.model_section import ModelSection
-from costopt.spec.node_setup import Image, Secrets
+from costopt.spec.node_setup import Image, ImageLogin, Secrets
 from costopt.spec.schedule import ScheduleSection
 
 
@@ -398,11 +398,8 @@ class JobFile(FileModel):
         default_factory=list, description="the training command, as a list or one line"
     )
     env: dict[Text, Variable] = Field(default_factory=dict, description="environment variables")
-    image: Image | None = Field(
-        default=None,
-        description="container image in which podman or docker runs the command; default: none, it "
-        "runs in the node's own environment",
-    )
+    image: Image = None
+    image_login: ImageLogin = None
     setup: list[Text] = Field(
         default_factory=list,
         description="shell commands, run once per node before the command; part of the startup",

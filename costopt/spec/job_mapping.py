@@ -97,7 +97,7 @@ class _Mapping:
             env=tuple(file.env.items()),
             image=file.image,
             setup=tuple(file.setup),
-            secrets=to_secrets(file.secrets),
+            secrets=to_secrets(file.secrets, file.image_login),
             workdir=str(self._absolute(file.workdir)),
             budget=self._budget(),
             data=data,
@@ -396,6 +396,11 @@ class _Mapping:
             self._refuse(("env", SCHEDULED_AT), "is set for each occurrence of the schedule")
 
     def _environment(self) -> None:
+        login = self.file.image_login
+        if login is not None and self.file.image is None:
+            self._refuse(("image_login",), "is for an image, and the job file names none")
+        if login is not None and login.as_file:
+            self._refuse(("image_login", "as_file"), "is of no use here: leave it out")
         for name in self.file.secrets.keys() & self.file.env.keys():
             self._refuse(("secrets", name), "is a variable of env, too: give one another name")
         for name in self.file.env:

@@ -1,4 +1,4 @@
-"""What job.yaml says of a node before the command runs: ``image``, ``setup`` and ``secrets``."""
+"""What job.yaml says of a node before the command runs: image, its login, setup and secrets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from costopt.domain.secret import Secret, SecretSource
+from costopt.domain.secret import IMAGE_LOGIN, Secret, SecretSource
 from costopt.spec.fields import FileModel, Name, Text
 
 RESERVED_PREFIX = "COSTOPT_"
@@ -103,7 +103,7 @@ class SecretSection(FileModel):
         return self
 
 
-Image = Annotated[
+_ImageName = Annotated[
     Text,
     AfterValidator(_image),
     Field(
@@ -111,6 +111,21 @@ Image = Annotated[
             "pattern": f"^(?:{IMAGE.pattern})$",
             "not": {"pattern": f"^(?:{MACHINE_IMAGE.pattern})$"},
         }
+    ),
+]
+Image = Annotated[
+    _ImageName | None,
+    Field(
+        description="container image in which podman or docker runs the command; default: none, it "
+        "runs in the node's own environment"
+    ),
+]
+ImageLogin = Annotated[
+    Annotated[SecretSection, BeforeValidator(_no_value)] | None,
+    Field(
+        description="where nodes find the login of the image's registry: a secret whose value is "
+        "USER:PASSWORD, or the text of a config.json of docker; default: none, or of ECR and "
+        "Artifact Registry by the node's role"
     ),
 ]
 Secrets = Annotated[
@@ -127,11 +142,14 @@ Secrets = Annotated[
 ]
 
 
-def to_secrets(sections: Mapping[str, SecretSection]) -> tuple[Secret, ...]:
-    """Return the secrets that the section names, in its order."""
+def to_secrets(
+    sections: Mapping[str, SecretSection], image_login: SecretSection | None
+) -> tuple[Secret, ...]:
+    """Return the secrets that the section names, in its order, and last the image's login."""
+    named = {**sections} if image_login is None else {**sections, IMAGE_LOGIN: image_login}
     return tuple(
         Secret(variable, tuple(_names(section)), section.as_file)
-        for variable, section in sections.items()
+        for variable, section in named.items()
     )
 
 

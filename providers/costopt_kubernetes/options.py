@@ -64,6 +64,9 @@ class KubernetesOptions(SiteOptions):
         default=None,
         description="an image with costopt, which brings it to pods; default: that of the pods",
     )
+    image_pull_secrets: Listed[Name] = Field(
+        default=(), description="a list of secrets of the namespace, logins of the images' registry"
+    )
     service_account: Name | None = Field(
         default=None, description="pods' service account, with which they reach the store"
     )

@@ -89,6 +89,7 @@ class PodRequest:
             "serviceAccountName": options.service_account,
             "priorityClassName": options.priority_class,
             "schedulerName": "volcano" if options.gang == "volcano" else None,
+            "imagePullSecrets": [{"name": name} for name in options.image_pull_secrets] or None,
         }
         user = options.run_as_user
         return {

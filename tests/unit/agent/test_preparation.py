@@ -12,6 +12,7 @@ from costopt.agent.preparation import NodePreparation, private_folder
 from costopt.agent.redaction import Redactor
 from costopt.agent.secret_values import SecretReader
 from costopt.agent.trainer import Trainer
+from costopt.domain.secret import IMAGE_LOGIN
 from costopt.protocol.messages import Gang, Rendezvous
 from tests.support.containers import RecordingRuntime
 from tests.support.live_run import wait_until
@@ -125,6 +126,26 @@ def test_docker_s_command_lines_hold_names_and_no_values(
     ):
         assert f"--volume={folder}:{folder}" in run
     assert run[run.index("sha256:1234") + 1 :] == ["python", "-u", "train.py"]
+    assert not any(VALUE in word for call in docker.calls() for word in call)
+
+
+def test_an_image_is_pulled_with_its_login_which_the_command_does_not_get(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secrets" / "default" / "token").write_text(f"me:{VALUE}")
+    docker = RecordingRuntime(tmp_path / "bin", "docker")
+    monkeypatch.setenv("PATH", f"{docker.folder}:/usr/bin:/bin")
+    monkeypatch.setattr("costopt.agent.containers.CONTAINER_RUNTIMES", ("docker",))
+    monkeypatch.setenv("RECORDED", str(docker.record))
+    found = node.prepare(
+        image="ghcr.io/acme/train:1", secrets=((IMAGE_LOGIN, "host", "default/token", False),)
+    )
+    found.close()
+    assert found.place is not None, found.failure
+    assert not found.place.variables
+    (pull,) = (call for call in docker.calls() if "pull" in call)
+    assert pull[0] == "--config"
+    assert not Path(pull[1]).exists()
     assert not any(VALUE in word for call in docker.calls() for word in call)
 
 

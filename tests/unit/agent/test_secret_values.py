@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from costopt.agent import node_role
-from costopt.agent.containers import write_login
+from costopt.agent.containers import ContainerError, write_login
 from costopt.agent.secret_values import SecretError, SecretReader
 from costopt.domain.secret import SecretSource
 from tests.support.aws.cloud import Cloud
@@ -137,6 +137,44 @@ def test_the_host_s_files_are_a_tenant_s_own_and_no_one_else_s(tmp_path: Path) -
     for name, part in (("acme/token", "chmod|other users"), ("other/token", "cannot be read")):
         with pytest.raises(SecretError, match=part):
             reader.read([("A", "host", name, False)])
+
+
+@pytest.mark.parametrize(
+    ("image", "registries"),
+    [
+        ("ghcr.io/acme/train:1", ["ghcr.io"]),
+        ("registry.example:5000/train@sha256:" + 64 * "0", ["registry.example:5000"]),
+        ("localhost/train", ["localhost"]),
+        ("train:1", ["docker.io", "https://index.docker.io/v1/"]),
+        ("acme/train:1", ["docker.io", "https://index.docker.io/v1/"]),
+        ("docker.io/acme/train:1", ["docker.io", "https://index.docker.io/v1/"]),
+    ],
+)
+def test_a_login_that_is_given_is_for_the_images_registry(
+    image: str, registries: list[str], tmp_path: Path
+) -> None:
+    folder = write_login(image, None, tmp_path / "login", f"me:{VALUE}:more")
+    assert folder is not None
+    auths = json.loads((folder / "config.json").read_text())["auths"]
+    assert sorted(auths) == registries
+    for login in auths.values():
+        assert base64.b64decode(login["auth"]).decode() == f"me:{VALUE}:more"
+
+
+def test_a_config_of_docker_is_given_as_it_is(tmp_path: Path) -> None:
+    config = json.dumps({"auths": {"ghcr.io": {"auth": "bWU6eA=="}}})
+    folder = write_login("train:1", None, tmp_path / "login", config)
+    assert folder is not None
+    assert (folder / "config.json").read_text() == config
+
+
+@pytest.mark.parametrize(
+    "given", [VALUE, ":password1", "username:", '{"auths": 3}', "{no json", "{}"]
+)
+def test_another_login_is_refused_without_its_value(given: str, tmp_path: Path) -> None:
+    with pytest.raises(ContainerError, match="image_login") as refused:
+        write_login("train:1", None, tmp_path / "login", given)
+    assert VALUE not in str(refused.value)
 
 
 def test_registries_of_the_node_s_cloud_get_a_login_in_a_private_file(

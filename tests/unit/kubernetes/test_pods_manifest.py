@@ -34,6 +34,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "full": {
         "agent_image": "costopt:1",
         "service_account": "trainer",
+        "image_pull_secrets": ["registry-login", "other"],
         "claims": {"data.set": "/data"},
         "env": {"AWS_REGION": "us-east-1"},
         "priority_class": "batch",
@@ -48,6 +49,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def test_every_pod_is_valid_by_the_newest_schema(variant: str) -> None:
     for pod in asked(**VARIANTS[variant]).pods():
         validate(pod, NEWEST, strict=True)
+
+
+def test_pods_are_pulled_with_the_logins_that_the_account_names() -> None:
+    spec = asked(image_pull_secrets=["registry-login", "other"]).pods()[0]["spec"]
+    assert spec["imagePullSecrets"] == [{"name": "registry-login"}, {"name": "other"}]
+    assert "imagePullSecrets" not in asked().pods()[0]["spec"]
 
 
 @pytest.mark.parametrize("variant", sorted(VARIANTS))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from costopt.domain.secret import Secret, SecretSource
+from costopt.domain.secret import IMAGE_LOGIN, Secret, SecretSource
 from tests.unit.spec.test_job import SMALLEST, load, refusal
 
 VALUE = "correct-horse-battery"
@@ -30,6 +30,14 @@ def test_all_that_a_node_needs(tmp_path: Path) -> None:
     assert job.secrets == (Secret("WANDB_API_KEY", names), file)
 
 
+def test_the_login_of_an_images_registry_is_no_variable_of_the_command(tmp_path: Path) -> None:
+    text = "image: ghcr.io/acme/train:2.1\nimage_login: {aws: prod/ghcr, host: ghcr}\n"
+    (login,) = load(tmp_path, SMALLEST + text).secrets
+    assert login.variable == IMAGE_LOGIN
+    assert login.label == "image_login"
+    assert login.names == ((SecretSource.AWS, "prod/ghcr"), (SecretSource.HOST, "ghcr"))
+
+
 @pytest.mark.parametrize(
     ("line", "field"),
     [
@@ -38,6 +46,10 @@ def test_all_that_a_node_needs(tmp_path: Path) -> None:
         ("image: acme/train:é", "image"),
         ("image: projects/acme/global/images/deep", "image"),
         ("image: --privileged", "image"),
+        ("image_login: {host: ghcr}", "image_login"),
+        ("image: train:1\nimage_login: {}", "image_login"),
+        (f"image: train:1\nimage_login: {VALUE}", "image_login"),
+        ("image: train:1\nimage_login: {host: a, as_file: true}", "image_login.as_file"),
         ("setup: [3]", "setup[0]"),
         (f"secrets: {{TOKEN: {VALUE}}}", "secrets.TOKEN"),
         (f"secrets: {{TOKEN: {{value: {VALUE}}}}}", "secrets.TOKEN"),
