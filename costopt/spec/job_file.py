@@ -399,7 +399,6 @@ class JobFile(FileModel):
     )
     env: dict[Text, Variable] = Field(default_factory=dict, description="environment variables")
     image: Image = None
-    image_login: ImageLogin = None
     setup: list[Text] = Field(
         default_factory=list,
         description="shell commands, run once per node before the command; part of the startup",
@@ -408,6 +407,7 @@ class JobFile(FileModel):
         default_factory=dict,
         description="environment variables whose values nodes read elsewhere, by name",
     )
+    image_login: ImageLogin = None
     elastic: bool = Field(
         default=False, description="its trainers re-form their gang in process (virtual shards)"
     )
