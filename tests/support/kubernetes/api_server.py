@@ -201,12 +201,14 @@ class ApiServer:
 
     def _wait_ready(self) -> None:
         until = time.monotonic() + START_S
-        request = urllib.request.Request(
-            f"{self.url}/readyz", headers={"Authorization": f"Bearer {self.tokens[ADMIN]}"}
-        )
+        headers = {"Authorization": f"Bearer {self.tokens[ADMIN]}"}
+        # The server makes this namespace, where tests have pods of others, after it is ready.
+        paths = ("readyz", "api/v1/namespaces/default")
+        requests = [urllib.request.Request(f"{self.url}/{path}", headers=headers) for path in paths]
         while True:
             try:
-                urllib.request.urlopen(request, timeout=5, context=self.context).close()
+                for request in requests:
+                    urllib.request.urlopen(request, timeout=5, context=self.context).close()
                 return
             except OSError as error:
                 log = self.folder / "apiserver.log"
