@@ -71,6 +71,17 @@ def gang_status(
     return GangState.STARTING, _message(members) or _awaited(members)
 
 
+def possible_units(job: Job, units: float) -> float:
+    """What the job can have done, of what its nodes report."""
+    return min(max(0.0, units), job.work.amount)
+
+
+def saved_units(mailbox: Mailbox, beats: list[Heartbeat]) -> float:
+    """What this generation reports, else the newest checkpoint that was not refused."""
+    reported = [beat.saved_units for beat in beats if beat.reported]
+    return max(reported) if reported else mailbox.saved_units()
+
+
 def _is_complete(job: Job, members: Sequence[GangMember], saved: float) -> bool:
     """A trainer that reports nothing is believed when it ends well on every node."""
     beats = [m.heartbeat for m in members if m.heartbeat is not None]

@@ -17,6 +17,8 @@ from costopt.controller.gang_status import (
     build_node_report,
     duration_s,
     gang_status,
+    possible_units,
+    saved_units,
 )
 from costopt.domain.array import TaskArray, TaskRecord, max_task_s, parallel_tasks
 from costopt.domain.fleet import Node
@@ -231,19 +233,19 @@ class MailboxRuntime:
             return self._array_progress(job, job.array, mailbox, gang)
         members = [self._member(mailbox, gang, node_id) for node_id in gang.members]
         beats = [m.heartbeat for m in members if m.heartbeat is not None]
-        saved = _possible_units(job, _saved_units(mailbox, beats))
+        saved = possible_units(job, saved_units(mailbox, beats))
         state, message = gang_status(mailbox, job, gang, members, saved)
         if state is GangState.FINISHED:  # also where the command reported nothing of itself
             saved = max(saved, job.work.amount)
         working = state in (GangState.TRAINING, GangState.STOPPING)
         done = max([b.done_units for b in beats if b.reported and working], default=saved)
-        begun = [_possible_units(job, u) for b in beats if (u := b.resumed_units) is not None]
+        begun = [possible_units(job, u) for b in beats if (u := b.resumed_units) is not None]
         rates = [b.units_per_s for b in beats if b.units_per_s is not None]
         # The whole job takes between a millisecond and a century of the wall.
         slowest, fastest = job.work.amount / CENTURY_S, job.work.amount / 0.001
         rates = [rate for rate in rates if slowest <= rate <= fastest]
         return Progress(
-            done_units=max(_possible_units(job, done), saved),
+            done_units=max(possible_units(job, done), saved),
             saved_units=saved,
             state=state,
             generation=gang.generation,
@@ -297,6 +299,13 @@ class MailboxRuntime:
             if silent_s > UNREACHABLE_S:
                 found[node_id] = silent_s * self._speed
         return found
+
+    def last_heartbeat_at(self, job: Job, node_ids: Iterable[str]) -> Mapping[str, datetime]:
+        """When those of these nodes that sent heartbeats sent the newest, in the job's time."""
+        mailbox = self._mailbox(job)
+        scale = TimeScale(self._clock.now(), time.time(), self._speed)
+        beats = ((node_id, mailbox.heartbeat(node_id)) for node_id in node_ids)
+        return {node_id: scale.job_time(beat.at) for node_id, beat in beats if beat is not None}
 
     def drain(self, job: Job, node_ids: Iterable[str]) -> None:
         """Ask these nodes to save and stop training. Idempotent."""
@@ -435,16 +444,5 @@ def _secret_names(job: Job) -> tuple[SecretName, ...]:
     )
 
 
-def _possible_units(job: Job, units: float) -> float:
-    """What the job can have done, of what its nodes report."""
-    return min(max(0.0, units), job.work.amount)
-
-
 def _absolute(uri: str, workdir: str) -> str:
     return uri if "://" in uri else str(Path(workdir, uri).resolve())
-
-
-def _saved_units(mailbox: Mailbox, beats: list[Heartbeat]) -> float:
-    """What this generation reports, else the newest checkpoint that was not refused."""
-    reported = [beat.saved_units for beat in beats if beat.reported]
-    return max(reported) if reported else mailbox.saved_units()

@@ -57,7 +57,8 @@ class Node:
     """One machine that the provider confirms. ``key`` is the idempotency key of its launch.
 
     ``usd_per_hour`` is the price at launch. ``launched_at`` is when it began to run, if it had to
-    wait for capacity. ``ended_at`` and ``end_cause`` are set when ENDED.
+    wait for capacity. ``ended_at`` and ``end_cause`` are set when ENDED; ``ended_at`` is only when
+    the end was seen where ``end_is_estimate``.
     ``account_price`` says how the account's terms changed the price, None where they did not.
     """
 
@@ -71,6 +72,7 @@ class Node:
     usd_per_hour: float
     ended_at: datetime | None = None
     end_cause: EndCause | None = None
+    end_is_estimate: bool = False
     message: str = ""
     account_price: AccountPrice | None = None
 

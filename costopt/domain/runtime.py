@@ -193,6 +193,10 @@ class Runtime(Protocol):
         """Return since when those of these nodes that have reported do so no longer, in seconds."""
         ...
 
+    def last_heartbeat_at(self, job: Job, node_ids: Iterable[str]) -> Mapping[str, datetime]:
+        """Return when those of these nodes that have reported did so last, by their own clocks."""
+        ...
+
     def drain(self, job: Job, node_ids: Iterable[str]) -> None:
         """Ask these nodes to checkpoint and stop training. Idempotent."""
         ...

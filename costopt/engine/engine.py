@@ -28,6 +28,7 @@ from costopt.engine.guards import Guards, LaunchLimits
 from costopt.engine.health import HealthManager, nodes_to_replace
 from costopt.engine.journal import Journal
 from costopt.engine.launcher import Launcher, LaunchResults
+from costopt.engine.node_ends import EndEstimator
 from costopt.engine.node_failures import NodeFailures, waiting_jobs
 from costopt.engine.offers import OfferCollector
 from costopt.engine.overdue import OverdueJobs
@@ -86,7 +87,10 @@ class Engine:
         self._emissions = emissions = Emissions(
             world, self.journal, self._terms, settings.account.electricity_contracts
         )
-        self._fleet = FleetObserver(world, self.journal, settings, silence, self._gate, emissions)
+        ends = EndEstimator(world.runtime, self.jobs)
+        self._fleet = FleetObserver(
+            world, self.journal, settings, silence, self._gate, emissions, ends
+        )  # fmt: skip
         self._bills = BillCollector(world, self.journal, settings)
         self._offers = OfferCollector(world, self.journal, settings, silence, self.jobs)
         self._guards = Guards(world, self.journal, settings.account, self.jobs, self.spending)

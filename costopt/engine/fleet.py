@@ -26,6 +26,7 @@ from costopt.engine.emissions import Emissions
 from costopt.engine.failures import ProviderFailures
 from costopt.engine.gate import Gate
 from costopt.engine.journal import Journal
+from costopt.engine.node_ends import EndEstimator
 from costopt.engine.settings import EngineSettings, World
 from costopt.ledger.job_record import JobRecord
 from costopt.provider.base import Capability, Provider
@@ -42,6 +43,7 @@ class FleetObserver:
         silence: ProviderFailures,
         gate: Gate,
         emissions: Emissions,
+        ends: EndEstimator,
     ) -> None:
         self._world = world
         self._journal = journal
@@ -49,6 +51,7 @@ class FleetObserver:
         self._silence = silence
         self._gate = gate
         self._emissions = emissions
+        self._ends = ends
         self._nodes: tuple[Node, ...] = ()
         self._by_job: dict[str, list[Node]] = {}
 
@@ -85,6 +88,7 @@ class FleetObserver:
                 living += listed
                 unheard |= silent
         self._keep(n for n in living if n.job in self._journal.records)
+        self._ends.retain(n.node_id for n in self._nodes)
         self._give_up_lost_launches(unheard, now)
 
     def _listed(self, provider: Provider, now: datetime) -> tuple[list[Node], frozenset[str]]:
@@ -100,6 +104,7 @@ class FleetObserver:
         silent = _silent_regions(provider)
         self._silence.record_partial(provider, now)
         living = list(self._adopt(provider, nodes, now))
+        self._ends.note_listed(living, now)
         self._note(notices, now)
         listed_ids = {n.node_id for n in nodes}
         self._close_missing(provider, listed_ids, silent, now)
@@ -137,8 +142,8 @@ class FleetObserver:
                 self._journal.write(event)
                 self._emissions.cover(event, now)
             if node.state is NodeState.ENDED:
-                if node.node_id in record.live or _end_was_confirmed(node, record):
-                    self._journal.write(self._ended(node, now))
+                if node.node_id in record.live or _is_news_of_end(node, record):
+                    self._journal.write(self._ended(node, record, now))
                 continue
             if node.node_id in record.lost:
                 self._journal.write(
@@ -149,10 +154,16 @@ class FleetObserver:
             elif self._gate.is_acting:
                 _put_down(provider, node)
 
-    def _ended(self, node: Node, now: datetime) -> ev.Event:
+    def _ended(self, node: Node, record: JobRecord, now: datetime) -> ev.Event:
+        estimated = node.end_is_estimate or node.ended_at is None
         ended_at = node.ended_at or now
-        cause = node.end_cause or EndCause.FAILED
-        if cause is EndCause.INTERRUPTED:
+        if estimated:
+            estimate_at = self._ends.estimate(node.job, node.node_id, node.launched_at, now)
+            ended_at = min(ended_at, estimate_at)
+        cause, before = node.end_cause or EndCause.FAILED, record.end_of(node.node_id)
+        if before is not None and estimated:
+            ended_at = min(ended_at, before.ended_at)
+        if cause is EndCause.INTERRUPTED and (before is None or before.cause is not cause):
             self._world.hazards.record_interruption(node.pool, ended_at)
         return ev.NodeEnded(
             at=now,
@@ -162,6 +173,7 @@ class FleetObserver:
             ended_at=ended_at,
             cause=cause,
             message=untrusted_text(node.message),
+            estimated=estimated or cause is EndCause.LOST,
         )
 
     def _note(self, notices: Iterable[Interruption], now: datetime) -> None:
@@ -185,8 +197,8 @@ class FleetObserver:
     ) -> None:
         """Record that nodes which the provider no longer lists are lost; new ones may be invisible.
 
-        Nothing is known of a region that does not answer. Until the provider reports the end, a
-        lost node counts as running until now, so its cost is never underestimated.
+        Nothing is known of a region that does not answer. Until the provider reports the end, the
+        last sign of life of a lost node counts as its end.
         """
         for record in self._journal.records.values():
             for node_id, event in list(record.live.items()):
@@ -203,8 +215,11 @@ class FleetObserver:
                             job=record.name,
                             node_id=node_id,
                             pool=event.pool,
-                            ended_at=now,
+                            ended_at=self._ends.estimate(
+                                record.name, node_id, event.launched_at, now
+                            ),
                             cause=EndCause.LOST,
+                            estimated=True,
                         )
                     )
 
@@ -262,10 +277,15 @@ def _silent_regions(provider: Provider) -> frozenset[str]:
     return frozenset(f"{name}/{region}" for name in provider.names for region in regions)
 
 
-def _end_was_confirmed(node: Node, record: JobRecord) -> bool:
-    """Return whether the provider can report the end of a lost node."""
-    confirmed = node.ended_at is not None and node.end_cause is not EndCause.LOST
-    return confirmed and node.node_id in record.lost
+def _is_news_of_end(node: Node, record: JobRecord) -> bool:
+    """Return whether the provider reports when, or only how, a node ended whose end in the ledger
+    is an estimate."""
+    if node.node_id not in record.lost or node.end_cause is EndCause.LOST:
+        return False
+    if node.ended_at is not None and not node.end_is_estimate:
+        return True
+    before = record.end_of(node.node_id)
+    return before is not None and before.cause is EndCause.LOST
 
 
 def _has_run(node: Node, record: JobRecord) -> bool:

@@ -147,8 +147,8 @@ class CostTotals:
 
 
 class FleetAccount:
-    """The accounts of a job's nodes by id. The end of a lost node is an assumption, and may be
-    withdrawn; ``interruptions`` are the nodes that their provider interrupted."""
+    """The accounts of a job's nodes by id. An estimated end, as that of a lost node, may be
+    corrected or withdrawn; ``interruptions`` are the nodes that their provider interrupted."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, NodeAccount] = {}
@@ -240,13 +240,13 @@ class FleetAccount:
         node = self.alive.pop(event.node_id, None) or self._lost.pop(event.node_id, None)
         if node is None:
             return
-        node.ended = event
-        if event.cause is EndCause.LOST:
+        before, node.ended = node.ended, event
+        if event.is_provisional:
             self._lost[event.node_id] = node
         else:
             self._ended.add(node, to_milliseconds(event.ended_at))
         if event.cause is EndCause.INTERRUPTED:
-            self.interruptions += 1
+            self.interruptions += before is None or before.cause is not EndCause.INTERRUPTED
 
     def reinstate(self, event: ev.NodeReturned) -> None:
         """Record that a lost node had not ended."""

@@ -110,6 +110,11 @@ class JobRecord:
         drained = self.draining.keys() | self.replaced.keys()
         return drained | self.noticed.keys() | self.given_up.keys()
 
+    def end_of(self, node_id: str) -> ev.NodeEnded | None:
+        """Return the end of a node that is not billed yet; None where it lives or is unknown."""
+        _, ended = self.unbilled.get(node_id, (None, None))
+        return ended
+
     def launches_since(self, when: datetime) -> tuple[tuple[datetime, int, str], ...]:
         """Return (time, nodes, pool) of what was requested since ``when``, without refused ones."""
         return tuple(launch for launch in self.launches.values() if launch[0] > when)
@@ -204,7 +209,7 @@ def _ended(record: JobRecord, event: ev.NodeEnded) -> None:
     if launched is not None:
         if not launched.waiting:
             record.unbilled[event.node_id] = (launched, event)
-        if event.cause is EndCause.LOST:
+        if event.is_provisional:
             record.lost[event.node_id] = launched
     record.draining.pop(event.node_id, None)
     record.releasing.discard(event.node_id)

@@ -33,7 +33,8 @@ class NodeInterval:
     is at the data centre's meter, split into what the node drew while it trained and while it did
     not; None where it is unknown.
     ``market_based_gco2e`` is by the account's electricity contracts, None where none covers it all.
-    ``embodied_gco2e``, the share of the machine's making, is not in ``gco2e``.
+    ``embodied_gco2e``, the share of the machine's making, is not in ``gco2e``. ``end_is_estimate``:
+    the provider has not reported when it ended, so that its cost may be corrected.
     """
 
     node_id: str
@@ -54,6 +55,14 @@ class NodeInterval:
     carbon_basis: str | None
     noticed_at: datetime | None
     busy: tuple[tuple[datetime, datetime], ...]
+    end_is_estimate: bool = False
+
+    @property
+    def outcome(self) -> str:
+        """Return why it ended, and whether the time of that is an estimate; "running" before."""
+        if self.cause is None:
+            return "running"
+        return f"{self.cause.value}, end estimated" if self.end_is_estimate else self.cause.value
 
     @property
     def wh(self) -> float | None:
@@ -354,6 +363,7 @@ class NodeAccount:
                 (from_milliseconds(start), from_milliseconds(end))
                 for start, end in self.busy.spans_until(until)
             ),
+            end_is_estimate=self.ended is not None and self.ended.is_provisional,
         )
 
 

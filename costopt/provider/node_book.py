@@ -22,7 +22,8 @@ GRACE = timedelta(minutes=5)
 class NodeBook:
     """What is known of nodes. Safe to share between threads.
 
-    A known end stays; one that was only assumed (LOST) gives way to what is seen later. ``order``
+    A known end stays; one that was only assumed (LOST) gives way to what is seen later, and an
+    estimated time of it to a reported one. ``order``
     gives by what the names of nodes are sorted.
     """
 
@@ -36,7 +37,7 @@ class NodeBook:
     def see(self, nodes: Iterable[Node], now: datetime) -> tuple[Node, ...]:
         """Record these nodes and return them as they are known.
 
-        One whose end has no time ended when that was announced, else ``now``.
+        One whose end has no time ended when that was announced, else ``now``, which is an estimate.
         """
         with self._lock:
             return tuple(self._see(node, now) for node in nodes)
@@ -126,13 +127,17 @@ class NodeBook:
     def _see(self, node: Node, now: datetime) -> Node:
         before = self._nodes.get(node.node_id)
         if before is not None and before.end_cause not in (None, EndCause.LOST):
-            return before
+            announced = node.node_id in self._announced
+            has_time = not node.state.is_alive and (node.ended_at is not None or announced)
+            if not (before.end_is_estimate and has_time):
+                return before
         if node.state.is_alive:
             self._end_known_at.pop(node.node_id, None)
         else:
             self._end_known_at.setdefault(node.node_id, now)
             if node.ended_at is None:
-                announced_at = self._announced.get(node.node_id, now)
-                node = replace(node, ended_at=min(announced_at, now))
+                announced_at = self._announced.get(node.node_id)
+                ended_at = now if announced_at is None else min(announced_at, now)
+                node = replace(node, ended_at=ended_at, end_is_estimate=announced_at is None)
         self._nodes[node.node_id] = node
         return node

@@ -116,7 +116,8 @@ def _launched(event: ev.NodeLaunched) -> str:
 
 def _ended(event: ev.NodeEnded) -> str:
     words = f": {event.message}" if event.message and event.cause is EndCause.FAILED else ""
-    return f"{event.node_id} in {event.pool} at {second_text(event.ended_at)}{words}"
+    about = "about " if event.is_provisional else ""
+    return f"{event.node_id} in {event.pool} at {about}{second_text(event.ended_at)}{words}"
 
 
 def _billed(event: ev.NodeBilled) -> str:

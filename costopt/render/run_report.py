@@ -156,7 +156,7 @@ def _node_line(row: NodeInterval, run: RunView) -> _NodeLine:
         pool=pool_label(row.pool),
         launched=_clock(row.launched_at, run),
         ended="" if row.ended_at is None else _clock(row.ended_at, run),
-        why="running" if row.cause is None else row.cause.value,
+        why=row.outcome,
         tone="bad" if lost else "plain",
         lasted=seconds_text((end - row.launched_at).total_seconds()),
         cost=usd_micros_text(row.usd_micros),

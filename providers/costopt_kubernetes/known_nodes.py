@@ -53,8 +53,8 @@ class PodBook(NodeBook):
                     self.drop(node.node_id)
                 seen = self.pod(node.node_id)
                 seen.uid, seen.host = pod.uid, pod.host
-                if not node.state.is_alive:
-                    ended_at = max(node.launched_at, min(node.ended_at or now, now))
+                if not node.state.is_alive and node.ended_at is not None:
+                    ended_at = max(node.launched_at, min(node.ended_at, now))
                     node = replace(node, ended_at=ended_at)
                 self.see([node], now)
 

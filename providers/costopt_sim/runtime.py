@@ -166,6 +166,14 @@ class VirtualRuntime:
         """Simulated nodes report until they end."""
         return {}
 
+    def last_heartbeat_at(
+        self,
+        job: Job,  # noqa: ARG002
+        node_ids: Iterable[str],  # noqa: ARG002
+    ) -> Mapping[str, datetime]:
+        """Simulated nodes send no heartbeats."""
+        return {}
+
     def drain(self, job: Job, node_ids: Iterable[str]) -> None:
         """The gang that holds one of these nodes stops training now and saves."""
         training = self._training(job)

@@ -103,6 +103,9 @@ class Endless:
     def unreachable_s(self, job: Job, node_ids: Iterable[str]) -> Mapping[str, float]:
         return {}
 
+    def last_heartbeat_at(self, job: Job, node_ids: Iterable[str]) -> Mapping[str, datetime]:
+        return {}
+
     def drain(self, job: Job, node_ids: Iterable[str]) -> None:
         self._asked.update(node_ids)
 

@@ -257,7 +257,7 @@ def _node(row: NodeInterval, now: datetime) -> tuple[Cell, ...]:
         Cell(pool_text(str(row.pool))),
         Cell(clock(row.launched_at)),
         Cell(clock(row.ended_at) or "—"),
-        Cell("running" if row.cause is None else row.cause.value, tone="bad" if lost else "plain"),
+        Cell(row.outcome, tone="bad" if lost else "plain"),
         Cell(seconds_text(lasted_s)),
         Cell(usd_micros_text(row.usd_micros)),
         Cell(wh_text(row.wh)),

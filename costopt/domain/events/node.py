@@ -273,9 +273,11 @@ class TerminateIntended(Event):
 class NodeEnded(Event):
     """The node has ended, and is billed until ``ended_at``.
 
-    If the cause is "lost", ``ended_at`` is an estimate: an end that the provider reports later
-    follows as another NodeEnded, which replaces this one. ``message`` is what the provider reports
-    about it, "" if nothing.
+    ``estimated``: the provider did not report when, so that ``ended_at`` is when the node was last
+    listed or sent its last heartbeat, or when its end was seen if neither is known. Ends with the
+    cause "lost" are estimates in ledgers before this field as well. An end that the provider
+    reports later follows as another NodeEnded, which replaces this one. ``message`` is what the
+    provider reports about it, "" if nothing.
     """
 
     node_id: str
@@ -283,6 +285,12 @@ class NodeEnded(Event):
     ended_at: datetime
     cause: EndCause
     message: str = ""
+    estimated: bool = False
+
+    @property
+    def is_provisional(self) -> bool:
+        """Return whether the provider may still report another end."""
+        return self.estimated or self.cause is EndCause.LOST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
