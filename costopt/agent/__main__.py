@@ -8,6 +8,7 @@ from pathlib import Path
 
 from costopt.agent.agent import Agent
 from costopt.agent.bundle import fetch_bundle
+from costopt.agent.contact import ContactSettings
 from costopt.agent.data import GIB
 from costopt.agent.gpu_health import GpuHealthMonitor, open_xid_reader
 from costopt.agent.launch_spec import LaunchMethod
@@ -47,6 +48,11 @@ def main() -> None:
         snapshot_folder=options.snapshot_folder,
         snapshot_disk_bytes=round(options.snapshot_disk_gib * GIB),
         logs_s=options.logs_s,
+        contact=None
+        if options.max_unreachable_s is None
+        else ContactSettings(
+            options.max_unreachable_s, options.renew_timer, options.controller_lock
+        ),
     )
     if options.bundle is not None and options.workdir is None:
         parser.error("--bundle needs --workdir")
@@ -194,6 +200,20 @@ def _parser() -> argparse.ArgumentParser:
         "--logs-s",
         type=interval_s,
         help="seconds between uploads of the trainers' output to the store; default: no uploads",
+    )
+    parser.add_argument(
+        "--max-unreachable-s",
+        type=interval_s,
+        help="save and leave after so many seconds without a sign of controller and store",
+    )
+    parser.add_argument(
+        "--renew-timer", metavar="UNIT", help="systemd timer that ends this machine meanwhile"
+    )
+    parser.add_argument(
+        "--controller-lock",
+        type=Path,
+        metavar="FILE",
+        help="the controller holds a lock on it while it runs; then the store does not count",
     )
     parser.add_argument(
         "--grace-s", type=duration_s, default=120.0, help="time to save and stop, in s"

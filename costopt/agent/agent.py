@@ -14,6 +14,7 @@ from pathlib import Path
 
 from costopt.agent.attempt import Attempt, CheckpointRelay
 from costopt.agent.cached_data import CacheFetch
+from costopt.agent.contact import Contact
 from costopt.agent.data import Prefetch
 from costopt.agent.gpu_health import GpuHealthMonitor
 from costopt.agent.heartbeats import AgentState, HeartbeatSender
@@ -83,6 +84,8 @@ class Agent:
         self._interrupts_at: float | None = None
         self._gone = False
         self._trouble = ""
+        self._contact = None if settings.contact is None else Contact(settings.contact)
+        self._contact_error = ""
 
     def request_exit(self) -> None:
         """Save, stop the trainer and end the loop."""
@@ -102,6 +105,7 @@ class Agent:
             with handle_stop_signals(lambda _: self.request_exit(), asks):
                 while not self._leaving.wait(self.settings.poll_s):
                     self.tick()
+                    self._leave_if_alone()
                 self._depart()
         finally:
             if self._gpus is not None:
@@ -132,6 +136,24 @@ class Agent:
             self._leave_if_noticed()
         except StoreError as error:
             _say(str(error))
+        else:
+            if self._contact is not None:
+                self._contact.note_store()
+
+    def _leave_if_alone(self) -> None:
+        contact, limit = self._contact, self.settings.contact
+        if contact is None or limit is None:
+            return
+        if contact.is_lost():
+            _say(
+                f"neither controller nor store was heard of for {limit.max_unreachable_s:g} s: "
+                "this node saves and ends"
+            )
+            self.request_exit()
+        if contact.error != self._contact_error:
+            self._contact_error = contact.error
+            if contact.error:
+                _say(contact.error)
 
     def _handle_notice(self) -> None:
         notice = self._notices.notice()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from costopt.agent.contact import ContactSettings
 from costopt.agent.launch_spec import LaunchMethod
 
 
@@ -31,7 +32,7 @@ class AgentSettings:
     for snapshots of the state, a peer's included; 0 stores none. ``snapshot_folder`` is on a fast
     disk of this node and holds at most ``snapshot_disk_bytes`` of them; None stores none there.
     ``logs_s`` is the interval between uploads of the trainers' output, None if it stays on the
-    node.
+    node. Without ``contact`` the node runs until it is asked to leave.
     """
 
     job: str
@@ -55,6 +56,7 @@ class AgentSettings:
     snapshot_folder: Path | None = None
     snapshot_disk_bytes: int = 0
     logs_s: float | None = None
+    contact: ContactSettings | None = None
 
     def place(self, workdir: str) -> str:
         """Return where to run a command whose folder the controller has at ``workdir``."""

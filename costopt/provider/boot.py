@@ -33,6 +33,9 @@ MAX_ATTEMPTS = 8
 RETRY_DELAY_S = float(os.environ.get("COSTOPT_START_WAIT_S", "2"))
 MIN_PYTHON = (3, 11)
 UNIT = "costopt-agent.service"
+POWEROFF_TIMER = "costopt-poweroff.timer"
+SAVE_S = 150
+"""What the agent has to save in, once it is out of reach, before the machine is switched off."""
 LOG_TIMEOUT_S = 10
 """Requests to write cost: at most $0.002 per node-hour."""
 
@@ -73,6 +76,7 @@ def boot(make: Callable[[Config], BootPlatform], config: Config) -> None:
     cloud = make(config)
     node_id = cloud.node_id()
     try:
+        start_poweroff_timer(config["max_unreachable_s"])
         install_and_run(cloud, config, node_id)
     except Exception as error:
         report_failure_and_power_off(
@@ -84,6 +88,8 @@ def boot(make: Callable[[Config], BootPlatform], config: Config) -> None:
 def install_and_run(cloud: BootPlatform, config: Config, node_id: str) -> None:
     """Fetch, install, unpack, and let systemd run the agent."""
     command = install(cloud, config, node_id)
+    command += ["--max-unreachable-s", str(config["max_unreachable_s"])]
+    command += ["--renew-timer", POWEROFF_TIMER]
     run_unit(systemd_unit(command, cloud.variables(), cloud.stop_s))
     print(f"costopt: the agent of {node_id} serves job {config['job']}")
 
@@ -238,12 +244,43 @@ def systemd_quote(word: str) -> str:
     return f'"{word}"'
 
 
+def start_poweroff_timer(after_s: float) -> None:
+    """Let systemd switch the machine off unless the agent restarts the timer in time.
+
+    The timer counts by the monotonic clock, also where the agent was killed or never came up, and
+    from the beginning after a reboot.
+    """
+    service = POWEROFF_TIMER.replace(".timer", ".service")
+    changed = write_unit(
+        service,
+        "[Unit]\nDescription=end this costopt node\n"
+        "[Service]\nType=oneshot\nExecStart=/usr/bin/env systemctl poweroff\n",
+    )
+    changed |= write_unit(
+        POWEROFF_TIMER,
+        "[Unit]\nDescription=end this costopt node unless its agent renews it\n"
+        f"[Timer]\nOnActiveSec={after_s + SAVE_S:g}s\nAccuracySec=1s\n"
+        "[Install]\nWantedBy=timers.target\n",
+    )
+    if changed:
+        run(["systemctl", "daemon-reload"])
+    run(["systemctl", "enable", POWEROFF_TIMER])
+    run(["systemctl", "restart", POWEROFF_TIMER])
+
+
+def write_unit(name: str, text: str) -> bool:
+    """Write a unit of systemd; whether it has changed."""
+    path = Path(os.environ.get("COSTOPT_UNIT_DIR", "/etc/systemd/system"), name)
+    if path.exists() and path.read_text() == text:
+        return False
+    path.write_text(text)
+    return True
+
+
 def run_unit(text: str) -> None:
     """Let systemd run the service; restart it if it has changed."""
-    path = Path(os.environ.get("COSTOPT_UNIT_DIR", "/etc/systemd/system"), UNIT)
-    changed = not path.exists() or path.read_text() != text
+    changed = write_unit(UNIT, text)
     if changed:
-        path.write_text(text)
         run(["systemctl", "daemon-reload"])
     run(["systemctl", "enable", UNIT])
     run(["systemctl", "restart" if changed else "start", UNIT])

@@ -118,6 +118,22 @@ class LaunchOptions(OptionModel):
     )
 
 
+MAX_UNREACHABLE_S = 3600.0
+
+
+class MachineOptions(LaunchOptions):
+    """Of machines that end themselves once nothing can reach them."""
+
+    max_unreachable_s: float = Field(
+        default=MAX_UNREACHABLE_S,
+        ge=600,
+        le=86_400,
+        strict=False,
+        description="seconds without a sign of controller and store after which a node saves and "
+        "switches itself off",
+    )
+
+
 def matches(pattern: str, expected: str) -> AfterValidator:
     """Refuses a text that the pattern does not match in full; ``expected`` says what it must be."""
     known = re.compile(pattern)

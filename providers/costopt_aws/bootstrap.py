@@ -19,7 +19,7 @@ from costopt.domain.fleet import LaunchRequest
 from costopt.domain.runtime import Payload
 from costopt.provider.boot_script import render_boot_script
 from costopt.provider.launch import payload_of
-from costopt.provider.options import LaunchOptions, Listed, Text, matches
+from costopt.provider.options import MAX_UNREACHABLE_S, Listed, MachineOptions, Text, matches
 from costopt_aws.boot import Ec2Platform
 from costopt_aws.clients import Clients
 from costopt_aws.errors import code_of, map_errors
@@ -36,7 +36,7 @@ def _listed(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
-class NodeOptions(LaunchOptions):
+class NodeOptions(MachineOptions):
     """How nodes start."""
 
     image: Text | Mapping[Text, Text] = Field(
@@ -99,7 +99,12 @@ class AwsBootstrap:
         store_region, endpoint = self._bucket(bucket_of(payload.store))
         return NodeSetup(
             image_id=image.image_id,
-            user_data=user_data(payload, region=store_region, endpoint=endpoint),
+            user_data=user_data(
+                payload,
+                region=store_region,
+                endpoint=endpoint,
+                max_unreachable_s=options.max_unreachable_s,
+            ),
             instance_profile=options.job_profiles.get(request.job, options.instance_profile),
             security_group_ids=options.security_groups.get(region, ()),
             subnet_ids=options.subnets,
@@ -166,6 +171,7 @@ def user_data(
     endpoint: str,
     root: str = ROOT,
     pythons: tuple[str, ...] = PYTHONS,
+    max_unreachable_s: float = MAX_UNREACHABLE_S,
 ) -> str:
     """Return the script for the nodes of the payload's job: the same text for the same payload.
 
@@ -173,7 +179,8 @@ def user_data(
     role cannot open the store.
     """
     store = _store(payload.store, region, endpoint)
-    return render_boot_script(payload, Ec2Platform, store, root=root, pythons=pythons)
+    more = {"max_unreachable_s": max_unreachable_s}
+    return render_boot_script(payload, Ec2Platform, store, root=root, pythons=pythons, more=more)
 
 
 def bucket_of(uri: str) -> str:

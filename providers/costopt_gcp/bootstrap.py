@@ -22,7 +22,7 @@ from costopt.domain.runtime import Payload
 from costopt.provider.boot_script import render_boot_script
 from costopt.provider.cache import TtlCache
 from costopt.provider.launch import payload_of
-from costopt.provider.options import LaunchOptions, Listed, Text, matches
+from costopt.provider.options import MAX_UNREACHABLE_S, Listed, MachineOptions, Text, matches
 from costopt_gcp.boot import GcePlatform
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import MISSING, asking, code_of
@@ -71,7 +71,9 @@ PYTHONS = (
 """Where Deep Learning VM images keep the Python that has PyTorch, then a plain image's."""
 
 
-def startup_script(payload: Payload, *, notice_s: int) -> str:
+def startup_script(
+    payload: Payload, *, notice_s: int, max_unreachable_s: float = MAX_UNREACHABLE_S
+) -> str:
     """Return the script for the nodes of the payload's job: the same text for the same payload.
 
     Raise BadRequestError if a node's account cannot open the store.
@@ -82,7 +84,7 @@ def startup_script(payload: Payload, *, notice_s: int) -> str:
         _store(payload.store),
         root=ROOT,
         pythons=PYTHONS,
-        more={"notice_s": notice_s},
+        more={"notice_s": notice_s, "max_unreachable_s": max_unreachable_s},
     )
 
 
@@ -178,7 +180,7 @@ ROOT_GIB = 200
 Email = Annotated[str, matches(r"[^@\s]+@[^@\s]+", "an e-mail address")]
 
 
-class NodeOptions(LaunchOptions):
+class NodeOptions(MachineOptions):
     """How nodes start."""
 
     image: Text = Field(default=DEEP_LEARNING, description="the path of an image or of a family")
@@ -242,7 +244,11 @@ class GcpBootstrap:
         image = self._images.image(datetime.now(UTC))
         return NodeSetup(
             image=image.path,
-            startup_script=startup_script(payload, notice_s=self._notice_s),
+            startup_script=startup_script(
+                payload,
+                notice_s=self._notice_s,
+                max_unreachable_s=options.max_unreachable_s,
+            ),
             service_account=account,
             network=options.network,
             subnetwork=options.subnetworks.get(request.pool.region),

@@ -5,6 +5,7 @@ Everything that a node runs is found and killed with it.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -24,6 +25,8 @@ from costopt_sim.fleet import LAUNCH_ABORTED
 from costopt_sim.node_record import NodeRecord
 
 NOTICE = "notice.json"
+CONTROLLER_LOCK = "controller.lock"
+MAX_UNREACHABLE_S = 600.0
 AGENT_LOG = "agent.log"
 TAIL_BYTES = 4096
 MAX_WORDS = 300
@@ -31,7 +34,8 @@ MAX_WORDS = 300
 
 class ProcessHost:
     """Implements NodeHost. ``store`` is the folder through which agents and controller talk,
-    ``secrets`` that of the secrets which nodes may read."""
+    ``secrets`` that of the secrets which nodes may read. Agents save and leave
+    ``max_unreachable_s`` after the last process with a host of this folder has ended."""
 
     def __init__(
         self,
@@ -41,7 +45,11 @@ class ProcessHost:
         launcher: str,
         processes: int,
         secrets: Path | None = None,
+        max_unreachable_s: float = MAX_UNREACHABLE_S,
     ) -> None:
+        self._state_dir = state_dir
+        self._max_unreachable_s = max_unreachable_s
+        self._held: int | None = None
         self._nodes_dir = state_dir / "nodes"
         self._store = store
         self._launcher = launcher
@@ -61,6 +69,7 @@ class ProcessHost:
         folder = self.folder(node.node_id)
         with self._lock:
             try:
+                self._hold_lock()
                 folder.mkdir(parents=True, exist_ok=True)
                 NodeRecord(node).write(folder)
                 pid = self._spawn(node, folder)
@@ -114,6 +123,8 @@ class ProcessHost:
         A launch that was cut short before its process was known is undone: it has failed.
         """
         with self._lock:
+            with suppress(OSError):
+                self._hold_lock()
             for folder in sorted(self._nodes_dir.glob("*")):
                 record = NodeRecord.read(folder)
                 if record is None:
@@ -152,6 +163,8 @@ class ProcessHost:
             *("--folder", str(folder), "--notices", f"file:{folder / NOTICE}"),
             *("--meter", "none", "--nvidia-smi", str(folder / "nvidia-smi"), "--health-s", "1"),
             *("--secrets", self._secrets),
+            *("--max-unreachable-s", str(self._max_unreachable_s)),
+            *("--controller-lock", str(self._state_dir / CONTROLLER_LOCK)),
             *("--launcher", self._launcher, "--processes", str(self._processes)),
         ]
         with (folder / AGENT_LOG).open("ab") as log:
@@ -166,6 +179,14 @@ class ProcessHost:
         # The node may outlive this process and is reaped by its id: Popen is not to mourn it.
         child.returncode = 0
         return child.pid
+
+    def _hold_lock(self) -> None:
+        """Show the agents that a controller runs, until this process ends. Raises OSError."""
+        if self._held is None:
+            self._state_dir.mkdir(parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            self._held = os.open(self._state_dir / CONTROLLER_LOCK, flags, 0o600)
+            fcntl.flock(self._held, fcntl.LOCK_SH)
 
     def _keep(self, record: NodeRecord) -> None:
         """Remember the record, on disk too. Raises ProviderError: memory knows it all the same."""

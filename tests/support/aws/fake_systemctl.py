@@ -27,6 +27,8 @@ def main(verb: str, *names: str) -> None:
     folder = Path(os.environ["COSTOPT_UNIT_DIR"])
     with (folder / "calls").open("a") as calls:
         calls.write(" ".join([verb, *names]) + "\n")
+    if verb == "poweroff":
+        stop(folder / "costopt-agent.pid")
     for name in names:
         path = folder / name
         if verb in ("restart", "stop"):
@@ -46,6 +48,10 @@ def begin(unit: Path) -> None:
             variables |= dict(word.split("=", 1) for word in words)
         elif name == "ExecStart":
             command = words
+        elif name == "OnActiveSec":
+            service = unit.with_suffix(".service").read_text()
+            then = next(x for x in service.splitlines() if x.startswith("ExecStart="))
+            command = ["sh", "-c", f"sleep {value.removesuffix('s')}; {then[len('ExecStart=') :]}"]
     with unit.with_suffix(".log").open("ab") as log:
         process = subprocess.Popen(
             command,
@@ -60,7 +66,7 @@ def begin(unit: Path) -> None:
 
 def stop(pid: Path) -> None:
     """End the process and what it started."""
-    with suppress(FileNotFoundError, ProcessLookupError):
+    with suppress(FileNotFoundError, ProcessLookupError, ValueError):
         os.killpg(int(pid.read_text()), signal.SIGKILL)
     pid.unlink(missing_ok=True)
 

@@ -62,6 +62,7 @@ class Node:
                 endpoint=self.cloud.endpoint,
                 root=str(self.folder / "opt"),
                 pythons=(str(changed.get("python", sys.executable)),),
+                max_unreachable_s=float(str(changed.get("max_unreachable_s", 3600.0))),
             )
         )
         return subprocess.run(
@@ -77,6 +78,15 @@ class Node:
             text=True,
             timeout=PATIENCE_S,
         )
+
+    @property
+    def units(self) -> Path:
+        return self.folder / "units"
+
+    def stop(self) -> None:
+        """End what its systemctl has started."""
+        for name in ("costopt-agent.pid", "costopt-poweroff.pid"):
+            fake_systemctl.stop(self.units / name)
 
     def calls(self) -> list[str]:
         """What systemctl was asked."""
@@ -100,7 +110,6 @@ def payload(node: Node, tmp_path: Path) -> Payload:
 
 
 def test_a_node_comes_up_and_its_agent_answers(node: Node, payload: Payload) -> None:
-    pid = node.folder / "units" / "costopt-agent.pid"
     try:
         done = node.boot(payload)
         assert done.returncode == 0, done.stderr
@@ -114,11 +123,28 @@ def test_a_node_comes_up_and_its_agent_answers(node: Node, payload: Payload) -> 
         assert f'"--data-folder" "{node.folder}/opt/costopt-data"' in unit
         again = node.boot(payload)
         assert again.returncode == 0, again.stderr
-        assert [call.split()[0] for call in node.calls()] == [
-            "daemon-reload", "enable", "restart", "enable", "start",
+        agent = [call for call in node.calls() if "timer" not in call]
+        assert [call.split()[0] for call in agent] == [
+            "daemon-reload", "daemon-reload", "enable", "restart", "enable", "start",
         ]  # fmt: skip
     finally:
+        node.stop()
+
+
+def test_the_machine_ends_itself_once_its_agent_is_killed(node: Node, payload: Payload) -> None:
+    pid, timer = node.units / "costopt-agent.pid", node.units / "costopt-poweroff.timer"
+    try:
+        assert node.boot(payload, max_unreachable_s=10.0).returncode == 0
+        assert "OnActiveSec=160s" in timer.read_text()
+        wait_until(lambda: node.calls().count(f"restart {timer.name}") >= 3, "renewals")
+        timer.write_text(timer.read_text().replace("160s", "9s"))
+        before = node.calls().count(f"restart {timer.name}")
+        wait_until(lambda: node.calls().count(f"restart {timer.name}") > before + 1, "a renewal")
+        assert "poweroff" not in node.calls()
         fake_systemctl.stop(pid)
+        wait_until(lambda: "poweroff" in node.calls(), "the machine's end")
+    finally:
+        node.stop()
 
 
 def test_a_file_that_is_not_what_it_should_be_is_refused(node: Node, payload: Payload) -> None:
@@ -131,7 +157,8 @@ def test_a_file_that_is_not_what_it_should_be_is_refused(node: Node, payload: Pa
     assert (failure.node_id, failure.generation, failure.exit_code) == (NODE, 3, 127)
     assert "has digest" in failure.message
     assert "has digest" in done.stderr
-    assert node.calls() == ["poweroff"]
+    assert node.calls()[-1] == "poweroff"
+    node.stop()
     said = open_store(payload.store).get(f"jobs/job/nodes/{NODE}/start-failed.txt")
     assert said is not None
     assert b"has digest" in said
@@ -143,7 +170,8 @@ def test_a_missing_file_and_a_missing_python_are_reported(node: Node, payload: P
     open_store(payload.store).delete(payload.bundle.key)
     done = node.boot(replace(payload, bundle=replace(payload.bundle, sha256="2" * 64)))
     assert "404" in done.stderr
-    assert node.calls() == ["poweroff", "poweroff"]
+    assert node.calls().count("poweroff") == 2
+    node.stop()
 
 
 def test_a_service_that_stutters_is_asked_again(node: Node, payload: Payload) -> None:

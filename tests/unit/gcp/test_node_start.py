@@ -47,7 +47,8 @@ def storage(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def body(storage: str, tmp_path: Path) -> Iterator[Body]:
     body = Body(NODE, tmp_path / "node", storage)
     yield body
-    stop(body.disk / "units" / "costopt-agent.pid")
+    for name in ("costopt-agent.pid", "costopt-poweroff.pid"):
+        stop(body.disk / "units" / name)
     body.metadata.stop()
 
 
@@ -72,8 +73,10 @@ def test_a_node_comes_up_and_its_agent_answers(body: Body, payload: Payload) -> 
     assert "of-the-node" not in unit
     assert body.boot(script).wait(PATIENCE_S) == 0, body.log()
     calls = (body.disk / "units" / "calls").read_text().splitlines()
-    assert [call.split()[0] for call in calls] == [
-        "daemon-reload", "enable", "restart", "enable", "start",
+    agent = [call for call in calls if "timer" not in call]
+    assert calls.count("restart costopt-poweroff.timer") >= 2
+    assert [call.split()[0] for call in agent] == [
+        "daemon-reload", "daemon-reload", "enable", "restart", "enable", "start",
     ]  # fmt: skip
 
 

@@ -1,0 +1,119 @@
+"""A node ends itself once neither its controller nor its store was heard of for long."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from costopt.agent.agent import Agent
+from costopt.agent.contact import Contact, ContactSettings
+from costopt.agent.settings import AgentSettings
+from costopt.domain.errors import StoreError
+from costopt.protocol.messages import NodeActivity
+from costopt.store.folder import FileStore
+from tests.support.live_run import wait_until
+
+LIMIT_S = 0.3
+
+
+class UnreachableStore(FileStore):
+    """Answers until it is switched off."""
+
+    is_off = False
+
+    def get(self, key: str, max_bytes: int | None = None) -> bytes | None:
+        if self.is_off:
+            raise StoreError("no route to host")
+        return super().get(key, max_bytes)
+
+
+def test_an_agent_leaves_once_its_store_has_not_answered_for_long(tmp_path: Path) -> None:
+    store = UnreachableStore(tmp_path / "store")
+    settings = AgentSettings(
+        "job", "n-1", tmp_path / "node", poll_s=0.01, contact=ContactSettings(LIMIT_S)
+    )
+    agent = Agent(settings, store)
+    thread = threading.Thread(target=agent.run)
+    thread.start()
+    try:
+        time.sleep(2 * LIMIT_S)
+        assert thread.is_alive()
+        store.is_off = True
+        wait_until(lambda: not thread.is_alive(), "the agent's end")
+    finally:
+        agent.request_exit()
+        thread.join()
+
+
+def test_the_lock_of_a_controller_counts_alone_where_it_is_given(tmp_path: Path) -> None:
+    lock = tmp_path / "controller.lock"
+    lock.touch()
+    contact = Contact(ContactSettings(LIMIT_S, controller_lock=lock))
+    with lock.open("r+") as held:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        time.sleep(2 * LIMIT_S)
+        assert not contact.is_lost()
+    contact.note_store()
+    wait_until(contact.is_lost, "the loss")
+
+
+def test_a_timer_is_renewed_as_long_as_the_store_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = tmp_path / "calls"
+    tool = tmp_path / "systemctl"
+    tool.write_text(f'#!/bin/sh\necho "$@" >> {calls}\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    contact = Contact(ContactSettings(600.0, renew_timer="end.timer"))
+    contact.note_store()
+    contact.note_store()
+    assert calls.read_text() == "restart end.timer\n"
+    tool.write_text("#!/bin/sh\necho no such unit >&2; exit 5\n")
+    failing = Contact(ContactSettings(600.0, renew_timer="end.timer"))
+    failing.note_store()
+    assert "no such unit" in failing.error
+
+
+CONTROLLER = """
+import sys, time
+from datetime import UTC, datetime
+from pathlib import Path
+from costopt.domain.fleet import Node, NodeState
+from costopt.domain.market import Pool
+from costopt_sim.process_host import ProcessHost
+folder = Path(sys.argv[1])
+host = ProcessHost(folder, folder / "store", launcher="exec", processes=1, max_unreachable_s=1.0)
+pool = Pool.parse("sim/here/a/small/on_demand")
+host.start(Node("n-1", "me", "job", pool, "k", NodeState.RUNNING, datetime.now(UTC), 1.0))
+print(host._records["n-1"].pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_a_simulated_node_ends_once_its_controller_was_killed(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", CONTROLLER, tmp_path], stdout=subprocess.PIPE, text=True
+    ) as controller:
+        assert controller.stdout is not None
+        agent = int(controller.stdout.readline())
+        heartbeat = tmp_path / "store/jobs/job/nodes/n-1/heartbeat.json"
+        try:
+            wait_until(heartbeat.exists, "heartbeat")
+            time.sleep(3.0)
+            os.kill(agent, 0)
+        finally:
+            controller.send_signal(signal.SIGKILL)
+            controller.wait()
+    wait_until(lambda: not Path(f"/proc/{agent}/cmdline").read_bytes(), "the node's end")
+    assert NodeActivity.GONE.value in heartbeat.read_text()
