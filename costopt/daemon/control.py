@@ -128,6 +128,11 @@ class LeaderLoop:
                 **{name: engine.journal.summary(name, result.now) for name in accounts},
             },
             decisions={name: decision for name, decision in last.items() if decision is not None},
+            slacks={
+                decision.job: decision.slack_s
+                for decision in result.desired.decisions
+                if decision.slack_s is not None
+            },
             held=held | self._roll.held_jobs(),
             troubles=self._roll.troubles(),
             failing_nodes=engine.failing_nodes,

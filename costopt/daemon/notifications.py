@@ -239,8 +239,7 @@ class AlertMonitor:
 
     def _look_at_deadline(self, seen: TickSnapshot, summary: JobSummary) -> None:
         name = summary.job
-        decision = seen.decisions.get(name)
-        slack_s = None if decision is None else decision.slack_s
+        slack_s = seen.slacks.get(name)
         short = slack_s is not None and slack_s < 0 and summary.state not in ENDED
         if summary.on_time is False:
             self._board.alert(seen.now, "deadline", name, f"{name} misses its deadline")

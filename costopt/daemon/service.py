@@ -351,7 +351,7 @@ class DaemonService:
             submission,
             seen.summaries.get(name) or _fresh(name, seen.now),
             seen.held.get(name, ""),
-            None if decision is None else decision.slack_s,
+            seen.slacks.get(name),
             decision,
             seen.nodes_of.get(name, ()),
             upcoming[0].at if upcoming else None,

@@ -159,7 +159,7 @@ class JobStatus:
     """A submitted job and its state.
 
     ``summary`` is of the last tick. ``blocked_by`` gives the reason why it gets no nodes now, "" if
-    there is none. ``slack_s`` is that of its last decision, None if unknown. ``next_at`` is the
+    there is none. ``slack_s`` is as of the last tick, None if unknown. ``next_at`` is the
     next occurrence of a recurring job, None of others. ``forecast`` is None before it was made.
     """
 
@@ -337,7 +337,8 @@ class TickSnapshot:
     ``held`` gives the reason why a job gets no nodes, ``troubles`` the failure of one job alone,
     ``failing_nodes`` which of its nodes failed or are unhealthy, ``guarded`` why a
     guard has stopped it. Nothing more happens to jobs that are ``closed``. ``silent`` gives the
-    reason why a provider is unreachable. ``views`` are what each strategy's jobs were decided on.
+    reason why a provider is unreachable. ``slacks`` are of this tick, in seconds. ``views`` are what
+    each strategy's jobs were decided on.
     """
 
     now: datetime
@@ -345,6 +346,7 @@ class TickSnapshot:
     nodes_of: Mapping[str, tuple[FleetNode, ...]] = field(default_factory=dict)
     summaries: Mapping[str, JobSummary] = field(default_factory=dict)
     decisions: Mapping[str, DecisionMade] = field(default_factory=dict)
+    slacks: Mapping[str, float] = field(default_factory=dict)
     held: Mapping[str, str] = field(default_factory=dict)
     troubles: Mapping[str, str] = field(default_factory=dict)
     failing_nodes: Mapping[str, str] = field(default_factory=dict)

@@ -11,7 +11,7 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, zip_longest
 
@@ -189,13 +189,16 @@ class TickScheduler:
     def _kept(self, view: View, job_view: JobView) -> Decision:
         name = job_view.job.name
         why = "keeps what it has until it is its turn"
-        stands = self._last.get(name) or Decision(name, keep_current(job_view), why, PACE)
+        stands = last = self._last.get(name) or Decision(name, keep_current(job_view), why, PACE)
+        if last.slack_s is not None:  # at least: what was trained since is not counted
+            elapsed_s = (view.now - self._decided_at[name]).total_seconds()
+            stands = replace(last, slack_s=last.slack_s - elapsed_s)
         critical_s = view.now.timestamp() + CRITICAL_TICKS * view.tick_s
         if self._due_s.get(name, math.inf) > critical_s or self._decided_at.get(name) == view.now:
             return stands
         held = shield_or_keep(view, job_view, stands)
         if held.targets != stands.targets:
-            self._last[name] = held
+            self._last[name] = replace(held, slack_s=last.slack_s)
         return held
 
     def _forget(self, families: Sequence[tuple[StrategyGroup, View]]) -> None:

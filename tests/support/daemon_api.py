@@ -134,6 +134,7 @@ class Served:
                 nodes=(node,),
                 nodes_of={"one": (node,)},
                 decisions={"one": decision},
+                slacks={"one": 3600.0},
                 offers=(Offer(POOL, price, hazard, None), Offer(SAFE, price, None, None)),
                 silent={"gcp": "timed out"},
             ),

@@ -127,6 +127,11 @@ class Shown:
             nodes_of={RUNNING: nodes[:2], STRANGE: nodes[2:]},
             summaries={n: a.summary(end if n == FINISHED else NOW) for n, a in accounts.items()},
             decisions={n: a.last_decision for n, a in accounts.items() if a.last_decision},
+            slacks={
+                n: a.last_decision.slack_s
+                for n, a in accounts.items()
+                if a.last_decision is not None and a.last_decision.slack_s is not None
+            },
             held={PAUSED: "its owner has paused it", STRANGE: f"guard max_nodes: {HOSTILE}"},
             offers=_offers(),
             budgets=(
@@ -141,7 +146,7 @@ class Shown:
 def _weighed(job: str) -> DecisionMade:
     chosen = f"2 × {SPOT_C}"
     return DecisionMade(
-        at=NOW - timedelta(minutes=2), job=job, decision_id=f"{job}-d9", targets=((SPOT_C, 2),),
+        at=NOW, job=job, decision_id=f"{job}-d9", targets=((SPOT_C, 2),),
         reason="next cheapest spot pool outside the cooldown", rule="cooldown", slack_s=5_400.0,
         alternatives=(
             (chosen, 71.2, "19.90 $/h, 0.05 interruptions per node-hour, prior"),

@@ -197,7 +197,7 @@ def _forecast(status: JobStatus) -> FactList:
     if status.forecast is not None:
         return _made_forecast(status, status.forecast)
     to_come = None
-    if decision is not None:
+    if decision is not None and decision.at >= summary.now:  # later, dollars were spent since
         values = {what: value for what, value, _ in decision.alternatives}
         to_come = values.get(decision_text(decision))
     total = None if to_come is None else summary.usd_micros + to_come * 1e6
@@ -217,12 +217,13 @@ def _made_forecast(status: JobStatus, made: JobForecast) -> FactList:
     wh = None if made.kwh_to_come is None else 1000 * made.kwh_to_come
     finish = f"{clock(made.finish_p50_at)} (P95 {clock(made.finish_p95_at)})"
     dollars = f"{usd_text(made.usd)} (P95 {usd_text(made.usd_p95)})"
+    to_come_usd = max(0.0, made.usd - status.summary.usd)
     facts = (
         ("Expected finish", finish),
         ("In time with a probability of", whole_percent_text(made.on_time)),
         ("At the present pace", _finish(status.finish_at_pace, "if nothing stops it")),
         ("On the safest capacity", _finish(status.safest_finish_at, "if it went there at once")),
-        ("Expected dollars to completion", usd_text(made.usd_to_come)),
+        ("Expected dollars to completion", usd_text(to_come_usd)),
         ("Expected dollars in total", dollars),
         ("Expected energy to completion", wh_text(wh)),
     )

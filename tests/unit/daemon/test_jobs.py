@@ -19,6 +19,7 @@ from costopt.domain.events import JobFinished, LaunchIntended, NodeLaunched, Wor
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.policy import CarbonSignal
 from costopt.ledger.summary import JobState
+from costopt.strategies.shield import slack_s
 from tests.support.daemon_fixtures import POLICY, DaemonScene, document
 from tests.support.engine_fixtures import SPOT_A
 from tests.support.errors import has_code
@@ -47,6 +48,19 @@ def test_jobs_run_to_their_end_and_stay_listed(scene: DaemonScene) -> None:
     metrics = scene.daemon.service.metrics_snapshot()
     assert metrics.launches == {"ok": 2, "failed": 0}
     assert metrics.tick_count == 2
+
+
+def test_slack_is_of_the_last_tick_and_not_of_the_last_decision(scene: DaemonScene) -> None:
+    scene.submit("one", hours=1.0)
+    scene.go(5)
+    decided = scene.job().decision
+    assert decided is not None
+    scene.go(20)
+    status = scene.job()
+    assert status.decision == decided
+    (view,) = (v for v in scene.daemon.board.snapshot.views if v.jobs)
+    assert status.slack_s == slack_s(view, view.jobs[0])
+    assert status.slack_s != decided.slack_s
 
 
 def test_a_submission_does_not_wait_for_the_next_tick(scene: DaemonScene) -> None:

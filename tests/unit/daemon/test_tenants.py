@@ -112,6 +112,7 @@ def _publish(daemon: Shown) -> None:
             nodes_of={node.job: (node,) for node in nodes},
             summaries={name: account.summary(NOW) for name, account in accounts.items()},
             decisions={n: a.last_decision for n, a in accounts.items() if a.last_decision},
+            slacks={node.job: 60.0 for node in nodes},
             held={node.job: f"{node.tenant} waits" for node in nodes},
             budgets=(
                 BudgetUse(None, "dollars in all", sum(SPENT_USD.values()), 31.337),

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 from costopt.daemon.notifications import STORM_COUNT, AlertMonitor
 from costopt.daemon.shared_state import SharedState, TickSnapshot
-from costopt.domain.events import DecisionMade
 from costopt.ledger.job_account import JobAccount
 from costopt.ledger.summary import JobState
 from tests.support.market_fixtures import T0
@@ -16,10 +15,8 @@ from tests.support.market_fixtures import T0
 def _seen(minute: int = 0, slack_s: float | None = 60.0, **changes: object) -> TickSnapshot:
     now = T0 + timedelta(minutes=minute)
     summary = replace(JobAccount("one").summary(now), **changes)  # type: ignore[arg-type]
-    decision = DecisionMade(
-        at=now, job="one", decision_id="one-d1", targets=(), reason="so", slack_s=slack_s
-    )
-    return TickSnapshot(now, summaries={"one": summary}, decisions={"one": decision})
+    slacks = {} if slack_s is None else {"one": slack_s}
+    return TickSnapshot(now, summaries={"one": summary}, slacks=slacks)
 
 
 def _kinds(board: SharedState) -> list[tuple[str, str]]:
