@@ -337,8 +337,8 @@ class TickSnapshot:
     ``held`` gives the reason why a job gets no nodes, ``troubles`` the failure of one job alone,
     ``failing_nodes`` which of its nodes failed or are unhealthy, ``guarded`` why a
     guard has stopped it. Nothing more happens to jobs that are ``closed``. ``silent`` gives the
-    reason why a provider is unreachable. ``slacks`` are of this tick, in seconds. ``views`` are what
-    each strategy's jobs were decided on.
+    reason why a provider is unreachable. ``slacks`` are of this tick, in seconds. ``views`` are
+    what each strategy's jobs were decided on.
     """
 
     now: datetime

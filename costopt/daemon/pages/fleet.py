@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
+from math import ceil, floor, log10
 
 from costopt.daemon.lists import is_over
 from costopt.daemon.pages.charts import daily_plots
@@ -213,7 +215,7 @@ def _offer(row: MarketRow) -> tuple[Cell, ...]:
         Cell(UNKNOWN_TEXT if price is None else usd_text(price.value), tone=_tone(price)),
         Cell(_source(price)),
         _age(row),
-        Cell(_interval(hazard), tone=_tone(hazard)),
+        Cell(hazard_text(hazard), tone=_tone(hazard)),
         Cell(_source(hazard)),
         Cell("unknown" if free is None else str(free), tone="bad" if free == 0 else "plain"),
         Cell(offer.unknown_because or "—"),
@@ -228,12 +230,22 @@ def _source(figure: Estimate | None) -> str:
     return "—" if figure is None else f"{figure.basis.value}: {figure.source}"
 
 
-def _interval(hazard: Estimate | None) -> str:
+def hazard_text(hazard: Estimate | None) -> str:
+    """Return interruptions per node-hour with their interval."""
     if hazard is None:
         return UNKNOWN_TEXT
     if hazard.low == hazard.high:
         return f"{hazard.value:.3g}"
-    return f"{hazard.value:.3g} ({hazard.low:.2g}–{hazard.high:.2g})"
+    low, high = _rounded(hazard.low, floor), _rounded(hazard.high, ceil)
+    return f"{hazard.value:.3g} ({low:.3g}–{high:.3g})"
+
+
+def _rounded(bound: float, outward: Callable[[float], int]) -> float:
+    """Return the bound with two digits, rounded away from the figure: it lies in its interval."""
+    if bound <= 0:
+        return 0.0
+    unit = 10.0 ** (floor(log10(bound)) - 1)
+    return outward(bound / unit) * unit
 
 
 def _age(row: MarketRow) -> Cell:
