@@ -35,28 +35,67 @@ def parse_day(cell: str) -> datetime:
     return datetime.fromisoformat(cell).replace(tzinfo=UTC)
 
 
+GZIP = b"\x1f\x8b"
+OTHER_FORMS = {
+    b"PK\x03\x04": "a ZIP archive",
+    b"BZh": "compressed by bzip2",
+    b"\xfd7zXZ\x00": "compressed by xz",
+    b"\x28\xb5\x2f\xfd": "compressed by Zstandard",
+    b"PAR1": "a Parquet file",
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive",
+}
+"""By their first bytes."""
+
+
+def read_user_text(path: Path, error: type[CostoptError]) -> str:
+    """Return the text of a file of a user: UTF-8, plain or gzip by its first bytes.
+
+    Raises ``error`` that names the file, and its form where that is another one.
+    """
+    try:
+        raw = path.read_bytes()
+        other = next((form for magic, form in OTHER_FORMS.items() if raw.startswith(magic)), None)
+        if other is not None:
+            raise error(
+                f"{path} is {other}, not text",
+                hint="unpack or convert it first; only gzip is unpacked here",
+                code="unreadable",
+            )
+        return (gzip.decompress(raw) if raw.startswith(GZIP) else raw).decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error) as cause:
+        raise error(
+            f"{path} cannot be read: {cause}", hint="download it again", code="unreadable"
+        ) from cause
+    except UnicodeDecodeError as cause:
+        raise error(
+            f"{path} is not UTF-8 text: {cause}",
+            hint="see whether it is of the form that was named",
+            code="unreadable",
+        ) from cause
+
+
 def read_user_csv(
     path: Path, error: type[CostoptError], delimiter: str = ",", free_column: str | None = None
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the rows of a CSV file of a user (UTF-8, plain or .gz).
+    """Return the header and the rows of a CSV file of a user (UTF-8, plain or gzip).
 
     With ``free_column`` no cell is quoted, and that column may contain the delimiter.
     Every row has as many cells as the header, which is empty where the file is. Raises ``error``
     that names the file, and the line of a row of another length.
     """
-    try:
-        raw = path.read_bytes()
-        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as cause:
-        raise error(
-            f"{path} cannot be read: {cause}", hint="download it again", code="unreadable"
-        ) from cause
-    lines = io.StringIO(text)
+    lines = io.StringIO(read_user_text(path, error))
     if free_column is None:
         reader = csv.reader(lines, delimiter=delimiter)
     else:
         reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
-    header, *rows = list(reader) or [[]]
+    try:
+        header, *rows = [row for row in reader if row] or [[]]
+    except csv.Error as cause:
+        raise error(
+            f"{path}, line {reader.line_num}: {cause}",
+            hint="see whether the file is CSV",
+            code="unreadable",
+        ) from cause
     if len(header) == 1 and ";" in header[0]:
         raise error(
             f"{path}, line 1: its cells are separated by semicolons",

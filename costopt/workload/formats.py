@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from costopt.catalog.csv_table import read_user_csv
+from costopt.catalog.csv_table import read_user_csv, read_user_text
 from costopt.domain.errors import WorkloadError
 from costopt.workload.rows import LeftOut, Record, RowError, read_rows
 from costopt.workload.workload import RecordedJob, Workload
@@ -123,7 +123,7 @@ def _sacct(row: Record) -> RecordedJob:
 
 def _csv(row: Record) -> RecordedJob:
     """The form that costopt writes, and the easiest to write; only differences of times count."""
-    timed = row.optional("submit_at") is not None
+    timed = row.start_at is None or row.optional("submit_at") is not None
     gpus = row.gpus("gpus")
     smallest, largest = row.optional_gpus("smallest_gpus"), row.optional_gpus("largest_gpus")
     if smallest is not None and smallest > gpus:
@@ -275,9 +275,13 @@ def _missing_column(kind: WorkloadFormat, header: list[str], tenant: str | None)
 def _philly_rows(path: Path) -> Iterator[tuple[int, Record]]:
     """The jobs of a list of objects, numbered from 1; attempts become two cells."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise WorkloadError(f"{path} cannot be read as JSON: {error}", code="unreadable") from error
+        document = json.loads(read_user_text(path, WorkloadError))
+    except (ValueError, RecursionError) as error:
+        raise WorkloadError(
+            f"{path} cannot be read as JSON: {error}",
+            hint=f"see whether the format is {PHILLY}",
+            code="unreadable",
+        ) from error
     if not isinstance(document, list):
         raise WorkloadError(f"{path}: not a list of jobs, as cluster_job_log is", code="invalid")
     for number, entry in enumerate(document, start=1):
@@ -301,8 +305,11 @@ def _philly(row: Record) -> RecordedJob:
     """
     attempts = json.loads(row.text("attempts"))
     gpus, seconds = 0, 0.0
-    for attempt in attempts:
-        gpus = max(gpus, sum(len(node["gpus"]) for node in attempt["detail"]))
+    for attempt in attempts if isinstance(attempts, list) else [attempts]:
+        try:
+            gpus = max(gpus, sum(len(node["gpus"]) for node in attempt["detail"]))
+        except (TypeError, KeyError):
+            raise RowError("attempts", "do not name their GPUs") from None
         times = {key: str(attempt.get(key)) for key in ("start_time", "end_time")}
         try:
             seconds += Record(times).between_s("start_time", "end_time")

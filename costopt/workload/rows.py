@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from costopt.workload.workload import RecordedJob
 
 MAX_GPUS = 1_000_000
+MAX_DURATION_S = 100 * 365.25 * 86_400
 
 
 class RowError(ValueError):
@@ -72,6 +73,8 @@ class Record:
             raise RowError(column, "is negative")
         if value == 0:
             raise RowError(column, "is 0: the job did not run")
+        if value > MAX_DURATION_S:
+            raise RowError(column, "is longer than a century")
         return value
 
     def gpus(self, column: str) -> int:
@@ -91,11 +94,11 @@ class Record:
         """Return a time in ISO 8601; one without a zone is as recorded, and read as UTC."""
         try:
             value = datetime.fromisoformat(self.text(column))
-        except ValueError as error:
+            return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        except (ValueError, OverflowError) as error:
             if isinstance(error, RowError):
                 raise
             raise RowError(column, "is not a time") from None
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
     def after_start(self, column: str) -> datetime:
         """Return the instant of seconds since the record's start, which must be known."""

@@ -18,7 +18,7 @@ from typing import Any
 from costopt.domain.errors import WorkloadError
 from costopt.store.atomic_file import write_atomic, write_error_hint
 from costopt.workload.formats import FORMATS, import_workload
-from costopt.workload.rows import Record, read_rows
+from costopt.workload.rows import Record, RowError, read_rows
 from costopt.workload.workload import RecordedJob, Workload
 
 COLUMNS = tuple(field.name for field in fields(RecordedJob))
@@ -129,16 +129,36 @@ def _read_parquet(path: Path) -> tuple[Workload, tuple[Any, ...]]:
         for number, values in enumerate(zip(*(columns[n] for n in COLUMNS), strict=True), start=1)
     )
     jobs, left = read_rows(rows, FORMATS["csv"].to_job)
-    said = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+    said = _metadata(table.schema.metadata or {})
     if not jobs and left:
         raise WorkloadError(f"{path}: no row can be used: {left[0]}", code="no_rows")
     workload = Workload.of(
         jobs,
         title=said.get("title") or path.stem,
         source=said.get("source") or f"file {path.name}",
-        starts_at=datetime.fromisoformat(said["starts_at"]) if "starts_at" in said else None,
+        starts_at=_starts_at(path, said.get("starts_at")),
     )
     return workload, left
+
+
+def _metadata(known: Mapping[bytes, bytes]) -> dict[str, str]:
+    return {
+        key.decode(errors="replace"): value.decode(errors="replace") for key, value in known.items()
+    }
+
+
+def _starts_at(path: Path, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    cells = Record({"starts_at": text})
+    try:
+        return cells.instant("starts_at")
+    except RowError as error:
+        raise WorkloadError(
+            f"workload file {path}: starts_at {error.reason}",
+            hint="write it with costopt workload import",
+            code="unreadable",
+        ) from error
 
 
 def _text(value: object) -> str:

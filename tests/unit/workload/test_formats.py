@@ -4,7 +4,11 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -197,3 +201,67 @@ def test_relative_times_need_a_start(tmp_path: Path) -> None:
 def test_another_form_is_refused(tmp_path: Path, form: str) -> None:
     with pytest.raises(WorkloadError):
         _import(tmp_path, form, SPOT)
+
+
+CSV = "job_id,tenant,submit_at,duration_s,gpus\nj0,a,2026-01-02T04:00:00Z,60,8\n"
+
+
+def test_an_empty_time_of_submission_is_left_out_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "w.csv"
+    path.write_text(
+        CSV + "j1,a,,60,1\nj2,a,0001-01-01T00:00:00+09:00,60,1\nj3,a,2026-01-02,1e99,1\n"
+    )
+    made, left = import_workload(path, "csv")
+    assert [job.job_id for job in made.jobs] == ["j0"]
+    assert {(each.column, each.first_line) for each in left} == {
+        ("submit_at", 3), ("submit_at", 4), ("duration_s", 5),
+    }  # fmt: skip
+
+
+def test_an_empty_time_is_left_out_beside_times_from_a_start(tmp_path: Path) -> None:
+    path = tmp_path / "w.csv"
+    path.write_text("job_id,tenant,submit_at,submit_s,duration_s,gpus\nj0,a,,5,60,8\nj1,a,,,60,1\n")
+    made, (left,) = import_workload(path, "csv", start_at=START_AT)
+    assert len(made.jobs) == 1
+    assert left.column == "submit_s"
+
+
+@pytest.mark.parametrize("name", ["w.csv", "w.csv.gz", "w"])
+def test_gzip_is_known_by_its_first_bytes(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    for data in (CSV.encode(), gzip.compress(CSV.encode())):
+        path.write_bytes(data)
+        made, left = import_workload(path, "csv")
+        assert (len(made.jobs), left) == (1, ())
+    path.write_bytes(gzip.compress(json.dumps(PHILLY).encode()))
+    assert len(import_workload(path, "philly")[0].jobs) == 1
+
+
+OTHER_FILES = {
+    "bzip2": bz2.compress(CSV.encode()),
+    "xz": lzma.compress(CSV.encode()),
+    "zip": b"PK\x03\x04 w.csv",
+    "zstd": b"\x28\xb5\x2f\xfd\x00",
+    "parquet": b"PAR1\x15\x04",
+    "cut gzip": gzip.compress(CSV.encode())[:-9],
+    "json": b'[{"a": [1, 2]}]',
+    "csv": CSV.encode(),
+    "xml": b"<jobs/>",
+    "binary": bytes(range(256)),
+    "quoted": b'job_id,"' + b"x" * 200_000,
+    "empty": b"",
+    "brackets": b"[" * 100_000,
+    "attempts": b'[{"jobid": "j", "vc": "a", "submitted_time": "2026-01-01", "attempts": [3]}]',
+    "attempt": b'[{"jobid": "j", "vc": "a", "submitted_time": "2026-01-01", "attempts": 3}]',
+}
+
+
+@pytest.mark.parametrize("form", FORMAT_NAMES)
+@pytest.mark.parametrize("name", OTHER_FILES)
+def test_a_file_of_another_form_is_refused_in_words(tmp_path: Path, name: str, form: str) -> None:
+    if (name, form) == ("csv", "csv"):
+        return
+    path = tmp_path / "record"
+    path.write_bytes(OTHER_FILES[name])
+    with pytest.raises(WorkloadError, match=re.escape(str(path))):
+        import_workload(path, form, start_at=START_AT)
