@@ -98,18 +98,22 @@ def gres_gpus(text: str) -> tuple[str, int] | None:
 
 
 def array_indexes(text: str) -> tuple[list[int], int]:
-    """Return the indexes of ``0-15:2,20%4``, and how many run at once."""
-    indexes, percent, parallel = text.partition("%")
+    """Return the indexes of ``0-15:2,20%4``, and how many run at once.
+
+    The limit may follow any of the parts, and is of the whole array; of several the first counts.
+    """
     found: dict[int, None] = {}
-    for part in indexes.split(","):
-        match = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7})(?::([1-9]\d{0,6}))?)?", part)
+    parallel = ""
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7})(?::([1-9]\d{0,6}))?)?(?:%(\d{1,7}))?", part)
         if match is None:
             raise ValueError("expected indexes such as 0-15, 1,3,7 or 0-15:4%2")
         part_range = range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1))
         if not 1 <= len(part_range) + len(found) <= MAX_TASKS:
             raise ValueError(f"expected 1 to {MAX_TASKS:,} indexes")
         found |= dict.fromkeys(part_range)
-    return list(found), min(positive(parallel), len(found)) if percent else len(found)
+        parallel = parallel or match[4] or ""
+    return list(found), min(positive(parallel), len(found)) if parallel else len(found)
 
 
 def catalog_gpu(site_type: str) -> str:

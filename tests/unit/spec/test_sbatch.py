@@ -81,6 +81,27 @@ def test_an_array_becomes_tasks_with_their_index(tmp_path: Path) -> None:
     assert made.resources.max_gpus == 4
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0-9%2,15", ([*range(10), 15], 2)),
+        ("15,0-9%2", ([15, *range(10)], 2)),
+        ("0%1,1%3,2", ([0, 1, 2], 1)),
+        ("0-3%9", ([0, 1, 2, 3], 4)),
+    ],
+)
+def test_the_limit_of_an_array_may_follow_any_part(
+    text: str, expected: tuple[list[int], int]
+) -> None:
+    assert values.array_indexes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["0-9%0", "0-9%,15", "%2", "0-9%2%3", "0-9%x,3", "0-9%-1", "1,"])
+def test_a_limit_that_makes_no_sense_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        values.array_indexes(text)
+
+
 def test_a_total_of_gpus_leaves_the_nodes_open(tmp_path: Path) -> None:
     resources = job(tmp_path, "--gpus=v100:16", NEEDED).resources
     assert (resources.min_gpus, resources.max_gpus) == (16, 16)
