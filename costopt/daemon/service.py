@@ -25,6 +25,7 @@ from costopt.daemon.admission import (
 from costopt.daemon.cost_history import CostHistory, CostReader
 from costopt.daemon.forecasts import LearnedForecasters
 from costopt.daemon.impact import ImpactResult
+from costopt.daemon.open_jobs import check_open_jobs
 from costopt.daemon.place_admission import PlaceAdmission
 from costopt.daemon.recurring_jobs import Occurrence, upcoming_occurrences
 from costopt.daemon.settings import DaemonSettings
@@ -92,12 +93,14 @@ class DaemonService:
 
     def submit(self, submission: Submission) -> Submission:
         """Accept a job; a tick that comes soon starts it. Raise SpecError if the name is taken, if
-        its nodes could not read a secret, or if its checkpoint place is another job's."""
+        its nodes could not read a secret, or if its checkpoint place is another job's. Raise
+        GuardTrippedError if its tenant has too many open jobs."""
         job = self.admitted(submission).job
         if self._check_secrets is not None:
             self._check_secrets(job)
         is_recurring = parse_schedule(submission.job_document) is not None
         with self._submitting:
+            check_open_jobs(self._account, self._registry, self._board, submission.tenant)
             self._places.check(job, recurring=is_recurring)
             self._registry.submit(submission)
         self._board.is_awaited.set()

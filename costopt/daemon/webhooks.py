@@ -171,7 +171,9 @@ def _escaped(text: str) -> str:
 
 
 ALERT_KINDS = (
+    "backup",
     "budget",
+    "carbon",
     "deadline",
     "failed",
     "forecast",

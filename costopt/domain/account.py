@@ -210,7 +210,8 @@ class Tenant:
     Where capacity is short, each tenant is served its fair share, ``weight`` over the sum of the
     weights of those with unfinished jobs, before any is served more. Limits that are None do not
     limit. ``prefixes`` are addresses in object stores below which its jobs' checkpoints and data
-    may lie.
+    may lie. ``max_open_jobs`` are those that have not ended, ``max_requests_per_minute`` those of
+    its tokens together.
     """
 
     name: str
@@ -220,3 +221,5 @@ class Tenant:
     max_usd_per_hour: float | None = None
     max_nodes: int | None = None
     prefixes: tuple[str, ...] = ()
+    max_open_jobs: int | None = None
+    max_requests_per_minute: int | None = None

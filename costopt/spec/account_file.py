@@ -88,6 +88,12 @@ class TenantSection(FileModel):
     max_usd_per_month: Positive | None = Field(default=None, description="default: no limit")
     max_usd_per_hour: Positive | None = Field(default=None, description="default: no limit")
     max_nodes: Count | None = Field(default=None, description="at once; default: no limit")
+    max_open_jobs: LargeCount | None = Field(
+        default=None, description="submitted and not ended; default: no limit"
+    )
+    max_requests_per_minute: LargeCount | None = Field(
+        default=None, description="to the daemon, by all of its tokens; default: no limit"
+    )
     prefixes: list[Text] = Field(
         default_factory=list,
         description="where its jobs' checkpoints and data may lie, such as s3://bucket/research; "

@@ -18,6 +18,7 @@ from costopt.daemon.http.server import ApiServer, bind_tcp, bind_unix
 from costopt.daemon.service import DaemonService
 from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.shared_state import FleetNode, SharedState, TickSnapshot
+from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.control import ActionKind, AuditEntry, Proposal, Scope
 from costopt.domain.errors import SpecError
 from costopt.domain.estimate import Basis, Estimate
@@ -148,14 +149,14 @@ def method_of(route: ApiRoute) -> str:
 
 
 @contextmanager
-def served(folder: Path, *, fill: bool = True) -> Iterator[Served]:
+def served(folder: Path, *, fill: bool = True, account: Account = UNLIMITED) -> Iterator[Served]:
     """A daemon in ``folder``, until the block ends."""
     jobs = folder / "jobs"
     jobs.mkdir(exist_ok=True)
     registry, ledger, logs = open_registry(folder / "registry.sqlite"), MemoryLedger(), TextLogs()
     tokens, clock = registry.tokens, WallClock()
     board = SharedState(clock.now())
-    service = DaemonService(registry, ledger, clock, board, DaemonSettings(folder), logs)
+    service = DaemonService(registry, ledger, clock, board, DaemonSettings(folder), logs, account)
     context = ApiContext(service, tokens, clock, (jobs,))
     path = folder / "daemon.sock"
     local, network = bind_unix(path), bind_tcp("127.0.0.1:0")

@@ -26,6 +26,7 @@ from costopt.daemon.http.auth import ApiContext, authenticate
 from costopt.daemon.http.control import CONTROL_OPERATIONS
 from costopt.daemon.http.jobs import JOB_OPERATIONS
 from costopt.daemon.http.problems import problem_of
+from costopt.daemon.http.request_limits import RequestLimits
 from costopt.daemon.http.routes import ApiRoute, problem_response, rights
 from costopt.daemon.http.schemas import ProblemDetails
 from costopt.daemon.metrics import CONTENT_TYPE, Deliveries, HttpMetrics, MetricsEndpoint
@@ -61,6 +62,7 @@ def build_app(
     app.state.context = context
     app.state.http_metrics = HttpMetrics()
     app.state.metrics = MetricsEndpoint(context.service, app.state.http_metrics, hooks)
+    app.state.request_limits = RequestLimits(context.service.account_limits().tenants)
     app.state.auth_limiter = CapacityLimiter(MAX_CONCURRENT_AUTHENTICATIONS)
     return app
 
@@ -89,7 +91,7 @@ def api_document() -> dict[str, Any]:
 
 @cache
 def _document_routes() -> tuple[APIRoute, ...]:
-    refusals: dict[int | str, Any] = {s: problem_response(s) for s in (401, 403, 500, 503)}
+    refusals: dict[int | str, Any] = {s: problem_response(s) for s in (401, 403, 429, 500, 503)}
     return (
         APIRoute("/openapi.json", _openapi, operation_id="openapi", response_model=dict[str, Any]),
         APIRoute(

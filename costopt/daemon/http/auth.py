@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anyio import to_thread
+from anyio import sleep, to_thread
 from starlette.requests import HTTPConnection
 
 from costopt.daemon.http.problems import HttpProblemError
@@ -23,6 +23,8 @@ LOCAL = "costopt.local"
 """The key of an ASGI scope that only our own listener on the local socket sets."""
 SESSION_COOKIE = "costopt_session"
 """A browser's session, which may only read, whatever its token's scopes are."""
+WRONG_TOKEN_DELAY_S = 0.5
+"""Before the answer to a token that is not known, so that guesses are slow."""
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 log = logging.getLogger("costopt.daemon.api")
@@ -92,8 +94,9 @@ async def authenticate(
     """Return who sends a request, if it has the rights of ``scope``.
 
     Raise HttpProblemError: 401 without a known token, 403 without the scope, or for a token bound
-    to a tenant unless ``by_tenants``; 503 if the token store is unavailable, without the details,
-    which an unauthenticated caller must not learn.
+    to a tenant unless ``by_tenants``; 429 for a tenant that sends too many requests; 503
+    if the token store is unavailable, without the details, which an unauthenticated caller must not
+    learn.
     """
     tokens: TokenStore = request.app.state.context.tokens
     try:
@@ -104,12 +107,16 @@ async def authenticate(
         log.error("%s", error.message, exc_info=error)
         raise HttpProblemError(503, "the daemon's database cannot be read now") from error
     if caller is None:
+        if "authorization" in request.headers:
+            await sleep(WRONG_TOKEN_DELAY_S)
         raise HttpProblemError(
             401,
             "this needs a token that the daemon knows",
             hint="send it as Authorization: Bearer …; costopt takes it from COSTOPT_TOKEN",
             headers={"WWW-Authenticate": 'Bearer realm="costopt"'},
         )
+    if caller.tenant is not None:
+        request.app.state.request_limits.charge(caller.tenant)
     if not caller.allows(scope):
         raise HttpProblemError(
             403,

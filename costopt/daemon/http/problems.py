@@ -37,6 +37,7 @@ STATUS_DESCRIPTIONS = {
     413: "The body is too large.",
     415: "The body is not JSON.",
     422: "A parameter or the body is malformed; the answer says where.",
+    429: "The tenant sends more requests than its limit; Retry-After says when to try again.",
     500: "The daemon failed; see its log.",
     503: "The daemon's database cannot be read or written now.",
 }

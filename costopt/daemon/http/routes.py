@@ -145,7 +145,7 @@ class ApiRoute(APIRoute):
     def _refusal_statuses(self) -> set[int]:
         statuses = {422, 500, 503, self.refusal}
         if self.scope is not None:
-            statuses |= {401, 403}
+            statuses |= {401, 403, 429}
         if self.dependant.path_params:
             statuses.add(404)
         if self.body_field is not None:

@@ -18,7 +18,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from costopt.daemon.http.auth import SESSION_COOKIE, Principal, authenticate
+from costopt.daemon.http.auth import (
+    SESSION_COOKIE,
+    WRONG_TOKEN_DELAY_S,
+    Principal,
+    authenticate,
+)
 from costopt.daemon.http.problems import HttpProblemError, read_body
 from costopt.daemon.pages.decisions import decision_page, decisions_page, proposals_page
 from costopt.daemon.pages.fleet import fleet_page, market_page
@@ -136,7 +141,7 @@ class _Pages:
             log.error("%s", error.message, exc_info=error)
             return _notice(503, error.message, error.hint)
         if REFRESH in request.query_params:
-            _keep_refresh(answer, refreshes)
+            _keep_refresh(answer, refreshes, secure=_over_tls(request))
         return answer
 
 
@@ -155,10 +160,11 @@ def _refreshes(request: Request) -> bool:
     return said != OFF
 
 
-def _keep_refresh(answer: Response, refreshes: bool) -> None:
+def _keep_refresh(answer: Response, refreshes: bool, *, secure: bool) -> None:
     answer.set_cookie(
-        REFRESH_COOKIE, "on" if refreshes else OFF, max_age=YEAR_S, httponly=True, samesite="strict"
-    )
+        REFRESH_COOKIE, "on" if refreshes else OFF, max_age=YEAR_S, httponly=True,
+        samesite="strict", secure=secure,
+    )  # fmt: skip
 
 
 def _notice(status: int, message: str, hint: str | None) -> Response:
@@ -212,6 +218,7 @@ async def log_in(request: Request) -> Response:
     tokens: TokenStore = request.app.state.context.tokens
     token = await asyncio.to_thread(tokens.token_of, plain) if plain else None
     if token is None or not token.allows(Scope.READ):
+        await asyncio.sleep(WRONG_TOKEN_DELAY_S)
         return HTMLResponse(render_login(then, "The daemon knows no such token."), 401)
     answer = RedirectResponse(then, 303)
     badge = tokens.session_of(plain)
@@ -226,7 +233,9 @@ async def log_out(request: Request) -> Response:
     answer = RedirectResponse(LOGIN, 303)
     if _from_elsewhere(request):
         return answer
-    answer.delete_cookie(SESSION_COOKIE, httponly=True, samesite="strict")
+    answer.delete_cookie(
+        SESSION_COOKIE, httponly=True, samesite="strict", secure=_over_tls(request)
+    )
     return answer
 
 
@@ -238,15 +247,29 @@ def safe_redirect_path(path: str) -> str:
 
 def _from_elsewhere(request: Request) -> bool:
     """Return whether a page of another site sent the form, as browsers declare (W3C, Fetch
-    Metadata)."""
-    return request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
+    Metadata; RFC 6454, Origin). A proxy in front that changes Host must send X-Forwarded-Host."""
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return True
+    origin = request.headers.get("origin")
+    if origin is None:
+        return False
+    hosts = (request.headers.get(name, "") for name in ("host", "x-forwarded-host"))
+    known = {host.partition(",")[0].strip().lower() for host in hosts} - {""}
+    address = origin.strip().lower().partition("://")[2]
+    default_port = ":443" if origin.lower().startswith("https:") else ":80"
+    return address.removesuffix(default_port) not in {h.removesuffix(default_port) for h in known}
 
 
 def _over_tls(request: Request) -> bool:
     """Return whether a proxy in front reports TLS; a false report can only make the cookie
     stricter."""
-    said = request.headers.get("x-forwarded-proto", "")
-    return "https" in (request.url.scheme, said.strip().lower())
+    schemes = (
+        request.url.scheme,
+        request.headers.get("x-forwarded-proto", "").partition(",")[0],
+        request.headers.get("origin", "").partition(":")[0],
+        *re.findall(r'proto="?(\w+)', request.headers.get("forwarded", "").partition(",")[0]),
+    )
+    return "https" in {scheme.strip().lower() for scheme in schemes}
 
 
 async def _form(request: Request) -> dict[str, str] | None:

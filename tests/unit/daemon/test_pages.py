@@ -6,6 +6,7 @@ import http.client
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -15,7 +16,7 @@ from urllib.parse import quote
 
 import pytest
 
-from costopt.daemon.http.auth import SESSION_COOKIE
+from costopt.daemon.http.auth import SESSION_COOKIE, WRONG_TOKEN_DELAY_S
 from costopt.daemon.http.server import bind_listeners, serve_api
 from costopt.daemon.pages import layout
 from costopt.daemon.pages.layout import PLACES
@@ -227,6 +228,53 @@ def test_a_token_is_never_repeated(daemon: Shown) -> None:
     assert plain not in page.text
     assert plain not in enter(daemon, f"token={plain}").headers["Set-Cookie"]
     assert "SECRET" not in enter(daemon, "token=SECRET").text
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 303),
+        ({"Origin": "http://{host}"}, 303),
+        ({"Origin": "https://costopt.example", "X_Forwarded_Host": "costopt.example"}, 303),
+        ({"Origin": "http://evil.example"}, 400),
+        ({"Origin": "http://evil.example", "Sec_Fetch_Site": "same-origin"}, 400),
+        ({"Origin": "null"}, 400),
+        ({"Sec_Fetch_Site": "cross-site"}, 400),
+    ],
+)
+def test_a_form_of_another_origin_logs_nobody_in(
+    daemon: Shown, headers: dict[str, str], status: int
+) -> None:
+    plain = daemon.tokens.add(f"origin{len(daemon.tokens.tokens())}", [Scope.READ], "test", NOW)
+    host = daemon.url.removeprefix("http://")
+    sent = {name: value.format(host=host) for name, value in headers.items()}
+    assert enter(daemon, f"token={plain}", **sent).status == status
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X_Forwarded_Proto": "https"},
+        {"X_Forwarded_Proto": "HTTPS, http"},
+        {"Forwarded": 'for=192.0.2.1;proto="https";host=costopt.example'},
+        {"Origin": "https://costopt.example", "X_Forwarded_Host": "costopt.example"},
+    ],
+)
+def test_cookies_are_secure_behind_tls(daemon: Shown, headers: dict[str, str]) -> None:
+    plain = daemon.tokens.add(f"tls{len(daemon.tokens.tokens())}", [Scope.READ], "test", NOW)
+    assert "Secure" in enter(daemon, f"token={plain}", **headers).headers["Set-Cookie"]
+    assert "Secure" not in enter(daemon, f"token={plain}").headers["Set-Cookie"]
+    cookie = daemon.cookie(plain)
+    shown = ask(daemon, "GET", "/?refresh=off", None, cookie, **headers)
+    assert "Secure" in shown.headers["Set-Cookie"]
+
+
+def test_a_wrong_token_is_answered_late(daemon: Shown) -> None:
+    began_s = time.monotonic()
+    assert enter(daemon, "token=guess").status == 401
+    middle_s = time.monotonic()
+    assert ask(daemon, "GET", "/v1/jobs", None, Authorization="Bearer guess").status == 401
+    assert min(middle_s - began_s, time.monotonic() - middle_s) >= WRONG_TOKEN_DELAY_S
 
 
 def test_a_revoked_token_shows_nothing_and_forgetting_removes_the_cookie(daemon: Shown) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import hmac
 import json
@@ -24,6 +25,7 @@ import pytest
 from costopt.daemon import webhooks
 from costopt.daemon.shared_state import Alert
 from costopt.daemon.webhooks import (
+    ALERT_KINDS,
     DELIVERY_TTL_S,
     MAX_BACKOFF_S,
     SIGNATURE,
@@ -34,6 +36,7 @@ from costopt.daemon.webhooks import (
     read_webhooks,
 )
 from costopt.domain.errors import SpecError
+from tests.support.node_folder import ROOT
 
 AT = datetime(2026, 5, 1, tzinfo=UTC)
 SECRET = "0123456789abcdef"
@@ -290,3 +293,17 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
         read_webhooks(str(file))
     assert said in refusal.value.message
     assert "short" not in refusal.value.message.replace("shorter", "")
+
+
+def test_receivers_can_select_every_kind_of_alert_that_the_daemon_raises() -> None:
+    raised = {
+        call.args[1].value
+        for path in (ROOT / "costopt" / "daemon").rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == "alert"
+        and isinstance(call.args[1], ast.Constant)
+    }
+    assert {"backup", "carbon", "nodes"} <= raised
+    assert raised <= set(ALERT_KINDS)

@@ -38,6 +38,7 @@ def test_an_event_is_one_flat_object() -> None:
         "ended_at": "2026-01-01T11:59:59.999999+00:00",
         "cause": "interrupted",
         "message": "",
+        "estimated": False,
     }
 
 
