@@ -13,6 +13,7 @@ from datetime import datetime
 
 from costopt.domain import events as ev
 from costopt.domain.array import TaskOutcome
+from costopt.domain.events.node import has_estimated_end
 from costopt.domain.fleet import EndCause
 from costopt.domain.market import CapacityType
 from costopt.domain.policy import CarbonSignal
@@ -241,7 +242,7 @@ class FleetAccount:
         if node is None:
             return
         before, node.ended = node.ended, event
-        if event.is_provisional:
+        if has_estimated_end(event):
             self._lost[event.node_id] = node
         else:
             self._ended.add(node, to_milliseconds(event.ended_at))

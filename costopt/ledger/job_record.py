@@ -11,7 +11,7 @@ from typing import Any
 from costopt.domain import events as ev
 from costopt.domain.array import TaskOutcome
 from costopt.domain.errors import NoCapacityError
-from costopt.domain.events.node import NOT_SENT_ERROR
+from costopt.domain.events.node import NOT_SENT_ERROR, has_estimated_end
 from costopt.domain.fleet import EndCause
 from costopt.domain.market import Pool
 
@@ -209,7 +209,7 @@ def _ended(record: JobRecord, event: ev.NodeEnded) -> None:
     if launched is not None:
         if not launched.waiting:
             record.unbilled[event.node_id] = (launched, event)
-        if event.is_provisional:
+        if has_estimated_end(event):
             record.lost[event.node_id] = launched
     record.draining.pop(event.node_id, None)
     record.releasing.discard(event.node_id)

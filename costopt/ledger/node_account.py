@@ -7,6 +7,7 @@ from datetime import datetime
 
 from costopt.domain import events as ev
 from costopt.domain.errors import LedgerError
+from costopt.domain.events.node import has_estimated_end
 from costopt.domain.fleet import EndCause
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.policy import CarbonSignal
@@ -363,7 +364,7 @@ class NodeAccount:
                 (from_milliseconds(start), from_milliseconds(end))
                 for start, end in self.busy.spans_until(until)
             ),
-            end_is_estimate=self.ended is not None and self.ended.is_provisional,
+            end_is_estimate=self.ended is not None and has_estimated_end(self.ended),
         )
 
 

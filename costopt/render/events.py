@@ -10,6 +10,7 @@ from typing import Any
 
 from costopt.domain import events as ev
 from costopt.domain.cached_data import GIGABITS_PER_GIB
+from costopt.domain.events.node import has_estimated_end
 from costopt.domain.fleet import EndCause
 from costopt.domain.ports import RecordedEvent
 from costopt.formatting import (
@@ -116,7 +117,7 @@ def _launched(event: ev.NodeLaunched) -> str:
 
 def _ended(event: ev.NodeEnded) -> str:
     words = f": {event.message}" if event.message and event.cause is EndCause.FAILED else ""
-    about = "about " if event.is_provisional else ""
+    about = "about " if has_estimated_end(event) else ""
     return f"{event.node_id} in {event.pool} at {about}{second_text(event.ended_at)}{words}"
 
 

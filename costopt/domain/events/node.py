@@ -287,10 +287,10 @@ class NodeEnded(Event):
     message: str = ""
     estimated: bool = False
 
-    @property
-    def is_provisional(self) -> bool:
-        """Return whether the provider may still report another end."""
-        return self.estimated or self.cause is EndCause.LOST
+
+def has_estimated_end(event: NodeEnded) -> bool:
+    """Return whether the provider may still report another end."""
+    return event.estimated or event.cause is EndCause.LOST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
