@@ -21,6 +21,7 @@ from costopt.agent.heartbeats import AgentState, HeartbeatSender
 from costopt.agent.log_upload import LogUpload
 from costopt.agent.membership_server import MembershipHost
 from costopt.agent.meters import NodeMeter
+from costopt.agent.node_commands import ExecRunner
 from costopt.agent.notices.base import FileNoticeSource, NoNotices, Notice, NoticeSource
 from costopt.agent.power_limit import PowerLimiter
 from costopt.agent.power_probe import PowerProbes
@@ -34,6 +35,7 @@ from costopt.domain.errors import CostoptError, StoreError
 from costopt.domain.object_store import ObjectStore
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import Gang, NodeActivity
+from costopt.protocol.node_commands import CommandBox
 from costopt.protocol.node_logs import NodeLog
 from costopt.protocol.stop_signals import handle_stop_signals
 from costopt.protocol.trainer_files import StopNotice
@@ -75,6 +77,9 @@ class Agent:
         )
         self._snapshots = ReplicaService(settings)
         self._log = _log_upload(settings, store)
+        self._commands = ExecRunner(
+            CommandBox(store, settings.job), settings.node_id, self._command_folder
+        )
         self._leaving = threading.Event()
         self._attempt: Attempt | TaskRunner | None = None
         self._data: Prefetch | None = None
@@ -119,6 +124,7 @@ class Agent:
                 self._setup.close()
             if self._log is not None:
                 self._log.close(LOG_FLUSH_TIMEOUT_S)
+            self._commands.close()
             self._host.close()
             self._snapshots.close()
             self._power.restore()
@@ -133,6 +139,7 @@ class Agent:
                 self._handle_notice()  # a signal may have reached the trainer, too: it did not fail
             self._watch()
             self._beat()
+            self._commands.poll()
             self._leave_if_noticed()
         except StoreError as error:
             _say(str(error))
@@ -291,6 +298,12 @@ class Agent:
             folder = self.settings.data_folder or self.settings.folder
             self._cache = CacheFetch(gang.cache, folder / "cache")
         return self._cache
+
+    def _command_folder(self) -> str:
+        """Return the job's folder, before the first gang the agent's."""
+        work, settings = self._attempt, self.settings
+        folder = str(settings.folder) if work is None else settings.place(work.gang.workdir)
+        return folder if Path(folder).is_dir() else str(settings.folder)
 
     def _setup_of(self, gang: Gang) -> NodePreparation | None:
         """Return the preparation of this node, begun again in a generation after it failed, or

@@ -142,6 +142,11 @@ COMMANDS = {
     "logs": CommandEntry(
         "costopt.cli.logs", "logs", "Print the log of a node, or of an array's task."
     ),
+    "exec": CommandEntry(
+        "costopt.cli.exec",
+        "exec_",
+        "Run a command on a living node of a job, and print its output.",
+    ),
     "pause": CommandEntry(
         "costopt.cli.jobs", "pause", "Checkpoint a job, release its nodes, keep it for later."
     ),

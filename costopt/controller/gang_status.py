@@ -71,6 +71,11 @@ def gang_status(
     return GangState.STARTING, _message(members) or _awaited(members)
 
 
+def failed_node(mailbox: Mailbox) -> str:
+    """Return the node on which the command failed last, "" before any."""
+    return next((failure.node_id for failure in reversed(mailbox.failures())), "")
+
+
 def possible_units(job: Job, units: float) -> float:
     """What the job can have done, of what its nodes report."""
     return min(max(0.0, units), job.work.amount)

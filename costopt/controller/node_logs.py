@@ -20,7 +20,12 @@ PIECE_BYTES = 256 * 1024
 
 
 class LogReader(Protocol):
-    """What trainers print."""
+    """What trainers print, in ``store`` and elsewhere."""
+
+    @property
+    def store(self) -> ObjectStore:
+        """Return the store of the jobs' mailboxes."""
+        ...
 
     def read(self, job: str, node_id: str, after: int) -> LogChunk:
         """What follows byte ``after``. Raises SpecError where there is no such log."""
@@ -81,6 +86,11 @@ class FolderLogs:
         self._nodes = nodes
         self._store = store
 
+    @property
+    def store(self) -> ObjectStore:
+        """Return the store of the jobs' mailboxes."""
+        return self._store
+
     def read_task(self, job: str, task: int) -> TaskLog:
         """What an array's task printed."""
         return read_task_log(self._store, job, task)
@@ -112,6 +122,11 @@ class StoreLogs:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
+
+    @property
+    def store(self) -> ObjectStore:
+        """Return the store of the jobs' mailboxes."""
+        return self._store
 
     def read_task(self, job: str, task: int) -> TaskLog:
         """What an array's task printed."""

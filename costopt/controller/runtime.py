@@ -16,6 +16,7 @@ from costopt.controller.gang_status import (
     TimeScale,
     build_node_report,
     duration_s,
+    failed_node,
     gang_status,
     possible_units,
     saved_units,
@@ -253,6 +254,7 @@ class MailboxRuntime:
             measured_units_per_s=min(rates) / self._speed if rates and working else None,
             resumed_units=max(begun, default=None),
             message=message,
+            failed_node=failed_node(mailbox) if state is GangState.FAILED else "",
             unreported=any(b.started for b in beats) and not any(b.reported for b in beats),
         )
 

@@ -55,8 +55,9 @@ from costopt.domain.control import (
     Submission,
 )
 from costopt.domain.errors import SpecError
-from costopt.domain.events import DecisionMade
+from costopt.domain.events import DecisionMade, GangFormed
 from costopt.domain.job import Job
+from costopt.domain.object_store import ObjectStore
 from costopt.domain.ports import Clock, EventIndex, RecordedEvent
 from costopt.ledger.job_account import JobAccount
 from costopt.ledger.summary import JobState, JobSummary
@@ -289,6 +290,15 @@ class DaemonService:
         """
         self._known(job)
         return self._logs.read(job, logged_node(self._ledger, job, node_id), after)
+
+    @property
+    def node_store(self) -> ObjectStore:
+        """Return the store through which nodes are reached."""
+        return self._logs.store
+
+    def newest_gang(self, job: str) -> tuple[str, ...]:
+        """Return the nodes of the job's newest gang, by rank; () before the first."""
+        return next((gang.node_ids for _, gang in self._ledger.newest(GangFormed, job)), ())
 
     def task_log(self, job: str, task: int) -> TaskLog:
         """Return what an array's task printed. Raise SpecError if it has no log so far."""

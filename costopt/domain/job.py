@@ -246,10 +246,8 @@ class Budget:
     max_usd_per_hour: float | None = None
 
     def max_usd_between(self, begin_at: datetime, end_at: datetime) -> float | None:
-        """Return the maximum dollars between two times, by the total and by the months.
-
-        Months are calendar months in UTC; each that is touched counts whole. None: unlimited.
-        """
+        """Return the maximum dollars between two times, by the total and by the calendar months
+        (UTC), of which each that is touched counts whole; None: unlimited."""
         begin, end = begin_at.astimezone(UTC), max(begin_at, end_at).astimezone(UTC)
         months = 12 * (end.year - begin.year) + end.month - begin.month + 1
         monthly = self.max_usd_per_month
@@ -280,7 +278,8 @@ class Job:
     fetches the ``cache``. The command runs in the container ``image``, None for the node itself,
     after the shell commands ``setup``. ``derived`` are the figures that the file leaves to its
     model. Without a deadline the job waits for capacity as long as that pays: an hour until its end
-    is worth ``usd_per_hour_waited``. ``max_failures`` of the command at one point end it.
+    is worth ``usd_per_hour_waited``. ``max_failures`` of the command at one point end it; the node
+    of the last one lives on for ``keep_failed_s``.
     """
 
     name: str
@@ -307,6 +306,7 @@ class Job:
     derived: tuple[DerivedFigure, ...] = ()
     usd_per_hour_waited: float = USD_PER_HOUR_WAITED
     max_failures: int = 3
+    keep_failed_s: float = 0.0
 
     def __post_init__(self) -> None:
         for at in (self.start_at, self.deadline_at):
@@ -400,8 +400,7 @@ class Job:
     def scaling_efficiency(self, machine: InstanceType, nodes: int) -> float | None:
         """Return the strong-scaling efficiency, above 0 and at most 1, of a gang of ``nodes``.
 
-        Its speed over ``nodes`` times the speed of one node, by the first throughput that knows the
-        GPU; None where none does.
+        It is by the first throughput that knows the GPU; None where none does.
         """
         if nodes == 1 or self.array is not None:
             return 1.0
@@ -434,7 +433,7 @@ class Progress:
     ``resumed_units`` is what the present gang began with, from any source; None where it
     does not report it. ``unreported``: the present gang's command was started and has reported no
     progress so far; what it does is unknown, and ``done_units`` is what was saved before.
-    ``busy_nodes`` run tasks of an array.
+    ``busy_nodes`` run tasks of an array. The command failed for good on ``failed_node``.
     """
 
     done_units: float = 0.0
@@ -448,3 +447,4 @@ class Progress:
     message: str = ""
     unreported: bool = False
     busy_nodes: frozenset[str] = frozenset()
+    failed_node: str = ""

@@ -27,6 +27,7 @@ from costopt.engine.gate import EnforcingGate, Gate, Releases
 from costopt.engine.guards import Guards, LaunchLimits
 from costopt.engine.health import HealthManager, nodes_to_replace
 from costopt.engine.journal import Journal
+from costopt.engine.kept_nodes import KeptNodes
 from costopt.engine.launcher import Launcher, LaunchResults
 from costopt.engine.node_ends import EndEstimator
 from costopt.engine.node_failures import NodeFailures, waiting_jobs
@@ -106,6 +107,7 @@ class Engine:
         )  # fmt: skip
         self._sweeper = PowerSweeper(world, self.journal)
         self._admission = FairAdmission(settings, self._guards)
+        self._kept = KeptNodes(self.journal, self.jobs)
         self._overdue = OverdueJobs(self.journal, self.jobs)
         self._health = HealthManager(
             self.journal, settings, self.jobs, self._terms, self.training, self._guards,
@@ -152,12 +154,14 @@ class Engine:
         self._node_failures.forget(job)
         self._health.forget(job)
         self._overdue.forget(job)
+        self._kept.forget(job)
         self.journal.close(job)
 
     def retry(self, job: str) -> None:
         """Let a failed job try again. Raises LedgerError."""
         begun = self.journal.accounts[job].submitted
         if self.journal.records[job].failed is not None and begun is not None:
+            self._kept.forget(job)
             self.journal.write(replace(begun, at=self.world.clock.now()))
 
     def set_account(self, account: Account) -> None:
@@ -254,6 +258,8 @@ class Engine:
         self._stop(name, refusal.message, now, by_guard=True)
 
     def _stop(self, name: str, reason: str, now: datetime, *, by_guard: bool = False) -> None:
+        if self.journal.records[name].over:
+            self._kept.release(name)
         stops_now = name in self.stops or self.journal.records[name].over
         if not stops_now and self.journal.records[name].submitted:
             self._log.record([stop_decision(name)], now)
@@ -373,6 +379,7 @@ class Engine:
             interruption_noticed=frozenset(n for r in records for n in r.noticed),
             given_up=frozenset(n for r in records for n in r.given_up),
             replaced=nodes_to_replace(records),
+            kept=self._kept.find(now),
             waiting=waiting_jobs(records, now),
             outlived=frozenset(n for r in records for n in outlived(r, now)),
             unconfirmed=frozenset(n for r in records for n in r.unconfirmed),

@@ -30,7 +30,8 @@ class Actual:
     ends, the node holds its place in the gang, so that no report brings a job more nodes than it
     requests. Pools are ``resting`` for one job. Nodes that are ``given_up`` are released, and those
     that are ``replaced`` drained, with the reason; jobs that are ``waiting`` launch nothing. Nodes
-    that are ``busy`` with an array's tasks are drained last.
+    that are ``busy`` with an array's tasks are drained last; those that are ``kept`` live
+    on although their job needs no nodes.
     """
 
     nodes: tuple[Node, ...]
@@ -43,6 +44,7 @@ class Actual:
     given_up: frozenset[str] = frozenset()
     waiting: frozenset[str] = frozenset()
     busy: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
     replaced: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -63,7 +65,7 @@ def reconcile(desired: Desired, actual: Actual) -> tuple[Action, ...]:
     actions += [
         Terminate(node.job, node.node_id, "its job no longer needs nodes")
         for node in actual.nodes
-        if node.job not in decided
+        if node.job not in decided and node.node_id not in actual.kept
     ]
     return tuple(actions)
 

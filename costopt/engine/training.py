@@ -167,7 +167,8 @@ class TrainingObserver:
             done_at = min(self._done_at.get(job.name, now), now)
             news.append(ev.JobFinished(at=done_at, job=job.name, units=progress.done_units))
         if progress.state is GangState.FAILED:
-            news.append(ev.JobFailed(at=now, job=job.name, message=progress.message))
+            why, node_id = progress.message, progress.failed_node
+            news.append(ev.JobFailed(at=now, job=job.name, message=why, node_id=node_id))
         return news
 
     def _task_news(self, job: Job, record: JobRecord) -> list[ev.Event]:

@@ -40,6 +40,7 @@ class JobRecord:
     submitted: bool = False
     finished: bool = False
     failed: str | None = None
+    failure: ev.JobFailed | None = None
     live: dict[str, ev.NodeLaunched] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
     intents: dict[str, ev.LaunchIntended] = field(default_factory=dict)
@@ -122,7 +123,7 @@ class JobRecord:
 
 def _submitted(record: JobRecord, _: ev.JobSubmitted) -> None:
     record.submitted = True
-    record.failed = None
+    record.failed = record.failure = None
     record.ended_tasks -= record.failed_tasks
     record.failed_tasks.clear()
     _forget_failures(record)
@@ -362,7 +363,7 @@ def _finished(record: JobRecord, _: ev.JobFinished) -> None:
 
 
 def _failed(record: JobRecord, event: ev.JobFailed) -> None:
-    record.failed = event.message
+    record.failed, record.failure = event.message, event
 
 
 _CHANGES: dict[type[ev.Event], Callable[[JobRecord, Any], None]] = {

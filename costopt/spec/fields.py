@@ -161,6 +161,13 @@ DurationS = Annotated[
     BeforeValidator(_duration_s),
     WithJsonSchema(_DURATION_SCHEMA),
 ]
+KeptS = Annotated[
+    float,
+    Field(ge=0, le=86_400),
+    BeforeValidator(_duration_s),
+    WithJsonSchema(_DURATION_SCHEMA),
+]
+"""At most a day: what is kept is paid for."""
 
 RegionName = Annotated[str, Field(pattern=r"^[a-z0-9_-]+/[a-z0-9-]+$")]
 

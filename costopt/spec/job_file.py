@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from costopt.domain.job import USD_PER_HOUR_WAITED, WorkUnit
+from costopt.domain.job import WorkUnit
 from costopt.domain.storage import KEPT_CHECKPOINTS
 from costopt.spec.array_section import ArraySection
 from costopt.spec.fields import (
@@ -17,6 +17,7 @@ from costopt.spec.fields import (
     Count,
     DurationS,
     FileModel,
+    KeptS,
     Name,
     NotNegative,
     Positive,
@@ -30,6 +31,7 @@ from costopt.spec.fields import PATTERN as DURATION_PATTERN
 from costopt.spec.model_section import ModelSection
 from costopt.spec.node_setup import Image, ImageLogin, Secrets
 from costopt.spec.schedule import ScheduleSection
+from costopt.spec.value_section import ValueSection
 
 
 def _words(value: object) -> object:
@@ -322,17 +324,6 @@ class CacheSection(FileModel):
     )
 
 
-class ValueSection(FileModel):
-    """What an hour until the job's end is worth: the product of both."""
-
-    usd_per_hour_waited: Positive = Field(
-        default=USD_PER_HOUR_WAITED, description="dollars that an hour of it is worth"
-    )
-    priority: Positive = Field(
-        default=1.0, description="times as much as another job whose hour is worth as many dollars"
-    )
-
-
 NOT_OF_ARRAYS = ("work", "model", "throughput", "checkpoint", "phases", "elastic", "max_failures")
 """Fields that a job with an array does not have."""
 
@@ -422,6 +413,11 @@ class JobFile(FileModel):
     )
     max_failures: Count = Field(
         default=3, description="failures of the command at the same point that end the job"
+    )
+    keep_failed: KeptS = Field(
+        default=0.0,
+        description="for how long the node whose failure ended the job lives on, to "
+        "look into it with costopt exec; it is paid for",
     )
 
 

@@ -106,6 +106,7 @@ class _Mapping:
             tenant=file.tenant,
             elastic=file.elastic,
             max_failures=file.max_failures,
+            keep_failed_s=file.keep_failed,
             derived=(*self.derived, *gang_figures(parts.resources), *_cache_figures(cache)),
             usd_per_hour_waited=self._usd_per_hour_waited(),
         )

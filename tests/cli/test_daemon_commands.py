@@ -8,17 +8,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Timer
+from threading import Event, Thread, Timer
 
 import pytest
 from click.testing import CliRunner, Result
 
 import costopt.cli.logs as logs_command
+from costopt.agent.node_commands import ExecRunner
 from costopt.cli.connection import connect
 from costopt.cli.main import cli
 from costopt.client.client import ApiError, DaemonUnreachableError
 from costopt.daemon.shared_state import TickSnapshot
 from costopt.domain.control import DesiredState, Mode, ProposalState, Scope
+from costopt.protocol.node_commands import CommandBox
 from tests.support.daemon_api import JOB, POOL, Served, served
 from tests.support.errors import failure
 
@@ -352,3 +354,25 @@ def test_a_script_without_a_deadline_is_refused(daemon: Served, tmp_path: Path) 
         refused = local(daemon, "submit", "--from-sbatch", str(path), *more)
         assert (refused.exit_code, refused.stdout) == (2, "")
     assert "tune" not in names(daemon)
+
+
+@pytest.mark.process
+def test_exec_runs_a_command_on_a_node_and_ends_as_it_does(daemon: Served, tmp_path: Path) -> None:
+    box = CommandBox(daemon.logs.store, "one")
+    runner = ExecRunner(box, "i-1", lambda: str(tmp_path), poll_s=0.0)
+    ended = Event()
+
+    def serve() -> None:
+        while not ended.wait(0.05):
+            runner.poll()
+
+    thread = Thread(target=serve)
+    thread.start()
+    try:
+        result = local(daemon, "exec", "one", "--", "sh", "-c", "echo -n out; exit 5")
+        missing = local(daemon, "exec", "two", "--", "true")
+    finally:
+        ended.set()
+        thread.join()
+    assert (result.exit_code, result.stdout) == (5, "out")
+    assert api_status(missing) == 409

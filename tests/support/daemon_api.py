@@ -25,11 +25,13 @@ from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.events import DecisionMade, GuardTripped, NodeLaunched
 from costopt.domain.fleet import NodeState
 from costopt.domain.market import CapacityType, Offer, Pool
+from costopt.domain.object_store import ObjectStore
 from costopt.engine.loop import WallClock
 from costopt.ledger.base import MemoryLedger
 from costopt.protocol.node_logs import LogChunk
 from costopt.registry.registry import SqlRegistry, open_registry
 from costopt.registry.tokens import SqlTokenStore
+from costopt.store.folder import FileStore
 
 POOL = Pool("aws", "us-east-1", "us-east-1a", "p3.2xlarge", CapacityType.SPOT)
 SAFE = POOL.with_capacity_type(CapacityType.ON_DEMAND)
@@ -53,6 +55,7 @@ class TextLogs:
     def __init__(self) -> None:
         self.texts: dict[tuple[str, str], str] = {}
         self.ended: set[str] = set()
+        self.store: ObjectStore = FileStore(Path("/nonexistent"))
 
     def read_task(self, job: str, task: int) -> TaskLog:
         text = self.texts.get((job, str(task)))
@@ -154,6 +157,7 @@ def served(folder: Path, *, fill: bool = True, account: Account = UNLIMITED) -> 
     jobs = folder / "jobs"
     jobs.mkdir(exist_ok=True)
     registry, ledger, logs = open_registry(folder / "registry.sqlite"), MemoryLedger(), TextLogs()
+    logs.store = FileStore(folder / "store")
     tokens, clock = registry.tokens, WallClock()
     board = SharedState(clock.now())
     service = DaemonService(registry, ledger, clock, board, DaemonSettings(folder), logs, account)

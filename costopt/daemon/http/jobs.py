@@ -12,6 +12,8 @@ from costopt.daemon.http.problems import HttpProblemError, spec_errors_as
 from costopt.daemon.http.requests import (
     After,
     AfterByte,
+    CommandId,
+    CommandRequest,
     Cursor,
     DecisionId,
     JobName,
@@ -20,6 +22,7 @@ from costopt.daemon.http.requests import (
     Limit,
     LoggedNode,
     NameFilter,
+    NodeId,
     PriorityRequest,
     Since,
     SubmitRequest,
@@ -40,6 +43,7 @@ from costopt.daemon.http.schemas import (
 )
 from costopt.daemon.impact import ImpactResult
 from costopt.daemon.lists import JobQuery, page_of
+from costopt.daemon.node_commands import CommandState, PostedCommand, post_command, read_command
 from costopt.daemon.shared_state import DecisionRow, JobStatus
 from costopt.domain.control import JobFilter, Scope, Submission
 from costopt.domain.errors import InfeasibleError
@@ -116,6 +120,26 @@ def task_log(job: JobName, task: TaskNumber, call: Call) -> TaskLog:
     """Read the log of an array's task."""
     call.check_job(job)
     return call.service.task_log(job, task)
+
+
+@tenant_operation(
+    "POST /v1/jobs/{job}/commands", Scope.SUBMIT, model_of(PostedCommand), refusal=409,
+    status_code=202,
+)  # fmt: skip
+def run_command(job: JobName, body: CommandRequest, call: Call) -> PostedCommand:
+    """Have a living node of a job run a command."""
+    call.check_job(job)
+    return post_command(call.service, job, body.node, body.command, body.timeout_s)
+
+
+@tenant_operation(
+    "GET /v1/jobs/{job}/commands/{node}/{command}", Scope.SUBMIT, model_of(CommandState),
+    refusal=404,
+)  # fmt: skip
+def show_command(job: JobName, node: NodeId, command: CommandId, call: Call) -> CommandState:
+    """Show what a command on a node printed."""
+    call.check_job(job)
+    return read_command(call.service, job, node, command)
 
 
 @operation("GET /v1/events", Scope.READ, EventList)

@@ -56,6 +56,8 @@ JobName = Annotated[str, Path(max_length=63, pattern=NAME, description="the job'
 TokenName = Annotated[str, Path(max_length=63, pattern=NAME, description="the token's name")]
 DecisionId = Annotated[str, Path(max_length=160, pattern=ID, description="the decision's id")]
 ProposalId = Annotated[str, Path(max_length=160, pattern=ID, description="the proposal's id")]
+NodeId = Annotated[str, Path(max_length=160, pattern=ID, description="the node's id")]
+CommandId = Annotated[str, Path(max_length=160, pattern=ID, description="the command's id")]
 TaskNumber = Annotated[int, Path(ge=0, le=1_000_000, description="a task, from 0"), _DIGITS]
 After = Annotated[
     int, Query(ge=0, le=MAX_SAFE_INTEGER, description="only what follows this number"), _DIGITS
@@ -127,6 +129,17 @@ class PriorityRequest(RequestBody):
     """A job with a higher priority is served earlier."""
 
     priority: Priority
+
+
+class CommandRequest(RequestBody):
+    """A command for a node, without a shell; by default for rank 0 of the newest gang."""
+
+    command: Annotated[
+        list[Annotated[str, Field(max_length=16_384, pattern=TEXT)]],
+        Field(min_length=1, max_length=256),
+    ]
+    node: Annotated[str, Field(max_length=160, pattern=ID)] | None = None
+    timeout_s: Annotated[float, Field(gt=0, le=600)] = 60.0
 
 
 class HaltRequest(RequestBody):

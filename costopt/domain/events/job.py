@@ -93,9 +93,10 @@ class JobFinished(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFailed(Event):
-    """The job's own command failed permanently."""
+    """The job's own command failed permanently, the last time on ``node_id``, "" if unknown."""
 
     message: str
+    node_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
