@@ -134,14 +134,26 @@ def _direct(
     )
 
 
+TORCHRUN = """\
+import sys
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.run import main
+try:
+    main()
+except SignalException as error:
+    sys.exit(128 + error.sigval)
+"""
+"""torchrun, which prints no traceback when it is asked to stop; in an image, too."""
+
+
 def _torchrun(
     nodes: int, rank: int, processes: int, rendezvous: Rendezvous, interpreter: Interpreter
 ) -> tuple[str, ...]:
     """The workers are tied to their parent too: torchrun puts each in a session of its own."""
     return (
         interpreter.python,
-        "-m",
-        "torch.distributed.run",
+        "-c",
+        TORCHRUN,
         f"--nnodes={nodes}",
         f"--node-rank={rank}",
         f"--nproc-per-node={processes}",

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -309,9 +310,9 @@ def _news_lines(run: LiveRun, write: Callable[[str], None]) -> OnTick:
         nonlocal seen
         from costopt.render.events import describe_event
 
-        for recorded in run.ledger.events(run.job.name, after=seen):
-            seen = recorded.seq
-            row = describe_event(recorded.event)
+        news = list(run.ledger.events(run.job.name, after=seen))
+        seen = max((recorded.seq for recorded in news), default=seen)
+        for row in sorted((describe_event(each.event) for each in news), key=attrgetter("at")):
             if not row.routine:
                 write(f"{row.at:%m-%d %H:%M:%S}  {row.what}: {row.detail}")
 

@@ -127,25 +127,12 @@ class EventLogWriter:
         self._decisions: dict[str, str] = {}
 
     def follow(self) -> None:
-        """Log the new events. Raise LedgerError."""
+        """Log the new events, those that are read together by their time. Raise LedgerError."""
         while events := self._service.events(None, self._after, MAX_BATCH):
-            for recorded in events:
-                self._write(recorded.seq, recorded.event)
-                self._after = recorded.seq
-
-    def _write(self, seq: int, event: ev.Event) -> None:
-        decision_id = self._followed(event)
-        fields = to_json(event)
-        kind = fields.pop("kind")
-        fields.pop("alternatives", None)
-        extra = {
-            "decision_id": decision_id,
-            "job": event.job,
-            "event": kind,
-            "seq": seq,
-            "fields": fields,
-        }
-        events_log.log(_level(event), "%s: %s", event.job, kind, extra=extra)
+            news = [(each, self._followed(each.event)) for each in events]
+            for recorded, decision_id in sorted(news, key=lambda each: each[0].event.at):
+                _write(recorded.seq, recorded.event, decision_id)
+            self._after = events[-1].seq
 
     def _followed(self, event: ev.Event) -> str | None:
         last = self._decisions.pop(event.job, None)
@@ -155,6 +142,20 @@ class EventLogWriter:
         if len(self._decisions) > MAX_JOBS:
             del self._decisions[next(iter(self._decisions))]
         return decision_id
+
+
+def _write(seq: int, event: ev.Event, decision_id: str | None) -> None:
+    fields = to_json(event)
+    kind = fields.pop("kind")
+    fields.pop("alternatives", None)
+    extra = {
+        "decision_id": decision_id,
+        "job": event.job,
+        "event": kind,
+        "seq": seq,
+        "fields": fields,
+    }
+    events_log.log(_level(event), "%s: %s", event.job, kind, extra=extra)
 
 
 def _level(event: ev.Event) -> int:

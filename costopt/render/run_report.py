@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import Path
 
 from costopt.domain.events import Event, JobFailed, TaskEnded
@@ -83,7 +84,8 @@ def write_run_report(
 
 def _page(run: RunView, title: str, charges: Sequence[ProviderCharge]) -> str:
     summary = run.summary
-    notable = [row for row in map(describe_event, run.events) if not row.routine]
+    described = sorted(map(describe_event, run.events), key=attrgetter("at"))
+    notable = [row for row in described if not row.routine]
     late = summary.on_time is False or summary.state is JobState.FAILED
     said = deadline_sentence(summary)
     return render_page(
@@ -108,7 +110,7 @@ def _page(run: RunView, title: str, charges: Sequence[ProviderCharge]) -> str:
         nodes_left_out=max(0, len(run.intervals) - NODES_SHOWN),
         notable=[_event_line(row, run) for row in notable[:NOTABLE_SHOWN]],
         notable_rest=[_event_line(row, run) for row in notable[NOTABLE_SHOWN:EVENTS_SHOWN]],
-        all_events=[_event_line(describe_event(e), run) for e in run.events[:EVENTS_SHOWN]],
+        all_events=[_event_line(row, run) for row in described[:EVENTS_SHOWN]],
         event_count=len(run.events),
         events_left_out=max(0, len(run.events) - EVENTS_SHOWN),
         how=(*(("Billed", ledger_drift(charge, run)) for charge in charges), *_how(summary)),

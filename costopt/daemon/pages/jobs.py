@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from operator import attrgetter
 
 from costopt.daemon.lists import is_over
 from costopt.daemon.pages.charts import jobs_plot
@@ -266,7 +267,8 @@ def _node(row: NodeInterval, now: datetime) -> tuple[Cell, ...]:
 
 
 def _events(run: RunView) -> TableBlock:
-    notable = [row for row in map(describe_event, run.events) if not row.routine]
+    described = sorted(map(describe_event, run.events), key=attrgetter("at"))
+    notable = [row for row in described if not row.routine]
     rows, left_out = take_first(reversed(notable), EVENTS_SHOWN)
     return table_block(
         "events",

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from costopt.agent.launch_spec import LaunchMethod, process_specs
+from costopt.agent.launch_spec import TORCHRUN, LaunchMethod, process_specs
 from costopt.agent.peers import PeerMonitor
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import Gang, Heartbeat, NodeActivity, Rendezvous
@@ -67,7 +67,7 @@ def test_other_commands_get_the_variables_themselves() -> None:
         processes=1,
     )
     assert spec.command[-1] == "./run.sh"
-    assert "torch.distributed.run" not in spec.command
+    assert TORCHRUN not in spec.command
     assert dict(spec.variables) == {
         "RANK": "0",
         "LOCAL_RANK": "0",
@@ -88,7 +88,7 @@ def test_a_gang_of_one_process_needs_no_torchrun() -> None:
             launcher=LaunchMethod.TORCHRUN,
             processes=processes,
         )
-        assert ("torch.distributed.run" in spec.command) is under_torchrun
+        assert (TORCHRUN in spec.command) is under_torchrun
         assert ("WORLD_SIZE", "1") in spec.variables or under_torchrun
 
 
