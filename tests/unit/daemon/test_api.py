@@ -25,11 +25,13 @@ BODIES: Mapping[str, Any] = {
     "submitJob": {"job": JOB.format(name="new")},
     "planJob": {"job": JOB.format(name="new")},
     "reprioritizeJob": {"priority": 7},
+    "runCommand": {"command": ["true"]},
     "halt": {"reason": "prices are odd"},
     "setMode": {"mode": "enforce"},
     "addToken": {"name": "grafana", "scopes": ["read"]},
 }
-NAMES = {"job": "one", "decision": "one-d1", "proposal": "p-1", "token": "t0", "task": 0}
+NAMES = {"job": "one", "decision": "one-d1", "proposal": "p-1", "token": "t0", "task": 0,
+         "node": "i-1", "command": "c-1"}  # fmt: skip
 
 
 @pytest.fixture

@@ -150,10 +150,11 @@ def pages(whose: str) -> list[str]:
 def routes(daemon: Shown, whose: str) -> Iterator[tuple[str, str, object]]:
     """Method, target and body of everything that can be asked, with the names of ``whose``."""
     names = {part: name.format(whose) for part, name in NAMES.items()}
-    names |= {"token": f"{whose}-ci", "task": "0"}
+    names |= {"token": f"{whose}-ci", "task": "0", "command": "c-1"}
     text = JOB.format(name=f"{whose}-new") + f"tenant: {whose}\n"
     bodies: dict[str, object] = {"submitJob": {"job": text}, "planJob": {"job": text}}
     bodies["reprioritizeJob"] = {"priority": 7}
+    bodies["runCommand"] = {"command": ["true"]}
     for operation in sorted(api_operations(), key=lambda op: op.unique_id == "cancelJob"):
         body = bodies.get(operation.unique_id) if operation.body_field else None
         yield method_of(operation), operation.path.format(**names), body
@@ -184,7 +185,7 @@ def test_nothing_of_another_tenant_is_reported_anywhere(tmp_path: Path) -> None:
             answered[status] += 1
             assert not [mark for mark in MARKS if mark in reported], (method, target)
     assert answered[200] + answered[201] > 30
-    assert set(answered) == {200, 201, 403, 404, 409, 503}
+    assert set(answered) == {200, 201, 202, 403, 404, 409, 503}
 
 
 def test_another_tenants_names_are_as_unknown_as_any(daemon: Shown, token: str) -> None:
