@@ -34,6 +34,7 @@ RETRY_DELAY_S = float(os.environ.get("COSTOPT_START_WAIT_S", "2"))
 MIN_PYTHON = (3, 11)
 UNIT = "costopt-agent.service"
 POWEROFF_TIMER = "costopt-poweroff.timer"
+MAX_UNREACHABLE_S = 3600.0
 SAVE_S = 150
 """What the agent has to save in, once it is out of reach, before the machine is switched off."""
 LOG_TIMEOUT_S = 10
@@ -76,7 +77,7 @@ def boot(make: Callable[[Config], BootPlatform], config: Config) -> None:
     cloud = make(config)
     node_id = cloud.node_id()
     try:
-        start_poweroff_timer(config["max_unreachable_s"])
+        start_poweroff_timer(config.get("max_unreachable_s", MAX_UNREACHABLE_S))
         install_and_run(cloud, config, node_id)
     except Exception as error:
         report_failure_and_power_off(
@@ -88,7 +89,7 @@ def boot(make: Callable[[Config], BootPlatform], config: Config) -> None:
 def install_and_run(cloud: BootPlatform, config: Config, node_id: str) -> None:
     """Fetch, install, unpack, and let systemd run the agent."""
     command = install(cloud, config, node_id)
-    command += ["--max-unreachable-s", str(config["max_unreachable_s"])]
+    command += ["--max-unreachable-s", str(config.get("max_unreachable_s", MAX_UNREACHABLE_S))]
     command += ["--renew-timer", POWEROFF_TIMER]
     run_unit(systemd_unit(command, cloud.variables(), cloud.stop_s))
     print(f"costopt: the agent of {node_id} serves job {config['job']}")

@@ -22,6 +22,7 @@ from costopt.domain.errors import BadRequestError
 from costopt.domain.ports import InstanceCatalog
 from costopt.domain.runtime import Payload
 from costopt.provider.base import ProviderOptions
+from costopt.provider.boot import MAX_UNREACHABLE_S
 
 Item = TypeVar("Item")
 OptionPath = tuple[str | int, ...]
@@ -116,9 +117,6 @@ class LaunchOptions(OptionModel):
     payloads: InstanceOf[Mapping[str, Payload]] = Field(
         default_factory=dict, description="a mapping of what nodes fetch, by job"
     )
-
-
-MAX_UNREACHABLE_S = 3600.0
 
 
 class MachineOptions(LaunchOptions):

@@ -17,9 +17,10 @@ from pydantic import BeforeValidator, Field
 from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.runtime import Payload
+from costopt.provider.boot import MAX_UNREACHABLE_S
 from costopt.provider.boot_script import render_boot_script
 from costopt.provider.launch import payload_of
-from costopt.provider.options import MAX_UNREACHABLE_S, Listed, MachineOptions, Text, matches
+from costopt.provider.options import Listed, MachineOptions, Text, matches
 from costopt_aws.boot import Ec2Platform
 from costopt_aws.clients import Clients
 from costopt_aws.errors import code_of, map_errors

@@ -19,10 +19,11 @@ from pydantic import Field
 from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.runtime import Payload
+from costopt.provider.boot import MAX_UNREACHABLE_S
 from costopt.provider.boot_script import render_boot_script
 from costopt.provider.cache import TtlCache
 from costopt.provider.launch import payload_of
-from costopt.provider.options import MAX_UNREACHABLE_S, Listed, MachineOptions, Text, matches
+from costopt.provider.options import Listed, MachineOptions, Text, matches
 from costopt_gcp.boot import GcePlatform
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import MISSING, asking, code_of
