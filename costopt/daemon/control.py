@@ -19,6 +19,7 @@ from costopt.daemon.strategy_pool import StrategyPool
 from costopt.daemon.tick_budget import TickScheduler
 from costopt.domain.account import Account
 from costopt.domain.control import Registry
+from costopt.domain.events import ClockJumped
 from costopt.domain.fleet import Node
 from costopt.engine.admission import SHARE
 from costopt.engine.engine import TickResult
@@ -89,6 +90,12 @@ class LeaderLoop:
         self._book_late(result.now)
         self.strategies.save(result.now, every_s=SAVE_INTERVAL_S)
         return self._snapshot(result)
+
+    def record_clock_jump(self, jump_s: float) -> None:
+        """Record in each job's ledger that the wall clock was set by so many seconds. Raise
+        LedgerError."""
+        now, journal = self._clock.now(), self.engine.journal
+        journal.write(*(ClockJumped(at=now, job=job, seconds=jump_s) for job in journal.records))
 
     def _book_late(self, now: datetime) -> None:
         """Record intensities that became known after jobs were over."""

@@ -36,6 +36,7 @@ from costopt.domain.errors import (
     StoreError,
 )
 from costopt.domain.job import Job
+from costopt.formatting import seconds_text
 from costopt.ledger.base import DurableLedger
 from costopt.ledger.fold_cache import save_folds
 from costopt.provider.timeouts import OfferCache, TimeoutProvider
@@ -74,6 +75,7 @@ class Daemon:
         self._said = ""
         self._control: LeaderLoop | None = None
         self._fence: int | None = None
+        self._jumped_s = 0.0
         self._ticking = Lock()
         self.board = SharedState(site.clock.now())
         holder = f"{socket.gethostname()}:{os.getpid()}"
@@ -116,10 +118,15 @@ class Daemon:
                 if not self._leads():
                     self.board.set_standby()
                     return
-                seen = self._controlled().tick()
+                control = self._controlled()
+                if self._jumped_s:
+                    control.record_clock_jump(self._jumped_s)
+                    self._jumped_s = 0.0
+                seen = control.tick()
             except LeadershipLostError as error:
                 self._control = None
                 self.board.leads = False
+                self.board.end_tick()
                 self._log_error(error.message)
             except LedgerError as error:
                 # Whether the last events were written may be unknown; the ledger is the authority.
@@ -265,6 +272,17 @@ class Daemon:
         if self.board.is_awaited.is_set() and not self._ticking.locked():
             schedule.hasten("tick")
 
+    def observe_jump(self, jump_s: float, schedule: TaskScheduler) -> None:
+        """Raise an alert that the wall clock was set by so many seconds; the tasks keep their
+        intervals, and the next tick records it."""
+        schedule.realign()
+        self._jumped_s += jump_s
+        self.board.settled("clock", "")
+        way = "ahead" if jump_s > 0 else "back"
+        message = f"the wall clock was set {way} by {seconds_text(abs(jump_s))}"
+        self.board.alert(self._site.clock.now(), "clock", "", message)
+        self._say(message)
+
     def close(self) -> None:
         """Close the providers and release the lease; nodes keep running."""
         with self._ticking:
@@ -320,6 +338,7 @@ class Daemon:
 
     def _fail(self, why: str) -> None:
         self.board.tick_failure = why
+        self.board.end_tick()
         self.board.alert(self._site.clock.now(), "tick", "", why)
         self._log_error(why)
 

@@ -1,5 +1,7 @@
 """The daemon's periodic tasks: APScheduler, one thread per task, no task twice at a time.
 
+Intervals are counted by the monotonic clock, so a wall clock that is set delays no task.
+
 The due time of a ``kept`` task is stored before it runs, so that a run missed while the daemon was
 down is made up for once, and a task that is not yet due is not repeated at every start. The due
 times are two columns of a SQLite file. Only a name and a time are read from it, so a restored file
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
+import random
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +30,7 @@ from apscheduler.events import (
 )
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
-from apscheduler.triggers.interval import IntervalTrigger
+from apscheduler.triggers.base import BaseTrigger
 from sqlalchemy import text
 
 from costopt.daemon.settings import TaskInterval
@@ -35,6 +38,7 @@ from costopt.daemon.shared_state import SharedState
 from costopt.database.connection import Database
 from costopt.database.migrations import Migrations
 from costopt.domain.errors import CostoptError, LedgerError
+from costopt.ledger.leadership import monotonic_s
 
 RESULTS = {
     EVENT_JOB_EXECUTED: "ok",
@@ -55,6 +59,31 @@ class PeriodicTask:
     kept: bool = False
 
 
+class MonotonicTrigger(BaseTrigger):  # type: ignore[misc]
+    """Fires once per interval of the monotonic clock, first after ``delay_s``.
+
+    APScheduler wants a time of the wall clock: ``due_at`` is that of ``due_s`` by the clock as it
+    is now, and no longer true once the clock is set.
+    """
+
+    def __init__(self, interval: TaskInterval, delay_s: float) -> None:
+        self._every_s = _every_s(interval)
+        self._jitter_s = interval.jitter_s
+        self.due_s = monotonic_s() + delay_s
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime:  # noqa: ARG002
+        """Return when the task is due next; a run that is due counts as begun, missed ones too."""
+        late_s = monotonic_s() - self.due_s
+        if late_s >= 0:
+            self.due_s += (late_s // self._every_s + 1) * self._every_s
+            self.due_s += random.uniform(0.0, self._jitter_s)  # noqa: S311
+        return self.due_at()
+
+    def due_at(self) -> datetime:
+        """Return the next run by the present wall clock."""
+        return datetime.now(UTC) + timedelta(seconds=self.due_s - monotonic_s())
+
+
 class TaskScheduler:
     """Runs the tasks from ``start`` to ``stop``, and counts on ``board`` how each run ended.
 
@@ -67,6 +96,7 @@ class TaskScheduler:
         self._tasks = tuple(tasks)
         self._board = board
         self._due_times = due_times
+        self._triggers: dict[str, MonotonicTrigger] = {}
         self._scheduler = BackgroundScheduler(
             executors={"default": ThreadPoolExecutor(max(1, len(self._tasks)))},
             job_defaults={"coalesce": True, "max_instances": 1},
@@ -82,44 +112,56 @@ class TaskScheduler:
 
         Raise LedgerError if the due times cannot be read.
         """
-        begin_at = {task.name: self._begin_at(task) for task in self._tasks}
+        delays_s = [self._delay_s(task) for task in self._tasks]
+        self._triggers = {
+            task.name: MonotonicTrigger(task.interval, delay_s)
+            for task, delay_s in zip(self._tasks, delays_s, strict=True)
+        }
         self._scheduler.start(paused=True)
         for task in self._tasks:
-            self._add(task, begin_at[task.name])
+            self._add(task)
         self._scheduler.resume()
 
     def hasten(self, name: str) -> None:
         """Let a task run now; its interval counts from then on."""
-        self._scheduler.modify_job(name, next_run_time=datetime.now(UTC))
+        self._triggers[name].due_s = monotonic_s()
+        self._realign(name)
+
+    def realign(self) -> None:
+        """Set the due times by the wall clock again, which has been set."""
+        for name in self._triggers:
+            self._realign(name)
+
+    def _realign(self, name: str) -> None:
+        self._scheduler.modify_job(name, next_run_time=self._triggers[name].due_at())
 
     def stop(self) -> None:
         """Wait for the running tasks, and start no other."""
         self._scheduler.shutdown(wait=True)
 
-    def _begin_at(self, task: PeriodicTask) -> datetime:
-        """Return the first run: now, or when a kept task is due, but at most one interval from now,
-        whatever the clock was when that was stored."""
-        now = datetime.now(UTC)
+    def _delay_s(self, task: PeriodicTask) -> float:
+        """Return the seconds until the first run: 0, or until a kept task is due, but at most one
+        interval, whatever the clock was when that was stored."""
         due_at = self._due_times.get(task.name) if task.kept and self._due_times else None
         if due_at is None:
-            return now
+            return 0.0
         every_s, grace_s = _every_s(task.interval), task.interval.grace_s
-        late_s = (now - due_at).total_seconds()
+        late_s = (datetime.now(UTC) - due_at).total_seconds()
         if grace_s is not None and late_s > grace_s:
-            return due_at + timedelta(seconds=math.ceil(late_s / every_s) * every_s)
-        return max(now, min(due_at, now + timedelta(seconds=every_s)))
+            return math.ceil(late_s / every_s) * every_s - late_s
+        return max(0.0, min(-late_s, every_s))
 
-    def _add(self, task: PeriodicTask, begin_at: datetime) -> None:
+    def _add(self, task: PeriodicTask) -> None:
+        trigger = self._triggers[task.name]
         self._scheduler.add_job(
             self._run,
-            IntervalTrigger(
-                seconds=_every_s(task.interval), jitter=task.interval.jitter_s or None, timezone=UTC
-            ),
+            trigger,
             args=[task],
             id=task.name,
             name=task.name,
-            misfire_grace_time=task.interval.grace_s,
-            next_run_time=begin_at,
+            # The executor would compare with the wall clock.
+            misfire_grace_time=None,
+            next_run_time=trigger.due_at(),
         )
 
     def _run(self, task: PeriodicTask) -> None:

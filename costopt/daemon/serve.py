@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from threading import Event
@@ -10,10 +12,12 @@ from threading import Event
 from costopt.controller.site import ScaledClockPort, SiteConfig
 from costopt.controller.state_dir import CLOUD, LEDGER, daemon_lock, exposure_note, make_state_dir
 from costopt.daemon.backups import Backups
+from costopt.daemon.clock_watch import ClockWatch
 from costopt.daemon.daemon import Daemon
 from costopt.daemon.http.server import bind_listeners, serve_api
 from costopt.daemon.notifications import NO_NOTIFICATIONS, NotificationConfig, run_notifiers
 from costopt.daemon.scheduler import DUE_TIMES, open_due_times
+from costopt.daemon.service_manager import STDERR, ServiceManager
 from costopt.daemon.settings import DaemonSettings
 from costopt.domain.account import Account
 from costopt.ledger.base import open_ledger
@@ -38,7 +42,9 @@ def serve(
 
     Raises StoreError, LedgerError, SpecError, ProviderError, MissingExtraError.
     """
-    ended = Event()
+    ended, manager, clock_watch = Event(), ServiceManager(os.environ), ClockWatch()
+    # Under systemd's watchdog, SIGABRT ends a daemon that hangs: then stderr says where.
+    faulthandler.enable(STDERR)
     with ExitStack() as held:
         held.callback(gc.set_threshold, *gc.get_threshold())
         gc.set_threshold(GC_THRESHOLD)
@@ -71,7 +77,13 @@ def serve(
             say(f"costopt daemon: {_market_time(site.clock)}")
         for place in places:
             say(f"costopt daemon: answers at {place}")
+        manager.report_ready()
+        held.callback(manager.report_stopping)
         while not ended.wait(POLL_S):
+            if daemon.service.is_alive():
+                manager.report_alive()
+            if jump_s := clock_watch.poll():
+                daemon.observe_jump(jump_s, schedule)
             daemon.hasten(schedule)
         say("costopt daemon: ending; nodes keep running")
 

@@ -65,7 +65,7 @@ from costopt.protocol.node_logs import LogChunk
 from costopt.spec.schedule import parse_schedule
 
 MAX_MISSED_TICKS = 5.0
-"""A daemon whose last successful tick is older than this many tick intervals is not alive."""
+"""A daemon whose last tick is older than this many tick intervals is not alive."""
 FIRST_TICK_S = 60.0
 
 
@@ -311,21 +311,29 @@ class DaemonService:
     def health(self, *, of_all: bool = True) -> Health:
         """Return whether the loop runs and whether the daemon can do its work. The reason why a
         tick failed, which may name any job, is included only with ``of_all``."""
-        age_s = self._board.tick_age_s
-        interval_s = self._settings.tick_s / getattr(self._clock, "speed", 1.0)
-        max_s = FIRST_TICK_S + MAX_MISSED_TICKS * interval_s
-        alive = age_s is not None and age_s <= max_s
-        problems = [] if alive else ["no tick has succeeded for a while"]
+        age_s, alive = self._board.tick_age_s, self._board.has_ended_tick and self.is_alive()
+        succeeds = age_s is not None and age_s <= self._max_age_s
+        problems = [] if succeeds else ["no tick has succeeded for a while"]
         if self._board.tick_failure:
             problems.append(self._board.tick_failure if of_all else "the last tick failed")
         silent = self._board.snapshot.silent
         problems += [f"{name} does not answer: {why}" for name, why in silent.items()]
         if not self._board.leads:
             problems.append("another daemon leads; this one stands by")
-        ready = alive and self._board.leads and not self._board.tick_failure
+        ready = alive and succeeds and self._board.leads and not self._board.tick_failure
         return Health(
             alive, ready, tuple(problems), self._board.ticked_at, age_s, self._board.leads
         )  # fmt: skip
+
+    def is_alive(self) -> bool:
+        """Return whether ticks come to an end, though they may fail; the first one may be under
+        way."""
+        return self._board.loop_age_s <= self._max_age_s
+
+    @property
+    def _max_age_s(self) -> float:
+        interval_s = self._settings.tick_s / getattr(self._clock, "speed", 1.0)
+        return FIRST_TICK_S + MAX_MISSED_TICKS * interval_s
 
     def metrics_snapshot(self) -> MetricsSnapshot:
         """Return all metrics."""

@@ -11,10 +11,10 @@ from costopt.engine.settings import DEFAULT_COOLDOWN_S, DEFAULT_PATIENCE_S, DEFA
 
 @dataclass(frozen=True, slots=True)
 class TaskInterval:
-    """A task runs every ``every_s`` ± ``jitter_s``, both in seconds of the wall clock.
+    """A task runs every ``every_s``, later by up to ``jitter_s``, both in seconds of real time.
 
-    A run that is late by more than ``grace_s`` is skipped (None: never skipped). Missed runs are
-    made up for at most once.
+    A run that was due more than ``grace_s`` before the daemon started is skipped (None: never
+    skipped). Missed runs are made up for at most once.
     """
 
     every_s: float

@@ -52,6 +52,8 @@ class SharedState:
         self.leads = True
         self.is_awaited = Event()
         self._ticked_mono_s: float | None = None
+        self._looped_mono_s = time.monotonic()
+        self.has_ended_tick = False
         self._task_runs: Counter[tuple[str, str]] = Counter()
 
     def publish(self, snapshot: TickSnapshot, took_s: float) -> None:
@@ -61,6 +63,7 @@ class SharedState:
             self.ticked_at = snapshot.now
             self.tick_failure = ""
             self._ticked_mono_s = time.monotonic()
+            self.end_tick()
             self.tick_count += 1
             self.tick_sum_s += took_s
             self._buckets[bisect_left(BUCKETS_S, took_s)] += 1
@@ -70,6 +73,7 @@ class SharedState:
         with self._lock:
             self.tick_failure = ""
             self._ticked_mono_s = time.monotonic()
+            self.end_tick()
 
     @property
     def snapshot(self) -> TickSnapshot:
@@ -78,10 +82,21 @@ class SharedState:
 
     @property
     def tick_age_s(self) -> float | None:
-        """Return the seconds of the wall clock since the loop last succeeded; None before it first
+        """Return the seconds of real time since the loop last succeeded; None before it first
         did."""
         at = self._ticked_mono_s
         return None if at is None else time.monotonic() - at
+
+    def end_tick(self) -> None:
+        """Record that a tick has ended, whether it succeeded or not."""
+        self.has_ended_tick = True
+        self._looped_mono_s = time.monotonic()
+
+    @property
+    def loop_age_s(self) -> float:
+        """Return the seconds of real time since the last tick ended in whatever way; before the
+        first one, since construction."""
+        return time.monotonic() - self._looped_mono_s
 
     def tick_buckets(self) -> tuple[tuple[float, int], ...]:
         """Return (upper bound in seconds, number of ticks no longer than it), ascending."""
@@ -253,10 +268,9 @@ class DecisionRow:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """``alive``: the loop runs. ``ready``: it also knows the market and can write its ledger.
+    """``alive``: the loop runs, though its ticks may fail. ``ready``: they succeed.
 
-    ``problems`` are sentences, empty if there are none. ``tick_age_s`` is in seconds of the wall
-    clock.
+    ``problems`` are sentences, empty if there are none. ``tick_age_s`` is in seconds of real time.
     """
 
     alive: bool
@@ -272,7 +286,7 @@ class Alert:
     """Something that an operator should see, numbered from 1.
 
     ``kind`` is "deadline", "budget", "interruptions", "nodes", "orphan", "halt", "backup", "tick",
-    "carbon" or "trouble". ``job`` is "" if the alert concerns no single job.
+    "carbon", "clock" or "trouble". ``job`` is "" if the alert concerns no single job.
     """
 
     seq: int

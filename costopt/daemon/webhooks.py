@@ -174,6 +174,7 @@ ALERT_KINDS = (
     "backup",
     "budget",
     "carbon",
+    "clock",
     "deadline",
     "failed",
     "forecast",

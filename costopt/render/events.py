@@ -272,6 +272,11 @@ _WORDS: dict[type[ev.Event], tuple[str, str, Callable[[Any], str]]] = {
     ev.NodeBilled: ("Node billed", "plain", _billed),
     ev.GuardTripped: ("Guard tripped", "bad", lambda e: f"{e.guard}: {e.message}"),
     ev.ModeChanged: ("Mode changed", "note", lambda e: e.mode),
+    ev.ClockJumped: (
+        "Clock set",
+        "note",
+        lambda e: f"{'ahead' if e.seconds > 0 else 'back'} by {seconds_text(abs(e.seconds))}",
+    ),
     ev.LaunchesHalted: ("Launches halted", "bad", lambda e: f"{e.who}: {e.reason}"),
     ev.LaunchesAllowed: ("Launches allowed", "good", lambda _: "the halt is over"),
     ev.ActionProposed: ("Proposal", "note", _proposed),

@@ -260,6 +260,14 @@ class ModeChanged(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClockJumped(Event):
+    """The wall clock of the daemon's machine was set by ``seconds``, back where they are negative.
+    The times of events before and after it are that much apart from what passed between them."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchesHalted(Event):
     """An operator stopped all launches, or changed the reason of the halt in force."""
 

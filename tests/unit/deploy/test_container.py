@@ -275,3 +275,7 @@ def test_it_lives_on_a_read_only_root_as_nobody_in_particular(
         with suppress(ProcessLookupError):
             daemon.kill()
         daemon.communicate()
+
+
+def test_a_daemon_that_hangs_ends() -> None:
+    assert int(environment()["WATCHDOG_USEC"]) >= 60e6

@@ -81,3 +81,11 @@ def test_it_ends_the_daemon_and_no_node() -> None:
     assert int(said["TimeoutStopSec"][0]) >= 60
     assert said["Restart"] == ["always"]
     assert said["RestartPreventExitStatus"] == ["2"], "wrong usage is not tried for ever"
+
+
+def test_it_ends_a_daemon_that_hangs_and_none_that_waits_for_its_database() -> None:
+    said = settings()
+    assert said["Type"] == ["notify"]
+    assert said["NotifyAccess"] == ["main"]
+    assert said["WatchdogSec"] == ["2min"]
+    assert said["TimeoutStartSec"] == ["infinity"]
