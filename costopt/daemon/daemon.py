@@ -17,6 +17,8 @@ from costopt.controller.state_dir import LEDGER
 from costopt.daemon.backups import Backups
 from costopt.daemon.control import LeaderLoop
 from costopt.daemon.forecasts import ForecastBoard, LearnedForecasters
+from costopt.daemon.ledger_mark import LedgerMark
+from costopt.daemon.lost_commits import LostCommits
 from costopt.daemon.notifications import AlertMonitor
 from costopt.daemon.orphan_sweeper import OrphanSweeper
 from costopt.daemon.payload_preparer import PayloadPreparer
@@ -76,6 +78,9 @@ class Daemon:
         self._control: LeaderLoop | None = None
         self._fence: int | None = None
         self._jumped_s = 0.0
+        self._sweeps_at_once = False
+        mark = LedgerMark(settings.state_dir) if settings.database else None
+        self._lost_commits = LostCommits(registry, ledger, mark)
         self._ticking = Lock()
         self.board = SharedState(site.clock.now())
         holder = f"{socket.gethostname()}:{os.getpid()}"
@@ -115,9 +120,11 @@ class Daemon:
             self.board.is_awaited.clear()
             began_s = time.monotonic()
             try:
+                self._lost_commits.restore_actions()
                 if not self._leads():
                     self.board.set_standby()
                     return
+                self._restore_lost_events()
                 control = self._controlled()
                 if self._jumped_s:
                     control.record_clock_jump(self._jumped_s)
@@ -144,6 +151,7 @@ class Daemon:
                 self.board.settled("tick", "")
                 self._said = ""
                 self._watch.look(seen)
+                self._sweeps_at_once |= self._lost_commits.end_tick()
 
     def refresh_quotas(self) -> None:
         """Fetch the account's quotas. Raise ProviderError if a provider is unreachable."""
@@ -181,9 +189,10 @@ class Daemon:
         """List orphans, and release them in mode enforce. Raise LedgerError."""
         if not self.board.leads or self.board.ticked_at is None:
             return
-        enforces = self.service.mode() is Mode.ENFORCE
+        enforces, at_once = self.service.mode() is Mode.ENFORCE, self._sweeps_at_once
         try:
-            self._sweep.sweep(self._site.clock.now(), releases=enforces)
+            now, self._sweeps_at_once = self._site.clock.now(), False
+            self._sweep.sweep(now, releases=enforces, at_once=at_once)
         except ProviderError as error:
             self._log_error(error.message)
 
@@ -268,9 +277,12 @@ class Daemon:
         return TaskScheduler(self.tasks(), self.board, due_times)
 
     def hasten(self, schedule: TaskScheduler) -> None:
-        """Let a tick begin at once where a job awaits it: a submission, or one that is ready."""
+        """Let a tick begin at once where a job awaits it: a submission, or one that is ready; and
+        look for orphans at once after events were lost."""
         if self.board.is_awaited.is_set() and not self._ticking.locked():
             schedule.hasten("tick")
+        if self._sweeps_at_once:
+            schedule.hasten("orphans")
 
     def observe_jump(self, jump_s: float, schedule: TaskScheduler) -> None:
         """Raise an alert that the wall clock was set by so many seconds; the tasks keep their
@@ -303,6 +315,14 @@ class Daemon:
             self._control = self._forecasters.strategies = None
         self._fence = self._leadership.fence
         return self.board.leads
+
+    def _restore_lost_events(self) -> None:
+        """Alert of commits that the database lost; what it has decides again. Raise LedgerError."""
+        if message := self._lost_commits.restore_events():
+            self._control = None
+            self.board.settled("database", "")
+            self.board.alert(self._site.clock.now(), "database", "", message)
+            self._log_error(message)
 
     def _controlled(self) -> LeaderLoop:
         if self._control is None:

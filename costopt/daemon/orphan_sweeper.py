@@ -31,17 +31,18 @@ class OrphanSweeper:
         self._grace = timedelta(seconds=grace_s)
         self._board = board
 
-    def sweep(self, now: datetime, *, releases: bool) -> tuple[str, ...]:
+    def sweep(self, now: datetime, *, releases: bool, at_once: bool = False) -> tuple[str, ...]:
         """Return a description of each orphan that remains. With ``releases``, release them;
-        otherwise only list them.
+        otherwise only list them. ``at_once``: those within the grace period, too.
 
         Raise LedgerError, and ProviderError after the providers that respond have been swept.
         """
+        grace = timedelta(0) if at_once else self._grace
         left: list[str] = []
         silent: ProviderError | None = None
         for provider in self._providers:
             try:
-                left += self._sweep(provider, now, releases)
+                left += self._sweep(provider, now, grace, releases)
             except ProviderError as error:
                 silent = error
         self._board.orphans = tuple(left)
@@ -51,8 +52,10 @@ class OrphanSweeper:
             raise silent
         return self._board.orphans
 
-    def _sweep(self, provider: Provider, now: datetime, releases: bool) -> Iterable[str]:
-        found = self._unknown(provider, now)
+    def _sweep(
+        self, provider: Provider, now: datetime, grace: timedelta, releases: bool
+    ) -> Iterable[str]:
+        found = self._unknown(provider, now, grace)
         records = self._records({node.job for node in found})
         for node in found:
             why = orphan_reason(node, records)
@@ -64,7 +67,7 @@ class OrphanSweeper:
             else:
                 yield f"{node.node_id}: {why}"
 
-    def _unknown(self, provider: Provider, now: datetime) -> list[Node]:
+    def _unknown(self, provider: Provider, now: datetime, grace: timedelta) -> list[Node]:
         """Return living nodes, older than the grace period, that the last tick did not see."""
         answered = {node.node_id for node in self._board.snapshot.nodes}
         return [
@@ -72,7 +75,7 @@ class OrphanSweeper:
             for node in provider.nodes(self._owner)
             if node.state.is_alive
             and node.node_id not in answered
-            and now - node.launched_at >= self._grace
+            and now - node.launched_at >= grace
         ]
 
     def _records(self, jobs: Iterable[str]) -> Mapping[str, JobRecord]:

@@ -19,6 +19,7 @@ from costopt.daemon.notifications import NO_NOTIFICATIONS, NotificationConfig, r
 from costopt.daemon.scheduler import DUE_TIMES, open_due_times
 from costopt.daemon.service_manager import STDERR, ServiceManager
 from costopt.daemon.settings import DaemonSettings
+from costopt.database.connection import wait_for_server
 from costopt.domain.account import Account
 from costopt.ledger.base import open_ledger
 from costopt.protocol.stop_signals import handle_stop_signals
@@ -45,6 +46,11 @@ def serve(
     ended, manager, clock_watch = Event(), ServiceManager(os.environ), ClockWatch()
     # Under systemd's watchdog, SIGABRT ends a daemon that hangs: then stderr says where.
     faulthandler.enable(STDERR)
+
+    def report(status: str) -> None:
+        say(f"costopt daemon: {status}")
+        manager.report_status(status)
+
     with ExitStack() as held:
         held.callback(gc.set_threshold, *gc.get_threshold())
         gc.set_threshold(GC_THRESHOLD)
@@ -57,6 +63,8 @@ def serve(
         database = settings.database
         if database is None:
             Backups(settings.state_dir, settings.backups).check()
+        if database is not None and not wait_for_server(database, ended, report):
+            return
         registry = held.enter_context(open_registry(database or settings.state_dir / REGISTRY))
         ledger = held.enter_context(open_ledger(database or settings.state_dir / LEDGER))
         site = site_config.connect(settings.state_dir / CLOUD)

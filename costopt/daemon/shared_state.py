@@ -286,7 +286,7 @@ class Alert:
     """Something that an operator should see, numbered from 1.
 
     ``kind`` is "deadline", "budget", "interruptions", "nodes", "orphan", "halt", "backup", "tick",
-    "carbon", "clock" or "trouble". ``job`` is "" if the alert concerns no single job.
+    "carbon", "clock", "database" or "trouble". ``job`` is "" if the alert concerns no single job.
     """
 
     seq: int

@@ -175,6 +175,7 @@ ALERT_KINDS = (
     "budget",
     "carbon",
     "clock",
+    "database",
     "deadline",
     "failed",
     "forecast",

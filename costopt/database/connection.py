@@ -7,10 +7,12 @@ BEGIN IMMEDIATE, on PostgreSQL by an advisory lock. Waiting has a timeout on bot
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, TextClause, create_engine, event, inspect, text
@@ -25,6 +27,10 @@ from costopt.domain.errors import LedgerError
 
 BUSY_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S = 5
+START_TIMEOUT_S = 600.0
+START_INTERVAL_S = 1.0
+NOT_UP = ("08", "57P", "53300")
+"""SQLSTATEs of a server that cannot be reached, starts or ends, or has no connection left."""
 IDLE_TRANSACTION_S = 5
 """A process that is idle in a transaction for this long loses it, with its locks."""
 
@@ -140,6 +146,32 @@ class _SqlAlchemyStatements:
 @lru_cache
 def _statement(sql: str) -> TextClause:
     return text(sql)
+
+
+def wait_for_server(url: str, ended: Event, say: Callable[[str], None]) -> bool:
+    """Wait until a PostgreSQL server accepts connections, which it refuses while it starts or
+    recovers. Return False where ``ended`` was set meanwhile.
+
+    Raises LedgerError where it does not within ``START_TIMEOUT_S``, and at once for another reason.
+    """
+    database, give_up_at, said = Database("database", url, 0), None, ""
+    try:
+        while not ended.is_set():
+            try:
+                with database.reading():
+                    return True
+            except LedgerError as error:
+                now_s = time.monotonic()
+                give_up_at = give_up_at or now_s + START_TIMEOUT_S
+                if not error.code.startswith(NOT_UP) or now_s >= give_up_at:
+                    raise
+                if error.message != said:
+                    said = error.message
+                    say(f"waiting for the database: {said}")
+            ended.wait(START_INTERVAL_S)
+    finally:
+        database.close()
+    return False
 
 
 def _postgres_engine(url: URL, read_only: bool) -> Engine:

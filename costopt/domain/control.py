@@ -118,6 +118,14 @@ class Registry(Protocol):
     Every method may raise LedgerError. An operator's change is stored as an AuditEntry as well.
     """
 
+    def restore_lost(self) -> tuple[int, int] | None:
+        """Write again what a server lost after it had committed it, as far as this process wrote
+        it; return the numbers of the first and the last operator action, None where none was lost.
+
+        Raises LedgerError, and then goes on without them.
+        """
+        ...
+
     def submit(self, submission: Submission) -> None:
         """Store a submitted job. Raises SpecError where the name is taken."""
         ...

@@ -67,6 +67,16 @@ class CachedFold:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class LostEvents:
+    """Events ``first`` to ``last`` were committed, and then lost by the server; ``restored``: they
+    have been written again."""
+
+    first: int
+    last: int
+    restored: bool
+
+
 @runtime_checkable
 class FoldCache(Protocol):
     """A ledger that stores folds beside its events."""
@@ -126,6 +136,8 @@ class FencedLedger(Protocol):
 
     fence: int | None
     """The fencing token that appends carry; None before its leadership was acquired."""
+    holder: str
+    """Who acquired it."""
 
     def increment_fencing_token(self, holder: str) -> None:
         """Make appends with an older fencing token fail from now on. Raises LedgerError."""
@@ -157,6 +169,22 @@ class DurableLedger(EventIndex, FoldCache, Protocol):
 
     def save_folds(self, part: str, folds: Mapping[str, CachedFold]) -> None:
         """Store these in place of older ones. Raises LedgerError."""
+        ...
+
+    def last_seq(self) -> int:
+        """Return the seq of the last event, 0 where there is none. Raises LedgerError."""
+        ...
+
+    def observe(self, seq: int) -> None:
+        """Expect that the ledger holds an event with this number."""
+        ...
+
+    def restore_lost(self) -> LostEvents | None:
+        """Write the events again that the server lost after it had committed them, as far as this
+        process appended them; return which, None where none was lost.
+
+        Raises LedgerError, and LeadershipLostError where another daemon leads.
+        """
         ...
 
     def exclusive(self, job: str) -> AbstractContextManager[None]:

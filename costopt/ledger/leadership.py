@@ -158,7 +158,7 @@ class PostgresLeadership:
                 fence = self._renewed(transaction) or self._acquire(transaction)
             self._asked_before = True
             if fence is not None:
-                self._ledger.fence = fence
+                self._ledger.fence, self._ledger.holder = fence, self._holder
             return self._note(fence is not None, asked_s)
 
     def renew(self) -> bool:
@@ -209,14 +209,18 @@ class PostgresLeadership:
         row = _row(transaction)
         if not self._is_free(row):
             return None
+        # A server that lost commits may have forgotten a token: none is given twice.
+        fence = max(row.fence, self.fence or 0) + 1
         transaction.execute(
             "UPDATE leadership SET holder = :holder, fence = :fence, beat = 0, lease_s = :s",
-            {"holder": self._holder, "fence": row.fence + 1, "s": self._lease_s},
+            {"holder": self._holder, "fence": fence, "s": self._lease_s},
         )
-        return row.fence + 1
+        return fence
 
     def _is_free(self, row: _LeaseRow) -> bool:
-        if not row.holder or (row.holder == self._holder and not self._asked_before):
+        is_forgotten = row.fence < (self.fence or 0)
+        is_own = row.holder == self._holder and (is_forgotten or not self._asked_before)
+        if not row.holder or is_own:
             return True
         self._look_at(row)
         return self._now_s() - self._seen_s >= row.lease_s

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
+from threading import Lock
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -19,7 +20,8 @@ from costopt.database.sqlite import SqliteConnection
 from costopt.domain.errors import LeadershipLostError, LedgerError
 from costopt.domain.events import Event
 from costopt.domain.ports import AnyEvent, RecordedEvent
-from costopt.ledger.base import CachedFold, Leadership
+from costopt.ledger.appended_events import AppendedEvents
+from costopt.ledger.base import CachedFold, Leadership, LostEvents
 from costopt.ledger.codec import decode, encode
 from costopt.ledger.dialects import (
     Dialect,
@@ -37,9 +39,11 @@ ADVISORY_LOCK = 0x436F5374
 """The lock of the ledger's writers on PostgreSQL ("CoSt")."""
 
 INSERT = """
-    INSERT INTO events (seq, job, kind, at, body)
-    VALUES ((SELECT coalesce(max(seq), 0) + 1 FROM events), :job, :kind, :at, :body)
+    INSERT INTO events (seq, job, kind, at, body) VALUES (:seq, :job, :kind, :at, :body)
 """
+LAST_SEQ = "SELECT coalesce(max(seq), 0) FROM events"
+LEADER = f"SELECT fence, holder, ({LAST_SEQ}) FROM leadership"  # noqa: S608
+BODY = "SELECT body FROM events WHERE seq = :seq"
 PAGE = "SELECT seq, body FROM events WHERE seq > :after ORDER BY seq LIMIT :most"
 PAGE_OF_JOB = (
     "SELECT seq, body FROM events WHERE job = :job AND seq > :after ORDER BY seq LIMIT :most"
@@ -81,6 +85,9 @@ class SqlLedger:
     def __init__(self, connection: SqlConnection, dialect: Dialect, *, create: bool = True) -> None:
         """Create or migrate the tables; takes over the connection. Raises LedgerError."""
         self.fence: int | None = None
+        self.holder = ""
+        self._appending = Lock()
+        self._appended = AppendedEvents()
         self._connection = connection
         self._dialect = dialect
         try:
@@ -110,9 +117,34 @@ class SqlLedger:
             {"job": e.job, "kind": e.kind, "at": e.at.isoformat(), "body": encode(e)}
             for e in events
         ]
-        with self._connection.writing() as transaction:
-            self._check_fence(transaction)
-            transaction.executemany(INSERT, rows)
+        with self._appending:
+            with self._connection.writing() as transaction:
+                last = self._check_fence(transaction)
+                numbered = self._appended.number(self._connection.what, last, rows)
+                transaction.executemany(INSERT, numbered)
+            self._appended.add(numbered)
+
+    def observe(self, seq: int) -> None:
+        """Expect that the ledger holds an event with this number."""
+        self._appended.observe(seq)
+
+    def restore_lost(self) -> LostEvents | None:
+        """Write the events again that the server lost after it had committed them, as far as this
+        process appended them; return which, None where none was lost.
+
+        Raises LedgerError, and LeadershipLostError where another daemon leads.
+        """
+        with self._appending:
+            if self.last_seq() >= self._appended.last:
+                return None
+            with self._connection.writing() as transaction:
+                last, expected = self._check_fence(transaction), self._appended.last
+                body = next((body for (body,) in transaction.execute(BODY, {"seq": last})), None)
+                rows = self._appended.lost_after(last, body)
+                transaction.executemany(INSERT, rows)
+            if not rows:
+                self._appended.accept_loss(last)
+            return LostEvents(last + 1, expected, restored=bool(rows))
 
     def events(self, job: str | None = None, after: int = 0) -> Iterator[RecordedEvent]:
         """Yield events in order, of one job or of all, with seq > ``after``, page by page.
@@ -122,6 +154,7 @@ class SqlLedger:
         query = PAGE if job is None else PAGE_OF_JOB
         values = {"most": PAGE_EVENTS} | _of_job(job)
         while rows := self._read(query, {**values, "after": after}):
+            self._appended.observe(rows[-1][0])
             for seq, body in rows:
                 yield RecordedEvent(seq, self._decoded(seq, body))
             after = rows[-1][0]
@@ -148,7 +181,7 @@ class SqlLedger:
 
     def last_seq(self) -> int:
         """Return the seq of the last event, 0 where there is none. Raises LedgerError."""
-        return int(self._read("SELECT coalesce(max(seq), 0) FROM events")[0][0])
+        return int(self._read(LAST_SEQ)[0][0])
 
     def folds(self, part: str, job: str | None = None) -> dict[str, CachedFold]:
         """Return the cached folds of one job or of all, by job. Raises LedgerError."""
@@ -182,21 +215,24 @@ class SqlLedger:
                 "UPDATE leadership SET fence = fence + 1, holder = :holder", {"holder": holder}
             )
             ((self.fence,),) = transaction.execute("SELECT fence FROM leadership")
+            self.holder = holder
 
     def last_fence(self) -> int:
         """Return the fencing token in the database. Raises LedgerError."""
         return int(self._read("SELECT fence FROM leadership")[0][0])
 
-    def _check_fence(self, transaction: Transaction) -> None:
-        if self.fence is None:
-            return
-        ((theirs, holder),) = transaction.execute("SELECT fence, holder FROM leadership")
-        if theirs != self.fence:
+    def _check_fence(self, transaction: Transaction) -> int:
+        """Return the number of the last event. Raises LeadershipLostError."""
+        ((theirs, holder, last),) = transaction.execute(LEADER)
+        # After a failover that lost commits, another one may lead under a number that was ours.
+        is_ours = theirs == self.fence and holder in (self.holder, "")
+        if self.fence is not None and not is_ours:
             raise LeadershipLostError(
                 f"{self._connection.what}: {holder or 'another daemon'} leads under fence"
                 f" {theirs}, ours was {self.fence}",
                 hint="nothing was written; this daemon stands by until the other one is gone",
             )
+        return int(last)
 
     def _read(self, query: str, values: Values | None = None) -> list[Any]:
         with self._connection.reading() as transaction:

@@ -22,6 +22,7 @@ from costopt.domain.control import (
     Submission,
 )
 from costopt.domain.errors import SpecError
+from costopt.registry.redo_log import RedoLog
 from costopt.registry.schema import (
     HALTS,
     MIGRATIONS,
@@ -61,6 +62,7 @@ class SqlRegistry:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.tokens = SqlTokenStore(database)
+        self._redo_log = RedoLog(database)
 
     def __enter__(self) -> Self:
         return self
@@ -76,6 +78,14 @@ class SqlRegistry:
     def close(self) -> None:
         """Release all connections; closing twice is not an error."""
         self._database.close()
+
+    def restore_lost(self) -> tuple[int, int] | None:
+        """Write again what the server lost after it had committed it, as far as this process wrote
+        it; return the numbers of the first and the last operator action, None where none was lost.
+
+        Raises LedgerError, and then goes on without them.
+        """
+        return self._redo_log.restore()
 
     def submit(self, submission: Submission) -> None:
         """Store a submitted job. Raises SpecError where the name is taken."""

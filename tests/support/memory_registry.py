@@ -38,6 +38,9 @@ class MemoryRegistry:
         self._halt: Halt | None = None
         self._mode: Mode | None = None
 
+    def restore_lost(self) -> tuple[int, int] | None:
+        return None
+
     def submit(self, submission: Submission) -> None:
         """Take a job in. Raises SpecError where the name is taken."""
         with self._lock:
