@@ -8,6 +8,7 @@ from pathlib import Path
 
 from costopt.controller.state_dir import LEDGER
 from costopt.database.backup import (
+    FindFault,
     backup_time,
     create_backup,
     find_corruption,
@@ -17,9 +18,23 @@ from costopt.database.backup import (
 from costopt.domain.errors import LedgerError
 from costopt.ledger.locks import assert_unused
 from costopt.ledger.sql_ledger import open_sqlite_ledger, salvage_events
+from costopt.ledger.stored_events import find_damage
 from costopt.registry.registry import REGISTRY
 
 BACKUPS = "backups"
+
+
+def _find_ledger_fault(path: Path) -> str:
+    return find_corruption(path) or (find_damage(path) if path.exists() else "")
+
+
+def _fault_finder(file: Path) -> FindFault:
+    """Return what finds a fault in this file of the daemon, or in a copy of it."""
+    return _find_ledger_fault if file.name == LEDGER else find_corruption
+
+
+def _find_fault(file: Path) -> str:
+    return _fault_finder(file)(file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +64,7 @@ class Backups:
     def check(self) -> None:
         """Raise LedgerError for a corrupt file. Call it before the files are opened."""
         for file in self._files:
-            fault = find_corruption(file)
+            fault = _find_fault(file)
             if fault:
                 raise LedgerError(
                     f"{file} is corrupt ({fault})", hint=self._advice(file), code="corrupt"
@@ -59,7 +74,7 @@ class Backups:
         """Copy each file and return the copies. Raise LedgerError, also for a corrupt file; then no
         copy is lost."""
         return tuple(
-            create_backup(file, self._folder, self._keep, now)
+            create_backup(file, self._folder, self._keep, now, _fault_finder(file))
             for file in self._files
             if file.exists()
         )
@@ -81,11 +96,11 @@ class Backups:
 
     def _missing(self, file: Path) -> bool:
         if file.exists():
-            return bool(find_corruption(file))
+            return bool(_find_fault(file))
         return bool(list_backups(file, self._folder))
 
     def _restore(self, file: Path, now: datetime) -> RestoredFile:
-        copy, damaged = restore(file, self._folder, now)
+        copy, damaged = restore(file, self._folder, now, _fault_finder(file))
         events = 0
         if file.name == LEDGER and damaged is not None:
             with open_sqlite_ledger(file) as ledger:

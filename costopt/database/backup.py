@@ -7,9 +7,12 @@ A copy is made by SQLite's online backup, so that it is one consistent state whi
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
+import re
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,18 +26,25 @@ SUFFIX = ".backup"
 TIME_FORMAT = "%Y%m%dT%H%M%S%fZ"
 ROOM_TIMES = 2
 """A copy is made only if the disk has room for so many copies."""
+CHECKSUM_LENGTH = 16
+CHECKSUM = re.compile(f"[0-9a-f]{{{CHECKSUM_LENGTH}}}")
+FindFault = Callable[[Path], str]
+"""Returns what is wrong with a file, "" if nothing is."""
 
 
 def find_corruption(path: Path) -> str:
     """Return the first corruption of a file, "" where there is none, or no file.
 
-    Reads every page. Raises LedgerError where the file cannot be read.
+    Reads every page, and compares indexes with tables. Raises LedgerError where the file cannot be
+    read.
     """
     if not path.exists():
         return ""
     try:
         with closing(_opened(path)) as connection:
-            (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            (said,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    except UnicodeDecodeError as error:
+        return str(error)
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorname.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
             return str(error)
@@ -42,23 +52,27 @@ def find_corruption(path: Path) -> str:
     return "" if said == "ok" else " ".join(str(said).split())
 
 
-def create_backup(path: Path, backups: Path, keep: int, now: datetime) -> Path:
-    """Make a copy in the folder, retaining the newest ``keep`` in total, and return it.
+def create_backup(
+    path: Path, backups: Path, keep: int, now: datetime, find_fault: FindFault = find_corruption
+) -> Path:
+    """Make a copy in the folder, retaining the newest ``keep`` in total, and return it. Its name
+    ends in a checksum.
 
-    Raises LedgerError, and then no copy is removed: a copy of a corrupt file does not count, and
-    one that would fill the disk is not made.
+    Raises LedgerError, and then no copy is removed: a copy with a fault does not count, and one
+    that would fill the disk is not made.
     """
-    target = backups / f"{path.name}.{now.astimezone(UTC).strftime(TIME_FORMAT)}{SUFFIX}"
-    part = target.with_name(f"{target.name}.part")
+    stem = f"{path.name}.{now.astimezone(UTC).strftime(TIME_FORMAT)}"
+    part = backups / f"{stem}{SUFFIX}.part"
     try:
         backups.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check_room(path, backups)
         _copy(path, part)
-        fault = find_corruption(part)
+        fault = find_fault(part)
         if fault:
             raise LedgerError(
                 f"{path} is corrupt ({fault})", hint=f"restore it from {backups}", code="corrupt"
             )
+        target = backups / f"{stem}.{_checksum(part)}{SUFFIX}"
         part.rename(target)
         _sync(backups)
         for old in list_backups(path, backups)[:-keep]:
@@ -84,19 +98,20 @@ def list_backups(path: Path, backups: Path) -> tuple[Path, ...]:
 
 def backup_time(copy: Path) -> datetime:
     """Return when a copy was made."""
-    timestamp = copy.name.removesuffix(SUFFIX).rpartition(".")[2]
+    timestamp, _ = _parts(copy)
     return datetime.strptime(timestamp, TIME_FORMAT).replace(tzinfo=UTC)
 
 
-def restore(path: Path, backups: Path, now: datetime) -> tuple[Path, Path | None]:
+def restore(
+    path: Path, backups: Path, now: datetime, find_fault: FindFault = find_corruption
+) -> tuple[Path, Path | None]:
     """Put the newest sound copy in place of the file, which is retained under another name.
 
     Returns the copy, and where the file is now, None where there was none. No process may have the
     file open. Raises LedgerError where there is no sound copy.
     """
-    copy = next(
-        (copy for copy in reversed(list_backups(path, backups)) if not find_corruption(copy)), None
-    )
+    copies = reversed(list_backups(path, backups))
+    copy = next((copy for copy in copies if _is_as_made(copy) and not find_fault(copy)), None)
     if copy is None:
         raise LedgerError(
             f"there is no sound backup of {path} in {backups}",
@@ -120,6 +135,22 @@ def restore(path: Path, backups: Path, now: datetime) -> tuple[Path, Path | None
             hint="let this user write to its folder, and free some space",
         ) from error
     return copy, kept
+
+
+def _parts(copy: Path) -> tuple[str, str]:
+    """Return the time and the checksum in a copy's name; "" where it was made without one."""
+    words = copy.name.removesuffix(SUFFIX).split(".")
+    return (words[-2], words[-1]) if CHECKSUM.fullmatch(words[-1]) else (words[-1], "")
+
+
+def _is_as_made(copy: Path) -> bool:
+    _, checksum = _parts(copy)
+    return checksum in ("", _checksum(copy))
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:CHECKSUM_LENGTH]
 
 
 def _check_room(path: Path, backups: Path) -> None:

@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnectionInTimeError
 
 from costopt.database.database_url import is_url, postgres_url, redacted_url
-from costopt.database.failures import postgres_error, sqlite_error, text_error
+from costopt.database.failures import corrupt_error, postgres_error, sqlite_error, text_error
 from costopt.database.migrations import Transaction, Values
 from costopt.database.sqlite import make_private
 from costopt.domain.errors import LedgerError
@@ -118,6 +118,8 @@ class Database:
             ) from error
         except UnicodeEncodeError as error:
             raise text_error(self.what, error) from error
+        except UnicodeDecodeError as error:  # of a name in SQLite's own message
+            raise corrupt_error(self.what, error) from error
 
     def _refusal(self, error: BaseException) -> LedgerError:
         if isinstance(error, sqlite3.Error):

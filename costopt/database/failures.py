@@ -6,6 +6,14 @@ import sqlite3
 
 from costopt.domain.errors import LedgerError
 
+RESTORE_HINT = (
+    "end the daemon and restore its newest backup: costopt restore --state-dir FOLDER;"
+    " without one save the remaining events: sqlite3 FILE .recover | sqlite3 NEW"
+)
+CORRUPT = "it is corrupt"
+NOT_TEXT = "Could not decode to UTF-8"
+"""How sqlite3 reports a damaged text, without a code of SQLite."""
+
 _SQLITE: dict[str, tuple[str, str]] = {
     "SQLITE_FULL": (
         "the disk is full",
@@ -24,11 +32,7 @@ _SQLITE: dict[str, tuple[str, str]] = {
         "it is not a costopt database",
         "name another file, or restore it from a backup",
     ),
-    "SQLITE_CORRUPT": (
-        "it is corrupt",
-        "end the daemon and restore its newest backup: costopt restore --state-dir FOLDER;"
-        " without one save the remaining events: sqlite3 FILE .recover | sqlite3 NEW",
-    ),
+    "SQLITE_CORRUPT": (CORRUPT, RESTORE_HINT),
     "SQLITE_BUSY": (
         "another process has been writing to it for too long",
         "wait for that process, or stop it",
@@ -74,10 +78,19 @@ def sqlite_error(what: str, error: sqlite3.Error) -> LedgerError:
     """
     name = getattr(error, "sqlite_errorname", None) or ""
     primary = "_".join(name.split("_")[:2])
+    if NOT_TEXT in str(error):
+        return corrupt_error(what, error)
     if primary not in _SQLITE:
-        return LedgerError(f"{what}: {error}", hint="check the file and its disk", code=name)
+        hint = f"check the file and its disk; if it is damaged, {RESTORE_HINT}"
+        return LedgerError(f"{what}: {error}", hint=hint, code=name)
     meaning, hint = _SQLITE[primary]
     return LedgerError(f"{what}: {meaning} ({error})", hint=hint, code=primary)
+
+
+def corrupt_error(what: str, why: object) -> LedgerError:
+    """Return the LedgerError of a damaged SQLite file."""
+    said = " ".join(str(why).split())
+    return LedgerError(f"{what}: {CORRUPT} ({said})", hint=RESTORE_HINT, code="SQLITE_CORRUPT")
 
 
 def postgres_error(what: str, error: BaseException) -> LedgerError:

@@ -77,7 +77,8 @@ class Migrations:
         if version is None and not create:
             raise LedgerError(
                 f"{connection.what}: the database holds no {self.part}",
-                hint=f"check the address; a {self.part} is made by the daemon that first uses it",
+                hint=f"check the address; a {self.part} is made by the daemon that first uses it;"
+                " if it held one, restore it",
                 code="missing",
             )
         while version != self.latest:
@@ -106,7 +107,8 @@ class Migrations:
             if has_own_table:
                 raise LedgerError(
                     f"{connection.what}: its table {self.table} has no version",
-                    hint="another program or an unreleased costopt made it; name another database",
+                    hint="another program or an unreleased costopt made it: name another database;"
+                    " or it is damaged: restore it",
                     code="wrong_version",
                 )
             return None
@@ -115,7 +117,8 @@ class Migrations:
             raise LedgerError(
                 f"{connection.what}: the {self.part} has version {version}, this costopt knows"
                 f" {self.first} to {self.latest}",
-                hint="use the costopt that wrote it, or name another database",
+                hint="use the costopt that wrote it, or name another database; if none wrote it,"
+                " restore it",
                 code="wrong_version",
             )
         return version

@@ -17,7 +17,7 @@ from threading import Lock
 from typing import Any
 from urllib.parse import quote
 
-from costopt.database.failures import sqlite_error, text_error
+from costopt.database.failures import corrupt_error, sqlite_error, text_error
 from costopt.database.migrations import Transaction, Values
 
 BUSY_TIMEOUT_S = 10.0
@@ -78,6 +78,8 @@ class SqliteConnection:
             raise sqlite_error(self.what, error) from error
         except UnicodeEncodeError as error:
             raise text_error(self.what, error) from error
+        except UnicodeDecodeError as error:  # of a name in SQLite's own message
+            raise corrupt_error(self.what, error) from error
 
 
 class _SqliteStatements:

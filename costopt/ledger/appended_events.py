@@ -13,6 +13,7 @@ from threading import Lock
 
 from costopt.database.migrations import Values
 from costopt.domain.errors import LedgerError
+from costopt.ledger.checksums import seal
 
 MAX_EVENTS = 10_000
 COMMITS_LOST = "commits_lost"
@@ -39,8 +40,8 @@ class AppendedEvents:
         self._rows.extend(rows)
 
     def number(self, what: str, last: int, rows: Sequence[Values]) -> list[Values]:
-        """Return the rows with the numbers that follow the database's ``last``. Raise LedgerError
-        where it lacks what was committed."""
+        """Return the rows with the numbers that follow the database's ``last``, and checksums.
+        Raise LedgerError where it lacks what was committed."""
         if last < self.last:
             raise LedgerError(
                 f"{what}: it lost the events {last + 1} to {self.last}, which it had committed",
@@ -48,8 +49,11 @@ class AppendedEvents:
                 " its standby: synchronous_standby_names",
                 code=COMMITS_LOST,
             )
-        first = max(last, self._floor) + 1
-        return [{**row, "seq": seq} for seq, row in enumerate(rows, first)]
+        numbered, first = [], max(last, self._floor) + 1
+        for seq, row in enumerate(rows, first):
+            numbered.append({**row, "seq": seq, "body": seal(row["body"], seq, last)})
+            last = seq
+        return numbered
 
     def lost_after(self, last: int, body: str | None) -> list[Values]:
         """Return the rows that follow the database's ``last`` event, whose body is ``body``, up to

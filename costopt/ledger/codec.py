@@ -18,6 +18,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from costopt.database.failures import RESTORE_HINT
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import EVENT_TYPES, Event
 from costopt.domain.text import encodable_text
@@ -26,8 +27,10 @@ SCHEMA_VERSION = 1
 UNRECORDABLE = "unrecordable"
 """The code of the error for an event that is not written: the ledger itself is sound."""
 
-_UPGRADE = "a newer costopt wrote this ledger; upgrade costopt to read it"
-_DAMAGED = "the ledger is damaged; restore it from a backup or start a new one"
+_UPGRADE = (
+    "a newer costopt wrote this ledger: upgrade costopt to read it; if none did, it is damaged:"
+    " restore its newest backup with costopt restore"
+)
 
 _Read = Callable[[Any], Any]
 
@@ -83,7 +86,7 @@ def decode(line: str) -> Event:
             f"event schema version {version} is newer than {SCHEMA_VERSION}", hint=_UPGRADE
         )
     if version != SCHEMA_VERSION:
-        raise LedgerError(f"an event has the schema version {version!r}", hint=_DAMAGED)
+        raise LedgerError(f"an event has the schema version {version!r}", hint=RESTORE_HINT)
     if not isinstance(kind, str) or kind not in _kinds():
         raise LedgerError(f"unknown kind of event: {kind!r}", hint=_UPGRADE)
     return _build(_kinds()[kind], body)
@@ -110,10 +113,10 @@ def _parse(line: str) -> dict[str, Any]:
         body = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise LedgerError(
-            f"an event is not JSON: {error}", hint=_DAMAGED, code="invalid_json"
+            f"an event is not JSON: {error}", hint=RESTORE_HINT, code="invalid_json"
         ) from error
     if not isinstance(body, dict):
-        raise LedgerError("an event is not a JSON object", hint=_DAMAGED, code="invalid_json")
+        raise LedgerError("an event is not a JSON object", hint=RESTORE_HINT, code="invalid_json")
     return body
 
 
@@ -123,7 +126,7 @@ def _build(event_type: type[Event], body: dict[str, Any]) -> Event:
         if field.name in body:
             values[field.name] = _value(event_type, field, body.pop(field.name))
         elif field.required:
-            raise LedgerError(f"{event_type.kind} lacks its field {field.name}", hint=_DAMAGED)
+            raise LedgerError(f"{event_type.kind} lacks its field {field.name}", hint=RESTORE_HINT)
     if body:
         unknown = ", ".join(sorted(body))
         raise LedgerError(f"{event_type.kind} has unknown fields: {unknown}", hint=_UPGRADE)
@@ -136,7 +139,7 @@ def _value(event_type: type[Event], field: _Field, raw: Any) -> Any:
     except (TypeError, ValueError, OverflowError) as error:
         raise LedgerError(
             f"{event_type.kind}.{field.name} cannot be read: {error}",
-            hint=_DAMAGED,
+            hint=RESTORE_HINT,
             code="unreadable",
         ) from error
 

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from costopt.database.failures import corrupt_error
 from costopt.database.migrations import Migrations, SqlConnection, Transaction
 from costopt.domain.errors import LedgerError
 from costopt.ledger.base import FencedLedger, Leadership
@@ -155,9 +156,17 @@ def check_sqlite_application(connection: SqlConnection) -> None:
     if application != APPLICATION_ID and (application or tables):
         raise LedgerError(
             f"{connection.what}: the file is a SQLite database of another program",
-            hint="name another file for the ledger",
+            hint="name another file for the ledger; if it was one, restore it: costopt restore",
             code="foreign_database",
         )
+
+
+def check_sqlite_structure(connection: SqlConnection) -> None:
+    """Raise LedgerError where a SQLite file's pages or indexes are damaged. Reads all of it."""
+    with connection.reading() as transaction:
+        ((said,),) = transaction.execute("PRAGMA integrity_check(1)")
+    if said != "ok":
+        raise corrupt_error(connection.what, said)
 
 
 class PostgresConnection:

@@ -7,13 +7,11 @@ that continue from a number miss nothing. Also the recovery of events from a dam
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self
-from urllib.parse import quote
 
 from costopt.database.migrations import SqlConnection, Transaction, Values
 from costopt.database.sqlite import SqliteConnection
@@ -22,17 +20,23 @@ from costopt.domain.events import Event
 from costopt.domain.ports import AnyEvent, RecordedEvent
 from costopt.ledger.appended_events import AppendedEvents
 from costopt.ledger.base import CachedFold, Leadership, LostEvents
-from costopt.ledger.codec import decode, encode
+from costopt.ledger.checksums import seal_fold, unseal_fold
+from costopt.ledger.codec import encode
 from costopt.ledger.dialects import (
     Dialect,
     PostgresConnection,
     PostgresDialect,
     SqliteDialect,
     check_sqlite_application,
+    check_sqlite_structure,
 )
+from costopt.ledger.stored_events import events_after, read_event
 
 PAGE_EVENTS = 1000
 PAGE_EVENTS_OF_KIND = 100
+MAX_CHECKED_BYTES = 16 * 2**20
+"""A file up to this size is checked at each opening, in less than a tenth of a second; a daemon
+checks larger ones when it starts."""
 END = 2**62
 """Above the number of any event."""
 ADVISORY_LOCK = 0x436F5374
@@ -153,10 +157,13 @@ class SqlLedger:
         """
         query = PAGE if job is None else PAGE_OF_JOB
         values = {"most": PAGE_EVENTS} | _of_job(job)
+        follows = None if after or job is not None else 0
         while rows := self._read(query, {**values, "after": after}):
             self._appended.observe(rows[-1][0])
             for seq, body in rows:
-                yield RecordedEvent(seq, self._decoded(seq, body))
+                event = self._decoded(seq, body, job, follows=follows)
+                yield RecordedEvent(seq, event)
+                follows = seq if job is None else None
             after = rows[-1][0]
 
     def newest(self, kind: type[AnyEvent], job: str) -> Iterator[tuple[int, AnyEvent]]:
@@ -164,7 +171,7 @@ class SqlLedger:
         values = {"kind": kind.kind, "job": job, "most": PAGE_EVENTS_OF_KIND}
         before = END
         while rows := self._read(NEWEST, {**values, "before": before}):
-            yield from self._of_kind(kind, rows)
+            yield from self._of_kind(kind, rows, job)
             before = rows[-1][0]
 
     def last_of_each(self, kind: type[AnyEvent]) -> Iterator[tuple[int, AnyEvent]]:
@@ -184,14 +191,25 @@ class SqlLedger:
         return int(self._read(LAST_SEQ)[0][0])
 
     def folds(self, part: str, job: str | None = None) -> dict[str, CachedFold]:
-        """Return the cached folds of one job or of all, by job. Raises LedgerError."""
+        """Return the cached folds of one job or of all, by job, that are sound. Raises
+        LedgerError."""
         rows = self._read(FOLDS if job is None else FOLDS_OF_JOB, {"part": part} | _of_job(job))
-        return {job: CachedFold(*kept) for job, *kept in rows}
+        return {
+            job: CachedFold(seq, code, sound)
+            for job, seq, code, body in rows
+            if (sound := unseal_fold(body, part, job, seq, code)) is not None
+        }
 
     def save_folds(self, part: str, folds: Mapping[str, CachedFold]) -> None:
         """Store these in place of older ones. Raises LedgerError."""
         rows = [
-            {"part": part, "job": job, "seq": fold.seq, "code": fold.code, "body": fold.body}
+            {
+                "part": part,
+                "job": job,
+                "seq": fold.seq,
+                "code": fold.code,
+                "body": seal_fold(fold.body, part, job, fold.seq, fold.code),
+            }
             for job, fold in folds.items()
         ]
         with self._connection.writing() as transaction:
@@ -238,15 +256,27 @@ class SqlLedger:
         with self._connection.reading() as transaction:
             return transaction.execute(query, values)
 
-    def _of_kind(self, kind: type[AnyEvent], rows: list[Any]) -> Iterator[tuple[int, AnyEvent]]:
+    def _of_kind(
+        self, kind: type[AnyEvent], rows: list[Any], job: str | None = None
+    ) -> Iterator[tuple[int, AnyEvent]]:
         for seq, body in rows:
-            event = self._decoded(seq, body)
+            event = self._decoded(seq, body, job, kind)
             assert isinstance(event, kind)
             yield seq, event
 
-    def _decoded(self, seq: int, body: str) -> Event:
+    def _decoded(
+        self,
+        seq: int,
+        body: str,
+        job: str | None = None,
+        kind: type[Event] = Event,
+        *,
+        follows: int | None = None,
+    ) -> Event:
+        """Return the event, which was looked up as one of this job and kind, and read after number
+        ``follows``. Raises LedgerError where it is none of them."""
         try:
-            return decode(body)
+            return read_event(seq, body, job, kind, follows=follows)
         except LedgerError as error:
             raise LedgerError(
                 f"{self._connection.what}, event {seq}: {error.message}",
@@ -310,6 +340,8 @@ def _open(path: Path, file: Path, *, create: bool, read_only: bool = False) -> S
     connection = SqliteConnection(f"ledger {path}", file, create=create, read_only=read_only)
     try:
         check_sqlite_application(connection)
+        if file.stat().st_size <= MAX_CHECKED_BYTES:
+            check_sqlite_structure(connection)
         ledger = SqlLedger(connection, SqliteDialect(path), create=create)
         if not read_only:
             connection.set_durable()
@@ -347,26 +379,6 @@ def salvage_events(damaged: Path, ledger: SqlLedger) -> int:
     Stops at the first that is missing or cannot be read, so that the restored ledger is what the
     damaged one once was. Returns how many were saved. Raises LedgerError where appending fails.
     """
-    events = _events_after(damaged, ledger.last_seq())
+    events = events_after(damaged, ledger.last_seq())
     ledger.append(*events)
     return len(events)
-
-
-def _events_after(damaged: Path, last: int) -> list[Event]:
-    saved: list[Event] = []
-    try:
-        with closing(_opened(damaged)) as connection:
-            rows = connection.execute(
-                "SELECT seq, body FROM events WHERE seq > ? ORDER BY seq", (last,)
-            )
-            for seq, body in rows:
-                if seq != last + len(saved) + 1:
-                    break
-                saved.append(decode(body))
-    except (sqlite3.Error, LedgerError, TypeError):
-        pass
-    return saved
-
-
-def _opened(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=rw", uri=True)

@@ -1,0 +1,78 @@
+"""Reads the events of a ledger's rows, and finds damaged ones in a file."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+from costopt.domain.errors import LedgerError
+from costopt.domain.events import Event
+from costopt.ledger.checksums import UnsealedEvent, damaged_error, unseal
+from costopt.ledger.codec import decode
+
+
+def read_event(
+    seq: int,
+    body: object,
+    job: str | None = None,
+    kind: type[Event] = Event,
+    *,
+    follows: int | None = None,
+) -> Event:
+    """Return the event of a row, which was looked up as one of this job and kind, and read after
+    number ``follows`` if that is known. Raises LedgerError where it is none of them."""
+    event = decode(_unsealed(seq, body, follows).text)
+    if not isinstance(event, kind) or job not in (None, event.job):
+        raise damaged_error(f"an index names it as {kind.__name__} of job {job!r}")
+    return event
+
+
+def find_damage(path: Path) -> str:
+    """Return what is wrong with the first damaged event of a ledger that is a file, "" where all
+    are as they were written."""
+    follows = 0
+    try:
+        with closing(_opened(path)) as connection:
+            for seq, body in connection.execute("SELECT seq, body FROM events ORDER BY seq"):
+                try:
+                    unsealed = _unsealed(seq, body, follows)
+                    if unsealed.follows is None:
+                        decode(unsealed.text)
+                except LedgerError as error:
+                    return f"event {seq}: {error.message}"
+                follows = seq
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        return str(error)
+    return ""
+
+
+def events_after(damaged: Path, last: int) -> list[Event]:
+    """Return the events of a damaged file that follow number ``last``, up to the first that is
+    missing or cannot be read."""
+    saved: list[Event] = []
+    try:
+        with closing(_opened(damaged)) as connection:
+            rows = connection.execute(
+                "SELECT seq, body FROM events WHERE seq > ? ORDER BY seq", (last,)
+            )
+            for seq, body in rows:
+                if seq != last + len(saved) + 1:
+                    break
+                saved.append(read_event(seq, body))
+    except (sqlite3.Error, LedgerError, TypeError, UnicodeDecodeError):
+        pass
+    return saved
+
+
+def _unsealed(seq: int, body: object, follows: int | None) -> UnsealedEvent:
+    """Return an event's text, read after number ``follows``. Raises LedgerError."""
+    unsealed = unseal(body, seq)
+    if None not in (follows, unsealed.follows) and unsealed.follows != follows:
+        raise damaged_error(f"it follows event {unsealed.follows}, which is missing")
+    return unsealed
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=rw", uri=True)
