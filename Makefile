@@ -140,7 +140,7 @@ exhaustive: $(VENV)/.dev  ## exhaustive tests at every point, every whole job, a
 	COSTOPT_CRASHES_SHARE=1 COSTOPT_RACES=1000 $(BIN)/python -m pytest --workers $(JOBS) \
 		tests/faults tests/terraform tests/cli/test_catalog_update.py
 
-soak: exhaustive  ## 100,000 made-up markets, 10,000 kills while saving, 1,000 of sharded gangs, of elastic gangs, of the daemon; hours
+soak: exhaustive  ## 100,000 made-up markets, 10,000 kills while saving, 1,000 of sharded gangs, of elastic gangs, of the daemon and its machine; hours
 	COSTOPT_TRACES=100000 $(BIN)/python -m pytest tests/properties/test_shield_adversary.py \
 		tests/properties/test_shield_unlucky.py
 	COSTOPT_KILLS=10000 $(BIN)/python -m pytest tests/faults/test_checkpoint_kill.py

@@ -104,6 +104,8 @@ class Dialect(Protocol):
     """What a ledger needs of its database beyond the shared SQL."""
 
     migrations: Migrations
+    checks_indexes: bool
+    """Whether reads are compared with the other index, as nothing else checks the pages."""
 
     def exclusive(self, job: str) -> AbstractContextManager[None]:
         """Be the job's only controller while the context lasts. Raises LedgerError."""
@@ -118,6 +120,7 @@ class SqliteDialect:
     """Locks are files beside the ledger; they die with their process and need no lease."""
 
     migrations = SQLITE_MIGRATIONS
+    checks_indexes = True
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -135,6 +138,7 @@ class PostgresDialect:
     """Locks are advisory ones of a session; leadership is a lease."""
 
     migrations = POSTGRES_MIGRATIONS
+    checks_indexes = False
 
     def __init__(self, database: Sessions) -> None:
         self._database = database

@@ -7,8 +7,8 @@ that continue from a number miss nothing. Also the recovery of events from a dam
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self
@@ -21,7 +21,7 @@ from costopt.domain.ports import AnyEvent, RecordedEvent
 from costopt.ledger.appended_events import AppendedEvents
 from costopt.ledger.base import CachedFold, Leadership, LostEvents
 from costopt.ledger.checksums import seal_fold, unseal_fold
-from costopt.ledger.codec import encode
+from costopt.ledger.codec import decode, encode
 from costopt.ledger.dialects import (
     Dialect,
     PostgresConnection,
@@ -30,7 +30,8 @@ from costopt.ledger.dialects import (
     check_sqlite_application,
     check_sqlite_structure,
 )
-from costopt.ledger.stored_events import events_after, read_event
+from costopt.ledger.index_check import check_all, check_job, check_jobs
+from costopt.ledger.stored_events import check_lookup, events_after, sound_event
 
 PAGE_EVENTS = 1000
 PAGE_EVENTS_OF_KIND = 100
@@ -157,14 +158,17 @@ class SqlLedger:
         """
         query = PAGE if job is None else PAGE_OF_JOB
         values = {"most": PAGE_EVENTS} | _of_job(job)
-        follows = None if after or job is not None else 0
+        follows, begin, seqs = None if after or job is not None else 0, after, list[int]()
         while rows := self._read(query, {**values, "after": after}):
             self._appended.observe(rows[-1][0])
             for seq, body in rows:
                 event = self._decoded(seq, body, job, follows=follows)
                 yield RecordedEvent(seq, event)
                 follows = seq if job is None else None
+            seqs += (seq for seq, _ in rows)
             after = rows[-1][0]
+        if self._dialect.checks_indexes:
+            self._check_read(job, begin, seqs)
 
     def newest(self, kind: type[AnyEvent], job: str) -> Iterator[tuple[int, AnyEvent]]:
         """Yield the job's events of a kind, newest first, page by page. Raises LedgerError."""
@@ -184,7 +188,11 @@ class SqlLedger:
 
     def last_seqs(self) -> dict[str, int]:
         """Return each job's last seq, in the order of their first. Raises LedgerError."""
-        return dict(self._read(LAST_SEQS))
+        found = dict(self._read(LAST_SEQS))
+        if self._dialect.checks_indexes:
+            with self._named_errors():
+                check_jobs(self._connection, found)
+        return found
 
     def last_seq(self) -> int:
         """Return the seq of the last event, 0 where there is none. Raises LedgerError."""
@@ -275,11 +283,27 @@ class SqlLedger:
     ) -> Event:
         """Return the event, which was looked up as one of this job and kind, and read after number
         ``follows``. Raises LedgerError where it is none of them."""
+        with self._named_errors(f", event {seq}"):
+            event = decode(sound_event(seq, body, follows).text)
+            check_lookup(event, job, kind)
+            return event
+
+    def _check_read(self, job: str | None, after: int, seqs: Sequence[int]) -> None:
+        """Raise LedgerError unless these are all events of one job, or of all, after a number."""
+        with self._named_errors():
+            if job is not None:
+                check_job(self._connection, job, after, seqs)
+            elif not after:
+                check_all(self._connection, len(seqs), max(seqs, default=0))
+
+    @contextmanager
+    def _named_errors(self, place: str = "") -> Iterator[None]:
+        """Name the ledger, and the place in it, in the messages of what is damaged."""
         try:
-            return read_event(seq, body, job, kind, follows=follows)
+            yield
         except LedgerError as error:
             raise LedgerError(
-                f"{self._connection.what}, event {seq}: {error.message}",
+                f"{self._connection.what}{place}: {error.message}",
                 hint=error.hint,
                 code=error.code,
             ) from error

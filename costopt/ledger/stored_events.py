@@ -13,20 +13,19 @@ from costopt.ledger.checksums import UnsealedEvent, damaged_error, unseal
 from costopt.ledger.codec import decode
 
 
-def read_event(
-    seq: int,
-    body: object,
-    job: str | None = None,
-    kind: type[Event] = Event,
-    *,
-    follows: int | None = None,
-) -> Event:
-    """Return the event of a row, which was looked up as one of this job and kind, and read after
-    number ``follows`` if that is known. Raises LedgerError where it is none of them."""
-    event = decode(_unsealed(seq, body, follows).text)
+def sound_event(seq: int, body: object, follows: int | None = None) -> UnsealedEvent:
+    """Return the text of a row's event, which was read after number ``follows`` if that is known.
+    Raises LedgerError where it is not what was written."""
+    unsealed = unseal(body, seq)
+    if None not in (follows, unsealed.follows) and unsealed.follows != follows:
+        raise damaged_error(f"it follows event {unsealed.follows}, which is missing")
+    return unsealed
+
+
+def check_lookup(event: Event, job: str | None, kind: type[Event]) -> None:
+    """Raise LedgerError for an event that an index names as one of another job or kind."""
     if not isinstance(event, kind) or job not in (None, event.job):
         raise damaged_error(f"an index names it as {kind.__name__} of job {job!r}")
-    return event
 
 
 def find_damage(path: Path) -> str:
@@ -37,7 +36,7 @@ def find_damage(path: Path) -> str:
         with closing(_opened(path)) as connection:
             for seq, body in connection.execute("SELECT seq, body FROM events ORDER BY seq"):
                 try:
-                    unsealed = _unsealed(seq, body, follows)
+                    unsealed = sound_event(seq, body, follows)
                     if unsealed.follows is None:
                         decode(unsealed.text)
                 except LedgerError as error:
@@ -60,18 +59,10 @@ def events_after(damaged: Path, last: int) -> list[Event]:
             for seq, body in rows:
                 if seq != last + len(saved) + 1:
                     break
-                saved.append(read_event(seq, body))
+                saved.append(decode(sound_event(seq, body).text))
     except (sqlite3.Error, LedgerError, TypeError, UnicodeDecodeError):
         pass
     return saved
-
-
-def _unsealed(seq: int, body: object, follows: int | None) -> UnsealedEvent:
-    """Return an event's text, read after number ``follows``. Raises LedgerError."""
-    unsealed = unseal(body, seq)
-    if None not in (follows, unsealed.follows) and unsealed.follows != follows:
-        raise damaged_error(f"it follows event {unsealed.follows}, which is missing")
-    return unsealed
 
 
 def _opened(path: Path) -> sqlite3.Connection:

@@ -191,7 +191,8 @@ def test_a_failover_that_loses_commits_loses_no_job_node_or_dollar(
             wait_until(lambda: bool(_alerts(place)), "word of the loss")
             let_go(place.saves("one"))
             for name in ("one", "two"):
-                wait_until(lambda job=name: bool(place.of(job, ev.JobFinished)), "the end")  # type: ignore[misc]
+                wait_until(lambda job=name: bool(place.of(job, ev.NodeEnded)), "the end")  # type: ignore[misc]
+                assert len(place.of(name, ev.JobFinished)) == 1
             with open_ledger(url) as ledger:
                 assert list(ledger.events())[: len(before)] == before
             for name in ("one", "two"):

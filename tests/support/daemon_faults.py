@@ -53,11 +53,16 @@ class KillPlan:
 class KillableLedger:
     """The ledger of a daemon that may die before or after each append."""
 
-    def __init__(self, inner: SqlLedger, fate: KillPlan) -> None:
+    def __init__(
+        self, inner: SqlLedger, fate: KillPlan, wait: Callable[[], None] = lambda: None
+    ) -> None:
+        """``wait`` is how long the disk takes."""
         self._inner = inner
         self._fate = fate
+        self._wait = wait
 
     def append(self, *events: Event) -> None:
+        self._wait()
         kinds = dict.fromkeys(type(event).__name__ for event in events)
         self._fate.around(f"writing {' + '.join(kinds)}", lambda: self._inner.append(*events))
 

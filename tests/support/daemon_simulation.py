@@ -48,6 +48,8 @@ from tests.support.simulated_site import OWNER, simulated_site
 TICK_S = 120.0
 MOST_TICKS = 400
 SETTLE_TICKS = 15
+LAST_HAPPENING = 120
+"""A trial goes on for what happens up to this tick, so that a fault that began also ends."""
 SURPLUS_TICKS = 3
 """A node more than wanted may stand for so many ticks until it is seen and given back."""
 DOWN_S = (0, 600)
@@ -144,6 +146,8 @@ class Trial:
         self.surplus: Counter[str] = Counter()
         self.wrong: list[Wrong] = []
         self.said: list[str] = []
+        self.write_s = 0.0
+        self.lost_events = 0
         self.daemon = self._start()
 
     def _start(self) -> Daemon:
@@ -153,11 +157,20 @@ class Trial:
         return Daemon(
             simulated_site(self.wall, self.line, self.runtime, market(*TAKES)),
             cast("Any", KillableRegistry(self.registry, self.fate)),
-            cast("Any", KillableLedger(self.ledger, self.fate)),
+            cast("Any", KillableLedger(self.ledger, self.fate, self._write)),
             Account(),
             settings,
             self.said.append,
         )
+
+    def _write(self) -> None:
+        """What a write to a slow disk takes."""
+        self.clock.sleep(self.write_s)
+
+    @property
+    def hours(self) -> float:
+        """How long the daemons lived, and lay dead, in the jobs' time."""
+        return (self.clock.now() - T0).total_seconds() / 3600
 
     def restart(self) -> None:
         """A daemon in place of the one that was, which was killed."""
@@ -182,7 +195,7 @@ class Trial:
             if ticks in INTENTS:
                 self.registry.set_desired_state("two", INTENTS[ticks], "me", self.clock.now())
             self.step(ticks)
-            if self._all_over():
+            if self._all_over() and not any(ticks < at <= LAST_HAPPENING for at in self.happenings):
                 break
         for ticks in range(SETTLE_TICKS):
             self.step(ticks)
