@@ -30,7 +30,7 @@ class PowerProbes:
         self._gang: Gang | None = None
         self._cap_w: float | None = None
         self._range_w = (0.0, 0.0)
-        self._measures_at = self._ends_at = 0.0
+        self._measures_at = self._ends_s = 0.0
         self._first: tuple[TrainerStatus, NodeMeasurement] | None = None
 
     @property
@@ -54,7 +54,7 @@ class PowerProbes:
         gang = self._gang = attempt.gang
         self._cap_w, self._first = None, None
         self._measures_at = time.time() + SETTLE_SHARE * gang.probe_s
-        self._ends_at = self._measures_at + PATIENCE * gang.probe_s
+        self._ends_s = time.monotonic() + (SETTLE_SHARE + PATIENCE) * gang.probe_s
         try:
             lowest_w, limit_w = self._range_w = self._power.range_w()
         except ValueError as error:
@@ -75,7 +75,7 @@ class PowerProbes:
         status = attempt.status
         if reading.energy_wh is None:
             self._fail(attempt, "no meter reads the energy of this node")
-        elif time.time() > self._ends_at:
+        elif time.monotonic() > self._ends_s:
             self._fail(attempt, f"no reports of the trainer for {gang.probe_s:.0f} s")
         elif status is None or min(status.at, reading.at) < self._measures_at:
             return

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from costopt.agent.launch_spec import task_spec
@@ -49,7 +49,7 @@ MAX_PART = 0.95
 
 @dataclass(slots=True)
 class RunningTask:
-    """An attempt of a task on this node; ``claim.at`` is when it began."""
+    """An attempt of a task on this node; ``began_s`` is when it began, by the monotonic clock."""
 
     task: int
     attempt: int
@@ -59,6 +59,12 @@ class RunningTask:
     trainer: Trainer
     logged_bytes: int = 0
     logged_at: float = 0.0
+    began_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def ran_s(self) -> float:
+        """Return for how many seconds it has run, however the wall clock was set meanwhile."""
+        return time.monotonic() - self.began_s
 
 
 class TaskRunner:
@@ -118,7 +124,7 @@ class TaskRunner:
         """
         mean_s = sum(self._took_s) / len(self._took_s) if self._took_s else 0.0
         now, saved, task_s = time.time(), float(self._done), self.gang.task_s or math.inf
-        running_s = (now - run.claim.at for run in self._running.values())
+        running_s = (run.ran_s for run in self._running.values())
         parts = sum(min(max(0.0, ran_s / task_s), MAX_PART) for ran_s in running_s)
         return TrainerStatus(
             self.gang.generation,
@@ -166,7 +172,7 @@ class TaskRunner:
             code = run.trainer.exit_code()
             if code is not None:
                 self._end(run, code)
-            elif time.time() - run.claim.at > limit_s:
+            elif run.ran_s > limit_s:
                 run.trainer.kill()
                 self._fail(run, TIMED_OUT, "ran longer than array.timeout allows")
             else:
@@ -293,7 +299,7 @@ class TaskRunner:
         """Put the result, or why there is none."""
         self._upload_log(run, last=True)
         now = time.time()
-        took_s = max(0.0, now - run.claim.at)
+        took_s = run.ran_s
         value, problem = _read_result(run.folder / "result.json") if code == 0 else ("", "")
         if code == 0 and not problem:
             result = TaskResult(run.claim.node_id, run.attempt, now, took_s, value)
@@ -310,7 +316,7 @@ class TaskRunner:
     def _fail(self, run: RunningTask, code: int, message: str) -> None:
         self._upload_log(run, last=True)
         now = time.time()
-        took_s = max(0.0, now - run.claim.at)
+        took_s = run.ran_s
         failure = TaskFailure(run.claim.node_id, code, now, took_s, message)
         self._board.fail(run.task, run.attempt, failure)
         self._close(run)

@@ -237,3 +237,22 @@ def test_a_drained_node_ends_its_task_while_another_takes_the_rest(tmp_path: Pat
         found = [fleet.board.result(task) for task in range(4)]
         assert [r.node_id for r in found if r is not None] == ["a", "b", "b", "b"]
         assert all(state.attempts == 1 for state in fleet.board.states().values())
+
+
+def test_a_clock_that_is_set_ends_no_task_before_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(Tasks(tmp_path, "fine", "fine")) as fleet:
+        fleet.hold(0)
+        fleet.post(1, "a", slots=2, retries=0, timeout_s=3600.0)
+        fleet.launch("a")
+        fleet.pid(0)
+        true = time.time
+        monkeypatch.setattr(time, "time", lambda: true() + 86_400.0)
+        fleet.until_done(1)
+        fleet.until(lambda: fleet.beat("a").at > true() + 80_000, "a heartbeat by the new clock")
+        fleet.let_go(0)
+        fleet.until_done(0)
+        result = fleet.board.result(0)
+        assert result is not None
+        assert result.took_s < 3600.0
