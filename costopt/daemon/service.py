@@ -2,18 +2,16 @@
 
 Every method may be called from any thread at any time and, except ``verdict`` and ``impact``,
 returns at once: a command is written to the registry and carried out by the next tick, a query is
-answered from the last tick or from the ledger. Every method may raise LedgerError. The metrics of
-the daemon and its jobs are collected here as well.
+answered from the last tick or from the ledger. Every method may raise LedgerError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable
+from datetime import datetime
 from itertools import islice
 from threading import Lock
 
-from costopt import __version__
 from costopt.controller.node_logs import LogReader, TaskLog, logged_node
 from costopt.daemon.admission import (
     AdmissionPlanner,
@@ -25,6 +23,7 @@ from costopt.daemon.admission import (
 from costopt.daemon.cost_history import CostHistory, CostReader
 from costopt.daemon.forecasts import LearnedForecasters
 from costopt.daemon.impact import ImpactResult
+from costopt.daemon.metrics_snapshot import collect_metrics
 from costopt.daemon.open_jobs import check_open_jobs
 from costopt.daemon.place_admission import PlaceAdmission
 from costopt.daemon.recurring_jobs import Occurrence, upcoming_occurrences
@@ -35,13 +34,11 @@ from costopt.daemon.shared_state import (
     DecisionRow,
     FleetView,
     Health,
-    JobMetrics,
     JobStatus,
     MarketRow,
     MarketView,
     MetricsSnapshot,
     SharedState,
-    TickSnapshot,
 )
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.control import (
@@ -393,65 +390,3 @@ def unknown_decision_error(decision_id: str) -> SpecError:
 def _fresh(name: str, now: datetime) -> JobSummary:
     """Return the summary of a job that no tick has seen yet."""
     return JobAccount(name).summary(now)
-
-
-def collect_metrics(
-    board: SharedState,
-    statuses: Sequence[JobStatus],
-    market: MarketView,
-    *,
-    mode: Mode,
-    halted: bool,
-    open_proposals: int,
-) -> MetricsSnapshot:
-    """Return all metrics, as of the last tick."""
-    seen = board.snapshot
-    return MetricsSnapshot(
-        now=seen.now,
-        version=__version__,
-        mode=mode,
-        halted=halted,
-        leads=board.leads,
-        jobs=tuple(_figures(s, seen) for s in statuses),
-        launches={
-            "ok": sum(s.summary.launches for s in statuses),
-            "failed": sum(s.summary.failed_launches for s in statuses),
-        },
-        price_age_s=_price_ages(market),
-        list_age_s=_list_ages(board, datetime.now(UTC)),
-        carbon_age_s=dict(board.carbon_ages_s),
-        orphans=len(board.orphans),
-        tick_count=board.tick_count,
-        tick_sum_s=board.tick_sum_s,
-        tick_buckets=board.tick_buckets(),
-        task_runs=board.task_runs(),
-        open_proposals=open_proposals,
-        budgets=seen.budgets,
-    )
-
-
-def _figures(status: JobStatus, seen: TickSnapshot) -> JobMetrics:
-    name = status.submission.name
-    return JobMetrics(
-        tenant=status.submission.tenant,
-        summary=status.summary,
-        deadline_slack_s=status.slack_s,
-        is_failing=name in seen.troubles,
-        closed=name in seen.closed,
-        goodput=seen.goodputs.get(name),
-    )
-
-
-def _list_ages(board: SharedState, now: datetime) -> dict[str, float]:
-    """Return the age of each public price list at ``now`` on the wall clock, in seconds."""
-    return {name: (now - at).total_seconds() for name, at in board.lists_observed_at.items()}
-
-
-def _price_ages(market: MarketView) -> dict[str, float]:
-    """Return the age of each provider's oldest price, in seconds."""
-    ages: dict[str, float] = {}
-    for row in market.rows:
-        if row.price_age_s is not None:
-            name = row.offer.pool.provider
-            ages[name] = max(row.price_age_s, ages.get(name, 0.0))
-    return ages
