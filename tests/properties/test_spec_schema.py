@@ -67,6 +67,7 @@ JOB: dict[str, Any] = {
     "run": ["python", "train.py"],
     "env": {"A": "b", "EPOCHS": 3},
     "image": "ghcr.io/acme/train:2.1",
+    "image_login": {"aws": "prod/ghcr", "gcp": "ghcr", "host": "ghcr"},
     "setup": ["pip install x"],
     "secrets": {"TOKEN": {"aws": "prod/x", "gcp": "x", "host": "x", "as_file": True}},
     "elastic": True,
