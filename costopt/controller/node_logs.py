@@ -107,7 +107,7 @@ class FolderLogs:
             )
         logs = (path for path in folder.glob(TRAINER_LOGS) if is_plain(path))
         try:
-            data = _slice(sorted(logs), after)
+            data = _slice(sorted(logs, key=lambda path: path.lstat().st_mtime_ns), after)
         except OSError as error:
             raise StoreError(
                 f"cannot read the log of node {node_id}: {error.strerror}",
