@@ -24,7 +24,7 @@ from costopt.daemon.daemon import Daemon
 from costopt.domain.account import Account
 from costopt.domain.control import DesiredState, Mode, ProposalState
 from costopt.domain.events import Event, LaunchIntended, NodeEnded, NodeLaunched
-from costopt.domain.fleet import Node
+from costopt.domain.fleet import EndCause, Node
 from costopt.domain.history import PoolHistory
 from costopt.engine.loop import VirtualClock
 from costopt.ledger.job_account import JobAccount
@@ -256,11 +256,16 @@ class Trial:
             self._judge_job(name, mine, events)
 
     def _judge_nodes(self, mine: Sequence[Node], events: Sequence[Event]) -> None:
-        """Every node is in the ledger, once, with its end, and was asked for."""
+        """Every node is in the ledger, once, with its end, and was asked for. The end of one that
+        a listing left out may be corrected by another event."""
         there = sorted(node.node_id for node in mine)
-        for kind in (NodeLaunched, NodeEnded):
-            if sorted(e.node_id for e in events if isinstance(e, kind)) != there:
-                self._found(Wrong.UNKNOWN)
+        launched = sorted(e.node_id for e in events if isinstance(e, NodeLaunched))
+        ended = [e for e in events if isinstance(e, NodeEnded)]
+        known = sorted(e.node_id for e in ended if e.cause is not EndCause.LOST)
+        if launched != there or {e.node_id for e in ended} != set(there):
+            self._found(Wrong.UNKNOWN)
+        if len(known) != len(set(known)):
+            self._found(Wrong.UNKNOWN)
         asked = {e.key: e.nodes for e in events if isinstance(e, LaunchIntended)}
         given = Counter(node.key for node in mine)
         if any(count > asked.get(key, count) for key, count in given.items()):
