@@ -14,6 +14,7 @@ from threading import Lock
 from costopt.controller.payload import with_code_revision
 from costopt.controller.site import LiveSite, provider_quotas
 from costopt.controller.state_dir import LEDGER
+from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.backups import Backups
 from costopt.daemon.control import LeaderLoop
 from costopt.daemon.forecasts import ForecastBoard, LearnedForecasters
@@ -148,7 +149,7 @@ class Daemon:
                 raise
             else:
                 self.board.publish(seen, time.monotonic() - began_s)
-                self.board.settled("tick", "")
+                self.board.settled(AlertKind.TICK, "")
                 self._said = ""
                 self._watch.look(seen)
                 self._sweeps_at_once |= self._lost_commits.end_tick()
@@ -174,9 +175,9 @@ class Daemon:
         problems = live.problems(now)
         if problems:
             message = "; ".join(f"{each.source}: {each.message}" for each in problems)
-            self.board.alert(now, "carbon", "", f"{message}; annual means count meanwhile")
+            self.board.alert(now, AlertKind.CARBON, "", f"{message}; annual means count meanwhile")
         else:
-            self.board.settled("carbon", "")
+            self.board.settled(AlertKind.CARBON, "")
 
     def forecast(self) -> None:
         """Forecast the jobs that are due, if this daemon leads."""
@@ -201,10 +202,10 @@ class Daemon:
         try:
             self._backups.make(datetime.now(UTC))
         except LedgerError as error:
-            self.board.alert(self._site.clock.now(), "backup", "", error.message)
+            self.board.alert(self._site.clock.now(), AlertKind.BACKUP, "", error.message)
             self._log_error(error.message)
         else:
-            self.board.settled("backup", "")
+            self.board.settled(AlertKind.BACKUP, "")
 
     def keep_folds(self) -> None:
         """Save the folds of the ledger, so that status, reports and the next start do not read
@@ -289,10 +290,10 @@ class Daemon:
         intervals, and the next tick records it."""
         schedule.realign()
         self._jumped_s += jump_s
-        self.board.settled("clock", "")
+        self.board.settled(AlertKind.CLOCK, "")
         way = "ahead" if jump_s > 0 else "back"
         message = f"the wall clock was set {way} by {seconds_text(abs(jump_s))}"
-        self.board.alert(self._site.clock.now(), "clock", "", message)
+        self.board.alert(self._site.clock.now(), AlertKind.CLOCK, "", message)
         self._say(message)
 
     def close(self) -> None:
@@ -320,8 +321,8 @@ class Daemon:
         """Alert of commits that the database lost; what it has decides again. Raise LedgerError."""
         if message := self._lost_commits.restore_events():
             self._control = None
-            self.board.settled("database", "")
-            self.board.alert(self._site.clock.now(), "database", "", message)
+            self.board.settled(AlertKind.DATABASE, "")
+            self.board.alert(self._site.clock.now(), AlertKind.DATABASE, "", message)
             self._log_error(message)
 
     def _controlled(self) -> LeaderLoop:
@@ -359,7 +360,7 @@ class Daemon:
     def _fail(self, why: str) -> None:
         self.board.tick_failure = why
         self.board.end_tick()
-        self.board.alert(self._site.clock.now(), "tick", "", why)
+        self.board.alert(self._site.clock.now(), AlertKind.TICK, "", why)
         self._log_error(why)
 
     def _log_error(self, why: str) -> None:

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from threading import Thread
 
+from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.http.schemas import to_json
 from costopt.daemon.lists import ENDED
 from costopt.daemon.service import DaemonService
@@ -190,11 +191,11 @@ class AlertMonitor:
         for name, summary in jobs.items():
             self._look_at_deadline(seen, summary)
             if name in seen.guarded:
-                self._board.alert(seen.now, "budget", name, f"{name}: {seen.guarded[name]}")
+                self._board.alert(seen.now, AlertKind.BUDGET, name, f"{name}: {seen.guarded[name]}")
             else:
-                self._board.settled("budget", name)
+                self._board.settled(AlertKind.BUDGET, name)
             if summary.state is JobState.FAILED:
-                self._board.alert(seen.now, "failed", name, f"{name} failed")
+                self._board.alert(seen.now, AlertKind.FAILED, name, f"{name} failed")
         self._look_at_budgets(seen)
         self._look_for_troubles(seen)
         self._look_for_failing_nodes(seen)
@@ -211,21 +212,21 @@ class AlertMonitor:
         limits = {job: {(use.holder, use.label) for use in uses} for job, uses in short.items()}
         for job in self._short.keys() | limits.keys():
             if self._short.get(job) != limits.get(job):
-                self._board.settled("forecast", job)
+                self._board.settled(AlertKind.FORECAST, job)
         for job, uses in short.items():
             spent = "; ".join(
                 f"{use.holder}, {use.label}: {usd_text(use.limit_usd)} spent by "
                 f"{minute_text(use.spent_at)}"
                 for use in uses
             )
-            self._board.alert(seen.now, "forecast", job, f"at the present rate, {spent}")
+            self._board.alert(seen.now, AlertKind.FORECAST, job, f"at the present rate, {spent}")
         self._short = limits
 
     def _look_for_troubles(self, seen: TickSnapshot) -> None:
         for name in self._troubled - seen.troubles.keys():
-            self._board.settled("trouble", name)
+            self._board.settled(AlertKind.TROUBLE, name)
         for name, why in seen.troubles.items():
-            self._board.alert(seen.now, "trouble", name, f"{name}: {why}")
+            self._board.alert(seen.now, AlertKind.TROUBLE, name, f"{name}: {why}")
         self._troubled = set(seen.troubles)
 
     def _look_for_failing_nodes(self, seen: TickSnapshot) -> None:
@@ -233,9 +234,9 @@ class AlertMonitor:
         for name in self._failing.keys() | seen.failing_nodes.keys():
             why = seen.failing_nodes.get(name)
             if why != self._failing.get(name):
-                self._board.settled("nodes", name)
+                self._board.settled(AlertKind.NODES, name)
             if why is not None:
-                self._board.alert(seen.now, "nodes", name, f"{name}: {why}")
+                self._board.alert(seen.now, AlertKind.NODES, name, f"{name}: {why}")
         self._failing = dict(seen.failing_nodes)
 
     def _look_at_deadline(self, seen: TickSnapshot, summary: JobSummary) -> None:
@@ -243,18 +244,18 @@ class AlertMonitor:
         slack_s = seen.slacks.get(name)
         short = slack_s is not None and slack_s < 0 and summary.state not in ENDED
         if summary.on_time is False:
-            self._board.alert(seen.now, "deadline", name, f"{name} misses its deadline")
+            self._board.alert(seen.now, AlertKind.DEADLINE, name, f"{name} misses its deadline")
         elif short:
             self._board.alert(
-                seen.now, "deadline", name, f"{name} is short of {-(slack_s or 0.0):.0f} s"
+                seen.now, AlertKind.DEADLINE, name, f"{name} is short of {-(slack_s or 0.0):.0f} s"
             )
         else:
-            self._board.settled("deadline", name)
+            self._board.settled(AlertKind.DEADLINE, name)
 
     def _forget(self, closed: Iterable[str]) -> None:
         for name in closed:
             self._interruptions.pop(name, None)
-            for kind in ("deadline", "budget", "failed"):
+            for kind in (AlertKind.DEADLINE, AlertKind.BUDGET, AlertKind.FAILED):
                 self._board.settled(kind, name)
 
     def _look_for_storm(self, seen: TickSnapshot, jobs: Mapping[str, JobSummary]) -> None:
@@ -269,6 +270,6 @@ class AlertMonitor:
         count = sum(number for _, number in self._recent)
         if count >= STORM_COUNT:
             message = f"{count} nodes were interrupted within the last hour"
-            self._board.alert(seen.now, "interruptions", "", message)
+            self._board.alert(seen.now, AlertKind.INTERRUPTIONS, "", message)
         else:
-            self._board.settled("interruptions", "")
+            self._board.settled(AlertKind.INTERRUPTIONS, "")

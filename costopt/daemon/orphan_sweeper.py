@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from costopt.controller.orphans import orphan_reason
+from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.shared_state import SharedState
 from costopt.domain.errors import ProviderError
 from costopt.domain.fleet import Node
@@ -47,7 +48,7 @@ class OrphanSweeper:
                 silent = error
         self._board.orphans = tuple(left)
         if not left:
-            self._board.settled("orphan", "")
+            self._board.settled(AlertKind.ORPHAN, "")
         if silent is not None:
             raise silent
         return self._board.orphans
@@ -61,7 +62,7 @@ class OrphanSweeper:
             why = orphan_reason(node, records)
             if not why:
                 continue
-            self._board.alert(now, "orphan", "", f"{node.node_id} in {node.pool}: {why}")
+            self._board.alert(now, AlertKind.ORPHAN, "", f"{node.node_id} in {node.pool}: {why}")
             if releases:
                 provider.terminate(node.node_id)
             else:

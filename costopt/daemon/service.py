@@ -20,6 +20,7 @@ from costopt.daemon.admission import (
     load_submission,
     parse_submission,
 )
+from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.cost_history import CostHistory, CostReader
 from costopt.daemon.forecasts import LearnedForecasters
 from costopt.daemon.impact import ImpactResult
@@ -197,14 +198,14 @@ class DaemonService:
         before = self._registry.halted()
         halt = self._registry.halt(reason, who, self._clock.now())
         if halt != before:
-            self._board.settled("halt", "")
-        self._board.alert(halt.at, "halt", "", halt.message)
+            self._board.settled(AlertKind.HALT, "")
+        self._board.alert(halt.at, AlertKind.HALT, "", halt.message)
         return halt
 
     def unhalt(self, who: str) -> None:
         """Allow launches again."""
         self._registry.unhalt(who, self._clock.now())
-        self._board.settled("halt", "")
+        self._board.settled(AlertKind.HALT, "")
 
     def halted(self) -> Halt | None:
         """Return the current halt, or None."""

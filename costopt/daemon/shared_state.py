@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from threading import Event, Lock
 
+from costopt.daemon.alert_kinds import AlertKind
 from costopt.domain.account import Quota
 from costopt.domain.control import Halt, Mode, Submission
 from costopt.domain.events import DecisionMade
@@ -114,7 +115,7 @@ class SharedState:
         with self._lock:
             return dict(self._task_runs)
 
-    def alert(self, at: datetime, kind: str, job: str, message: str) -> None:
+    def alert(self, at: datetime, kind: AlertKind, job: str, message: str) -> None:
         """Raise an alert, once while the same condition lasts: until ``settled``."""
         with self._lock:
             if self._standing.get((kind, job)) is not None:
@@ -123,7 +124,7 @@ class SharedState:
             self._alert_count += 1
             self._alerts.append(Alert(self._alert_count, at, kind, job, message))
 
-    def settled(self, kind: str, job: str) -> None:
+    def settled(self, kind: AlertKind, job: str) -> None:
         """Record that the condition is over; if it returns, it raises a new alert."""
         with self._lock:
             self._standing.pop((kind, job), None)
@@ -285,13 +286,12 @@ class Health:
 class Alert:
     """Something that an operator should see, numbered from 1.
 
-    ``kind`` is "deadline", "budget", "interruptions", "nodes", "orphan", "halt", "backup", "tick",
-    "carbon", "clock", "database" or "trouble". ``job`` is "" if the alert concerns no single job.
+    ``job`` is "" if the alert concerns no single job.
     """
 
     seq: int
     at: datetime
-    kind: str
+    kind: AlertKind
     job: str
     message: str
 

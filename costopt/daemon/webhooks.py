@@ -36,6 +36,7 @@ from threading import Lock, Timer
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.http.schemas import to_json
 from costopt.daemon.shared_state import Alert
 from costopt.domain.errors import SpecError
@@ -170,22 +171,6 @@ def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-ALERT_KINDS = (
-    "backup",
-    "budget",
-    "carbon",
-    "clock",
-    "database",
-    "deadline",
-    "failed",
-    "forecast",
-    "halt",
-    "interruptions",
-    "nodes",
-    "orphan",
-    "tick",
-    "trouble",
-)
 MIN_SECRET_LENGTH = 16
 _FIELDS = {"url", "form", "secret", "secret_file", "kinds"}
 
@@ -270,8 +255,8 @@ def _secret(where: str, entry: dict[str, Any]) -> str | None:
 
 def _kinds(where: str, entry: dict[str, Any]) -> frozenset[str]:
     kinds = entry.get("kinds", [])
-    if not isinstance(kinds, list) or any(kind not in ALERT_KINDS for kind in kinds):
-        raise SpecError(f"{where}: kinds: expected a list of {', '.join(ALERT_KINDS)}")
+    if not isinstance(kinds, list) or any(kind not in set(AlertKind) for kind in kinds):
+        raise SpecError(f"{where}: kinds: expected a list of {', '.join(AlertKind)}")
     return frozenset(kinds)
 
 

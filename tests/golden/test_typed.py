@@ -20,11 +20,12 @@ import costopt_slurm.gang_tags
 from costopt.checkpoint.replicas.snapshot import Tier
 from costopt.cli.errors import BROKEN_PIPE, INTERRUPTED
 from costopt.cli.reference import commands
+from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.http.app import api_document
 from costopt.daemon.metrics import HttpMetrics, MetricsEndpoint
 from costopt.daemon.pages.routes import page_routes
 from costopt.daemon.scheduler import PeriodicTask
-from costopt.daemon.shared_state import Alert, SharedState
+from costopt.daemon.shared_state import Alert
 from costopt.daemon.webhooks import Webhook, WebhookFormat, Webhooks
 from costopt.domain import errors
 from costopt.domain.control import ActionKind, DesiredState, Mode, ProposalState, Scope
@@ -172,7 +173,7 @@ def test_metrics_and_alerts(tmp_path: Path) -> None:
         "metrics",
         {
             "metrics": {each.name: f"{each.type}({', '.join(_labels(each))})" for each in families},
-            "alerts": source_literals.arguments(SharedState.alert.__name__, 1),
+            "alerts": list(AlertKind),
             "tasks": source_literals.arguments(PeriodicTask.__name__, 0),
             "webhook": sorted(json.loads(bodies[0])),
         },

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from costopt.client.client import DaemonClient, parse_address
 from costopt.controller.node_logs import TaskLog
+from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.http.app import build_app
 from costopt.daemon.http.auth import ApiContext
 from costopt.daemon.http.routes import ApiRoute
@@ -131,7 +132,7 @@ class Served:
         self.registry.propose(
             Proposal("p-1", "one", ActionKind.LAUNCH, str(POOL), 1, "cheapest", now)
         )  # fmt: skip
-        self.board.alert(now, "budget", "one", "job one has spent its budget")
+        self.board.alert(now, AlertKind.BUDGET, "one", "job one has spent its budget")
         self.board.publish(
             TickSnapshot(
                 now,

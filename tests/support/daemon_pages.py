@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.http.app import build_app
 from costopt.daemon.http.auth import SESSION_COOKIE, ApiContext
 from costopt.daemon.http.server import ApiServer, bind_tcp, bind_unix
@@ -84,8 +85,8 @@ class Shown:
         self._add(STRANGE, HOSTILE, [*_strange(), _weighed(STRANGE)], NOW)
         self.registry.set_desired_state(PAUSED, DesiredState.PAUSED, HOSTILE, NOW)
         self._propose()
-        self.board.alert(NOW, "budget", RUNNING, f"{RUNNING} has spent 90 % of its dollars")
-        self.board.alert(NOW, "interruptions", "", f"storm in {HOSTILE}")
+        self.board.alert(NOW, AlertKind.BUDGET, RUNNING, f"{RUNNING} has spent 90 % of its dollars")
+        self.board.alert(NOW, AlertKind.INTERRUPTIONS, "", f"storm in {HOSTILE}")
         self.board.record_task_run("tick", "ok")
         self.board.record_task_run("prices aws", "failed")
         self.board.orphans = (HOSTILE, "i-0orphan")

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.http.requests import ModeRequest, PriorityRequest, SubmitRequest, TokenRequest
 from costopt.daemon.http.schemas import model_of, to_json
 from costopt.daemon.shared_state import Alert, FleetNode
@@ -54,7 +55,7 @@ def test_a_figure_that_is_not_finite_is_unknown(usd: float) -> None:
 
 
 def test_a_text_that_cannot_be_encoded_is_still_answered() -> None:
-    alert = Alert(1, NOW, "trouble", "one", "cannot read \udcff.txt")
+    alert = Alert(1, NOW, AlertKind.TROUBLE, "one", "cannot read \udcff.txt")
     assert to_json(alert)["message"].encode().decode() == "cannot read \ufffd.txt"
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.http.app import api_operations
 from costopt.daemon.pages.layout import PLACES
 from costopt.daemon.shared_state import BudgetUse, FleetNode, TickSnapshot
@@ -58,7 +59,7 @@ def shared(folder: Path) -> Iterator[Shown]:
         for tenant in USD_PER_HOUR:
             _hand_in(each, tenant)
         _publish(each)
-        each.board.alert(NOW, "interruptions", "", "a storm over all: 31.337 nodes")
+        each.board.alert(NOW, AlertKind.INTERRUPTIONS, "", "a storm over all: 31.337 nodes")
         each.board.orphans = ("i-0orphan",)
         each.board.tick_failure = f"an event of {THEIRS}-llm cannot be read"
         yield each
@@ -90,7 +91,7 @@ def _hand_in(daemon: Shown, tenant: str) -> None:
         Proposal(f"{job}-p1", job, ActionKind.LAUNCH, SPOT_A, 1, tenant, NOW, usd_per_hour=usd)
     )
     daemon.registry.set_priority(job, 1, f"{tenant}-ci", NOW)
-    daemon.board.alert(NOW, "budget", job, f"{job} has spent ${usd}")
+    daemon.board.alert(NOW, AlertKind.BUDGET, job, f"{job} has spent ${usd}")
 
 
 def _publish(daemon: Shown) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.notifications import STORM_COUNT, AlertMonitor
 from costopt.daemon.shared_state import SharedState, TickSnapshot
 from costopt.ledger.job_account import JobAccount
@@ -85,7 +86,7 @@ def test_many_interruptions_within_an_hour_are_a_storm() -> None:
 def test_alerts_are_numbered() -> None:
     board = SharedState(T0)
     for number in range(3):
-        board.alert(T0, "failed", f"job{number}", "failed")
+        board.alert(T0, AlertKind.FAILED, f"job{number}", "failed")
     assert [alert.seq for alert in board.alerts(1)] == [2, 3]
 
 
