@@ -28,8 +28,10 @@ NAMES = {"job": ("one", "two"), "decision": ("one-d1",), "proposal": ("p-1",), "
          "task": ("0", "7")}  # fmt: skip
 TRIES = 4
 POSITIVE, NEGATIVE = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
-MORE_THAN_A_SCHEMA_SAYS = ("submitJob", "planJob")
-"""Text that keeps to the schema may still be no job."""
+MORE_THAN_A_SCHEMA_SAYS = (
+    "submitJob", "planJob", "listJobs", "decisions", "occurrences", "proposals",
+)  # fmt: skip
+"""Text that keeps to the schema may still be no job, and no cursor of a list."""
 
 
 @cache

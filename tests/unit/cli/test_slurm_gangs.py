@@ -20,12 +20,12 @@ class Daemon:
         self.gangs = {f"slurm-{name}": nodes for name, nodes in gangs.items()}
         self.cancelled: list[str] = []
 
+    def get_all(self, *path: str, rows: str, state: str) -> list[Any]:
+        assert (path, rows, state) == (("jobs",), "jobs", "open")
+        submissions = [{"name": name, "desired_state": "run"} for name in self.gangs]
+        return [{"submission": s, "summary": {"state": "running"}} for s in submissions]
+
     def get(self, *path: str) -> Any:
-        if path == ("jobs",):
-            submissions = [{"name": name, "desired_state": "run"} for name in self.gangs]
-            return {
-                "jobs": [{"submission": s, "summary": {"state": "running"}} for s in submissions]
-            }
         if path[-1] == "documents":
             return {"job": json.dumps({"env": {slurm.NODES: self.gangs[path[1]]}})}
         return {"nodes": [{"state": "running"}] * 2}
