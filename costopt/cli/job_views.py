@@ -60,8 +60,8 @@ UPCOMING = (
 @click.option("--upcoming", is_flag=True, help="The next twenty occurrences of recurring jobs.")
 @click.option(
     "--state",
-    type=click.Choice(list(JobFilter)),
-    default=JobFilter.RECENT,
+    type=click.Choice([each.value for each in JobFilter]),
+    default=JobFilter.RECENT.value,
     show_default=True,
     help="Only these jobs; recent: those that are open, and the last 50 that ended.",
 )

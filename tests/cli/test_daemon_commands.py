@@ -127,6 +127,15 @@ def test_jobs_are_listed_and_shown(daemon: Served) -> None:
         ("one", 3600.0),
         ("two", None),
     ]
+    for words, names in (
+        (("--state", "open", "--tenant", "default", "--since", "2026-01-01"), ["one", "two"]),
+        (("--state", "ended"), []),
+        (("--name", "tw"), ["two"]),
+        (("--since", "2200-01-01 00:00Z"), []),
+    ):
+        listed = json.loads(local(daemon, "list", *words, "-o", "json").stdout)
+        assert [row["job"] for row in listed["rows"]] == names
+    assert local(daemon, "list", "--state", "dreaming").exit_code == 2
     reported = local(daemon, "show", "one").stdout
     assert "one-d1" in reported
     assert "i-1" in reported
