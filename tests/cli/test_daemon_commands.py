@@ -128,10 +128,10 @@ def test_jobs_are_listed_and_shown(daemon: Served) -> None:
         ("two", None),
     ]
     for words, names in (
-        (("--state", "open", "--tenant", "default", "--since", "2026-01-01"), ["one", "two"]),
+        (("--state", "open", "--tenant", "default", "--since", "2026-01-01T00:00Z"), ["one", "two"]),
         (("--state", "ended"), []),
         (("--name", "tw"), ["two"]),
-        (("--since", "2200-01-01 00:00Z"), []),
+        (("--since", "2200-01-01T00:00Z"), []),
     ):
         listed = json.loads(local(daemon, "list", *words, "-o", "json").stdout)
         assert [row["job"] for row in listed["rows"]] == names
