@@ -118,7 +118,7 @@ class FleetObserver:
             return node
         event = (
             record.live.get(node.node_id)
-            or record.lost.get(node.node_id)
+            or record.end_of(node.node_id)
             or record.intents.get(node.key)
         )
         pool = node.pool if event is None else Pool.parse(event.pool)
@@ -280,12 +280,11 @@ def _silent_regions(provider: Provider) -> frozenset[str]:
 def _is_news_of_end(node: Node, record: JobRecord) -> bool:
     """Return whether the provider reports when, or only how, a node ended whose end in the ledger
     is an estimate."""
-    if node.node_id not in record.lost or node.end_cause is EndCause.LOST:
-        return False
-    if node.ended_at is not None and not node.end_is_estimate:
-        return True
     before = record.end_of(node.node_id)
-    return before is not None and before.cause is EndCause.LOST
+    if before is None or node.end_cause is EndCause.LOST:
+        return False
+    has_time = node.ended_at is not None and not node.end_is_estimate
+    return has_time or before.cause is EndCause.LOST
 
 
 def _has_run(node: Node, record: JobRecord) -> bool:

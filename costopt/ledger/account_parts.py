@@ -246,8 +246,9 @@ class FleetAccount:
             self._lost[event.node_id] = node
         else:
             self._ended.add(node, to_milliseconds(event.ended_at))
-        if event.cause is EndCause.INTERRUPTED:
-            self.interruptions += before is None or before.cause is not EndCause.INTERRUPTED
+        if before is not None:
+            self.interruptions -= before.cause is EndCause.INTERRUPTED
+        self.interruptions += event.cause is EndCause.INTERRUPTED
 
     def reinstate(self, event: ev.NodeReturned) -> None:
         """Record that a lost node had not ended."""

@@ -84,7 +84,7 @@ class JobRecord:
     prices: dict[str, int] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     power_limits: dict[str, ev.PowerLimitReported] = field(default_factory=dict)
-    lost: dict[str, ev.NodeLaunched] = field(default_factory=dict)
+    lost: dict[str, tuple[ev.NodeLaunched, ev.NodeEnded]] = field(default_factory=dict)
     unbilled: dict[str, tuple[ev.NodeLaunched, ev.NodeEnded]] = field(default_factory=dict)
     uncappable: set[Pool] = field(default_factory=set)
     mode: str | None = None
@@ -112,8 +112,8 @@ class JobRecord:
         return drained | self.noticed.keys() | self.given_up.keys()
 
     def end_of(self, node_id: str) -> ev.NodeEnded | None:
-        """Return the end of a node that is not billed yet; None where it lives or is unknown."""
-        _, ended = self.unbilled.get(node_id, (None, None))
+        """Return the end of a node where that is an assumption, else None."""
+        _, ended = self.lost.get(node_id, (None, None))
         return ended
 
     def launches_since(self, when: datetime) -> tuple[tuple[datetime, int, str], ...]:
@@ -206,12 +206,13 @@ def _notice_withdrawn(record: JobRecord, event: ev.NoticeWithdrawn) -> None:
 
 
 def _ended(record: JobRecord, event: ev.NodeEnded) -> None:
-    launched = record.live.pop(event.node_id, None) or record.lost.pop(event.node_id, None)
+    assumed_launch, assumed = record.lost.pop(event.node_id, (None, None))
+    launched = record.live.pop(event.node_id, None) or assumed_launch
     if launched is not None:
         if not launched.waiting:
             record.unbilled[event.node_id] = (launched, event)
         if has_estimated_end(event):
-            record.lost[event.node_id] = launched
+            record.lost[event.node_id] = (launched, event)
     record.draining.pop(event.node_id, None)
     record.releasing.discard(event.node_id)
     record.noticed.pop(event.node_id, None)
@@ -221,6 +222,12 @@ def _ended(record: JobRecord, event: ev.NodeEnded) -> None:
     record.power_limits.pop(event.node_id, None)
     record.unhealthy.pop(event.node_id, None)
     record.replaced.pop(event.node_id, None)
+    if assumed is None or assumed.cause is not event.cause:
+        _count_end(record, launched, event)
+
+
+def _count_end(record: JobRecord, launched: ev.NodeLaunched | None, event: ev.NodeEnded) -> None:
+    """Count a failure or an interruption, once: not when only its time is corrected."""
     if launched is not None and event.cause is EndCause.FAILED:
         record.deaths[launched.key] = event.ended_at
         record.last_words = event.message
@@ -232,7 +239,7 @@ def _ended(record: JobRecord, event: ev.NodeEnded) -> None:
 
 
 def _returned(record: JobRecord, event: ev.NodeReturned) -> None:
-    launched = record.lost.pop(event.node_id, None)
+    launched, _ = record.lost.pop(event.node_id, (None, None))
     if launched is not None:
         record.live[event.node_id] = launched
         record.unbilled.pop(event.node_id, None)

@@ -362,6 +362,18 @@ def test_live_nodes_are_those_without_an_end() -> None:
     assert folded.summary(at(1)).interruptions == 1
 
 
+@pytest.mark.parametrize(
+    ("cause", "interruptions"), [(EndCause.INTERRUPTED, 1), (EndCause.RELEASED, 0)]
+)
+def test_the_correction_of_an_estimated_end_replaces_what_it_counted_as(
+    cause: EndCause, interruptions: int
+) -> None:
+    estimate = replace(ended("n1", 1, EndCause.INTERRUPTED), estimated=True)
+    folded = account([launched("n1"), estimate, ended("n1", 0.5, cause)])
+    summary = folded.summary(at(1))
+    assert (summary.interruptions, summary.usd_micros) == (interruptions, 1_800_000)
+
+
 def test_lost_work_falls_back_to_what_is_saved() -> None:
     folded = account(
         [
