@@ -35,7 +35,7 @@ def _check(scene: CloudScene[NewAccount], nodes: int) -> None:
     scene.go(4)
     assert not project.cloud.instances.alive()
     launched = [event.node_id for event in scene.events(NodeLaunched)]
-    assert sorted(launched) == sorted(event.node_id for event in scene.events(NodeEnded))
+    assert sorted(launched) == sorted(end.node_id for end in scene.ends())
     assert len(launched) == len(set(launched))
     records = scene.engine.journal.records
     assert not find_orphans(project.provider, "me", records, project.clock.now(), 0)

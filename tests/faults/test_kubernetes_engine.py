@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from costopt.controller.orphans import find_orphans
-from costopt.domain.events import NodeEnded, NodeLaunched
+from costopt.domain.events import NodeLaunched
 from costopt.domain.view import Target
 from tests.support.cloud_engine import CloudScene
 from tests.support.kubernetes.cluster import SPOT, NewCluster
@@ -77,7 +77,7 @@ def check(scene: CloudScene[NewCluster], nodes: int, left: list[Fault]) -> None:
     go_through(scene, left)
     assert not cluster.pods()
     launched = [event.node_id for event in scene.events(NodeLaunched)]
-    assert sorted(launched) == sorted(event.node_id for event in scene.events(NodeEnded))
+    assert sorted(launched) == sorted(end.node_id for end in scene.ends())
     assert len(launched) == len(set(launched))
     records = scene.engine.journal.records
     assert not find_orphans(cluster.provider, "me", records, cluster.clock.now(), 0)

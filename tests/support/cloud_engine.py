@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
 from costopt.domain.array import TaskRecord
-from costopt.domain.events import Event
+from costopt.domain.events import Event, NodeEnded
+from costopt.domain.events.node import has_estimated_end
 from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.market import CapacityType, InstanceType, Pool
@@ -113,6 +114,16 @@ class Endless:
         return frozenset(self._asked)
 
 
+class Interruptions(NoHazard):
+    """Remembers the interruptions that a hazard model would learn from."""
+
+    def __init__(self) -> None:
+        self.pools: list[Pool] = []
+
+    def record_interruption(self, pool: Pool, at: datetime) -> None:
+        self.pools.append(pool)
+
+
 class CloudScene(Generic[AnyAccount]):
     """One job that wants ``targets``, a ledger and an account that outlive controllers."""
 
@@ -120,6 +131,7 @@ class CloudScene(Generic[AnyAccount]):
         self.account = account
         self.ledger = ledger or MemoryLedger()
         self.runtime = Endless()
+        self.hazards = Interruptions()
         self.targets = targets
         most = sum(target.nodes for target in targets)
         self.job = replace(
@@ -139,7 +151,7 @@ class CloudScene(Generic[AnyAccount]):
             self.account.clock,
             Machines(),
             Powers(),
-            NoHazard(),
+            self.hazards,
         )
         settings = EngineSettings(
             owner="me", tick_s=60.0, cooldown_s=90.0, new_key=deterministic_key
@@ -158,6 +170,14 @@ class CloudScene(Generic[AnyAccount]):
     def events(self, kind: type[AnyEvent]) -> list[AnyEvent]:
         """The job's events of one type, in order."""
         return [r.event for r in self.ledger.events("job") if isinstance(r.event, kind)]
+
+    def ends(self) -> list[NodeEnded]:
+        """The ends of nodes; one whose time was an estimate gives way to its correction."""
+        ends: list[NodeEnded] = []
+        for event in self.events(NodeEnded):
+            corrected = [e for e in ends if e.node_id == event.node_id and has_estimated_end(e)]
+            ends = [e for e in ends if e not in corrected] + [event]
+        return ends
 
     def live(self) -> set[str]:
         """The nodes that live by the ledger."""
