@@ -23,7 +23,10 @@ def install(folder: Path) -> None:
 
 
 def main(verb: str, *names: str) -> None:
-    """Carry out one call."""
+    """Carry out one call, to its end even if the process group that made it is killed: systemd
+    carries calls out, not systemctl."""
+    with suppress(PermissionError):  # it leads a session already
+        os.setsid()
     folder = Path(os.environ["COSTOPT_UNIT_DIR"])
     with (folder / "calls").open("a") as calls:
         calls.write(" ".join([verb, *names]) + "\n")
