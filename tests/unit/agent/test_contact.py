@@ -91,7 +91,7 @@ from costopt.domain.fleet import Node, NodeState
 from costopt.domain.market import Pool
 from costopt_sim.process_host import ProcessHost
 folder = Path(sys.argv[1])
-host = ProcessHost(folder, folder / "store", launcher="exec", processes=1, max_unreachable_s=1.0)
+host = ProcessHost(folder, folder / "store", launcher="direct", processes=1, max_unreachable_s=1.0)
 pool = Pool.parse("sim/here/a/small/on_demand")
 host.start(Node("n-1", "me", "job", pool, "k", NodeState.RUNNING, datetime.now(UTC), 1.0))
 print(host._records["n-1"].pid, flush=True)
