@@ -79,12 +79,13 @@ def installed_handlers() -> Iterator[tuple[Path, ast.Module, ast.expr]]:
             text = path.read_text()
             if "signal" not in text:
                 continue
+            installs = {"signal.signal", "signal"} if "from signal " in text else {"signal.signal"}
             tree = ast.parse(text)
             for call in ast.walk(tree):
                 if not isinstance(call, ast.Call):
                     continue
                 name = ast.unparse(call.func)
-                if name in ("signal.signal", "signal"):
+                if name in installs:
                     yield path, tree, call.args[1]
                 elif name == "install_handler":
                     yield path, tree, call.args[0]
