@@ -72,6 +72,7 @@ JOB: dict[str, Any] = {
     "secrets": {"TOKEN": {"aws": "prod/x", "gcp": "x", "host": "x", "as_file": True}},
     "elastic": True,
     "max_failures": 5,
+    "keep_failed": "30m",
     "workdir": ".",
     "data": {"uri": "s3://b/d", "size_gib": 0, "region": "aws/us-east-1"},
     "cache": [
