@@ -22,10 +22,11 @@ from schemathesis.checks import CHECKS
 from costopt.daemon.http.app import api_document, api_operations
 from costopt.daemon.http.routes import ApiRoute
 from costopt.domain.control import Scope
+from costopt.protocol.node_commands import CommandBox, CommandResult
 from tests.support.daemon_api import Served, method_of, served
 
 NAMES = {"job": ("one", "two"), "decision": ("one-d1",), "proposal": ("p-1",), "token": ("t0",),
-         "task": ("0", "7")}  # fmt: skip
+         "task": ("0", "7"), "node": ("i-1",), "command": ("c-1",)}  # fmt: skip
 TRIES = 4
 POSITIVE, NEGATIVE = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
 MORE_THAN_A_SCHEMA_SAYS = (
@@ -51,6 +52,7 @@ CASES = [
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(tmp_path_factory.mktemp("daemon")) as each:
         each.token(Scope.READ)
+        CommandBox(each.logs.store, "one").post_result("i-1", CommandResult("c-1", 0, "GPU 0"))
         yield each
 
 
