@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -28,14 +29,18 @@ class NodeFolder(ABC):
 
     @contextmanager
     def controlled(self, *more: str, clears: bool = True) -> Iterator[subprocess.Popen[str]]:
-        """A running controller, killed at the end; with ``clears`` its nodes are too."""
+        """A running controller, killed at the end; with ``clears`` its nodes are too.
+
+        Its output is printed: pytest shows it where the test failed.
+        """
         process = self.start(*more)
         try:
             yield process
         finally:
             with suppress(ProcessLookupError):
                 process.kill()
-            process.communicate()
+            output = "".join(filter(None, process.communicate()))
+            sys.stdout.write(f"controller {process.pid} ended with {process.returncode}\n{output}")
             if clears:
                 self.clear()
 
