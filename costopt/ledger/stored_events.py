@@ -7,10 +7,14 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
+from costopt.database.failures import sqlite_error
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event
 from costopt.ledger.checksums import UnsealedEvent, damaged_error, unseal
 from costopt.ledger.codec import decode
+
+_OF_DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")
+"""The last is that of a missing table."""
 
 
 def sound_event(seq: int, body: object, follows: int | None = None) -> UnsealedEvent:
@@ -30,7 +34,8 @@ def check_lookup(event: Event, job: str | None, kind: type[Event]) -> None:
 
 def find_damage(path: Path) -> str:
     """Return what is wrong with the first damaged event of a ledger that is a file, "" where all
-    are as they were written."""
+    are as they were written. Raises LedgerError where the file cannot be read, such as a locked
+    one: that is no damage."""
     follows = 0
     try:
         with closing(_opened(path)) as connection:
@@ -42,8 +47,13 @@ def find_damage(path: Path) -> str:
                 except LedgerError as error:
                     return f"event {seq}: {error.message}"
                 follows = seq
-    except (sqlite3.Error, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         return str(error)
+    except sqlite3.Error as error:
+        # Python's own error, of text that is not UTF-8, has no name.
+        if getattr(error, "sqlite_errorname", "SQLITE_ERROR").startswith(_OF_DAMAGE):
+            return str(error)
+        raise sqlite_error(str(path), error) from error
     return ""
 
 

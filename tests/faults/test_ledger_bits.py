@@ -285,6 +285,17 @@ def test_events_without_checksums_stay_readable(tmp_path: Path) -> None:
     assert reasons == [f"reason {n}" for n in range(1, 5)]
 
 
+@pytest.mark.slow
+def test_a_locked_ledger_is_not_damaged(tmp_path: Path) -> None:
+    path = tmp_path / LEDGER
+    open_sqlite_ledger(path).close()
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(LedgerError, check=has_code("SQLITE_BUSY")):
+            find_damage(path)
+
+
 @pytest.mark.worker_group("postgres")
 def test_a_damaged_text_on_a_server(postgres: PostgresServer, postgres_url: str) -> None:
     database = f"d{postgres_url.rpartition('/d')[2].partition('?')[0]}"
