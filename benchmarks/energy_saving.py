@@ -25,6 +25,7 @@ import costopt as co
 from benchmarks.energy_bounds import always_there, hindsight
 from benchmarks.energy_jobs import Case, cases
 from benchmarks.trials import Effort
+from costopt.api.priced_inputs import read_inputs
 from costopt.backtesting.trial import BacktestConfig, Score, Trial, Window
 from costopt.catalog import load_catalog
 from costopt.controller.forecasts import CatalogModels
@@ -32,6 +33,7 @@ from costopt.domain.policy import Limits, Objective, ObjectiveTerm, Policy
 from costopt.energy.carbon import RecordedCarbon
 from costopt.energy.carbon_csv import import_carbon_csv
 from costopt.energy.carbon_files import write_carbon
+from costopt.planning.request import plan_job
 
 CARBON = "energy/carbon_intensity_hourly_2021-10_2022-12.csv.gz"
 TOLERANCES = (0.05, 0.1, 0.2)
@@ -166,12 +168,13 @@ def _plans(jobs: Sequence[Draws], carbon: Path) -> Outcomes:
     for case in (each for draws in jobs for each in draws):
         market = co.Market(case.market)
         for policy in _policies(case):
-            made = co.plan(
-                case.job, policy, market=market, at=case.job.start_at, carbon=carbon, explain=False
+            inputs = read_inputs(
+                (case.job,), (policy,), market, None, (), case.job.start_at, carbon, None
             )
-            forecast = made.forecast
+            # Plans are compared: what the policy makes of each would differ by chance besides.
+            made = plan_job(case.job, policy, inputs.seen, explain=False, followed=True)
+            forecast = made.forecast_of(case.job.name)
             assert forecast is not None
-            assert forecast.usd_mean is not None
             assert forecast.kwh is not None
             assert forecast.gco2e is not None
             outcome = Outcome(forecast.usd_mean, forecast.kwh, forecast.gco2e / 1000)
