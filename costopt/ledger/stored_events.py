@@ -34,8 +34,8 @@ def check_lookup(event: Event, job: str | None, kind: type[Event]) -> None:
 
 def find_damage(path: Path) -> str:
     """Return what is wrong with the first damaged event of a ledger that is a file, "" where all
-    are as they were written. Raises LedgerError where the file cannot be read, such as a locked
-    one: that is no damage."""
+    are as they were written. Raises LedgerError where the file cannot be read, such as one that is
+    locked."""
     follows = 0
     try:
         with closing(_opened(path)) as connection:
